@@ -1,10 +1,11 @@
 //! How close the planner's packing comes to a bound that no packing can beat: that of the linear relaxation
 //! by patterns (Gilmore and Gomory, 1961), or of sizes alone where that one is higher.
 //!
-//! The relaxation gives each kind of pod a price such that no node can hold pods of a higher price than 1; the sum of all
-//! pods' prices is then a bound. Prices are found by a linear program, to which the dearest set of pods that fits a node is
-//! added until none costs more than 1; found by dynamic programming over a grid on which sizes are rounded down. Prices that
-//! are not final yet prove a bound too, divided by what the dearest set costs (Farley, 1990).
+//! The relaxation gives each kind of pod a price such that no node can hold pods of a higher price than 1;
+//! the sum of all pods' prices is then a bound. Prices are found by a linear program, to which the dearest
+//! set of pods that fits a node is added until none costs more than 1; found by dynamic programming over a
+//! grid on which sizes are rounded down. Prices that are not final yet prove a bound too, divided by what the
+//! dearest set costs (Farley, 1990).
 
 #![expect(
     clippy::unwrap_used,

@@ -1,5 +1,6 @@
-//! How fast the daemon reacts, and what it adds to the time that the machines themselves take: the real daemon between the
-//! embedded clusters, under virtual time, so that the figures are the daemon's own and not this computer's.
+//! How fast the daemon reacts, and what it adds to the time that the machines themselves take: the real
+//! daemon between the embedded clusters, under virtual time, so that the figures are the daemon's own and not
+//! this computer's.
 //!
 //! `cargo bench --bench reaction` prints them; nothing is asserted here.
 

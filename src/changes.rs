@@ -1,5 +1,5 @@
-//! A signal that many wait for, woken in the order in which they began to wait: with tokio's own `watch` that order is drawn
-//! at random, and a simulation would not be the same twice.
+//! A signal that many wait for, woken in the order in which they began to wait: with tokio's own `watch` that
+//! order is drawn at random, and a simulation would not be the same twice.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,5 @@
-//! Where the time comes from. Everything outside the pure planner asks a [`Clock`], so that tests and the simulation own it.
+//! Where the time comes from. Everything outside the pure planner asks a [`Clock`], so that tests and the
+//! simulation own it.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
-//! The fence around every write: an instance writes only while it leads, and stops by its own clock before others may begin.
+//! The fence around every write: an instance writes only while it leads, and stops by its own clock before
+//! others may begin.
 //!
-//! Both clients ask it at the last moment before a request leaves, so that no write can forget to. A lease is no lock all the
-//! same: what has left may arrive late, which is why each write is conditional besides.
+//! Both clients ask it at the last moment before a request leaves, so that no write can forget to. A lease is
+//! no lock all the same: what has left may arrive late, which is why each write is conditional besides.
 
 use std::time::Duration;
 

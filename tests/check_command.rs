@@ -1,4 +1,5 @@
-//! `check` and `plan` as an operator runs them, against the embedded Proxmox VE and the embedded Kubernetes over TLS.
+//! `check` and `plan` as an operator runs them, against the embedded Proxmox VE and the embedded Kubernetes
+//! over TLS.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 

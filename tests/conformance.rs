@@ -1,6 +1,7 @@
 //! The conformance cases under `tests/fixtures`, run by their own runners on the real binary.
 //!
-//! Both runners are Python programs without dependencies; where there is no `python3` the tests say that they were skipped.
+//! Both runners are Python programs without dependencies; where there is no `python3` the tests say that they
+//! were skipped.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! `plan`, `explain` and `snapshot` on live clusters, as an operator runs them: the embedded Proxmox VE, and a Kubernetes API that
-//! lists a few objects and keeps its watches open.
+//! `plan`, `explain` and `snapshot` on live clusters, as an operator runs them: the embedded Proxmox VE, and
+//! a Kubernetes API that lists a few objects and keeps its watches open.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 

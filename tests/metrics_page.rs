@@ -24,7 +24,8 @@ use tokio::process::{Child, Command};
 /// Far more than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// What is on the page once a round has seen both clusters: what it measured, and what it put on the board after that.
+/// What is on the page once a round has seen both clusters: what it measured, and what it put on the board
+/// after that.
 const SEEN: [&str; 3] =
     ["pve_autoscaler_nodes{", "pve_autoscaler_host_memory_bytes{", "pve_autoscaler_pool_max_nodes{"];
 
@@ -140,7 +141,8 @@ async fn every_line_is_well_formed_and_every_family_documented() {
     }
 }
 
-/// What the alerts and the dashboard ask for is on the page that is really served, or a counter of what has not happened yet.
+/// What the alerts and the dashboard ask for is on the page that is really served, or a counter of what has
+/// not happened yet.
 #[tokio::test]
 async fn alerts_and_dashboard_find_what_they_ask_for() {
     let bench = Bench::demo().await;
@@ -171,7 +173,8 @@ async fn alerts_and_dashboard_find_what_they_ask_for() {
         eprintln!("skipped: promtool is not there");
         return;
     };
-    // It reads the older text format, in which there are neither units nor an end mark, and counters have their whole name.
+    // It reads the older text format, in which there are neither units nor an end mark, and counters have
+    // their whole name.
     let older: String = body.lines().filter_map(|line| older(line, &families)).collect();
     let mut promtool = promtool;
     promtool.stdin.take().unwrap().write_all(older.as_bytes()).await.unwrap();

@@ -1,7 +1,8 @@
-//! The Redfish client against an emulator that others wrote: sushy-tools, whose fake systems take seconds to follow.
+//! The Redfish client against an emulator that others wrote: sushy-tools, whose fake systems take seconds to
+//! follow.
 //!
-//! It is installed from the package index into the target folder, once. Without Python or the index the test is skipped, which is an
-//! error where the environment says `CI=true`.
+//! It is installed from the package index into the target folder, once. Without Python or the index the test
+//! is skipped, which is an error where the environment says `CI=true`.
 
 #![expect(
     clippy::unwrap_used,

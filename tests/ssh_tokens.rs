@@ -1,5 +1,5 @@
-//! Bootstrap tokens over SSH: a control plane node that really speaks SSH, on loopback, and hands each command to a shell
-//! that finds a `kubeadm` of the test's own.
+//! Bootstrap tokens over SSH: a control plane node that really speaks SSH, on loopback, and hands each
+//! command to a shell that finds a `kubeadm` of the test's own.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 

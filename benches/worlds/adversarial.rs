@@ -1,4 +1,5 @@
-//! Worlds that a tenant could make to hold up the others: ten times what is large, and pods that ask more than anyone needs to.
+//! Worlds that a tenant could make to hold up the others: ten times what is large, and pods that ask more
+//! than anyone needs to.
 
 use std::sync::Arc;
 

@@ -35,8 +35,8 @@ pub struct Proxmox {
 }
 
 impl Proxmox {
-    /// Starts it on a free port with this control plane behind its guests, and writes `pve-token` and `pve-ca.pem` into the
-    /// directory.
+    /// Starts it on a free port with this control plane behind its guests, and writes `pve-token` and
+    /// `pve-ca.pem` into the directory.
     ///
     /// # Errors
     /// The port cannot be bound, or a file cannot be written.
@@ -108,7 +108,8 @@ impl Clusters {
         kube.set_endpoint(&serving.address().to_string());
         let kube_url = format!("https://{}", serving.address());
         write(&made(directory)?, "kubeconfig", &kube.kubeconfig(&kube_url))?;
-        // The daemon keeps its records in this namespace, which its package's manifest makes on a real cluster.
+        // The daemon keeps its records in this namespace, which its package's manifest makes on a real
+        // cluster.
         let namespace = json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } });
         kube.apply(&namespace).map_err(anyhow::Error::msg)?;
         Ok(Self { pve: proxmox.pve.clone(), proxmox, kube, kube_url, serving })

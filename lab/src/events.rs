@@ -1,4 +1,5 @@
-//! A storm of events: the daemon's memory, and how long its rounds take, while pods change all the time. In real time.
+//! A storm of events: the daemon's memory, and how long its rounds take, while pods change all the time. In
+//! real time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,7 +102,8 @@ pub async fn blow(wanted: Wanted) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How long it took after a pod was made until it was said that it fits nowhere, and from then until a clone was asked for.
+/// How long it took after a pod was made until it was said that it fits nowhere, and from then until a clone
+/// was asked for.
 #[derive(Clone, Copy, Debug)]
 struct Decided {
     judged: Duration,
@@ -116,7 +118,8 @@ struct Storm<'a> {
 }
 
 impl Storm<'_> {
-    /// How many events were sent, the most memory that was held, and how long a new machine took to be decided on.
+    /// How many events were sent, the most memory that was held, and how long a new machine took to be
+    /// decided on.
     async fn rage(&self, pve: &Pve) -> anyhow::Result<(u64, u64, Decided)> {
         let (begun, length) = (Instant::now(), Duration::from_secs(self.wanted.seconds));
         let (mut sent, mut most) = (0_u64, 0);

@@ -1,5 +1,5 @@
-//! The embedded Proxmox VE and Kubernetes as a program: served over TLS for real clients, and the demo that plays the real
-//! daemon between them.
+//! The embedded Proxmox VE and Kubernetes as a program: served over TLS for real clients, and the demo that
+//! plays the real daemon between them.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -21,10 +21,12 @@ struct Arguments {
 enum Command {
     /// Watch the real daemon give a Deployment its nodes and take them back; takes under a minute
     Demo {
-        /// Leave both clusters and the daemon running at the end, until Ctrl-C, to point kubectl, curl and the CLI at them
+        /// Leave both clusters and the daemon running at the end, until Ctrl-C, to point kubectl, curl and
+        /// the CLI at them
         #[arg(long)]
         keep: bool,
-        /// Where configuration, credentials and the daemon's log go; without it a directory that is removed at the end
+        /// Where configuration, credentials and the daemon's log go; without it a directory that is removed
+        /// at the end
         #[arg(long)]
         directory: Option<PathBuf>,
     },

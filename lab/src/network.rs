@@ -1,5 +1,5 @@
-//! The guests' network: addresses of the loopback device that accept connections while a guest has booted, so that the
-//! daemon can try a guest's port as it does on real machines.
+//! The guests' network: addresses of the loopback device that accept connections while a guest has booted, so
+//! that the daemon can try a guest's port as it does on real machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -16,7 +16,8 @@ pub const SOME: Ipv4Addr = Ipv4Addr::new(127, 10, 10, 11);
 /// How often it is looked whether a guest came up or went down.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Whether this system has the addresses: Linux gives all of 127/8 to the loopback device, others give only one.
+/// Whether this system has the addresses: Linux gives all of 127/8 to the loopback device, others give only
+/// one.
 pub async fn is_there(address: Ipv4Addr) -> bool {
     TcpListener::bind((address, 0)).await.is_ok()
 }

@@ -1,10 +1,12 @@
-//! Whatever the daemon reads: the known inputs of `lab/corpus`, among them all that ever broke something, and some made from them.
+//! Whatever the daemon reads: the known inputs of `lab/corpus`, among them all that ever broke something, and
+//! some made from them.
 
 use std::path::Path;
 
 use lab::fuzz::{Target, known, try_some};
 
-/// Inputs that are made for each target, from a seed that is always the same. `lab fuzz` goes on for as long as wanted.
+/// Inputs that are made for each target, from a seed that is always the same. `lab fuzz` goes on for as long
+/// as wanted.
 const MADE: u32 = 300;
 
 #[test]

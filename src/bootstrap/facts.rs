@@ -1,8 +1,8 @@
 //! What texts of the operator's may say of a machine, and how they are filled in.
 //!
-//! The texts are templates of minijinja (the syntax of Jinja2): `{{ machine.name }}`, `{% for … %}`, filters such as
-//! `tojson`, and `sh`, which quotes a value for a shell. An undefined name is an error, never an empty text. Nothing in the
-//! facts is a secret.
+//! The texts are templates of minijinja (the syntax of Jinja2): `{{ machine.name }}`, `{% for … %}`, filters
+//! such as `tojson`, and `sh`, which quotes a value for a shell. An undefined name is an error, never an
+//! empty text. Nothing in the facts is a secret.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! What a guest runs whose machine grows: whether it can, and then to take what was plugged into use and to say so.
+//! What a guest runs whose machine grows: whether it can, and then to take what was plugged into use and to
+//! say so.
 //!
 //! A kubelet looks at its machine once, when it starts (`cadvisor`'s machine info), so it is started again;
 //! pods keep running meanwhile. Whether plugged CPUs and memory are used at once depends on the kernel and
@@ -14,7 +15,8 @@ case "$(cat /var/lib/kubelet/memory_manager_state 2>/dev/null)" in
 esac
 "#;
 
-/// How what takes CPUs and memory into use ends where some of the CPUs do not come. The unit was restarted then, too.
+/// How what takes CPUs and memory into use ends where some of the CPUs do not come. The unit was restarted
+/// then, too.
 pub const TOO_FEW_CPUS: i64 = 74;
 
 /// Waits for `$1` CPUs, then starts the unit `$2` again, even if some of the CPUs do not come: memory may
@@ -35,7 +37,8 @@ timeout 60 systemctl restart "$2" || exit
 [ "$(nproc)" -ge "$1" ] || { echo "it has $(nproc) of $1 CPUs" >&2; exit 74; }
 "#;
 
-/// The command for the guest agent that finds out whether a machine can grow: fails, with the reason on standard error, where not.
+/// The command for the guest agent that finds out whether a machine can grow: fails, with the reason on
+/// standard error, where not.
 pub fn can_grow(unit: &str) -> Vec<String> {
     ["/bin/sh", "-c", ASK, "sh", unit].map(String::from).to_vec()
 }

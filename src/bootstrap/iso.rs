@@ -1,8 +1,8 @@
 //! Small ISO 9660 images with Joliet names: a few files in the root, for guests that read a NoCloud seed.
 //!
-//! The image depends on nothing but what is in it: dates are zero, so that the same files make the same bytes. The plain names
-//! are those of the standard's first level; the real ones are in the Joliet tree, which Linux and the BSDs read (ECMA-119, and
-//! Microsoft's Joliet specification).
+//! The image depends on nothing but what is in it: dates are zero, so that the same files make the same
+//! bytes. The plain names are those of the standard's first level; the real ones are in the Joliet tree,
+//! which Linux and the BSDs read (ECMA-119, and Microsoft's Joliet specification).
 
 const SECTOR: usize = 2048;
 /// Where the directories are: after 16 empty sectors, three descriptors and four path tables.
@@ -12,8 +12,8 @@ const FIRST_FILE: u32 = 25;
 /// A directory of one sector holds so many files for certain.
 const MOST_FILES: usize = 8;
 
-/// An image with this volume label and these files, by their names in order. Names are short, of ASCII; eight files at most,
-/// what is more is left out.
+/// An image with this volume label and these files, by their names in order. Names are short, of ASCII; eight
+/// files at most, what is more is left out.
 pub fn image(label: &str, files: &[(&str, &[u8])]) -> Vec<u8> {
     let files = &files[..files.len().min(MOST_FILES)];
     let mut next = FIRST_FILE;

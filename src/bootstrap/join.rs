@@ -1,7 +1,7 @@
 //! The JoinConfiguration that kubeadm reads from its standard input.
 //!
-//! `kubeadm.k8s.io/v1beta4` since Kubernetes 1.31, `v1beta3` before. An unknown field is only a warning to kubeadm: the
-//! join succeeds without it, so the Node is read back afterwards.
+//! `kubeadm.k8s.io/v1beta4` since Kubernetes 1.31, `v1beta3` before. An unknown field is only a warning to
+//! kubeadm: the join succeeds without it, so the Node is read back afterwards.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,8 @@ use crate::model::node::{Taint, TaintEffect};
 use crate::model::selector::Labels;
 use crate::model::snapshot::STARTING_TAINT;
 
-/// Label prefixes that a kubelet may give itself (NodeRestriction); others below `kubernetes.io` and `k8s.io` it may not.
+/// Label prefixes that a kubelet may give itself (NodeRestriction); others below `kubernetes.io` and `k8s.io`
+/// it may not.
 const OWN_PREFIXES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 /// Single labels of those domains that a kubelet may give itself.
 const OWN_LABELS: [&str; 9] = [
@@ -65,7 +66,8 @@ pub fn starting_taint() -> Taint {
     }
 }
 
-/// The JoinConfiguration as JSON, which is YAML too. It holds the token: it goes to standard input and nowhere else.
+/// The JoinConfiguration as JSON, which is YAML too. It holds the token: it goes to standard input and
+/// nowhere else.
 pub fn configuration(facts: &JoinFacts) -> SecretString {
     let taints: Vec<Value> = facts.taints.iter().chain([&starting_taint()]).map(taint).collect();
     let mut registration = json!({

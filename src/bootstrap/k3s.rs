@@ -1,7 +1,7 @@
 //! The configuration that an agent of K3s reads, from a file that only root can read.
 //!
-//! It goes into `/etc/rancher/k3s/config.yaml.d/`, after the template's own `config.yaml`; lists are added to what that file
-//! says (a key with `+`). The token is in no argument and no environment of any process.
+//! It goes into `/etc/rancher/k3s/config.yaml.d/`, after the template's own `config.yaml`; lists are added to
+//! what that file says (a key with `+`). The token is in no argument and no environment of any process.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,8 @@ pub struct K3sFacts {
     pub max_pods: Option<u32>,
 }
 
-/// The configuration as JSON, which is YAML too. It holds the token: it goes to standard input and nowhere else.
+/// The configuration as JSON, which is YAML too. It holds the token: it goes to standard input and nowhere
+/// else.
 pub fn configuration(facts: &K3sFacts) -> SecretString {
     let own = facts.labels.iter().filter(|(key, _)| may_set_itself(key));
     let labels: Vec<String> = own.map(|(key, value)| format!("{key}={value}")).collect();

@@ -1,8 +1,10 @@
-//! What other programs print may hold a bootstrap token, or what they were given on standard input: it does not get any further.
+//! What other programs print may hold a bootstrap token, or what they were given on standard input: it does
+//! not get any further.
 
 use secrecy::{ExposeSecret, SecretString};
 
-/// Length of a token's public part and of its secret part (`BootstrapTokenPattern`: `[a-z0-9]{6}\.[a-z0-9]{16}`).
+/// Length of a token's public part and of its secret part (`BootstrapTokenPattern`:
+/// `[a-z0-9]{6}\.[a-z0-9]{16}`).
 const PARTS: (usize, usize) = (6, 16);
 
 fn is_part(text: &str, length: usize) -> bool {
@@ -19,7 +21,8 @@ pub(super) fn token_id(text: &str) -> Option<&str> {
     text.split_once('.').filter(|(id, secret)| is_token_id(id) && is_part(secret, PARTS.1)).map(|(id, _)| id)
 }
 
-/// The last few lines in one, without control characters and without anything that looks like a bootstrap token.
+/// The last few lines in one, without control characters and without anything that looks like a bootstrap
+/// token.
 pub(super) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let kept = lines[lines.len().saturating_sub(5)..].join("; ");

@@ -6,11 +6,12 @@ use jiff::Timestamp;
 
 /// Waits inside the guest until systemd has started everything, then joins.
 ///
-/// * A lock and a result in `/run` make it safe to run again when an answer was lost: it joins once for each boot.
-/// * `is-system-running` exits 1 for `starting` and `degraded`: only its output counts. `--wait` returns at once where the
-///   bus is not there yet.
-/// * The arguments hold no secret: machine id, seconds for systemd, seconds for the join, whether `degraded` will do, and
-///   what more a method needs. Secrets are on standard input.
+/// * A lock and a result in `/run` make it safe to run again when an answer was lost: it joins once for each
+///   boot.
+/// * `is-system-running` exits 1 for `starting` and `degraded`: only its output counts. `--wait` returns at
+///   once where the bus is not there yet.
+/// * The arguments hold no secret: machine id, seconds for systemd, seconds for the join, whether `degraded`
+///   will do, and what more a method needs. Secrets are on standard input.
 const BEGIN: &str = r#"umask 077
 dir=/run/pve-autoscaler
 mkdir -p "$dir"
@@ -51,8 +52,8 @@ const KUBEADM_DONE: &str = r#"if [ -e /etc/kubernetes/kubelet.conf ]; then echo 
 const KUBEADM: &str = r#"if timeout "$3" kubeadm join --config /dev/stdin >"$dir/join.log" 2>&1; then
 "#;
 
-/// What differs from the cluster's configuration of kubelets, where `kubeadm join` looks for it (target and type of a patch are
-/// its file's name). It has no secrets.
+/// What differs from the cluster's configuration of kubelets, where `kubeadm join` looks for it (target and
+/// type of a patch are its file's name). It has no secrets.
 const PATCH: &str = r#"mkdir -p "$dir/patches"
 printf '%s\n' "$5" >"$dir/patches/kubeletconfiguration+merge.json"
 "#;
@@ -69,7 +70,8 @@ const COMMAND: &str = r#"if timeout "$3" /bin/sh -c "$5" >"$dir/join.log" 2>&1; 
 
 const K3S_DONE: &str = r#"if [ -e /var/lib/rancher/k3s/agent/client-kubelet.crt ]; then echo "joined before"; exit 0; fi
 "#;
-/// The agent gets its certificate once the server has taken its token. It tries without end, so that only the time limits it.
+/// The agent gets its certificate once the server has taken its token. It tries without end, so that only the
+/// time limits it.
 const K3S: &str = r#"conf=/etc/rancher/k3s/config.yaml.d
 mkdir -p "$conf"
 cat >"$conf/pve-autoscaler.new" && mv "$conf/pve-autoscaler.new" "$conf/pve-autoscaler.yaml"
@@ -103,8 +105,8 @@ pub struct Settle {
     pub join: Duration,
     /// `degraded` will do.
     pub accept_degraded: bool,
-    /// The time that the guest's clock is set to first. One whose memory was on disk lives in the past, where certificates are
-    /// not valid yet.
+    /// The time that the guest's clock is set to first. One whose memory was on disk lives in the past, where
+    /// certificates are not valid yet.
     pub clock: Option<Timestamp>,
 }
 

@@ -3,7 +3,8 @@
 //! * Only the host whose key is configured is talked to, and only our key is offered: no password, no agent,
 //!   no forwarding.
 //! * kubeadm makes the token: it comes back on standard output, and no command line ever holds one.
-//! * Every operation has one limit for everything, and its output a bound. The connection ends with the operation.
+//! * Every operation has one limit for everything, and its output a bound. The connection ends with the
+//!   operation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,8 @@ use super::ssh_error::{CommandEnd, KeyFault, SshError};
 use super::ssh_keys::{KINDS, described, host_key, private_key};
 use crate::config::Ssh;
 
-/// Connections at a time: sshd drops new ones at random from ten on that have not logged in (`MaxStartups 10:30:100`).
+/// Connections at a time: sshd drops new ones at random from ten on that have not logged in (`MaxStartups
+/// 10:30:100`).
 static AT_ONCE: Semaphore = Semaphore::const_new(4);
 /// The most that a command may print on each of its two outputs.
 const MOST_OUTPUT: usize = 64 * 1024;
@@ -56,7 +58,8 @@ impl TokenHost {
         Self { settings, limit }
     }
 
-    /// Has kubeadm make a token that authenticates and signs, for `ttl`. The description should name the machine.
+    /// Has kubeadm make a token that authenticates and signs, for `ttl`. The description should name the
+    /// machine.
     ///
     /// # Errors
     /// See [`SshError`]. After a limit or a broken connection a token may exist whose secret is lost; it
@@ -110,7 +113,8 @@ impl TokenHost {
         self.succeeded("kubeadm token delete", &printed)
     }
 
-    /// Does all that making a token needs but the making: kubeadm's dry run, which asks the cluster and changes nothing.
+    /// Does all that making a token needs but the making: kubeadm's dry run, which asks the cluster and
+    /// changes nothing.
     ///
     /// # Errors
     /// See [`SshError`].

@@ -26,10 +26,12 @@ const CONFIG: &str = "/etc/pve-autoscaler/config.toml";
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 pub(super) struct Arguments {
-    /// The configuration [default: /etc/pve-autoscaler/config.toml]; of pods of a snapshot, pools are shown if it is given
+    /// The configuration [default: /etc/pve-autoscaler/config.toml]; of pods of a snapshot, pools are shown
+    /// if it is given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A file of Kubernetes objects as kubectl prints them; `-` is standard input; without it the live cluster
+    /// A file of Kubernetes objects as kubectl prints them; `-` is standard input; without it the live
+    /// cluster
     #[arg(long)]
     snapshot: Option<PathBuf>,
     /// The time of the decision (RFC 3339); without it the snapshot's own, else the clock's

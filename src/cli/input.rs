@@ -25,7 +25,8 @@ impl ConfigFile {
     }
 }
 
-/// Reads a snapshot from a file, or from standard input for `-`. Its time is `now`, else its own, else the clock's.
+/// Reads a snapshot from a file, or from standard input for `-`. Its time is `now`, else its own, else the
+/// clock's.
 pub(super) fn snapshot(path: &Path, now: Option<Timestamp>) -> Result<Snapshot, Failure> {
     let text = if path == Path::new("-") {
         let mut text = String::new();

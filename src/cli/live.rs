@@ -47,7 +47,8 @@ pub(super) fn snapshot(config: &Config, now: Option<Timestamp>) -> Result<Snapsh
     })
 }
 
-/// The hosts of all Proxmox VE clusters. Of several, one that cannot be seen is said, and its pools get no decision.
+/// The hosts of all Proxmox VE clusters. Of several, one that cannot be seen is said, and its pools get no
+/// decision.
 async fn hosts(config: &Config, snapshot: &mut Snapshot) -> Result<(), Failure> {
     let mut all = Vec::new();
     for settings in config.clusters() {
@@ -94,7 +95,8 @@ fn leave_out(config: &Config, prefix: &str, why: &str, snapshot: &mut Snapshot) 
     }
 }
 
-/// What the daemon knows beyond the two clusters: its machines, also those without a Node yet, and its timers and back-offs.
+/// What the daemon knows beyond the two clusters: its machines, also those without a Node yet, and its timers
+/// and back-offs.
 async fn daemons_own(
     config: &Config,
     cluster: &Cluster,

@@ -45,7 +45,8 @@ pub(super) struct Retire {
 pub(super) struct Pin {
     #[command(flatten)]
     node: Named,
-    /// Why, for those who look at `history` or the Node (annotation `pve-autoscaler/scale-down-disabled-reason`)
+    /// Why, for those who look at `history` or the Node (annotation
+    /// `pve-autoscaler/scale-down-disabled-reason`)
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
 }

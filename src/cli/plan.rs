@@ -15,7 +15,8 @@ use crate::planning;
 pub(super) struct Arguments {
     #[command(flatten)]
     config: ConfigFile,
-    /// A file of Kubernetes objects as kubectl prints them; `-` is standard input; without it the live cluster
+    /// A file of Kubernetes objects as kubectl prints them; `-` is standard input; without it the live
+    /// cluster
     #[arg(long)]
     snapshot: Option<PathBuf>,
     /// The time of the decision (RFC 3339); without it the snapshot's own, else the clock's

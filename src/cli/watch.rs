@@ -19,8 +19,8 @@ use super::terminal::{cut, size};
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
-/// Shows frames until SIGINT, SIGTERM or SIGHUP, which all end it well. A first frame that cannot be had is a failure; a later
-/// one is shown as what it is, and tried again.
+/// Shows frames until SIGINT, SIGTERM or SIGHUP, which all end it well. A first frame that cannot be had is a
+/// failure; a later one is shown as what it is, and tried again.
 pub(super) fn run(every: Duration, frame: impl AsyncFn() -> Result<String, Failure>) -> Result<u8, Failure> {
     live::block_on(async {
         let failed = |error| Failure::System("listen for signals", error);

@@ -1,5 +1,5 @@
-//! `[health]`: how many nodes of a pool may be unready before its removals and additions pause, and when those of a host that is off
-//! are out of service.
+//! `[health]`: how many nodes of a pool may be unready before its removals and additions pause, and when
+//! those of a host that is off are out of service.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! `[limits]`: how long each step of a machine's life may take, and how many machines are on their way at a time.
+//! `[limits]`: how long each step of a machine's life may take, and how many machines are on their way at a
+//! time.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A setting that is one value or a list of values, each with its place: `9100`, `"9100-9149"` or `["9100-9149", 9200]`.
+//! A setting that is one value or a list of values, each with its place: `9100`, `"9100-9149"` or
+//! `["9100-9149", 9200]`.
 
 use std::fmt;
 use std::ops::Range;

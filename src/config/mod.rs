@@ -1,7 +1,8 @@
 //! The configuration: TOML as written (with spans) → checked settings. One file a table.
 //!
-//! A file is read in two stages. First its shape: unknown keys and wrong types end the reading at once, with the line and
-//! a suggestion. Then its meaning: everything that is wrong is reported together, each finding at its own line and key.
+//! A file is read in two stages. First its shape: unknown keys and wrong types end the reading at once, with
+//! the line and a suggestion. Then its meaning: everything that is wrong is reported together, each finding
+//! at its own line and key.
 
 mod bootstrap;
 mod disruption;
@@ -206,8 +207,8 @@ impl Config {
         pool.bootstrap.as_ref().or(self.bootstrap.as_ref())
     }
 
-    /// All ways in which machines are made nodes, each with the pool whose own it is. The one for all pools comes first, unless all
-    /// have their own.
+    /// All ways in which machines are made nodes, each with the pool whose own it is. The one for all pools
+    /// comes first, unless all have their own.
     pub fn bootstraps(&self) -> impl Iterator<Item = (Option<&Pool>, &Bootstrap)> {
         let made = || self.pools.iter().filter(|pool| !pool.is_physical());
         let own = made().filter_map(|pool| Some((Some(pool), pool.bootstrap.as_ref()?)));
@@ -308,7 +309,8 @@ impl Written {
         (window, max)
     }
 
-    /// Commands can be filled in for each pool that they are for, and no pool asks for what its machines are not told.
+    /// Commands can be filled in for each pool that they are for, and no pool asks for what its machines are
+    /// not told.
     fn method_and_pools(&self, config: &Config, checker: &mut Checker) {
         let mut told = false;
         for (written, pool) in self.pool.iter().zip(&config.pools) {

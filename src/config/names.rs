@@ -64,8 +64,8 @@ pub(super) fn is_ssh_key(text: &str) -> bool {
     whole && !text.contains(['\n', '\r'])
 }
 
-/// Whether a key's body is of the kind that is written before it, and nothing of it was lost on the way: fields with
-/// their lengths before them, the kind first (RFC 4253, 6.6).
+/// Whether a key's body is of the kind that is written before it, and nothing of it was lost on the way:
+/// fields with their lengths before them, the kind first (RFC 4253, 6.6).
 fn is_whole(kind: &str, body: &[u8]) -> bool {
     let (mut rest, mut fields) = (body, 0);
     while let Some((length, after)) = rest.split_first_chunk::<4>() {

@@ -1,5 +1,5 @@
-//! `[power]`: when hosts whose `[[host]]` has a `power` are switched off, and what is asked of them; `[host.redfish]`: the
-//! management controller that switches one on.
+//! `[power]`: when hosts whose `[[host]]` has a `power` are switched off, and what is asked of them;
+//! `[host.redfish]`: the management controller that switches one on.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Several Proxmox VE clusters: the one in `[proxmox]`, and one for each `[[proxmox.also]]`.
 //!
-//! Each is a region with a name; pools, hosts and templates say which one they belong to. Two clusters may have hosts and
-//! VMIDs of the same name and number: hosts are told apart by [`crate::model::place`], VMIDs are never looked at without the
-//! cluster that they are of.
+//! Each is a region with a name; pools, hosts and templates say which one they belong to. Two clusters may
+//! have hosts and VMIDs of the same name and number: hosts are told apart by [`crate::model::place`], VMIDs
+//! are never looked at without the cluster that they are of.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -162,8 +162,8 @@ impl Config {
         self.clusters().find(|one| self.prefix(one.region.as_deref()) == prefix)
     }
 
-    /// What the names of a region's hosts begin with where hosts of all clusters meet; `None` is the cluster in `[proxmox]`, as
-    /// in records of machines that were made while it had no name.
+    /// What the names of a region's hosts begin with where hosts of all clusters meet; `None` is the cluster
+    /// in `[proxmox]`, as in records of machines that were made while it had no name.
     pub fn prefix<'r>(&self, region: Option<&'r str>) -> &'r str {
         let first = self.proxmox.as_ref().and_then(|first| first.region.as_deref());
         region.filter(|region| first != Some(region)).unwrap_or_default()
@@ -175,8 +175,8 @@ impl Config {
     }
 
     /// Whether this daemon runs on a host of the cluster with this prefix, if it runs on one: two clusters
-    /// may each have a `pve1`. Of several, it is on the one that it reaches by a loopback address. `None`: the
-    /// endpoints do not tell; a name tells nothing, for each cluster's first host may be called so.
+    /// may each have a `pve1`. Of several, it is on the one that it reaches by a loopback address. `None`:
+    /// the endpoints do not tell; a name tells nothing, for each cluster's first host may be called so.
     pub fn is_at_home(&self, prefix: &str) -> Option<bool> {
         if self.also.is_empty() {
             return Some(true);
@@ -189,8 +189,8 @@ impl Config {
         }
     }
 
-    /// The settings as those of one cluster alone, by its prefix: its own table, and its pools, hosts and templates with the
-    /// plain names of hosts. Without such a cluster there is no `[proxmox]`.
+    /// The settings as those of one cluster alone, by its prefix: its own table, and its pools, hosts and
+    /// templates with the plain names of hosts. Without such a cluster there is no `[proxmox]`.
     pub fn alone(&self, prefix: &str) -> Self {
         let here = |region: Option<&String>| self.prefix(region.map(String::as_str)) == prefix;
         let pool = |pool: &Pool| Pool {

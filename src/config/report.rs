@@ -179,9 +179,9 @@ fn is_secret(key: &str) -> bool {
     KEYS.contains(&key)
 }
 
-/// The text with what may be a secret replaced by asterisks, so that no report shows it: the rest of a line from the
-/// value of such a key on (all lines of a text that has several), what follows a second `=` of a token's id, and private
-/// keys. Every place stays where it was.
+/// The text with what may be a secret replaced by asterisks, so that no report shows it: the rest of a line
+/// from the value of such a key on (all lines of a text that has several), what follows a second `=` of a
+/// token's id, and private keys. Every place stays where it was.
 fn masked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     // What ends the hidden part that an earlier line began.

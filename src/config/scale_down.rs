@@ -1,5 +1,5 @@
-//! `[scale_down]`: when and how nodes are removed. Defaults are Cluster Autoscaler's where it has the setting, but for
-//! `max_parallel_drains`.
+//! `[scale_down]`: when and how nodes are removed. Defaults are Cluster Autoscaler's where it has the
+//! setting, but for `max_parallel_drains`.
 
 use std::time::Duration;
 
@@ -27,7 +27,8 @@ pub struct ScaleDown {
     pub delay_after_failure: Duration,
     /// No removal from a pool for this long after its last addition or removal.
     pub stabilization_window: Duration,
-    /// Nodes above the threshold go too where their pods fit elsewhere, and nodes are replaced by fewer or smaller ones.
+    /// Nodes above the threshold go too where their pods fit elsewhere, and nodes are replaced by fewer or
+    /// smaller ones.
     pub consolidation: bool,
     /// DaemonSets' pods do not count as utilization.
     pub ignore_daemonsets_utilization: bool,
@@ -39,11 +40,11 @@ pub struct ScaleDown {
     pub skip_nodes_with_custom_controller_pods: bool,
     /// At most so many nodes with pods to move are drained at a time, over all pools.
     pub max_parallel_drains: usize,
-    /// Pods leave a node in groups, each once the one before is gone: the lowest priorities of the second group and of those
-    /// after it, in ascending order.
+    /// Pods leave a node in groups, each once the one before is gone: the lowest priorities of the second
+    /// group and of those after it, in ascending order.
     pub drain_priorities: Vec<i32>,
-    /// At most so many removals in any hour, over all pools: the brake that keeps a mistake small. A file cannot release it;
-    /// `None`, no brake, is for simulations.
+    /// At most so many removals in any hour, over all pools: the brake that keeps a mistake small. A file
+    /// cannot release it; `None`, no brake, is for simulations.
     pub max_removals_per_hour: Option<u32>,
     /// At most this share of a pool's nodes, in per cent, is on its way out at a time; but one always may be.
     pub max_removal_percentage: f64,

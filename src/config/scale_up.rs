@@ -48,7 +48,8 @@ pub struct ScaleUp {
     /// A pod that fits a ready node, and that kube-scheduler has refused and not put there for this long, is
     /// a missed prediction.
     pub prediction_timeout: Duration,
-    /// How long a pool gets no machine for pods of a kind after the first missed prediction; each further one doubles it.
+    /// How long a pool gets no machine for pods of a kind after the first missed prediction; each further one
+    /// doubles it.
     pub prediction_backoff_initial: Duration,
     /// It is never longer.
     pub prediction_backoff_max: Duration,

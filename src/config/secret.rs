@@ -11,7 +11,8 @@ use toml::Spanned;
 
 use super::values::Checker;
 
-/// Where the files lie that systemd hands to the service: commands that an administrator runs read them there.
+/// Where the files lie that systemd hands to the service: commands that an administrator runs read them
+/// there.
 const CREDENTIALS: &str = "/etc/pve-autoscaler/credentials";
 
 /// Where a secret is.
@@ -71,8 +72,9 @@ impl SecretSource {
     /// Reads the secret; white space around it is cut.
     ///
     /// # Errors
-    /// The file is missing, empty, or can be read by group or others. Credentials lie in a folder that only the service
-    /// can enter; systemd grants it the file with an access list, whose mask shows as the group's rights.
+    /// The file is missing, empty, or can be read by group or others. Credentials lie in a folder that only
+    /// the service can enter; systemd grants it the file with an access list, whose mask shows as the group's
+    /// rights.
     pub fn read(&self) -> Result<SecretString, SecretError> {
         match self {
             Self::File(path) => read(path, 0o077).map_err(named),
@@ -94,8 +96,8 @@ fn named(error: SecretError) -> SecretError {
     }
 }
 
-/// A credential that systemd has handed over, or without it the file that systemd would take. Only root can enter that
-/// folder; what lies there may be a link to a file that a group can read as well.
+/// A credential that systemd has handed over, or without it the file that systemd would take. Only root can
+/// enter that folder; what lies there may be a link to a file that a group can read as well.
 fn credential(handed: Option<&Path>, source: &Path, name: &str) -> Result<SecretString, SecretError> {
     match read(&handed.unwrap_or(source).join(name), 0o037) {
         Err(SecretError::Unreadable { source, .. })
@@ -119,8 +121,8 @@ fn read(path: &Path, refused: u32) -> Result<SecretString, SecretError> {
     if text.is_empty() { Err(SecretError::Empty(path.to_owned())) } else { Ok(SecretString::from(text)) }
 }
 
-/// Where a secret belongs that is not in the configuration, and how it is named there: `KEY_credential` first, as the packaged
-/// unit's user can read no file of root's.
+/// Where a secret belongs that is not in the configuration, and how it is named there: `KEY_credential`
+/// first, as the packaged unit's user can read no file of root's.
 pub(super) fn own_file(key: &str) -> String {
     let loaded = match key {
         "token" => " (the unit loads `pve-token`)",

@@ -13,7 +13,8 @@ use super::pool::{Pool, free_options};
 use super::region::Regions;
 use super::values::Checker;
 
-/// Algorithms of checksums that Proxmox VE knows and that prove something, with the number of hexadecimal digits.
+/// Algorithms of checksums that Proxmox VE knows and that prove something, with the number of hexadecimal
+/// digits.
 const ALGORITHMS: [(&str, usize); 4] = [("sha224", 56), ("sha256", 64), ("sha384", 96), ("sha512", 128)];
 
 /// A disk image that hosts download.

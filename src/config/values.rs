@@ -1,4 +1,5 @@
-//! Reading single values: durations, sizes, fractions. What is wrong is noted, and a default stands in for it.
+//! Reading single values: durations, sizes, fractions. What is wrong is noted, and a default stands in for
+//! it.
 
 use std::ops::Range;
 use std::path::PathBuf;

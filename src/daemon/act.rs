@@ -1,4 +1,5 @@
-//! From the plan to tasks. The plan has decided everything: here is only who does it, and whether a brake holds.
+//! From the plan to tasks. The plan has decided everything: here is only who does it, and whether a brake
+//! holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use crate::model::{Record, Slot, Snapshot};
 const ANNOTATIONS_AT_A_TIME: usize = 8;
 /// How long a round waits for them.
 const ANNOTATING: Duration = Duration::from_secs(3);
-/// Pods that a record names at most: more than a kubelet takes as a rule, since the planner keeps their places on the machine for them.
+/// Pods that a record names at most: more than a kubelet takes as a rule, since the planner keeps their
+/// places on the machine for them.
 const PODS_NAMED: usize = 250;
 
 /// A node that goes in this round.
@@ -308,9 +310,9 @@ impl Daemon {
         }
     }
 
-    /// Whether as many machines of a record's cluster are on their way out as may be at a time, with those that go in this round:
-    /// those of one that is away hold up no other's, and no bare-metal machine. The tasks of those that were just taken
-    /// back have not begun yet.
+    /// Whether as many machines of a record's cluster are on their way out as may be at a time, with those
+    /// that go in this round: those of one that is away hold up no other's, and no bare-metal machine. The
+    /// tasks of those that were just taken back have not begun yet.
     pub(super) fn retires_enough(
         &self,
         config: &Config,
@@ -354,8 +356,8 @@ impl Daemon {
         self.spawn(machines::retire(context, view.stored(), reason, self.reports.clone()));
     }
 
-    /// Whether as much of a pool is on its way out as may be at a time, with what goes in this round. One that was given up before
-    /// it was a node takes nothing from it.
+    /// Whether as much of a pool is on its way out as may be at a time, with what goes in this round. One
+    /// that was given up before it was a node takes nothing from it.
     fn share_is_going(&self, config: &Config, pool: &str, going: &[Going]) -> bool {
         let views = self.registry.all();
         let of_pool = || views.iter().filter(|view| view.record.pool == pool && view.record.warm.is_none());
@@ -366,8 +368,8 @@ impl Daemon {
         leaving + also >= most_at_once(nodes, config.scale_down.max_removal_percentage)
     }
 
-    /// Writes since when nodes have been unneeded to where it survives a restart: the Nodes. Until a Node shows it, it is known
-    /// here: what it showed before may have been moved.
+    /// Writes since when nodes have been unneeded to where it survives a restart: the Nodes. Until a Node
+    /// shows it, it is known here: what it showed before may have been moved.
     async fn annotate(
         &mut self,
         snapshot: &Snapshot,

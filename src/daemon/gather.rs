@@ -28,8 +28,9 @@ const STARTS_WITH_HOST: SignedDuration = SignedDuration::from_mins(2);
 /// The looks that can be acted on, by the prefixes of their clusters.
 pub(super) type Looks = BTreeMap<String, Look>;
 
-/// A machine for the planner. One that is being made on a host that is offline is nothing to wait for: its slot stays taken
-/// until the host is back and it can be seen what is there. So it is, where there are others, with a cluster out of sight.
+/// A machine for the planner. One that is being made on a host that is offline is nothing to wait for: its
+/// slot stays taken until the host is back and it can be seen what is there. So it is, where there are
+/// others, with a cluster out of sight.
 fn seen_with(view: &machines::View, config: &Config, looks: &Looks, several: bool) -> Machine {
     let mut machine = view.machine(config);
     let look = looks.get(config.prefix(view.record.region.as_deref()));
@@ -44,8 +45,9 @@ fn seen_with(view: &machines::View, config: &Config, looks: &Looks, several: boo
     machine
 }
 
-/// Whether storages as a look shows them may be older than what a machine has put on them last: they are told of every ten seconds
-/// (`pvestatd`). Its disks have their size once it is configured, and one that is suspended has written its memory.
+/// Whether storages as a look shows them may be older than what a machine has put on them last: they are told
+/// of every ten seconds (`pvestatd`). Its disks have their size once it is configured, and one that is
+/// suspended has written its memory.
 fn just_stored(view: &View, looked: Timestamp) -> bool {
     let entered = &view.record.entered;
     let configured = entered.range(Phase::Warm..).map(|(_, at)| at).min();
@@ -64,8 +66,8 @@ fn elsewhere<'a>(record: &Record, look: &'a Look) -> Option<&'a str> {
     (shown != record.host && look.at.duration_since(*cloned) >= LISTS_LAG).then_some(shown)
 }
 
-/// The hosts of one cluster, by their names among those of all. A machine that has started after the look is not in what its host
-/// says of itself: it is counted by its record.
+/// The hosts of one cluster, by their names among those of all. A machine that has started after the look is
+/// not in what its host says of itself: it is counted by its record.
 fn hosts(config: &Config, prefix: &str, look: &Look, views: &[View]) -> Vec<Host> {
     let counts_stopped = config.cluster(prefix).is_some_and(|cluster| cluster.count_stopped);
     let mut hosts = look.hosts(counts_stopped);
@@ -104,8 +106,8 @@ fn devices<'a>(config: &'a Config, record: &'a Record) -> impl Iterator<Item = H
     })
 }
 
-/// Whether a machine's VM was started, and nothing was done to stop it, or so lately that the look does not show it yet; or may still
-/// be started.
+/// Whether a machine's VM was started, and nothing was done to stop it, or so lately that the look does not
+/// show it yet; or may still be started.
 fn is_on(view: &View, look: &Look) -> bool {
     let started = match view.phase {
         // Until its record says that it goes, another instance that comes to lead goes on with it.
@@ -135,8 +137,8 @@ fn may_run(view: &View, look: &Look) -> bool {
         || (has_been(Phase::Configuring) && comes_up)
 }
 
-/// Timers of nodes that their Nodes do not show, in a mode that writes nothing, or as they could not be written yet: node → since
-/// when unneeded, nothing where it is needed.
+/// Timers of nodes that their Nodes do not show, in a mode that writes nothing, or as they could not be
+/// written yet: node → since when unneeded, nothing where it is needed.
 pub(super) type Overlay = BTreeMap<String, Option<Timestamp>>;
 
 /// Since when a node has been unneeded, as its Node shows it.

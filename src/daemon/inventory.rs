@@ -60,7 +60,8 @@ struct Known {
 pub(super) struct Start {
     /// What its hosts' names begin with where hosts of all clusters meet.
     pub prefix: String,
-    /// Whether each look asks for the quorum: where there are several clusters, one without it is left alone by itself.
+    /// Whether each look asks for the quorum: where there are several clusters, one without it is left alone
+    /// by itself.
     pub asks_for_quorum: bool,
     pub proxmox: Client,
     pub config: watch::Receiver<Arc<Config>>,
@@ -248,7 +249,8 @@ impl Inventory {
         (known.look.clone(), known.problem.clone())
     }
 
-    /// Waits for the first look, for `limit` at most; whether there was one. Of several clusters, one that fails is not waited for.
+    /// Waits for the first look, for `limit` at most; whether there was one. Of several clusters, one that
+    /// fails is not waited for.
     pub async fn first(&self, limit: Duration) -> bool {
         let mut changed = self.changed.subscribe();
         let looked = async {
@@ -290,7 +292,8 @@ fn online_since(look: &Look, last: Option<&Look>) -> BTreeMap<String, Timestamp>
     online.map(|host| (host.name.clone(), since(&host.name).unwrap_or(look.at))).collect()
 }
 
-/// The cluster's list, and why it cannot be acted on, if so. A token that may not ask for the quorum finds out when it acts.
+/// The cluster's list, and why it cannot be acted on, if so. A token that may not ask for the quorum finds
+/// out when it acts.
 async fn look(proxmox: &Client, asks_for_quorum: bool) -> Result<(Seen, Option<String>), Error> {
     let seen = proxmox.resources().await?;
     if !asks_for_quorum {

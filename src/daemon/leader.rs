@@ -44,7 +44,8 @@ pub(super) enum Standing {
     Leading(Term),
 }
 
-/// Takes part until it is cancelled, and gives the lease back then: whatever wrote in the term must have ended first.
+/// Takes part until it is cancelled, and gives the lease back then: whatever wrote in the term must have
+/// ended first.
 pub(super) async fn take_part(
     mut lease: Lease,
     config: watch::Receiver<Arc<Config>>,

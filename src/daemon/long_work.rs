@@ -2,8 +2,8 @@
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Does such work. On a runtime with several threads, all other tasks go on meanwhile; on one with a single thread, which tests in
-/// virtual time have, the work is done in no time.
+/// Does such work. On a runtime with several threads, all other tasks go on meanwhile; on one with a single
+/// thread, which tests in virtual time have, the work is done in no time.
 pub(super) fn at_length<T>(work: impl FnOnce() -> T) -> T {
     match Handle::current().runtime_flavor() {
         RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),

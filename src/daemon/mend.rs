@@ -61,8 +61,8 @@ impl State {
         self.closed.iter().filter_map(here).chain(self.unreadable.iter().copied())
     }
 
-    /// Whether all records are to be read again: it is long ago, or the time of a machine that got stuck has come since. Its entry
-    /// stays after that, for the next pause.
+    /// Whether all records are to be read again: it is long ago, or the time of a machine that got stuck has
+    /// come since. Its entry stays after that, for the next pause.
     fn is_due(&self, now: Timestamp) -> bool {
         // One that lies ahead is of a clock that was set back since.
         let Some(read) = self.read.filter(|read| *read <= now) else { return true };
@@ -238,7 +238,8 @@ impl Daemon {
         }
     }
 
-    /// Ready machines whose Node is gone for longer than a node may take to come, or has lost what was put on it.
+    /// Ready machines whose Node is gone for longer than a node may take to come, or has lost what was put on
+    /// it.
     fn hold_against_nodes(&mut self, config: &Arc<Config>, now: Timestamp) {
         let patience =
             SignedDuration::try_from(config.scale_up.max_node_provision_time).unwrap_or(SignedDuration::MAX);
@@ -321,7 +322,8 @@ impl Daemon {
     }
 }
 
-/// Whether a pause of this length that ends then goes on: one that lies further ahead was begun before the clock was set back.
+/// Whether a pause of this length that ends then goes on: one that lies further ahead was begun before the
+/// clock was set back.
 fn waits(until: Timestamp, pause: SignedDuration, now: Timestamp) -> bool {
     let left = until.duration_since(now);
     left.is_positive() && left <= pause

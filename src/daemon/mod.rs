@@ -8,8 +8,9 @@
 //!       └──────────────── reports of the tasks <────────────────────┘
 //! ```
 //!
-//! A round starts a batch window after something that matters has changed, when a timer is due, and every `scan_interval` in
-//! any case. No fault of a remote side ends the daemon: it says what is wrong, and tries again.
+//! A round starts a batch window after something that matters has changed, when a timer is due, and every
+//! `scan_interval` in any case. No fault of a remote side ends the daemon: it says what is wrong, and tries
+//! again.
 
 mod act;
 mod backoffs;
@@ -138,7 +139,8 @@ impl std::fmt::Debug for Deps {
 
 /// Runs until it is cancelled. What is under way then is left as it is: its records say how to go on.
 ///
-/// Of several instances only the one that holds the lease acts; the others watch, and take over when it is gone.
+/// Of several instances only the one that holds the lease acts; the others watch, and take over when it is
+/// gone.
 pub async fn run(deps: Deps, cancel: CancellationToken) {
     let tasks = TaskTracker::new();
     // Dropping this future must not leave a candidate behind.
@@ -210,7 +212,8 @@ struct Daemon {
     instance: String,
 }
 
-/// Acts until the term is over, and until everything that acted in it has ended. What was learnt last is stored then.
+/// Acts until the term is over, and until everything that acted in it has ended. What was learnt last is
+/// stored then.
 async fn lead(deps: &Deps, warm: &Warm, eyes: Eyes, term: &Term) {
     let tasks = TaskTracker::new();
     let (reports, mut told) = mpsc::unbounded_channel();
@@ -360,8 +363,9 @@ impl Daemon {
         }
     }
 
-    /// What a machine's task works with: the cluster of the record's region, and the settings as if it were the only one. `None`
-    /// where there is no such region, which is said: then nothing is done about the machine.
+    /// What a machine's task works with: the cluster of the record's region, and the settings as if it were
+    /// the only one. `None` where there is no such region, which is said: then nothing is done about the
+    /// machine.
     fn context(&mut self, config: &Arc<Config>, record: &Record) -> Option<Context> {
         let Some(region) = self.regions.of(config, record) else {
             let name = record.region.as_deref().unwrap_or_default();
@@ -405,7 +409,8 @@ impl Daemon {
         });
     }
 
-    /// Waits until both sides were seen once and all records are known; then goes on with the machines that there are.
+    /// Waits until both sides were seen once and all records are known; then goes on with the machines that
+    /// there are.
     async fn first_look(&mut self) {
         loop {
             let looked = tokio::time::timeout(PATIENCE, self.watches.synced()).await;
@@ -498,8 +503,8 @@ impl Daemon {
         }
     }
 
-    /// Rounds go on without a kind that they can do without, as if there were none of it, or no change to it: that is for an
-    /// operator to know.
+    /// Rounds go on without a kind that they can do without, as if there were none of it, or no change to it:
+    /// that is for an operator to know.
     fn tell_what_is_not_seen(&self) {
         let unseen = self.watches.unseen();
         match unseen.first() {

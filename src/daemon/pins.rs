@@ -16,7 +16,8 @@ use crate::pinning::{Answer, Astray, Request};
 
 /// How often it is looked whether machines wait, while a pool has machines with CPUs of their own.
 const BEAT: Duration = Duration::from_secs(2);
-/// Until a machine is asked for again: the leader takes a moment to see what has become of it, and a refusal passes seldom.
+/// Until a machine is asked for again: the leader takes a moment to see what has become of it, and a refusal
+/// passes seldom.
 const AGAIN: Duration = Duration::from_secs(10);
 /// How often the helper is asked whether machines run on the CPUs that they are pinned to.
 const READ_BACK: Duration = Duration::from_mins(1);
@@ -125,8 +126,8 @@ async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
     Err(format!("{name} gets no CPUs of its own: {why}"))
 }
 
-/// A configuration says what Proxmox VE was asked for, and not what came of it: that the kernel knows. Where there is no helper, no machine
-/// was pinned by it.
+/// A configuration says what Proxmox VE was asked for, and not what came of it: that the kernel knows. Where
+/// there is no helper, no machine was pinned by it.
 async fn read_back(deps: &Deps) -> Result<Vec<Astray>, String> {
     match deps.helper.ask(Request::Runs {}).await {
         Ok(Answer::Runs { astray }) => Ok(astray),

@@ -2,9 +2,10 @@
 //!
 //! * What is about to be asked of a host is stored before it is asked: the next leader knows that a host
 //!   which goes off was switched off by us. Nothing is asked while that cannot be stored.
-//! * Just before a host is asked to shut down it is asked itself whether anything runs on it: VMs, containers, tasks. Lists
-//!   lag, its own answer does not.
-//! * A call's answer says little; the plan looks at what the host does, and when its time is over it is left alone.
+//! * Just before a host is asked to shut down it is asked itself whether anything runs on it: VMs,
+//!   containers, tasks. Lists lag, its own answer does not.
+//! * A call's answer says little; the plan looks at what the host does, and when its time is over it is left
+//!   alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +27,8 @@ use crate::redfish::{self, Reset};
 
 /// All questions before a shutdown, and the call, end within this time.
 const LIMIT: Duration = Duration::from_mins(2);
-/// What was asked of a host and its cluster before it is switched off must not take longer together: the first answers would be old.
+/// What was asked of a host and its cluster before it is switched off must not take longer together: the
+/// first answers would be old.
 const SURE: Duration = Duration::from_secs(5);
 /// So often all of it is asked where answers take longer.
 const TRIES: u32 = 3;
@@ -147,7 +149,8 @@ impl Daemon {
     fn as_any_other(&mut self, one: &HostVerdict, step: Option<PowerStep>, resting: bool, now: Timestamp) {
         let Some(step) = step else { return };
         match step {
-            // It was asked to go off and took too long: as long as it is left alone it may do so yet, and is ours then.
+            // It was asked to go off and took too long: as long as it is left alone it may do so yet, and is
+            // ours then.
             PowerStep::Off if resting => return,
             PowerStep::Waking => self.note(&one.host, "has come up".to_owned(), now),
             _ => self.note(&one.host, format!("is not switched off: {}", one.message), now),
@@ -160,8 +163,8 @@ impl Daemon {
         });
     }
 
-    /// It did not do what it was asked, or must not be asked: nothing is tried for a while. One that we have switched off stays
-    /// ours.
+    /// It did not do what it was asked, or must not be asked: nothing is tried for a while. One that we have
+    /// switched off stays ours.
     fn leave_alone(&mut self, config: &Config, host: &str, ours: bool, why: &str, now: Timestamp) {
         tracing::warn!(host, why, "a host is not switched");
         self.board.decided(now, format!("{host} is left alone: {why}"));

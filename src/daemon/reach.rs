@@ -1,4 +1,5 @@
-//! On which hosts machines of a pool can be made: where its templates reach, and why none of them is cloned now.
+//! On which hosts machines of a pool can be made: where its templates reach, and why none of them is cloned
+//! now.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,8 @@ use crate::model::snapshot::PoolMemory;
 use crate::model::workload::Backoff;
 
 impl Daemon {
-    /// Pools of which no machine can be made now back off; all get only hosts that a template reaches, as far as that is known.
+    /// Pools of which no machine can be made now back off; all get only hosts that a template reaches, as far
+    /// as that is known.
     pub(super) fn narrow(&self, config: &Config, snapshot: &mut Snapshot, looks: &Looks) {
         self.say_refusals(config);
         let found: BTreeMap<&str, BTreeMap<String, Found>> =
@@ -41,8 +43,8 @@ impl Daemon {
             let is_refused = found.is_some_and(|found| found.refused.is_some());
             let memory = snapshot.memory.pools.entry(pool.name.clone()).or_default();
             memory.out_of_sight = out_of_sight;
-            // It is said whatever keeps a template from being cloned now: a host that goes off meanwhile is woken only for pools that
-            // were known to reach it.
+            // It is said whatever keeps a template from being cloned now: a host that goes off meanwhile is
+            // woken only for pools that were known to reach it.
             if let Some(found) = found.filter(|_| has_template) {
                 reach(pool, found, memory);
             }
@@ -94,8 +96,9 @@ fn reach(pool: &Pool, found: &Found, memory: &mut PoolMemory) {
     memory.reach = Some(reach.into_iter().map(|host| pool.host_key(host)).collect());
 }
 
-/// What was known of hosts when they went off is what they are woken for. A pool that came to the settings since then reaches those that
-/// another one with its template does. While a pool's reach is not known, a host where it may be stays on.
+/// What was known of hosts when they went off is what they are woken for. A pool that came to the settings
+/// since then reaches those that another one with its template does. While a pool's reach is not known, a
+/// host where it may be stays on.
 pub(super) fn see_to_hosts(config: &Config, snapshot: &mut Snapshot) {
     let memory = &mut snapshot.memory;
     for power in memory.hosts.values_mut().filter_map(|host| host.power.as_mut()) {

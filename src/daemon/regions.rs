@@ -1,9 +1,9 @@
-//! The Proxmox VE clusters, each with its own client, its own look and its own limits: what befalls one delays none of the
-//! others.
+//! The Proxmox VE clusters, each with its own client, its own look and its own limits: what befalls one
+//! delays none of the others.
 //!
-//! A machine is only ever looked at, changed and destroyed through the cluster of its record's region; one whose region the
-//! configuration does not have is left alone. While a cluster cannot be seen or is not quorate, its machines count as they are
-//! known, its pools get no machine and lose no node.
+//! A machine is only ever looked at, changed and destroyed through the cluster of its record's region; one
+//! whose region the configuration does not have is left alone. While a cluster cannot be seen or is not
+//! quorate, its machines count as they are known, its pools get no machine and lose no node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,8 @@ pub(super) struct Region {
     pub proxmox: Client,
     pub templates: Templates,
     pub inventory: Inventory,
-    /// Machines that are being created there at a time: those that wait for a cluster which is away hold up no other's.
+    /// Machines that are being created there at a time: those that wait for a cluster which is away hold up
+    /// no other's.
     pub creating: Arc<Semaphore>,
 }
 
@@ -139,8 +140,8 @@ impl Regions {
         self.get(place::split(key).0)
     }
 
-    /// Why nothing is decided about the pools and machines of a cluster, if so. With one cluster alone the looks' age says all: what
-    /// is not seen is asked of each machine itself.
+    /// Why nothing is decided about the pools and machines of a cluster, if so. With one cluster alone the
+    /// looks' age says all: what is not seen is asked of each machine itself.
     pub fn unseen(&self, config: &Config, prefix: &str, now: Timestamp) -> Option<String> {
         let Some(region) = self.get(prefix) else {
             return Some(format!("region `{prefix}` is not connected: it needs its table and a restart"));

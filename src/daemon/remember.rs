@@ -1,4 +1,5 @@
-//! What is remembered between rounds, and stored so that a restart forgets nothing: cool-downs, back-offs, learnt shapes.
+//! What is remembered between rounds, and stored so that a restart forgets nothing: cool-downs, back-offs,
+//! learnt shapes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -108,8 +109,8 @@ impl Remembered {
         }
     }
 
-    /// A round was decided, and its timers are written or will be. Nothing else moves the time of the last round: by what has passed
-    /// since then without one, the next round moves the timers that it reads.
+    /// A round was decided, and its timers are written or will be. Nothing else moves the time of the last
+    /// round: by what has passed since then without one, the next round moves the timers that it reads.
     pub fn counted(&mut self, now: Timestamp) {
         let before = self.memory.last_round.replace(now);
         // One that lies ahead was stored before the clock was set back.
@@ -136,7 +137,8 @@ impl Remembered {
     pub fn predicted(&mut self, predictions: Predictions, now: Timestamp) {
         let old = std::mem::replace(&mut self.memory.predictions, predictions);
         let new = &self.memory.predictions;
-        // What is awaited is stored with the next thing that matters: it begins with every node, and mostly ends at once.
+        // What is awaited is stored with the next thing that matters: it begins with every node, and mostly
+        // ends at once.
         if (&old.made, &old.missed, &old.moved) != (&new.made, &new.missed, &new.moved) {
             self.store(now);
         }
@@ -153,8 +155,8 @@ impl Remembered {
         self.store(now);
     }
 
-    /// So many removals begin: they count for the hourly brake, and that is stored at once. False where that did not succeed in
-    /// time: then they must not begin, and do not count.
+    /// So many removals begin: they count for the hourly brake, and that is stored at once. False where that
+    /// did not succeed in time: then they must not begin, and do not count.
     pub async fn shrinks(&mut self, removals: usize, now: Timestamp) -> bool {
         let before = self.memory.removals.len();
         self.memory.removals.extend(std::iter::repeat_n(now, removals));
@@ -184,7 +186,8 @@ impl Remembered {
         });
     }
 
-    /// A host was emptied to be switched off, and stays on: it is not for a while, longer each time. Machines were made and went for it.
+    /// A host was emptied to be switched off, and stays on: it is not for a while, longer each time. Machines
+    /// were made and went for it.
     pub fn emptied_in_vain(&mut self, host: &str, reason: &str, config: &Config, now: Timestamp) {
         let first = config.power.idle_for.saturating_mul(2);
         let lengths = (first, first.max(EMPTIED_AGAIN.unsigned_abs()));
@@ -203,7 +206,8 @@ impl Remembered {
         ended
     }
 
-    /// Stores everything at once; false where that did not succeed in time, so that it is not known whether it is stored.
+    /// Stores everything at once; false where that did not succeed in time, so that it is not known whether
+    /// it is stored.
     pub async fn store_now(&mut self, now: Timestamp) -> bool {
         self.store(now);
         let tries = async {
@@ -320,7 +324,8 @@ fn same_on(
     failed_on.keys().filter(|other| *other != host).filter(is_same).cloned().collect()
 }
 
-/// The words of a failure without those that differ from machine to machine: with numbers, of tasks and VMs, or the host's name.
+/// The words of a failure without those that differ from machine to machine: with numbers, of tasks and VMs,
+/// or the host's name.
 fn gist<'a>(reason: &'a str, host: &'a str) -> impl Iterator<Item = &'a str> {
     let (_, host) = place::split(host);
     let is_common =

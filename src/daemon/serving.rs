@@ -1,5 +1,6 @@
-//! The approval of serving certificates, beside the rounds: where it is switched on, each request of a machine's kubelet is held
-//! against the machine's record. Requests of others are not touched, neither approved nor denied.
+//! The approval of serving certificates, beside the rounds: where it is switched on, each request of a
+//! machine's kubelet is held against the machine's record. Requests of others are not touched, neither
+//! approved nor denied.
 //!
 //! A request that is not as it should be stays open: kubelets ask again after 15 minutes, and the cluster
 //! removes undecided requests after a day.
@@ -127,14 +128,14 @@ impl Approver {
         }
     }
 
-    /// Whether a request was refused, or its approval failed and is not to be tried again yet: such ones stay open for long, and
-    /// must not stand before others.
+    /// Whether a request was refused, or its approval failed and is not to be tried again yet: such ones stay
+    /// open for long, and must not stand before others.
     fn has_been_looked_at(&self, uid: &str, now: Instant) -> bool {
         self.refused.contains(uid) || self.failed.get(uid).is_some_and(|(again, _)| *again > now)
     }
 
-    /// The machine whose kubelet asks, with its Node. A Node that is not seen yet, or has another machine's `systemUUID`, is no
-    /// proof; the former comes.
+    /// The machine whose kubelet asks, with its Node. A Node that is not seen yet, or has another machine's
+    /// `systemUUID`, is no proof; the former comes.
     fn machine<'v>(&self, request: &ServingRequest, views: &'v [View]) -> Option<(&'v View, Arc<Node>)> {
         let name = request.user.strip_prefix(NODE_USER)?;
         let lives =

@@ -218,8 +218,8 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[View]) -> V
     config.pools.iter().map(one).collect()
 }
 
-/// cpu in milli-cores and memory in bytes that the pods of each node of a pool request. Asked for by name only, in every round
-/// for every pod: hence no ordered map.
+/// cpu in milli-cores and memory in bytes that the pods of each node of a pool request. Asked for by name
+/// only, in every round for every pod: hence no ordered map.
 pub(super) fn requested_by_node(snapshot: &Snapshot) -> HashMap<&str, (i64, i64)> {
     let ours = snapshot.nodes.iter().filter(|node| node.labels.contains_key(POOL_LABEL));
     let mut sums: HashMap<&str, (i64, i64)> = ours.map(|node| (node.name.as_str(), (0, 0))).collect();

@@ -1,4 +1,5 @@
-//! Hosts whose `pvestatd` says nothing: the cluster's list knows nothing but names of them. What was known before holds.
+//! Hosts whose `pvestatd` says nothing: the cluster's list knows nothing but names of them. What was known
+//! before holds.
 
 use jiff::{SignedDuration, Timestamp};
 

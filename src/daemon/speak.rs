@@ -12,7 +12,8 @@ use crate::model::plan::{NodeOutcome, NodeVerdict, Plan, PodOutcome, PodVerdict}
 use crate::model::{Node, Pod, Snapshot};
 use crate::planning::HOLDS_ROOM;
 
-/// Events that one round sends at most of what was done, and of what was not: the next one goes on where they still hold.
+/// Events that one round sends at most of what was done, and of what was not: the next one goes on where they
+/// still hold.
 const EVENTS_A_ROUND: usize = 50;
 /// The same warning is not given again before this has passed.
 const AGAIN: Duration = Duration::from_mins(10);
@@ -75,7 +76,8 @@ impl Batch {
         }
     }
 
-    /// Says all of it. What is refused of one may be taken of another; without an answer the next round tries again.
+    /// Says all of it. What is refused of one may be taken of another; without an answer the next round tries
+    /// again.
     async fn say(self, recorder: Recorder) {
         for (about, saying) in self.done.into_iter().chain(self.rest) {
             let said = match &about {

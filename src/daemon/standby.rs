@@ -1,4 +1,5 @@
-//! What an instance does while another one leads: it keeps its watches synced, shows where it stands, and waits for its term.
+//! What an instance does while another one leads: it keeps its watches synced, shows where it stands, and
+//! waits for its term.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -28,7 +29,8 @@ impl Warm {
     }
 }
 
-/// The look at Proxmox, which only who leads, or may do so at any moment, needs. It ends when this is dropped.
+/// The look at Proxmox, which only who leads, or may do so at any moment, needs. It ends when this is
+/// dropped.
 pub(super) struct Eyes {
     pub regions: Regions,
     _open: DropGuard,

@@ -98,8 +98,8 @@ impl Strangers {
         }
     }
 
-    /// Waits until those of all clusters that are in sight were asked once, for a short time at most. What it gives back changes when
-    /// those of one more were.
+    /// Waits until those of all clusters that are in sight were asked once, for a short time at most. What it
+    /// gives back changes when those of one more were.
     pub async fn first(
         &self,
         regions: &Regions,
@@ -122,8 +122,8 @@ impl Strangers {
         self.asked.borrow().contains(prefix)
     }
 
-    /// Asks those of one cluster whose turn it is; true where there was not time for all that were not heard yet. Those on a host that does
-    /// not answer have to wait, and keep no others from theirs.
+    /// Asks those of one cluster whose turn it is; true where there was not time for all that were not heard
+    /// yet. Those on a host that does not answer have to wait, and keep no others from theirs.
     async fn look(&self, region: &Region, registry: &Registry, config: &Config, now: Timestamp) -> bool {
         let Some(look) = region.fresh(config, now) else { return false };
         let views = registry.all();
@@ -173,7 +173,8 @@ impl Strangers {
         self.known().retain(|(at, vmid), _| at != prefix || there.contains(vmid));
     }
 
-    /// Those that are to be asked now: all that were not heard yet, and some of the others, first who has moved.
+    /// Those that are to be asked now: all that were not heard yet, and some of the others, first who has
+    /// moved.
     fn due<'g>(&self, prefix: &str, there: impl Iterator<Item = &'g Guest>) -> Vec<&'g Guest> {
         let known = self.known();
         let (mut unheard, mut again) = (Vec::new(), Vec::new());

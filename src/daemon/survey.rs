@@ -1,5 +1,5 @@
-//! What speaks against switching hosts off, asked of Proxmox VE beside its list. Nothing is asked where no `[[host]]` has a
-//! `power`.
+//! What speaks against switching hosts off, asked of Proxmox VE beside its list. Nothing is asked where no
+//! `[[host]]` has a `power`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -73,8 +73,8 @@ impl Survey {
         self.found.hosts.iter().any(|(name, found)| !found.answers && on(name))
     }
 
-    /// For the planner, with what is known here: our machines, those that were ours until a moment ago, our templates, and
-    /// where we run ourselves.
+    /// For the planner, with what is known here: our machines, those that were ours until a moment ago, our
+    /// templates, and where we run ourselves.
     pub fn facts(
         &self,
         seen: &Seen,

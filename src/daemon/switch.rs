@@ -1,10 +1,12 @@
 //! The switch that stops everything: nothing new is begun while it is on.
 //!
-//! It is kept in Kubernetes, so that it outlives restarts and hand-overs and can be turned at any instance. Who leads reads it
-//! every `scan_interval`, when it was turned at this very instance, and before anything is begun.
+//! It is kept in Kubernetes, so that it outlives restarts and hand-overs and can be turned at any instance.
+//! Who leads reads it every `scan_interval`, when it was turned at this very instance, and before anything is
+//! begun.
 //!
-//! Machines that are being made are finished; those whose clone was not begun wait. Drains are given up and their nodes serve
-//! again; VMs that are being shut down or destroyed are finished. Timers of unneeded nodes stand still.
+//! Machines that are being made are finished; those whose clone was not begun wait. Drains are given up and
+//! their nodes serve again; VMs that are being shut down or destroyed are finished. Timers of unneeded nodes
+//! stand still.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -105,7 +107,8 @@ pub(super) struct Seen {
     pause: watch::Sender<Option<Arc<Pause>>>,
     read: Option<Instant>,
     pokes: watch::Receiver<u64>,
-    /// Machines that were busy when their growth was to be tried again: until when each was to be left alone, as it was then.
+    /// Machines that were busy when their growth was to be tried again: until when each was to be left alone,
+    /// as it was then.
     growths: BTreeMap<String, Timestamp>,
 }
 
@@ -155,7 +158,8 @@ impl Daemon {
                 return false;
             }
         };
-        // Back-offs of machines are in their records: until those are read no word is taken, and the first round comes back to it.
+        // Back-offs of machines are in their records: until those are read no word is taken, and the first
+        // round comes back to it.
         let waits = retry && !self.mend.has_begun();
         self.switch.read = Some(Instant::now()).filter(|_| !waits);
         self.board.paused(pause.as_deref());
@@ -195,7 +199,8 @@ impl Daemon {
         }
     }
 
-    /// Each machine that could not grow has a back-off of its own, in its record. Returns what was left alone, each with why.
+    /// Each machine that could not grow has a back-off of its own, in its record. Returns what was left
+    /// alone, each with why.
     async fn end_growth_backoffs(&mut self, pool: Option<&str>, now: Timestamp) -> Vec<String> {
         let mut ended = Vec::new();
         if self.config.borrow().mode != Mode::Active {
@@ -212,7 +217,8 @@ impl Daemon {
         ended
     }
 
-    /// The same of machines that were busy then, or whose records could not be written. What a later failure has begun is not meant.
+    /// The same of machines that were busy then, or whose records could not be written. What a later failure
+    /// has begun is not meant.
     async fn end_put_off_backoffs(&mut self) {
         let now = self.clock.now();
         let put_off = std::mem::take(&mut self.switch.growths);
@@ -231,7 +237,8 @@ impl Daemon {
         }
     }
 
-    /// Ends the back-off of one machine; in words. `None` where that has to wait: a task has the machine's record in hand.
+    /// Ends the back-off of one machine; in words. `None` where that has to wait: a task has the machine's
+    /// record in hand.
     async fn end_growth_backoff(&self, view: &View) -> Option<String> {
         let mut stored = view.stored();
         let record = &mut stored.record;

@@ -49,8 +49,8 @@ pub(super) enum TermEnd {
 }
 
 impl TermEnd {
-    /// The end of a term that could not be renewed in time: after this trouble, if there was any, and with a timer that was so
-    /// late.
+    /// The end of a term that could not be renewed in time: after this trouble, if there was any, and with a
+    /// timer that was so late.
     pub fn of(trouble: Option<Unclaimed>, late: Duration, deadline: Duration) -> Self {
         match trouble {
             _ if late >= deadline / LATE => Self::HostSlow { late },

@@ -1,8 +1,10 @@
-//! What others do with machines' VMs that the cluster's list does not show: a reset, a rollback, another name, protection.
+//! What others do with machines' VMs that the cluster's list does not show: a reset, a rollback, another
+//! name, protection.
 //!
-//! Beside the rounds, with each look: the cluster's latest tasks are read, and the configurations of a few machines, so that each has its turn
-//! within half a minute where there are not too many. Nothing is changed about a VM here. What lasts is a problem for `status` until it is
-//! over, with the command; what happened is said once, with who did it.
+//! Beside the rounds, with each look: the cluster's latest tasks are read, and the configurations of a few
+//! machines, so that each has its turn within half a minute where there are not too many. Nothing is changed
+//! about a VM here. What lasts is a problem for `status` until it is over, with the command; what happened is
+//! said once, with who did it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -113,7 +115,8 @@ impl Touched {
         self.read_some(region, config, (&look, &own), &views).await;
     }
 
-    /// Says what others have done that leaves no trace but its task. Without `Sys.Audit` on `/` no task is seen.
+    /// Says what others have done that leaves no trace but its task. Without `Sys.Audit` on `/` no task is
+    /// seen.
     async fn hear_tasks(&mut self, region: &Region, own: &str, views: &[&View]) {
         let Ok(rows) = region.proxmox.cluster_tasks().await else { return };
         let old = self.clock.now().saturating_sub(LATELY).unwrap_or(Timestamp::MIN);
@@ -195,14 +198,16 @@ impl Touched {
         }
     }
 
-    /// One that could not be read has its turn again later, so that those of a host that hangs keep none of the others from theirs.
+    /// One that could not be read has its turn again later, so that those of a host that hangs keep none of
+    /// the others from theirs.
     fn put_off(&mut self, name: &str) {
         let due = Instant::now() + AGAIN;
         let known = self.known.entry(name.to_owned()).or_insert_with(|| Known { due, wrong: Vec::new() });
         known.due = due;
     }
 
-    /// Shows what is wrong with a machine's VM now; what is new is said with who did it, where that can be seen.
+    /// Shows what is wrong with a machine's VM now; what is new is said with who did it, where that can be
+    /// seen.
     async fn note(&mut self, region: &Region, own: &str, view: &View, wrong: Vec<String>) {
         let record = &view.record;
         let due = Instant::now() + AGAIN;
@@ -256,7 +261,8 @@ fn oddities(record: &Record, config: &VmConfig) -> Vec<String> {
     all
 }
 
-/// Whether a VM is in another resource pool, or in none. Where the list names the pool of no machine the token may not see it.
+/// Whether a VM is in another resource pool, or in none. Where the list names the pool of no machine the
+/// token may not see it.
 fn has_left(record: &Record, pool: &str, guest: Option<&Guest>, look: &Look) -> Option<String> {
     let is_in = |guest: &Guest| guest.pool.as_deref() == Some(pool);
     let guest = guest.filter(|guest| !is_in(guest))?;

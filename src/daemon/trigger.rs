@@ -59,12 +59,12 @@ impl Trigger {
         }
     }
 
-    /// Lets what belongs together arrive together: waits for the window, and on while changes come in quick succession,
-    /// but for `most` at most.
+    /// Lets what belongs together arrive together: waits for the window, and on while changes come in quick
+    /// succession, but for `most` at most.
     ///
-    /// Once a pod waits for a node, only more of such pods are waited for: what else happens in a large cluster all the time is
-    /// nothing to it. Its window begins when it began to wait, be it while the last round still ran, and is over when no other
-    /// followed in its second half.
+    /// Once a pod waits for a node, only more of such pods are waited for: what else happens in a large
+    /// cluster all the time is nothing to it. Its window begins when it began to wait, be it while the last
+    /// round still ran, and is over when no other followed in its second half.
     pub async fn settle(&mut self, window: Duration, most: Duration) {
         let now = Instant::now();
         let mut waits = self.demand.pending();

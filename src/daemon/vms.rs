@@ -1,4 +1,5 @@
-//! Machines held against what the cluster's list shows of their VMs: gone, off, on another host, made a template.
+//! Machines held against what the cluster's list shows of their VMs: gone, off, on another host, made a
+//! template.
 //!
 //! The list lags, so nothing is concluded from it: the machine's task asks the VM itself. That is done at the
 //! first look that shows something strange, so that what others do is noticed within some twenty seconds, and
@@ -83,7 +84,8 @@ impl Daemon {
             self.mend.vm_strange.remove(id);
             return;
         }
-        // The look may be of the time before the machine came so far: a clone is on its template's host until it is done.
+        // The look may be of the time before the machine came so far: a clone is on its template's host until
+        // it is done.
         let too_early = is_too_early(look.at, view.since, now);
         let asked = self.mend.vm_strange.get(id).copied();
         if too_early || asked.is_some_and(|at| look.number < at + ASKED_AGAIN) {
@@ -110,8 +112,8 @@ impl Daemon {
     }
 }
 
-/// Whether a look may not show yet what has been so since then. A moment that lies ahead is of a clock that was set back since, which
-/// tells nothing of the look.
+/// Whether a look may not show yet what has been so since then. A moment that lies ahead is of a clock that
+/// was set back since, which tells nothing of the look.
 fn is_too_early(looked: Timestamp, since: Timestamp, now: Timestamp) -> bool {
     looked.duration_since(since) < LISTS_LAG && since.duration_since(now) <= CLOCKS_DIFFER
 }

@@ -1,5 +1,5 @@
-//! What an operator wants of single nodes. It is written to the Node, so that it outlives restarts and hand-overs and can be
-//! asked for at any instance; who leads sees it there.
+//! What an operator wants of single nodes. It is written to the Node, so that it outlives restarts and
+//! hand-overs and can be asked for at any instance; who leads sees it there.
 
 use jiff::Timestamp;
 
@@ -109,8 +109,8 @@ impl Switch {
 }
 
 impl Daemon {
-    /// The machines that an operator wants gone and that may go now, and why. A pool keeps its minimum of ready nodes, and pods
-    /// must have a place: the planner makes another node first.
+    /// The machines that an operator wants gone and that may go now, and why. A pool keeps its minimum of
+    /// ready nodes, and pods must have a place: the planner makes another node first.
     pub(super) fn wishes(&mut self, config: &Config, snapshot: &Snapshot) -> Vec<(View, String)> {
         self.waiting_wishes.clear();
         if config.mode == Mode::Observe {

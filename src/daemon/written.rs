@@ -1,5 +1,5 @@
-//! Writing the statuses of CapacityBuffers and ProvisioningRequests: neither a message whose figures change with each look at the hosts,
-//! nor an API server that refuses a status, makes one write a round.
+//! Writing the statuses of CapacityBuffers and ProvisioningRequests: neither a message whose figures change
+//! with each look at the hosts, nor an API server that refuses a status, makes one write a round.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -77,7 +77,8 @@ pub(super) fn without_words(conditions: &[StatusCondition]) -> Vec<StatusConditi
 }
 
 impl Daemon {
-    /// Writes statuses, each with the uid of its object. `about`: what the status calls the problem that one cannot be written.
+    /// Writes statuses, each with the uid of its object. `about`: what the status calls the problem that one
+    /// cannot be written.
     pub(super) async fn write_statuses<T, W: Future<Output = Result<(), Error>>>(
         &self,
         (about, written): (&'static str, &Written),

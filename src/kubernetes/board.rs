@@ -11,10 +11,12 @@ use super::gangs;
 use super::signals::Worth;
 use crate::changes::{Changed, Changes};
 
-/// How many refusals in a row mean that a right is missing: a restarting API server refuses everything for a moment.
+/// How many refusals in a row mean that a right is missing: a restarting API server refuses everything for a
+/// moment.
 const REFUSALS: u32 = 3;
 
-/// Kinds that API servers of older versions, or without a CustomResourceDefinition, do not serve, which is nothing to speak of.
+/// Kinds that API servers of older versions, or without a CustomResourceDefinition, do not serve, which is
+/// nothing to speak of.
 const NEWER: [&str; 7] = [
     "ResourceClaim",
     "DeviceClass",
@@ -111,7 +113,8 @@ impl Board {
         self.settle(&states);
     }
 
-    /// A list or watch failed. Returns whether the kind is given up for now, so that it need not be asked for soon again.
+    /// A list or watch failed. Returns whether the kind is given up for now, so that it need not be asked for
+    /// soon again.
     pub(super) fn failed(&self, kind: &'static str, error: Option<ErrorKind>, what: String) -> bool {
         let mut states = self.lock();
         let Some(state) = states.get_mut(kind) else { return false };

@@ -36,7 +36,8 @@ pub struct EntropyError;
 /// A source of random bytes for secrets. Tests and the simulation put a seeded one here.
 pub type Entropy = Arc<dyn Fn(&mut [u8]) -> Result<(), EntropyError> + Send + Sync>;
 
-/// Told of each call when it is over: what kind of failure it was, if it was one, and how long it took. Watches are not told.
+/// Told of each call when it is over: what kind of failure it was, if it was one, and how long it took.
+/// Watches are not told.
 pub type Observer = Arc<dyn Fn(Option<ErrorKind>, Duration) + Send + Sync>;
 
 /// How a cluster is reached, besides the kubeconfig.
@@ -76,8 +77,8 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// A cluster by kubeconfig. Nothing is sent yet. Must be called inside a tokio runtime, after the process's rustls
-    /// provider was installed.
+    /// A cluster by kubeconfig. Nothing is sent yet. Must be called inside a tokio runtime, after the
+    /// process's rustls provider was installed.
     ///
     /// No proxy is used, whatever the environment says.
     ///
@@ -119,7 +120,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A cluster behind a client that is already there, whose retries must be off. Must be called inside a tokio runtime.
+    /// A cluster behind a client that is already there, whose retries must be off. Must be called inside a
+    /// tokio runtime.
     pub fn with_client(client: Client, namespace: &str) -> Self {
         let fence = Fence::open();
         Self {
@@ -135,7 +137,8 @@ impl Cluster {
         }
     }
 
-    /// A cluster behind an in-process service, for tests and simulations. Must be called inside a tokio runtime.
+    /// A cluster behind an in-process service, for tests and simulations. Must be called inside a tokio
+    /// runtime.
     pub fn with_service<S, B>(service: S, namespace: &str) -> Self
     where
         S: Service<http::Request<Bytes>, Response = http::Response<B>> + Clone + Send + 'static,

@@ -25,7 +25,8 @@ pub struct ClusterInfo {
     pub server: String,
     /// The CA certificates, PEM.
     pub ca_pem: String,
-    /// `sha256:` and the hash of the first CA's public key (SubjectPublicKeyInfo, DER), as `caCertHashes` takes it.
+    /// `sha256:` and the hash of the first CA's public key (SubjectPublicKeyInfo, DER), as `caCertHashes`
+    /// takes it.
     pub ca_hash: String,
 }
 
@@ -40,8 +41,8 @@ impl Cluster {
         read(text.ok_or_else(|| unusable("it has no key `kubeconfig`"))?)
     }
 
-    /// Waits until the cluster-info carries the signature of a token, at most for `limit`. A join that starts earlier
-    /// waits silently and for minutes.
+    /// Waits until the cluster-info carries the signature of a token, at most for `limit`. A join that starts
+    /// earlier waits silently and for minutes.
     ///
     /// # Errors
     /// The limit has passed; the last call's error where that was the reason.
@@ -90,7 +91,8 @@ fn read(kubeconfig: &str) -> Result<ClusterInfo, Error> {
     Ok(ClusterInfo { server, ca_pem, ca_hash })
 }
 
-/// kubeadm accepts a cluster if any of its CAs has a pinned key (`pubkeypin.Set.CheckAny`), so one pin is enough.
+/// kubeadm accepts a cluster if any of its CAs has a pinned key (`pubkeypin.Set.CheckAny`), so one pin is
+/// enough.
 fn hash_of_first(pem: &str) -> Result<String, Error> {
     let first = Pem::iter_from_buffer(pem.as_bytes()).next().ok_or_else(|| unusable("its CA is no PEM"))?;
     let first = first.map_err(malformed)?;

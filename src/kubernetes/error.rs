@@ -113,13 +113,15 @@ impl Error {
         }
     }
 
-    /// Whether the API server has answered, and would answer the same call so again: another call may well succeed.
+    /// Whether the API server has answered, and would answer the same call so again: another call may well
+    /// succeed.
     pub fn is_refusal(&self) -> bool {
         use ErrorKind::{AlreadyExists, Conflict, Forbidden, Invalid, NotFound};
         matches!(self.kind(), NotFound | Forbidden | AlreadyExists | Conflict | Invalid)
     }
 
-    /// Whether the API server has answered, and knows who asks: what is asked of another namespace may have another answer.
+    /// Whether the API server has answered, and knows who asks: what is asked of another namespace may have
+    /// another answer.
     pub fn was_answered(&self) -> bool {
         self.status().is_some() && self.kind() != ErrorKind::Unauthorized
     }

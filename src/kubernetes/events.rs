@@ -17,7 +17,8 @@ use crate::model::{Node, Pod};
 
 /// The same thing is not said again before this has passed.
 const REPEAT_AFTER: SignedDuration = SignedDuration::from_mins(10);
-/// What the API server could not take for now is tried again after this, so that others have their turn before.
+/// What the API server could not take for now is tried again after this, so that others have their turn
+/// before.
 const RETRY_AFTER: SignedDuration = SignedDuration::from_mins(1);
 /// How many sayings are remembered at most; past it, the oldest are forgotten.
 const REMEMBERED: usize = 4096;
@@ -42,8 +43,8 @@ pub struct Saying {
     pub reason: &'static str,
     /// What was done or decided.
     pub action: &'static str,
-    /// What of it, beside the object and the reason, makes it something new, which is said at once. Without figures: those may
-    /// change all the time.
+    /// What of it, beside the object and the reason, makes it something new, which is said at once. Without
+    /// figures: those may change all the time.
     pub code: String,
     /// The same in words, with figures.
     pub note: String,
@@ -79,14 +80,16 @@ impl Recorder {
         Self { cluster, instance: instance.into(), said: Arc::default() }
     }
 
-    /// Whether something was said about a pod or node, by its uid, a moment ago, so that it would not be said now.
+    /// Whether something was said about a pod or node, by its uid, a moment ago, so that it would not be said
+    /// now.
     pub fn has_said(&self, uid: &str, reason: &'static str, code: &str) -> bool {
         let key = (uid.to_owned(), reason, code.to_owned());
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.is_fresh(&key, self.cluster.clock.now())
     }
 
-    /// Says something about a pod. What the API server refuses is not tried again before what it has taken would be.
+    /// Says something about a pod. What the API server refuses is not tried again before what it has taken
+    /// would be.
     ///
     /// # Errors
     /// The call failed. Nothing depends on an event: log it and go on.
@@ -114,7 +117,8 @@ impl Recorder {
         };
         let event = Event {
             metadata: ObjectMeta {
-                // As client-go does: the object's name and the time in hex; the number keeps two of one instant apart.
+                // As client-go does: the object's name and the time in hex; the number keeps two of one
+                // instant apart.
                 name: Some(format!("{name}.{:x}.{number:x}", now.as_nanosecond())),
                 namespace: Some(namespace.clone()),
                 ..ObjectMeta::default()

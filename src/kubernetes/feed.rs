@@ -66,8 +66,8 @@ where
 {
     /// Follows the kind until it is dropped.
     ///
-    /// Any failure begins with a new list after a wait that doubles: a watch that is resumed says nothing until something
-    /// changes, so that only a list proves that all is well again.
+    /// Any failure begins with a new list after a wait that doubles: a watch that is resumed says nothing
+    /// until something changes, so that only a list proves that all is well again.
     pub(super) async fn follow(self) {
         let mut waits = Waits::new(self.kind);
         loop {
@@ -120,8 +120,8 @@ where
         }
     }
 
-    /// An object of a new list. What is known already keeps its place in memory; of a malformed one, the last good version
-    /// stays, so that a pod does not seem to be gone.
+    /// An object of a new list. What is known already keeps its place in memory; of a malformed one, the last
+    /// good version stays, so that a pod does not seem to be gone.
     fn list(&self, object: DeserializeGuard<K>, incoming: &mut Incoming<T>) {
         let key = key(object.meta());
         let known = self.store.get(&key);
@@ -194,7 +194,8 @@ fn summary(error: &watcher::Error) -> (Option<ErrorKind>, String) {
     }
 }
 
-/// Waits that double, with a jitter that depends on nothing but the kind, so that watches don't knock all at once.
+/// Waits that double, with a jitter that depends on nothing but the kind, so that watches don't knock all at
+/// once.
 pub(super) struct Waits {
     next: Duration,
     jitter: fastrand::Rng,

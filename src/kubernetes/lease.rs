@@ -4,8 +4,9 @@
 //! is conditional all the same. Whether another holder's claim has run out is judged by how long we have seen
 //! it unchanged, never by comparing clocks (as client-go does).
 //!
-//! An instance that was killed takes its own lease over at once when it is back, since it is known by its name. The mark of
-//! the run, an annotation, is what tells two living instances of one name apart: the first gives way to the second.
+//! An instance that was killed takes its own lease over at once when it is back, since it is known by its
+//! name. The mark of the run, an annotation, is what tells two living instances of one name apart: the first
+//! gives way to the second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,14 +59,14 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// The lease for an instance of this name, which must differ from that of every other instance and be the same after a
-    /// restart. `run` must differ from run to run.
+    /// The lease for an instance of this name, which must differ from that of every other instance and be the
+    /// same after a restart. `run` must differ from run to run.
     pub fn new(cluster: Cluster, identity: &str, run: &str) -> Self {
         Self { cluster, identity: identity.into(), run: run.into(), held: None, seen: None, looked: false }
     }
 
-    /// Takes or renews the lease if that is possible now: others may take it once they have seen it unchanged for
-    /// `duration`, in whole seconds. To be called several times within that time.
+    /// Takes or renews the lease if that is possible now: others may take it once they have seen it unchanged
+    /// for `duration`, in whole seconds. To be called several times within that time.
     ///
     /// # Errors
     /// The call failed. What was held is still held until its end.
@@ -197,7 +198,8 @@ impl Lease {
         holder(found) == &*self.identity && run.is_some_and(|run| **run == *self.run)
     }
 
-    /// Without patience: where the API server asks to wait, a try that waited would be taken for silence. Who asks tries again soon.
+    /// Without patience: where the API server asks to wait, a try that waited would be taken for silence. Who
+    /// asks tries again soon.
     fn leases(&self) -> Api<Object> {
         Api::namespaced(self.cluster.bare.clone(), &self.cluster.namespace)
     }

@@ -54,7 +54,8 @@ impl Cluster {
         Ok(what)
     }
 
-    /// The token in a Secret of type `kubernetes.io/service-account-token`; `None` until the cluster has made it.
+    /// The token in a Secret of type `kubernetes.io/service-account-token`; `None` until the cluster has made
+    /// it.
     ///
     /// # Errors
     /// The call failed, or what is in the Secret is no text.

@@ -33,7 +33,8 @@ pub struct MemoryVersion {
 }
 
 impl Cluster {
-    /// What was remembered, with the version that [`Cluster::store_memory`] needs; nothing where nothing was stored yet.
+    /// What was remembered, with the version that [`Cluster::store_memory`] needs; nothing where nothing was
+    /// stored yet.
     ///
     /// # Errors
     /// The call failed, or what is stored cannot be read.
@@ -60,8 +61,9 @@ impl Cluster {
         Ok(found.as_ref().map(version))
     }
 
-    /// Stores what is to be remembered over the given version (`None`: there must be none yet) and returns the new one. What a ConfigMap
-    /// has no room for is left out: brakes and back-offs are stored in any case.
+    /// Stores what is to be remembered over the given version (`None`: there must be none yet) and returns
+    /// the new one. What a ConfigMap has no room for is left out: brakes and back-offs are stored in any
+    /// case.
     ///
     /// # Errors
     /// [`super::ErrorKind::Conflict`] or [`super::ErrorKind::AlreadyExists`] if another client stored
@@ -169,7 +171,8 @@ impl Cluster {
         Ok(taken)
     }
 
-    /// Changes what is stored, as often as others get in the way; false from `change`: there is nothing to write.
+    /// Changes what is stored, as often as others get in the way; false from `change`: there is nothing to
+    /// write.
     async fn edit(
         &self,
         action: &str,
@@ -218,7 +221,8 @@ impl Cluster {
     }
 }
 
-/// What is remembered, without what takes the most room: devices are learnt again, and past decisions decide nothing.
+/// What is remembered, without what takes the most room: devices are learnt again, and past decisions decide
+/// nothing.
 fn without_the_largest(memory: &Memory) -> Memory {
     let mut memory = memory.clone();
     memory.decisions.clear();

@@ -10,9 +10,11 @@
 //!            └─ events, rights: what operators see
 //! ```
 //!
-//! * Every call has a limit, and none is repeated behind the caller's back: a 429 of a disruption budget is an answer.
+//! * Every call has a limit, and none is repeated behind the caller's back: a 429 of a disruption budget is
+//!   an answer.
 //! * Every write is conditional (resourceVersion or uid) or has the same effect twice.
-//! * What the API server sends is reduced to plain data at once; a malformed object costs one warning, not the watch.
+//! * What the API server sends is reduced to plain data at once; a malformed object costs one warning, not
+//!   the watch.
 
 mod board;
 mod buffers;

@@ -78,8 +78,8 @@ impl Cluster {
         self.edit_taints(format!("taint node `{name}`"), name, |_, taints| add(taint, taints)).await
     }
 
-    /// The same, but only to a Node of which this is true in the version that is changed, and that has none with this key. Says
-    /// whether it is true.
+    /// The same, but only to a Node of which this is true in the version that is changed, and that has none
+    /// with this key. Says whether it is true.
     ///
     /// # Errors
     /// The call failed; [`Error::Contended`] where others changed the Node each time we tried.
@@ -138,8 +138,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Changes the list of taints, which only can be written as a whole, over the version that it was read in.
-    /// `edit` says whether there is anything to write.
+    /// Changes the list of taints, which only can be written as a whole, over the version that it was read
+    /// in. `edit` says whether there is anything to write.
     async fn edit_taints(
         &self,
         action: String,

@@ -1,8 +1,9 @@
 //! Obeying an API server that asks to wait.
 //!
-//! Its priority and fairness, and a server that shuts down, answer 429 with the seconds after which the request may come
-//! again (`Retry-After`). Such a request was not carried out: it is sent again after that time, a few times, within the limit
-//! of its call. A disruption budget answers 429 as well, on the other hand about the pod: that is an answer for the caller.
+//! Its priority and fairness, and a server that shuts down, answer 429 with the seconds after which the
+//! request may come again (`Retry-After`). Such a request was not carried out: it is sent again after that
+//! time, a few times, within the limit of its call. A disruption budget answers 429 as well, on the other
+//! hand about the pod: that is an answer for the caller.
 
 use std::time::Duration;
 

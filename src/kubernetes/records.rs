@@ -107,7 +107,8 @@ impl Cluster {
         }
     }
 
-    /// Records of machines on this host that wait for CPUs of their own. Few at any time, so that they can be asked for often.
+    /// Records of machines on this host that wait for CPUs of their own. Few at any time, so that they can be
+    /// asked for often.
     ///
     /// # Errors
     /// The list could not be read. Records that cannot be read are left out: nothing waits for those.
@@ -122,8 +123,8 @@ impl Cluster {
     /// Writes a machine's record and so claims its slot. Doing it again for the same machine changes nothing.
     ///
     /// # Errors
-    /// [`RecordError::SlotTaken`] where another machine has the slot; else the call failed, and the record may have been
-    /// written all the same if the error's outcome is unknown.
+    /// [`RecordError::SlotTaken`] where another machine has the slot; else the call failed, and the record
+    /// may have been written all the same if the error's outcome is unknown.
     pub async fn create_record(&self, record: &Record) -> Result<Versioned<Record>, RecordError> {
         let failed = |source| RecordError::Kubernetes { name: record.name.clone(), source };
         let map = write(record, None).map_err(failed)?;
@@ -213,7 +214,8 @@ pub fn name(record: &Record) -> String {
     format!("machine-{}-{}", record.pool, record.slot.vmid)
 }
 
-/// The command with which an administrator drops the record of this machine, and of no other that has its slot by then.
+/// The command with which an administrator drops the record of this machine, and of no other that has its
+/// slot by then.
 pub fn command_to_drop(namespace: &str, record: &Record) -> String {
     format!("kubectl -n {namespace} delete configmap -l {MACHINE}={}", record.id)
 }

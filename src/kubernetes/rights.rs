@@ -61,8 +61,8 @@ struct Needed {
     purpose: &'static str,
 }
 
-/// Kinds that a CustomResourceDefinition or a gate brings: API group and version, name in paths, and the resources that are needed for
-/// them alone.
+/// Kinds that a CustomResourceDefinition or a gate brings: API group and version, name in paths, and the
+/// resources that are needed for them alone.
 const OPTIONAL: [(&str, &str, &[&str]); 3] = [
     (capacity_buffer::VERSION, capacity_buffer::PLURAL, &[capacity_buffer::PLURAL, "podtemplates"]),
     (
@@ -228,8 +228,8 @@ const NEEDED: &[Needed] = &[
     },
 ];
 
-/// Everything that `packaging/rbac-serving.yaml` grants, and nothing else. The API server asks for the right to a signer's
-/// name beside that to the subresource (its admission plugin `CertificateApproval`).
+/// Everything that `packaging/rbac-serving.yaml` grants, and nothing else. The API server asks for the right
+/// to a signer's name beside that to the subresource (its admission plugin `CertificateApproval`).
 const SERVING: &[Needed] = &[
     Needed {
         verbs: &["list", "watch"],
@@ -260,8 +260,8 @@ const SERVING: &[Needed] = &[
 const CERTIFICATES: &str = "certificates.k8s.io";
 
 impl Cluster {
-    /// Every right that is needed, with the API server's word on whether we have it. Rights to kinds that it does not serve are
-    /// left out.
+    /// Every right that is needed, with the API server's word on whether we have it. Rights to kinds that it
+    /// does not serve are left out.
     ///
     /// A single refusal is no proof while the API server starts: it has not read its roles for a moment then.
     ///

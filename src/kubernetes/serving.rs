@@ -1,6 +1,6 @@
 //! Requests of kubelets for the certificates that they serve with (CertificateSigningRequests of the signer
-//! `kubernetes.io/kubelet-serving`, `serverTLSBootstrap` in the kubelet's configuration): seen by a watch of their own, and
-//! approved.
+//! `kubernetes.io/kubelet-serving`, `serverTLSBootstrap` in the kubelet's configuration): seen by a watch of
+//! their own, and approved.
 //!
 //! The API server tells who asks; what is asked for stands in a PKCS#10 that the asker wrote. Both are plain
 //! data here, and nothing is judged. What was decided already is no longer open.

@@ -24,12 +24,12 @@ impl Cluster {
         Ok(stored.and_then(|map| map.metadata.resource_version))
     }
 
-    /// Stores the status over the given version (`None`: there must be none yet) and returns the new one. `updated` is the
-    /// time in words.
+    /// Stores the status over the given version (`None`: there must be none yet) and returns the new one.
+    /// `updated` is the time in words.
     ///
     /// # Errors
-    /// [`super::ErrorKind::Conflict`], [`super::ErrorKind::AlreadyExists`] or [`super::ErrorKind::NotFound`] where another
-    /// version is stored; else the call failed.
+    /// [`super::ErrorKind::Conflict`], [`super::ErrorKind::AlreadyExists`] or [`super::ErrorKind::NotFound`]
+    /// where another version is stored; else the call failed.
     pub async fn store_status(
         &self,
         text: &str,

@@ -23,7 +23,8 @@ use crate::model::workload::Controller;
 
 /// The kind that is watched only while a buffer refers to one of it.
 pub(super) const KIND: &str = "PodTemplate";
-/// Between two lists because of what is referred to: what is added and taken away again and again costs no more than that.
+/// Between two lists because of what is referred to: what is added and taken away again and again costs no
+/// more than that.
 const PAUSE: Duration = Duration::from_secs(5);
 
 impl Starter<'_> {
@@ -77,7 +78,8 @@ impl Starter<'_> {
         });
     }
 
-    /// CapacityBuffers and ProvisioningRequests, and PodTemplates while one refers to them. Returns what they refer to.
+    /// CapacityBuffers and ProvisioningRequests, and PodTemplates while one refers to them. Returns what they
+    /// refer to.
     pub(super) fn buffers(
         &self,
         stored: &Store<CapacityBuffer>,

@@ -40,7 +40,8 @@ impl BootstrapToken {
 }
 
 impl Cluster {
-    /// A token that does not exist yet: so that its id can be noted down before [`Cluster::create_token`] makes it.
+    /// A token that does not exist yet: so that its id can be noted down before [`Cluster::create_token`]
+    /// makes it.
     ///
     /// # Errors
     /// There were no random bytes.
@@ -59,16 +60,16 @@ impl Cluster {
     /// It is of use once [`Cluster::wait_for_signature`] has seen its signature.
     ///
     /// # Errors
-    /// The call failed: [`ErrorKind::AlreadyExists`] after an unknown outcome means that it was made then, else that
-    /// another token has the id.
+    /// The call failed: [`ErrorKind::AlreadyExists`] after an unknown outcome means that it was made then,
+    /// else that another token has the id.
     pub async fn create_token(&self, token: &BootstrapToken, description: &str) -> Result<(), Error> {
         self.ask_of_secrets("create a bootstrap token", create(token, description)).await
     }
 
     /// Deletes a token by the id that one of our records holds. One that is gone already is no error.
     ///
-    /// We may not read Secrets, so the admission policy that is shipped with the rights is what keeps this from deleting
-    /// anything but a bootstrap token with our label.
+    /// We may not read Secrets, so the admission policy that is shipped with the rights is what keeps this
+    /// from deleting anything but a bootstrap token with our label.
     ///
     /// # Errors
     /// The id is not one, or the call failed.
@@ -84,8 +85,8 @@ impl Cluster {
         }
     }
 
-    /// A call whose answer holds a Secret. It is thrown away unread: kube's typed calls would log one that they cannot
-    /// read, with everything in it.
+    /// A call whose answer holds a Secret. It is thrown away unread: kube's typed calls would log one that
+    /// they cannot read, with everything in it.
     async fn ask_of_secrets(
         &self,
         action: &str,
@@ -138,7 +139,8 @@ fn written(token: &BootstrapToken, description: &str) -> Secret {
     }
 }
 
-/// Random letters and digits, each as likely as any other: bytes past the last multiple of 36 are thrown away.
+/// Random letters and digits, each as likely as any other: bytes past the last multiple of 36 are thrown
+/// away.
 fn random(entropy: &Entropy, length: usize) -> Result<String, Error> {
     let mut text = String::with_capacity(length);
     // 252 of 256 bytes are of use, so that a working source needs one or two rounds.

@@ -1,4 +1,5 @@
-//! Which version the control plane has. It is asked for regularly, because it is upgraded while the daemon runs.
+//! Which version the control plane has. It is asked for regularly, because it is upgraded while the daemon
+//! runs.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ pub(super) const KIND: &str = "/version";
 /// How soon it is asked for again.
 const AGAIN: Duration = Duration::from_mins(1);
 
-/// Keeps the version up to date until it is dropped. `known` stays empty until the API server has said something.
+/// Keeps the version up to date until it is dropped. `known` stays empty until the API server has said
+/// something.
 pub(super) async fn follow(cluster: Cluster, board: Board, known: watch::Sender<Option<KubernetesVersion>>) {
     let mut waits = Waits::new(KIND);
     loop {
@@ -63,7 +65,8 @@ fn unreadable(why: &str, board: &Board, known: &watch::Sender<Option<KubernetesV
     board.live(KIND);
 }
 
-/// Takes a version over. Without one, what was known stays; and where nothing was, it is taken for the newest.
+/// Takes a version over. Without one, what was known stays; and where nothing was, it is taken for the
+/// newest.
 fn settle(
     version: Option<KubernetesVersion>,
     board: &Board,

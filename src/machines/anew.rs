@@ -24,7 +24,8 @@ pub(super) async fn send(
     ctx.proxmox.create_vm(&record.host, record.slot.vmid, &options, resource_pool).await
 }
 
-/// What the rest of its settings, which it gets as a clone does, cannot be added to later: its disk, and a device to boot from.
+/// What the rest of its settings, which it gets as a clone does, cannot be added to later: its disk, and a
+/// device to boot from.
 fn options(record: &Record, pool: &Pool, description: String, agent: bool) -> BTreeMap<String, String> {
     let mut options = BTreeMap::from([
         ("name".to_owned(), record.name.clone()),

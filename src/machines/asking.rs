@@ -1,4 +1,5 @@
-//! What several hosts are asked in one look: one that hangs is waited for once, and keeps none of the others from being asked.
+//! What several hosts are asked in one look: one that hangs is waited for once, and keeps none of the others
+//! from being asked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,8 +13,8 @@ const ANSWER: Duration = Duration::from_secs(3);
 /// What a host was not asked until then is left for the next look.
 const ALL: Duration = Duration::from_secs(8);
 
-/// Asks each host for its things: one after the other, and all hosts at once. One that does not answer is asked for nothing more;
-/// what it was not asked for fails alike.
+/// Asks each host for its things: one after the other, and all hosts at once. One that does not answer is
+/// asked for nothing more; what it was not asked for fails alike.
 pub(crate) async fn hosts<K, T, F>(
     wanted: BTreeMap<String, Vec<K>>,
     ask: impl Fn(String, K) -> F,

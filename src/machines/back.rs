@@ -15,7 +15,8 @@ use crate::model::node::Node;
 use crate::model::snapshot::BEING_DELETED_TAINT;
 use crate::proxmox::VmConfig;
 
-/// The Node of the machine as it is now, past what the watches show; `None` where there is none of this very VM.
+/// The Node of the machine as it is now, past what the watches show; `None` where there is none of this very
+/// VM.
 ///
 /// A VM that bears the machine's mark may have another SMBIOS uuid by now: it was restored as a unique one,
 /// or `qm set --smbios1` has changed it. The Node with that uuid is its own.
@@ -92,9 +93,9 @@ async fn own(ctx: &Context, machine: &Tracked) -> Result<Option<Node>, Trouble> 
     }
 }
 
-/// The Node that keeps a running guest from losing its power, and why: it has served before and is a Node again, so that what it was given
-/// up for is over, and it has the time of any other where it is not ready yet; or it cannot be emptied. Any other is closed first, and what
-/// runs on it evicted.
+/// The Node that keeps a running guest from losing its power, and why: it has served before and is a Node
+/// again, so that what it was given up for is over, and it has the time of any other where it is not ready
+/// yet; or it cannot be emptied. Any other is closed first, and what runs on it evicted.
 ///
 /// One that never served and is not ready is only closed: its kubelet would end no pod, and starts none that
 /// is new.
@@ -117,8 +118,8 @@ pub(super) async fn keeps(
 
 /// The Node as it is now, past what the watches show, where an annotation keeps it; and why.
 ///
-/// To be asked once the record says that the guest is shut down, and before it is: `pin` writes its annotation and then looks at the
-/// record, so that one of the two sees the other.
+/// To be asked once the record says that the guest is shut down, and before it is: `pin` writes its
+/// annotation and then looks at the record, so that one of the two sees the other.
 pub(super) async fn pinned(
     ctx: &Context,
     machine: &mut Tracked,

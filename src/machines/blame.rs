@@ -6,8 +6,8 @@ use super::trouble::{Blame, Trouble};
 use crate::model::machine::STORED_ON;
 use crate::proxmox::Meaning;
 
-/// Who is left alone after this. A storage that is full is so for each host that uses it: of one that all hosts share, the whole pool is
-/// left alone, so that not each of them has to fail.
+/// Who is left alone after this. A storage that is full is so for each host that uses it: of one that all
+/// hosts share, the whole pool is left alone, so that not each of them has to fail.
 pub(super) async fn of(ctx: &Context, machine: &Tracked, trouble: &Trouble) -> Blame {
     let blame = trouble.blame();
     match trouble {

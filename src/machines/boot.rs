@@ -9,7 +9,8 @@ use crate::model::Record;
 
 /// Between two probes.
 const PROBE: Duration = Duration::from_millis(200);
-/// When a guest's agent is asked first, until it was seen how long the pool's guests take: most take a little longer.
+/// When a guest's agent is asked first, until it was seen how long the pool's guests take: most take a little
+/// longer.
 const BOOT: Duration = Duration::from_secs(6);
 /// The part of the limit after which the agent is asked in any case.
 const PART: u32 = 3;
@@ -79,7 +80,8 @@ impl Boot {
                     self.opened = Some(Instant::now());
                     return tokio::time::sleep(ctx.pace.usual(&self.after_probe(), AFTER_PROBE)).await;
                 }
-                // A port that stays closed (a firewall, no route) makes nothing slower than it is without probes.
+                // A port that stays closed (a firewall, no route) makes nothing slower than it is without
+                // probes.
                 Some(false) if self.started.elapsed() >= patience => return,
                 Some(false) => tokio::time::sleep(PROBE).await,
             }
@@ -98,8 +100,8 @@ impl Boot {
         format!("{} after its first port", self.what)
     }
 
-    /// The agent has answered: how long did it take? An answer to the first question means that it could have been asked
-    /// a little earlier.
+    /// The agent has answered: how long did it take? An answer to the first question means that it could have
+    /// been asked a little earlier.
     pub fn answered(&self, ctx: &Context) {
         if self.up {
             return;

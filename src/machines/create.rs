@@ -241,8 +241,8 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
                 Sight::Foreign(what) => {
                     return Err(Trouble::Foreign { vmid: machine.record().slot.vmid, what });
                 }
-                // The call may still be on its way: only after a while is it certain that nothing comes of it. Should it
-                // come all the same, the VMID is taken by then, and the marker says by whom.
+                // The call may still be on its way: only after a while is it certain that nothing comes of
+                // it. Should it come all the same, the VMID is taken by then, and the marker says by whom.
                 Sight::Absent if maybe_sent.is_some_and(|sent| sent.elapsed() < jobs::ON_ITS_WAY) => {
                     tokio::time::sleep(CLONE_LOOK).await;
                     continue;
@@ -518,7 +518,8 @@ pub(super) async fn start(ctx: &Context, machine: &Tracked, known_off: bool) -> 
         match jobs::finish(ctx, START, &upid, ctx.config.limits.start).await? {
             Exit::Failed(text) if text.contains("already running") => as_configured(ctx, machine).await,
             exit if exit.is_success() => Ok(()),
-            // QEMU did not come up: the host lacks something (memory, a device, a bridge, an image) more often than the template does.
+            // QEMU did not come up: the host lacks something (memory, a device, a bridge, an image) more
+            // often than the template does.
             exit => match jobs::failed(START, &upid, &exit) {
                 // One that was removed meanwhile says nothing about its host.
                 Trouble::Proxmox(error) if error.text.contains("onfiguration file") => {

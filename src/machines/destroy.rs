@@ -1,4 +1,5 @@
-//! The end of a VM, and of what belonged to it: stopped, Node deleted, destroyed, nothing left behind, record dropped.
+//! The end of a VM, and of what belonged to it: stopped, Node deleted, destroyed, nothing left behind, record
+//! dropped.
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -66,7 +67,8 @@ fn clearing(record: &Record) -> &'static str {
     }
 }
 
-/// Stops the VM, deletes its Node, destroys it and drops the record. Each part is skipped where it is done already.
+/// Stops the VM, deletes its Node, destroys it and drops the record. Each part is skipped where it is done
+/// already.
 ///
 /// A guest that is a Node again, and is needed as one, is left running: its plug is not pulled.
 pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner) -> Result<Ended, Trouble> {
@@ -117,7 +119,8 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner
     Ok(Ended::Gone)
 }
 
-/// Writes down that its end begins, unless the guest is a Node again that is needed, or is kept: this Node, and why.
+/// Writes down that its end begins, unless the guest is a Node again that is needed, or is kept: this Node,
+/// and why.
 async fn begin(
     ctx: &Context,
     machine: &mut Tracked,
@@ -193,8 +196,8 @@ enum Present {
     Hidden,
 }
 
-/// What stands at a VMID may be ours all the same, taken out of our pool or with other notes: as long as its kubelet is heard, its Node
-/// stays; if it cannot be seen, for some time after that, too.
+/// What stands at a VMID may be ours all the same, taken out of our pool or with other notes: as long as its
+/// kubelet is heard, its Node stays; if it cannot be seen, for some time after that, too.
 pub(super) async fn no_kubelet(ctx: &Context, machine: &Tracked, hidden: bool) -> Result<(), Trouble> {
     let now = ctx.clock.now();
     let is_silent = |node: &Node| node::is_silent(node) && (!hidden || has_long_been_silent(node, now));
@@ -220,8 +223,8 @@ fn has_long_been_silent(node: &Node, now: Timestamp) -> bool {
     since.is_none_or(|since| now.duration_since(since) >= UNHEARD)
 }
 
-/// A host that was taken out of the cluster, and was not switched off, runs its VMs on: as long as the kubelet of one is heard, its Node
-/// and its slot stay.
+/// A host that was taken out of the cluster, and was not switched off, runs its VMs on: as long as the
+/// kubelet of one is heard, its Node and its slot stay.
 async fn does_not_run_apart(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     let Some(node) = back::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
         return Ok(());
@@ -297,7 +300,8 @@ enum Stopped {
     Off(Off),
 }
 
-/// Until QEMU has ended, or the Node that the guest is again keeps it, and why. The configuration comes with when it was asked for.
+/// Until QEMU has ended, or the Node that the guest is again keeps it, and why. The configuration comes with
+/// when it was asked for.
 async fn stop(
     ctx: &Context,
     machine: &mut Tracked,
@@ -410,7 +414,8 @@ async fn forget_node(ctx: &Context, machine: &mut Tracked, off: Off) -> Result<(
     }
 }
 
-/// Deletes this very Node, once the volumes of a machine that is off are let go of; false where another one has its name.
+/// Deletes this very Node, once the volumes of a machine that is off are let go of; false where another one
+/// has its name.
 pub(super) async fn delete_node(
     ctx: &Context,
     machine: &mut Tracked,
@@ -430,8 +435,9 @@ pub(super) async fn delete_node(
     .await
 }
 
-/// Proves that the cluster is quorate, with the VM's host in it, and the VM ours and stopped, all a moment ago: an answer that took long
-/// tells of a time before. The VM is to be destroyed with the client that this gives, which has its place for that.
+/// Proves that the cluster is quorate, with the VM's host in it, and the VM ours and stopped, all a moment
+/// ago: an answer that took long tells of a time before. The VM is to be destroyed with the client that this
+/// gives, which has its place for that.
 async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, Trouble> {
     let mut tries = 0;
     loop {
@@ -450,7 +456,8 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
         }
         if !is_fresh(asked) {
             ours(ctx, record).await?;
-            // In the place that it has: who holds one and waits for another may wait for others who do the same.
+            // In the place that it has: who holds one and waits for another may wait for others who do the
+            // same.
             if placed.power(&record.host, record.slot.vmid).await? != Power::Stopped {
                 return Err(passing(DESTROY, "another client has started the VM meanwhile".to_owned()));
             }

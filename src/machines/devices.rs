@@ -1,5 +1,5 @@
-//! Which PCI devices hosts have for the pools, and which VMs hold some: asked of Proxmox VE beside its list. Nothing is asked where no
-//! pool has a `[[pool.pci]]`.
+//! Which PCI devices hosts have for the pools, and which VMs hold some: asked of Proxmox VE beside its list.
+//! Nothing is asked where no pool has a `[[pool.pci]]`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -30,8 +30,8 @@ impl Devices {
     }
 }
 
-/// What is known of devices from looks before; each look asks for what may have changed, and no host that hangs keeps it from the
-/// others.
+/// What is known of devices from looks before; each look asks for what may have changed, and no host that
+/// hangs keeps it from the others.
 #[derive(Debug, Default)]
 pub struct DeviceSurvey {
     mappings: Vec<PciMapping>,

@@ -1,7 +1,8 @@
 //! Emptying a node by evictions: each refusal is asked again with back-off, a pod that must stay ends it.
 //!
-//! A pod that tolerates all taints may come back as soon as it is evicted, without end. The one that comes in the place of an evicted pod
-//! stays until the node is gone, as those of DaemonSets do; Karpenter evicts no pod that tolerates its taint in the first place.
+//! A pod that tolerates all taints may come back as soon as it is evicted, without end. The one that comes in
+//! the place of an evicted pod stays until the node is gone, as those of DaemonSets do; Karpenter evicts no
+//! pod that tolerates its taint in the first place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,8 +48,8 @@ struct Refused {
     why: String,
 }
 
-/// Evicts what the rules evict from the node, until nothing of it is left, or `limit` is over. `met` is what an earlier drain of the same
-/// removal met: one that was interrupted goes on with what is left of its limit.
+/// Evicts what the rules evict from the node, until nothing of it is left, or `limit` is over. `met` is what
+/// an earlier drain of the same removal met: one that was interrupted goes on with what is left of its limit.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut Tracked,
@@ -155,7 +156,8 @@ impl First {
         !self.pods.contains(&pod.uid) && World::accepts(pod, closed)
     }
 
-    /// Whether it came in the place of one that was evicted. A volume of it would keep the machine: the next one there may have it as well.
+    /// Whether it came in the place of one that was evicted. A volume of it would keep the machine: the next
+    /// one there may have it as well.
     fn came_back(&self, pod: &Pod, closed: &Node) -> bool {
         let claims = pod.volumes.iter().any(|volume| matches!(volume.source, VolumeSource::Claim { .. }));
         let of_ours = pod.owner.as_ref().is_some_and(|owner| self.owners.contains(&owner.uid));
@@ -302,8 +304,8 @@ pub(super) fn kept(node: &Node) -> Option<String> {
     planning::disabled(node).map(|key| format!("annotation {key}"))
 }
 
-/// Looks whether the pods of a node still have places elsewhere. In a large cluster that takes a while: of the time of a drain
-/// it takes [`PART`] at most.
+/// Looks whether the pods of a node still have places elsewhere. In a large cluster that takes a while: of
+/// the time of a drain it takes [`PART`] at most.
 #[derive(Default)]
 struct Places {
     next: Option<Instant>,

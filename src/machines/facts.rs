@@ -6,7 +6,8 @@ use tokio::sync::Mutex;
 
 use crate::kubernetes::{Cluster, ClusterInfo, Error};
 
-/// The release that is assumed of an API server whose version cannot be read: the first with kubeadm's present configuration.
+/// The release that is assumed of an API server whose version cannot be read: the first with kubeadm's
+/// present configuration.
 const MINOR: u32 = 31;
 
 /// What a join needs to know of the cluster.
@@ -20,13 +21,14 @@ pub struct ClusterFacts {
 
 /// The facts as they were read last. Cheap to clone.
 ///
-/// A join that fails makes it forget them: the cluster may have another CA, address or release since, and a pin of the old CA
-/// would make every further join fail.
+/// A join that fails makes it forget them: the cluster may have another CA, address or release since, and a
+/// pin of the old CA would make every further join fail.
 #[derive(Clone, Debug, Default)]
 pub struct KnownFacts(Arc<Mutex<Option<ClusterFacts>>>);
 
 impl KnownFacts {
-    /// The facts, read from the cluster where they are not known. Who asks meanwhile waits for the same answer.
+    /// The facts, read from the cluster where they are not known. Who asks meanwhile waits for the same
+    /// answer.
     ///
     /// # Errors
     /// They cannot be read.

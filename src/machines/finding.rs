@@ -66,7 +66,8 @@ async fn sight(ctx: &Context, machine: &Tracked) -> Result<Sight, Trouble> {
     .await
 }
 
-/// The host that has the VMID now, if it is another than the record's. A host that is down keeps its VM's record.
+/// The host that has the VMID now, if it is another than the record's. A host that is down keeps its VM's
+/// record.
 async fn elsewhere(ctx: &Context, machine: &Tracked) -> Result<Option<String>, Trouble> {
     let record = machine.record();
     let seen = insist!(ctx.config.limits.destroy, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
@@ -189,7 +190,8 @@ fn left_unseen(ctx: &Context, machine: &Tracked, interrupted: &str, locks: &str)
     }
 }
 
-/// What an administrator runs where a lock is left over. What was interrupted may have left disks that are in no configuration.
+/// What an administrator runs where a lock is left over. What was interrupted may have left disks that are in
+/// no configuration.
 pub(super) fn unlock(machine: &Tracked) -> String {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     format!("on {host}: qm unlock {vmid} && qm destroy {vmid} --purge 1 --destroy-unreferenced-disks 1")

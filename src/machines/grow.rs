@@ -4,9 +4,10 @@
 //!  record (what it is to have, what it had) ─> the guest is asked ─> plugged, read back ─> taken up in the guest ─> its Node says so ─> record
 //! ```
 //!
-//! * The record holds the size that is wanted before anything is asked of Proxmox, so that its host's room and all limits count it.
-//!   Each step looks at what is there and goes on from that.
-//! * Proxmox keeps for the next start what it cannot plug, and says nothing of it: that is read back, and taken back.
+//! * The record holds the size that is wanted before anything is asked of Proxmox, so that its host's room
+//!   and all limits count it. Each step looks at what is there and goes on from that.
+//! * Proxmox keeps for the next start what it cannot plug, and says nothing of it: that is read back, and
+//!   taken back.
 //! * Whatever goes wrong, the node serves on. What was plugged and its Node does not report is taken out of
 //!   the VM again (`stock`), and the record ends with what the VM has. Nothing else ever shrinks. A run that
 //!   goes on after a crash takes back and plugs nothing more.
@@ -112,7 +113,8 @@ async fn grown(ctx: &Context, machine: &mut Tracked, size: Size) -> (Result<(), 
     }
 }
 
-/// What of a growth that has failed did not come is taken back, and its node opened once it says what is so. What came of it, in words.
+/// What of a growth that has failed did not come is taken back, and its node opened once it says what is so.
+/// What came of it, in words.
 async fn taken_back(
     ctx: &Context,
     machine: &mut Tracked,

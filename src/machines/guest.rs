@@ -1,4 +1,5 @@
-//! Commands in a machine's guest. They run as root there, and a VMID alone proves nothing: before each, the VM says whose it is.
+//! Commands in a machine's guest. They run as root there, and a VMID alone proves nothing: before each, the
+//! VM says whose it is.
 
 use secrecy::SecretString;
 

@@ -1,8 +1,9 @@
-//! What a clone inherits of its template: every option that a VM can have, and what becomes of it in a machine. Pure data; what a
-//! machine is configured with, how templates are judged, what `check` says and what counts as a changed template are made from it.
+//! What a clone inherits of its template: every option that a VM can have, and what becomes of it in a
+//! machine. Pure data; what a machine is configured with, how templates are judged, what `check` says and
+//! what counts as a changed template are made from it.
 //!
-//! A clone gets every option but a few (`clone_vm` of qemu-server): what no rule covers here would be in all machines without
-//! anybody having decided so.
+//! A clone gets every option but a few (`clone_vm` of qemu-server): what no rule covers here would be in all
+//! machines without anybody having decided so.
 
 use crate::proxmox::VmConfig;
 use crate::proxmox::property::{stem, truth};
@@ -16,7 +17,8 @@ pub enum Rule {
     Removed,
     /// No machine can be made of a template with certain values of it.
     Refused,
-    /// It stays as it is in the template, and `check` looks at what follows from it: rights, storages, networks, sizes.
+    /// It stays as it is in the template, and `check` looks at what follows from it: rights, storages,
+    /// networks, sizes.
     Asked,
     /// It stays as it is in the template.
     Left,
@@ -42,7 +44,8 @@ pub struct Inherited {
     pub option: &'static str,
     /// What becomes of it.
     pub rule: Rule,
-    /// Whether a template with another value of it is another template, so that machines of the one before have drifted.
+    /// Whether a template with another value of it is another template, so that machines of the one before
+    /// have drifted.
     pub tells: bool,
     /// A value that means as much as its absence.
     neutral: Option<&'static str>,
@@ -241,8 +244,8 @@ pub fn rule(key: &str) -> Option<&'static Inherited> {
     exact.or_else(|| ALL.iter().filter(|_| numbered != key).find(pattern))
 }
 
-/// Whether a template with another value of this option is another template. An option that is not known is one that nothing was
-/// decided about: it is.
+/// Whether a template with another value of this option is another template. An option that is not known is
+/// one that nothing was decided about: it is.
 pub(super) fn tells(key: &str) -> bool {
     rule(key).is_none_or(|one| one.tells)
 }

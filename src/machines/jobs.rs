@@ -76,8 +76,8 @@ pub(super) fn makes(kind: &str) -> bool {
     kind == "qmclone" || kind == "qmcreate"
 }
 
-/// Whether a clone or creation that may be the machine's is still at work. On a host that has left the cluster nothing is, as far as
-/// the cluster goes, and it cannot be asked.
+/// Whether a clone or creation that may be the machine's is still at work. On a host that has left the
+/// cluster nothing is, as far as the cluster goes, and it cannot be asked.
 pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, Trouble> {
     if !ctx.proxmox.resources().await?.hosts.contains_key(&record.template_host) {
         return Ok(false);
@@ -99,8 +99,8 @@ pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, T
     Ok(false)
 }
 
-/// Whether a task is at work on a machine's VM, as far as the token may see. That of a clone is not among them:
-/// it names the template alone.
+/// Whether a task is at work on a machine's VM, as far as the token may see. That of a clone is not among
+/// them: it names the template alone.
 pub(super) async fn is_worked_on(ctx: &Context, record: &Record) -> Result<bool, Trouble> {
     let filter = TaskFilter { vmid: Some(record.slot.vmid), kind: None, since: None, limit: None };
     let tasks = ctx.proxmox.tasks(&record.host, &filter).await?;
@@ -120,8 +120,8 @@ pub(super) enum Destruction {
     Interrupted,
 }
 
-/// What became of the destruction of a machine's VM. It is looked for among its host's tasks too: the answer that named it may have
-/// been lost, or its reader killed.
+/// What became of the destruction of a machine's VM. It is looked for among its host's tasks too: the answer
+/// that named it may have been lost, or its reader killed.
 pub(super) async fn destruction(ctx: &Context, record: &Record) -> Result<Destruction, Trouble> {
     let recorded = recorded_destruction(record);
     if recorded.is_none() && !record.destroy_asked {
@@ -150,7 +150,8 @@ pub(super) fn recorded_destruction(record: &Record) -> Option<Upid> {
     record.task.as_deref().and_then(Upid::parse).filter(|upid| upid.kind() == DESTRUCTION)
 }
 
-/// The destructions of a machine's VM that its host knows of, and none of a machine that had the VMID before: that has ended.
+/// The destructions of a machine's VM that its host knows of, and none of a machine that had the VMID before:
+/// that has ended.
 pub(super) async fn destructions(ctx: &Context, record: &Record) -> Result<Vec<TaskRow>, Trouble> {
     let kind = Some(DESTRUCTION.to_owned());
     let filter = TaskFilter { vmid: Some(record.slot.vmid), kind, since: None, limit: None };

@@ -20,7 +20,8 @@ use crate::proxmox::Kind;
 
 /// What settling and joining take together, until it was seen: the first guess of when to look.
 const JOIN: Duration = Duration::from_secs(15);
-/// Tokens of earlier runs that are kept for a join that may be under way: the first ones, since joins wait for each other.
+/// Tokens of earlier runs that are kept for a join that may be under way: the first ones, since joins wait
+/// for each other.
 const OLD_TOKENS: usize = 3;
 /// What an agent call and its answer may add to the limits that hold inside the guest.
 const MARGIN: Duration = Duration::from_secs(30);
@@ -92,8 +93,9 @@ fn ordered(ctx: &Context, machine: &Tracked, pool: &Pool, command: &Command) -> 
     Ok(Order { act: Act::Command(script), input: input.map_err(|error| wrong(&error))? })
 }
 
-/// A fresh token, recorded and signed. The secret of one that an earlier run of the daemon has minted is lost, but a join with it
-/// may be under way in the guest, where it would wait in vain if it were deleted: it goes once the node has registered.
+/// A fresh token, recorded and signed. The secret of one that an earlier run of the daemon has minted is
+/// lost, but a join with it may be under way in the guest, where it would wait in vain if it were deleted: it
+/// goes once the node has registered.
 async fn ticket(ctx: &Context, machine: &mut Tracked, settings: &Kubeadm) -> Result<Ticket, Trouble> {
     let limit = ctx.config.limits.join;
     if let Some(old) = machine.record().token_id.clone() {
@@ -184,7 +186,8 @@ async fn asked(
     tokio::time::timeout(limit, asking).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// Waits for the script's end, or for the Node if that comes first. `None`: the agent has forgotten the script.
+/// Waits for the script's end, or for the Node if that comes first. `None`: the agent has forgotten the
+/// script.
 async fn watch(
     ctx: &Context,
     machine: &Tracked,
@@ -259,7 +262,8 @@ async fn join_facts(
     })
 }
 
-/// What kubeadm gives the kubelet: also which of several addresses are the node's, unless the pool says that itself.
+/// What kubeadm gives the kubelet: also which of several addresses are the node's, unless the pool says that
+/// itself.
 fn kubelet_args_with_address(record: &Record, pool: &Pool) -> BTreeMap<String, String> {
     let mut arguments = kubelet_args(record, pool);
     if let Some(own) = record.slot.node_ips() {

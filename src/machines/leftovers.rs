@@ -128,8 +128,8 @@ async fn went_down_with_its_host(
     Ok(storages.iter().filter(shared).cloned().collect())
 }
 
-/// Those of these storages on which the token would not see a disk of the VM if it were there. With rights on a pool it does not:
-/// a VM that is destroyed has left its pool.
+/// Those of these storages on which the token would not see a disk of the VM if it were there. With rights on
+/// a pool it does not: a VM that is destroyed has left its pool.
 async fn not_seen(
     ctx: &Context,
     machine: &Tracked,

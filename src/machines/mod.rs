@@ -10,11 +10,12 @@
 //! ```
 //!
 //! Rules:
-//! * The record is written before the first Proxmox call and dropped after the last. Each step looks at what is there and
-//!   goes on from that, so that a restart at any await changes nothing.
-//! * A VM is only touched after its own configuration has proved that it is the record's (`ownership`). Nothing is destroyed
-//!   without quorum. The VM is stopped before its Node is deleted.
-//! * Every wait has a limit of its own from `[limits]`; what passes by itself is tried again with back-off until then.
+//! * The record is written before the first Proxmox call and dropped after the last. Each step looks at what
+//!   is there and goes on from that, so that a restart at any await changes nothing.
+//! * A VM is only touched after its own configuration has proved that it is the record's (`ownership`).
+//!   Nothing is destroyed without quorum. The VM is stopped before its Node is deleted.
+//! * Every wait has a limit of its own from `[limits]`; what passes by itself is tried again with back-off
+//!   until then.
 
 pub mod adoption;
 mod anew;

@@ -41,8 +41,8 @@ pub(super) async fn until<T>(ctx: &Context, mut condition: impl FnMut() -> Optio
     }
 }
 
-/// Waits for the Node, then for its readiness; labels, taints and name are read back, because kubeadm only warns about
-/// what it does not know.
+/// Waits for the Node, then for its readiness; labels, taints and name are read back, because kubeadm only
+/// warns about what it does not know.
 pub(super) async fn settle(ctx: &Context, machine: &mut Tracked, pool: &Pool) -> Result<(), Trouble> {
     let limits = &ctx.config.limits;
     let blame = machine.blame();
@@ -126,7 +126,8 @@ async fn read_back(ctx: &Context, machine: &Tracked, pool: &Pool, node: &Node) -
     Ok(())
 }
 
-/// Lets pods come: labels once more (a kubelet that restarted may have taken them off), then the start-up taint goes.
+/// Lets pods come: labels once more (a kubelet that restarted may have taken them off), then the start-up
+/// taint goes.
 async fn open(ctx: &Context, machine: &Tracked, pool: &Pool, node: &Node) -> Result<(), Trouble> {
     read_back(ctx, machine, pool, node).await?;
     let record = machine.record();

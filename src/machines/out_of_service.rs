@@ -1,4 +1,5 @@
-//! Nodes that are off and could not let go of what they had: their kubelet was dead, or their plug was pulled.
+//! Nodes that are off and could not let go of what they had: their kubelet was dead, or their plug was
+//! pulled.
 //!
 //! Kubernetes waits six minutes before it detaches a volume that was not unmounted
 //! (`maxWaitForUnmountDuration` of the attach/detach controller), and for ever with a pod that is being

@@ -1,4 +1,5 @@
-//! Whose VM is it? Nothing is done to one whose own configuration has not just proved that it is the record's.
+//! Whose VM is it? Nothing is done to one whose own configuration has not just proved that it is the
+//! record's.
 
 use std::time::Duration;
 
@@ -24,7 +25,8 @@ pub enum Sight {
     Foreign(String),
     /// A clone is being made; whose is not known yet.
     BeingCloned,
-    /// What a destruction that is at work, or was interrupted, has left: a lock, and nothing that says whose it was.
+    /// What a destruction that is at work, or was interrupted, has left: a lock, and nothing that says whose
+    /// it was.
     BeingDestroyed,
     /// Nothing that we can see: no VM on this host, or one that our token may not see (another pool's).
     Absent,
@@ -43,7 +45,8 @@ pub async fn look(proxmox: &Client, cluster: &str, record: &Record) -> Result<Si
     }
 }
 
-/// The VM's configuration, if it is still ours. An answer that was long on its way says what was: it is asked for again.
+/// The VM's configuration, if it is still ours. An answer that was long on its way says what was: it is asked
+/// for again.
 pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, Trouble> {
     let mut tries = 0;
     loop {

@@ -1,5 +1,5 @@
-//! How long things usually take, learnt, so that the first look at something comes when it is likely to be done: fewer
-//! calls, and no time lost.
+//! How long things usually take, learnt, so that the first look at something comes when it is likely to be
+//! done: fewer calls, and no time lost.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,8 +49,8 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// How long to wait for the next look when so much has passed: first a little more than the usual time, then steps that
-    /// grow, `longest` at most.
+    /// How long to wait for the next look when so much has passed: first a little more than the usual time,
+    /// then steps that grow, `longest` at most.
     pub fn pause(&mut self, passed: Duration, longest: Duration) -> Duration {
         let first = self.usual + self.usual / 12;
         let pause = match self.count {
@@ -64,8 +64,9 @@ impl Looks {
         pause
     }
 
-    /// What the end, seen at the last look, says about the time that it took. It came at some time since the look before;
-    /// where it was seen at the first look the usual time is too long, if anything: else it would only ever grow.
+    /// What the end, seen at the last look, says about the time that it took. It came at some time since the
+    /// look before; where it was seen at the first look the usual time is too long, if anything: else it
+    /// would only ever grow.
     pub fn took(&self) -> Duration {
         if self.count <= 1 { self.last * 88 / 100 } else { (self.last + self.before) / 2 }
     }

@@ -1,15 +1,19 @@
-//! Bare-metal machines: switched on over Redfish, joined by themselves, drained as others are, and switched off.
+//! Bare-metal machines: switched on over Redfish, joined by themselves, drained as others are, and switched
+//! off.
 //!
 //! * Before a machine is switched on, its record says so (`Starting` in its timeline). It was off then, and
 //!   no Node had its name. One that runs without such a record was switched on by another client, and is left
 //!   alone.
-//! * Only one that the record says we switched on is switched off, and only while nothing is left on its Node that has to go.
+//! * Only one that the record says we switched on is switched off, and only while nothing is left on its Node
+//!   that has to go.
 //! * One that was seen to be off is no longer ours once another client switches it on: the record says when
 //!   that was. It is ours again only once its Node is heard of.
-//! * Its Node is deleted once it is off. One that stayed would look broken to everybody who watches nodes, and would be Ready for a
-//!   moment when the machine is switched on again, with what it ran before; the kubelet makes another at its next start.
-//! * That Node is known by its name, and by its `systemUUID`: the controller's, which some write with the first three fields turned
-//!   round (SMBIOS has them little-endian), or, where it says none, that of the Node which came first after we switched it on.
+//! * Its Node is deleted once it is off. One that stayed would look broken to everybody who watches nodes,
+//!   and would be Ready for a moment when the machine is switched on again, with what it ran before; the
+//!   kubelet makes another at its next start.
+//! * That Node is known by its name, and by its `systemUUID`: the controller's, which some write with the
+//!   first three fields turned round (SMBIOS has them little-endian), or, where it says none, that of the
+//!   Node which came first after we switched it on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +38,8 @@ use crate::redfish::{self, Client, Kind, PowerState, Reset};
 
 /// Between two looks at a machine's power.
 const LOOK: Duration = Duration::from_secs(5);
-/// A controller that was asked to switch on and shows nothing of it, or refuses to shut down, is asked again after this time.
+/// A controller that was asked to switch on and shows nothing of it, or refuses to shut down, is asked again
+/// after this time.
 const AGAIN: Duration = Duration::from_secs(45);
 
 /// A Node that keeps its machine on, and why.
@@ -188,8 +193,8 @@ async fn instead(ctx: &Context, record: &Record, client: &Client) -> String {
     }
 }
 
-/// Switches the machine off, deletes its Node and drops the record. One that we did not switch on is not touched, and one whose Node
-/// keeps it serves on.
+/// Switches the machine off, deletes its Node and drops the record. One that we did not switch on is not
+/// touched, and one whose Node keeps it serves on.
 pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<Ended, Trouble> {
     if is_ours(machine.record()) {
         let (_, client) = controller(ctx, machine.record())?;
@@ -242,7 +247,8 @@ async fn is_somebody_elses(ctx: &Context, machine: &mut Tracked, client: &Client
     Ok(power != PowerState::Off)
 }
 
-/// When a machine that is not being switched on was seen to be off, by its record, a look at its power, and its Node.
+/// When a machine that is not being switched on was seen to be off, by its record, a look at its power, and
+/// its Node.
 pub(crate) fn seen_off(
     record: &Record,
     power: PowerState,
@@ -254,8 +260,9 @@ pub(crate) fn seen_off(
     (!heard || power != PowerState::On).then_some(off)
 }
 
-/// The Node that keeps the machine from being switched off, and why: it has served before and is ready again, so that what it was given
-/// up for is over; or it is ready and cannot be emptied. Nothing is left on any other, whatever happened since it was drained, or failed.
+/// The Node that keeps the machine from being switched off, and why: it has served before and is ready again,
+/// so that what it was given up for is over; or it is ready and cannot be emptied. Nothing is left on any
+/// other, whatever happened since it was drained, or failed.
 async fn keeps(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Trouble> {
     let Some(node) = now(ctx, machine.record()).await? else { return Ok(None) };
     let record = machine.record();
@@ -276,7 +283,8 @@ async fn keeps(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Tro
     }
 }
 
-/// The Node as it is now, where an annotation keeps it; and why. As of a VM that is shut down, see [`super::back::pinned`].
+/// The Node as it is now, where an annotation keeps it; and why. As of a VM that is shut down, see
+/// [`super::back::pinned`].
 async fn pinned(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Trouble> {
     let found = now(ctx, machine.record()).await?.filter(|node| !node.system_uuid.is_empty());
     let Some(node) = found else { return Ok(None) };
@@ -285,7 +293,8 @@ async fn pinned(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Tr
     Ok(Some((Box::new(node), why)))
 }
 
-/// The same just before something is asked of the controller, which may have been silent for a while. With when the Node was seen empty.
+/// The same just before something is asked of the controller, which may have been silent for a while. With
+/// when the Node was seen empty.
 async fn keeps_now(
     ctx: &Context,
     machine: &mut Tracked,
@@ -300,7 +309,8 @@ async fn keeps_now(
     Ok(kept)
 }
 
-/// Whether a Node may be opened: it is ready, its machine can be told by it, and was not asked to shut down since it registered.
+/// Whether a Node may be opened: it is ready, its machine can be told by it, and was not asked to shut down
+/// since it registered.
 fn may_serve(record: &Record, node: &Node) -> bool {
     let is_before = |asked: &Timestamp| node.created.is_none_or(|created| created <= *asked);
     is_ready(node)
@@ -314,11 +324,13 @@ enum ShutDown {
     Off,
     /// It was not asked: its Node keeps it.
     Kept(Kept),
-    /// It cannot be shut down gracefully, for this reason. With when its Node was seen empty; `None`: it was asked, and there is no way back.
+    /// It cannot be shut down gracefully, for this reason. With when its Node was seen empty; `None`: it was
+    /// asked, and there is no way back.
     InVain(String, Option<Instant>),
 }
 
-/// The operating system is asked first, and has its time; then the plug is pulled. The Node that keeps it, if so.
+/// The operating system is asked first, and has its time; then the plug is pulled. The Node that keeps it, if
+/// so.
 async fn switch_off(
     ctx: &Context,
     machine: &mut Tracked,
@@ -359,8 +371,9 @@ enum Asked {
     Refused(redfish::Error),
 }
 
-/// It has all of its time each time, for nothing says when it was asked before: its controller may have been silent since the record
-/// says so, and an answer may have been lost. Nor does a refusal: one that is busy refuses, as does one whose machine goes down already.
+/// It has all of its time each time, for nothing says when it was asked before: its controller may have been
+/// silent since the record says so, and an answer may have been lost. Nor does a refusal: one that is busy
+/// refuses, as does one whose machine goes down already.
 async fn shut_down(
     ctx: &Context,
     machine: &mut Tracked,

@@ -1,5 +1,5 @@
-//! CPUs of a machine's own, before its first start. The helper on its host sets them, asked by the daemon there: this only says
-//! that they are wanted, and looks until they are there.
+//! CPUs of a machine's own, before its first start. The helper on its host sets them, asked by the daemon
+//! there: this only says that they are wanted, and looks until they are there.
 
 use std::time::Duration;
 

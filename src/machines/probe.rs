@@ -1,5 +1,5 @@
-//! A cheap way to see that a guest is up, before its agent is asked: an agent call to a guest that still boots holds one of
-//! its host's three workers for 3 s.
+//! A cheap way to see that a guest is up, before its agent is asked: an agent call to a guest that still
+//! boots holds one of its host's three workers for 3 s.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

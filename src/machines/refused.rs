@@ -1,5 +1,5 @@
-//! Pools whose machines were refused for a right that is missing: no other machine of such a pool is made until the right is there,
-//! the pool's settings are others, or it was long ago.
+//! Pools whose machines were refused for a right that is missing: no other machine of such a pool is made
+//! until the right is there, the pool's settings are others, or it was long ago.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,8 @@ use super::Context;
 use crate::config::Pool;
 use crate::proxmox::{Client, Error, MissingRight, TagRules};
 
-/// After this time it is tried again whatever is known: not everything that makes a call succeed can be asked.
+/// After this time it is tried again whatever is known: not everything that makes a call succeed can be
+/// asked.
 const SLOW_LOOK: Duration = Duration::from_mins(15);
 
 /// What was refused, by pool. Cheap to clone.
@@ -87,8 +88,8 @@ async fn is_granted(proxmox: &Client, right: &MissingRight, rules: Option<&TagRu
     }
 }
 
-/// The right that a machine of the pool was refused for, with the path on which it is to be granted. Nothing where the token has it
-/// there: then the VM was taken out of the machines' pool.
+/// The right that a machine of the pool was refused for, with the path on which it is to be granted. Nothing
+/// where the token has it there: then the VM was taken out of the machines' pool.
 pub(super) async fn missing(ctx: &Context, vmid: u32, text: &str) -> Option<MissingRight> {
     let right = match MissingRight::read(text)? {
         MissingRight::Privileges { path, any } if path == format!("/vms/{vmid}") => {

@@ -72,7 +72,8 @@ impl View {
         Versioned { record: self.record.clone(), resource_version, uid }
     }
 
-    /// As a round's snapshot wants it. One that was given up before it was a node is none of its pool's that leave.
+    /// As a round's snapshot wants it. One that was given up before it was a node is none of its pool's that
+    /// leave.
     pub fn machine(&self, config: &Config) -> Machine {
         let never_served = self.phase == Phase::Deleting && self.record.was_never_a_node();
         Machine {

@@ -182,7 +182,8 @@ async fn go_on(
     Ok(ctx.paused())
 }
 
-/// Waits for what a node gives back after its machine was asked to shut down, where it is heard of still. There is no way back then.
+/// Waits for what a node gives back after its machine was asked to shut down, where it is heard of still.
+/// There is no way back then.
 pub(super) async fn give_back(ctx: &Context, machine: &mut Tracked, node: &Node) {
     machine.say(ctx, "volumes are being detached");
     if tokio::time::timeout(ctx.config.limits.detach, detached(ctx, &node.name)).await.is_err() {
@@ -211,8 +212,8 @@ async fn detached(ctx: &Context, node: &str) {
     }
 }
 
-/// The node serves again, as it did before. One whose making was given up serves from now on: it has the time of any other
-/// where it is not ready.
+/// The node serves again, as it did before. One whose making was given up serves from now on: it has the time
+/// of any other where it is not ready.
 pub(super) async fn reopen(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
     let limit = ctx.config.limits.drain;
     if machine.record().node_uid.is_none() {

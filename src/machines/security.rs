@@ -1,4 +1,5 @@
-//! The firewall of a machine, as its pool wants it, before its first start. What the template has of it besides stays.
+//! The firewall of a machine, as its pool wants it, before its first start. What the template has of it
+//! besides stays.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +16,8 @@ use crate::proxmox::Kind;
 /// The IP set with the addresses that may be used on the first device: its name means that to Proxmox VE.
 const OWN_ADDRESSES: &str = "ipfilter-net0";
 
-/// Until the firewall is as the pool wants it. Each part is read first, and only what is missing is written; at the end all of it is
-/// read back.
+/// Until the firewall is as the pool wants it. Each part is read first, and only what is missing is written;
+/// at the end all of it is read back.
 pub(super) async fn apply(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<(), Trouble> {
     let Some(wanted) = &pool.security else { return Ok(()) };
     let record = machine.record();

@@ -1,4 +1,5 @@
-//! The image with a machine's NoCloud seed: written for it, uploaded before it is attached, removed with the machine.
+//! The image with a machine's NoCloud seed: written for it, uploaded before it is attached, removed with the
+//! machine.
 //!
 //! Its name holds the machine's unique id, so that no other machine has it; its storage is in the machine's
 //! record, so that it is found whatever the configuration says later. What it holds are the operator's texts
@@ -44,8 +45,8 @@ pub(super) fn is_attached(storage: &str, record: &Record, config: &VmConfig) -> 
 /// Sees to it that what the machine's seed drive is to hold is on its storage, where the pool has seeds.
 ///
 /// # Errors
-/// The pool's seed is another than the one that the machine's record names: only what is recorded is removed with it. Or the
-/// upload failed.
+/// The pool's seed is another than the one that the machine's record names: only what is recorded is removed
+/// with it. Or the upload failed.
 pub(super) async fn provide(
     ctx: &Context,
     machine: &Tracked,
@@ -183,8 +184,8 @@ fn command_to_free(host: &str, volume: &str) -> String {
     format!("on {host}: pvesm free {volume}")
 }
 
-/// Removes the seed of a machine whose VM is gone, also of one that was never finished. What another VM may have in a drive is left: it
-/// could not be started without it.
+/// Removes the seed of a machine whose VM is gone, also of one that was never finished. What another VM may
+/// have in a drive is left: it could not be started without it.
 ///
 /// # Errors
 /// The token may not: an administrator has to. Or the storage does not answer.
@@ -250,8 +251,9 @@ async fn still_in_a_drive(
     .await
 }
 
-/// The hosts that a VM has left on whose storage its seed may still be, for one that has no seed yet may be moved: those that are on,
-/// and those that are off. What all hosts share is seen from where the VM is; a host that has left the cluster took its own along.
+/// The hosts that a VM has left on whose storage its seed may still be, for one that has no seed yet may be
+/// moved: those that are on, and those that are off. What all hosts share is seen from where the VM is; a
+/// host that has left the cluster took its own along.
 fn left_on<'a>(left: &'a BTreeSet<String>, storage: &str, seen: &Seen) -> (Vec<&'a str>, Vec<&'a str>) {
     if seen.storages.iter().any(|one| one.name == storage && one.size.shared) {
         return (Vec::new(), Vec::new());

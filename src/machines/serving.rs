@@ -1,8 +1,8 @@
 //! May this kubelet have this serving certificate? Only for the name and the addresses of its own machine.
 //!
-//! What the signer asks for itself (`ValidateKubeletServingCSR` of Kubernetes' `pkg/apis/certificates`) is asked for here too,
-//! and more: the request must be that of one machine with a record, for nothing but what the record says it was given. The
-//! signer checks the signature, so that this does not.
+//! What the signer asks for itself (`ValidateKubeletServingCSR` of Kubernetes' `pkg/apis/certificates`) is
+//! asked for here too, and more: the request must be that of one machine with a record, for nothing but what
+//! the record says it was given. The signer checks the signature, so that this does not.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

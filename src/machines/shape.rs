@@ -40,7 +40,8 @@ pub(super) fn next(
     (wanted(pool, record, current, tags), true)
 }
 
-/// What has to change for the VM to be as the pool wants it. `rules`: which tags the token may change, where that is known.
+/// What has to change for the VM to be as the pool wants it. `rules`: which tags the token may change, where
+/// that is known.
 fn wanted(pool: &Pool, record: &Record, current: &VmConfig, rules: Option<&TagRules>) -> Change {
     let mut change = Change { delete: unwanted(pool, current), ..Change::default() };
     let mut values = size(pool, record, current);
@@ -132,8 +133,8 @@ fn unwanted(pool: &Pool, current: &VmConfig) -> Vec<String> {
     keys
 }
 
-/// The pool's tags and ours, and those of the template that the token may not remove: while the rules are not known, all of them. In
-/// the form in which Proxmox stores them.
+/// The pool's tags and ours, and those of the template that the token may not remove: while the rules are not
+/// known, all of them. In the form in which Proxmox stores them.
 fn tags(pool: &Pool, current: &VmConfig, rules: Option<&TagRules>) -> String {
     let inherited = current.get("tags").unwrap_or_default().split([';', ',', ' ']).map(ToOwned::to_owned);
     let inherited = inherited.filter(|tag| rules.is_none_or(|rules| !rules.allow(tag)));
@@ -152,8 +153,8 @@ fn keys(current: &VmConfig) -> Vec<String> {
 
 const CICUSTOM: &str = "cicustom";
 
-/// What stays of the template's own cloud-init files, where that is not all: one network for all machines gives all the same
-/// address.
+/// What stays of the template's own cloud-init files, where that is not all: one network for all machines
+/// gives all the same address.
 fn cicustom(pool: &Pool, current: &VmConfig) -> Option<String> {
     let parts = current.parts(CICUSTOM);
     if parts.get("network").is_none() || !pool.gives_addresses() {
@@ -163,7 +164,8 @@ fn cicustom(pool: &Pool, current: &VmConfig) -> Option<String> {
     Some(kept.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(","))
 }
 
-/// The network devices with a static address of the template's that the pool does not replace, each with what stays of it.
+/// The network devices with a static address of the template's that the pool does not replace, each with what
+/// stays of it.
 fn foreign_addresses(ours: &[(String, String)], current: &VmConfig) -> Vec<(String, String)> {
     let is_static = |key: &str, value: &str| match key {
         "ip" => value != "dhcp",
@@ -193,7 +195,8 @@ fn foreign_addresses(ours: &[(String, String)], current: &VmConfig) -> Vec<(Stri
     found
 }
 
-/// What a network device is to be, where that is not what it is. One that the pool adds gets its MAC from Proxmox VE.
+/// What a network device is to be, where that is not what it is. One that the pool adds gets its MAC from
+/// Proxmox VE.
 pub(super) fn network(number: usize, device: &Device, current: &VmConfig) -> Option<(String, String)> {
     let key = format!("net{number}");
     let parts = [

@@ -11,7 +11,8 @@ use crate::model::Slot;
 /// What takes slots.
 #[derive(Clone, Debug, Default)]
 pub struct Taken {
-    /// VMIDs of records, and of all guests that Proxmox VE shows, for each cluster by the prefix of its hosts' names.
+    /// VMIDs of records, and of all guests that Proxmox VE shows, for each cluster by the prefix of its
+    /// hosts' names.
     pub vmids: BTreeMap<String, BTreeSet<u32>>,
     /// Addresses of records and Nodes.
     pub addresses: BTreeSet<IpAddr>,

@@ -1,5 +1,6 @@
-//! What a VM has whose growth has failed. What waits for its next start is taken back; what was plugged and its Node does not report is
-//! plugged out again, so that record, VM and Node agree. A guest may refuse that: its VM then keeps it, and the record says so.
+//! What a VM has whose growth has failed. What waits for its next start is taken back; what was plugged and
+//! its Node does not report is plugged out again, so that record, VM and Node agree. A guest may refuse that:
+//! its VM then keeps it, and the record says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -25,7 +26,8 @@ use crate::proxmox::VmConfig;
 /// other.
 ///
 /// # Errors
-/// What the VM has cannot be told for now, or its Node says more: the record goes on saying that it grows, and it is tried again.
+/// What the VM has cannot be told for now, or its Node says more: the record goes on saying that it grows,
+/// and it is tried again.
 pub(super) async fn take(
     ctx: &Context,
     machine: &mut Tracked,
@@ -58,7 +60,8 @@ pub(super) async fn take(
     Ok(left)
 }
 
-/// Takes back what the growth has asked for and waits for the VM's next start, and looks at what it has without; and whether it is there.
+/// Takes back what the growth has asked for and waits for the VM's next start, and looks at what it has
+/// without; and whether it is there.
 async fn counted(ctx: &Context, machine: &mut Tracked, before: &Growing) -> Result<(Size, bool), Trouble> {
     let wanted = Size { cores: machine.record().cores, memory: machine.record().memory };
     let (before, vmid) = (Size { cores: before.cores, memory: before.memory }, machine.record().slot.vmid);
@@ -85,7 +88,8 @@ async fn counted(ctx: &Context, machine: &mut Tracked, before: &Growing) -> Resu
     stock.await
 }
 
-/// What a growth has asked for, plugged in or taken back, of what waits for the VM's next start: `next`. The rest is the will of others.
+/// What a growth has asked for, plugged in or taken back, of what waits for the VM's next start: `next`. The
+/// rest is the will of others.
 fn asked(before: Size, wanted: Size, next: &VmConfig, waiting: &BTreeSet<String>) -> Vec<&'static str> {
     let (cores, memory) = given(next);
     let all = [
@@ -99,7 +103,8 @@ fn asked(before: Size, wanted: Size, next: &VmConfig, waiting: &BTreeSet<String>
     asked.map(|(key, ..)| key).collect()
 }
 
-/// What is set so that the VM has what its Node reports: of what was plugged, and of nothing that others gave it.
+/// What is set so that the VM has what its Node reports: of what was plugged, and of nothing that others gave
+/// it.
 fn back(before: &Growing, plugged: Size, now: Size, said: &Resources) -> BTreeMap<String, String> {
     let (cpu, memory) = before.missing((now.cores, now.memory), said);
     let mut set = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! The guest of a machine that grows takes up what its VM has, and its Node says so.
 //!
-//! A kubelet looks at its machine when it starts, and says nothing else from then on. So it is restarted whenever its VM has become another,
-//! and its Node is closed from before that until it says what is so.
+//! A kubelet looks at its machine when it starts, and says nothing else from then on. So it is restarted
+//! whenever its VM has become another, and its Node is closed from before that until it says what is so.
 
 use std::time::Duration;
 
@@ -44,7 +44,8 @@ pub(super) async fn can_grow(ctx: &Context, machine: &Tracked, service: &str) ->
     ended(&status, what)
 }
 
-/// Until the guest uses what was plugged and its Node says so. Where it does not come to that, the record says what the guest does not take.
+/// Until the guest uses what was plugged and its Node says so. Where it does not come to that, the record
+/// says what the guest does not take.
 pub(super) async fn taken_up(ctx: &Context, machine: &mut Tracked, service: &str) -> Result<(), Trouble> {
     let limit = ctx.config.limits.ready;
     let what = "the guest did not take up what was plugged";
@@ -60,7 +61,8 @@ pub(super) async fn taken_up(ctx: &Context, machine: &mut Tracked, service: &str
             has_tried |=
                 taken.as_ref().is_ok_and(|status| matches!(status.exit_code, Some(0 | TOO_FEW_CPUS)));
             machine.say(ctx, "its Node does not say yet that it has grown");
-            // Also where the guest has failed: its kubelet may have been restarted, and says what it has found a while later.
+            // Also where the guest has failed: its kubelet may have been restarted, and says what it has
+            // found a while later.
             let says = node::until(ctx, || node::find(ctx, &record).filter(|node| has_grown(&record, node)));
             if tokio::time::timeout(NODE_SAYS, says).await.is_ok() {
                 return Ok(());
@@ -83,7 +85,8 @@ pub(super) async fn taken_up(ctx: &Context, machine: &mut Tracked, service: &str
     grown
 }
 
-/// What its Node does not report though its kubelet was restarted and speaks, the guest does not take: it is not plugged again.
+/// What its Node does not report though its kubelet was restarted and speaks, the guest does not take: it is
+/// not plugged again.
 fn note_refusals(ctx: &Context, machine: &mut Tracked) {
     let Some(before) = machine.record().growing.clone() else { return };
     let Some(node) = node::find(ctx, machine.record()).filter(|node| node::is_ready(node)) else { return };
@@ -93,8 +96,8 @@ fn note_refusals(ctx: &Context, machine: &mut Tracked) {
     record.takes_no_memory |= memory > 0 && record.memory > before.memory;
 }
 
-/// Has the kubelet look at its machine again, of which something was taken out, or that was moved meanwhile, until its Node says no more
-/// than its VM has.
+/// Has the kubelet look at its machine again, of which something was taken out, or that was moved meanwhile,
+/// until its Node says no more than its VM has.
 ///
 /// # Errors
 /// It goes on saying more. The node stays closed: kube-scheduler would send it pods for what is not there.

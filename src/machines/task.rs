@@ -71,16 +71,18 @@ pub type Reports = mpsc::UnboundedSender<Told>;
 
 /// How long it is tried to write the record of a machine to be made.
 const CLAIM_LIMIT: Duration = Duration::from_mins(1);
-/// How long it is tried to write that a node is to go. What a later round decides may be something else: its time of day may be over, it
-/// may be needed again, or others may go.
+/// How long it is tried to write that a node is to go. What a later round decides may be something else: its
+/// time of day may be over, it may be needed again, or others may go.
 const DECISION_LIMIT: Duration = Duration::from_secs(15);
 
 /// Makes a machine: claims its slot by writing the record, then goes through all steps.
 pub async fn create(ctx: Context, record: Record, reports: Reports) {
-    // Whether a record whose answer was lost is there has to be known before another machine is made in its place.
+    // Whether a record whose answer was lost is there has to be known before another machine is made in its
+    // place.
     let mut repeated = false;
     let created = insist!(CLAIM_LIMIT, seed(&record.id), {
-        // Nothing is begun while everything is paused. Where the record is there after all, the next look at all finds it.
+        // Nothing is begun while everything is paused. Where the record is there after all, the next look at
+        // all finds it.
         if std::mem::replace(&mut repeated, true)
             && let Some(what) = ctx.paused()
         {
@@ -96,7 +98,8 @@ pub async fn create(ctx: Context, record: Record, reports: Reports) {
             return;
         }
         Err(error) => {
-            // Where the outcome is still not known the record may be there: the next look at all records finds it.
+            // Where the outcome is still not known the record may be there: the next look at all records
+            // finds it.
             ctx.registry.forget(&record.id, ctx.clock.now());
             let reason = format!("{error}");
             tell(&ctx, &reports, &record, Ending::Failed { reason, blame: Blame::Nobody });
@@ -107,8 +110,8 @@ pub async fn create(ctx: Context, record: Record, reports: Reports) {
     creating(&ctx, machine, &reports, true).await;
 }
 
-/// Goes on with a machine whose record was found, if that is still what is stored: a list may take long to arrive, and the
-/// machine may have ended meanwhile.
+/// Goes on with a machine whose record was found, if that is still what is stored: a list may take long to
+/// arrive, and the machine may have ended meanwhile.
 pub async fn adopt(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let id = stored.record.id.clone();
     if !ctx.registry.claim(&id) {
@@ -153,7 +156,8 @@ async fn ask(ctx: &Context, machine: &mut Tracked, pods: Vec<String>) -> Result<
 pub async fn retire(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     let since = ctx.clock.now();
-    // As rounds have shown it since they decided: until its VM was looked at, too, it counts among those that leave.
+    // As rounds have shown it since they decided: until its VM was looked at, too, it counts among those that
+    // leave.
     (machine.phase, machine.since) = (Phase::Draining, since);
     machine.note.clone_from(&reason);
     machine.stored.record.intent = Intent::Retire { reason, since };
@@ -172,9 +176,9 @@ pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, re
     }
 }
 
-/// Looks after a ready machine whose VM was not seen to run for a while: one that is off is started again, one that is gone
-/// is removed with all that belongs to it, any other serves on. One that is kept warm and is not as it should be is removed,
-/// unless it has joined meanwhile.
+/// Looks after a ready machine whose VM was not seen to run for a while: one that is off is started again,
+/// one that is gone is removed with all that belongs to it, any other serves on. One that is kept warm and is
+/// not as it should be is removed, unless it has joined meanwhile.
 pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     machine.phase = if machine.record().warm.is_some() { Phase::Warm } else { Phase::Ready };

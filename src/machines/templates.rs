@@ -29,7 +29,8 @@ pub struct Usable {
     pub reach: BTreeSet<String>,
     /// Storages that its volumes are on, with the host (`pve1/local-lvm`) where hosts do not share them.
     pub sources: BTreeSet<String>,
-    /// Bytes that a full clone of it takes once its disk has the size that the pool says; 0 where clones are linked.
+    /// Bytes that a full clone of it takes once its disk has the size that the pool says; 0 where clones are
+    /// linked.
     pub bytes: i64,
     /// What tells it from every other, and from one that replaces it under its name and VMID.
     pub print: String,
@@ -69,7 +70,8 @@ type Prints = (String, String);
 #[derive(Clone, Debug, Default)]
 pub struct Templates {
     by_pool: Arc<Mutex<BTreeMap<String, Found>>>,
-    /// What tells templates from others, by VMID, as they were read for clones since the last look began; and when they were asked for.
+    /// What tells templates from others, by VMID, as they were read for clones since the last look began; and
+    /// when they were asked for.
     just_read: Arc<Mutex<BTreeMap<u32, (Prints, Instant)>>>,
     tags: Arc<Mutex<Option<(TagRules, Instant)>>>,
     refusals: Refusals,
@@ -85,7 +87,8 @@ impl Templates {
         own.or_else(|| usable().find(|one| one.reach.contains(host))).cloned()
     }
 
-    /// The storages that a template is cloned from; its own name stands for those of one that was not looked at yet.
+    /// The storages that a template is cloned from; its own name stands for those of one that was not looked
+    /// at yet.
     pub fn sources(&self, template: u32) -> BTreeSet<String> {
         let known = self.known(template).map(|usable| usable.sources);
         known.unwrap_or_else(|| BTreeSet::from([format!("template {template}")]))
@@ -124,8 +127,8 @@ impl Templates {
         usable.flat_map(|usable| [usable.print.clone(), usable.former_print.clone()]).collect()
     }
 
-    /// A template is about to be cloned, and was so when it was `asked`: looks are minutes apart, and what is cloned is none of an older
-    /// look. Returns what tells it from others.
+    /// A template is about to be cloned, and was so when it was `asked`: looks are minutes apart, and what is
+    /// cloned is none of an older look. Returns what tells it from others.
     pub(super) fn is_now(&self, template: u32, vm: &VmConfig, asked: Instant) -> String {
         let prints = (print(template, vm, inherited::tells), print(template, vm, told_before));
         let mut all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -163,7 +166,8 @@ impl Templates {
         self.tags.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(rules, _)| rules.clone())
     }
 
-    /// Asks for the rules of tags if they are old, or stand in a pool's way. If they cannot be asked for, the known ones stay.
+    /// Asks for the rules of tags if they are old, or stand in a pool's way. If they cannot be asked for, the
+    /// known ones stay.
     async fn look_at_tags(&self, proxmox: &Client, pools: &[Pool]) {
         let known = self.tags.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let is_enough = known.is_some_and(|(rules, asked)| {
@@ -180,7 +184,8 @@ impl Templates {
         }
     }
 
-    /// Machines of the pool are refused for a right that is missing: none is made until that has changed. What is said of it.
+    /// Machines of the pool are refused for a right that is missing: none is made until that has changed.
+    /// What is said of it.
     pub(super) fn refused(&self, pool: &Pool, right: MissingRight, token: &str) -> String {
         let words = self.refusals.add(pool, right, self.tags(), token);
         let mut all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,7 +206,8 @@ impl Templates {
     /// Looks at the templates of all pools again: one call for each template.
     ///
     /// # Errors
-    /// A template could not be read: its pools are told, what was known of it stays, and all others were looked at.
+    /// A template could not be read: its pools are told, what was known of it stays, and all others were
+    /// looked at.
     pub async fn refresh(&self, proxmox: &Client, config: &Config, seen: &Seen) -> Result<(), Error> {
         let (read, ()) = tokio::join!(read(proxmox, config, seen), self.look_at_tags(proxmox, &config.pools));
         let (read, asked) = read;
@@ -419,7 +425,8 @@ fn judge(pool: &Pool, needs: &Needs, guest: &Guest, vm: &VmConfig, seen: &Seen) 
     })
 }
 
-/// What a full clone takes: all disks of the template, and what its disk grows by. A pool whose clones are linked names no storages.
+/// What a full clone takes: all disks of the template, and what its disk grows by. A pool whose clones are
+/// linked names no storages.
 fn clone_bytes(pool: &Pool, vm: &VmConfig) -> i64 {
     if pool.storages.is_empty() {
         return 0;

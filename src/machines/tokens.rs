@@ -91,9 +91,9 @@ pub(super) async fn delete_all(ctx: &Context, machine: &Tracked, limit: Duration
 
 /// Deletes a token by the id in the machine's record. One that is gone already is no error.
 ///
-/// Who has tokens made over SSH need not grant us any right to Secrets, and the admission policy that is shipped lets us
-/// delete only what we have made ourselves: then the control plane node is asked. If it cannot be, the token ends by
-/// itself, and the machine lives on.
+/// Who has tokens made over SSH need not grant us any right to Secrets, and the admission policy that is
+/// shipped lets us delete only what we have made ourselves: then the control plane node is asked. If it
+/// cannot be, the token ends by itself, and the machine lives on.
 pub(super) async fn delete(
     ctx: &Context,
     machine: &Tracked,
@@ -105,7 +105,8 @@ pub(super) async fn delete(
     let Some(ssh) = bootstrap.and_then(Bootstrap::ssh) else {
         let deleted = insist!(limit, machine.seed(), Ok(ctx.kubernetes.delete_token(id).await?)).await;
         return match deleted {
-            // The policy does not take it for ours: it was made over SSH, before the configuration was changed.
+            // The policy does not take it for ours: it was made over SSH, before the configuration was
+            // changed.
             Err(Trouble::Kubernetes(error)) if error.kind() == ErrorKind::Invalid => {
                 left(machine, id, &Trouble::Kubernetes(error));
                 Ok(())

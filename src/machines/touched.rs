@@ -1,7 +1,9 @@
-//! What others do with a machine's VM while a task works on the machine: they destroy it, switch it off, move it or take it away.
+//! What others do with a machine's VM while a task works on the machine: they destroy it, switch it off, move
+//! it or take it away.
 //!
-//! The sign is the cluster's list, which is read anyway: the daemon holds it against the registry and tells the task
-//! ([`Registry::doubt`](super::Registry::doubt)). The list lags, so the task asks the VM itself before it believes that.
+//! The sign is the cluster's list, which is read anyway: the daemon holds it against the registry and tells
+//! the task ([`Registry::doubt`](super::Registry::doubt)). The list lags, so the task asks the VM itself
+//! before it believes that.
 
 use std::time::Duration;
 
@@ -84,7 +86,8 @@ pub(super) async fn noticed(ctx: &Context, id: &str) {
 }
 
 async fn is_touched(ctx: &Context, record: &Record, phase: Phase) -> bool {
-    // Until it is configured each step asks the VM itself, and a token that sees VMs only through their pool cannot see a clone at work.
+    // Until it is configured each step asks the VM itself, and a token that sees VMs only through their pool
+    // cannot see a clone at work.
     if record.smbios_uuid.is_none() {
         return false;
     }
@@ -98,7 +101,8 @@ async fn is_touched(ctx: &Context, record: &Record, phase: Phase) -> bool {
     }
 }
 
-/// Whether a machine's VM is to run in this phase. One that is made ahead of demand may be about to be switched off.
+/// Whether a machine's VM is to run in this phase. One that is made ahead of demand may be about to be
+/// switched off.
 pub(crate) fn should_run(record: &Record, phase: Phase) -> bool {
     record.warm.is_none() && (Phase::Booting..=Phase::Draining).contains(&phase)
 }
@@ -168,8 +172,8 @@ async fn until_not_emptied(ctx: &Context, machine: &mut Tracked) {
     let _ = tokio::time::timeout(limit, until).await;
 }
 
-/// Sees to a machine that is being made, after something was noticed or has failed: one that was moved goes on, one that was switched off is
-/// started again.
+/// Sees to a machine that is being made, after something was noticed or has failed: one that was moved goes
+/// on, one that was switched off is started again.
 ///
 /// # Errors
 /// Its making is over, for this reason.

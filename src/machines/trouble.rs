@@ -19,7 +19,8 @@ pub enum Blame {
     Pool,
     /// The host.
     Host,
-    /// The host does not have what the pool's settings ask for, such as a bridge: the host's fault, until the same fails on another one.
+    /// The host does not have what the pool's settings ask for, such as a bridge: the host's fault, until the
+    /// same fails on another one.
     HostOrPool,
     /// Neither: it was an accident, or an administrator's will.
     Nobody,
@@ -209,8 +210,8 @@ pub(super) fn words(time: Duration) -> String {
     }
 }
 
-/// A host sees a volume within this time that another host has made: NFS clients keep for up to a minute that a file is not there
-/// (`acdirmax`).
+/// A host sees a volume within this time that another host has made: NFS clients keep for up to a minute that
+/// a file is not there (`acdirmax`).
 const APPEARS: Duration = Duration::from_mins(1);
 
 /// Tries at something, with pauses that grow, until a limit.
@@ -255,7 +256,8 @@ impl Tries {
     }
 }
 
-/// Tries something until it works, fails for good, or the limit is over: a future. The attempt must be safe to repeat.
+/// Tries something until it works, fails for good, or the limit is over: a future. The attempt must be safe
+/// to repeat.
 macro_rules! insist {
     ($limit:expr, $seed:expr, $attempt:expr) => {
         async {

@@ -1,8 +1,8 @@
 //! Machines that are kept ahead of demand: brought to the state in which they wait, and woken from it.
 //!
-//! The record says what is meant: `warm` holds the state until the machine is asked to join, `asked` the time when it was.
-//! Asking is one write to the record, so that a crash before it leaves a machine that waits, and one after it a machine on its
-//! way. No token is made for one that waits.
+//! The record says what is meant: `warm` holds the state until the machine is asked to join, `asked` the time
+//! when it was. Asking is one write to the record, so that a crash before it leaves a machine that waits, and
+//! one after it a machine on its way. No token is made for one that waits.
 
 use tokio::time::Instant;
 
@@ -27,7 +27,8 @@ pub(super) fn with_host(starts: bool) -> &'static str {
     if starts { "1" } else { "0" }
 }
 
-/// Whether a VM's memory is on disk: starting it lets its guest go on, and it can be destroyed as if it had no lock.
+/// Whether a VM's memory is on disk: starting it lets its guest go on, and it can be destroyed as if it had
+/// no lock.
 pub(super) fn is_suspended(config: &VmConfig) -> bool {
     config.lock() == Some(SUSPENDED)
 }

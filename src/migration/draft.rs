@@ -1,5 +1,5 @@
-//! A configuration that is being written: each line with a comment on where it comes from. At the end our own parser reads it,
-//! and what it refuses is taken out again, with a word.
+//! A configuration that is being written: each line with a comment on where it comes from. At the end our own
+//! parser reads it, and what it refuses is taken out again, with a word.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,11 +1,13 @@
-//! Values of a Helm chart inside what installs it: K3s' `HelmChart`, Flux' `HelmRelease`, an `Application` of Argo CD, a ConfigMap.
+//! Values of a Helm chart inside what installs it: K3s' `HelmChart`, Flux' `HelmRelease`, an `Application` of
+//! Argo CD, a ConfigMap.
 
 use serde_json::{Map, Value};
 
 use super::SourceFile;
 use super::source::{SourceError, documents, text_at};
 
-/// The values in a document, and whether it has any; a document that is no Kubernetes object is itself values.
+/// The values in a document, and whether it has any; a document that is no Kubernetes object is itself
+/// values.
 pub(super) fn values(document: Value) -> Result<Vec<Value>, SourceError> {
     let inside = |text: Option<&str>| match text {
         Some(text) => documents(SourceFile { name: "the values in it", text }),

@@ -1,4 +1,5 @@
-//! A command with which a machine joins, as kproximate has it: what of it is a setting here. Secrets in it are left where they are.
+//! A command with which a machine joins, as kproximate has it: what of it is a setting here. Secrets in it
+//! are left where they are.
 
 /// What a join command says.
 #[derive(Debug, Default)]

@@ -1,4 +1,5 @@
-//! KubeNodeSmith's manifests: `NodeSmithPool`, `NodeSmithProvider`, `NodeSmithClaim` and what belongs to them.
+//! KubeNodeSmith's manifests: `NodeSmithPool`, `NodeSmithProvider`, `NodeSmithClaim` and what belongs to
+//! them.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! What several sources have in common: how both clusters are reached, and how single values are written here.
+//! What several sources have in common: how both clusters are reached, and how single values are written
+//! here.
 
 use toml::Value;
 

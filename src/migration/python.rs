@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-/// The names that are given a value, with the last one that is plain text or a number; other expressions have none.
+/// The names that are given a value, with the last one that is plain text or a number; other expressions have
+/// none.
 pub(super) fn assignments(text: &str) -> Map<String, Value> {
     let mut found = Map::new();
     for line in text.lines() {

@@ -1,4 +1,5 @@
-//! The settings of another autoscaler as a tree, from which each is taken as it is spoken of: what is left is unknown.
+//! The settings of another autoscaler as a tree, from which each is taken as it is spoken of: what is left is
+//! unknown.
 
 use serde_json::Value;
 

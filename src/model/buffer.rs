@@ -1,4 +1,5 @@
-//! Spare capacity that the cluster asks for (`autoscaling.x-k8s.io/v1beta1`): CapacityBuffers, and templates of pods.
+//! Spare capacity that the cluster asks for (`autoscaling.x-k8s.io/v1beta1`): CapacityBuffers, and templates
+//! of pods.
 
 use std::collections::BTreeMap;
 
@@ -56,8 +57,8 @@ impl CapacityBuffer {
     }
 }
 
-/// Whether a reference to `group` means a kind of the group `of`. One that names none means `apps` for Karpenter, and the core group by
-/// the API; Cluster Autoscaler calls that `core`.
+/// Whether a reference to `group` means a kind of the group `of`. One that names none means `apps` for
+/// Karpenter, and the core group by the API; Cluster Autoscaler calls that `core`.
 fn is_group(group: &str, of: &str) -> bool {
     match of {
         "apps" => group == "apps" || group.is_empty(),

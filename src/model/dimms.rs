@@ -1,7 +1,8 @@
 //! The sizes that the memory of a VM with memory hotplug can have.
 //!
-//! qemu-server starts such a VM with 1 GiB and plugs DIMMs until the size is reached: 32 of 512 MiB, then 32 each of twice the
-//! size of those before, eight times (`foreach_dimm` of its `Memory.pm`). A size in between is rounded up by it.
+//! qemu-server starts such a VM with 1 GiB and plugs DIMMs until the size is reached: 32 of 512 MiB, then 32
+//! each of twice the size of those before, eight times (`foreach_dimm` of its `Memory.pm`). A size in between
+//! is rounded up by it.
 
 /// What every VM with memory hotplug begins with, in bytes.
 pub const FIRST: i64 = 1 << 30;

@@ -81,8 +81,9 @@ impl WarmState {
         self == Self::Booted
     }
 
-    /// What a machine with so many bytes of memory takes of disk space beside its disks while it waits: Proxmox VE allocates twice
-    /// the memory and 500 MiB for devices (`__snapshot_save_vmstate` of qemu-server's `QemuConfig`).
+    /// What a machine with so many bytes of memory takes of disk space beside its disks while it waits:
+    /// Proxmox VE allocates twice the memory and 500 MiB for devices (`__snapshot_save_vmstate` of
+    /// qemu-server's `QemuConfig`).
     pub fn state_bytes(self, memory: i64) -> i64 {
         if self == Self::Suspended { memory.saturating_mul(2).saturating_add(500 << 20) } else { 0 }
     }
@@ -162,7 +163,8 @@ pub struct Machine {
     pub memory: i64,
     /// Where it is in its life.
     pub phase: Phase,
-    /// What it has put on storages last, its disks or its memory, may not be in what they say of themselves yet.
+    /// What it has put on storages last, its disks or its memory, may not be in what they say of themselves
+    /// yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub just_stored: bool,
     /// Since when it has been in this phase.
@@ -190,7 +192,8 @@ pub struct Machine {
     /// The same of memory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_no_memory: bool,
-    /// What it was made of, setting by setting ([`crate::config::Pool::made_of`], and its `template`); empty: not known.
+    /// What it was made of, setting by setting ([`crate::config::Pool::made_of`], and its `template`); empty:
+    /// not known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub made_of: BTreeMap<String, String>,
 }
@@ -227,15 +230,16 @@ pub struct Growing {
 }
 
 impl Growing {
-    /// What a Node has with this capacity still to report once the machine has grown to so much: thousandths of CPUs, and bytes.
+    /// What a Node has with this capacity still to report once the machine has grown to so much: thousandths
+    /// of CPUs, and bytes.
     pub fn missing(&self, (cores, memory): (u32, i64), seen: &Resources) -> (i64, i64) {
         let cpu = self.node_cpu_milli + (i64::from(cores) - i64::from(self.cores)) * 1000;
         let memory = self.node_memory + guest_sees(memory - self.memory);
         ((cpu - seen.cpu_milli).max(0), (memory - seen.memory).max(0))
     }
 
-    /// Whether a Node with this capacity reports more than a machine of so much has. A kubelet goes on saying what it has found at its
-    /// start, whatever is taken out of the machine since.
+    /// Whether a Node with this capacity reports more than a machine of so much has. A kubelet goes on saying
+    /// what it has found at its start, whatever is taken out of the machine since.
     pub fn says_more(&self, (cores, memory): (u32, i64), seen: &Resources) -> bool {
         let cpu = self.node_cpu_milli + (i64::from(cores) - i64::from(self.cores)) * 1000;
         let memory = self.node_memory + (memory - self.memory);
@@ -359,7 +363,8 @@ pub struct Record {
     /// Id (not the secret) of the bootstrap token minted for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_id: Option<String>,
-    /// Ids of tokens that an earlier run of the daemon minted for it: a join with one of them may be under way in the guest.
+    /// Ids of tokens that an earlier run of the daemon minted for it: a join with one of them may be under
+    /// way in the guest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub old_token_ids: Vec<String>,
     /// uid of the Node that it became.
@@ -376,7 +381,8 @@ pub struct Record {
     /// ours.
     #[serde(default)]
     pub clone_in_doubt: bool,
-    /// The destruction of its VM was asked for, or is about to be: a VM with this VMID that cannot be seen may be what is left of it.
+    /// The destruction of its VM was asked for, or is about to be: a VM with this VMID that cannot be seen
+    /// may be what is left of it.
     #[serde(default)]
     pub destroy_asked: bool,
     /// Names of the storages that disks of its VM may be on, whatever can be seen of it by then.
@@ -385,8 +391,8 @@ pub struct Record {
     /// When each phase was entered: the machine's own timeline.
     #[serde(default)]
     pub entered: BTreeMap<Phase, Timestamp>,
-    /// When its VM was seen to be gone, its Node too: what is left of them is all that keeps the record. Not among `entered`, which an
-    /// earlier release could not read then.
+    /// When its VM was seen to be gone, its Node too: what is left of them is all that keeps the record. Not
+    /// among `entered`, which an earlier release could not read then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm_gone: Option<Timestamp>,
     /// Pods it was made for, `namespace/name`, in the order of the plan, which keeps their places for them.
@@ -416,8 +422,8 @@ pub struct Record {
     /// The same of memory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_no_memory: bool,
-    /// What it is made of, setting by setting ([`crate::config::Pool::made_of`], and its `template`). Empty in a record of
-    /// an earlier release.
+    /// What it is made of, setting by setting ([`crate::config::Pool::made_of`], and its `template`). Empty
+    /// in a record of an earlier release.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub made_of: BTreeMap<String, String>,
 }

@@ -10,8 +10,8 @@ pub fn is_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// A label's key or value without the prefix: at most 63 of letters, digits, `-`, `_`, `.`, with an alphanumeric at both
-/// ends.
+/// A label's key or value without the prefix: at most 63 of letters, digits, `-`, `_`, `.`, with an
+/// alphanumeric at both ends.
 pub fn is_word(text: &str) -> bool {
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);

@@ -1,7 +1,7 @@
 //! Taints that pass: a node starts with them, and something takes them away once the node is set up.
 //!
-//! Some keys are known to pass wherever they are found, as Cluster Autoscaler and Karpenter know them; others are named by a pool
-//! (`startup_taints`), one by one or by the domain of their keys.
+//! Some keys are known to pass wherever they are found, as Cluster Autoscaler and Karpenter know them; others
+//! are named by a pool (`startup_taints`), one by one or by the domain of their keys.
 
 use super::node::{Taint, TaintEffect};
 use super::snapshot::STARTING_TAINT;

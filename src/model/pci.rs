@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostPci {
-    /// The devices of each resource mapping on this host, by their addresses, e.g. `0000:01:00`; of a device with several
-    /// functions that go together `0000:01:00.0;0000:01:00.1`.
+    /// The devices of each resource mapping on this host, by their addresses, e.g. `0000:01:00`; of a device
+    /// with several functions that go together `0000:01:00.0;0000:01:00.1`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub mappings: BTreeMap<String, BTreeSet<String>>,
     /// The mappings that no VM can be started with here, and why: one wrong entry spoils all of a host's.
@@ -41,8 +41,8 @@ impl HostPci {
     }
 }
 
-/// Whether two addresses have a function in common. Without a function an address means all of its device's, and without a
-/// domain the first.
+/// Whether two addresses have a function in common. Without a function an address means all of its device's,
+/// and without a domain the first.
 pub fn overlap(one: &str, other: &str) -> bool {
     one.split(';').any(|a| other.split(';').any(|b| same_function(a, b)))
 }

@@ -1,8 +1,9 @@
 //! Hosts of several Proxmox VE clusters: two clusters may each have a `pve1`.
 //!
-//! Where hosts of all clusters meet (a decision's input and outcome, back-offs, status, figures) a host of a further cluster
-//! is called `REGION/HOST`; one of the cluster in `[proxmox]` has its plain name, as if there were no other. A host's name has
-//! no `/`. Records and everything that is asked of a cluster hold the plain name.
+//! Where hosts of all clusters meet (a decision's input and outcome, back-offs, status, figures) a host of a
+//! further cluster is called `REGION/HOST`; one of the cluster in `[proxmox]` has its plain name, as if there
+//! were no other. A host's name has no `/`. Records and everything that is asked of a cluster hold the plain
+//! name.
 
 /// The name of a host among those of all clusters; `prefix` is empty for the cluster in `[proxmox]`.
 pub fn key(prefix: &str, host: &str) -> String {

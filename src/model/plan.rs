@@ -1,4 +1,5 @@
-//! What a decision says: the machines to make, the nodes to remove, and a verdict with its reason for each pod and node.
+//! What a decision says: the machines to make, the nodes to remove, and a verdict with its reason for each
+//! pod and node.
 //!
 //! Serialises to the format of `plan --output json`.
 
@@ -44,7 +45,8 @@ pub struct Plan {
     /// Machines that are kept warm no longer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unkept: Vec<Unkept>,
-    /// Annotations whose values cannot be read: they are treated as if they were not there. The first of them.
+    /// Annotations whose values cannot be read: they are treated as if they were not there. The first of
+    /// them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ignored_annotations: Vec<IgnoredAnnotation>,
     /// Every host once that may be switched off.
@@ -216,7 +218,8 @@ pub enum PodOutcome {
     Unfinished,
     /// It is part of a ProvisioningRequest for which there is no room yet.
     AwaitsRequest,
-    /// It is part of a gang that kube-scheduler would not place yet, and no machine is made for a part of one.
+    /// It is part of a gang that kube-scheduler would not place yet, and no machine is made for a part of
+    /// one.
     AwaitsGang,
 }
 

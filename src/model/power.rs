@@ -11,8 +11,8 @@ use super::machine::Host;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PowerFacts {
-    /// The hosts' votes in the quorum, those of hosts that are off included: `quorum_votes` of corosync. Votes of a `QDevice`
-    /// are left out, on the safe side.
+    /// The hosts' votes in the quorum, those of hosts that are off included: `quorum_votes` of corosync.
+    /// Votes of a `QDevice` are left out, on the safe side.
     pub votes: BTreeMap<String, u32>,
     /// The hosts that may be switched off, by their names.
     pub hosts: BTreeMap<String, HostFacts>,
@@ -30,7 +30,8 @@ pub struct HostFacts {
     /// VMs that were our machines until a moment ago: they are gone, and what is seen may be older than that.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub going: BTreeSet<u32>,
-    /// VMs and containers of its cluster that are being migrated: one that comes to it is shown by its old host until it is there.
+    /// VMs and containers of its cluster that are being migrated: one that comes to it is shown by its old
+    /// host until it is there.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub migrating: BTreeSet<u32>,
     /// Why it has to stay on besides, in words.

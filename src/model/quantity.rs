@@ -1,7 +1,7 @@
 //! Kubernetes quantities (`100m`, `1.5Gi`, `12e6`), by the rules of `k8s.io/apimachinery/pkg/api/resource`.
 //!
-//! A quantity is read exactly, as a rational number with a power of ten or of two as its factor, and rounded up where
-//! an integer is asked for, as `Quantity.Value()` and `Quantity.MilliValue()` do.
+//! A quantity is read exactly, as a rational number with a power of ten or of two as its factor, and rounded
+//! up where an integer is asked for, as `Quantity.Value()` and `Quantity.MilliValue()` do.
 
 use thiserror::Error;
 
@@ -79,7 +79,8 @@ fn magnitude(text: &str, shift: i32) -> Result<i128, QuantityError> {
     let mantissa: u128 = digits.parse().map_err(|_| wrong())?;
     let places = i32::try_from(fraction.len()).map_err(|_| wrong())?;
     let magnitude = round_up(mantissa, doublings, decimal + shift - places);
-    // The least value has no positive counterpart: it is a value all the same, and what is written of it is read again.
+    // The least value has no positive counterpart: it is a value all the same, and what is written of it is
+    // read again.
     let value = i128::try_from(magnitude).unwrap_or(i128::MAX);
     Ok(if negative { -value } else { value })
 }

@@ -1,4 +1,5 @@
-//! ProvisioningRequests (`autoscaling.x-k8s.io/v1`): pods that are to be made only once there is room for all of them.
+//! ProvisioningRequests (`autoscaling.x-k8s.io/v1`): pods that are to be made only once there is room for all
+//! of them.
 
 use std::collections::BTreeMap;
 

@@ -45,8 +45,8 @@ impl Resources {
         }
     }
 
-    /// How many pods with these requests fit into what is free (`self`); an amount that is not asked for does not count
-    /// (kube-scheduler's `fitsRequest`).
+    /// How many pods with these requests fit into what is free (`self`); an amount that is not asked for does
+    /// not count (kube-scheduler's `fitsRequest`).
     pub fn copies(&self, wanted: &Self) -> i64 {
         let times = |wanted: i64, free: i64| if wanted > 0 { (free / wanted).max(0) } else { i64::MAX };
         let other = wanted.other.iter().map(|(name, amount)| {
@@ -60,7 +60,8 @@ impl Resources {
             .min(other.min().unwrap_or(i64::MAX))
     }
 
-    /// Whether a pod with these requests fits into what is free (`self`): [`Resources::copies`] says at least one.
+    /// Whether a pod with these requests fits into what is free (`self`): [`Resources::copies`] says at least
+    /// one.
     pub fn fits(&self, wanted: &Self) -> bool {
         let fits = |wanted: i64, free: i64| wanted <= 0 || wanted <= free;
         fits(wanted.cpu_milli, self.cpu_milli)

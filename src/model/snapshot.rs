@@ -57,7 +57,8 @@ pub const PINNED: &str = "pve-autoscaler/scale-down-disabled";
 pub const PINNED_WHY: &str = "pve-autoscaler/scale-down-disabled-reason";
 /// An operator wants the node gone, for the reason that is its value (annotation): what `retire` writes.
 pub const RETIRE: &str = "pve-autoscaler/retire";
-/// Keeps pods away from a Node until its labels and taints were read back: kubeadm and kubelet may have dropped some.
+/// Keeps pods away from a Node until its labels and taints were read back: kubeadm and kubelet may have
+/// dropped some.
 pub const STARTING_TAINT: &str = "pve-autoscaler/starting";
 /// In thought alone, never written to a Node: the planner is replacing it, for the reason that is its value.
 pub const REPLACED: &str = "pve-autoscaler/replaced";
@@ -70,7 +71,8 @@ pub const BEING_DELETED_TAINT: &str = "pve-autoscaler/being-deleted";
 /// there is now: until its own watch shows it, a kubelet turns away what the scheduler sends it for what was
 /// added (`OutOfcpu`).
 pub const GROWING_TAINT: &str = "pve-autoscaler/growing";
-/// Kubernetes' own taint of a Node that is known to be off: its pods and volumes are let go of without its kubelet.
+/// Kubernetes' own taint of a Node that is known to be off: its pods and volumes are let go of without its
+/// kubelet.
 pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 /// Its value where we have set it.
 pub const OUT_OF_SERVICE_BY: &str = "pve-autoscaler";
@@ -90,8 +92,8 @@ pub struct PoolMemory {
     pub last_removal_failure: Option<Timestamp>,
     /// The pool is left alone until then.
     pub backoff: Option<Backoff>,
-    /// Hosts on which a machine of it could not be made through no fault of the host as a whole, and until when they are its last
-    /// choice: a storage or a bridge of that host may be broken.
+    /// Hosts on which a machine of it could not be made through no fault of the host as a whole, and until
+    /// when they are its last choice: a storage or a bridge of that host may be broken.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub failed_on: BTreeMap<String, Timestamp>,
     /// None of its running machines is made larger until then.
@@ -108,8 +110,8 @@ pub struct PoolMemory {
     /// The slices of devices that a node of it has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub device_slices: Vec<ResourceSlice>,
-    /// What told the declared devices apart from others then; empty: none were declared. If it has changed, the slices
-    /// tell nothing.
+    /// What told the declared devices apart from others then; empty: none were declared. If it has changed,
+    /// the slices tell nothing.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub declared_devices: String,
     /// What its nodes declare.
@@ -118,24 +120,26 @@ pub struct PoolMemory {
     /// The hosts on which a clone of its template can be made, where that is known: nothing is put on others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reach: Option<Vec<String>>,
-    /// Those of them that have no template of their own: what is cloned to another host can only be put on a storage that hosts
-    /// share (`POST /nodes/{node}/qemu/{vmid}/clone` with `target`).
+    /// Those of them that have no template of their own: what is cloned to another host can only be put on a
+    /// storage that hosts share (`POST /nodes/{node}/qemu/{vmid}/clone` with `target`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub across: Vec<String>,
-    /// Its back-off is there because none of its templates can be cloned now: one on a host that is off would end it.
+    /// Its back-off is there because none of its templates can be cloned now: one on a host that is off would
+    /// end it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub without_template: bool,
     /// Why its cluster cannot be acted on now, if so: it gets no machine and loses no node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_sight: Option<String>,
-    /// Bytes that a full clone of its template takes of the storage that it goes to: of several templates the one with the largest
-    /// disks; 0 where that is not known, or clones are linked.
+    /// Bytes that a full clone of its template takes of the storage that it goes to: of several templates the
+    /// one with the largest disks; 0 where that is not known, or clones are linked.
     #[serde(skip_serializing_if = "is_zero")]
     pub clone_bytes: i64,
     /// What tells its present templates from all others; empty: not all of them could be looked at.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<String>,
-    /// Machines of it that are there already and may not be switched on now, and why: what goes on after their names.
+    /// Machines of it that are there already and may not be switched on now, and why: what goes on after
+    /// their names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub out_of_service: BTreeMap<String, String>,
 }

@@ -56,7 +56,8 @@ pub enum InTreeKind {
 }
 
 impl InTreeKind {
-    /// All of them. Azure files and vSphere volumes are left out: kube-scheduler takes them for what they are.
+    /// All of them. Azure files and vSphere volumes are left out: kube-scheduler takes them for what they
+    /// are.
     pub const ALL: [Self; 5] = [
         Self::AwsElasticBlockStore,
         Self::AzureDisk,

@@ -1,4 +1,5 @@
-//! What a round could not look at, because it had looked at all that one round may: the next ones go on with it.
+//! What a round could not look at, because it had looked at all that one round may: the next ones go on with
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

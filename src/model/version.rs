@@ -6,7 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
-/// The control plane's version, as far as rules depend on it. Without anything said it is the newest that is known.
+/// The control plane's version, as far as rules depend on it. Without anything said it is the newest that is
+/// known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KubernetesVersion {
     /// `1`.

@@ -10,7 +10,8 @@ use super::pod::Pod;
 use super::selector::{LabelSelector, Labels, NodeSelector};
 pub use super::storage::{CsiDriver, InTreeDisk, InTreeKind, StorageCapacity};
 
-/// A controller of pods that exists: `ReplicaSet`, `ReplicationController`, `StatefulSet`, `Deployment`, `Job`.
+/// A controller of pods that exists: `ReplicaSet`, `ReplicationController`, `StatefulSet`, `Deployment`,
+/// `Job`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Controller {
     /// API group and version, e.g. `apps/v1`.
@@ -117,7 +118,8 @@ pub struct PersistentVolume {
     pub node_affinity: Option<NodeSelector>,
     /// `namespace/name` of the claim that it is bound or reserved to.
     pub claim: Option<String>,
-    /// uid of that claim, empty where the reference has none: a claim of the same name with another uid is not meant.
+    /// uid of that claim, empty where the reference has none: a claim of the same name with another uid is
+    /// not meant.
     pub claim_uid: String,
     /// `status.phase: Available`.
     pub available: bool,
@@ -153,7 +155,8 @@ pub struct CsiNode {
     pub name: String,
     /// Driver → limit of volumes, `None` for no limit.
     pub limits: BTreeMap<String, Option<i64>>,
-    /// In-tree plugins whose disks CSI drivers serve on the node (annotation `storage.alpha.kubernetes.io/migrated-plugins`).
+    /// In-tree plugins whose disks CSI drivers serve on the node (annotation
+    /// `storage.alpha.kubernetes.io/migrated-plugins`).
     pub migrated: Vec<String>,
 }
 
@@ -208,7 +211,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The next one: the first, or twice the last, and never more than the most. Several failures while one runs count once.
+    /// The next one: the first, or twice the last, and never more than the most. Several failures while one
+    /// runs count once.
     pub fn next(
         before: Option<&Self>,
         reason: &str,
@@ -226,7 +230,8 @@ impl Backoff {
         Self { until, reason: reason.to_owned(), seconds }
     }
 
-    /// Makes it as short as it would be with another first length, and no longer than the most. It never gets longer.
+    /// Makes it as short as it would be with another first length, and no longer than the most. It never gets
+    /// longer.
     ///
     /// Returns whether it has changed.
     pub fn shorten(&mut self, (before, first): (i64, i64), most: i64) -> bool {
@@ -245,7 +250,8 @@ impl Backoff {
         true
     }
 
-    /// Whether it runs now. One that lies further ahead than it lasts was begun before the clock was set back.
+    /// Whether it runs now. One that lies further ahead than it lasts was begun before the clock was set
+    /// back.
     pub fn runs(&self, now: Timestamp) -> bool {
         let left = self.until.duration_since(now);
         left.is_positive() && (self.seconds == 0 || left.as_secs() <= self.seconds)

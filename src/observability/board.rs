@@ -1,4 +1,5 @@
-//! Where the daemon shows what it does. Cheap to clone; written by rounds, read by the socket, systemd's watchdog and displays.
+//! Where the daemon shows what it does. Cheap to clone; written by rounds, read by the socket, systemd's
+//! watchdog and displays.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,13 +21,15 @@ use crate::model::snapshot::Decision;
 /// Decisions that are kept, and those of them that outlive a restart.
 const DECISIONS: usize = 100;
 const REMEMBERED: usize = 50;
-/// Problems that an instance finds out about whether it leads or not. The others it knows of only while it leads.
+/// Problems that an instance finds out about whether it leads or not. The others it knows of only while it
+/// leads.
 const OF_ITS_OWN: [&str; 6] =
     ["configuration", "kubernetes", "lease", super::pages::PROBLEM, "pinning", "pinning astray"];
 /// As much of a decision's words as is kept, in characters.
 const LONGEST: usize = 300;
 
-/// Says why a node cannot be drained, as this instance sees the cluster; `None`: nothing is known that hinders.
+/// Says why a node cannot be drained, as this instance sees the cluster; `None`: nothing is known that
+/// hinders.
 pub(crate) type Judge = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 #[derive(Default)]
@@ -137,8 +140,8 @@ impl Board {
         self.rounds.send_modify(|_| {});
     }
 
-    /// This instance waits while `leader` leads: what it knew of machines is old. Without a leader it stays as it was, but for
-    /// the lead. It says so regularly: that is its round.
+    /// This instance waits while `leader` leads: what it knew of machines is old. Without a leader it stays
+    /// as it was, but for the lead. It says so regularly: that is its round.
     pub(crate) fn stand_by(&self, leader: &str, now: Timestamp) {
         if !leader.is_empty() {
             self.metrics.forget();

@@ -27,9 +27,10 @@ impl Supervisor {
 
     /// Tells systemd that the daemon is up, then where it is, until the future is dropped.
     ///
-    /// The daemon is up as soon as it serves: a cluster that cannot be reached must neither hold up the start of a host, on
-    /// which that cluster may run, nor have systemd kill who waits for it. The status line says what is waited for. The
-    /// watchdog is fed until rounds begin, then for as long as they come: `interval` tells how often one runs at least.
+    /// The daemon is up as soon as it serves: a cluster that cannot be reached must neither hold up the start
+    /// of a host, on which that cluster may run, nor have systemd kill who waits for it. The status line says
+    /// what is waited for. The watchdog is fed until rounds begin, then for as long as they come: `interval`
+    /// tells how often one runs at least.
     pub async fn run(&self, interval: impl Fn() -> Duration) {
         self.keep_telling(interval, tell).await;
     }

@@ -64,7 +64,8 @@ impl Pages {
         Self { board, settings, clock }
     }
 
-    /// Serves them until the future is dropped. An address that cannot be had is a problem on the board, and ends nothing.
+    /// Serves them until the future is dropped. An address that cannot be had is a problem on the board, and
+    /// ends nothing.
     pub async fn run(&self) {
         let mut settings = self.settings.clone();
         loop {

@@ -1,8 +1,9 @@
 //! The last rounds as files: what each decision read, and the decision.
 //!
-//! `round-TIME.yaml` is a snapshot as `snapshot` writes it, `round-TIME.json` what `plan --output json` makes of it with the
-//! same configuration. Rounds of days are kept as a recording ([`crate::recording`]). Only their owner can read them. A round is written beside the rounds that follow; one that comes
-//! while the last is still being written is left out, so that a slow disk delays nothing and fills no memory.
+//! `round-TIME.yaml` is a snapshot as `snapshot` writes it, `round-TIME.json` what `plan --output json` makes
+//! of it with the same configuration. Rounds of days are kept as a recording ([`crate::recording`]). Only
+//! their owner can read them. A round is written beside the rounds that follow; one that comes while the last
+//! is still being written is left out, so that a slow disk delays nothing and fills no memory.
 
 use std::fs;
 use std::io::Write;

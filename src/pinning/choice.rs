@@ -1,10 +1,12 @@
 //! Which CPUs of its host a machine gets, and which memory. Pure.
 //!
 //! * Cores are given whole, with all their threads, and to one machine alone.
-//! * From as few NUMA nodes as it can be; of those that would do, the ones with the least that is free, so that larger machines
-//!   still find a node for themselves. Over several nodes the cores are dealt out evenly.
+//! * From as few NUMA nodes as it can be; of those that would do, the ones with the least that is free, so
+//!   that larger machines still find a node for themselves. Over several nodes the cores are dealt out
+//!   evenly.
 //! * The lowest cores are the host's: they are never given away.
-//! * With NUMA each host node is one node of the guest, with memory in proportion to its vCPUs, in whole pages.
+//! * With NUMA each host node is one node of the guest, with memory in proportion to its vCPUs, in whole
+//!   pages.
 
 use std::collections::BTreeMap;
 
@@ -213,7 +215,8 @@ fn dealt<'t>(nodes: &[&Open<'t>], wanted: usize) -> Vec<Open<'t>> {
     hands
 }
 
-/// Splits vCPUs and memory over the nodes with these cores; `None` where a node would get nothing, or has too little memory.
+/// Splits vCPUs and memory over the nodes with these cores; `None` where a node would get nothing, or has too
+/// little memory.
 fn laid_out(nodes: &[Open<'_>], wish: &Wish) -> Option<Choice> {
     let mut cpus = Cpus::default();
     for core in nodes.iter().flat_map(|node| &node.cores) {

@@ -1,5 +1,5 @@
-//! The helper: one request, one answer, as root. It trusts nothing of the request but which machine is meant, and looks at
-//! everything else itself.
+//! The helper: one request, one answer, as root. It trusts nothing of the request but which machine is meant,
+//! and looks at everything else itself.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -249,7 +249,8 @@ fn read(vms: &Path, vmid: u32) -> Result<VmFile, Refusal> {
     }
 }
 
-/// What the VMs of this host have, but for one of them and templates. VMs that are stopped count: they may be started.
+/// What the VMs of this host have, but for one of them and templates. VMs that are stopped count: they may be
+/// started.
 fn taken(vms: &Path, but: Option<u32>) -> Result<Taken, Refusal> {
     let mut taken = Taken::default();
     for (_, file) in files(vms)?.into_iter().filter(|(vmid, _)| Some(*vmid) != but) {

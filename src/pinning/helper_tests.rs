@@ -8,7 +8,8 @@ use super::super::request::Astray;
 use super::super::topology::tests::write;
 use super::*;
 
-/// Stands in for `qm`. It is not written here: what is still open for writing in a child of another test cannot be run.
+/// Stands in for `qm`. It is not written here: what is still open for writing in a child of another test
+/// cannot be run.
 const QM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lab/qm");
 
 const CONFIG: &str = "cluster = \"home\"\n[[pool]]\nname = \"fast\"\nmax = 4\ncores = 2\nmemory = \"2GiB\"\n\

@@ -1,5 +1,6 @@
-//! Host CPUs, memory and huge pages of a machine's own. Proxmox VE lets only root itself set `affinity` and `hugepages`, with no
-//! token; so the daemon on a machine's own host asks a small helper that runs as root, for one request at a time.
+//! Host CPUs, memory and huge pages of a machine's own. Proxmox VE lets only root itself set `affinity` and
+//! `hugepages`, with no token; so the daemon on a machine's own host asks a small helper that runs as root,
+//! for one request at a time.
 //!
 //! ```text
 //!  leader: record says that the machine waits ─> daemon on its host (leading or not) ─> socket ─> helper ─> `qm set`

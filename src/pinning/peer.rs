@@ -5,8 +5,8 @@ use std::path::Path;
 /// The control group of the daemon's unit. Only systemd puts a process there.
 const UNIT: &str = "0::/system.slice/pve-autoscaler.service";
 
-/// Whether a process may ask: one of root's, or one of the daemon's unit that is this user's. The unit's user is made by systemd at
-/// each start, so that no number of it can be known beforehand. `proc` is `/proc`.
+/// Whether a process may ask: one of root's, or one of the daemon's unit that is this user's. The unit's user
+/// is made by systemd at each start, so that no number of it can be known beforehand. `proc` is `/proc`.
 pub(super) fn may_ask(proc: &Path, uid: u32, pid: Option<i32>) -> bool {
     if uid == 0 {
         return true;

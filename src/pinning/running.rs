@@ -1,4 +1,5 @@
-//! What the kernel says of machines that run: are they on the CPUs that they are pinned to? What a configuration says does not tell.
+//! What the kernel says of machines that run: are they on the CPUs that they are pinned to? What a
+//! configuration says does not tell.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! What a machine's configuration has to be for what was chosen, and the arguments of `qm set` that make it so. Pure.
+//! What a machine's configuration has to be for what was chosen, and the arguments of `qm set` that make it
+//! so. Pure.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +47,8 @@ fn affinity(cpus: &Cpus) -> String {
     }
 }
 
-/// The arguments that make a file so; empty where it is so already. NUMA nodes beyond those that were chosen go.
+/// The arguments that make a file so; empty where it is so already. NUMA nodes beyond those that were chosen
+/// go.
 pub fn arguments(keys: &BTreeMap<String, String>, file: &VmFile) -> Vec<String> {
     let mut arguments = Vec::new();
     for (key, value) in keys {

@@ -54,7 +54,8 @@ pub enum TopologyError {
 }
 
 /// Reads it from this folder: `/sys/devices/system`, with `node/node*/{cpulist,meminfo}` and
-/// `cpu/cpu*/topology/thread_siblings_list` (`Documentation/ABI/stable/sysfs-devices-node` and `sysfs-devices-system-cpu` of Linux).
+/// `cpu/cpu*/topology/thread_siblings_list` (`Documentation/ABI/stable/sysfs-devices-node` and
+/// `sysfs-devices-system-cpu` of Linux).
 ///
 /// # Errors
 /// The kernel does not say what it should: nothing is guessed then.

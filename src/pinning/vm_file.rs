@@ -41,7 +41,8 @@ impl VmFile {
         file
     }
 
-    /// What Proxmox VE calls the digest of this configuration: the SHA-1 of the whole file, with its snapshots and what is pending.
+    /// What Proxmox VE calls the digest of this configuration: the SHA-1 of the whole file, with its
+    /// snapshots and what is pending.
     pub fn digest(&self) -> &str {
         &self.digest
     }

@@ -1,4 +1,5 @@
-//! Which of the nodes that could go do go now: the limits of a round, counted down, and what a node waits for.
+//! Which of the nodes that could go do go now: the limits of a round, counted down, and what a node waits
+//! for.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,6 @@
-//! What scaling up would do once nodes are gone. A removal after which it would ask for a machine, or after which a pod
-//! would wait, would only flap: it does not begin. Placing pods is no exact science, and kube-scheduler looks for room in
-//! another order than the search for nodes that can go does.
+//! What scaling up would do once nodes are gone. A removal after which it would ask for a machine, or after
+//! which a pod would wait, would only flap: it does not begin. Placing pods is no exact science, and
+//! kube-scheduler looks for room in another order than the search for nodes that can go does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,8 +70,9 @@ impl Demand {
     }
 }
 
-/// Which of these nodes can go, in this order of preference, so that scaling up asks for nothing more than it does now, neither at
-/// once nor when kube-scheduler has placed their pods. What is in neither set was not looked at.
+/// Which of these nodes can go, in this order of preference, so that scaling up asks for nothing more than it
+/// does now, neither at once nor when kube-scheduler has placed their pods. What is in neither set was not
+/// looked at.
 pub(super) fn judge(view: &View, growth: &Growth, nodes: &[(NodeIndex, &Drainable)]) -> Verdicts {
     let now = Demand::of(growth);
     let with = |verdicts: &Verdicts, more: &[(NodeIndex, &Drainable)]| -> BTreeSet<NodeIndex> {
@@ -140,7 +141,8 @@ pub(super) fn names<'v>(view: &View<'v>, nodes: &BTreeSet<NodeIndex>) -> BTreeSe
     nodes.iter().map(|&at| view.snapshot.nodes[at].name.as_str()).collect()
 }
 
-/// The cluster without the nodes of these names. Their machines are there and drained: they hold their hosts' room.
+/// The cluster without the nodes of these names. Their machines are there and drained: they hold their hosts'
+/// room.
 pub(super) fn world_without(view: &View, names: &BTreeSet<&str>) -> Snapshot {
     let mut snapshot: Snapshot = view.snapshot.clone();
     snapshot.nodes.retain(|node| !names.contains(node.name.as_str()));

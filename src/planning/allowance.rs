@@ -1,10 +1,11 @@
-//! How much one decision may look at. It is counted in questions and never in time, so that the same snapshot is decided in the same way
-//! on every computer, and a record can be played again. What is left over goes on in the next round: see
-//! [`super::kind_turns`] and [`super::candidate_turns`].
+//! How much one decision may look at. It is counted in questions and never in time, so that the same snapshot
+//! is decided in the same way on every computer, and a record can be played again. What is left over goes on
+//! in the next round: see [`super::kind_turns`] and [`super::candidate_turns`].
 
 use crate::scheduling::Effort;
 
-/// How much the parts of a decision may look at. A glance at a node is a unit, which takes two or three nanoseconds.
+/// How much the parts of a decision may look at. A glance at a node is a unit, which takes two or three
+/// nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Placing pods that wait.

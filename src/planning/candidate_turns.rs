@@ -1,5 +1,5 @@
-//! Which nodes are looked at if one round cannot find out of all of them whether they can go: in the order of their names, and each round
-//! goes on where the last one stopped.
+//! Which nodes are looked at if one round cannot find out of all of them whether they can go: in the order of
+//! their names, and each round goes on where the last one stopped.
 
 use super::View;
 use super::removal::Candidate;
@@ -42,8 +42,8 @@ impl CandidateTurns {
         self.late.iter().copied()
     }
 
-    /// Where the next round goes on, if it has to; `spent`: this one could not look at all that it should have, and `left` nodes
-    /// were not looked at.
+    /// Where the next round goes on, if it has to; `spent`: this one could not look at all that it should
+    /// have, and `left` nodes were not looked at.
     pub(super) fn next(self, spent: bool, left: usize) -> Option<NodeTurns> {
         if !spent && self.late.is_empty() {
             return None;

@@ -56,7 +56,8 @@ impl Packer<'_, '_> {
         })
     }
 
-    /// The pools for pods that each need a node of their own: `nodes` of them will share the others that wait.
+    /// The pools for pods that each need a node of their own: `nodes` of them will share the others that
+    /// wait.
     pub(super) fn rank_for_loners(&self, class: &Class, nodes: usize, others: &[Resources]) -> Vec<Ranked> {
         let nodes = i64::try_from(nodes.max(1)).unwrap_or(i64::MAX);
         let wanted = self.view.world.amounts(class.sample);
@@ -101,7 +102,8 @@ impl Packer<'_, '_> {
         ranked
     }
 
-    /// The best pool with room for another machine that `takes`; of equally good ones that with the fewest machines.
+    /// The best pool with room for another machine that `takes`; of equally good ones that with the fewest
+    /// machines.
     pub(super) fn pick(
         &self,
         rooms: &Rooms,
@@ -125,5 +127,6 @@ impl Packer<'_, '_> {
     }
 }
 
-/// A node that is shared gets one part in so many more than the mean, because pods do not come in fitting sizes.
+/// A node that is shared gets one part in so many more than the mean, because pods do not come in fitting
+/// sizes.
 const SLACK: i64 = 8;

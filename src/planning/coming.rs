@@ -1,4 +1,5 @@
-//! Which machines are on their way to be nodes that take pods: for how long one is waited for, and which taints pass by then.
+//! Which machines are on their way to be nodes that take pods: for how long one is waited for, and which
+//! taints pass by then.
 
 use jiff::Timestamp;
 
@@ -47,7 +48,8 @@ pub(super) fn lasting_taints(node: &Node, pool: &Pool) -> Vec<Taint> {
     pool.taints.iter().chain(further).cloned().collect()
 }
 
-/// Whether something takes the taint away once the node is set up. What the pool puts on its nodes for good does not pass.
+/// Whether something takes the taint away once the node is set up. What the pool puts on its nodes for good
+/// does not pass.
 fn passes(taint: &Taint, pool: &Pool) -> bool {
     passes_by_itself(&taint.key)
         || pool.startup_taints.iter().any(|own| own.key == taint.key)

@@ -1,8 +1,8 @@
-//! Nodes that fewer or smaller machines could replace. Nothing is begun that is not safe to be left off: the new machines
-//! come first, and the nodes go in a later round, as any node does whose pods fit elsewhere.
+//! Nodes that fewer or smaller machines could replace. Nothing is begun that is not safe to be left off: the
+//! new machines come first, and the nodes go in a later round, as any node does whose pods fit elsewhere.
 //!
-//! Whatever is replaced gets smaller: no more machines, cores and memory than before, and less of one of them. So a cluster
-//! whose pods stay the same comes to rest.
+//! Whatever is replaced gets smaller: no more machines, cores and memory than before, and less of one of
+//! them. So a cluster whose pods stay the same comes to rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -74,7 +74,8 @@ pub(super) fn best(
     best.map(|(_, replacement)| replacement)
 }
 
-/// Sets of nodes that are worth a try: the emptiest and the smallest ones, more and more of them, and each alone.
+/// Sets of nodes that are worth a try: the emptiest and the smallest ones, more and more of them, and each
+/// alone.
 fn sets(nodes: &BTreeMap<NodeIndex, &Drainable>, shape: impl Fn(NodeIndex) -> Shape) -> Vec<Vec<NodeIndex>> {
     let mut emptiest: Vec<NodeIndex> = nodes.keys().copied().collect();
     emptiest.sort_by(|a, b| nodes[a].utilization.total_cmp(&nodes[b].utilization).then(a.cmp(b)));
@@ -94,8 +95,8 @@ fn sets(nodes: &BTreeMap<NodeIndex, &Drainable>, shape: impl Fn(NodeIndex) -> Sh
     sets
 }
 
-/// How much less the machines are that scaling up would make without these nodes, and which; `None` where they are not less,
-/// or where a pod, a minimum or a maximum forbids it.
+/// How much less the machines are that scaling up would make without these nodes, and which; `None` where
+/// they are not less, or where a pod, a minimum or a maximum forbids it.
 fn replace(
     view: &View,
     now: &Demand,

@@ -1,8 +1,9 @@
 //! Which CSI drivers a fresh node has, and how many volumes of each it takes.
 //!
-//! A driver comes with a DaemonSet and registers once its node is ready, so that only nodes that are there tell. What the pool
-//! sets counts first, then what its nodes have, the newest first. What they had is remembered for when there are none. Of a
-//! pool that never had a node the drivers of all others are expected, with the largest limit that one of them has.
+//! A driver comes with a DaemonSet and registers once its node is ready, so that only nodes that are there
+//! tell. What the pool sets counts first, then what its nodes have, the newest first. What they had is
+//! remembered for when there are none. Of a pool that never had a node the drivers of all others are
+//! expected, with the largest limit that one of them has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -117,8 +118,8 @@ pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -
     changed
 }
 
-/// Adds to the CSINodes of young nodes, in the planner's copy of the snapshot, the drivers that are still to come. Until then
-/// kube-scheduler may refuse a node that was made for the very pods that wait.
+/// Adds to the CSINodes of young nodes, in the planner's copy of the snapshot, the drivers that are still to
+/// come. Until then kube-scheduler may refuse a node that was made for the very pods that wait.
 pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     let drivers = Drivers::new(snapshot, config);
     if drivers.anywhere.is_empty() {

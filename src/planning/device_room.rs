@@ -1,4 +1,5 @@
-//! PCI devices that are left on a host for new machines: those of the resource mappings, without what VMs hold.
+//! PCI devices that are left on a host for new machines: those of the resource mappings, without what VMs
+//! hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -131,7 +132,8 @@ pub(crate) fn devices_left(pool: &Pool, host: &Host) -> u32 {
     count
 }
 
-/// Whether a machine holds what its pool gives, or will. One that runs with other settings holds what it is seen to hold.
+/// Whether a machine holds what its pool gives, or will. One that runs with other settings holds what it is
+/// seen to hold.
 fn asks(machine: &Machine, pool: &Pool) -> bool {
     let made_so = || machine.made_of.get("pci") == pool.made_of().get("pci");
     machine.phase < Phase::Booting || machine.phase <= Phase::Stopping && made_so()

@@ -1,5 +1,5 @@
-//! Room on storages for the disks of new machines, and for the memory of those that are kept suspended: where the configuration says
-//! which storage they are on, and what they take.
+//! Room on storages for the disks of new machines, and for the memory of those that are kept suspended: where
+//! the configuration says which storage they are on, and what they take.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,9 +61,10 @@ impl DiskRoom {
         all
     }
 
-    /// The storage for the clone of the next machine of the pool (`None`: the template's), the one with the most free space
-    /// of those that have enough; or which storage lacks what, in words. What comes `across` from the template of another host
-    /// can only be put on a storage that hosts share. `state`: bytes of its memory that are to be on disk.
+    /// The storage for the clone of the next machine of the pool (`None`: the template's), the one with the
+    /// most free space of those that have enough; or which storage lacks what, in words. What comes `across`
+    /// from the template of another host can only be put on a storage that hosts share. `state`: bytes of its
+    /// memory that are to be on disk.
     pub(super) fn choose(&self, pool: &Pool, across: bool, state: i64) -> Result<Option<String>, String> {
         self.check_all(pool, None, state)?;
         if pool.storages.is_empty() {
@@ -89,8 +90,8 @@ impl DiskRoom {
         best.map(|(_, storage)| Some(storage.clone())).ok_or_else(|| refusals.join(" and "))
     }
 
-    /// Whether there is room for a machine whose clone is on this storage. A storage that a host does not show cannot be used; where
-    /// no storage is known at all, nothing is known to be full.
+    /// Whether there is room for a machine whose clone is on this storage. A storage that a host does not
+    /// show cannot be used; where no storage is known at all, nothing is known to be full.
     fn check_all(&self, pool: &Pool, clone: Option<&str>, state: i64) -> Result<(), String> {
         if self.storages.is_empty() {
             return Ok(());
@@ -122,9 +123,10 @@ impl DiskRoom {
         self.storages.get(storage).map_or(i64::MAX, left)
     }
 
-    /// Where the memory of a suspended machine goes, as far as that is known (`find_vmstate_storage` of qemu-server's
-    /// `QemuConfig`): the storage that the VM names, else one of its disks' that hosts share, else one of the others. Which of
-    /// several alike Proxmox VE takes depends on their kinds: all of them are to have room.
+    /// Where the memory of a suspended machine goes, as far as that is known (`find_vmstate_storage` of
+    /// qemu-server's `QemuConfig`): the storage that the VM names, else one of its disks' that hosts share,
+    /// else one of the others. Which of several alike Proxmox VE takes depends on their kinds: all of them
+    /// are to have room.
     fn state_storages<'a>(&self, pool: &'a Pool, clone: Option<&'a str>) -> Vec<&'a str> {
         if let Some(named) = pool.vm_options.get(STATE_STORAGE) {
             return vec![named];
@@ -139,8 +141,8 @@ impl DiskRoom {
         all
     }
 
-    /// Counts a machine of the pool, with so many bytes of its memory on disk; `here`: it is on this host, else only storages that
-    /// hosts share have less left.
+    /// Counts a machine of the pool, with so many bytes of its memory on disk; `here`: it is on this host,
+    /// else only storages that hosts share have less left.
     pub(super) fn take(&mut self, pool: &Pool, clone: Option<&str>, state: i64, here: bool) {
         self.count(self.disks(pool, clone), here);
         self.count_state(pool, clone, state, here);

@@ -1,4 +1,5 @@
-//! How many nodes may be on their way out, and when (`[[disruption]]`). A removal must be allowed by every rule that speaks of it.
+//! How many nodes may be on their way out, and when (`[[disruption]]`). A removal must be allowed by every
+//! rule that speaks of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,8 +66,8 @@ impl<'a> Allowed<'a> {
     }
 }
 
-/// How many nodes of each pool are on their way out. One whose Node is deleted already is until its VM is gone, whatever that leaves
-/// behind.
+/// How many nodes of each pool are on their way out. One whose Node is deleted already is until its VM is
+/// gone, whatever that leaves behind.
 pub(super) fn leaving(snapshot: &Snapshot) -> BTreeMap<&str, usize> {
     let mut leaving: BTreeMap<&str, usize> = BTreeMap::new();
     let mut names: BTreeSet<&str> = BTreeSet::new();

@@ -1,4 +1,5 @@
-//! Ways to fill new machines with plain pods, thought through on counts alone, so that the best can be carried out.
+//! Ways to fill new machines with plain pods, thought through on counts alone, so that the best can be
+//! carried out.
 
 use std::cmp::Reverse;
 
@@ -87,7 +88,8 @@ impl<'a> Packer<'_, 'a> {
         draft
     }
 
-    /// The classes by priority, then the largest first: how large they are depends on what they are to be put on.
+    /// The classes by priority, then the largest first: how large they are depends on what they are to be put
+    /// on.
     fn ordered(&self, classes: &[Class<'a>], plain: &[usize], size: Option<usize>) -> Vec<usize> {
         let mut order = plain.to_vec();
         if let Some(size) = size {
@@ -101,8 +103,8 @@ impl<'a> Packer<'_, 'a> {
         order
     }
 
-    /// Adds a machine for the first of the items that wait, filled with all of them, and the same again while its pods and the
-    /// room last. False where no pool can grow for it.
+    /// Adds a machine for the first of the items that wait, filled with all of them, and the same again while
+    /// its pods and the room last. False where no pool can grow for it.
     fn add(
         &self,
         plain: &[usize],

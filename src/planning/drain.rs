@@ -1,6 +1,6 @@
-//! May the pods of a node be evicted? Cluster Autoscaler's drain rules, in its order, without three of its traps: an old
-//! kube-system pod does not skip the rules after it, `safe-to-evict` does not skip disruption budgets, and all pods of a
-//! node are counted against a budget together.
+//! May the pods of a node be evicted? Cluster Autoscaler's drain rules, in its order, without three of its
+//! traps: an old kube-system pod does not skip the rules after it, `safe-to-evict` does not skip disruption
+//! budgets, and all pods of a node are counted against a budget together.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,7 +47,8 @@ pub struct Evictions {
 }
 
 impl Evictions {
-    /// Puts all but the first group off. `bounds` are the lowest priorities of the second group and of those after it.
+    /// Puts all but the first group off. `bounds` are the lowest priorities of the second group and of those
+    /// after it.
     pub(super) fn in_groups(mut self, bounds: &[i32], priority: impl Fn(&Pod) -> i32) -> Self {
         let group = |pod: &Pod| bounds.partition_point(|bound| *bound <= priority(pod));
         let first = self.evict.iter().chain(&self.leaving).map(|pod| group(pod)).min();
@@ -246,7 +247,8 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// The PersistentVolumes of the pods on a node that no drain takes away: those of DaemonSets, and static ones.
+/// The PersistentVolumes of the pods on a node that no drain takes away: those of DaemonSets, and static
+/// ones.
 pub fn volumes_that_stay(snapshot: &Snapshot, node: &str) -> BTreeSet<String> {
     let here = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node));
     let claims: BTreeSet<(&str, &str)> = here
@@ -261,8 +263,8 @@ pub fn volumes_that_stay(snapshot: &Snapshot, node: &str) -> BTreeSet<String> {
     of_them.filter_map(|claim| claim.volume.clone()).collect()
 }
 
-/// Whether a DaemonSet's pod is to be evicted, too, once the others are gone. One that is on its way out is not waited for, and in the place
-/// of one that tolerates all taints the next would come at once.
+/// Whether a DaemonSet's pod is to be evicted, too, once the others are gone. One that is on its way out is
+/// not waited for, and in the place of one that tolerates all taints the next would come at once.
 fn goes_last(pod: &Pod) -> bool {
     let asks = annotation(pod, "cluster-autoscaler.kubernetes.io/enable-ds-eviction") == Some("true");
     let tolerates_all = || pod.tolerations.iter().any(|one| one.exists && one.key.is_empty());

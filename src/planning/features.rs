@@ -9,8 +9,9 @@ use crate::model::snapshot::{DeclaredFeatures, Memory};
 use super::limits::by_node;
 use super::{pool_of, ready};
 
-/// What a fresh node of the pool declares: what its newest ready node does, else what was learnt from one, else what a kubelet of the
-/// control plane's version would. Nodes whose kubelets were told other things teach nothing.
+/// What a fresh node of the pool declares: what its newest ready node does, else what was learnt from one,
+/// else what a kubelet of the control plane's version would. Nodes whose kubelets were told other things
+/// teach nothing.
 pub(super) fn of(snapshot: &Snapshot, pool: &Pool) -> Features {
     let kubelet = pool.kubelet.words();
     let memory = || snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.declared.clone());

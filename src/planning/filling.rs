@@ -18,8 +18,9 @@ pub(super) fn idle(free: &Resources, offered: &Resources) -> i64 {
 /// How much more a resource counts that is demanded more: found by trying 1 to 5 on random mixes.
 const EMPHASIS: i32 = 5;
 
-/// One of the first item, then always the item that leaves the node most evenly used, where the resource that all that
-/// waits demands most of counts most: the norm-based greedy of vector bin packing (Panigrahy and others, 2011).
+/// One of the first item, then always the item that leaves the node most evenly used, where the resource that
+/// all that waits demands most of counts most: the norm-based greedy of vector bin packing (Panigrahy and
+/// others, 2011).
 pub(super) fn evenly(mut free: Resources, offered: &Resources, items: &[Item]) -> Filling {
     let share = |amount: i64, of: i64| ratio(amount, of.max(1));
     let parts = |one: &Resources| {

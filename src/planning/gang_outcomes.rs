@@ -1,4 +1,5 @@
-//! Gangs that are not awaited where they were found to fit: kube-scheduler places none of their pods as things are, or looks at none.
+//! Gangs that are not awaited where they were found to fit: kube-scheduler places none of their pods as
+//! things are, or looks at none.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,9 +1,10 @@
-//! Gangs: kube-scheduler places the pods of a PodGroup only once its minimum finds room, so machines are made for all of a minimum or
-//! for none of it.
+//! Gangs: kube-scheduler places the pods of a PodGroup only once its minimum finds room, so machines are made
+//! for all of a minimum or for none of it.
 //!
-//! * Pods with a node count towards the minimum, as they do for kube-scheduler (`PlacementFeasible` of its plugin `GangScheduling`).
-//!   Once there are enough of them, the others are placed one by one.
-//! * The plugin looks at no pod of a gang before its PodGroup and its minimum of pods are there: no machine is made before that either.
+//! * Pods with a node count towards the minimum, as they do for kube-scheduler (`PlacementFeasible` of its
+//!   plugin `GangScheduling`). Once there are enough of them, the others are placed one by one.
+//! * The plugin looks at no pod of a gang before its PodGroup and its minimum of pods are there: no machine
+//!   is made before that either.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

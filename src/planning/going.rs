@@ -1,7 +1,9 @@
-//! Nodes whose machine is on its way out, and whose taint cannot be seen yet: the API server shows late what was decided before.
+//! Nodes whose machine is on its way out, and whose taint cannot be seen yet: the API server shows late what
+//! was decided before.
 //!
-//! Each rule that looks at nodes that leave would have to ask about their machines, too; in their place the taint is added to the
-//! planner's copy of the snapshot. Without it a round that follows soon after another would count the node as one that stays.
+//! Each rule that looks at nodes that leave would have to ask about their machines, too; in their place the
+//! taint is added to the planner's copy of the snapshot. Without it a round that follows soon after another
+//! would count the node as one that stays.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +21,8 @@ pub(crate) fn leaving(snapshot: &Snapshot) -> BTreeSet<&str> {
     leave.map(|machine| machine.node.as_deref().unwrap_or(&machine.name)).collect()
 }
 
-/// Taints the nodes of machines that leave, and takes from those of machines that grow what keeps pods away for a moment.
+/// Taints the nodes of machines that leave, and takes from those of machines that grow what keeps pods away
+/// for a moment.
 pub(super) fn expect_taints(snapshot: &mut Snapshot) {
     let names: BTreeSet<String> = leaving(snapshot).into_iter().map(ToOwned::to_owned).collect();
     let grow = snapshot.proxmox.machines.iter().flatten().filter(|machine| machine.growing.is_some());

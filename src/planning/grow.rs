@@ -1,12 +1,13 @@
 //! Running machines that grow where they are, before others are made for the pods that wait.
 //!
-//! * A machine that grows already counts with what it is to have, for pods that fit nowhere else. Nothing is moved to it and it is
-//!   not taken back meanwhile.
-//! * Of those that may grow, each pod gets the one that has to grow least for it, and of equals one that grows anyway. A machine
-//!   gets no more than what its pods need.
-//! * Only what a machine was made for is made of it: one of before `[pool.grow]`, or of another `max_cores`, stays as it is.
-//! * What is thought through to make another decision plans no growth: nodes go only where nothing would have to grow for their
-//!   pods.
+//! * A machine that grows already counts with what it is to have, for pods that fit nowhere else. Nothing is
+//!   moved to it and it is not taken back meanwhile.
+//! * Of those that may grow, each pod gets the one that has to grow least for it, and of equals one that
+//!   grows anyway. A machine gets no more than what its pods need.
+//! * Only what a machine was made for is made of it: one of before `[pool.grow]`, or of another `max_cores`,
+//!   stays as it is.
+//! * What is thought through to make another decision plans no growth: nodes go only where nothing would have
+//!   to grow for their pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -85,7 +86,8 @@ impl<'a> Packer<'_, 'a> {
         self.growths.planned = candidates;
     }
 
-    /// Puts pods of DaemonSets on the node that had no room there until now: before all others they take what it gets.
+    /// Puts pods of DaemonSets on the node that had no room there until now: before all others they take what
+    /// it gets.
     fn admit_daemons(&mut self, node: NodeIndex) -> Vec<(Arc<Pod>, NodeIndex)> {
         let world = &mut self.view.world;
         let waiting = self.view.daemons.without_room.iter().filter(|(_, at)| *at == node);
@@ -176,16 +178,17 @@ impl<'a> Packer<'_, 'a> {
         (0..view.existing).filter_map(candidate).collect()
     }
 
-    /// Pools, with their templates, of which a guest has taken no CPUs that were plugged: those of the same template do not either. A
-    /// machine whose VM has CPUs that its Node does not report for another reason says nothing of others.
+    /// Pools, with their templates, of which a guest has taken no CPUs that were plugged: those of the same
+    /// template do not either. A machine whose VM has CPUs that its Node does not report for another reason
+    /// says nothing of others.
     fn deaf<'m>(&self, machines: &BTreeMap<&str, &'m Machine>) -> BTreeSet<Kind<'m>> {
         let nodes = self.view.snapshot.nodes.iter().take(self.view.existing);
         let machines = nodes.filter_map(|node| machines.get(node.name.as_str()));
         machines.filter(|machine| machine.takes_no_cpus).map(|machine| kind(machine)).collect()
     }
 
-    /// Places as many pods of a class as machines can grow for. Pods of nodes on their way out, which come last, are no reason
-    /// to grow.
+    /// Places as many pods of a class as machines can grow for. Pods of nodes on their way out, which come
+    /// last, are no reason to grow.
     fn grow_for(&mut self, class: &mut Class<'a>, candidates: &mut [Candidate]) {
         let mut prepared = self.view.world.prepare(class.sample);
         let plain = self.view.world.is_plain(class.sample);
@@ -230,7 +233,8 @@ impl<'a> Packer<'_, 'a> {
         class.pods[class.done..].iter().take_while(|&&pod| self.pods[pod].listed).count()
     }
 
-    /// Lets a machine grow, and places as many of the class as fit then; the others than plain ones one by one.
+    /// Lets a machine grow, and places as many of the class as fit then; the others than plain ones one by
+    /// one.
     fn give(
         &mut self,
         class: &mut Class<'a>,
@@ -253,7 +257,8 @@ impl<'a> Packer<'_, 'a> {
         self.growths.pods.extend(placed);
     }
 
-    /// The smallest size with which a machine's node has room for one more such pod, where there is one within all limits.
+    /// The smallest size with which a machine's node has room for one more such pod, where there is one
+    /// within all limits.
     fn size_for(&self, one: &Candidate, wanted: &Resources) -> Option<Shape> {
         let used = &self.view.world.node(one.node).used;
         let own = &self.view.config.pools[one.pool];
@@ -342,14 +347,15 @@ impl Candidate {
     }
 }
 
-/// Whether a machine whose growth has failed has CPUs that its Node does not report. Why may be unknown, but it is not repeated with more.
+/// Whether a machine whose growth has failed has CPUs that its Node does not report. Why may be unknown, but
+/// it is not repeated with more.
 fn lacks_cpus(machine: &Machine, node: &Node) -> bool {
     let reported = node.capacity.cpu_milli;
     machine.grow_backoff.is_some() && reported > 0 && reported < i64::from(machine.cores) * 1000
 }
 
-/// The same of memory, and whether it had to give that back. A kernel keeps a tenth and a bit of it for itself at
-/// most.
+/// The same of memory, and whether it had to give that back. A kernel keeps a tenth and a bit of it for
+/// itself at most.
 fn lacks_memory(machine: &Machine, node: &Node) -> bool {
     let kept = machine.memory / 10 + (256 << 20);
     let reported = node.capacity.memory;

@@ -1,4 +1,5 @@
-//! Do the pods of a node that is being drained still have somewhere to go? What the plan promised them may be taken by now.
+//! Do the pods of a node that is being drained still have somewhere to go? What the plan promised them may be
+//! taken by now.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -12,13 +13,15 @@ use crate::model::Snapshot;
 use crate::model::pod::Pod;
 use crate::scheduling::{Effort, NodeIndex, World};
 
-/// Pods that wait are placed first, but so many at most: more of them do not wait for room on nodes that are there.
+/// Pods that wait are placed first, but so many at most: more of them do not wait for room on nodes that are
+/// there.
 const WAITING: usize = 100;
 
-/// The first pod of a node on its way out that would fit on no other ready node as things are, its name. `None`: all do.
+/// The first pod of a node on its way out that would fit on no other ready node as things are, its name.
+/// `None`: all do.
 ///
-/// Pods that wait come first: kube-scheduler has them in its queue already. Machines on their way count for nothing: whether
-/// they come to be nodes is not known.
+/// Pods that wait come first: kube-scheduler has them in its queue already. Machines on their way count for
+/// nothing: whether they come to be nodes is not known.
 pub fn homeless(snapshot: &Snapshot, config: &Config, node: &str) -> Option<String> {
     let pods = &snapshot.pods;
     let mut sorted = sorted(snapshot);

@@ -51,7 +51,8 @@ impl HostRoom {
         self.too_small(pool).or_else(|| self.devices.lacks(pool)).or_else(|| self.lacks(pool))
     }
 
-    /// QEMU is started for all vCPUs that a machine may have some time, and Proxmox VE starts none with more than its host has threads.
+    /// QEMU is started for all vCPUs that a machine may have some time, and Proxmox VE starts none with more
+    /// than its host has threads.
     fn too_small(&self, pool: &Pool) -> Option<String> {
         let most = pool.grow.as_ref().filter(|grow| grow.grows_cores)?.max_cores;
         let words = || format!("has {} threads, and a machine may grow to {most} cores", self.all_threads);
@@ -129,8 +130,8 @@ impl HostRoom {
         self.by_pool.get(&pool.name).copied().unwrap_or(0)
     }
 
-    /// Memory in bytes that is left for machines of the pool: neither is more promised than the pool's `memory_overcommit`
-    /// allows, nor more used than there is.
+    /// Memory in bytes that is left for machines of the pool: neither is more promised than the pool's
+    /// `memory_overcommit` allows, nor more used than there is.
     fn free(&self, pool: &Pool) -> i64 {
         let promised = share(self.memory, pool.memory_overcommit).saturating_sub(self.promised);
         let unused = self.memory.saturating_sub(self.used);
@@ -251,8 +252,8 @@ impl Ours {
         }
     }
 
-    /// Memory that is in use, and that of machines which do not run yet. A host that does not say what it promised uses
-    /// little for a machine that boots: all of it counts.
+    /// Memory that is in use, and that of machines which do not run yet. A host that does not say what it
+    /// promised uses little for a machine that boots: all of it counts.
     fn memory_used(&self, host: &Host) -> i64 {
         let unsaid = if host.memory_assigned == 0 { self.booting } else { 0 };
         host.memory_used.saturating_add(unsaid).saturating_add(self.coming)

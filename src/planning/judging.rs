@@ -97,7 +97,8 @@ pub(super) fn judge<'a>(
     };
     let ready = ready(node);
     let since = unneeded_since(view, node);
-    // It may have been unneeded for hours and kept by something else, which is no reason to take a restart of its kubelet for a loss.
+    // It may have been unneeded for hours and kept by something else, which is no reason to take a restart of
+    // its kubelet for a loss.
     let silent = || not_ready_since(node).map_or(since, |silent| silent.max(since));
     let removable_at =
         if ready { after(since, settings.unneeded_time) } else { after(silent(), settings.unready_time) };
@@ -123,8 +124,8 @@ fn kept(view: &View, node: &Node) -> Option<(NodeOutcome, Option<String>)> {
     (!view.config.scale_down.enabled).then(|| (NodeOutcome::Disabled, Some(off.to_owned())))
 }
 
-/// What draining the node means, if the rules allow it. Expendable pods need no other place, and hold their node as others do: they are
-/// evicted by the same rules.
+/// What draining the node means, if the rules allow it. Expendable pods need no other place, and hold their
+/// node as others do: they are evicted by the same rules.
 pub(super) fn drain(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
     let mut drain = rules.drain(&view.bound[at], budgets)?;
     let expendable = rules.drain(&view.expendable[at], budgets)?;

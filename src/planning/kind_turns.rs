@@ -1,6 +1,6 @@
-//! Whose turn it is if one round cannot look at all pods that wait: those of the highest priority, and of these the oldest of each
-//! namespace in turn, so that no namespace holds up the others. The next round goes on where this one stopped. A kind that is too much
-//! for a round by itself comes after all others.
+//! Whose turn it is if one round cannot look at all pods that wait: those of the highest priority, and of
+//! these the oldest of each namespace in turn, so that no namespace holds up the others. The next round goes
+//! on where this one stopped. A kind that is too much for a round by itself comes after all others.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,8 @@ const PLACES: usize = 500;
 /// Up to so many kinds are remembered that are too much for a round.
 const HEAVY: usize = 100;
 
-/// The kinds of pods whose turn it is in this round. There are none if the last round was finished: all of them are looked at.
+/// The kinds of pods whose turn it is in this round. There are none if the last round was finished: all of
+/// them are looked at.
 pub(super) struct KindTurns<'a> {
     /// In the order of their turns.
     looked_at: Vec<Kind<'a>>,
@@ -46,8 +47,8 @@ impl Kind<'_> {
 }
 
 impl<'a> KindTurns<'a> {
-    /// Leaves out what has to wait, if the last round was not finished. Pods that lose their node have no turn: they are always
-    /// looked at. What pods in thought get is decided after all others.
+    /// Leaves out what has to wait, if the last round was not finished. Pods that lose their node have no
+    /// turn: they are always looked at. What pods in thought get is decided after all others.
     pub(super) fn take(view: &View<'a>, pods: &mut [Waiting<'a>], priorities: &Priorities) -> Self {
         let Some(last) = &view.snapshot.memory.unfinished.pods else {
             return Self { looked_at: Vec::new(), some_wait: false, last: PodTurns::default() };
@@ -66,8 +67,8 @@ impl<'a> KindTurns<'a> {
         self.some_wait
     }
 
-    /// Where the next round goes on, if it has to; `spent`: this one could not look at all that it should have. There are so many
-    /// `kinds` of pods, and `left` pods were not looked at.
+    /// Where the next round goes on, if it has to; `spent`: this one could not look at all that it should
+    /// have. There are so many `kinds` of pods, and `left` pods were not looked at.
     pub(super) fn next(self, spent: bool, kinds: usize, left: usize) -> Option<PodTurns> {
         if !spent && !self.some_wait {
             return None;

@@ -1,9 +1,10 @@
 //! Existing nodes and machines on their way come first: what is there is used before anything is made.
 //!
-//! * A machine on its way was made for certain pods: as long as these wait it is theirs. So what a plan has made for each pod is there for
-//!   it in the next plan, whatever else has come to wait meanwhile.
-//! * Pods that few pools' nodes take come before those that any node takes, and those that look at other pods before those that look at
-//!   room alone, as on new machines: a pod that fits anywhere takes no room that is the only one for another.
+//! * A machine on its way was made for certain pods: as long as these wait it is theirs. So what a plan has
+//!   made for each pod is there for it in the next plan, whatever else has come to wait meanwhile.
+//! * Pods that few pools' nodes take come before those that any node takes, and those that look at other pods
+//!   before those that look at room alone, as on new machines: a pod that fits anywhere takes no room that is
+//!   the only one for another.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -85,7 +86,8 @@ impl<'a> Packer<'_, 'a> {
         order
     }
 
-    /// Puts pods on the machines that were made for them, one by one: what one of them waits for may come with another.
+    /// Puts pods on the machines that were made for them, one by one: what one of them waits for may come
+    /// with another.
     fn take_seats(&mut self, classes: &mut [Class<'a>], seats: &Seats) {
         if seats.is_empty() {
             return;

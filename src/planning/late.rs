@@ -1,8 +1,9 @@
-//! Nodes that have the devices of their pool, and do not offer them yet: a device plugin begins once the node is ready.
+//! Nodes that have the devices of their pool, and do not offer them yet: a device plugin begins once the node
+//! is ready.
 //!
-//! For a while such a node is thought of as if it did, so that no second machine is made for the pods that wait for it (Cluster
-//! Autoscaler holds a node with a GPU for not ready as long). One that never offers them is believed no longer than a machine may take to
-//! become a node.
+//! For a while such a node is thought of as if it did, so that no second machine is made for the pods that
+//! wait for it (Cluster Autoscaler holds a node with a GPU for not ready as long). One that never offers them
+//! is believed no longer than a machine may take to become a node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -89,7 +89,8 @@ pub(super) fn shape(view: &View, node: &Node, machine: Option<&Machine>) -> Shap
     }
 }
 
-/// Which limit one more machine of this shape would break, in words; `own` is what the pool has, `all` the cluster.
+/// Which limit one more machine of this shape would break, in words; `own` is what the pool has, `all` the
+/// cluster.
 pub(super) fn broken(pool: &Pool, settings: &ScaleUp, own: Sum, all: Sum) -> Option<String> {
     let shape = Shape::from(pool);
     if own.machines >= pool.max {

@@ -1,7 +1,8 @@
 //! Pods that each need a node of their own: how many nodes that makes, and what is left for others to share.
 //!
-//! Which classes repel each other on a host follows from the terms of their anti-affinity. Classes with the same terms, of which the
-//! same terms speak, repel the same ones: what these need is summed once for all of them.
+//! Which classes repel each other on a host follows from the terms of their anti-affinity. Classes with the
+//! same terms, of which the same terms speak, repel the same ones: what these need is summed once for all of
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,7 +73,8 @@ impl Loners {
         loners
     }
 
-    /// How many pods of all classes the pods of this one repel, and by row of demands what those need that they do not.
+    /// How many pods of all classes the pods of this one repel, and by row of demands what those need that
+    /// they do not.
     pub(super) fn beside(&mut self, class: usize, classes: &[Class]) -> (usize, Vec<Resources>) {
         self.update(class, &classes[class]);
         let number = self.group[class];

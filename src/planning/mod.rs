@@ -105,8 +105,8 @@ use crate::model::unfinished::Unfinished;
 use crate::model::{Plan, Snapshot};
 use crate::scheduling::{Effort, World};
 
-/// Remembers what nodes teach of those that will be made: what they offer, and which CSI drivers and devices they have. Whether
-/// anything changed.
+/// Remembers what nodes teach of those that will be made: what they offer, and which CSI drivers and devices
+/// they have. Whether anything changed.
 pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
     let shapes = shape::learn(memory, snapshot, config);
     let devices = slices::learn(memory, snapshot, config);
@@ -159,7 +159,8 @@ enum Depth {
 /// What was decided of a snapshot.
 struct Decision {
     plan: Plan,
-    /// Nodes on their way out of which a pod finds no place, neither on what is there or comes nor on what is made: its name.
+    /// Nodes on their way out of which a pod finds no place, neither on what is there or comes nor on what is
+    /// made: its name.
     homeless: BTreeMap<String, String>,
 }
 
@@ -223,8 +224,8 @@ pub fn evictions(
         .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }
 
-/// The first pod of a node that must not be evicted, with the rule; `None`: the node can be drained, as far as rules go that do not
-/// pass by themselves.
+/// The first pod of a node that must not be evicted, with the rule; `None`: the node can be drained, as far
+/// as rules go that do not pass by themselves.
 pub fn must_stay(snapshot: &Snapshot, config: &Config, node: &str) -> Option<String> {
     let pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     let rules = drain::Rules::new(snapshot, &config.scale_down);
@@ -242,7 +243,8 @@ fn expected(snapshot: &Snapshot, config: &Config) -> Snapshot {
     sorted
 }
 
-/// The snapshot without its pods, with everything else in order of its names, so that the order of arrival decides nothing.
+/// The snapshot without its pods, with everything else in order of its names, so that the order of arrival
+/// decides nothing.
 fn sorted(snapshot: &Snapshot) -> Snapshot {
     let mut sorted = Snapshot {
         time: snapshot.time,
@@ -329,8 +331,8 @@ impl<'a> View<'a> {
         Self::without(snapshot, pods, (config, offers), &BTreeSet::new(), allowance)
     }
 
-    /// The same where nodes of these names are no longer in the snapshot: the pods that their controllers make in place of
-    /// theirs wait, and may cause a machine at once.
+    /// The same where nodes of these names are no longer in the snapshot: the pods that their controllers
+    /// make in place of theirs wait, and may cause a machine at once.
     fn without(
         snapshot: &'a Snapshot,
         pods: &'a [Arc<Pod>],

@@ -1,5 +1,5 @@
-//! Whether the pods of nodes that were taken back run elsewhere, as every removal expects. While they do not, no further node
-//! of the pool goes: what was wrong of one would be wrong of the next.
+//! Whether the pods of nodes that were taken back run elsewhere, as every removal expects. While they do not,
+//! no further node of the pool goes: what was wrong of one would be wrong of the next.
 
 use std::collections::BTreeSet;
 

@@ -1,9 +1,10 @@
 //! What came of decisions: whether kube-scheduler puts pods where they were found to fit.
 //!
-//! A pod that fits a ready node is awaited there. It is a missed prediction if the scheduler has looked at it since and refused it
-//! again, or if it is still refused after a time in which the scheduler takes up every pod more than once. That the scheduler
-//! looked is seen by its words: it writes the condition only if they change, and leaves its time alone. Nothing counts while others took
-//! the room, while pods wait that the scheduler has not looked at, or while no instance watched.
+//! A pod that fits a ready node is awaited there. It is a missed prediction if the scheduler has looked at it
+//! since and refused it again, or if it is still refused after a time in which the scheduler takes up every
+//! pod more than once. That the scheduler looked is seen by its words: it writes the condition only if they
+//! change, and leaves its time alone. Nothing counts while others took the room, while pods wait that the
+//! scheduler has not looked at, or while no instance watched.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,8 +28,9 @@ use crate::model::prediction::{Awaited, MadeFor, Missed, Predictions, fingerprin
 use crate::model::workload::{Backoff, PersistentVolume, VolumeClaim};
 use crate::model::{Machine, Snapshot};
 
-/// After the scheduler has refused a pod again it must have left it so for this long: what it writes may be older than it looks,
-/// and a change of the cluster that it learns of makes it try the pod again within ten seconds.
+/// After the scheduler has refused a pod again it must have left it so for this long: what it writes may be
+/// older than it looks, and a change of the cluster that it learns of makes it try the pod again within ten
+/// seconds.
 pub(super) const SETTLED: SignedDuration = SignedDuration::from_mins(2);
 /// While a pod is older than this and the scheduler has not looked at it, the scheduler is behind.
 const BEHIND: SignedDuration = SignedDuration::from_mins(1);
@@ -36,7 +38,8 @@ const BEHIND: SignedDuration = SignedDuration::from_mins(1);
 const GAP: SignedDuration = SignedDuration::from_mins(5);
 /// A missed prediction that no pod waits for is forgotten this long after its back-off.
 const FORGOTTEN: SignedDuration = SignedDuration::from_hours(1);
-/// Kinds that are awaited or missed at most, machines that are followed at most, and pods named of each kind at most.
+/// Kinds that are awaited or missed at most, machines that are followed at most, and pods named of each kind
+/// at most.
 const MOST: (usize, usize, usize) = (64, 256, 16);
 /// Pods of different classes that are looked at in a round at most.
 const EXAMINED: usize = 256;
@@ -369,7 +372,8 @@ impl<'a> Follower<'a> {
         fingerprint(&(own, daemons))
     }
 
-    /// Stands for what the scheduler sees of a node, without what passes by itself; `None`: it is gone, or goes.
+    /// Stands for what the scheduler sees of a node, without what passes by itself; `None`: it is gone, or
+    /// goes.
     fn seen(&self, node: &str) -> Option<String> {
         let node = self.nodes.get(node).filter(|node| !being_deleted(node))?;
         let passes = |key: &str| key.starts_with("node.kubernetes.io/") || key.starts_with("pve-autoscaler/");
@@ -379,7 +383,8 @@ impl<'a> Follower<'a> {
         Some(fingerprint(&(&node.labels, taints, &node.allocatable, volumes)))
     }
 
-    /// Stands for what the volumes of a pod depend on, without how much room storages have: that changes all the time.
+    /// Stands for what the volumes of a pod depend on, without how much room storages have: that changes all
+    /// the time.
     fn volumes(&self, pod: &Pod) -> String {
         let claims = pod.volumes.iter().filter_map(|volume| match &volume.source {
             VolumeSource::Claim { name, .. } => Some(name),

@@ -1,7 +1,8 @@
-//! New machines: first for pods that other pods attract or repel, one by one; then for all the others, class by class.
+//! New machines: first for pods that other pods attract or repel, one by one; then for all the others, class
+//! by class.
 //!
-//! Plain classes are packed by arithmetic ([`super::draft`]): one node is filled with what is left, and the same filling is
-//! repeated as long as the pods and the room for it last.
+//! Plain classes are packed by arithmetic ([`super::draft`]): one node is filled with what is left, and the
+//! same filling is repeated as long as the pods and the room for it last.
 
 use super::choosing::Ranked;
 use super::classes::Class;
@@ -14,8 +15,9 @@ use super::verdict::Spot;
 impl<'a> Packer<'_, 'a> {
     /// Plans machines for what is left of the classes.
     ///
-    /// Pods that are spread go early, with others that attract or repel. If a later machine opens a domain that they did not know,
-    /// kube-scheduler would not put them where they were placed: then they go after all others of their priority.
+    /// Pods that are spread go early, with others that attract or repel. If a later machine opens a domain
+    /// that they did not know, kube-scheduler would not put them where they were placed: then they go after
+    /// all others of their priority.
     pub(super) fn pack(&mut self, classes: &mut [Class<'a>]) {
         if !classes.iter().any(|class| class.left() > 0 && is_spread(class)) {
             return self.pack_some(classes, |_| true);

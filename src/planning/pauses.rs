@@ -1,4 +1,5 @@
-//! For how long a pool that has just changed is left alone. Times are remembered, so that a restart ends no pause.
+//! For how long a pool that has just changed is left alone. Times are remembered, so that a restart ends no
+//! pause.
 
 use std::time::Duration;
 

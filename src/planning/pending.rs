@@ -69,7 +69,8 @@ pub(super) fn will_be_made_again(pod: &Pod) -> bool {
     pod.owner.is_some() && !pod.is_finished() && pod.deletion.is_none() && !is_daemon(pod) && !is_mirror(pod)
 }
 
-/// What is decided of a pod that waits without looking for room; `expendable` is what [`Priorities`] says of its group.
+/// What is decided of a pod that waits without looking for room; `expendable` is what [`Priorities`] says of
+/// its group.
 pub(super) fn settled(pod: &Pod, expendable: bool, config: &Config, now: Timestamp) -> Option<PodOutcome> {
     let digest = pod.digest();
     if digest.gated {

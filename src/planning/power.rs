@@ -1,4 +1,5 @@
-//! Which hosts can be done without, and which are needed again. A host takes part only where its `[[host]]` has a `power`.
+//! Which hosts can be done without, and which are needed again. A host takes part only where its `[[host]]`
+//! has a `power`.
 //!
 //! ```text
 //!  Needed ─> Idle ──(idle_for)──> Emptied ──> SwitchOff ──> GoingOff ──> Off ──> Wake ──> Waking ─┐
@@ -8,14 +9,16 @@
 //!
 //! * What is remembered ([`PowerMemory`]) says how far a host has come; here is only said what comes next. A
 //!   host that is off and of which nothing is remembered was switched off by another client: it is not ours.
-//! * A host goes only if nothing but our machines runs there, every pod on them has a place without it, each pool keeps its
-//!   minimum, the hosts that stay have a majority of **all** votes, and `min_hosts_on` and `max_hosts_off` allow it. All of that
-//!   is asked again in each round until the host is empty, and a "no" ends it: the host is used as before.
-//! * One host at a time is emptied, shut down or (beyond the first) begun to be woken: the next one is looked at with the one
-//!   before on its way.
-//! * Its nodes leave as those of a host in maintenance do ([`super::replacement`]): new ones first, within the pools' budgets.
-//! * Pods that find no room, and minima that are not reached, wake a host if they could be placed with it on. The room of a
-//!   host that is off is what it had when it was empty.
+//! * A host goes only if nothing but our machines runs there, every pod on them has a place without it, each
+//!   pool keeps its minimum, the hosts that stay have a majority of **all** votes, and `min_hosts_on` and
+//!   `max_hosts_off` allow it. All of that is asked again in each round until the host is empty, and a "no"
+//!   ends it: the host is used as before.
+//! * One host at a time is emptied, shut down or (beyond the first) begun to be woken: the next one is looked
+//!   at with the one before on its way.
+//! * Its nodes leave as those of a host in maintenance do ([`super::replacement`]): new ones first, within
+//!   the pools' budgets.
+//! * Pods that find no room, and minima that are not reached, wake a host if they could be placed with it on.
+//!   The room of a host that is off is what it had when it was empty.
 
 mod waking;
 
@@ -39,8 +42,8 @@ use crate::model::pod::Pod;
 use crate::model::power::{HostOutcome, HostVerdict, PowerMemory, PowerStep};
 use crate::model::workload::Backoff;
 
-/// A host that was asked to come up is asked again after this time: a packet may be lost, and one that is still going off
-/// does not hear it.
+/// A host that was asked to come up is asked again after this time: a packet may be lost, and one that is
+/// still going off does not hear it.
 const ASK_AGAIN: Duration = Duration::from_mins(1);
 /// Why a host can be done without.
 const PLACE_ELSEWHERE: &str = "everything on it has a place elsewhere";
@@ -93,8 +96,8 @@ pub(super) fn decide(
 /// The shortage where not all that waits was looked at.
 const UNKNOWN: usize = usize::MAX;
 
-/// How many pods are left waiting and how many machines are missing to the pools' minima, were this the cluster; `gone` are
-/// nodes that are no longer there.
+/// How many pods are left waiting and how many machines are missing to the pools' minima, were this the
+/// cluster; `gone` are nodes that are no longer there.
 fn shortage(
     snapshot: &Snapshot,
     pods: &[Arc<Pod>],
@@ -421,7 +424,8 @@ impl Desk<'_> {
         shortage(&snapshot, self.pods, (self.config, self.offers), &BTreeSet::new(), &self.allowance)
     }
 
-    /// Of the hosts whose time has come the one with the fewest nodes begins to be emptied, if none is on its way.
+    /// Of the hosts whose time has come the one with the fewest nodes begins to be emptied, if none is on its
+    /// way.
     fn begin_one(&self, verdicts: &mut [HostVerdict]) {
         use HostOutcome::{Emptied, GoingOff, Idle, SwitchOff, Wake, Waking};
         let busy = verdicts

@@ -1,12 +1,13 @@
-//! Missed predictions hold back machines: where kube-scheduler refuses pods although they were found to fit, another machine
-//! of the same pool would only be made in vain ([`super::outcomes`] finds out which).
+//! Missed predictions hold back machines: where kube-scheduler refuses pods although they were found to fit,
+//! another machine of the same pool would only be made in vain ([`super::outcomes`] finds out which).
 //!
-//! * A pool of which a prediction was missed gets no machine for pods of that kind until its back-off is over, and such pods are
-//!   expected on none of its nodes. The same goes for every other pool that has a ready node which should have taken them.
-//! * After that a machine may be tried again. Nodes that were there when the prediction was missed are not counted on: the scheduler
-//!   has refused them.
-//! * Of machines for pods that never come there are two an hour at most. Two pods of a gang are of no use without the others: it may have
-//!   machines made for all of it, and no more of them if two were in vain.
+//! * A pool of which a prediction was missed gets no machine for pods of that kind until its back-off is
+//!   over, and such pods are expected on none of its nodes. The same goes for every other pool that has a
+//!   ready node which should have taken them.
+//! * After that a machine may be tried again. Nodes that were there when the prediction was missed are not
+//!   counted on: the scheduler has refused them.
+//! * Of machines for pods that never come there are two an hour at most. Two pods of a gang are of no use
+//!   without the others: it may have machines made for all of it, and no more of them if two were in vain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -165,7 +166,8 @@ impl<'a> Packer<'_, 'a> {
         nodes.filter_map(|at| pool_of(&self.view.world.node(at).node)).map(ToOwned::to_owned).collect()
     }
 
-    /// By kind, the recent machines that were made for it, are ready, and have taken nothing so far; two or more.
+    /// By kind, the recent machines that were made for it, are ready, and have taken nothing so far; two or
+    /// more.
     fn made_in_vain(&self) -> BTreeMap<&'a str, Vec<&'a str>> {
         let snapshot = self.view.snapshot;
         let made = &snapshot.memory.predictions.made;
@@ -195,7 +197,8 @@ impl<'a> Packer<'_, 'a> {
         all
     }
 
-    /// Those of the machines that have no room for the pod, or are gone. The scheduler may only be late for the others.
+    /// Those of the machines that have no room for the pod, or are gone. The scheduler may only be late for
+    /// the others.
     fn still_refusing<'m>(&self, pod: &Arc<Pod>, machines: &[&'m str]) -> Vec<&'m str> {
         let prepared = self.view.world.prepare(pod);
         let takes = |at: NodeIndex| self.view.world.check(&prepared, at).is_ok();

@@ -36,7 +36,8 @@ pub struct PoolAnswer {
     /// The first filter that refuses the pod on a fresh node, in kube-scheduler's names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<&'static str>,
-    /// Why there is no fresh node that it would fit: `PoolAtMax`, `NoFreeSlot`, `NoHostCapacity`, `BackingOff`.
+    /// Why there is no fresh node that it would fit: `PoolAtMax`, `NoFreeSlot`, `NoHostCapacity`,
+    /// `BackingOff`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
     /// Either in words, with figures.
@@ -120,8 +121,8 @@ fn bound(view: &View, pod: &Arc<Pod>) -> Option<usize> {
     (counts && !pod.is_finished()).then_some(at)
 }
 
-/// An answer for each pool. Of one with several sizes, or several sets of hosts, the first that takes the pod speaks, else the first
-/// whose nodes would, else the last.
+/// An answer for each pool. Of one with several sizes, or several sets of hosts, the first that takes the pod
+/// speaks, else the first whose nodes would, else the last.
 fn pools(view: &View, rooms: &Rooms, fresh: &[SimNode], prepared: &Prepared) -> Vec<PoolAnswer> {
     let mut answers: Vec<PoolAnswer> = Vec::new();
     for (offer, node) in view.offers.iter().zip(fresh) {

@@ -20,7 +20,8 @@ pub(super) struct Candidate {
     pub pool: usize,
     /// Its time has come and its pool may lose nodes: it is looked at before those that still wait.
     pub due: bool,
-    /// Its time has come, and it is looked at before those that have only become idle; never without consolidation.
+    /// Its time has come, and it is looked at before those that have only become idle; never without
+    /// consolidation.
     pub ripe: bool,
     /// It takes pods as long as it stays.
     pub ready: bool,
@@ -76,9 +77,10 @@ const ORDERS: [Order; 3] = [
 /// Above so many candidates only the first order is tried.
 const MANY: usize = 200;
 
-/// The set of candidates that frees the most when it goes together. Due candidates come before others, those that
-/// are not ready before those that are, empty ones before those with pods, those whose pods cost less before others. A pool gives no more due nodes than it can spare (`spare`, by pool); those beyond that, and those whose
-/// time has not come, are looked at last: until then they take the pods of others.
+/// The set of candidates that frees the most when it goes together. Due candidates come before others, those
+/// that are not ready before those that are, empty ones before those with pods, those whose pods cost less
+/// before others. A pool gives no more due nodes than it can spare (`spare`, by pool); those beyond that, and
+/// those whose time has not come, are looked at last: until then they take the pods of others.
 pub(super) fn choose(
     world: &World,
     candidates: &[Candidate],
@@ -89,7 +91,8 @@ pub(super) fn choose(
 ) -> Together {
     let orders = if candidates.len() > MANY { &ORDERS[..1] } else { &ORDERS[..] };
     let mut best: Option<Together> = None;
-    // An empty machine may be there so that others can go: with consolidation it is also tried what that frees.
+    // An empty machine may be there so that others can go: with consolidation it is also tried what that
+    // frees.
     let tries = orders.iter().map(|order| (order, true));
     let tries = tries.chain(orders.iter().map(|order| (order, false)).filter(|_| consolidates));
     // Nodes that are alike come in one order, whatever it goes by.
@@ -167,8 +170,8 @@ fn try_in_order(
     found
 }
 
-/// What distinguishes a pod for which a node alone decides: CPU, memory, whether it never preempts, tolerations, node selector, and the
-/// templates of its claims with their namespace.
+/// What distinguishes a pod for which a node alone decides: CPU, memory, whether it never preempts,
+/// tolerations, node selector, and the templates of its claims with their namespace.
 type Kind = (i64, i64, bool, Vec<Toleration>, Labels, Vec<(String, String)>);
 
 /// For equal pods of this kind: how far the destinations are known to be full.

@@ -1,5 +1,5 @@
-//! Nodes that are to be replaced, and why: not ready for too long, made from settings or a template that have changed, older
-//! than their pool allows, or on a host in maintenance.
+//! Nodes that are to be replaced, and why: not ready for too long, made from settings or a template that have
+//! changed, older than their pool allows, or on a host in maintenance.
 //!
 //! Nothing is remembered of it. Each round chooses the nodes whose turn it is, and thinks of them as leaving
 //! ([`REPLACED`]): their room counts for no pod, their pods look for another place, and their pool is one
@@ -51,7 +51,8 @@ impl Due {
     }
 }
 
-/// Chooses the nodes that are replaced now and marks them; all that are due, by name. Those that have to stay do.
+/// Chooses the nodes that are replaced now and marks them; all that are due, by name. Those that have to stay
+/// do.
 pub(super) fn mark(
     snapshot: &mut Snapshot,
     pods: &[Arc<Pod>],
@@ -90,10 +91,12 @@ pub(super) fn mark(
 /// What is not replaced in this round, found out by deciding as if it were.
 #[derive(Debug, Default)]
 pub(super) struct Stays {
-    /// Pools for whose nodes nothing is on its way: their pods have no place, and no machine is made for them. Whatever would be
-    /// kept for their pods would be kept in vain, and could be what stands in the way of a machine in their place.
+    /// Pools for whose nodes nothing is on its way: their pods have no place, and no machine is made for
+    /// them. Whatever would be kept for their pods would be kept in vain, and could be what stands in the way
+    /// of a machine in their place.
     stranded: BTreeSet<String>,
-    /// Nodes that would not go whatever is made for their pods, and why: it would be made in vain, and go again.
+    /// Nodes that would not go whatever is made for their pods, and why: it would be made in vain, and go
+    /// again.
     in_vain: BTreeMap<String, String>,
     tries: usize,
 }
@@ -183,8 +186,8 @@ fn lacking<'a>(snapshot: &Snapshot, config: &Config, plan: &Plan, marked: &'a [M
     all
 }
 
-/// Whether something is made of which pods that wait are not the reason, while no host is on its way: with that one, there may be a
-/// place for all.
+/// Whether something is made of which pods that wait are not the reason, while no host is on its way: with
+/// that one, there may be a place for all.
 fn makes_for_them(plan: &Plan) -> bool {
     let machines = plan.scale_up.iter().flat_map(|pool| &pool.machines);
     let made = machines.map(|machine| machine.pods.as_slice());
@@ -378,8 +381,8 @@ fn drains(
     on.into_iter().map(|(at, pods)| (at, drain(pods))).collect()
 }
 
-/// Pools with a machine that is being made, or a node on which nothing runs that has to move: what was made in the place of
-/// one that is to go must not be in its way.
+/// Pools with a machine that is being made, or a node on which nothing runs that has to move: what was made
+/// in the place of one that is to go must not be in its way.
 fn spare(snapshot: &Snapshot, pods: &[Arc<Pod>], due: &[(usize, Due)]) -> BTreeSet<String> {
     let moves = |pod: &&Arc<Pod>| !is_daemon(pod) && !is_mirror(pod);
     let busy: BTreeSet<&str> = pods.iter().filter(moves).filter_map(|pod| pod.node.as_deref()).collect();

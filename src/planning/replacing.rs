@@ -1,4 +1,5 @@
-//! Lets nodes go that are being replaced: once enough others of their pool are ready and each pod has a place on one that is.
+//! Lets nodes go that are being replaced: once enough others of their pool are ready and each pod has a place
+//! on one that is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use crate::model::plan::{Move, NodeOutcome, NodeVerdict, Removal};
 use crate::model::pod::Pod;
 use crate::scheduling::NodeIndex;
 
-/// Nodes that go now, with where their pods go. `drains` are the drains under way, `most` how many there may be.
+/// Nodes that go now, with where their pods go. `drains` are the drains under way, `most` how many there may
+/// be.
 pub(super) fn removals(
     view: &View,
     growth: &Growth,

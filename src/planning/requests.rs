@@ -1,8 +1,9 @@
 //! ProvisioningRequests: is there room for all of these pods, or can it be made as one?
 //!
-//! * What a request asks about is pods in thought, placed after the pods that wait and before chunks of buffers: all of them, or none.
-//! * Until it is answered with yes, pods that are part of it make no machine. From then on its room is held for ten minutes, less what its
-//!   pods have taken, as Cluster Autoscaler holds it.
+//! * What a request asks about is pods in thought, placed after the pods that wait and before chunks of
+//!   buffers: all of them, or none.
+//! * Until it is answered with yes, pods that are part of it make no machine. From then on its room is held
+//!   for ten minutes, less what its pods have taken, as Cluster Autoscaler holds it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

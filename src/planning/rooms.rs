@@ -157,8 +157,8 @@ impl<'a> Rooms<'a> {
         rooms
     }
 
-    /// Counts Nodes, and machines without one. A Node on its way out counts as long as its VM exists, where VMs are known. One
-    /// that has lost the pool's label is its machine's all the same.
+    /// Counts Nodes, and machines without one. A Node on its way out counts as long as its VM exists, where
+    /// VMs are known. One that has lost the pool's label is its machine's all the same.
     fn count_present(&mut self, view: &View) {
         let machines = view.snapshot.proxmox.machines.as_deref();
         let present = || machines.into_iter().flatten().filter(|machine| !machine.phase.is_over());
@@ -194,7 +194,8 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// Machines of the pool that are nodes or will be, and not on their way out, those that are planned included.
+    /// Machines of the pool that are nodes or will be, and not on their way out, those that are planned
+    /// included.
     pub(super) fn staying(&self, pool: &str) -> u32 {
         let of = |counts: &BTreeMap<String, u32>| counts.get(pool).copied().unwrap_or(0);
         self.count(pool).saturating_sub(of(&self.leaving)).saturating_sub(of(&self.kept))
@@ -234,7 +235,8 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// A machine that waits to be asked, is what the pool makes, and can run where it is. It is within all maxima already.
+    /// A machine that waits to be asked, is what the pool makes, and can run where it is. It is within all
+    /// maxima already.
     fn woken(&self, pool: &Pool) -> Option<Place> {
         let waiting = self.waiting.get(&pool.name).filter(|_| !self.backoffs.contains_key(&pool.name))?;
         let can_run = |one: &&Woken| match self.hosts.as_ref().map(|hosts| hosts.get(&one.host)) {
@@ -252,7 +254,8 @@ impl<'a> Rooms<'a> {
         })
     }
 
-    /// Whether a machine of the pool that does not run could not be started on this host, and another host has room for one.
+    /// Whether a machine of the pool that does not run could not be started on this host, and another host
+    /// has room for one.
     pub(super) fn runs_elsewhere(&self, pool: &Pool, host: &str) -> bool {
         let here = self.hosts.as_ref().and_then(|hosts| hosts.get(host));
         here.is_some_and(|here| !here.runs(pool, false))
@@ -288,7 +291,8 @@ impl<'a> Rooms<'a> {
         self.put(pool, place, 0, true);
     }
 
-    /// Counts a machine that is made to be kept: one that is never started before it is asked takes disk space alone.
+    /// Counts a machine that is made to be kept: one that is never started before it is asked takes disk
+    /// space alone.
     pub(super) fn keep(&mut self, pool: &Pool, place: &Place, state: WarmState) {
         self.put(pool, place, state.state_bytes(pool.memory), state != WarmState::Stopped);
     }

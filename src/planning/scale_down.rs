@@ -58,8 +58,8 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
     let (removals, rehoused) = remove(view, replaced, admitted, &after, &mut verdicts);
     say_why_they_stay((view, growth), (&drainable, &together), &round, &mut verdicts);
     for (at, node) in &kept {
-        // Its time goes on while another machine of its pool is on its way, which may be the one in its place: else both would be
-        // unneeded from the same moment on, and the empty one would go.
+        // Its time goes on while another machine of its pool is on its way, which may be the one in its
+        // place: else both would be unneeded from the same moment on, and the empty one would go.
         let coming = |at: &NodeIndex| pool_of(&view.world.node(*at).node) == Some(&node.pool.name);
         let counted = view.snapshot.nodes[*at].annotations.contains_key(UNNEEDED_SINCE);
         if node.above && !(counted && growth.upcoming.keys().any(coming)) {
@@ -131,7 +131,8 @@ fn admit<'d, 'a>(
     admitted
 }
 
-/// The removals, those of nodes that are replaced included, by node; and where waiting pods fit that would have fitted them.
+/// The removals, those of nodes that are replaced included, by node; and where waiting pods fit that would
+/// have fitted them.
 fn remove(
     view: &View,
     mut replaced: Vec<Removal>,

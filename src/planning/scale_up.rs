@@ -1,7 +1,8 @@
-//! Scaling up: room for every pending pod, on existing nodes, on machines on their way, on machines that grow, else on new ones.
+//! Scaling up: room for every pending pod, on existing nodes, on machines on their way, on machines that
+//! grow, else on new ones.
 //!
-//! Equal pods form a class and are handled together ([`super::classes`]). What is there is filled first; how new machines
-//! are planned is in [`super::packing`], which pool grows in [`super::choosing`].
+//! Equal pods form a class and are handled together ([`super::classes`]). What is there is filled first; how
+//! new machines are planned is in [`super::packing`], which pool grows in [`super::choosing`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -292,8 +293,8 @@ impl<'a> Packer<'_, 'a> {
         pools
     }
 
-    /// Machines without a node, and nodes that registered but are not ready for the first time yet, offer what a fresh
-    /// node of their pool does.
+    /// Machines without a node, and nodes that registered but are not ready for the first time yet, offer
+    /// what a fresh node of their pool does.
     fn add_upcoming(&mut self) {
         let (snapshot, config) = (self.view.snapshot, self.view.config);
         let by_node = limits::by_node(snapshot.proxmox.machines.as_deref());
@@ -465,8 +466,8 @@ impl<'a> Packer<'_, 'a> {
         index
     }
 
-    /// Why no pool takes this pod, pool by pool: what refuses it on a fresh node, or why there is no fresh node. Of a pool
-    /// with several sizes the largest that does not take it speaks, if none would.
+    /// Why no pool takes this pod, pool by pool: what refuses it on a fresh node, or why there is no fresh
+    /// node. Of a pool with several sizes the largest that does not take it speaks, if none would.
     pub(super) fn refusals(
         &self,
         prepared: &Prepared,
@@ -500,8 +501,8 @@ impl<'a> Packer<'_, 'a> {
     }
 }
 
-/// Whether a node has been ready: its machine says so (it is one of those that `served`), or the kubelet has fallen silent, which
-/// the control plane notices only of one that it has heard.
+/// Whether a node has been ready: its machine says so (it is one of those that `served`), or the kubelet has
+/// fallen silent, which the control plane notices only of one that it has heard.
 fn was_ready(node: &Node, served: &BTreeSet<&str>) -> bool {
     let unreachable = node.taints.iter().any(|taint| taint.key == "node.kubernetes.io/unreachable");
     unreachable || served.contains(node.name.as_str())

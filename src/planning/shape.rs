@@ -4,8 +4,8 @@
 //!
 //! What static pods take of a node counts for nothing: those of the template come to every node.
 //!
-//! Declared, else learnt from a ready node on a machine of the same size, else carried over from one of another size of the
-//! pool, else computed from the VM alone.
+//! Declared, else learnt from a ready node on a machine of the same size, else carried over from one of
+//! another size of the pool, else computed from the VM alone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::model::pod::Pod;
 use crate::model::snapshot::{Learnt, Memory};
 use crate::model::{Resources, Snapshot};
 
-/// Remembers what ready nodes offer: of each size what the newest node does, since a template may have changed. What no
-/// longer is a size of its pool is forgotten. Whether anything changed.
+/// Remembers what ready nodes offer: of each size what the newest node does, since a template may have
+/// changed. What no longer is a size of its pool is forgotten. Whether anything changed.
 pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
     let mut changed = false;
     let statics = statics(&snapshot.pods);
@@ -125,8 +125,8 @@ fn without_devices(snapshot: &Snapshot, config: &Config, pool: &Pool, statics: &
     offered
 }
 
-/// What ready nodes of the pool offer, one for each size of their machines: the newest, in an order that does not depend on
-/// theirs.
+/// What ready nodes of the pool offer, one for each size of their machines: the newest, in an order that does
+/// not depend on theirs.
 fn live(snapshot: &Snapshot, pool: &str, statics: &Statics) -> Vec<Learnt> {
     let machines = by_node(snapshot.proxmox.machines.as_deref());
     let mut newest: BTreeMap<(u32, i64), &Arc<Node>> = BTreeMap::new();
@@ -148,7 +148,8 @@ fn live(snapshot: &Snapshot, pool: &str, statics: &Statics) -> Vec<Learnt> {
     newest.into_iter().map(learnt).collect()
 }
 
-/// Ready nodes of the pool that say what they offer, with their machines where those and their sizes are known.
+/// Ready nodes of the pool that say what they offer, with their machines where those and their sizes are
+/// known.
 fn ready_nodes<'s>(
     snapshot: &'s Snapshot,
     pool: &str,
@@ -160,7 +161,8 @@ fn ready_nodes<'s>(
     snapshot.nodes.iter().filter(of_pool).map(|node| (node, sized(node))).collect()
 }
 
-/// What was learnt, or is offered by a ready node, without anybody knowing of which size: the pool's own, if it has others.
+/// What was learnt, or is offered by a ready node, without anybody knowing of which size: the pool's own, if
+/// it has others.
 fn of_unknown_size(
     snapshot: &Snapshot,
     config: &Config,
@@ -184,8 +186,8 @@ fn of_unknown_size(
     learnt.or_else(seen)
 }
 
-/// What the most similar known size offers, with the same CPU kept back, and the same memory but for the part that the
-/// guest's kernel takes of all memory.
+/// What the most similar known size offers, with the same CPU kept back, and the same memory but for the part
+/// that the guest's kernel takes of all memory.
 fn carried_over(known: &[Learnt], pool: &Pool) -> Option<Resources> {
     let nearest = known.iter().min_by_key(|one| {
         (one.cores.abs_diff(pool.cores), one.memory.abs_diff(pool.memory), one.cores, one.memory)
@@ -220,8 +222,9 @@ fn computed(pool: &Pool) -> Resources {
     }
 }
 
-/// What a kubelet leaves of the root disk: a tenth is its eviction threshold, and file systems keep some for themselves. How large the
-/// template's disk is, where the pool says nothing of it, its first node tells: until then anything may fit.
+/// What a kubelet leaves of the root disk: a tenth is its eviction threshold, and file systems keep some for
+/// themselves. How large the template's disk is, where the pool says nothing of it, its first node tells:
+/// until then anything may fit.
 fn ephemeral(pool: &Pool) -> i64 {
     pool.disk.as_ref().map_or(i64::MAX / 4, |disk| disk.bytes / 20 * 17)
 }
@@ -240,7 +243,8 @@ mod tests {
         config::parse("test", &text, Needs::Plan).unwrap()
     }
 
-    /// A ready node of pool `w` that offers so many thousandths of a core and GiB, `age` seconds after the first.
+    /// A ready node of pool `w` that offers so many thousandths of a core and GiB, `age` seconds after the
+    /// first.
     fn node(name: &str, cpu_milli: i64, gib: i64, age: i64) -> Arc<Node> {
         let mut node = Node { name: name.to_owned(), ..Node::default() };
         node.labels.insert(POOL_LABEL.to_owned(), "w".to_owned());

@@ -1,5 +1,5 @@
-//! Pools whose machines may have several sizes: each size is an offer of its own, and each machine gets the smallest that
-//! holds its pods.
+//! Pools whose machines may have several sizes: each size is an offer of its own, and each machine gets the
+//! smallest that holds its pods.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ pub(super) fn offers(config: &Config, snapshot: &Snapshot) -> Vec<Pool> {
     config.pools.iter().flat_map(of_pool).collect()
 }
 
-/// What a machine of each offer takes from its host: cores and memory in millionths of the largest, summed. What its node
-/// offers would flatter small machines: each keeps something for itself.
+/// What a machine of each offer takes from its host: cores and memory in millionths of the largest, summed.
+/// What its node offers would flatter small machines: each keeps something for itself.
 pub(super) fn costs(offers: &[Pool]) -> Vec<i64> {
     let machine = |pool: &Pool| Resources {
         cpu_milli: i64::from(pool.cores) * 1000,

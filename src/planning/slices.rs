@@ -1,8 +1,9 @@
 //! Which devices a fresh node has.
 //!
-//! Their driver publishes them in ResourceSlices once it runs on the node, so that only nodes that are there tell. Of each driver the
-//! pool's newest node that has published all of its slices speaks. What nodes had is remembered for when there are none. What the
-//! pool declares (`[[pool.device]]`) counts for drivers of which neither is known, and no longer than no node is old enough to have it.
+//! Their driver publishes them in ResourceSlices once it runs on the node, so that only nodes that are there
+//! tell. Of each driver the pool's newest node that has published all of its slices speaks. What nodes had is
+//! remembered for when there are none. What the pool declares (`[[pool.device]]`) counts for drivers of which
+//! neither is known, and no longer than no node is old enough to have it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use crate::model::node::Node;
 use crate::model::snapshot::Memory;
 use crate::model::{Machine, Snapshot};
 
-/// Of a node with more devices than this nothing is remembered: what is remembered has to fit into a ConfigMap …
+/// Of a node with more devices than this nothing is remembered: what is remembered has to fit into a
+/// ConfigMap …
 const MOST_REMEMBERED: usize = 64;
 /// … which holds 1 MiB: the devices of all pools get so many bytes of it, in the order of the configuration.
 const MOST_BYTES: usize = 384 << 10;
@@ -81,7 +83,8 @@ impl Slices {
         all
     }
 
-    /// What the newest node with a driver has of it; nothing where a node should have it by now, and has not. `None`: that is not known.
+    /// What the newest node with a driver has of it; nothing where a node should have it by now, and has not.
+    /// `None`: that is not known.
     pub(super) fn published(&self, pool: &str, driver: &str) -> Option<&[ResourceSlice]> {
         let seen = self.pools.get(pool)?;
         let nothing = seen.settled.then_some(&[][..]);
@@ -97,8 +100,8 @@ fn by_driver(slices: impl IntoIterator<Item = ResourceSlice>) -> ByDriver {
     all
 }
 
-/// What the nodes of each pool have: of each driver what the newest node with it says. Newest nodes come first, so that the slices of
-/// the others are not looked into.
+/// What the nodes of each pool have: of each driver what the newest node with it says. Newest nodes come
+/// first, so that the slices of the others are not looked into.
 fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, Seen> {
     let mut slices: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
     for slice in &snapshot.resource_slices {
@@ -125,7 +128,8 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, Seen> {
     pools
 }
 
-/// Nodes that teach nothing of new ones: the pool declares devices, and their machines were given others of the host.
+/// Nodes that teach nothing of new ones: the pool declares devices, and their machines were given others of
+/// the host.
 struct Others<'a> {
     /// What machines of pools that declare devices are given.
     given: BTreeMap<&'a str, String>,
@@ -241,8 +245,8 @@ fn bytes(slices: &[ResourceSlice]) -> usize {
     serde_json::to_string(slices).map_or(usize::MAX, |text| text.len())
 }
 
-/// Adds to young nodes, in the planner's copy of the snapshot, the slices that are still to come. Until then kube-scheduler refuses a
-/// node that was made for the very pods that wait.
+/// Adds to young nodes, in the planner's copy of the snapshot, the slices that are still to come. Until then
+/// kube-scheduler refuses a node that was made for the very pods that wait.
 pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     let of_pool = |node: &&Arc<Node>| young(node, snapshot, config) && pool_of(node).is_some();
     let young: Vec<&Arc<Node>> = snapshot.nodes.iter().filter(of_pool).collect();
@@ -295,7 +299,8 @@ mod tests {
     use crate::model::devices::{Attribute, Reach};
     use crate::model::snapshot::POOL_LABEL;
 
-    /// A slice of a node with so many devices, each of which says as much of itself as GPUs with all their attributes do.
+    /// A slice of a node with so many devices, each of which says as much of itself as GPUs with all their
+    /// attributes do.
     fn rich(node: &str, devices: usize) -> Arc<ResourceSlice> {
         let device = |number: usize| Device {
             name: format!("gpu-{number}"),

@@ -1,6 +1,7 @@
-//! Where kube-scheduler may put the pods of nodes that go. The search for such nodes fills others to the last; kube-scheduler
-//! spreads (`NodeResourcesFit` with `LeastAllocated`, its default), heeds what pods prefer, takes them as they come, and one of
-//! them may find no room then that would have had some. Such a node went in vain: a machine would be made for that pod at once.
+//! Where kube-scheduler may put the pods of nodes that go. The search for such nodes fills others to the
+//! last; kube-scheduler spreads (`NodeResourcesFit` with `LeastAllocated`, its default), heeds what pods
+//! prefer, takes them as they come, and one of them may find no room then that would have had some. Such a
+//! node went in vain: a machine would be made for that pod at once.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -13,16 +14,16 @@ use crate::model::Resources;
 use crate::model::pod::Pod;
 use crate::scheduling::{NodeIndex, SimNode, World};
 
-/// So many orders are tried: the first three mean something, the others are drawn by lot. One that leaves a pod without room is hardly
-/// missed by all, unless it is a rare one.
+/// So many orders are tried: the first three mean something, the others are drawn by lot. One that leaves a
+/// pod without room is hardly missed by all, unless it is a rare one.
 const ORDERS: usize = 15;
 
-/// So often it is asked at most whether a node takes a pod. Where even one order would ask more often, no order is
-/// tried: with a thousand pods for a thousand nodes, hardly one finds no room.
+/// So often it is asked at most whether a node takes a pod. Where even one order would ask more often, no
+/// order is tried: with a thousand pods for a thousand nodes, hardly one finds no room.
 const EFFORT: usize = 1_000_000;
 
-/// Whether the pods find room without these nodes, which they are taken off, in the orders in which they may come. Machines on their way
-/// count for nothing, as they do while a node is drained.
+/// Whether the pods find room without these nodes, which they are taken off, in the orders in which they may
+/// come. Machines on their way count for nothing, as they do while a node is drained.
 pub(super) fn all_find_room(
     view: &View,
     growth: &Growth,
@@ -54,7 +55,8 @@ pub(super) fn all_find_room(
     })
 }
 
-/// What sorts pods in the order of this number: the smallest first, by CPU and by memory, as they are evicted, or by lot.
+/// What sorts pods in the order of this number: the smallest first, by CPU and by memory, as they are
+/// evicted, or by lot.
 fn key(order: usize, pod: &Pod) -> i64 {
     match order {
         0 => pod.requests.cpu_milli,
@@ -92,8 +94,8 @@ fn place(world: &mut World, pods: &[&Arc<Pod>], places: &[NodeIndex]) -> bool {
     placed.len() == pods.len()
 }
 
-/// What kube-scheduler's `LeastAllocated` gives a node for a pod: the parts of CPU and of memory that it leaves free, in parts of
-/// 100, on average.
+/// What kube-scheduler's `LeastAllocated` gives a node for a pod: the parts of CPU and of memory that it
+/// leaves free, in parts of 100, on average.
 fn score(node: &SimNode, pod: &Pod) -> i64 {
     const PARTS: i64 = 100;
     let part = |what: fn(&Resources) -> i64| {

@@ -1,4 +1,5 @@
-//! Pods that wait, equal ones together, in the order in which they are packed: the next that fits is found without a look at each.
+//! Pods that wait, equal ones together, in the order in which they are packed: the next that fits is found
+//! without a look at each.
 
 use super::filling::Filling;
 use crate::model::Resources;
@@ -14,7 +15,8 @@ pub(super) struct Item<'p> {
     pub row: usize,
 }
 
-/// Items in their order, under a tree that knows for each of its branches what the least demanding item below it takes.
+/// Items in their order, under a tree that knows for each of its branches what the least demanding item below
+/// it takes.
 #[derive(Clone, Debug)]
 pub(super) struct Stock<'p> {
     items: Vec<Item<'p>>,

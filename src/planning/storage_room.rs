@@ -1,8 +1,8 @@
 //! Where a CSI driver has not said yet how much room there is for new volumes.
 //!
-//! A driver's provisioner publishes CSIStorageCapacities for the zones in which a node runs the driver, and for no others. So for a
-//! fresh node in a zone without such a node there is none, whatever room there is. Its room is unknown, and the node is made:
-//! what comes of it is checked as for every machine.
+//! A driver's provisioner publishes CSIStorageCapacities for the zones in which a node runs the driver, and
+//! for no others. So for a fresh node in a zone without such a node there is none, whatever room there is.
+//! Its room is unknown, and the node is made: what comes of it is checked as for every machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,7 +86,8 @@ impl<'a> Published<'a> {
         self.keys.iter().map(|key| labels.get(*key).map(String::as_str)).collect()
     }
 
-    /// A driver that tells every node apart has never said anything of a fresh one, and what it will say is anyone's guess.
+    /// A driver that tells every node apart has never said anything of a fresh one, and what it will say is
+    /// anyone's guess.
     fn is_silent_on(&self, labels: &Labels) -> bool {
         let zone = self.zone(labels);
         !zone.is_empty()

@@ -7,7 +7,8 @@ use crate::config::{Config, Pool};
 use crate::model::Snapshot;
 use crate::model::devices::{Attribute, Device, ResourceSlice};
 
-/// What nodes have in place of the devices that their pool declares, by pool, in words. What nodes have beyond it is no difference.
+/// What nodes have in place of the devices that their pool declares, by pool, in words. What nodes have
+/// beyond it is no difference.
 pub fn unlike_declared(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     if config.pools.iter().all(|pool| pool.resource_slices.is_empty()) {

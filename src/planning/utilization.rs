@@ -1,4 +1,5 @@
-//! How full a node is: the larger of requested CPU and memory, in parts of what it offers (Cluster Autoscaler's formula).
+//! How full a node is: the larger of requested CPU and memory, in parts of what it offers (Cluster
+//! Autoscaler's formula).
 
 use std::sync::Arc;
 

@@ -106,7 +106,8 @@ fn place(packer: &Packer, node: NodeIndex, pod: usize, verdict: &mut PodVerdict)
     }
 }
 
-/// No pool fits; or those that do are at their maximum, find no host, or back off: then the one that passes soonest counts.
+/// No pool fits; or those that do are at their maximum, find no host, or back off: then the one that passes
+/// soonest counts.
 pub(super) fn why_nowhere(packer: &Packer, waiting: &Waiting) -> Nowhere {
     // What pods in thought cost hides no reason of a real one.
     let cut = if waiting.pod.chunk { packer.cut } else { packer.spent };

@@ -1,14 +1,16 @@
-//! Machines that are kept ahead of demand: which of them may be asked to join, how many are to be made, and which are kept no
-//! longer.
+//! Machines that are kept ahead of demand: which of them may be asked to join, how many are to be made, and
+//! which are kept no longer.
 //!
-//! * One that waits counts against `max`, its slot and (as far as it runs) its host's room, and towards no minimum. No pod is
-//!   placed on it before it was asked to join; from then on it is a machine on its way like any other.
+//! * One that waits counts against `max`, its slot and (as far as it runs) its host's room, and towards no
+//!   minimum. No pod is placed on it before it was asked to join; from then on it is a machine on its way
+//!   like any other.
 //! * What pods wait for comes first: warm machines are made only in rounds in which nothing else is.
 //! * One of other settings, another size or an old template, and one on a host that is in maintenance,
 //!   closed, to be switched off or none of its pool's, if it was moved, or if other VMs have its devices, is
 //!   never asked. It goes, one of a pool at a time and while no other is being made, and a new one takes its
 //!   place.
-//! * One that could not be started for want of room goes where pods wait and nothing but it keeps its pool from making a machine elsewhere.
+//! * One that could not be started for want of room goes where pods wait and nothing but it keeps its pool
+//!   from making a machine elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -31,7 +33,8 @@ pub(super) struct Woken {
     pub state: WarmState,
     cores: u32,
     memory: i64,
-    /// Its host holds room for it already, because it runs. With `count_stopped` only others' guests count while they do not.
+    /// Its host holds room for it already, because it runs. With `count_stopped` only others' guests count
+    /// while they do not.
     pub has_room: bool,
 }
 
@@ -98,7 +101,8 @@ fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -
         .then(|| format!("others have its devices on its host {host}"))
 }
 
-/// Adds to a plan what is to be made ahead of demand and what is kept no longer. `rooms` is what the plan leaves.
+/// Adds to a plan what is to be made ahead of demand and what is kept no longer. `rooms` is what the plan
+/// leaves.
 pub(super) fn provide(view: &View, mut rooms: Rooms, plan: &mut Plan) {
     let woken: BTreeSet<&str> = machines(&plan.scale_up)
         .filter(|machine| machine.woken.is_some())
@@ -184,8 +188,8 @@ fn is_one_leaving(view: &View, pool: &Pool) -> bool {
     machines.any(|one| one.pool == pool.name && one.warm.is_some() && leaves(one))
 }
 
-/// Machines that could not be started where they are, one of a pool, where pods wait for what another host has room for, and the
-/// pool's maximum or its slots have not.
+/// Machines that could not be started where they are, one of a pool, where pods wait for what another host
+/// has room for, and the pool's maximum or its slots have not.
 fn in_the_way(view: &View, kept: &[&Machine], rooms: &Rooms, pods: &[PodVerdict]) -> Vec<Unkept> {
     let full = |pool: &Pool| {
         let mut reasons = pods.iter().flat_map(|pod| &pod.reasons);

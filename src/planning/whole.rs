@@ -1,4 +1,5 @@
-//! All or nothing: room is found or made for pods that are of use only together, or everything is as it was before.
+//! All or nothing: room is found or made for pods that are of use only together, or everything is as it was
+//! before.
 
 use super::classes::Class;
 use super::predictions::keep_gang_to_bound;
@@ -16,7 +17,8 @@ pub(super) enum Tried {
 }
 
 impl<'a> Packer<'_, 'a> {
-    /// Places these classes on what is there and, if that is allowed, on new machines, and keeps it if it is `enough`.
+    /// Places these classes on what is there and, if that is allowed, on new machines, and keeps it if it is
+    /// `enough`.
     pub(super) fn all_or_nothing(
         &mut self,
         own: &mut [Class<'a>],

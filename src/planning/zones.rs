@@ -1,5 +1,6 @@
-//! Pools whose labels differ from host to host (`{{ host }}`, `{{ zone }}`): each set of hosts with equal labels is an offer
-//! of its own, so that a pod that asks for a zone, or that is spread over zones, is planned for the right one.
+//! Pools whose labels differ from host to host (`{{ host }}`, `{{ zone }}`): each set of hosts with equal
+//! labels is an offer of its own, so that a pod that asks for a zone, or that is spread over zones, is
+//! planned for the right one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +8,8 @@ use crate::config::Pool;
 use crate::model::Snapshot;
 use crate::model::selector::Labels;
 
-/// The pool, once for each set of hosts whose machines have the same labels. A pool whose labels say nothing of the host stays
-/// as it is.
+/// The pool, once for each set of hosts whose machines have the same labels. A pool whose labels say nothing
+/// of the host stays as it is.
 pub(super) fn split(pool: Pool, snapshot: &Snapshot) -> Vec<Pool> {
     let mut groups: BTreeMap<Labels, Vec<String>> = BTreeMap::new();
     if pool.tells_hosts() {
@@ -23,8 +24,8 @@ pub(super) fn split(pool: Pool, snapshot: &Snapshot) -> Vec<Pool> {
     groups.into_iter().map(|(labels, hosts)| Pool { labels, hosts, ..pool.clone() }).collect()
 }
 
-/// The hosts that the pool's machines may be on: those that are seen, else those that are named. No template is seen to reach one
-/// that is off; one that we have switched off is woken only for an offer that has it.
+/// The hosts that the pool's machines may be on: those that are seen, else those that are named. No template
+/// is seen to reach one that is off; one that we have switched off is woken only for an offer that has it.
 fn hosts(pool: &Pool, snapshot: &Snapshot) -> BTreeSet<String> {
     let reach = snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.reach.as_ref());
     let power = |name: &String| snapshot.memory.hosts.get(name)?.power.as_ref();

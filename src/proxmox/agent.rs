@@ -7,7 +7,8 @@ use super::answer::{flag_of, number_of, text_of};
 use super::client::{Client, Lane, encode};
 use super::error::{Error, Kind};
 
-/// How far a program in the guest is. While it runs there is no output; the guest forgets it once its end was read.
+/// How far a program in the guest is. While it runs there is no output; the guest forgets it once its end was
+/// read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecStatus {
     /// It has ended.
@@ -54,8 +55,8 @@ impl Client {
         }
     }
 
-    /// Starts a program in the guest and returns its pid. Go through `/bin/sh -c`: a missing program makes Proxmox hang for
-    /// 5 s and answer 596.
+    /// Starts a program in the guest and returns its pid. Go through `/bin/sh -c`: a missing program makes
+    /// Proxmox hang for 5 s and answer 596.
     ///
     /// Only ASCII is sent: other characters silence the agent.
     pub async fn agent_exec(

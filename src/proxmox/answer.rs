@@ -1,4 +1,5 @@
-//! Reading answers leniently: Perl's scalars arrive as numbers or strings, booleans as 0, 1, "0", "1", true or false.
+//! Reading answers leniently: Perl's scalars arrive as numbers or strings, booleans as 0, 1, "0", "1", true
+//! or false.
 
 use http::Response;
 use serde_json::Value;

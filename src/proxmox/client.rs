@@ -22,10 +22,12 @@ use super::transport::{AnswerLimit, NotSent, TooLarge, Transport};
 use crate::causes::{chain, root};
 use crate::fence::{Fence, Fenced};
 
-/// Everything but letters, digits, `-`, `_`, `.` and `~` is encoded: in a form, Proxmox takes `;` for a separator.
+/// Everything but letters, digits, `-`, `_`, `.` and `~` is encoded: in a form, Proxmox takes `;` for a
+/// separator.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// As much as what a guest says may hold. The scripts that it is given print a few lines; what runs in it is not to be trusted.
+/// As much as what a guest says may hold. The scripts that it is given print a few lines; what runs in it is
+/// not to be trusted.
 const GUEST_ANSWER: AnswerLimit = AnswerLimit(4 << 20);
 
 /// Parameters of a call, in their order.
@@ -46,8 +48,8 @@ pub struct Settings {
     pub endpoints: Vec<String>,
     /// The token's id, `user@realm!name`.
     pub token_id: String,
-    /// Agent calls at a time for each host. A host has three workers for protected calls, and a call to a silent agent
-    /// holds one for 3 s.
+    /// Agent calls at a time for each host. A host has three workers for protected calls, and a call to a
+    /// silent agent holds one for 3 s.
     pub agent_lane: usize,
     /// Other protected calls at a time for each host.
     pub lifecycle_lane: usize,
@@ -57,7 +59,8 @@ pub struct Settings {
     pub full_clones: usize,
 }
 
-/// Told of each call when it is over: what kind of failure it was, if it was one, and how long it took once it was sent.
+/// Told of each call when it is over: what kind of failure it was, if it was one, and how long it took once
+/// it was sent.
 pub type Observer = Arc<dyn Fn(Option<Kind>, Duration) + Send + Sync>;
 
 /// A client of a Proxmox VE cluster. Cheap to clone.

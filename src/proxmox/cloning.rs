@@ -1,5 +1,6 @@
-//! What Proxmox VE asks of a token before it clones a VM, beyond the right to clone it: rights on what the VM has, whatever its clone
-//! gets later (`clone_vm` of qemu-server, which looks at storages, mappings, networks and the CPU model). Pure.
+//! What Proxmox VE asks of a token before it clones a VM, beyond the right to clone it: rights on what the VM
+//! has, whatever its clone gets later (`clone_vm` of qemu-server, which looks at storages, mappings, networks
+//! and the CPU model). Pure.
 
 use super::property::{Properties, stem};
 use super::vm_config::VmConfig;
@@ -28,7 +29,8 @@ pub struct OnBridge<'v> {
     pub vlans: Vec<Option<u16>>,
 }
 
-/// Whether CPU models of the datacenter's own have rights of their own in this release; before, they were for all who may see hosts.
+/// Whether CPU models of the datacenter's own have rights of their own in this release; before, they were for
+/// all who may see hosts.
 pub fn asks_for_cpu_models(version: &str) -> bool {
     let mut numbers = version.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (9, 2)

@@ -50,8 +50,8 @@ pub fn agent_privilege(version: &str) -> &'static str {
 impl Client {
     /// The cluster's name, quorum and hosts. Needs `Sys.Audit` on `/`.
     ///
-    /// A host of a cluster whose corosync has not run since it booted says the same as a host alone: only one without hosts in
-    /// corosync's configuration is taken for that.
+    /// A host of a cluster whose corosync has not run since it booted says the same as a host alone: only one
+    /// without hosts in corosync's configuration is taken for that.
     pub async fn cluster_status(&self) -> Result<ClusterStatus, Error> {
         let data = self.get(Lane::Free, "/cluster/status", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET /cluster/status", "no list"))?;
@@ -101,8 +101,9 @@ impl Client {
         Ok(privileges.into_iter().flat_map(|privileges| privileges.keys().cloned()).collect())
     }
 
-    /// Whether any VM or container of the cluster has this VMID, also one that the token may not see: for such a one and
-    /// for one that is gone, a token with rights on a pool gets the same refusal. Reserves nothing.
+    /// Whether any VM or container of the cluster has this VMID, also one that the token may not see: for
+    /// such a one and for one that is gone, a token with rights on a pool gets the same refusal. Reserves
+    /// nothing.
     pub async fn vmid_taken(&self, vmid: u32) -> Result<bool, Error> {
         match self.get(Lane::Free, "/cluster/nextid", &[("vmid", vmid.to_string())]).await {
             Ok(_) => Ok(false),

@@ -1,6 +1,7 @@
 //! Errors of Proxmox VE, sorted by what a caller can do about them.
 //!
-//! There is no 404: a missing VM is a 500 with a text, or a 403 for a token that sees it only through its pool.
+//! There is no 404: a missing VM is a 500 with a text, or a 403 for a token that sees it only through its
+//! pool.
 
 use thiserror::Error;
 

@@ -23,8 +23,9 @@ pub struct Download {
 }
 
 impl Client {
-    /// Lets a host download an image that disks are imported from. A file that is there already and is the right one is not
-    /// downloaded again. Needs `Datastore.AllocateTemplate` on the storage, and `Sys.AccessNetwork` on the host.
+    /// Lets a host download an image that disks are imported from. A file that is there already and is the
+    /// right one is not downloaded again. Needs `Datastore.AllocateTemplate` on the storage, and
+    /// `Sys.AccessNetwork` on the host.
     pub async fn download_image(
         &self,
         host: &str,
@@ -43,7 +44,8 @@ impl Client {
         upid("POST download-url", &data)
     }
 
-    /// Uploads an ISO image. One of the same name is written over. Needs `Datastore.AllocateTemplate` on the storage.
+    /// Uploads an ISO image. One of the same name is written over. Needs `Datastore.AllocateTemplate` on the
+    /// storage.
     pub async fn upload_iso(
         &self,
         host: &str,

@@ -1,5 +1,6 @@
-//! Proxmox VE's firewall of a VM: options, security groups, IP sets. All of it is readable with `VM.Audit` and writable with
-//! `VM.Config.Network`. It has an effect only where the whole cluster's firewall is on and the device says `firewall=1`.
+//! Proxmox VE's firewall of a VM: options, security groups, IP sets. All of it is readable with `VM.Audit`
+//! and writable with `VM.Config.Network`. It has an effect only where the whole cluster's firewall is on and
+//! the device says `firewall=1`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

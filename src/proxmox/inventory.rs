@@ -1,7 +1,7 @@
 //! What there is: hosts, guests and storages, from the cluster's own list.
 //!
-//! The list is one cheap call, but it lags: a VM's power and name are up to 11 s old and may go back and forth; VMs of a dead
-//! host keep their last state. VMID, host, tags, pool and lock are immediate.
+//! The list is one cheap call, but it lags: a VM's power and name are up to 11 s old and may go back and
+//! forth; VMs of a dead host keep their last state. VMID, host, tags, pool and lock are immediate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +52,8 @@ pub struct HostSeen {
     pub name: String,
     /// It is up.
     pub online: bool,
-    /// Its `pvestatd` has said nothing for five minutes: nothing but their names is known of it, its guests and its storages.
+    /// Its `pvestatd` has said nothing for five minutes: nothing but their names is known of it, its guests
+    /// and its storages.
     pub silent: bool,
     /// It is in HA maintenance.
     pub maintenance: bool,
@@ -136,8 +137,8 @@ impl Seen {
         self.hosts.values().filter(|host| host.silent)
     }
 
-    /// With what was known of silent hosts before. What the list knows without `pvestatd` is as it is now: which guests there are, where,
-    /// with which tags, pools and locks.
+    /// With what was known of silent hosts before. What the list knows without `pvestatd` is as it is now:
+    /// which guests there are, where, with which tags, pools and locks.
     #[must_use]
     pub fn with_known(mut self, before: &Self) -> Self {
         let silent: BTreeSet<String> = self.silent().map(|host| host.name.clone()).collect();
@@ -170,8 +171,8 @@ impl Seen {
         self.guests.values().filter(moves).map(|guest| guest.vmid).collect()
     }
 
-    /// The guests that a text may mean, by VMID or by name, in the order of their VMIDs: templates, VMs and containers, each
-    /// with what it is. A VM made less than 11 s ago may have no name yet.
+    /// The guests that a text may mean, by VMID or by name, in the order of their VMIDs: templates, VMs and
+    /// containers, each with what it is. A VM made less than 11 s ago may have no name yet.
     pub fn find(&self, wanted: &str) -> Vec<&Guest> {
         let vmid = wanted.parse::<u32>().ok();
         let named = |guest: &Guest| guest.name.as_deref() == Some(wanted);
@@ -183,8 +184,8 @@ impl Seen {
         self.guests.values().filter(|guest| guest.template && !guest.container).collect()
     }
 
-    /// The hosts as the planner wants them, with what running guests were given; those that do not run are counted too where
-    /// `count_stopped` says so, templates never.
+    /// The hosts as the planner wants them, with what running guests were given; those that do not run are
+    /// counted too where `count_stopped` says so, templates never.
     pub fn hosts(&self, count_stopped: bool) -> Vec<Host> {
         self.hosts
             .values()
@@ -221,7 +222,8 @@ fn bytes(row: &Value, field: &str) -> i64 {
 
 fn host(row: &Value) -> HostSeen {
     let status = text_of(row, "status");
-    // The status of a member that is away is `offline`, whatever was said of it; `unknown` is one of which nothing is said.
+    // The status of a member that is away is `offline`, whatever was said of it; `unknown` is one of which
+    // nothing is said.
     let silent = status.as_deref() == Some("unknown");
     HostSeen {
         name: text_of(row, "node").unwrap_or_default(),

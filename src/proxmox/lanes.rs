@@ -1,8 +1,8 @@
 //! How much is asked of Proxmox at a time: calls for each host, clones for each storage.
 //!
-//! A host has three workers for protected calls, so each has one lane for agent calls and one for all others. Every clone
-//! takes the lock of its storage, which others wait for ten seconds only, and a full one copies the whole disk: so many at a
-//! time and no more, however many machines are made.
+//! A host has three workers for protected calls, so each has one lane for agent calls and one for all others.
+//! Every clone takes the lock of its storage, which others wait for ten seconds only, and a full one copies
+//! the whole disk: so many at a time and no more, however many machines are made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,8 +87,8 @@ impl Lanes {
 pub struct CloneTurn(#[expect(dead_code, reason = "held for its drop")] Vec<OwnedSemaphorePermit>);
 
 impl Client {
-    /// Waits until one more clone may be made from these storages. The caller names each storage in the same way every time
-    /// (with its host, where hosts do not share it) and bounds the wait.
+    /// Waits until one more clone may be made from these storages. The caller names each storage in the same
+    /// way every time (with its host, where hosts do not share it) and bounds the wait.
     pub async fn clone_turn(&self, sources: &BTreeSet<String>, full: bool) -> CloneTurn {
         let mut places = Vec::new();
         // All calls take them in the same order: no two wait for each other.
@@ -107,8 +107,8 @@ impl Client {
         CloneTurn(lane.acquire_owned().await.ok().into_iter().collect())
     }
 
-    /// The same client with a place in a host's lane, to be kept for one call: what is proved while it is held is not old when that is
-    /// sent. The caller bounds the wait.
+    /// The same client with a place in a host's lane, to be kept for one call: what is proved while it is
+    /// held is not old when that is sent. The caller bounds the wait.
     pub async fn in_line(&self, host: &str) -> Self {
         self.with_place(Lane::Lifecycle(host)).await
     }

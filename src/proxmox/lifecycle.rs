@@ -1,7 +1,7 @@
 //! A VM's life: clone, configure, resize, start, suspend, shut down, stop, destroy.
 //!
-//! Most calls return a task's id and say nothing of their success. A clone's id comes before the VMID is claimed: nothing
-//! is believed until the task has ended well and the marker was read back.
+//! Most calls return a task's id and say nothing of their success. A clone's id comes before the VMID is
+//! claimed: nothing is believed until the task has ended well and the marker was read back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,7 +95,8 @@ impl Client {
         upid("clone", &data)
     }
 
-    /// A VM's configuration, pending changes included. Unprotected: cheap, and possible while the VM is locked.
+    /// A VM's configuration, pending changes included. Unprotected: cheap, and possible while the VM is
+    /// locked.
     pub async fn config(&self, host: &str, vmid: u32) -> Result<VmConfig, Error> {
         let path = format!("{}/config", vm(host, vmid));
         let data = self.get(Lane::Free, &path, &[]).await?;
@@ -118,7 +119,8 @@ impl Client {
         Ok(rows.iter().filter(waits).filter_map(|row| text_of(row, "key")).collect())
     }
 
-    /// Takes back changes that wait for the VM's next start, if its configuration is still the one with this digest.
+    /// Takes back changes that wait for the VM's next start, if its configuration is still the one with this
+    /// digest.
     pub async fn revert(&self, host: &str, vmid: u32, keys: &[&str], digest: &str) -> Result<(), Error> {
         let path = format!("{}/config", vm(host, vmid));
         let form = [("revert", keys.join(",")), ("digest", digest.to_owned())];
@@ -126,11 +128,12 @@ impl Client {
         self.call(Method::PUT, Lane::Lifecycle(host), &path, &form).await.map(drop)
     }
 
-    /// Changes a configuration if it is still the one with this digest. Returns a task where it is not done at once
-    /// (within `wait` seconds, 1 to 30).
+    /// Changes a configuration if it is still the one with this digest. Returns a task where it is not done
+    /// at once (within `wait` seconds, 1 to 30).
     ///
-    /// `sshkeys` is given as keys, one a line; it is encoded here, once for the value and once for the form. `nameserver`
-    /// may be separated by anything; blanks are sent, since Proxmox takes commas and then writes one address of them.
+    /// `sshkeys` is given as keys, one a line; it is encoded here, once for the value and once for the form.
+    /// `nameserver` may be separated by anything; blanks are sent, since Proxmox takes commas and then writes
+    /// one address of them.
     pub async fn set_config(
         &self,
         host: &str,
@@ -154,7 +157,8 @@ impl Client {
         if data.is_null() { Ok(None) } else { upid("POST config", &data).map(Some) }
     }
 
-    /// Grows a disk to a size in bytes; the same size again changes nothing. Everything is checked in the task.
+    /// Grows a disk to a size in bytes; the same size again changes nothing. Everything is checked in the
+    /// task.
     pub async fn resize(&self, host: &str, vmid: u32, disk: &str, bytes: i64) -> Result<Upid, Error> {
         let path = format!("{}/resize", vm(host, vmid));
         let form = [("disk", disk.to_owned()), ("size", bytes.to_string())];
@@ -186,9 +190,10 @@ impl Client {
         }
     }
 
-    /// Writes a running VM's memory to disk and ends its QEMU; the next start lets its guest go on. The VM is locked
-    /// (`suspended`) until then: only starting and destroying it are allowed. The state is put where `vmstatestorage` of the
-    /// VM says, else where Proxmox finds room, and takes more than twice the memory there at first.
+    /// Writes a running VM's memory to disk and ends its QEMU; the next start lets its guest go on. The VM is
+    /// locked (`suspended`) until then: only starting and destroying it are allowed. The state is put where
+    /// `vmstatestorage` of the VM says, else where Proxmox finds room, and takes more than twice the memory
+    /// there at first.
     pub async fn suspend_to_disk(&self, host: &str, vmid: u32) -> Result<Upid, Error> {
         self.power_call(host, vmid, "suspend", &[("todisk", "1".to_owned())]).await
     }
@@ -205,8 +210,9 @@ impl Client {
         upid(what, &data)
     }
 
-    /// Destroys a stopped VM with its disks, and what refers to it. **Proxmox does this without quorum too, and then loses
-    /// the disks and keeps the VM**: ask [`Client::quorate`] first, and read the marker back before that.
+    /// Destroys a stopped VM with its disks, and what refers to it. **Proxmox does this without quorum too,
+    /// and then loses the disks and keeps the VM**: ask [`Client::quorate`] first, and read the marker back
+    /// before that.
     pub async fn destroy(&self, host: &str, vmid: u32) -> Result<Upid, Error> {
         // `destroy-unreferenced-disks` stays off: it deletes by VMID on all storages.
         let query = [("purge", "1".to_owned()), ("destroy-unreferenced-disks", "0".to_owned())];

@@ -8,8 +8,9 @@ use super::lifecycle::{as_sent, upid, vm};
 use super::upid::Upid;
 
 impl Client {
-    /// Makes a VM of these options. The VMID is claimed before the task begins; until its end the configuration holds nothing
-    /// but `lock: create`, and a token that sees VMs through their pool sees nothing of it.
+    /// Makes a VM of these options. The VMID is claimed before the task begins; until its end the
+    /// configuration holds nothing but `lock: create`, and a token that sees VMs through their pool sees
+    /// nothing of it.
     ///
     /// # Errors
     /// [`super::Kind::Exists`] where the VMID is taken, and whatever else Proxmox VE refuses.

@@ -1,7 +1,7 @@
 //! The mark of ownership: the first line of a VM's description.
 //!
-//! A clone carries it from its first moment (the clone call takes a description), so it proves that a VM is ours; a VMID
-//! or a name does not. While a clone runs, the description is Proxmox's placeholder.
+//! A clone carries it from its first moment (the clone call takes a description), so it proves that a VM is
+//! ours; a VMID or a name does not. While a clone runs, the description is Proxmox's placeholder.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,10 @@
 //! What a refusal, or the bad end of a task, means for making machines: it passes, or the host, a storage,
 //! the pool's settings, the template or a missing right is in the way.
 //!
-//! Proxmox VE has no codes for that, only texts. The table holds the parts of them that do not change, each with the file that writes it:
-//! of qemu-server 8.4 and 9.2, pve-storage 8.3 and 9.1, pve-common, pve-guest-common and pve-access-control, and of the tools whose last
-//! line they hand on (LVM, ZFS, Ceph, QEMU, the kernel). The first entry that fits decides.
+//! Proxmox VE has no codes for that, only texts. The table holds the parts of them that do not change, each
+//! with the file that writes it: of qemu-server 8.4 and 9.2, pve-storage 8.3 and 9.1, pve-common,
+//! pve-guest-common and pve-access-control, and of the tools whose last line they hand on (LVM, ZFS, Ceph,
+//! QEMU, the kernel). The first entry that fits decides.
 
 use super::error::{Error, Kind};
 
@@ -12,7 +13,8 @@ use super::error::{Error, Kind};
 pub enum Meaning {
     /// Nothing for long: it is tried again, and is the host's if it goes on.
     Passes,
-    /// A volume that the host does not see. Where it was made on another host a moment ago, as on NFS, it is seen some seconds later.
+    /// A volume that the host does not see. Where it was made on another host a moment ago, as on NFS, it is
+    /// seen some seconds later.
     NotSeen,
     /// The host: its memory, CPUs, devices, bridges or packages.
     Host,

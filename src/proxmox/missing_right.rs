@@ -1,5 +1,5 @@
-//! A refusal for a right that the token lacks, read from what Proxmox VE says: the same text comes as an answer, inside of another
-//! error, or as the end of a task.
+//! A refusal for a right that the token lacks, read from what Proxmox VE says: the same text comes as an
+//! answer, inside of another error, or as the end of a task.
 
 /// What is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]

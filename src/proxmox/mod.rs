@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Rules that hold for every call: HTTP/1.1, idle connections are closed before the server does; values are
-//! percent-encoded; numbers and booleans are read in either form; a call that may have reached the server is never
-//! repeated here, its error says that the outcome is unknown, and the caller reads back.
+//! percent-encoded; numbers and booleans are read in either form; a call that may have reached the server is
+//! never repeated here, its error says that the outcome is unknown, and the caller reads back.
 
 mod access;
 mod agent;

@@ -21,8 +21,8 @@ pub struct PciMapping {
 }
 
 impl Client {
-    /// The resource mappings that the token may see (`Mapping.Use`, `Mapping.Audit` or `Mapping.Modify` on `/mapping/pci/ID`);
-    /// `checked_on`: a host that compares them with the devices that it has.
+    /// The resource mappings that the token may see (`Mapping.Use`, `Mapping.Audit` or `Mapping.Modify` on
+    /// `/mapping/pci/ID`); `checked_on`: a host that compares them with the devices that it has.
     ///
     /// # Errors
     /// The call failed, or its answer is no list.
@@ -85,7 +85,8 @@ fn is_device(key: &str) -> bool {
     stem(key) == "hostpci" && key != "hostpci"
 }
 
-/// One for a mapping, else one for each address: `host=0000:01:00.0;0000:01:00.1`, where `host=` may be left out.
+/// One for a mapping, else one for each address: `host=0000:01:00.0;0000:01:00.1`, where `host=` may be left
+/// out.
 fn held(vmid: u32, key: &str, value: &str) -> Vec<Held> {
     let parts = Properties::of(key, value);
     if let Some(mapping) = parts.get("mapping") {

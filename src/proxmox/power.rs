@@ -32,8 +32,9 @@ pub struct HostSurvey {
 }
 
 impl Client {
-    /// Asks what speaks against switching these hosts off, each with whether it answers ([`Client::host_answers`]) and whether
-    /// Proxmox VE is to wake it: rights, votes, HA, Ceph, and an address to wake it by.
+    /// Asks what speaks against switching these hosts off, each with whether it answers
+    /// ([`Client::host_answers`]) and whether Proxmox VE is to wake it: rights, votes, HA, Ceph, and an
+    /// address to wake it by.
     pub async fn power_survey(&self, hosts: &[(&str, bool, bool)]) -> Result<PowerSurvey, Error> {
         let mut found =
             PowerSurvey { votes: self.votes().await?, ha: self.ha_guests().await?, ..PowerSurvey::default() };
@@ -74,8 +75,8 @@ impl Client {
         Ok(text_of(&data, "wakeonlan"))
     }
 
-    /// The votes of the cluster's hosts (`quorum_votes` of corosync), those that are off included; empty for a host alone.
-    /// Needs `Sys.Audit` on `/`.
+    /// The votes of the cluster's hosts (`quorum_votes` of corosync), those that are off included; empty for
+    /// a host alone. Needs `Sys.Audit` on `/`.
     pub async fn votes(&self) -> Result<BTreeMap<String, u32>, Error> {
         let data = self.get(Lane::Free, "/cluster/config/nodes", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET /cluster/config/nodes", "no list"))?;
@@ -88,15 +89,16 @@ impl Client {
             .collect())
     }
 
-    /// Whether the cluster has a `QDevice` that is not connected: its votes are missing then. Needs `Sys.Audit` on `/`.
+    /// Whether the cluster has a `QDevice` that is not connected: its votes are missing then. Needs
+    /// `Sys.Audit` on `/`.
     pub async fn lacks_qdevice(&self) -> Result<bool, Error> {
         let data = self.get(Lane::Free, "/cluster/config/qdevice", &[]).await?;
         let there = data.as_object().is_some_and(|members| !members.is_empty());
         Ok(there && text_of(&data, "State").as_deref() != Some("Connected"))
     }
 
-    /// The hosts on which daemons of Ceph run (monitors, managers, OSDs, metadata servers); none where there is no Ceph. Needs
-    /// `Sys.Audit` on `/`.
+    /// The hosts on which daemons of Ceph run (monitors, managers, OSDs, metadata servers); none where there
+    /// is no Ceph. Needs `Sys.Audit` on `/`.
     pub async fn ceph_hosts(&self) -> Result<BTreeSet<String>, Error> {
         match self.get(Lane::Free, "/cluster/ceph/metadata", &[]).await {
             Ok(data) => Ok(daemons(&data)),
@@ -105,7 +107,8 @@ impl Client {
         }
     }
 
-    /// The VMs and containers that the HA manager looks after, by host, running or not. Needs `Sys.Audit` on `/`.
+    /// The VMs and containers that the HA manager looks after, by host, running or not. Needs `Sys.Audit` on
+    /// `/`.
     pub async fn ha_guests(&self) -> Result<BTreeMap<String, BTreeSet<u32>>, Error> {
         let data = self.get(Lane::Free, "/cluster/ha/status/current", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET HA status", "no list"))?;
@@ -125,8 +128,8 @@ impl Client {
         self.get(Lane::Free, &path, &[]).await.map(|_| ())
     }
 
-    /// The VMs and containers that run on a host now, as the host itself says. Only those are listed on which the token has
-    /// `VM.Audit`.
+    /// The VMs and containers that run on a host now, as the host itself says. Only those are listed on which
+    /// the token has `VM.Audit`.
     pub async fn running_on(&self, host: &str) -> Result<BTreeSet<u32>, Error> {
         let mut running = BTreeSet::new();
         for kind in ["qemu", "lxc"] {
@@ -157,8 +160,8 @@ impl Client {
         self.post(Lane::Lifecycle(host), &path, &[("command", "shutdown".to_owned())]).await.map(|_| ())
     }
 
-    /// Has the host that answers send a magic packet for another (`POST /nodes/{node}/wakeonlan`). Its MAC address must be
-    /// known there: `pvenode config set -wakeonlan`. Needs `Sys.PowerMgmt` on it.
+    /// Has the host that answers send a magic packet for another (`POST /nodes/{node}/wakeonlan`). Its MAC
+    /// address must be known there: `pvenode config set -wakeonlan`. Needs `Sys.PowerMgmt` on it.
     pub async fn wake_host(&self, host: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/wakeonlan", encode(host));
         self.post(Lane::Free, &path, &[]).await.map(|_| ())

@@ -1,6 +1,6 @@
-//! Property strings (`virtio=BC:24:11:00:00:01,bridge=vmbr0`), read as Proxmox VE reads them (`parse_property_string` of
-//! pve-common): one value may stand without its key, anywhere in the text; some keys are other names of a key; a yes has four
-//! spellings. Pure.
+//! Property strings (`virtio=BC:24:11:00:00:01,bridge=vmbr0`), read as Proxmox VE reads them
+//! (`parse_property_string` of pve-common): one value may stand without its key, anywhere in the text; some
+//! keys are other names of a key; a yes has four spellings. Pure.
 
 /// What one kind of property string may look like.
 #[derive(Clone, Copy, Debug)]
@@ -9,7 +9,8 @@ pub struct Format {
     default: Option<&'static str>,
     /// Other names of keys: the name, and the key that it stands for.
     aliases: &'static [(&'static str, &'static str)],
-    /// Keys that are at once a value of the default key and another name of this one: `virtio=MAC` is a model and its MAC.
+    /// Keys that are at once a value of the default key and another name of this one: `virtio=MAC` is a model
+    /// and its MAC.
     values_as_keys: Option<(&'static [&'static str], &'static str)>,
 }
 
@@ -74,7 +75,8 @@ pub fn stem(option: &str) -> &str {
 pub struct Properties<'t>(Vec<(&'t str, &'t str)>);
 
 impl<'t> Properties<'t> {
-    /// Reads the value of an option. Parts that the option's format cannot have are kept under the key that they stand with.
+    /// Reads the value of an option. Parts that the option's format cannot have are kept under the key that
+    /// they stand with.
     pub fn of(option: &str, text: &'t str) -> Self {
         let format =
             FORMATS.iter().find(|(name, _)| *name == stem(option)).map_or(PLAIN, |(_, format)| *format);

@@ -1,7 +1,8 @@
 //! Requests through `pvesh`: the API as root of a Proxmox VE host has it, without a token.
 //!
-//! For setting up only. `pvesh` takes parameters as arguments, so that no secret may be among them; it runs the workers of
-//! tasks in the foreground and ends well whatever came of them; and what is asked of another host goes there through ssh.
+//! For setting up only. `pvesh` takes parameters as arguments, so that no secret may be among them; it runs
+//! the workers of tasks in the foreground and ends well whatever came of them; and what is asked of another
+//! host goes there through ssh.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -42,8 +42,9 @@ pub struct StorageStatus {
     pub available: i64,
 }
 
-/// Whether a storage of this kind makes linked clones of a template's disk, by Proxmox's storage plugins: thick LVM and
-/// iSCSI cannot. `None` for a kind that is not known: [`Client::can_clone`] asks Proxmox about a template.
+/// Whether a storage of this kind makes linked clones of a template's disk, by Proxmox's storage plugins:
+/// thick LVM and iSCSI cannot. `None` for a kind that is not known: [`Client::can_clone`] asks Proxmox about
+/// a template.
 pub fn makes_linked_clones(kind: &str) -> Option<bool> {
     match kind {
         "dir" | "nfs" | "cifs" | "cephfs" | "glusterfs" | "btrfs" | "lvmthin" | "zfspool" | "zfs" | "rbd" => {
@@ -72,15 +73,16 @@ impl StorageConfig {
 }
 
 impl Client {
-    /// The storages of the cluster that the token may see (`Datastore.Audit` or `Datastore.AllocateSpace` on them).
+    /// The storages of the cluster that the token may see (`Datastore.Audit` or `Datastore.AllocateSpace` on
+    /// them).
     pub async fn storage_config(&self) -> Result<Vec<StorageConfig>, Error> {
         let data = self.get(Lane::Free, "/storage", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET /storage", "no list"))?;
         Ok(rows.iter().map(config).collect())
     }
 
-    /// A host's storages, or only the one of this name. Name one where you can: the host wakes each storage that it is
-    /// asked about, and one that hangs holds the answer up.
+    /// A host's storages, or only the one of this name. Name one where you can: the host wakes each storage
+    /// that it is asked about, and one that hangs holds the answer up.
     pub async fn storages_on(&self, host: &str, only: Option<&str>) -> Result<Vec<StorageStatus>, Error> {
         let path = format!("/nodes/{}/storage", encode(host));
         let query: Vec<_> = only.map(|name| ("storage", name.to_owned())).into_iter().collect();
@@ -89,9 +91,10 @@ impl Client {
         Ok(rows.iter().map(status).collect())
     }
 
-    /// The disks on a storage that belong to a VMID, by their volume ids, seen from a host. Proxmox leaves out what the token
-    /// may not see: images need `Datastore.Allocate` on the storage, or `Datastore.Audit` on it and `VM.Config.Disk` on the VM, so that a token with rights
-    /// on a pool no longer sees what a destroyed VM has left.
+    /// The disks on a storage that belong to a VMID, by their volume ids, seen from a host. Proxmox leaves
+    /// out what the token may not see: images need `Datastore.Allocate` on the storage, or `Datastore.Audit`
+    /// on it and `VM.Config.Disk` on the VM, so that a token with rights on a pool no longer sees what a
+    /// destroyed VM has left.
     pub async fn disks_of(&self, host: &str, storage: &str, vmid: u32) -> Result<Vec<String>, Error> {
         let path = format!("/nodes/{}/storage/{}/content", encode(host), encode(storage));
         let query = [("vmid", vmid.to_string()), ("content", "images".to_owned())];

@@ -1,4 +1,5 @@
-//! Which tags a token may set and remove: datacenter options can restrict them (`user-tag-access`, `registered-tags`).
+//! Which tags a token may set and remove: datacenter options can restrict them (`user-tag-access`,
+//! `registered-tags`).
 
 use std::collections::BTreeSet;
 
@@ -22,7 +23,8 @@ pub struct TagRules {
 }
 
 impl Client {
-    /// The rules for tags, as they are for the token. Without `Sys.Audit` on `/` Proxmox VE does not show whether there are any.
+    /// The rules for tags, as they are for the token. Without `Sys.Audit` on `/` Proxmox VE does not show
+    /// whether there are any.
     ///
     /// # Errors
     /// The call failed.

@@ -92,7 +92,8 @@ impl Client {
         Ok(all[all.len().saturating_sub(lines)..].to_vec())
     }
 
-    /// Waits for a task's end, looking after `poll` first, then half as long again each time, at most five times as long. A host that does not answer for a while does not end the wait.
+    /// Waits for a task's end, looking after `poll` first, then half as long again each time, at most five
+    /// times as long. A host that does not answer for a while does not end the wait.
     pub async fn wait_task(&self, upid: &Upid, limit: Duration, poll: Duration) -> Result<Exit, WaitError> {
         let started = Instant::now();
         let mut pause = poll;

@@ -40,7 +40,8 @@ pub struct TaskRow {
 }
 
 impl Client {
-    /// A host's tasks, running and ended, newest first. Without `Sys.Audit` on the host only the token's own are listed.
+    /// A host's tasks, running and ended, newest first. Without `Sys.Audit` on the host only the token's own
+    /// are listed.
     pub async fn tasks(&self, host: &str, filter: &TaskFilter) -> Result<Vec<TaskRow>, Error> {
         let path = format!("/nodes/{}/tasks", encode(host));
         let limit = filter.limit.unwrap_or(ROWS);
@@ -54,7 +55,8 @@ impl Client {
         Ok(rows.iter().filter_map(row).collect())
     }
 
-    /// The latest tasks of all hosts, some twenty of each. Without `Sys.Audit` on `/` there are none, not even the token's own.
+    /// The latest tasks of all hosts, some twenty of each. Without `Sys.Audit` on `/` there are none, not
+    /// even the token's own.
     pub async fn cluster_tasks(&self) -> Result<Vec<TaskRow>, Error> {
         let data = self.get(Lane::Free, "/cluster/tasks", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET /cluster/tasks", "no list"))?;
@@ -63,7 +65,8 @@ impl Client {
 
     /// The VMID that a clone task makes, once its log says so: the task's id only names the template.
     ///
-    /// `None` before the log's first line, and where qemu-server is older than 9.1.6, whose log does not say it.
+    /// `None` before the log's first line, and where qemu-server is older than 9.1.6, whose log does not say
+    /// it.
     pub async fn clone_target(&self, upid: &Upid) -> Result<Option<u32>, Error> {
         let path = format!("/nodes/{}/tasks/{}/log", encode(upid.node()), encode(upid.as_str()));
         let data = self.get(Lane::Lifecycle(upid.node()), &path, &[("limit", "5".to_owned())]).await?;
@@ -71,9 +74,11 @@ impl Client {
         Ok(lines.into_iter().find_map(|line| target(&line)))
     }
 
-    /// The disks that a destroy could not remove, by their volume ids: an administrator has to. `None` where its log is gone.
+    /// The disks that a destroy could not remove, by their volume ids: an administrator has to. `None` where
+    /// its log is gone.
     ///
-    /// To be asked after every destroy: the task ends with warnings since qemu-server 9.1.19, and with `OK` all the same before that.
+    /// To be asked after every destroy: the task ends with warnings since qemu-server 9.1.19, and with `OK`
+    /// all the same before that.
     pub async fn leaked_disks(&self, upid: &Upid) -> Result<Option<Vec<String>>, Error> {
         let lines = self.task_log_tail(upid, usize::MAX).await?;
         // Its status would be refused; its log is answered with this one line.
@@ -109,7 +114,8 @@ fn target(line: &str) -> Option<u32> {
     line.strip_prefix("creating a clone of VM ")?.split_once(" with ID ")?.1.trim().parse().ok()
 }
 
-/// Reads `Could not remove disk 'local-lvm:vm-120-disk-0', check manually: …`, as a warning or as a plain line.
+/// Reads `Could not remove disk 'local-lvm:vm-120-disk-0', check manually: …`, as a warning or as a plain
+/// line.
 fn leaked(line: &str) -> Option<String> {
     let rest = line.split_once("ould not remove disk '")?.1;
     Some(rest.split_once('\'')?.0.to_owned())

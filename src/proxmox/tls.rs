@@ -15,7 +15,8 @@ use thiserror::Error;
 pub enum Trust {
     /// Only these authorities (PEM): the cluster's `pve-root-ca.pem`, or others.
     Authorities(String),
-    /// Only the certificate with this SHA-256 fingerprint, in Proxmox's notation: hexadecimal pairs with colons.
+    /// Only the certificate with this SHA-256 fingerprint, in Proxmox's notation: hexadecimal pairs with
+    /// colons.
     Fingerprint(String),
 }
 

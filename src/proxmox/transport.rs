@@ -39,8 +39,8 @@ pub struct TooLarge {
 
 /// A transport over the network. No more of an answer is read than its `AnswerLimit` allows.
 ///
-/// HTTP/1.1 only. Idle connections are dropped after 3 s, before Proxmox closes them after 5 s. Nothing is repeated, no
-/// proxy of the environment is used.
+/// HTTP/1.1 only. Idle connections are dropped after 3 s, before Proxmox closes them after 5 s. Nothing is
+/// repeated, no proxy of the environment is used.
 ///
 /// # Errors
 /// When the trust cannot be set up (a certificate that cannot be read).

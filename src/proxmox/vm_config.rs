@@ -77,8 +77,8 @@ impl VmConfig {
         self.parts("agent").flag("enabled") == Some(true)
     }
 
-    /// Whether cloud-init upgrades all packages at a first boot: it does unless told otherwise, which makes boots slow and
-    /// their outcome a matter of luck.
+    /// Whether cloud-init upgrades all packages at a first boot: it does unless told otherwise, which makes
+    /// boots slow and their outcome a matter of luck.
     pub fn upgrades_packages(&self) -> bool {
         self.get("ciupgrade").and_then(truth) != Some(false)
     }
@@ -93,7 +93,8 @@ impl VmConfig {
         self.parts("smbios1").get("uuid").map(str::to_lowercase)
     }
 
-    /// The addresses that cloud-init gives the VM's network devices, without those that a server or a router is to give.
+    /// The addresses that cloud-init gives the VM's network devices, without those that a server or a router
+    /// is to give.
     pub fn static_addresses(&self) -> impl Iterator<Item = IpAddr> {
         let texts = self.values.iter().filter(|(key, _)| stem(key) == "ipconfig" && *key != "ipconfig");
         let parts = texts.map(|(key, text)| Properties::of(key, text));
@@ -107,8 +108,8 @@ impl VmConfig {
         (parts.get("model"), parts.get("macaddr"))
     }
 
-    /// A network device with its MAC kept, of this model, and with these parts set: a device that is written without its MAC gets a
-    /// new one, as one that is not there yet does.
+    /// A network device with its MAC kept, of this model, and with these parts set: a device that is written
+    /// without its MAC gets a new one, as one that is not there yet does.
     pub fn net_with(&self, device: &str, model: Option<&str>, set: &[(&str, String)]) -> String {
         let present = self.parts(device);
         let model = model.or(present.get("model")).unwrap_or("virtio");

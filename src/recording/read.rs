@@ -151,7 +151,8 @@ struct Open {
 }
 
 impl Rounds {
-    /// Goes on to the next round; false: there is none. What cannot be read of a file is left out, and said by [`Rounds::damages`].
+    /// Goes on to the next round; false: there is none. What cannot be read of a file is left out, and said
+    /// by [`Rounds::damages`].
     pub fn next_round(&mut self) -> bool {
         loop {
             let mut open = match self.open.take() {
@@ -204,7 +205,8 @@ impl Rounds {
 }
 
 impl Open {
-    /// The next line. A file whose end is missing ends with its last whole line: a daemon that is writing it, or was killed, leaves it so.
+    /// The next line. A file whose end is missing ends with its last whole line: a daemon that is writing it,
+    /// or was killed, leaves it so.
     fn next(&mut self) -> Result<Option<Changes>, String> {
         let mut line = Vec::new();
         let read = (&mut self.lines).take(LARGEST).read_until(b'\n', &mut line);

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::model::pod::Pod;
 
-/// What it costs to ask all filters whether a node takes a pod. A look at a node that settles it at once costs 1.
+/// What it costs to ask all filters whether a node takes a pod. A look at a node that settles it at once
+/// costs 1.
 const CHECK: u64 = 10;
 /// What each expression about a node's labels adds to that.
 pub const EXPRESSION: usize = 12;
@@ -14,8 +15,8 @@ pub(super) const SOCIAL: u64 = 100;
 /// What it costs to prepare a pod.
 const PREPARATION: u64 = 20;
 
-/// Counts what is asked of a world and of all its forks together: the same questions cost the same everywhere, however fast the
-/// computer is. One thread at a time asks.
+/// Counts what is asked of a world and of all its forks together: the same questions cost the same
+/// everywhere, however fast the computer is. One thread at a time asks.
 #[derive(Clone, Debug, Default)]
 pub struct Effort(Arc<AtomicU64>);
 

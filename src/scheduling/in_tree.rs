@@ -1,5 +1,5 @@
-//! Disks that CSI drivers serve in place of Kubernetes' own code: which driver, as which volume, on which nodes
-//! (`k8s.io/csi-translation-lib`).
+//! Disks that CSI drivers serve in place of Kubernetes' own code: which driver, as which volume, on which
+//! nodes (`k8s.io/csi-translation-lib`).
 
 use std::collections::BTreeSet;
 
@@ -36,8 +36,8 @@ pub(super) fn plugin(kind: InTreeKind) -> &'static str {
     }
 }
 
-/// The driver whose volumes a StorageClass with this provisioner makes, and whether it stands in for a plugin. `None`:
-/// its volumes count against no limit.
+/// The driver whose volumes a StorageClass with this provisioner makes, and whether it stands in for a
+/// plugin. `None`: its volumes count against no limit.
 pub(super) fn provisioned_by(provisioner: &str) -> Option<(&str, bool)> {
     if let Some(kind) = InTreeKind::ALL.into_iter().find(|kind| plugin(*kind) == provisioner) {
         return Some((driver(kind), true));

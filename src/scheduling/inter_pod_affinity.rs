@@ -145,8 +145,8 @@ impl State {
         Ok(())
     }
 
-    /// Every term needs its label and a matching pod in the domain; the first pod of a group that matches its own terms
-    /// may go anywhere with the labels.
+    /// Every term needs its label and a matching pod in the domain; the first pod of a group that matches its
+    /// own terms may go anywhere with the labels.
     fn affinity_holds(&self, domain: &impl Fn(&Key) -> Domain, world: &World) -> bool {
         let own = self.own(|own| &own.affinity);
         if own.is_empty() {

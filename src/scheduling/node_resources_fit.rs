@@ -3,7 +3,8 @@
 use super::refusal::Refusal;
 use crate::model::resources::Resources;
 
-/// `served` are the extended resources for which devices are allocated on nodes that do not offer them themselves.
+/// `served` are the extended resources for which devices are allocated on nodes that do not offer them
+/// themselves.
 pub(super) fn check(
     wanted: &Resources,
     allocatable: &Resources,

@@ -1,7 +1,7 @@
 //! Pods for which preemption makes room on a node: others have to leave it to them.
 //!
-//! A node takes a pod only if it does so both with the pods that are nominated to it and have no lower priority, and without them
-//! (`RunFilterPluginsWithNominatedPods`).
+//! A node takes a pod only if it does so both with the pods that are nominated to it and have no lower
+//! priority, and without them (`RunFilterPluginsWithNominatedPods`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,8 @@ impl<'a> Nominated<'a> {
         Self { by_node, priorities }
     }
 
-    /// The nodes that refuse the pod because of pods that are nominated to them. The world is the same afterwards.
+    /// The nodes that refuse the pod because of pods that are nominated to them. The world is the same
+    /// afterwards.
     pub(super) fn refusals(&self, world: &mut World, pod: &Arc<Pod>) -> BTreeMap<NodeIndex, Refusal> {
         let own = self.priorities.of(pod);
         let mut refusals = BTreeMap::new();

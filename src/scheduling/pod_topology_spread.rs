@@ -94,7 +94,8 @@ impl Counted {
         self.levels.keys().next().copied().filter(|_| enough).unwrap_or(0)
     }
 
-    /// The global minimum once a node is added to a domain that had so many pods, if it was known, and has so many then.
+    /// The global minimum once a node is added to a domain that had so many pods, if it was known, and has so
+    /// many then.
     fn least_with(&self, before: Option<i64>, after: i64) -> i64 {
         if self.known + usize::from(before.is_none()) < self.min_domains {
             return 0;
@@ -144,7 +145,8 @@ pub(super) fn count_out(pod: &Pod, kinds: &[&Kind], around: Around) -> Vec<Count
     all
 }
 
-/// Counts pods like `other` in (or out, with a negative number) that were placed on a node which is already counted.
+/// Counts pods like `other` in (or out, with a negative number) that were placed on a node which is already
+/// counted.
 pub(super) fn count(all: &mut [Counted], pod: &Pod, other: &Pod, at: NodeIndex, around: Around, by: i64) {
     for (one, domain) in counted_on(all, pod, at, around) {
         if one.matches(pod, other) {
@@ -196,7 +198,8 @@ impl State {
         }
     }
 
-    /// Counts pods like `other` in (or out, with a negative number) that were placed on a node which is already counted.
+    /// Counts pods like `other` in (or out, with a negative number) that were placed on a node which is
+    /// already counted.
     pub(super) fn count(&mut self, pod: &Pod, other: &Pod, at: NodeIndex, around: Around, by: i64) {
         let Some(counted) = &mut self.counted else { return };
         let counted: &mut Vec<Counted> = Arc::make_mut(counted);
@@ -219,7 +222,8 @@ impl State {
         self.counted.is_none()
     }
 
-    /// Checks a node whose domains `domain` tells. A fresh one is not in the world yet: the pods that it comes with count besides.
+    /// Checks a node whose domains `domain` tells. A fresh one is not in the world yet: the pods that it
+    /// comes with count besides.
     pub(super) fn check(
         &self,
         pod: &Pod,

@@ -1,4 +1,5 @@
-//! What pods prefer: how kube-scheduler's scores for it set nodes apart. What other pods prefer of this one is not looked at.
+//! What pods prefer: how kube-scheduler's scores for it set nodes apart. What other pods prefer of this one
+//! is not looked at.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use crate::model::selector::NodeSelector;
 
 /// What a score is at most.
 const MOST: i64 = 100;
-/// How much the scores of NodeAffinity and InterPodAffinity count in the default profile, in which that for free room counts once.
+/// How much the scores of NodeAffinity and InterPodAffinity count in the default profile, in which that for
+/// free room counts once.
 const WEIGHT: i64 = 2;
 
 /// The scores of these nodes for what the pod prefers; none where it prefers nothing.

@@ -7,7 +7,8 @@ use super::dynamic_resources::DeviceProblem;
 use crate::model::features::Feature;
 use crate::model::quantity::{binary, from_milli};
 
-/// The filter that refused, with what it found. Cheap to make: the words are put together when they are asked for.
+/// The filter that refused, with what it found. Cheap to make: the words are put together when they are asked
+/// for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The node is cordoned.
@@ -36,8 +37,8 @@ pub enum Refusal {
     EphemeralStorage(i64, i64),
     /// Too little of an extended resource: wanted and free.
     Extended(String, i64, i64),
-    /// A claim does not exist, and this is the first filter that looks it up: VolumeRestrictions, or NodeVolumeLimits for
-    /// the claim of an ephemeral volume.
+    /// A claim does not exist, and this is the first filter that looks it up: VolumeRestrictions, or
+    /// NodeVolumeLimits for the claim of an ephemeral volume.
     ClaimMissing {
         /// It is the claim of an ephemeral volume.
         ephemeral: bool,
@@ -51,10 +52,11 @@ pub enum Refusal {
         /// How many the node takes in all.
         most: i64,
     },
-    /// The node lacks a CSI driver, and the driver says that pods must not go without (from Kubernetes 1.37 on).
+    /// The node lacks a CSI driver, and the driver says that pods must not go without (from Kubernetes 1.37
+    /// on).
     DriverMissing(Arc<str>),
-    /// A volume of the pod, or of one on the node, cannot be counted: an in-tree disk that its driver does not serve, or an
-    /// ephemeral volume whose claim belongs to another pod.
+    /// A volume of the pod, or of one on the node, cannot be counted: an in-tree disk that its driver does
+    /// not serve, or an ephemeral volume whose claim belongs to another pod.
     VolumesUncountable,
     /// A claim's volume cannot be reached or bound here.
     VolumeBinding(VolumeProblem),
@@ -122,7 +124,8 @@ impl Refusal {
         }
     }
 
-    /// Whether a node that refuses for this reason goes on refusing pods that are equal while the world only fills up.
+    /// Whether a node that refuses for this reason goes on refusing pods that are equal while the world only
+    /// fills up.
     pub fn lasts(&self) -> bool {
         !matches!(self, Self::Spread(_) | Self::Affinity)
     }

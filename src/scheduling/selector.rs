@@ -1,4 +1,5 @@
-//! Do these labels match this selector? (`k8s.io/apimachinery/pkg/labels`, `k8s.io/component-helpers/scheduling/corev1`)
+//! Do these labels match this selector? (`k8s.io/apimachinery/pkg/labels`,
+//! `k8s.io/component-helpers/scheduling/corev1`)
 
 use crate::model::names::{is_key, is_value};
 use crate::model::selector::{LabelSelector, Labels, NodeSelector, Operator, Requirement};
@@ -8,8 +9,8 @@ pub fn labels_match(selector: &LabelSelector, labels: &Labels) -> bool {
     selector.requirements.iter().all(|one| requirement_matches(one, labels.get(&one.key).map(String::as_str)))
 }
 
-/// Whether one of the terms matches a node of this name with these labels. A term without requirements matches nothing, nor does one
-/// of which kube-scheduler cannot read a requirement (`labels.NewRequirement`).
+/// Whether one of the terms matches a node of this name with these labels. A term without requirements
+/// matches nothing, nor does one of which kube-scheduler cannot read a requirement (`labels.NewRequirement`).
 pub fn node_matches(selector: &NodeSelector, name: &str, labels: &Labels) -> bool {
     selector.terms.iter().any(|term| {
         let empty = term.match_expressions.is_empty() && term.match_fields.is_empty();

@@ -118,7 +118,8 @@ fn means_own_namespace(term: &PodAffinityTerm) -> bool {
     term.namespaces.is_empty() && term.namespace_selector.is_none()
 }
 
-/// Whether `other` is one of the pods that a term of a pod in this namespace speaks of (`AffinityTerm.Matches`).
+/// Whether `other` is one of the pods that a term of a pod in this namespace speaks of
+/// (`AffinityTerm.Matches`).
 pub(super) fn matches(term: &PodAffinityTerm, owner: &str, other: &Pod, namespaces: &Namespaces) -> bool {
     static NONE: Labels = Labels::new();
     let namespace = if means_own_namespace(term) {

@@ -1,4 +1,5 @@
-//! Volumes and what belongs to them, looked up once for a whole decision. They do not change while it is made.
+//! Volumes and what belongs to them, looked up once for a whole decision. They do not change while it is
+//! made.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};

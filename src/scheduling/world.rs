@@ -90,7 +90,8 @@ pub struct Prepared {
 }
 
 impl World {
-    /// The cluster of a snapshot: its nodes in their order, each with the pods bound to it. Finished pods count nowhere.
+    /// The cluster of a snapshot: its nodes in their order, each with the pods bound to it. Finished pods
+    /// count nowhere.
     pub fn new(snapshot: &Snapshot) -> Self {
         let mut world = Self::without_pods(snapshot);
         let index: BTreeMap<&str, NodeIndex> =
@@ -226,14 +227,14 @@ impl World {
         }
     }
 
-    /// Whether any pod speaks of host names as domains. Where none does, nodes that differ in their names alone are alike
-    /// for every pod.
+    /// Whether any pod speaks of host names as domains. Where none does, nodes that differ in their names
+    /// alone are alike for every pod.
     pub fn tells_hosts_apart(&self) -> bool {
         self.topologies.knows(HOSTNAME)
     }
 
-    /// Whether nothing but a node's labels, taints and free resources decides where the pod may go, so that equal nodes take
-    /// equal sets of such pods.
+    /// Whether nothing but a node's labels, taints and free resources decides where the pod may go, so that
+    /// equal nodes take equal sets of such pods.
     pub fn is_plain(&self, pod: &Pod) -> bool {
         pod.affinity.pods.is_empty()
             && pod.affinity.anti.is_empty()
@@ -264,7 +265,8 @@ impl World {
         free.copies(&pod.requests)
     }
 
-    /// How kube-scheduler's scores set these nodes apart for what the pod prefers, in parts of 100; none where it prefers nothing.
+    /// How kube-scheduler's scores set these nodes apart for what the pod prefers, in parts of 100; none
+    /// where it prefers nothing.
     pub fn preferences(&self, pod: &Pod, nodes: &[NodeIndex]) -> Option<Vec<i64>> {
         preferences::of(pod, nodes, self)
     }
@@ -444,12 +446,14 @@ impl World {
         self.check_last(prepared, (sim, Some(node)), wants_to_know)
     }
 
-    /// Whether the node's domain has more pods than topology spread would let this pod join by now: a domain has become known since.
+    /// Whether the node's domain has more pods than topology spread would let this pod join by now: a domain
+    /// has become known since.
     pub fn exceeds_spread(&self, prepared: &Prepared, node: NodeIndex) -> bool {
         prepared.spread.is_exceeded(&|key: &Key| self.around().domain(key, node))
     }
 
-    /// Whether the node is open and has the CPU, the memory and the place for the pod. It may refuse it all the same.
+    /// Whether the node is open and has the CPU, the memory and the place for the pod. It may refuse it all
+    /// the same.
     pub fn has_room(&self, prepared: &Prepared, node: NodeIndex) -> bool {
         let free = self.free[node];
         free.open && free.holds(&prepared.pod.requests)
@@ -517,14 +521,15 @@ impl World {
         repels(a, b) || repels(b, a)
     }
 
-    /// Whether anti-affinity, of the pod or of others, keeps it off the node: a short question, whatever else the node refuses.
+    /// Whether anti-affinity, of the pod or of others, keeps it off the node: a short question, whatever else
+    /// the node refuses.
     pub fn keeps_off(&self, prepared: &Prepared, node: NodeIndex) -> bool {
         let domain = |key: &Key| self.topologies.of(key, node, &self.nodes);
         prepared.social && prepared.affinity.check_anti_affinity(&domain, self).is_err()
     }
 
-    /// The terms of the pod's anti-affinity over host names, and those over host names that speak of it. Of two announced pods one
-    /// repels the other on a host if a term of the one speaks of the other.
+    /// The terms of the pod's anti-affinity over host names, and those over host names that speak of it. Of
+    /// two announced pods one repels the other on a host if a term of the one speaks of the other.
     pub fn repels_on_hosts(&self, pod: &Pod) -> (Vec<usize>, Vec<usize>) {
         let over_hosts = |term: &usize| self.terms.get(*term).key.name == HOSTNAME;
         let own = self.terms.own(pod).into_iter().flat_map(|own| own.anti.iter().copied());
@@ -625,14 +630,14 @@ impl Prepared {
         &self.pod
     }
 
-    /// Whether a node that refuses the pod goes on refusing pods like it while the world only fills up: true without
-    /// topology spread and pod affinity, which other pods can satisfy.
+    /// Whether a node that refuses the pod goes on refusing pods like it while the world only fills up: true
+    /// without topology spread and pod affinity, which other pods can satisfy.
     pub fn refusals_last(&self) -> bool {
         self.spread.is_empty() && self.pod.affinity.pods.is_empty()
     }
 
-    /// Whether nothing but the node itself decides, and room there only gets less with pods that come: so it is for plain pods, and for
-    /// those with claims of their own if devices are of one node each.
+    /// Whether nothing but the node itself decides, and room there only gets less with pods that come: so it
+    /// is for plain pods, and for those with claims of their own if devices are of one node each.
     pub fn is_local(&self, world: &World) -> bool {
         let own = |asked: &Asked| {
             asked.is_own() && world.devices.as_ref().is_none_or(|devices| devices.are_local())

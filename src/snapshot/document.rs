@@ -1,6 +1,7 @@
 //! The objects of a snapshot file, read no further than to say what each of them is.
 //!
-//! JSON stays text until an object's turn comes: a file of tens of megabytes, read as values first, would take ten times as much.
+//! JSON stays text until an object's turn comes: a file of tens of megabytes, read as values first, would
+//! take ten times as much.
 
 use std::borrow::Cow;
 
@@ -65,8 +66,8 @@ struct List<'t> {
 /// # Errors
 /// It is neither, or a document is no object with a kind.
 pub(super) fn documents(text: &str) -> Result<Vec<Document<'_>>, SnapshotError> {
-    // JSON is read much faster than YAML. What only begins like JSON may still be YAML in flow style, and what is odd in a head is
-    // judged with the whole object.
+    // JSON is read much faster than YAML. What only begins like JSON may still be YAML in flow style, and
+    // what is odd in a head is judged with the whole object.
     if text.trim_start().starts_with('{') {
         if let Some(found) = of_json(text) {
             return Ok(found);

@@ -1,6 +1,7 @@
 //! What makes one value of another, as a value.
 //!
-//! * `[]`: it is gone. `[VALUE]`: it is this now. `[AT, CUT, [VALUE, …]]`: from this place on, so many of a list's items are these now.
+//! * `[]`: it is gone. `[VALUE]`: it is this now. `[AT, CUT, [VALUE, …]]`: from this place on, so many of a
+//!   list's items are these now.
 //! * `{"KEY": PATCH, …}`: these fields change, or of a list the items of these numbers.
 
 use serde_json::{Map, Value};

@@ -90,7 +90,8 @@ pub fn places(template: &Template, seen: &Seen) -> (Vec<Place>, Vec<String>) {
     (places, left_out)
 }
 
-/// The VMs that bear the template's mark, and templates of others that have its name. One call for each candidate.
+/// The VMs that bear the template's mark, and templates of others that have its name. One call for each
+/// candidate.
 ///
 /// # Errors
 /// One of them could not be read.

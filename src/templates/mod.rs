@@ -1,4 +1,5 @@
-//! Templates that are described in the configuration: what there is of each, what is to be done, and doing it.
+//! Templates that are described in the configuration: what there is of each, what is to be done, and doing
+//! it.
 //!
 //! ```text
 //!  config::Template ──┐
@@ -6,9 +7,10 @@
 //!  VMs with our mark ─┘
 //! ```
 //!
-//! Invariants: nothing is changed or destroyed that does not bear the mark of this very template, read back from the VM's own
-//! configuration just before; a version that is in use goes on under its VMID, only its name changes; whatever is
-//! interrupted is finished by the next run. While versions change there is always a template of the name that pools use.
+//! Invariants: nothing is changed or destroyed that does not bear the mark of this very template, read back
+//! from the VM's own configuration just before; a version that is in use goes on under its VMID, only its
+//! name changes; whatever is interrupted is finished by the next run. While versions change there is always a
+//! template of the name that pools use.
 
 mod make;
 mod mark;

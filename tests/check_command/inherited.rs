@@ -1,4 +1,5 @@
-//! What `check` says of what a template has itself: options that machines inherit, and rights that cloning it asks for.
+//! What `check` says of what a template has itself: options that machines inherit, and rights that cloning it
+//! asks for.
 
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::ClusterSpec;

@@ -1,4 +1,5 @@
-//! What `check` says of rights: the token's in Proxmox VE, the daemon's in Kubernetes, and secrets that have to be read.
+//! What `check` says of rights: the token's in Proxmox VE, the daemon's in Kubernetes, and secrets that have
+//! to be read.
 
 use world::kubernetes::spec::{KubeSpec, Rule, ServiceAccountSpec};
 use world::proxmox::spec::{AccessSpec, ClusterSpec};

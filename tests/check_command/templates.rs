@@ -1,4 +1,5 @@
-//! What `check` says of templates, of what clones and seeds need of storages, and of machines without a template.
+//! What `check` says of templates, of what clones and seeds need of storages, and of machines without a
+//! template.
 
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::{ClusterSpec, Grant, StorageKind, StorageSpec, VmSpec};

@@ -13,7 +13,8 @@ use crate::judge::{Bindings, Judge};
 const NOW: &str = "2026-01-15T12:00:00Z";
 const POOL_LABEL: &str = "pve-autoscaler/pool";
 
-/// What a machine of a pool is, written down once for the configuration and once for the Node that it becomes.
+/// What a machine of a pool is, written down once for the configuration and once for the Node that it
+/// becomes.
 #[derive(Clone, Debug)]
 pub struct Pool {
     pub name: String,

@@ -245,7 +245,8 @@ impl World {
                     format!("device.driver == \"{}\"", self.draw.of(&[DRIVERS[0], DRIVERS[0], DRIVERS[1]]));
                 spec["selectors"] = json!([{"cel": {"expression": expression}}]);
             }
-            // Which of two classes serves a resource depends on the order in which the scheduler has seen them.
+            // Which of two classes serves a resource depends on the order in which the scheduler has seen
+            // them.
             if number == extended {
                 spec["extendedResourceName"] = json!("example.com/gpu");
             }

@@ -50,7 +50,8 @@ enum Answer<T> {
 }
 
 impl Judge {
-    /// The judge, built now where it is not there yet; none where there is no Go, which is an error with `CI=true`.
+    /// The judge, built now where it is not there yet; none where there is no Go, which is an error with
+    /// `CI=true`.
     pub fn start() -> Option<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let programs = match runtime.block_on(rig::Programs::only(&["judge"])).unwrap() {
@@ -70,7 +71,8 @@ impl Judge {
         Some(Self { child, asks, answers })
     }
 
-    /// Lets the scheduler put the waiting pods of these objects somewhere; the seed decides what it leaves to chance.
+    /// Lets the scheduler put the waiting pods of these objects somewhere; the seed decides what it leaves to
+    /// chance.
     pub fn bind(&mut self, objects: &[Value], seed: u64) -> Bindings {
         self.ask(&json!({"do": "bind", "seed": seed >> 1, "objects": objects}))
     }

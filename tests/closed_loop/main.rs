@@ -1,6 +1,8 @@
-//! Plans are carried out on random clusters in which the real kube-scheduler decides where pods go, until nothing is left to do.
+//! Plans are carried out on random clusters in which the real kube-scheduler decides where pods go, until
+//! nothing is left to do.
 //!
-//! `LOOP_WORLDS=5000` plays as many; `LOOP_SEED=17` plays one, says what happened, and leaves its objects in a file.
+//! `LOOP_WORLDS=5000` plays as many; `LOOP_SEED=17` plays one, says what happened, and leaves its objects in
+//! a file.
 
 #![expect(
     clippy::unwrap_used,
@@ -42,7 +44,8 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// Of so many removed nodes one may leave a pod without a place: the planner does not try all orders in which the scheduler may take pods.
+/// Of so many removed nodes one may leave a pod without a place: the planner does not try all orders in which
+/// the scheduler may take pods.
 const UNLUCKY: usize = 500;
 
 /// Plays the worlds, two at a time; none where there is no judge.

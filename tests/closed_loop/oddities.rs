@@ -30,7 +30,8 @@ pub fn add(draw: &mut Draw, cluster: &mut Cluster) {
     }
 }
 
-/// Lets time pass over pods that have been scheduled: some end, some are on their way out, some lose their node.
+/// Lets time pass over pods that have been scheduled: some end, some are on their way out, some lose their
+/// node.
 pub fn age(draw: &mut Draw, cluster: &mut Cluster) {
     for pod in &mut cluster.pods {
         let bound = pod["spec"]["nodeName"].is_string();

@@ -1,4 +1,5 @@
-//! docs/compare.md: what each autoscaler for Proxmox VE does, from `compare.toml` beside this file. A row without its test fails.
+//! docs/compare.md: what each autoscaler for Proxmox VE does, from `compare.toml` beside this file. A row
+//! without its test fails.
 
 use std::fmt::Write as _;
 use std::fs;

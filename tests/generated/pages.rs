@@ -69,7 +69,8 @@ fn bold(line: &str) -> String {
     out
 }
 
-/// What stands below a help: `Heading` with indented rows below it becomes a section, other text its paragraphs.
+/// What stands below a help: `Heading` with indented rows below it becomes a section, other text its
+/// paragraphs.
 fn sections(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     let mut page = Below::default();

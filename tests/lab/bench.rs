@@ -40,7 +40,8 @@ impl Bench {
         Self::new(ClusterSpec::demo(), KubeSpec::demo()).await
     }
 
-    /// Clusters of this shape. Kubernetes is asked as the first service account, or else as the administrator.
+    /// Clusters of this shape. Kubernetes is asked as the first service account, or else as the
+    /// administrator.
     pub async fn new(spec: ClusterSpec, kube: KubeSpec) -> Self {
         Self::of(crate::lab::pve(spec), kube).await
     }

@@ -1,4 +1,5 @@
-//! Reads the OpenMetrics text format, strictly: what a scraper or `promtool check metrics` would complain of is a panic here.
+//! Reads the OpenMetrics text format, strictly: what a scraper or `promtool check metrics` would complain of
+//! is a panic here.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -15,7 +15,8 @@ async fn nothing_is_destroyed_once_the_quorum_is_lost_between_two_questions() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.ours().await;
     world.failed(VMID).await;
-    // It is asked whether the VM runs, then once more before the destruction; the quorum goes while that is answered.
+    // It is asked whether the VM runs, then once more before the destruction; the quorum goes while that is
+    // answered.
     let effect = Effect::Delay(Duration::from_secs(5));
     let path = "/nodes/*/qemu/*/status/current".to_owned();
     world.pve.inject(Fault { method: "GET".into(), path, times: 2, effect });

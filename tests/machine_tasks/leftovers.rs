@@ -177,7 +177,8 @@ async fn a_token_that_may_not_see_left_disks_goes_by_the_log_and_asks_for_a_word
             assert!(why.contains(&disk), "{why}");
         }
         let dropped = "kubectl -n pve-autoscaler delete configmap -l pve-autoscaler/machine=";
-        // By the label: a machine that has the slot later keeps its record, whenever the command is carried out.
+        // By the label: a machine that has the slot later keeps its record, whenever the command is carried
+        // out.
         let ids = world.store.labels("pve-autoscaler/machine");
         assert!(ids.len() == 1 && why.ends_with(&format!("{dropped}{}", ids[0])), "{why}");
     }

@@ -1,4 +1,5 @@
-//! Which machines are waited for: taints that pass on nodes that start, and for how long a machine counts as coming.
+//! Which machines are waited for: taints that pass on nodes that start, and for how long a machine counts as
+//! coming.
 
 use pve_autoscaler::model::plan::PodOutcome;
 

@@ -1,4 +1,5 @@
-//! Pods of DaemonSets are on a node before others come, for every filter: on new ones, on those on their way, and on young ones.
+//! Pods of DaemonSets are on a node before others come, for every filter: on new ones, on those on their way,
+//! and on young ones.
 
 use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::Plan;

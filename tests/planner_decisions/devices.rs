@@ -1,4 +1,5 @@
-//! Devices that are allocated dynamically: which a fresh node has, how many pods it takes, and which nodes may go.
+//! Devices that are allocated dynamically: which a fresh node has, how many pods it takes, and which nodes
+//! may go.
 
 use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::Plan;
@@ -168,7 +169,8 @@ fn a_node_goes_only_if_claims_of_its_pods_can_be_allocated_elsewhere() {
     assert_eq!(goes(cluster("{name: gpu-0}")), 0, "there is no other device");
 }
 
-/// A pod that has these devices of a node by a claim of this template; without a controller it keeps its node.
+/// A pod that has these devices of a node by a claim of this template; without a controller it keeps its
+/// node.
 fn holding(
     cluster: Cluster,
     name: &str,

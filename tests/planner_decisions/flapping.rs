@@ -5,8 +5,9 @@ use pve_autoscaler::model::plan::NodeOutcome;
 
 use crate::cluster::{Cluster, node_verdict, pools, removed};
 
-/// Free are 2 CPUs on w0 and so many on w1; w2 has pods of 1.5, 1 and 1 CPUs. The search for nodes that can go fills the
-/// fuller one first, w1. Scaling up fills in the order of names, w0: then one of 1 CPU is left over where w1 has no 2 free.
+/// Free are 2 CPUs on w0 and so many on w1; w2 has pods of 1.5, 1 and 1 CPUs. The search for nodes that can
+/// go fills the fuller one first, w1. Scaling up fills in the order of names, w0: then one of 1 CPU is left
+/// over where w1 has no 2 free.
 fn three(on_w1: &str) -> Cluster {
     Cluster::new()
         .idle("w0", "w")
@@ -44,7 +45,8 @@ fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_places_them_so() {
     assert_eq!(kept(&plan, "w2"), "its pods fit elsewhere only if kube-scheduler happens to place them so");
 }
 
-/// 2 CPUs are free on w0 and 4 on w1, which the larger pod of w2 needs: the smaller one goes where more is free in proportion, to w0.
+/// 2 CPUs are free on w0 and 4 on w1, which the larger pod of w2 needs: the smaller one goes where more is
+/// free in proportion, to w0.
 #[test]
 fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_does_not_heed_what_they_prefer() {
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";

@@ -1,4 +1,5 @@
-//! Gangs that kube-scheduler refuses, that wait for something else than room, or of which a round had no time for all.
+//! Gangs that kube-scheduler refuses, that wait for something else than room, or of which a round had no time
+//! for all.
 
 use std::sync::Arc;
 
@@ -65,7 +66,8 @@ fn after_a_missed_prediction_a_gang_gets_machines_for_all_of_it_or_none() {
     }
 }
 
-/// What is remembered after half an hour in which kube-scheduler refuses all pods that wait and were not left out, again and again.
+/// What is remembered after half an hour in which kube-scheduler refuses all pods that wait and were not left
+/// out, again and again.
 fn refused(cluster: &Cluster, unlooked: &str, config: &Config) -> Predictions {
     let mut predictions = Predictions::default();
     for minute in 0..30 {

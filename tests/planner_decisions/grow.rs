@@ -29,7 +29,8 @@ fn ready(name: &str, more: &str) -> String {
     machine(name, "Ready", true).replace("},", &format!("{made}{more}}},"))
 }
 
-/// A node of 4 CPUs and 7 GiB for pods, on which a pod takes so many CPUs and 1 GiB; `spec` goes into its spec.
+/// A node of 4 CPUs and 7 GiB for pods, on which a pod takes so many CPUs and 1 GiB; `spec` goes into its
+/// spec.
 fn used(cluster: Cluster, name: &str, cpu: &str, spec: &str) -> Cluster {
     let node = format!(
         "apiVersion: v1\nkind: Node\nmetadata:\n  name: {name}\n  labels: {{pve-autoscaler/pool: w, kubernetes.io/hostname: {name}}}\n\

@@ -5,7 +5,8 @@ use pve_autoscaler::model::plan::PodOutcome;
 
 use crate::cluster::{Cluster, inventory, machine, of_pool, pod_verdict, pools};
 
-/// Five pods that each need a machine of 4 CPUs and 8 GiB, in a cluster with one machine of pool `w` and one foreign node.
+/// Five pods that each need a machine of 4 CPUs and 8 GiB, in a cluster with one machine of pool `w` and one
+/// foreign node.
 fn asked(settings: &str, of_pools: &str) -> Plan {
     let foreign = "apiVersion: v1\nkind: Node\nmetadata: {name: cp1}\nspec: {unschedulable: true}\n\
         status: {capacity: {cpu: 2, memory: 4Gi, pods: 10}, allocatable: {cpu: 1900m, memory: 3Gi, pods: 10}}";

@@ -1,4 +1,5 @@
-//! Nodes that are replaced: what they were made of has changed, they are too old, or their host is in maintenance.
+//! Nodes that are replaced: what they were made of has changed, they are too old, or their host is in
+//! maintenance.
 
 use pve_autoscaler::config::Config;
 use pve_autoscaler::model::plan::{NodeOutcome, RemovalReason};

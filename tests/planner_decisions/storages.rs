@@ -117,7 +117,8 @@ fn pools_that_name_no_storage_ask_for_no_room_on_any() {
     assert_eq!(places(&plan(&config, 2, "xx: {total: 1Gi, used: 1Gi}", "")), ["a -", "a -"]);
 }
 
-/// What is kept ahead of demand by a pool on host `a`: host and storage of each machine, and why there are no more.
+/// What is kept ahead of demand by a pool on host `a`: host and storage of each machine, and why there are no
+/// more.
 fn kept(more: &str, storages: &str, machines: &str) -> (usize, String) {
     let plan = plan(&pool(&format!("hosts = [\"a\"]\n{more}")), 0, storages, machines);
     let made = plan.keep.iter().map(|one| one.machines.len()).sum();

@@ -25,7 +25,8 @@ fn waiting(cluster: Cluster, namespace: &str, number: u32, more: &str) -> Cluste
     ))
 }
 
-/// One round after the other. Pods that got a machine are gone from the next round on, as if they ran elsewhere.
+/// One round after the other. Pods that got a machine are gone from the next round on, as if they ran
+/// elsewhere.
 struct Rounds {
     cluster: Vec<(String, Cluster)>,
     limits: Limits,

@@ -1,4 +1,5 @@
-//! Volumes: how many a fresh node takes, which CSI drivers it has, and on which hosts there is room for new ones.
+//! Volumes: how many a fresh node takes, which CSI drivers it has, and on which hosts there is room for new
+//! ones.
 
 use std::fmt::Write;
 
@@ -198,7 +199,8 @@ fn a_machine_is_made_in_a_zone_whose_room_is_unknown() {
     );
 }
 
-/// So many pods that wait with a claim each, or with one in common, and a node with a local disk that one claim can have.
+/// So many pods that wait with a claim each, or with one in common, and a node with a local disk that one
+/// claim can have.
 fn with_local_disk(claims: &[&str]) -> Cluster {
     let cluster = Cluster::new().with(
         "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: block}\n\

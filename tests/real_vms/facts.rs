@@ -1,5 +1,5 @@
-//! One machine from its clone to its end by the client alone, with what the daemon's decisions rest on: the facts of a real
-//! guest.
+//! One machine from its clone to its end by the client alone, with what the daemon's decisions rest on: the
+//! facts of a real guest.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use crate::{place, playbook};
 
 const VMID: u32 = 9101;
 const ADDRESS: &str = "10.77.0.11";
-/// No group of Debian's has this name: with one of theirs cloud-init fails, and the system comes up `degraded`.
+/// No group of Debian's has this name: with one of theirs cloud-init fails, and the system comes up
+/// `degraded`.
 const USER: &str = "keeper";
 
 /// Clones, configures, grows and starts the machine.
@@ -149,7 +150,8 @@ async fn the_agent_answers_as_proxmox_passes_it_on(stage: &Stage) {
     assert_eq!(forgotten.kind, Kind::NotFound, "{forgotten}");
 }
 
-/// A unit that fails makes a system `degraded` for good: whether that will do is the keeper's decision, and no wait.
+/// A unit that fails makes a system `degraded` for good: whether that will do is the keeper's decision, and
+/// no wait.
 async fn a_degraded_system_is_decided_by_the_script(stage: &Stage) {
     stage.run(VMID, "systemd-run --unit=broken /bin/false; sleep 1").await;
     let status = stage.run(VMID, "systemctl is-system-running").await;

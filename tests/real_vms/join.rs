@@ -1,5 +1,6 @@
-//! The daemon as a process, a real control plane and a real machine: made ahead of demand and suspended, woken by a pod that cannot
-//! be scheduled, a node that runs it, and back to nothing. It boots from OVMF, with a TPM.
+//! The daemon as a process, a real control plane and a real machine: made ahead of demand and suspended,
+//! woken by a pod that cannot be scheduled, a node that runs it, and back to nothing. It boots from OVMF,
+//! with a TPM.
 
 use std::time::Duration;
 
@@ -81,7 +82,8 @@ async fn a_suspended_machine_wakes_for_a_pod_and_goes_with_it() {
     uefi::left_nothing(&scene, &template);
 }
 
-/// It has booted once, is no Node and has no token; its process is gone, and what it had in memory is a volume.
+/// It has booted once, is no Node and has no token; its process is gone, and what it had in memory is a
+/// volume.
 async fn a_machine_is_kept_with_its_memory_on_disk(scene: &Scene) {
     let suspended = async || {
         let vm = scene.stage.pve.vm(VMID)?;
@@ -168,7 +170,8 @@ async fn its_first_boot_was_told_by_our_seed(scene: &Scene, name: &str) {
     assert!(own.1.iter().any(|address| address == ADDRESS), "{own:?}");
 }
 
-/// What the kubelet itself says, over the connection whose certificate it has asked for and the daemon has approved.
+/// What the kubelet itself says, over the connection whose certificate it has asked for and the daemon has
+/// approved.
 async fn the_kubelet_has_the_settings_of_its_pool(scene: &Scene, node: &Value) {
     let name = node["metadata"]["name"].as_str().unwrap();
     assert_eq!(node["status"]["capacity"]["pods"], "57");

@@ -1,8 +1,9 @@
-//! Real virtual machines: QEMU processes with a Debian guest, cloned and started through the API of the embedded Proxmox VE.
+//! Real virtual machines: QEMU processes with a Debian guest, cloned and started through the API of the
+//! embedded Proxmox VE.
 //!
-//! The one test that runs everywhere looks for what is needed and starts this program again in a network and process
-//! namespace of its own, where the others run. There is no way from that network to any other, and whatever runs in the namespace
-//! dies with it.
+//! The one test that runs everywhere looks for what is needed and starts this program again in a network and
+//! process namespace of its own, where the others run. There is no way from that network to any other, and
+//! whatever runs in the namespace dies with it.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 

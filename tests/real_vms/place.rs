@@ -58,7 +58,8 @@ fn said(command: &mut Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// A command that runs another one where there is no network and no process but its own, and ends with this process.
+/// A command that runs another one where there is no network and no process but its own, and ends with this
+/// process.
 fn namespace() -> Command {
     let mut command = Command::new("setpriv");
     command.args([
@@ -74,8 +75,9 @@ fn namespace() -> Command {
     command
 }
 
-/// Runs the tests that are ignored otherwise: one machine's and the others beside each other, each in a place of its own, because
-/// an emulated machine keeps hardly more than one core busy and is waited for most of the time.
+/// Runs the tests that are ignored otherwise: one machine's and the others beside each other, each in a place
+/// of its own, because an emulated machine keeps hardly more than one core busy and is waited for most of the
+/// time.
 pub async fn run_the_others(image: &Path) {
     // `cargo test --test real_vms -- NAME` is meant for them, too.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| word.contains("::")).collect();

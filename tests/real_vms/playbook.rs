@@ -1,4 +1,5 @@
-//! The playbook that makes templates, run over SSH against a guest that the same role was used for at its making.
+//! The playbook that makes templates, run over SSH against a guest that the same role was used for at its
+//! making.
 
 use std::path::Path;
 use std::process::Stdio;

@@ -187,7 +187,8 @@ fn cluster(firmware: Firmware) -> ClusterSpec {
     cluster
 }
 
-/// Guests only get a network that has nothing else in it: where this machine has another interface, they are refused.
+/// Guests only get a network that has nothing else in it: where this machine has another interface, they are
+/// refused.
 pub async fn is_refused_beside_other_interfaces() {
     let others = std::fs::read_dir("/sys/class/net").unwrap().flatten().any(|one| one.file_name() != "lo");
     if !others {

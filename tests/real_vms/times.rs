@@ -1,7 +1,8 @@
-//! How soon a pod runs, from nothing and from each state in which machines are kept: figures of docs/performance.md.
+//! How soon a pod runs, from nothing and from each state in which machines are kept: figures of
+//! docs/performance.md.
 //!
-//! `WARM_TIMES=3 cargo test --test real_vms -- --nocapture real_machines times::` takes each of them three times. Not part of
-//! what tests take otherwise.
+//! `WARM_TIMES=3 cargo test --test real_vms -- --nocapture real_machines times::` takes each of them three
+//! times. Not part of what tests take otherwise.
 
 use std::time::Duration;
 

@@ -34,7 +34,8 @@ impl Cluster {
         Self { now, time, made: pods, random: fastrand::Rng::with_seed(7) }
     }
 
-    /// Ten seconds later: a pod has gone and another one come, another one waits, and the hosts say other figures.
+    /// Ten seconds later: a pod has gone and another one come, another one waits, and the hosts say other
+    /// figures.
     pub fn next_round(&mut self) -> Snapshot {
         self.now.time = self.time;
         self.now.memory.name_seed = self.random.u64(..);

@@ -66,7 +66,8 @@ async fn a_node_that_registers_anew_has_the_time_of_any_other_to_be_ready() {
     stage.kube.remove("Node", "", &name);
     tokio::time::sleep(Duration::from_mins(1)).await;
     stage.pve.power_on_host(&host);
-    // All records are read every five minutes, and `limits.ready` is five; `scale_down.unready_time` is twenty.
+    // All records are read every five minutes, and `limits.ready` is five; `scale_down.unready_time` is
+    // twenty.
     let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
     stage.until("it runs again", SOON, runs).await;
     stage.throughout("its plug is not pulled", Duration::from_mins(14), runs).await;

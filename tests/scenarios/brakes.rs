@@ -240,7 +240,8 @@ async fn a_node_whose_drain_is_given_up_leaves_for_everybody_until_its_record_is
         .await;
 }
 
-/// What was decided holds for a moment: by the time that it can be written the node may be needed, or no node be allowed to go.
+/// What was decided holds for a moment: by the time that it can be written the node may be needed, or no node
+/// be allowed to go.
 #[tokio::test(start_paused = true)]
 async fn a_removal_that_cannot_be_written_is_not_made_up_for_later() {
     let stage = Stage::running(&quick(""));

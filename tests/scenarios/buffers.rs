@@ -1,5 +1,5 @@
-//! CapacityBuffers, by the CustomResourceDefinition that their authors publish: filled ahead of demand, taken by pods at once, and
-//! filled again.
+//! CapacityBuffers, by the CustomResourceDefinition that their authors publish: filled ahead of demand, taken
+//! by pods at once, and filled again.
 
 use std::time::Duration;
 

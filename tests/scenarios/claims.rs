@@ -1,4 +1,5 @@
-//! Devices by claims, from zero: declared ones make the first machine, and what its driver publishes makes the next.
+//! Devices by claims, from zero: declared ones make the first machine, and what its driver publishes makes
+//! the next.
 
 use std::time::Duration;
 

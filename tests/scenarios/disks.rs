@@ -47,7 +47,8 @@ async fn a_full_clone_is_where_there_is_room_and_has_its_disks_and_options() {
 async fn a_disk_that_has_just_grown_is_counted_before_its_storage_says_so() {
     let mut spec = ClusterSpec::demo();
     let storage = spec.storages.iter_mut().find(|one| one.id == "local-lvm").unwrap();
-    // Beside the templates' disks there is room for one machine; its disk is the template's until it is configured.
+    // Beside the templates' disks there is room for one machine; its disk is the template's until it is
+    // configured.
     storage.size = storage.used + 90 * GIB;
     let pool = "clone = \"full\"\nstorage = \"local-lvm\"\ndisk = \"40GiB\"\nhosts = [\"pve1\"]\n";
     let mut stage = Stage::of(&format!("{ONE_POOL}{pool}"), spec, KubeSpec::demo());

@@ -119,7 +119,8 @@ async fn a_pod_that_comes_to_a_closed_node_from_elsewhere_is_not_evicted_again_a
     stage.until("the reason is reported", SOON, is_told).await;
 }
 
-/// The API server says until when a pod may take, and the clock of the daemon's host may be that of another time zone.
+/// The API server says until when a pod may take, and the clock of the daemon's host may be that of another
+/// time zone.
 #[tokio::test(start_paused = true)]
 async fn a_pod_has_its_time_to_end_however_wrong_the_clock_is() {
     for minutes in [-10, 0, 10, 120] {

@@ -1,4 +1,5 @@
-//! Failures are sorted by what Proxmox VE says: what passes is tried again, and otherwise the one in whose way it is, is left alone.
+//! Failures are sorted by what Proxmox VE says: what passes is tried again, and otherwise the one in whose
+//! way it is, is left alone.
 
 use std::time::Duration;
 

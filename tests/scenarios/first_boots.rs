@@ -46,7 +46,8 @@ async fn a_template_that_is_degraded_for_good_is_given_up_at_once_where_that_is_
     assert!(stage.ready_nodes("workers").is_empty());
 }
 
-/// Without package mirrors an upgrade at first boot takes minutes, and upgrading is what Proxmox VE tells cloud-init by default.
+/// Without package mirrors an upgrade at first boot takes minutes, and upgrading is what Proxmox VE tells
+/// cloud-init by default.
 #[tokio::test(start_paused = true)]
 async fn a_machine_does_not_upgrade_its_packages_at_first_boot_whatever_its_template_says() {
     let mut cluster = ClusterSpec::demo();

@@ -1,4 +1,5 @@
-//! Running machines grow where they are before others are made: vCPUs and memory are plugged, the guest takes them up, its Node says so.
+//! Running machines grow where they are before others are made: vCPUs and memory are plugged, the guest takes
+//! them up, its Node says so.
 
 use std::time::Duration;
 

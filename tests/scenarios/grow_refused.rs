@@ -1,4 +1,5 @@
-//! Machines of which only a part of what is plugged comes to be their Node's: what their Nodes say then, and what is tried again.
+//! Machines of which only a part of what is plugged comes to be their Node's: what their Nodes say then, and
+//! what is tried again.
 
 use std::time::Duration;
 

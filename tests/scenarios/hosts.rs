@@ -293,7 +293,8 @@ async fn a_guest_that_is_started_at_the_last_moment_keeps_its_host_on() {
     }
 }
 
-/// A VM on a host that is never switched off, which others move to one that is idle: only its old host shows it until it is there.
+/// A VM on a host that is never switched off, which others move to one that is idle: only its old host shows
+/// it until it is there.
 fn someone_moves_120(stage: &Stage) {
     let others = VmSpec { running: true, ..VmSpec::machine(120, "pve1", "database") };
     stage.pve.create_by_hand(others);

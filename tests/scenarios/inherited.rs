@@ -1,4 +1,5 @@
-//! Templates with options that no machine should have, and rights that Proxmox VE asks for elsewhere than one would think.
+//! Templates with options that no machine should have, and rights that Proxmox VE asks for elsewhere than one
+//! would think.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The whole daemon between an embedded Proxmox VE and an embedded Kubernetes, under virtual time: one file a theme.
+//! The whole daemon between an embedded Proxmox VE and an embedded Kubernetes, under virtual time: one file a
+//! theme.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! One side or the other is away for minutes: nothing is lost, nothing is done twice, and it goes on by itself.
+//! One side or the other is away for minutes: nothing is lost, nothing is done twice, and it goes on by
+//! itself.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! PCI devices by resource mappings: machines get them as far as hosts have free ones, and pods get the machines.
+//! PCI devices by resource mappings: machines get them as far as hosts have free ones, and pods get the
+//! machines.
 
 use std::time::Duration;
 

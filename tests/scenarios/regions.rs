@@ -1,4 +1,5 @@
-//! Two Proxmox VE clusters with hosts of the same names and machines of the same VMIDs: what befalls one leaves the other alone.
+//! Two Proxmox VE clusters with hosts of the same names and machines of the same VMIDs: what befalls one
+//! leaves the other alone.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Nodes that are replaced while their pods run: settings or templates that have changed, age, hosts in maintenance.
+//! Nodes that are replaced while their pods run: settings or templates that have changed, age, hosts in
+//! maintenance.
 
 use std::time::Duration;
 
@@ -22,8 +23,8 @@ async fn two_nodes(text: &str) -> Stage {
     stage
 }
 
-/// Waits until none of these nodes is left; looks all the while that pods never lack two ready nodes, and that only one new
-/// machine is there at a time.
+/// Waits until none of these nodes is left; looks all the while that pods never lack two ready nodes, and
+/// that only one new machine is there at a time.
 async fn replaced(stage: &Stage, old: &[String]) {
     let before = stage.vms(9100..=9109).len();
     stage

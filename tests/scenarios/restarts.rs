@@ -1,4 +1,5 @@
-//! The daemon is killed at every one of its calls, after it was carried out and before its answer came; another goes on.
+//! The daemon is killed at every one of its calls, after it was carried out and before its answer came;
+//! another goes on.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

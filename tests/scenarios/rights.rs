@@ -1,6 +1,6 @@
-//! What is shipped to be granted is enough, and nothing in it is superfluous: a life is played with all of it, then again without
-//! each right of `packaging/rbac.yaml` and without each privilege of `packaging/proxmox-setup.sh`, and something goes wrong or
-//! is shown as a problem each time.
+//! What is shipped to be granted is enough, and nothing in it is superfluous: a life is played with all of
+//! it, then again without each right of `packaging/rbac.yaml` and without each privilege of
+//! `packaging/proxmox-setup.sh`, and something goes wrong or is shown as a problem each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -171,7 +171,8 @@ impl Seen {
     }
 }
 
-/// A pool grows by two nodes, one of them is drained because the other has room, then all goes; the daemon ends.
+/// A pool grows by two nodes, one of them is drained because the other has room, then all goes; the daemon
+/// ends.
 async fn life(mut stage: Stage) -> Seen {
     let mut seen = Seen { failed: None, problems: BTreeSet::new() };
     stage.start();

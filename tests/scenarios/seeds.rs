@@ -176,7 +176,8 @@ async fn a_pool_that_goes_between_upload_and_restart_leaves_no_seed() {
     all_gone(&stage).await;
 }
 
-/// A stage whose first machine has its seed, and waits for its configuration: whatever is asked of Proxmox VE for that fails.
+/// A stage whose first machine has its seed, and waits for its configuration: whatever is asked of Proxmox VE
+/// for that fails.
 async fn seeded() -> Stage {
     let mut stage = stage();
     let path = "/nodes/*/qemu/*/config".to_owned();

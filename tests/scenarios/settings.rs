@@ -1,5 +1,5 @@
-//! Fields of the kubelet's configuration that a pool has for itself: they reach the kubelet, the planner reckons with them, and
-//! another one replaces nodes.
+//! Fields of the kubelet's configuration that a pool has for itself: they reach the kubelet, the planner
+//! reckons with them, and another one replaces nodes.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! One embedded Proxmox VE, one embedded Kubernetes, and the real daemon between them, in process under virtual time.
+//! One embedded Proxmox VE, one embedded Kubernetes, and the real daemon between them, in process under
+//! virtual time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,7 +62,8 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// The demo clusters, with this configuration; the daemon does not run yet. Must be called inside a tokio runtime.
+    /// The demo clusters, with this configuration; the daemon does not run yet. Must be called inside a tokio
+    /// runtime.
     pub fn new(text: &str) -> Self {
         Self::of(text, ClusterSpec::demo(), KubeSpec::demo())
     }
@@ -227,7 +229,8 @@ impl Stage {
         self.status_of(&leader)
     }
 
-    /// Waits until something is so; says what it waited for, and what the daemon showed, where that takes longer.
+    /// Waits until something is so; says what it waited for, and what the daemon showed, where that takes
+    /// longer.
     pub async fn until(&self, what: &str, limit: Duration, is_so: impl Fn(&Self) -> bool) -> Duration {
         let started = Instant::now();
         while !is_so(self) {

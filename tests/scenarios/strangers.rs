@@ -1,4 +1,5 @@
-//! VMs that are no machines by any record: those that bear our mark all the same, and those that have a pool's address.
+//! VMs that are no machines by any record: those that bear our mark all the same, and those that have a
+//! pool's address.
 
 use std::time::Duration;
 

@@ -32,7 +32,8 @@ fn take_over(stage: &Stage) -> Timestamp {
     stage.now()
 }
 
-/// What was asked of the VM since, other than how it is. A call that had been sent before may still have arrived.
+/// What was asked of the VM since, other than how it is. A call that had been sent before may still have
+/// arrived.
 fn asked_since(stage: &Stage, since: Timestamp) -> Vec<String> {
     let since = since + ON_ITS_WAY;
     let calls = stage.pve.calls().into_iter().filter(|call| call.time > since && call.method != "GET");

@@ -1,5 +1,5 @@
-//! Administrators and other tools do something with a machine's VM: it is noticed within half a minute in every phase, said with who did
-//! it, and the pods run in the end.
+//! Administrators and other tools do something with a machine's VM: it is noticed within half a minute in
+//! every phase, said with who did it, and the pods run in the end.
 
 use std::time::Duration;
 
@@ -28,7 +28,8 @@ enum At {
 
 const PHASES: [At; 4] = [At::Booting, At::Joining, At::Registered, At::Ready];
 
-/// A stage whose only machine is in this phase, and stays there for longer than it may take to notice something.
+/// A stage whose only machine is in this phase, and stays there for longer than it may take to notice
+/// something.
 async fn at(phase: At) -> Stage {
     let mut stage = Stage::new(ONE_POOL);
     let slow = Duration::from_secs(90);

@@ -1,4 +1,5 @@
-//! What goes wrong with machines that are kept ahead of demand: while they are put to rest, while they wait, while they are woken.
+//! What goes wrong with machines that are kept ahead of demand: while they are put to rest, while they wait,
+//! while they are woken.
 
 use std::time::Duration;
 

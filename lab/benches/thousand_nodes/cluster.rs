@@ -38,7 +38,8 @@ impl Cluster {
             }
         };
         let started = Instant::now();
-        // While the cluster is filled a busy machine may let a node's lease run out, which would take all of its pods for lost.
+        // While the cluster is filled a busy machine may let a node's lease run out, which would take all of
+        // its pods for lost.
         let options =
             Options { calls: Some(CALLS), node_monitor_grace: Duration::from_mins(15), ..Options::default() };
         let plane = ControlPlane::start(programs.clone(), folder, &options).await.unwrap();
@@ -56,8 +57,8 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// A Proxmox VE whose machines boot for longer than anybody looks, with room for so many of them, and the daemon's
-    /// configuration for both.
+    /// A Proxmox VE whose machines boot for longer than anybody looks, with room for so many of them, and the
+    /// daemon's configuration for both.
     pub async fn proxmox(&self, machines: usize) -> Proxmox {
         let timings = Timings { boot_to_agent: Duration::from_hours(24), ..Timings::default() };
         let spec = ClusterSpec { timings, ..ClusterSpec::demo() };
@@ -104,8 +105,9 @@ fn share(pods: usize, nodes: usize, node: usize) -> usize {
     pods / nodes + usize::from(node < pods % nodes)
 }
 
-/// The Deployment of one node, whose pods leave a fourth of its CPU free. They name their node: a scheduler that weighs a thousand
-/// nodes for each of them takes many times as long, and what comes of it is the same to those who watch.
+/// The Deployment of one node, whose pods leave a fourth of its CPU free. They name their node: a scheduler
+/// that weighs a thousand nodes for each of them takes many times as long, and what comes of it is the same
+/// to those who watch.
 fn workload(node: usize, replicas: usize) -> Value {
     let name = format!("app-{node}");
     let labels = json!({ "app": name });

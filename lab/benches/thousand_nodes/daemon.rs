@@ -80,7 +80,8 @@ impl Daemon {
     pub fn usage(&self) -> Usage {
         let folder = format!("/proc/{}", self.child.id().unwrap());
         let stat = fs::read_to_string(format!("{folder}/stat")).unwrap();
-        // The name in parentheses may hold anything; utime and stime are the 14th and 15th field, in hundredths of a second.
+        // The name in parentheses may hold anything; utime and stime are the 14th and 15th field, in
+        // hundredths of a second.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
         let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
         let status = fs::read_to_string(format!("{folder}/status")).unwrap();

@@ -10,8 +10,8 @@ use crate::cluster::Cluster;
 /// How long each nap is.
 const NAP: Duration = Duration::from_millis(5);
 
-/// Naps beside what is measured: how much longer each lasts than it should is what the machine lets a process wait that it
-/// should run.
+/// Naps beside what is measured: how much longer each lasts than it should is what the machine lets a process
+/// wait that it should run.
 pub struct Naps(tokio::task::JoinHandle<()>, std::sync::mpsc::Receiver<Duration>);
 
 impl Naps {
@@ -39,8 +39,8 @@ impl Naps {
     }
 }
 
-/// How many ConfigMaps the API server was asked to make, as machines' records are, and the shares of them that took it no longer than
-/// so many seconds, by its own count.
+/// How many ConfigMaps the API server was asked to make, as machines' records are, and the shares of them
+/// that took it no longer than so many seconds, by its own count.
 pub async fn record_writes(cluster: &Cluster) -> (u64, BTreeMap<String, u64>) {
     let text = cluster.admin.text("/metrics").await.unwrap();
     let mut within: BTreeMap<String, u64> = BTreeMap::new();

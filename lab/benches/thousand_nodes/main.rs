@@ -1,11 +1,11 @@
-//! The daemon at the size of a large cluster: a **real** API server, controller manager, scheduler and etcd with 1000 nodes that
-//! renew their leases and 30,000 running pods of Deployments, the embedded Proxmox VE, and the daemon as a
-//! process with the rights of `packaging/rbac.yaml`.
+//! The daemon at the size of a large cluster: a **real** API server, controller manager, scheduler and etcd
+//! with 1000 nodes that renew their leases and 30,000 running pods of Deployments, the embedded Proxmox VE,
+//! and the daemon as a process with the rights of `packaging/rbac.yaml`.
 //!
-//! `cargo bench -p lab --bench thousand_nodes` prints the figures, after five to ten minutes: most of them go into filling the
-//! cluster. `DAEMON=PATH` measures that `pve-autoscaler` instead of the one in `lab`; `NODES`, `PODS` and `SAMPLES` change the size.
-//! With `STORM=8000` so many pods come within the first minute of the samples, and wait.
-//! What is real and what is not is in `docs/testing.md`.
+//! `cargo bench -p lab --bench thousand_nodes` prints the figures, after five to ten minutes: most of them go
+//! into filling the cluster. `DAEMON=PATH` measures that `pve-autoscaler` instead of the one in `lab`;
+//! `NODES`, `PODS` and `SAMPLES` change the size. With `STORM=8000` so many pods come within the first minute
+//! of the samples, and wait. What is real and what is not is in `docs/testing.md`.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! An administrator of the cluster: kubectl for what is made and removed, plain HTTPS for what is looked at often.
+//! An administrator of the cluster: kubectl for what is made and removed, plain HTTPS for what is looked at
+//! often.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

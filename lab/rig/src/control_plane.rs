@@ -1,4 +1,5 @@
-//! The control plane: certificates and cluster objects by kubeadm's phases, then one process for each component.
+//! The control plane: certificates and cluster objects by kubeadm's phases, then one process for each
+//! component.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,7 +31,8 @@ pub struct Options {
     pub address: IpAddr,
     /// How long a Node may say nothing until it counts as dead.
     pub node_monitor_grace: Duration,
-    /// Calls a second of the controllers and of the scheduler (20 and 50 by default): a large cluster is filled with more.
+    /// Calls a second of the controllers and of the scheduler (20 and 50 by default): a large cluster is
+    /// filled with more.
     pub calls: Option<u32>,
     /// PodGroups are served, and the scheduler keeps gangs together, if the version has them as `v1beta1`.
     pub pod_groups: bool,
@@ -119,7 +121,8 @@ impl ControlPlane {
         Admin::new(self.programs.clone(), Path::new(&self.at("super-admin.conf")))
     }
 
-    /// What service accounts outside of `kube-system` have asked of the API server so far: one audit event each.
+    /// What service accounts outside of `kube-system` have asked of the API server so far: one audit event
+    /// each.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -137,8 +140,8 @@ impl ControlPlane {
         fs::write(self.at(name), text).with_context(|| format!("cannot write {name}"))
     }
 
-    /// kubeadm's configuration; `certificatesDir` must not reach the cluster, whose machines take it over (a kubelet fails
-    /// on a folder that it does not have).
+    /// kubeadm's configuration; `certificatesDir` must not reach the cluster, whose machines take it over (a
+    /// kubelet fails on a folder that it does not have).
     fn configuration(&self, options: &Options, port: u16, etcd: &str, own_certificates: bool) -> String {
         let certificates =
             if own_certificates { format!("certificatesDir: {}\n", self.at("pki")) } else { String::new() };

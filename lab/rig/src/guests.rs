@@ -1,5 +1,5 @@
-//! The guests of the embedded Proxmox VE as the real control plane sees them: a `machine` process each, which joins and runs
-//! a kubelet by Kubernetes' own code.
+//! The guests of the embedded Proxmox VE as the real control plane sees them: a `machine` process each, which
+//! joins and runs a kubelet by Kubernetes' own code.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,7 +40,8 @@ struct Machine {
 }
 
 impl Guests {
-    /// Guests that keep their disks in this directory, whose path has to be short: kubelets have sockets in it.
+    /// Guests that keep their disks in this directory, whose path has to be short: kubelets have sockets in
+    /// it.
     pub fn new(programs: Programs, directory: PathBuf) -> Arc<Self> {
         Arc::new(Self { programs, directory, joined: Mutex::default() })
     }

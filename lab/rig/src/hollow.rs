@@ -7,8 +7,8 @@ use anyhow::Context as _;
 use crate::process::Process;
 use crate::programs::Programs;
 
-/// Nodes of 4 vCPUs, 16 GiB and 110 pods that say that they are there as kubelets do, and let pods run. Gone silent when
-/// dropped.
+/// Nodes of 4 vCPUs, 16 GiB and 110 pods that say that they are there as kubelets do, and let pods run. Gone
+/// silent when dropped.
 #[derive(Debug)]
 pub struct Hollow {
     _process: Process,

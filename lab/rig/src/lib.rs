@@ -1,6 +1,6 @@
-//! A real Kubernetes control plane for tests: etcd, API server, controller manager and scheduler as processes on loopback,
-//! set up by kubeadm's own phases, and guests of the embedded Proxmox VE that join it by the code of kubeadm and of the
-//! kubelet.
+//! A real Kubernetes control plane for tests: etcd, API server, controller manager and scheduler as processes
+//! on loopback, set up by kubeadm's own phases, and guests of the embedded Proxmox VE that join it by the
+//! code of kubeadm and of the kubelet.
 //!
 //! ```text
 //!  tests/rig/build ──> programs ──> control plane (processes) <── HTTPS ── admin (objects), the daemon

@@ -9,7 +9,8 @@ use std::sync::mpsc::{Sender, channel, sync_channel};
 
 use anyhow::Context as _;
 
-/// A process that is killed when this is dropped, and by the kernel when the process that started it ends in any other way.
+/// A process that is killed when this is dropped, and by the kernel when the process that started it ends in
+/// any other way.
 #[derive(Debug)]
 pub(crate) struct Process(Child);
 

@@ -21,9 +21,9 @@ impl std::fmt::Display for Missing {
 pub struct Programs(PathBuf);
 
 impl Programs {
-    /// The programs, built now where they are not there yet: minutes the first time. They are of the newest release that is
-    /// tested, or of the minor that `RIG_KUBERNETES` says. Without Go there are none, which is an error where the environment
-    /// says `CI=true`.
+    /// The programs, built now where they are not there yet: minutes the first time. They are of the newest
+    /// release that is tested, or of the minor that `RIG_KUBERNETES` says. Without Go there are none, which
+    /// is an error where the environment says `CI=true`.
     ///
     /// # Errors
     /// They cannot be built.
@@ -63,8 +63,8 @@ impl Programs {
         Ok(())
     }
 
-    /// The release of Kubernetes that they are of, e.g. `v1.37.2`: their folder is called after it, and after where they are
-    /// from.
+    /// The release of Kubernetes that they are of, e.g. `v1.37.2`: their folder is called after it, and after
+    /// where they are from.
     pub fn version(&self) -> String {
         let folder = self.0.file_name().unwrap_or_default().to_string_lossy();
         folder.split('-').next().unwrap_or_default().to_owned()

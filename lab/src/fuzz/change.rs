@@ -1,5 +1,5 @@
-//! Inputs made from others: bytes flipped, parts taken out, doubled, cut off, swapped with those of another, and values put in
-//! that have broken programs before.
+//! Inputs made from others: bytes flipped, parts taken out, doubled, cut off, swapped with those of another,
+//! and values put in that have broken programs before.
 
 use fastrand::Rng;
 

@@ -1,7 +1,9 @@
-//! Hostile input for everything that the daemon reads: known inputs, changed at random, until something breaks.
+//! Hostile input for everything that the daemon reads: known inputs, changed at random, until something
+//! breaks.
 //!
-//! What must hold is in `targets`: nothing panics, nothing takes long, and what was understood means the same when it is
-//! written and read again. Known inputs are kept in `lab/corpus`, one folder a target; what breaks something is kept there, too.
+//! What must hold is in `targets`: nothing panics, nothing takes long, and what was understood means the same
+//! when it is written and read again. Known inputs are kept in `lab/corpus`, one folder a target; what breaks
+//! something is kept there, too.
 
 mod change;
 mod targets;

@@ -1,5 +1,5 @@
-//! An administrator with hands of their own: deletes, moves, renames, locks; makes VMs where machines could be; and carries
-//! out the commands that the daemon's reports name, word by word.
+//! An administrator with hands of their own: deletes, moves, renames, locks; makes VMs where machines could
+//! be; and carries out the commands that the daemon's reports name, word by word.
 
 use std::time::Duration;
 
@@ -108,8 +108,8 @@ impl Admin {
                 let host = self.world.hosts.get(self.random.usize(..self.world.hosts.len())).cloned();
                 let host =
                     host.filter(|host| *host != vm.node && pve.is_online(host) && pve.is_online(&vm.node));
-                // Proxmox VE moves no VM with an image that is on its host alone, none that runs with a device of its host, and none to
-                // where there is no such device.
+                // Proxmox VE moves no VM with an image that is on its host alone, none that runs with a
+                // device of its host, and none to where there is no such device.
                 let devices = self.world.rules.devices;
                 let stays = |host: &String| {
                     super::seeds::is_bound(&vm)
@@ -227,7 +227,8 @@ impl Admin {
         made
     }
 
-    /// Goes on with drains as `kubectl drain --ignore-daemonsets` does: what a budget forbids is asked for again.
+    /// Goes on with drains as `kubectl drain --ignore-daemonsets` does: what a budget forbids is asked for
+    /// again.
     fn evict(&mut self, now: Instant) {
         if now < self.evicts {
             return;

@@ -84,7 +84,8 @@ pub(super) struct Inner {
     pub figures: Figures,
 }
 
-/// As of when what takes long to look at was looked at: as long as nothing of it changes, there is nothing new to see.
+/// As of when what takes long to look at was looked at: as long as nothing of it changes, there is nothing
+/// new to see.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LookedAt {
     nodes: u64,

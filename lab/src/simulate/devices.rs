@@ -1,5 +1,5 @@
-//! PCI devices that pools give to their machines: which pools, and how many devices each host has, drawn from the seed. That no host
-//! is given more machines with devices than it has free ones is looked at in `room`.
+//! PCI devices that pools give to their machines: which pools, and how many devices each host has, drawn from
+//! the seed. That no host is given more machines with devices than it has free ones is looked at in `room`.
 
 use fastrand::Rng;
 use world::proxmox::VmView;
@@ -21,7 +21,8 @@ const HELD: (&str, &str) = ("hostpci0", "mapping=gpu");
 pub struct Devices([usize; HOSTS.len()]);
 
 impl Devices {
-    /// Draws them, and the pools that give them to their machines: those that suspend none, for Proxmox VE suspends no VM with a device.
+    /// Draws them, and the pools that give them to their machines: those that suspend none, for Proxmox VE
+    /// suspends no VM with a device.
     pub fn draw(random: &mut Rng, pools: &mut [PoolShape]) -> Self {
         for pool in pools.iter_mut() {
             let suspends = pool.warm.is_some_and(|warm| warm.state == State::Suspended);

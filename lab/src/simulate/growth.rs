@@ -1,5 +1,5 @@
-//! Machines that grow where they are: which pools' machines, and how far, drawn from the seed; what a growth has to keep to, and
-//! that nothing of it is left once all is calm.
+//! Machines that grow where they are: which pools' machines, and how far, drawn from the seed; what a growth
+//! has to keep to, and that nothing of it is left once all is calm.
 
 use fastrand::Rng;
 use serde_json::Value;
@@ -43,7 +43,8 @@ pub fn allow(cluster: &mut ClusterSpec) {
 }
 
 impl Checker {
-    /// A record that says that its machine grows: no further than the settings allow, and its host has room for it.
+    /// A record that says that its machine grows: no further than the settings allow, and its host has room
+    /// for it.
     pub(super) fn must_grow_rightly(&self, who: &str, call: &Call<'_>) {
         let Some((before, written)) = self.change_of_record(call) else { return };
         if written["growing"].is_null() || !before["growing"].is_null() {

@@ -1,5 +1,5 @@
-//! What administrators and others do with machines' VMs, each with the task that it leaves; what of it is taken back after a while; and
-//! the same just when the daemon is about to do something with that VM.
+//! What administrators and others do with machines' VMs, each with the task that it leaves; what of it is
+//! taken back after a while; and the same just when the daemon is about to do something with that VM.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -188,8 +188,8 @@ impl Hands {
     fn target(&self, vm: &VmView, random: &mut Rng) -> Option<String> {
         let (pve, hosts) = (&self.world.pve, &self.world.hosts);
         let host = hosts.get(random.usize(..hosts.len()))?;
-        // Proxmox VE moves no VM with an image that is on its host alone, none that runs with a device of its host, and none to where
-        // there is no such device.
+        // Proxmox VE moves no VM with an image that is on its host alone, none that runs with a device of its
+        // host, and none to where there is no such device.
         let devices = self.world.rules.devices;
         let stays =
             super::seeds::is_bound(vm) || (devices::has_one(vm) && (vm.running || devices.on(host) == 0));
@@ -229,7 +229,8 @@ impl Hands {
         }
     }
 
-    /// A call is about to change something about a VM: now and then others do something with it at that moment.
+    /// A call is about to change something about a VM: now and then others do something with it at that
+    /// moment.
     pub(super) fn may_meddle(&self, call: &Call<'_>, random: &mut Rng) {
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         let ("POST" | "PUT" | "DELETE", Side::Proxmox, ["nodes", _, "qemu", vmid, rest @ ..]) =

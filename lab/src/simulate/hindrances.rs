@@ -120,7 +120,8 @@ impl Hindrance {
     }
 }
 
-/// What the next task of its kind meets: on another host than the one that made it, a volume is not seen yet. For the log.
+/// What the next task of its kind meets: on another host than the one that made it, a volume is not seen yet.
+/// For the log.
 pub fn volume_not_seen(random: &mut Rng, world: &World) -> String {
     let kind = if random.bool() { "resize" } else { "qmstart" };
     let text = "volume 'shared:9100/vm-9100-disk-0.qcow2' does not exist";

@@ -1,4 +1,5 @@
-//! Options of templates that no machine should have: which, drawn from the seed; and that no machine has kept one.
+//! Options of templates that no machine should have: which, drawn from the seed; and that no machine has kept
+//! one.
 
 use std::collections::BTreeMap;
 

@@ -8,9 +8,11 @@ use tokio::time::Instant;
 
 use super::checker::Checker;
 
-/// Between a change of the Lease and the moment in which it is noticed here, at most: everything is looked at this often.
+/// Between a change of the Lease and the moment in which it is noticed here, at most: everything is looked at
+/// this often.
 const NOTICED: Duration = Duration::from_millis(600);
-/// How long a leader may take to notice that everything is paused: what it read a moment before may be on its way for as long.
+/// How long a leader may take to notice that everything is paused: what it read a moment before may be on its
+/// way for as long.
 const HEARD: Duration = Duration::from_secs(30);
 /// Changes of the Lease that are remembered.
 const REMEMBERED: usize = 200;

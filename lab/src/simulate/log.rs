@@ -1,5 +1,5 @@
-//! What happened, line by line: the same seed gives the same lines. Everything that the daemon writes to its own log passes
-//! through here, so that nothing secret can be in it unseen.
+//! What happened, line by line: the same seed gives the same lines. Everything that the daemon writes to its
+//! own log passes through here, so that nothing secret can be in it unseen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -32,7 +32,8 @@ struct Inner {
 }
 
 impl Log {
-    /// An empty log that begins now; a verbose one has the daemon's debug messages too. Must be called inside a tokio runtime.
+    /// An empty log that begins now; a verbose one has the daemon's debug messages too. Must be called inside
+    /// a tokio runtime.
     pub fn new(verbose: bool) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             began: Instant::now(),

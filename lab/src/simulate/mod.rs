@@ -1,5 +1,6 @@
-//! Hours of cluster life from one seed, in seconds: the real daemon between the embedded clusters under virtual time, a
-//! workload that grows and shrinks, faults at every call and instant, an administrator, and a checker that watches.
+//! Hours of cluster life from one seed, in seconds: the real daemon between the embedded clusters under
+//! virtual time, a workload that grows and shrinks, faults at every call and instant, an administrator, and a
+//! checker that watches.
 //!
 //! ```text
 //!  workload ─┐                          ┌─> world::kubernetes ─┐
@@ -64,8 +65,9 @@ pub struct Wanted {
     /// So many times as often something goes wrong, an administrator does something, and the workload changes
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10))]
     often: u64,
-    /// Others, networks and storages hinder it, too: templates with options that no machine should have, rights and tags that are missing,
-    /// storages that are slow or lie, a silent pvestatd, and what administrators do with a VM just when the daemon is about to
+    /// Others, networks and storages hinder it, too: templates with options that no machine should have,
+    /// rights and tags that are missing, storages that are slow or lie, a silent pvestatd, and what
+    /// administrators do with a VM just when the daemon is about to
     #[arg(long)]
     hindered: bool,
     /// How many seeds, one after the other from the first

@@ -1,5 +1,6 @@
-//! Networks and tags: the bridge and VLAN of each pool and who may use which tags, drawn from the seed, with no right more than that
-//! needs; and that no machine of a pool is cloned again and again while a right is missing for it.
+//! Networks and tags: the bridge and VLAN of each pool and who may use which tags, drawn from the seed, with
+//! no right more than that needs; and that no machine of a pool is cloned again and again while a right is
+//! missing for it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -57,8 +58,8 @@ impl Network {
     }
 }
 
-/// Draws the pools' networks, and what the datacenter's options say of tags: every word of theirs under which the machines' tag may be
-/// used.
+/// Draws the pools' networks, and what the datacenter's options say of tags: every word of theirs under which
+/// the machines' tag may be used.
 pub fn draw(random: &mut Rng, pools: &mut [PoolShape]) -> TagAccess {
     for pool in pools {
         let bridge = if random.u8(..3) == 0 { SECOND } else { OF_TEMPLATES };
@@ -70,7 +71,8 @@ pub fn draw(random: &mut Rng, pools: &mut [PoolShape]) -> TagAccess {
     TagAccess { user_allow: word.to_owned(), user_allow_list: listed, registered }
 }
 
-/// Gives the hosts the bridges, and the token exactly the networks of the pools besides that of the templates.
+/// Gives the hosts the bridges, and the token exactly the networks of the pools besides that of the
+/// templates.
 pub fn allow(cluster: &mut ClusterSpec, pools: &[PoolShape]) {
     for host in &mut cluster.hosts {
         host.bridges.push(SECOND.to_owned());
@@ -128,8 +130,9 @@ impl Checker {
         self.inner().missing.met.remove(pool);
     }
 
-    /// A call arrives as it was sent. The settings of a machine that needs the right are refused, which will be known; a clone that comes
-    /// long after that, and too early to be tried again whatever is known, should not have been made.
+    /// A call arrives as it was sent. The settings of a machine that needs the right are refused, which will
+    /// be known; a clone that comes long after that, and too early to be tried again whatever is known,
+    /// should not have been made.
     pub(super) fn settings_or_clone_arrive(&self, call: &Call<'_>) {
         if call.side != Side::Proxmox || !self.world.pve.is_quorate() {
             return;

@@ -1,5 +1,5 @@
-//! Where machines may be put: what a seed's settings say of it, how large its hosts are, and what is looked at when the daemon
-//! chooses a place. What is taken of a host is counted in `room`.
+//! Where machines may be put: what a seed's settings say of it, how large its hosts are, and what is looked
+//! at when the daemon chooses a place. What is taken of a host is counted in `room`.
 
 use std::fmt::Write as _;
 
@@ -137,8 +137,8 @@ pub fn make_small(random: &mut Rng, hosts: &mut [HostSpec]) {
 }
 
 impl Checker {
-    /// A record that is written: of a new machine its host must have room for it, and of one that waited its host must have room
-    /// for it to run.
+    /// A record that is written: of a new machine its host must have room for it, and of one that waited its
+    /// host must have room for it to run.
     pub(super) fn must_have_room(&self, who: &str, call: &Call<'_>) {
         let Some((before, written)) = self.change_of_record(call) else { return };
         let (Some(vmid), Some(host)) = (vmid(&written), written["host"].as_str()) else { return };
@@ -170,8 +170,8 @@ impl Checker {
         }
     }
 
-    /// A pool with the most lenient limits of all whose machines were put on a host, or woken there, by the same decision: each came
-    /// beside those before it alone, and their records are written in any order.
+    /// A pool with the most lenient limits of all whose machines were put on a host, or woken there, by the
+    /// same decision: each came beside those before it alone, and their records are written in any order.
     fn leniently(&self, host: &str, pool: &PoolShape, as_of: AsOf<'_>) -> PoolShape {
         let mut lenient = pool.clone();
         let with = self.decided_with(as_of);

@@ -30,7 +30,8 @@ const TICKS: u32 = 4;
 const SETTLES: Duration = Duration::from_hours(5);
 /// What has settled stays so.
 const STAYS: Duration = Duration::from_mins(15);
-/// Between two faults, two acts of the administrator, two changes of the workload, in seconds, where they come once as often.
+/// Between two faults, two acts of the administrator, two changes of the workload, in seconds, where they
+/// come once as often.
 const FAULTS: std::ops::Range<u64> = 20..400;
 const ACTS: std::ops::Range<u64> = 100..1500;
 const CHANGES: std::ops::Range<u64> = 15..600;
@@ -84,8 +85,8 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// Plays one seed, in which so many hours go by with faults before there are none. Faults, acts of the administrator and changes of
-/// the workload come so many times as `often` as they otherwise do.
+/// Plays one seed, in which so many hours go by with faults before there are none. Faults, acts of the
+/// administrator and changes of the workload come so many times as `often` as they otherwise do.
 pub fn play(seed: u64, hours: u64, often: u64, hindered: bool, verbose: bool) -> Outcome {
     let built = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let failed = |what: String| Outcome {

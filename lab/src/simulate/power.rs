@@ -1,5 +1,5 @@
-//! Whole hosts that may be switched off: which, and how many stay on, drawn from the seed; and what is looked at when one is asked to
-//! shut down or woken.
+//! Whole hosts that may be switched off: which, and how many stay on, drawn from the seed; and what is looked
+//! at when one is asked to shut down or woken.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Promises that a run's own settings make: when and how many nodes may be on their way out, how many machines a pool
-//! has at which time, how old they get and of what they are made.
+//! Promises that a run's own settings make: when and how many nodes may be on their way out, how many
+//! machines a pool has at which time, how old they get and of what they are made.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,8 +38,8 @@ pub struct Braked {
 }
 
 impl Braked {
-    /// This one goes: how many there are now within the time that is an hour by any daemon's clock, whichever daemons counted them.
-    /// Each counts once, for the call that says so may have to be repeated.
+    /// This one goes: how many there are now within the time that is an hour by any daemon's clock, whichever
+    /// daemons counted them. Each counts once, for the call that says so may have to be repeated.
     fn one_goes(&mut self, name: &str) -> usize {
         self.gone.retain(|_, at| at.elapsed() < COUNTED);
         self.gone.insert(name.to_owned(), Instant::now());

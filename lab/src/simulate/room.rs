@@ -219,8 +219,8 @@ impl Checker {
         Some(format!("has {there} of the pool, and {most} are allowed"))
     }
 
-    /// What a host lacks for a machine of a pool to run, or to grow, by so many vCPUs and bytes of memory, if anything. What does not
-    /// become more is not asked for: others may have overcommitted the host since.
+    /// What a host lacks for a machine of a pool to run, or to grow, by so many vCPUs and bytes of memory, if
+    /// anything. What does not become more is not asked for: others may have overcommitted the host since.
     pub(super) fn lacks(
         &self,
         host: &str,
@@ -248,8 +248,8 @@ impl Checker {
         Some(format!("would have {sum} {what}, its reserve included, of {most}; taken of it: {taken:?}"))
     }
 
-    /// Whether some host has room for one more machine of a pool, as everything is now; `wakes`: hosts that were switched off count,
-    /// for they are woken for it.
+    /// Whether some host has room for one more machine of a pool, as everything is now; `wakes`: hosts that
+    /// were switched off count, for they are woken for it.
     pub(super) fn has_room(&self, pool: &PoolShape, wakes: bool) -> bool {
         let gib = self.inner().disks.get(pool.name).copied().unwrap_or_default();
         let wanted = u64::from(gib) * GIB + GROWS;

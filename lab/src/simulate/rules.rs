@@ -1,5 +1,5 @@
-//! What a run's settings promise beyond the ordinary, in the checker's own words: drawn together with the settings' text, and
-//! never read from the daemon's configuration.
+//! What a run's settings promise beyond the ordinary, in the checker's own words: drawn together with the
+//! settings' text, and never read from the daemon's configuration.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use super::places::Reserved;
 use super::power::Power;
 use super::volumes::Volumes;
 
-/// Nodes on their way out for one of these reasons are bound by a rule: what it is called in the settings, and by what a
-/// record's reason is known.
+/// Nodes on their way out for one of these reasons are bound by a rule: what it is called in the settings,
+/// and by what a record's reason is known.
 pub const REASONS: [(&str, &str); 5] = [
     ("empty", "nothing that has to move runs on it"),
     ("underutilized", "its pods fit elsewhere"),

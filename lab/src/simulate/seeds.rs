@@ -1,5 +1,5 @@
-//! Seeds of machines: which pools have them, and what is looked at of their images: each belongs to its machine, is there when that
-//! starts, and goes with it; images of others stay as they are.
+//! Seeds of machines: which pools have them, and what is looked at of their images: each belongs to its
+//! machine, is there when that starts, and goes with it; images of others stay as they are.
 
 use fastrand::Rng;
 use serde_json::Value;
@@ -14,7 +14,8 @@ use super::settings::PoolShape;
 const STORAGES: [&str; 2] = ["local", "shared"];
 /// What the names of a daemon's images begin with.
 const OURS: &str = "pve-autoscaler-";
-/// Images of others: a name, one that looks like ours, and one of a machine that is long gone, or another cluster's.
+/// Images of others: a name, one that looks like ours, and one of a machine that is long gone, or another
+/// cluster's.
 const FOREIGN: [&str; 3] =
     ["debian-13.iso", "pve-autoscaler-notes.iso", "pve-autoscaler-0f0f0f0f-0f0f-4f0f-8f0f-0f0f0f0f0f0f.iso"];
 /// The drive that a seed is in.

@@ -126,7 +126,8 @@ impl Checker {
             if number > self.minimum(pool) && !needed {
                 wrong.push(format!("no pod needs Node {who}"));
             }
-            // Pods that may not be moved keep a node where it is, and neither a pool at its maximum nor full hosts have room for another.
+            // Pods that may not be moved keep a node where it is, and neither a pool at its maximum nor full
+            // hosts have room for another.
             if idle || (!needed && number < pool.max) {
                 wrong.extend(self.overdue(pool, *vmid, &node).filter(|_| self.has_room(pool, false)));
             }

@@ -1,4 +1,5 @@
-//! Everything stands still for a while, as guests do whose hypervisor has no time for them: nothing runs, and no clock stands.
+//! Everything stands still for a while, as guests do whose hypervisor has no time for them: nothing runs, and
+//! no clock stands.
 
 use std::time::Duration;
 

@@ -157,7 +157,8 @@ impl Storm {
     }
 }
 
-/// What something between a client and a server may repeat by itself: methods that are safe to repeat. Streams are not.
+/// What something between a client and a server may repeat by itself: methods that are safe to repeat.
+/// Streams are not.
 fn repeats(call: &Call<'_>) -> bool {
     match call.side {
         Side::Proxmox => call.method == "GET",

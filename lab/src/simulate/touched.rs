@@ -1,4 +1,5 @@
-//! VMs that others hold: what cannot be destroyed is not emptied for that, and of what is in no pool nothing can be known.
+//! VMs that others hold: what cannot be destroyed is not emptied for that, and of what is in no pool nothing
+//! can be known.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +9,8 @@ use tokio::time::Instant;
 
 use super::checker::{Checker, is_ready};
 
-/// Between a change by others and the moment in which it counts, at most: what was read before may be on its way for as long.
+/// Between a change by others and the moment in which it counts, at most: what was read before may be on its
+/// way for as long.
 const READ: Duration = Duration::from_mins(2);
 
 /// VMs that others hold, or held a moment ago.
@@ -43,7 +45,8 @@ impl Checker {
         inner.touched.outside.get(&vmid).is_some_and(|until| until.is_none_or(|until| until.elapsed() < READ))
     }
 
-    /// A record that is written: from here on its machine is shut down, which is of no use if it cannot be destroyed.
+    /// A record that is written: from here on its machine is shut down, which is of no use if it cannot be
+    /// destroyed.
     pub(super) fn must_leave_what_is_protected(&self, call: &Call<'_>) {
         let Some((before, written)) = self.change_of_record(call) else { return };
         let begins = before["entered"]["Stopping"].is_null() && !written["entered"]["Stopping"].is_null();

@@ -1,5 +1,5 @@
-//! Who plays the daemon: one run after the other on each of some hosts, started, killed at a call, ended, cut off from one side
-//! or both for a while, with clocks that go wrong.
+//! Who plays the daemon: one run after the other on each of some hosts, started, killed at a call, ended, cut
+//! off from one side or both for a while, with clocks that go wrong.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -215,7 +215,8 @@ impl Troupe {
         }
     }
 
-    /// Cuts a daemon off from one side, or both, for a while: what it sends meanwhile arrives late, unless it gave up waiting.
+    /// Cuts a daemon off from one side, or both, for a while: what it sends meanwhile arrives late, unless it
+    /// gave up waiting.
     pub fn cut_off(&mut self) {
         let (at, seconds) = (self.pick(), self.random.u64(1..90));
         let sides: &[Side] = match self.random.u8(..4) {

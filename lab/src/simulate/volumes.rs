@@ -1,5 +1,6 @@
-//! Volumes: a StatefulSet whose pods have one each, on nodes that may fall silent or lose their power. A machine that is ready gives its
-//! volumes back before its plug is pulled; of one that is not they come free once it is off.
+//! Volumes: a StatefulSet whose pods have one each, on nodes that may fall silent or lose their power. A
+//! machine that is ready gives its volumes back before its plug is pulled; of one that is not they come free
+//! once it is off.
 
 use std::time::Duration;
 

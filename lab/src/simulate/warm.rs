@@ -1,5 +1,5 @@
-//! Machines that a pool keeps ahead of demand: how many and how, drawn from the seed; what must never be seen of one that waits,
-//! and how it looks once all is calm.
+//! Machines that a pool keeps ahead of demand: how many and how, drawn from the seed; what must never be seen
+//! of one that waits, and how it looks once all is calm.
 
 use fastrand::Rng;
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! What runs in the cluster: Deployments with and without budgets that grow and shrink, a DaemonSet, Jobs that come and go.
+//! What runs in the cluster: Deployments with and without budgets that grow and shrink, a DaemonSet, Jobs
+//! that come and go.
 
 use fastrand::Rng;
 use serde_json::{Value, json};

@@ -71,7 +71,8 @@ pub struct World {
 }
 
 impl World {
-    /// The world of a seed; `hindered`: with what others, networks and storages do to it. Must be called inside a tokio runtime.
+    /// The world of a seed; `hindered`: with what others, networks and storages do to it. Must be called
+    /// inside a tokio runtime.
     ///
     /// # Errors
     /// The settings are refused, which is a mistake here.

@@ -116,8 +116,8 @@ impl Actor {
         Ok(Self { board, wire, switch, still, cancel, running })
     }
 
-    /// Makes its host stand still, or go on: no round, no renewal of its lease, no order is worked on, and nothing is sent or heard.
-    /// What it has begun for single machines notices that only by its calls.
+    /// Makes its host stand still, or go on: no round, no renewal of its lease, no order is worked on, and
+    /// nothing is sent or heard. What it has begun for single machines notices that only by its calls.
     pub fn stand_still(&self, still: bool) {
         self.wire.hold(Side::Proxmox, still);
         self.wire.hold(Side::Kubernetes, still);

@@ -1,5 +1,5 @@
-//! Stand-ins for the helpers that give machines CPUs of their own, one on each host on which it is enabled: what the real one decides,
-//! written into the embedded Proxmox VE as root.
+//! Stand-ins for the helpers that give machines CPUs of their own, one on each host on which it is enabled:
+//! what the real one decides, written into the embedded Proxmox VE as root.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

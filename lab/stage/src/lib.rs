@@ -1,5 +1,5 @@
-//! The real daemon between an embedded Proxmox VE and an embedded Kubernetes, in one process: scenarios, benches and the
-//! simulation play on it.
+//! The real daemon between an embedded Proxmox VE and an embedded Kubernetes, in one process: scenarios,
+//! benches and the simulation play on it.
 //!
 //! ```text
 //!  Actor (daemon::run) ──> Wire ──> observer ──> world::proxmox, world::kubernetes

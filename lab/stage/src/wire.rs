@@ -62,7 +62,8 @@ pub trait Observer: Send + Sync {
     fn before(&self, call: Call<'_>) -> Arrival;
 }
 
-/// Makes the streams of all watches stand still: what happens meanwhile arrives when they go on. Clones share it.
+/// Makes the streams of all watches stand still: what happens meanwhile arrives when they go on. Clones share
+/// it.
 #[derive(Clone, Debug, Default)]
 pub struct Stall(Arc<(AtomicBool, Signal)>);
 
@@ -152,7 +153,8 @@ impl Wire {
         self.cut.load(Ordering::SeqCst)
     }
 
-    /// Holds up every call and every answer on this side, or lets those that still wait pass. Watches that are open go on.
+    /// Holds up every call and every answer on this side, or lets those that still wait pass. Watches that
+    /// are open go on.
     pub fn hold(&self, side: Side, held: bool) {
         *lock(&self.held.0).on(side) = held;
         self.held.1.give();

@@ -1,5 +1,5 @@
-//! The daemon as a process, both clusters over TLS, in real time: what the scenarios play in virtual time holds on real
-//! sockets too. Machines boot within a second here, and waits are seconds instead of minutes.
+//! The daemon as a process, both clusters over TLS, in real time: what the scenarios play in virtual time
+//! holds on real sockets too. Machines boot within a second here, and waits are seconds instead of minutes.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! The status page in a real browser. Skipped where there is no Chromium. With `PAGE_SHOTS=FOLDER` its pictures are kept.
+//! The status page in a real browser. Skipped where there is no Chromium. With `PAGE_SHOTS=FOLDER` its
+//! pictures are kept.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -14,7 +15,8 @@ use crate::shared::bench::{Kubernetes, POOL, cluster};
 const LOOKS: [(&str, &str, &str); 3] =
     [("light", "1200,1500", "1"), ("dark", "1200,1500", "0"), ("narrow", "390,2600", "1")];
 
-/// What Chromium prints of an address with these options, and what it complains about; `None` without Chromium.
+/// What Chromium prints of an address with these options, and what it complains about; `None` without
+/// Chromium.
 async fn chromium(profile: &Path, address: &str, options: &[String]) -> Option<(String, String)> {
     let mut command = Command::new("chromium");
     command

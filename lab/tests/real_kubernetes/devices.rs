@@ -1,6 +1,7 @@
-//! Devices for claims, from zero and back, with a DRA driver: Kubernetes' own helper for drivers publishes ResourceSlices, the real scheduler
-//! allocates, and the kubelet's own manager has the driver prepare each claim before its pod starts. Containers are imitated: in place of
-//! the one of the driver's DaemonSet its process is started once the kubelet says that it runs.
+//! Devices for claims, from zero and back, with a DRA driver: Kubernetes' own helper for drivers publishes
+//! ResourceSlices, the real scheduler allocates, and the kubelet's own manager has the driver prepare each
+//! claim before its pod starts. Containers are imitated: in place of the one of the driver's DaemonSet its
+//! process is started once the kubelet says that it runs.
 
 use std::collections::BTreeMap;
 use std::path::Path;

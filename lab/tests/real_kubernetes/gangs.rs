@@ -1,4 +1,5 @@
-//! Gangs on the real control plane: its kube-scheduler keeps a PodGroup together, and the daemon makes machines for all of it or none.
+//! Gangs on the real control plane: its kube-scheduler keeps a PodGroup together, and the daemon makes
+//! machines for all of it or none.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Joins that fail: kubeadm's own code against the real control plane says what the embedded one says in its place.
+//! Joins that fail: kubeadm's own code against the real control plane says what the embedded one says in its
+//! place.
 
 use std::time::Duration;
 

@@ -1,7 +1,9 @@
-//! The daemon as a process between the embedded Proxmox VE and a **real** Kubernetes control plane, with the rights of
-//! `packaging/rbac.yaml` and a token by TokenRequest. The tests share two control planes and take turns at them.
+//! The daemon as a process between the embedded Proxmox VE and a **real** Kubernetes control plane, with the
+//! rights of `packaging/rbac.yaml` and a token by TokenRequest. The tests share two control planes and take
+//! turns at them.
 //!
-//! Without Go to build it with they are skipped, which they say; where the environment says `CI=true` they fail instead.
+//! Without Go to build it with they are skipped, which they say; where the environment says `CI=true` they
+//! fail instead.
 
 #![expect(
     clippy::unwrap_used,

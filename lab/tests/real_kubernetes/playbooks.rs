@@ -1,5 +1,5 @@
-//! `ansible/access.yml` against a real API server and the embedded Proxmox VE: what it makes passes the check, and the second time it
-//! changes nothing.
+//! `ansible/access.yml` against a real API server and the embedded Proxmox VE: what it makes passes the
+//! check, and the second time it changes nothing.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

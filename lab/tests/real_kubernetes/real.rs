@@ -1,5 +1,5 @@
-//! The real Kubernetes of a bench: two control planes for this process, each of them cleared for each test that it has. Tests mostly
-//! wait, so that two at a time take half as long on as many cores.
+//! The real Kubernetes of a bench: two control planes for this process, each of them cleared for each test
+//! that it has. Tests mostly wait, so that two at a time take half as long on as many cores.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -103,7 +103,8 @@ impl Site {
         // Kubelets have sockets in it, whose paths may be 108 bytes long.
         let folder = tempfile::Builder::new().prefix("rig-").tempdir_in("/tmp").unwrap().keep();
         let janitor = janitor(&folder);
-        // Nodes are given up after 50 s by default, which is long for a test; a kubelet says something every 10 s.
+        // Nodes are given up after 50 s by default, which is long for a test; a kubelet says something every
+        // 10 s.
         let options =
             Options { node_monitor_grace: Duration::from_secs(20), pod_groups: true, ..Options::default() };
         let plane = ControlPlane::start(programs, &folder, &options).await;
@@ -121,8 +122,8 @@ impl Site {
     }
 }
 
-/// Lets the Node `cp1` join, as every cluster has one of its control plane: the node controller takes a cluster all of whose
-/// Nodes are silent for one that it cannot see, and evicts nothing.
+/// Lets the Node `cp1` join, as every cluster has one of its control plane: the node controller takes a
+/// cluster all of whose Nodes are silent for one that it cannot see, and evicts nothing.
 async fn own_node(plane: &ControlPlane, guests: &Guests) -> anyhow::Result<()> {
     let admin = plane.admin()?;
     let token = admin.token().await?;
@@ -172,7 +173,8 @@ fn keep(folder: &Path) {
 }
 
 impl Real {
-    /// Waits for its turn, and clears away what the test before has left. `None`: this machine has no control plane.
+    /// Waits for its turn, and clears away what the test before has left. `None`: this machine has no control
+    /// plane.
     pub async fn turn(cluster: ClusterSpec, directory: &Path) -> Option<(Proxmox, Self)> {
         let (place, turn) = Place::free().await;
         let site = place.site().await?;

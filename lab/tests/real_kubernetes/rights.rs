@@ -86,8 +86,8 @@ fn asked(events: &[Value], allowed: bool) -> BTreeSet<Right> {
     named.collect()
 }
 
-/// Every right of the manifest is used in the life of two machines, so that each is missed where it is not there; and no call is
-/// refused, so that none is missing.
+/// Every right of the manifest is used in the life of two machines, so that each is missed where it is not
+/// there; and no call is refused, so that none is missing.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_right_of_the_manifest_is_used_and_no_other_is_asked_for() {
     let Some(mut bench) = Bench::<Real>::idle(cluster(), POOL).await else { return };
@@ -177,8 +177,8 @@ async fn check(bench: &Bench<Real>) -> Value {
     about.unwrap_or_else(|| panic!("nothing about rights: {answer}")).clone()
 }
 
-/// The admission policy lets the daemon make and remove bootstrap tokens of its own in `kube-system`, and no other Secret; others
-/// are not concerned.
+/// The admission policy lets the daemon make and remove bootstrap tokens of its own in `kube-system`, and no
+/// other Secret; others are not concerned.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_admission_policy_keeps_the_daemon_to_its_own_bootstrap_tokens() {
     let Some(bench) = Bench::<Real>::idle(cluster(), POOL).await else { return };

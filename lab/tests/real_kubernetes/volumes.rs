@@ -1,8 +1,9 @@
-//! Beside the Proxmox VE cloud controller manager and the Proxmox CSI plugin: machines are made where the storage has room, and
-//! pods with claims are bound there by the real scheduler.
+//! Beside the Proxmox VE cloud controller manager and the Proxmox CSI plugin: machines are made where the
+//! storage has room, and pods with claims are bound there by the real scheduler.
 //!
-//! Neither of the two can be built from published modules. Their part is played here: the objects are those that the plugin's
-//! chart and sidecars (0.19.1) and the cloud controller manager (0.13.1) make, and what they do to a Node is done in their order.
+//! Neither of the two can be built from published modules. Their part is played here: the objects are those
+//! that the plugin's chart and sidecars (0.19.1) and the cloud controller manager (0.13.1) make, and what
+//! they do to a Node is done in their order.
 
 use std::time::Duration;
 
@@ -126,7 +127,8 @@ impl Real {
         .await;
     }
 
-    /// Plays the provisioner: as soon as the scheduler has chosen this node for the claim, its volume is there.
+    /// Plays the provisioner: as soon as the scheduler has chosen this node for the claim, its volume is
+    /// there.
     async fn provision(&self, name: &str, node: &str, host: &str) {
         let chosen =
             format!("--for=jsonpath={{.metadata.annotations.volume\\.kubernetes\\.io/selected-node}}={node}");
@@ -199,7 +201,8 @@ async fn a_claim_brings_a_machine_where_the_storage_has_room() {
     assert_eq!(bench.vms(), [9100], "one machine was enough");
     bench.kube.scale("data", 0).await;
     bench.kube.scale("huge", 0).await;
-    // No attacher runs here that would detach the volume, and the daemon waits for that before it stops the VM.
+    // No attacher runs here that would detach the volume, and the daemon waits for that before it stops the
+    // VM.
     bench.until("the pod is gone", |bench| bound(bench, "data").is_none()).await;
     bench.kube.forget_volumes().await;
     bench.until("nothing is left", Bench::is_clean).await;

@@ -72,8 +72,8 @@ pub trait Kubernetes: Sized + Send + Sync {
     /// Far more than anything here takes with it.
     const LONG: Duration;
 
-    /// Starts it with a Proxmox VE whose guests join it, and writes `kubeconfig`, by which the daemon reaches it, into the
-    /// directory. `None`: there is none on this machine, which was said.
+    /// Starts it with a Proxmox VE whose guests join it, and writes `kubeconfig`, by which the daemon reaches
+    /// it, into the directory. `None`: there is none on this machine, which was said.
     async fn start(directory: &Path, cluster: ClusterSpec) -> Option<(Proxmox, Self)>;
 
     /// Makes an object, or changes it to this.
@@ -85,14 +85,15 @@ pub trait Kubernetes: Sized + Send + Sync {
     /// Takes the API server away, or brings it back.
     async fn set_away(&self, away: bool);
 
-    /// Puts another CA into cluster-info, given as PEM and as the hash of its public key; returns the former ones.
+    /// Puts another CA into cluster-info, given as PEM and as the hash of its public key; returns the former
+    /// ones.
     async fn replace_authority(&self, authority: (String, String)) -> (String, String);
 
     /// Lets a bootstrap token run out that is a Secret of this name.
     async fn expire(&self, secret: &str);
 
-    /// All Nodes, all Pods of the namespace `default`, all ConfigMaps and Leases of the daemon's own, all Secrets of
-    /// `kube-system`. It may be a moment old.
+    /// All Nodes, all Pods of the namespace `default`, all ConfigMaps and Leases of the daemon's own, all
+    /// Secrets of `kube-system`. It may be a moment old.
     fn list(&self, kind: &str) -> Vec<Value>;
 
     /// Names of Nodes that are none of the pools'.

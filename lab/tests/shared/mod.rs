@@ -1,5 +1,5 @@
-//! What the tests over TLS and those on a real control plane have in common: a bench, and the stories that are played on
-//! both, so that what holds for the embedded Kubernetes is seen to hold for the real one.
+//! What the tests over TLS and those on a real control plane have in common: a bench, and the stories that
+//! are played on both, so that what holds for the embedded Kubernetes is seen to hold for the real one.
 
 pub mod bench;
 pub mod failover;

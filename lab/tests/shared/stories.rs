@@ -147,8 +147,8 @@ pub async fn a_join_without_an_answer_is_given_up<K: Kubernetes>() {
     bench.stop().await;
 }
 
-/// A bootstrap token runs out while its machine boots: kubeadm finds no signature of it until the time for the join is over, the
-/// machine goes, and the next one makes it.
+/// A bootstrap token runs out while its machine boots: kubeadm finds no signature of it until the time for
+/// the join is over, the machine goes, and the next one makes it.
 pub async fn a_token_that_has_run_out_costs_that_machine_only<K: Kubernetes>() {
     let pool = POOL.replace("[limits]\nagent = \"4s\"", "[limits]\nagent = \"30s\"\njoin = \"6s\"");
     let mut cluster = cluster();
@@ -167,8 +167,9 @@ pub async fn a_token_that_has_run_out_costs_that_machine_only<K: Kubernetes>() {
     bench.stop().await;
 }
 
-/// The cluster shows another CA than the one that the daemon knows: kubeadm refuses it, the daemon says what to look at, gives the
-/// machine up and backs off; once all is well again the pod gets its Node. Who has joined before notices nothing.
+/// The cluster shows another CA than the one that the daemon knows: kubeadm refuses it, the daemon says what
+/// to look at, gives the machine up and backs off; once all is well again the pod gets its Node. Who has
+/// joined before notices nothing.
 pub async fn a_ca_that_is_not_the_pinned_one_is_refused_and_told<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
     bench.deploy("web", 1, "1500m", "1Gi").await;
@@ -232,7 +233,8 @@ pub async fn a_host_goes_offline_and_its_pods_get_a_node_elsewhere<K: Kubernetes
     bench.stop().await;
 }
 
-/// The same with a pod of a StatefulSet, which nothing ends there until its Node is out of service: then it runs elsewhere.
+/// The same with a pod of a StatefulSet, which nothing ends there until its Node is out of service: then it
+/// runs elsewhere.
 pub async fn a_host_goes_offline_and_its_stateful_set_moves<K: Kubernetes>() {
     let pool = POOL
         .replace("unready_time = \"3s\"", "unready_time = \"30m\"")

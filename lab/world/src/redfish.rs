@@ -1,4 +1,5 @@
-//! Management controllers of the embedded hosts, and of machines that are no VMs: one system each, as Redfish describes it.
+//! Management controllers of the embedded hosts, and of machines that are no VMs: one system each, as Redfish
+//! describes it.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! A signal that wakes all who wait for it, in the order in which they began to wait: with tokio's own `watch` that order is
-//! drawn at random.
+//! A signal that wakes all who wait for it, in the order in which they began to wait: with tokio's own
+//! `watch` that order is drawn at random.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! What a token needs so that Proxmox VE lets it clone a template and configure the clone: rights on what the template has, whatever
-//! the machine gets later.
+//! What a token needs so that Proxmox VE lets it clone a template and configure the clone: rights on what the
+//! template has, whatever the machine gets later.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +48,8 @@ pub(super) fn needs(pve: &Pve, pool: &Pool, vm: &VmConfig) -> Vec<Need> {
     needs
 }
 
-/// The paths of a bridge and its VLANs that the token may not use: of many VLANs the first ones are asked about.
+/// The paths of a bridge and its VLANs that the token may not use: of many VLANs the first ones are asked
+/// about.
 async fn unusable(
     pve: &Pve,
     usable: &Usable,

@@ -20,8 +20,8 @@ use crate::machines::DeviceSurvey;
 use crate::model::{KubernetesVersion, Snapshot};
 use crate::proxmox::{Client, Kind, agent_privilege};
 
-/// What a machine's whole life needs of Proxmox VE (measured on 9.2.11), and what is needed to see hosts, storages and quorum;
-/// the agent's privilege goes by the release.
+/// What a machine's whole life needs of Proxmox VE (measured on 9.2.11), and what is needed to see hosts,
+/// storages and quorum; the agent's privilege goes by the release.
 const PRIVILEGES: [&str; 13] = [
     "Datastore.AllocateSpace",
     "Datastore.Audit",
@@ -38,7 +38,8 @@ const PRIVILEGES: [&str; 13] = [
     "VM.PowerMgmt",
 ];
 
-/// What is needed of them on the path of the machines themselves; the rest is about templates, storages and networks.
+/// What is needed of them on the path of the machines themselves; the rest is about templates, storages and
+/// networks.
 const ON_MACHINES: [&str; 8] = [
     "VM.Allocate",
     "VM.Audit",
@@ -53,8 +54,8 @@ const ON_MACHINES: [&str; 8] = [
 /// How long the control plane node may take that makes tokens over SSH.
 const TOKEN_HOST: Duration = Duration::from_secs(15);
 
-/// The secrets by which machines join: all that cannot be read, whatever else is wrong. Those of the clusters are read where these are
-/// asked.
+/// The secrets by which machines join: all that cannot be read, whatever else is wrong. Those of the clusters
+/// are read where these are asked.
 pub(super) fn secrets(config: &Config, answer: &mut Answer) {
     for (pool, bootstrap) in config.bootstraps() {
         let what = pool.map_or_else(|| "joining".to_owned(), |pool| format!("joining, pool {}", pool.name));

@@ -1,10 +1,11 @@
-//! Feature gates that a kubelet does not start with: those that a release has removed, and those that it has locked to the other value.
+//! Feature gates that a kubelet does not start with: those that a release has removed, and those that it has
+//! locked to the other value.
 
 use super::lines::Line;
 use crate::config::Pool;
 
-/// By minor version of Kubernetes 1: the gates that kubelets do not know from it on (the constants of `pkg/features` and of the
-/// packages that add theirs to them).
+/// By minor version of Kubernetes 1: the gates that kubelets do not know from it on (the constants of
+/// `pkg/features` and of the packages that add theirs to them).
 const GONE: [(u32, &str); 5] = [
     (
         33,
@@ -41,7 +42,8 @@ const GONE: [(u32, &str); 5] = [
     ),
 ];
 
-/// By minor version of Kubernetes 1: the gates that can only have this value from it on (`LockToDefault` of a kubelet's gates).
+/// By minor version of Kubernetes 1: the gates that can only have this value from it on (`LockToDefault` of a
+/// kubelet's gates).
 const LOCKED: [(u32, bool, &str); 11] = [
     (30, true, "PodSchedulingReadiness"),
     (31, true, "LogarithmicScaleDown"),

@@ -1,4 +1,5 @@
-//! Can machines of a pool grow: does its template stand in the way, and are the hosts large enough for what they may become?
+//! Can machines of a pool grow: does its template stand in the way, and are the hosts large enough for what
+//! they may become?
 
 use super::lines::Line;
 use super::pve::Pve;

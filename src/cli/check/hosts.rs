@@ -54,7 +54,8 @@ pub(super) fn is_unknown(pve: &Pve, pool: &Pool, answer: &mut Answer) -> bool {
     true
 }
 
-/// How many more machines of this size the hosts take, counted as a plan does; `key` is where the size is written.
+/// How many more machines of this size the hosts take, counted as a plan does; `key` is where the size is
+/// written.
 fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &mut Answer) {
     let reached: BTreeSet<&String> = templates.iter().flat_map(|fit| &fit.reach).collect();
     let allowed: BTreeSet<&String> =
@@ -123,7 +124,8 @@ fn in_range(pool: &Pool, vmid: u32) -> bool {
     pool.vmids.iter().any(|range| range.contains(&vmid))
 }
 
-/// The bridges of the machines' network devices are on every host, and the token may use them with their VLANs.
+/// The bridges of the machines' network devices are on every host, and the token may use them with their
+/// VLANs.
 async fn network(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer) {
     let wanted: BTreeSet<(String, Option<u16>)> = networks(pool, templates);
     let up: Vec<&str> =
@@ -206,8 +208,8 @@ async fn on_hosts(pve: &Pve, what: &str, hosts: &[&str], bridge: &str) -> Result
     Ok(wrong)
 }
 
-/// A bridge of the hosts has a path of its own for each VLAN, which its rights reach only if they propagate. An SDN network has
-/// none.
+/// A bridge of the hosts has a path of its own for each VLAN, which its rights reach only if they propagate.
+/// An SDN network has none.
 async fn tagged(pve: &Pve, what: &str, bridge: &str, tag: u16) -> Option<Line> {
     let path = format!("/sdn/zones/localnetwork/{bridge}");
     let local = pve.client.privileges_on(&path).await.is_ok_and(|has| has.contains("SDN.Use"));

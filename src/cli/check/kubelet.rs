@@ -1,5 +1,5 @@
-//! Arguments of the kubelet that a release of Kubernetes takes away: a kubelet that is given one does not start, and its machine
-//! never becomes a node. The same goes for feature gates ([`super::feature_gates`]).
+//! Arguments of the kubelet that a release of Kubernetes takes away: a kubelet that is given one does not
+//! start, and its machine never becomes a node. The same goes for feature gates ([`super::feature_gates`]).
 
 use super::feature_gates;
 use super::lines::{Answer, Line};
@@ -48,7 +48,8 @@ const fn gone(argument: &'static str, since: u32, help: &'static str) -> Gone {
     Gone { argument, since, help }
 }
 
-/// Looks at what pools tell their kubelets; the cluster's own minor version is what their templates have, too.
+/// Looks at what pools tell their kubelets; the cluster's own minor version is what their templates have,
+/// too.
 pub(super) fn arguments(config: &Config, version: &str, answer: &mut Answer) {
     let minor = version.trim_start_matches('v').split('.').nth(1);
     let minor = minor.map(|minor| minor.trim_end_matches(|sign: char| !sign.is_ascii_digit()));

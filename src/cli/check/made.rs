@@ -33,7 +33,8 @@ pub(super) async fn check(pve: &Pve, config: &Config, answer: &mut Answer) {
     }
 }
 
-/// What is wrong with the storages that it names; the token may not see the one for images, which only its making needs.
+/// What is wrong with the storages that it names; the token may not see the one for images, which only its
+/// making needs.
 fn storages(pve: &Pve, template: &Template) -> Vec<Line> {
     let mut wrong = Vec::new();
     let kinds =

@@ -34,8 +34,8 @@ pub(super) fn storages(pve: &Pve, pool: &Pool, vm: &VmConfig) -> BTreeSet<String
     [with(of_template.collect())].into()
 }
 
-/// The one that Proxmox VE takes of those that a VM's disks are on (`find_vmstate_storage` of qemu-server's `QemuConfig`): one that
-/// hosts share before others, and of those alike one of files before others.
+/// The one that Proxmox VE takes of those that a VM's disks are on (`find_vmstate_storage` of qemu-server's
+/// `QemuConfig`): one that hosts share before others, and of those alike one of files before others.
 fn taken(pve: &Pve, used: &BTreeSet<&str>) -> String {
     let known = || used.iter().filter_map(|name| pve.storages.get(*name));
     let of = |shared: bool| {

@@ -65,7 +65,8 @@ fn hosts<'p>(pve: &'p Pve, pool: &'p Pool, one: &Pci) -> Vec<Here<'p>> {
         .collect()
 }
 
-/// Only machines of the type `q35` have a PCI Express bus: `q35 machine model is not enabled` is what a start fails with else.
+/// Only machines of the type `q35` have a PCI Express bus: `q35 machine model is not enabled` is what a start
+/// fails with else.
 fn bus(pool: &Pool, one: &Pci, templates: &[Fit]) -> Option<Line> {
     let express = |machine: &str| machine.contains("q35");
     let own = pool.vm_options.get("machine").map(|machine| express(machine));

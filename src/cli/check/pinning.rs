@@ -1,4 +1,5 @@
-//! Does the helper of this host answer that gives machines CPUs of their own? Those of other hosts can only be asked there.
+//! Does the helper of this host answer that gives machines CPUs of their own? Those of other hosts can only
+//! be asked there.
 
 use super::lines::{Answer, Line};
 use crate::cli::exit::{FINDINGS, SUCCESS, chain};

@@ -52,8 +52,8 @@ impl Pve {
         Ok(bridges)
     }
 
-    /// Of these privileges those that the token has elsewhere but not on this path, in words, with the command that grants
-    /// them.
+    /// Of these privileges those that the token has elsewhere but not on this path, in words, with the
+    /// command that grants them.
     pub(super) async fn lacks(
         &self,
         path: &str,

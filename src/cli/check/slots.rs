@@ -164,7 +164,8 @@ async fn holder(pve: &Pve, config: &Config, pool: &Pool, guest: &Guest) -> Resul
     })
 }
 
-/// The static addresses of all VMs that the token may see, with each VM's VMID and name: asked once, for all pools.
+/// The static addresses of all VMs that the token may see, with each VM's VMID and name: asked once, for all
+/// pools.
 pub(super) async fn configured(pve: &Pve) -> Result<Vec<(IpAddr, u32, String)>, Error> {
     let guests = pve.seen.guests.values().filter(|guest| !guest.container && !guest.template);
     let asked = guests.take(READ).map(|guest| async move {

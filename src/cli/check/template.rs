@@ -1,4 +1,5 @@
-//! Is a pool's template there, fit to be cloned the way the pool wants, and reachable from the hosts it may use?
+//! Is a pool's template there, fit to be cloned the way the pool wants, and reachable from the hosts it may
+//! use?
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +22,8 @@ pub(super) struct Fit {
     pub reach: BTreeSet<String>,
 }
 
-/// Looks at the pool's templates with the daemon's own eyes first, then at what would fail only when a clone is made.
+/// Looks at the pool's templates with the daemon's own eyes first, then at what would fail only when a clone
+/// is made.
 pub(super) async fn check(pve: &Pve, config: &Config, pool: &Pool, answer: &mut Answer) -> Vec<Fit> {
     let Some(wanted) = &pool.template else { return Vec::new() };
     let general = format!("template {wanted}");

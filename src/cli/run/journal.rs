@@ -1,5 +1,5 @@
-//! The journal, over its own protocol: each event with its fields, and a message that has them as well, for `journalctl` shows
-//! nothing but the message unless it is asked for more.
+//! The journal, over its own protocol: each event with its fields, and a message that has them as well, for
+//! `journalctl` shows nothing but the message unless it is asked for more.
 //!
 //! The protocol: <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>.
 
@@ -16,7 +16,8 @@ use tracing_subscriber::layer::Context;
 const SOCKET: &str = "/run/systemd/journal/socket";
 /// What the journal knows us as.
 const IDENTIFIER: &str = "pve-autoscaler";
-/// The longest value that is sent, in bytes: the rest of a longer one is cut off. A datagram may have some 200 KiB.
+/// The longest value that is sent, in bytes: the rest of a longer one is cut off. A datagram may have some
+/// 200 KiB.
 const LONGEST: usize = 32 * 1024;
 
 /// Sends events to the journal.

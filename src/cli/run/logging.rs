@@ -1,5 +1,5 @@
-//! Where the daemon's log goes: to the journal with its fields where systemd has connected standard error to it, else to
-//! standard error as text.
+//! Where the daemon's log goes: to the journal with its fields where systemd has connected standard error to
+//! it, else to standard error as text.
 
 use std::fs::File;
 use std::io::IsTerminal;
@@ -13,8 +13,8 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Checks what `--log-level` says. A level alone is ours: of libraries only warnings are logged with it, for what they say below
-/// that is about requests and may quote them.
+/// Checks what `--log-level` says. A level alone is ours: of libraries only warnings are logged with it, for
+/// what they say below that is about requests and may quote them.
 pub(super) fn directives(text: &str) -> Result<String, String> {
     let text = text.trim();
     let level = text.to_ascii_lowercase();
@@ -48,7 +48,8 @@ fn colours() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
 }
 
-/// Whether standard error is the stream that `JOURNAL_STREAM` names (systemd.exec(5)): not where it was redirected since.
+/// Whether standard error is the stream that `JOURNAL_STREAM` names (systemd.exec(5)): not where it was
+/// redirected since.
 fn is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     let seen = std::io::stderr().as_fd().try_clone_to_owned().and_then(|fd| File::from(fd).metadata());

@@ -1,4 +1,5 @@
-//! What only the administrator knows: from flags, else asked on a terminal, with a proposal where there is one.
+//! What only the administrator knows: from flags, else asked on a terminal, with a proposal where there is
+//! one.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal};

@@ -15,7 +15,8 @@ pub struct Command {
     pub input: Option<SecretSource>,
 }
 
-/// The most that a script may hold, in bytes: it is one argument of one call, and a form field of Proxmox's API.
+/// The most that a script may hold, in bytes: it is one argument of one call, and a form field of Proxmox's
+/// API.
 const LONGEST: usize = 32 * 1024;
 
 impl Written {

@@ -26,7 +26,8 @@ pub struct Pool {
     pub name: String,
     /// The region that it is in; `None` where the only cluster has no name.
     pub region: Option<String>,
-    /// What the names of its region's hosts begin with where hosts of all clusters meet ([`crate::model::place`]).
+    /// What the names of its region's hosts begin with where hosts of all clusters meet
+    /// ([`crate::model::place`]).
     pub prefix: String,
     /// It never has fewer nodes.
     pub min: u32,
@@ -68,7 +69,8 @@ pub struct Pool {
     pub devices: Vec<Device>,
     /// PCI devices of its host that each of its machines is given.
     pub pci: Vec<Pci>,
-    /// ResourceSlices that drivers publish for each of its nodes, as they are declared; [`Pool::slices_for`] fills in the node.
+    /// ResourceSlices that drivers publish for each of its nodes, as they are declared; [`Pool::slices_for`]
+    /// fills in the node.
     pub resource_slices: Vec<ResourceSlice>,
     /// The user that cloud-init makes; `None`: the template's.
     pub user: Option<String>,
@@ -96,11 +98,13 @@ pub struct Pool {
     pub provider_id: Option<String>,
     /// What a fresh node offers; `None`: learnt from a ready node, else computed from the VM's shape.
     pub allocatable: Option<Resources>,
-    /// How many volumes of a CSI driver a fresh node takes, by driver; of others it is learnt from nodes that are there.
+    /// How many volumes of a CSI driver a fresh node takes, by driver; of others it is learnt from nodes that
+    /// are there.
     pub csi_volumes: BTreeMap<String, i64>,
     /// Rank for the `priority` expander: higher grows first.
     pub priority: i32,
-    /// Hosts that its machines may be put on, by their names among those of all clusters; empty: all of its region.
+    /// Hosts that its machines may be put on, by their names among those of all clusters; empty: all of its
+    /// region.
     pub hosts: Vec<String>,
     /// vCPUs that a host may be given for each of its threads.
     pub cpu_overcommit: f64,
@@ -147,7 +151,8 @@ impl Pool {
         self.machines.iter().find(|machine| machine.name == name)
     }
 
-    /// Its slots: the n-th VMID with the n-th address of each list, in the order of the file; or the machines that are there.
+    /// Its slots: the n-th VMID with the n-th address of each list, in the order of the file; or the machines
+    /// that are there.
     pub fn slots(&self) -> Vec<Slot> {
         if self.is_physical() {
             return self.machines.iter().map(PhysicalMachine::slot).collect();
@@ -182,7 +187,8 @@ impl Pool {
         self.resource_slices.iter().map(|slice| published::of_node(slice, node)).collect()
     }
 
-    /// What tells its declared devices, and those of its hosts that they are, from others; empty where none are declared.
+    /// What tells its declared devices, and those of its hosts that they are, from others; empty where none
+    /// are declared.
     pub fn declares(&self) -> String {
         if self.resource_slices.is_empty() {
             return String::new();
@@ -223,8 +229,8 @@ impl Pool {
         self.filled(BTreeMap::from([("region", region), ("pool", self.name.clone())]))
     }
 
-    /// Whether guests have to be told anything that they do not find out themselves: an address, a user, keys. A name alone is
-    /// nothing that a Node is known by.
+    /// Whether guests have to be told anything that they do not find out themselves: an address, a user,
+    /// keys. A name alone is nothing that a Node is known by.
     pub fn tells_guests(&self) -> bool {
         self.gives_addresses() || self.user.is_some() || !self.ssh_keys.is_empty()
     }

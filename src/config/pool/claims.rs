@@ -29,7 +29,8 @@ pub(super) fn names(pools: &[Spanned<Written>], checker: &mut Checker) {
     }
 }
 
-/// VMIDs and addresses of each pool against those of the pools before it, and all templates against all VMIDs.
+/// VMIDs and addresses of each pool against those of the pools before it, and all templates against all
+/// VMIDs.
 pub(super) fn slots(pools: &[Claim], checker: &mut Checker) {
     for (at, (pool, reserved, _, prefix)) in pools.iter().enumerate() {
         let name = pool.get_ref().name.get_ref();

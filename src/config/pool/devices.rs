@@ -1,4 +1,5 @@
-//! The network devices of a pool's machines, and the addresses that go with each VMID beyond those in `addresses`.
+//! The network devices of a pool's machines, and the addresses that go with each VMID beyond those in
+//! `addresses`.
 
 use std::net::IpAddr;
 
@@ -12,7 +13,8 @@ use crate::config::listed::Listed;
 use crate::config::names;
 use crate::config::values::Checker;
 
-/// Devices beyond the first that a machine may have: Proxmox VE has `net0` to `net31`, and cloud-init names few.
+/// Devices beyond the first that a machine may have: Proxmox VE has `net0` to `net31`, and cloud-init names
+/// few.
 const MOST: usize = 7;
 
 /// How a device gets the addresses of one family.
@@ -110,8 +112,8 @@ pub(super) struct Written {
     prefix6: Option<Spanned<u8>>,
 }
 
-/// The devices in the order of their numbers, the first without the family that `addresses` is of, and the lists of
-/// addresses that they reserve.
+/// The devices in the order of their numbers, the first without the family that `addresses` is of, and the
+/// lists of addresses that they reserve.
 pub(super) fn check(pool: &Pool, vmids: u128, checker: &mut Checker) -> (Vec<Device>, Vec<Vec<Piece>>) {
     let name = pool.name.get_ref();
     let mut reserved = Vec::new();

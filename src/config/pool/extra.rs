@@ -10,7 +10,8 @@ use crate::config::listed::Scalar;
 use crate::config::names;
 use crate::config::values::Checker;
 
-/// Options that a pool may set itself, with the privilege that Proxmox VE asks for each (`check_vm_modify_config_perm`).
+/// Options that a pool may set itself, with the privilege that Proxmox VE asks for each
+/// (`check_vm_modify_config_perm`).
 const FREE: &[(&str, &str)] = &[
     ("cpu", "VM.Config.CPU"),
     ("cpulimit", "VM.Config.CPU"),

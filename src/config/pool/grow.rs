@@ -1,7 +1,8 @@
 //! `[pool.grow]`: how far a running machine of the pool may grow where it is, before another one is made.
 //!
-//! Its VM is made so that it can: Proxmox VE plugs vCPUs up to `sockets` × `cores`, so that `cores` is what it may have at most
-//! and `vcpus` what it has; memory is plugged as DIMMs ([`crate::model::dimms`]), into a VM with `numa`.
+//! Its VM is made so that it can: Proxmox VE plugs vCPUs up to `sockets` × `cores`, so that `cores` is what
+//! it may have at most and `vcpus` what it has; memory is plugged as DIMMs ([`crate::model::dimms`]), into a
+//! VM with `numa`.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +28,8 @@ pub struct Grow {
     pub grows_cores: bool,
     /// … and `max_memory`.
     pub grows_memory: bool,
-    /// The systemd unit in the guest that is restarted so that the Node reports what it has; `None`: as the bootstrap method
-    /// has it.
+    /// The systemd unit in the guest that is restarted so that the Node reports what it has; `None`: as the
+    /// bootstrap method has it.
     pub service: Option<String>,
 }
 
@@ -56,8 +57,8 @@ impl Grow {
         self.service.as_deref().unwrap_or(usual)
     }
 
-    /// What of it a machine has had from its first start on, in words. Its most memory is not among it: any VM with the
-    /// feature takes it.
+    /// What of it a machine has had from its first start on, in words. Its most memory is not among it: any
+    /// VM with the feature takes it.
     pub fn words(&self) -> String {
         let cores = self.grows_cores.then(|| format!("cores up to {}", self.max_cores));
         let memory = self.grows_memory.then(|| "memory".to_owned());

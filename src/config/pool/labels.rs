@@ -18,7 +18,8 @@ const VARIABLES: [&str; 6] = ["host", "zone", "region", "pool", "name", "vmid"];
 /// Domain of the labels and taints that the daemon itself sets.
 pub(super) const OURS: &str = "pve-autoscaler/";
 
-/// A value with its variables filled in; one that has no value here stays as it is, and checking has refused unknown ones.
+/// A value with its variables filled in; one that has no value here stays as it is, and checking has refused
+/// unknown ones.
 pub(super) fn fill(text: &str, of: &BTreeMap<&str, String>) -> String {
     let mut filled = String::new();
     let mut rest = text;
@@ -64,7 +65,8 @@ pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
             let help = format!("each node gets `{POOL_LABEL}` by itself: remove it");
             checker.wrong(title, key.span(), "reserved", &help);
         }
-        // A kubelet lets `--node-labels` overwrite what it has found out, and then all nodes are one to pods that spread.
+        // A kubelet lets `--node-labels` overwrite what it has found out, and then all nodes are one to pods
+        // that spread.
         if key.get_ref() == "kubernetes.io/hostname" {
             let title = format!("pool `{name}`: each kubelet sets the label `{}` itself", key.get_ref());
             checker.wrong(title, key.span(), "the node's own name", "remove it");
@@ -78,8 +80,9 @@ pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
     pool.labels.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().clone())).collect()
 }
 
-/// Labels of Kubernetes' own domains that mean something else, or nothing. What kubelets may give themselves (`k8s.io/kubelet/pkg/apis`) is
-/// fine; so are roles and what NodeRestriction keeps from kubelets: those are set through the API.
+/// Labels of Kubernetes' own domains that mean something else, or nothing. What kubelets may give themselves
+/// (`k8s.io/kubelet/pkg/apis`) is fine; so are roles and what NodeRestriction keeps from kubelets: those are
+/// set through the API.
 fn reserved(key: &str) -> Option<&'static str> {
     const CONTROL_PLANE: [&str; 3] = [
         "node-role.kubernetes.io/control-plane",

@@ -157,7 +157,8 @@ pub(super) fn is_disk(text: &str) -> bool {
     })
 }
 
-/// The storages that full clones may be on. A linked clone lies where its template does: the API refuses another.
+/// The storages that full clones may be on. A linked clone lies where its template does: the API refuses
+/// another.
 pub(super) fn storages(pool: &Written, checker: &mut Checker) -> Vec<String> {
     let name = pool.name.get_ref();
     let reserve_alone =

@@ -1,6 +1,7 @@
-//! Which settings of a pool make a machine what it is. A machine whose record holds another value than its pool has now has
-//! drifted: it can only be replaced. What can be changed on a node that runs (labels, taints, tags), what says how many there
-//! are or where they go, and what is read at other times is no part of it.
+//! Which settings of a pool make a machine what it is. A machine whose record holds another value than its
+//! pool has now has drifted: it can only be replaced. What can be changed on a node that runs (labels,
+//! taints, tags), what says how many there are or where they go, and what is read at other times is no part
+//! of it.
 //!
 //! A setting that is added here later is in no earlier record: it makes no machine of before drift.
 
@@ -18,8 +19,8 @@ impl Size {
 }
 
 impl Pool {
-    /// The settings that make a machine what it is, by their names. Its size and template are not among them: a pool may have
-    /// several of each. Bare-metal machines are made of nothing.
+    /// The settings that make a machine what it is, by their names. Its size and template are not among them:
+    /// a pool may have several of each. Bare-metal machines are made of nothing.
     pub fn made_of(&self) -> BTreeMap<String, String> {
         if self.is_physical() {
             return BTreeMap::new();

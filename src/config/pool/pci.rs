@@ -1,4 +1,5 @@
-//! `[[pool.pci]]`: PCI devices of the host that each machine of a pool is given, by resource mappings of the datacenter.
+//! `[[pool.pci]]`: PCI devices of the host that each machine of a pool is given, by resource mappings of the
+//! datacenter.
 
 use std::collections::{BTreeMap, BTreeSet};
 

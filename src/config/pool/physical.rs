@@ -1,8 +1,8 @@
 //! `[[pool.machine]]`: bare-metal machines and are switched on and off, in place of VMs that are made.
 //!
 //! * They are alike: `cores` and `memory` of their pool hold for each. Others go into a pool of their own.
-//! * A machine's number stands where a VMID does. It follows from the name alone, so that no order in the file matters, and is greater
-//!   than any VMID.
+//! * A machine's number stands where a VMID does. It follows from the name alone, so that no order in the
+//!   file matters, and is greater than any VMID.
 //! * No two of them, nor one of them and a host, have one system of one controller.
 
 use std::collections::BTreeMap;

@@ -16,7 +16,8 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// How good a host is for the next machine, less is better: `machines` of the pool are there, `free` bytes are left.
+    /// How good a host is for the next machine, less is better: `machines` of the pool are there, `free`
+    /// bytes are left.
     pub fn rank(self, machines: u32, free: i64) -> (i64, i64) {
         match self {
             Self::Balance => (0, free.saturating_neg()),

@@ -1,4 +1,5 @@
-//! Ranges of numbers, as VMIDs and addresses are reserved: `A-B`, `A`, a list of these, and `!A-B` for what is left out.
+//! Ranges of numbers, as VMIDs and addresses are reserved: `A-B`, `A`, a list of these, and `!A-B` for what
+//! is left out.
 
 use std::ops::Range;
 

@@ -34,7 +34,8 @@ pub(super) struct Written {
 pub(in crate::config) const KEYS: &[&str] = &["min", "start", "duration", "time_zone"];
 
 impl Pool {
-    /// The number of nodes that it has at least at this time: the largest of its own and of what is scheduled.
+    /// The number of nodes that it has at least at this time: the largest of its own and of what is
+    /// scheduled.
     pub fn min_at(&self, now: Timestamp) -> u32 {
         let open = self.schedule.iter().filter(|one| one.window.open_until(now).is_some());
         open.map(|one| one.min).max().unwrap_or(0).max(self.min)

@@ -59,7 +59,8 @@ pub(super) struct Written {
 #[cfg(test)]
 pub(in crate::config) const KEYS: &[&str] = &["policy_in", "policy_out", "groups", "ip_filter", "mac_filter"];
 
-/// The checked table. The firewall sees only devices that say so: those of a pool with this table do, unless told otherwise.
+/// The checked table. The firewall sees only devices that say so: those of a pool with this table do, unless
+/// told otherwise.
 pub(super) fn check(
     pool: &Pool,
     addressing: &Addressing,

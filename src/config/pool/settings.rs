@@ -1,8 +1,8 @@
-//! `[pool.kubelet]`: fields of the kubelet's own configuration (`KubeletConfiguration` of `kubelet.config.k8s.io/v1beta1`), which
-//! kubeadm lays over the cluster's when a machine joins.
+//! `[pool.kubelet]`: fields of the kubelet's own configuration (`KubeletConfiguration` of
+//! `kubelet.config.k8s.io/v1beta1`), which kubeadm lays over the cluster's when a machine joins.
 //!
-//! Any field may be set. Checked are those that decisions read, those that are set elsewhere, and names that look mistyped: a
-//! kubelet does not start with a field that it does not know.
+//! Any field may be set. Checked are those that decisions read, those that are set elsewhere, and names that
+//! look mistyped: a kubelet does not start with a field that it does not know.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -109,8 +109,8 @@ impl KubeletSettings {
         }
     }
 
-    /// CPU in thousandths that a kubelet with these settings keeps from pods (`getNodeAllocatableReservation` of
-    /// `pkg/kubelet/cm`). What the cluster's own configuration says besides is not known.
+    /// CPU in thousandths that a kubelet with these settings keeps from pods (`getNodeAllocatableReservation`
+    /// of `pkg/kubelet/cm`). What the cluster's own configuration says besides is not known.
     pub fn kept_cpu(&self) -> i64 {
         if let Some(list) = self.0.get("reservedSystemCPUs").and_then(Value::as_str) {
             return cpus(list).unwrap_or_default() * 1000;

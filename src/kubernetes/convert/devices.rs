@@ -1,4 +1,5 @@
-//! Devices that are allocated dynamically: claims, classes, slices and rules for taints, and what pods ask for.
+//! Devices that are allocated dynamically: claims, classes, slices and rules for taints, and what pods ask
+//! for.
 
 use std::collections::BTreeMap;
 
@@ -122,8 +123,8 @@ fn amount_of(container: &core::Container, resource: &str) -> i64 {
     requested.and_then(|amount| Amount::read(&amount.0).ok()).and_then(Amount::whole).unwrap_or(0)
 }
 
-/// Extended resources that several containers ask for. An init container that ends takes over what later ones ask for, and asks only for
-/// what it needs beyond that; of several such the largest counts.
+/// Extended resources that several containers ask for. An init container that ends takes over what later ones
+/// ask for, and asks only for what it needs beyond that; of several such the largest counts.
 pub(super) fn extended_requests(spec: &core::PodSpec) -> Vec<ExtendedRequest> {
     let init = spec.init_containers.iter().flatten();
     let ends = |one: &core::Container| one.restart_policy.as_deref() != Some("Always");

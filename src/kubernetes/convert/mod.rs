@@ -1,7 +1,7 @@
 //! Kubernetes objects → the model's plain data, keeping only what decisions read.
 //!
-//! Defaults that the API server would fill in are filled in here, so that a hand-written object and a stored one mean the
-//! same. One file a family of objects.
+//! Defaults that the API server would fill in are filled in here, so that a hand-written object and a stored
+//! one mean the same. One file a family of objects.
 
 mod buffer;
 mod devices;
@@ -81,8 +81,9 @@ fn units(field: &str, quantity: &Quantity) -> Result<i64, ConvertError> {
     quantity::units(&quantity.0).map_err(|source| ConvertError::Quantity { field: field.to_owned(), source })
 }
 
-/// A list of quantities by resource name, in the model's units. Less than nothing is nothing: the API server takes no such amount
-/// (`ValidateResourceQuantityValue`), but a file may have one, and no difference of what is offered and used may overflow by it.
+/// A list of quantities by resource name, in the model's units. Less than nothing is nothing: the API server
+/// takes no such amount (`ValidateResourceQuantityValue`), but a file may have one, and no difference of what
+/// is offered and used may overflow by it.
 fn resources(field: &str, list: Option<&BTreeMap<String, Quantity>>) -> Result<Resources, ConvertError> {
     let mut sum = Resources::default();
     for (name, amount) in list.into_iter().flatten() {

@@ -1,5 +1,6 @@
-//! What a pod requests, as kube-scheduler computes it: `PodRequests` of `k8s.io/component-helpers/resource`, after the API
-//! server's defaulting. For pods with a node it is called with `UseStatusResources`, and its answer depends on the version.
+//! What a pod requests, as kube-scheduler computes it: `PodRequests` of `k8s.io/component-helpers/resource`,
+//! after the API server's defaulting. For pods with a node it is called with `UseStatusResources`, and its
+//! answer depends on the version.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,8 +27,8 @@ pub(super) fn wanted(spec: &core::PodSpec) -> Result<Resources, ConvertError> {
     finished(spec, sum)
 }
 
-/// What a pod takes of its node, as the scheduler of this version counts it; `pods` is 1. While a pod is resized where it is,
-/// that is not what its spec says.
+/// What a pod takes of its node, as the scheduler of this version counts it; `pods` is 1. While a pod is
+/// resized where it is, that is not what its spec says.
 pub(super) fn taken(
     spec: &core::PodSpec,
     status: &core::PodStatus,
@@ -56,7 +57,8 @@ fn is_sidecar(container: &core::Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// Containers and sidecars in sum, and no less than any init container takes together with the sidecars that run before it.
+/// Containers and sidecars in sum, and no less than any init container takes together with the sidecars that
+/// run before it.
 fn aggregate(
     spec: &core::PodSpec,
     of: impl Fn(&core::Container) -> Result<Resources, ConvertError>,
@@ -138,8 +140,9 @@ fn pod_level_amounts(field: &str, list: Option<&List>) -> Result<BTreeMap<String
     Ok(names.map(|name| (name.clone(), amount(&all, name))).collect())
 }
 
-/// `spec.resources.requests` after the API server's defaulting: with limits of the pod (since 1.37 also with requests alone), what its
-/// containers request is written there as well, and what none of them requests equals the pod's limit. Huge pages cannot be overcommitted: theirs equal the limit.
+/// `spec.resources.requests` after the API server's defaulting: with limits of the pod (since 1.37 also with
+/// requests alone), what its containers request is written there as well, and what none of them requests
+/// equals the pod's limit. Huge pages cannot be overcommitted: theirs equal the limit.
 fn level_requests(
     spec: &core::PodSpec,
     containers: &Resources,
@@ -203,7 +206,8 @@ impl Reckoning<'_> {
         Ok(most)
     }
 
-    /// What the kubelet says of the pod as a whole (since 1.36 of every pod, with its overhead): allocated and actual.
+    /// What the kubelet says of the pod as a whole (since 1.36 of every pod, with its overhead): allocated
+    /// and actual.
     fn pod_status(&self) -> Result<Option<(Resources, Resources)>, ConvertError> {
         let actual = self.status.resources.as_ref().and_then(|actual| actual.requests.as_ref());
         let (Some(allocated), Some(actual)) = (&self.status.allocated_resources, actual) else {

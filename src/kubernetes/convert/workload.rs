@@ -29,7 +29,8 @@ fn controller(api_version: &str, kind: &str, meta: &ObjectMeta, replicas: Option
     }
 }
 
-/// The controller with its selector. The API server takes no empty one: it is that of an object in a file that has none.
+/// The controller with its selector. The API server takes no empty one: it is that of an object in a file
+/// that has none.
 fn selecting(controller: Controller, selector: &MetaSelector) -> Result<Controller, ConvertError> {
     let selector = Some(selector).filter(|selector| **selector != MetaSelector::default());
     Ok(Controller { selector: label_selector("spec.selector", selector)?, ..controller })
@@ -120,7 +121,8 @@ pub fn budget(object: &policy::PodDisruptionBudget) -> Result<DisruptionBudget, 
     })
 }
 
-/// Whether the budget can be spent: its controller has seen what it says now, and keeps up with the evictions (`checkAndDecrement`).
+/// Whether the budget can be spent: its controller has seen what it says now, and keeps up with the evictions
+/// (`checkAndDecrement`).
 fn is_settled(object: &policy::PodDisruptionBudget) -> bool {
     const MOST_DISRUPTED: usize = 2000;
     let status = object.status.as_ref();

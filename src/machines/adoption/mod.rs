@@ -6,7 +6,8 @@
 //! pool's labels, taints and annotations onto the Node. Torn off in between it is repeated, and does what is
 //! left. Nothing else of the VM is changed.
 //!
-//! The record says that its Node has registered: the machine is never taken for one whose creation is too late, and so failed.
+//! The record says that its Node has registered: the machine is never taken for one whose creation is too
+//! late, and so failed.
 
 mod obstacles;
 

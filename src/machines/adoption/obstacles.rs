@@ -1,4 +1,5 @@
-//! What speaks against taking a worker over: at its Node, at its VM and its disks, and in the pool that it would be of.
+//! What speaks against taking a worker over: at its Node, at its VM and its disks, and in the pool that it
+//! would be of.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -146,8 +147,8 @@ pub(super) fn of_disks(pool: &Pool, config: &VmConfig) -> Vec<String> {
         .collect()
 }
 
-/// The slot that the VM has: its VMID must be one of the pool's, and its addresses those that go with it. One of another slot would be
-/// given to the machine of that one as well.
+/// The slot that the VM has: its VMID must be one of the pool's, and its addresses those that go with it. One
+/// of another slot would be given to the machine of that one as well.
 pub(super) fn slot(
     config: &Config,
     pool: &Pool,

@@ -130,8 +130,9 @@ fn one(budget: &Json, pool: &str, place: &str, down: &mut Table, several: bool) 
     Some(table)
 }
 
-/// The same times in a crontab. A step over all days (`*/2`) beside a day of the week means either there (robfig/cron 3), and both in a
-/// crontab, which takes a field that begins with `*` for one that says nothing.
+/// The same times in a crontab. A step over all days (`*/2`) beside a day of the week means either there
+/// (robfig/cron 3), and both in a crontab, which takes a field that begins with `*` for one that says
+/// nothing.
 fn as_in_a_crontab(start: &str) -> String {
     let fields =
         start.split_whitespace().enumerate().map(|(at, field)| match (at, field.strip_prefix("*/")) {

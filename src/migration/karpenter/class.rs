@@ -8,7 +8,8 @@ use super::super::parts;
 use super::super::source::{Tree, text_at};
 use super::{Objects, image};
 
-/// Settings of `kubeletConfiguration`, which are fields of the kubelet's own; `maxPods` has a name of its own here.
+/// Settings of `kubeletConfiguration`, which are fields of the kubelet's own; `maxPods` has a name of its own
+/// here.
 const KUBELET: [&str; 19] = [
     "cpuManagerPolicy",
     "cpuCFSQuota",
@@ -31,7 +32,8 @@ const KUBELET: [&str; 19] = [
     "evictionMaxPodGracePeriod",
 ];
 
-/// Adds to the pool's table, and returns those below it. Classes that several pools use are read for each of them.
+/// Adds to the pool's table, and returns those below it. Classes that several pools use are read for each of
+/// them.
 pub(super) fn read(ours: &str, name: &str, table: &mut Table, objects: &mut Objects) -> Vec<Table> {
     let Some(mut tree) = objects.classes.get(name).cloned() else { return Vec::new() };
     placement(table, &mut tree);

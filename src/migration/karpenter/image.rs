@@ -1,4 +1,5 @@
-//! A `ProxmoxTemplate`: what it is made of, which is a `[[template]]`, and what it says of its clones, which is their pool's.
+//! A `ProxmoxTemplate`: what it is made of, which is a `[[template]]`, and what it says of its clones, which
+//! is their pool's.
 
 use serde_json::Value as Json;
 use toml::Value;
@@ -9,7 +10,8 @@ use super::super::source::{Tree, text_at};
 /// VMIDs that stand in for those of a template: so many for each.
 const VMIDS: usize = 20;
 
-/// The template itself, for the pools of a region; `None` where the image has no URL. `number`: how many were written before.
+/// The template itself, for the pools of a region; `None` where the image has no URL. `number`: how many were
+/// written before.
 pub(super) fn made(name: &str, region: Option<&str>, tree: &mut Tree, number: usize) -> Option<Table> {
     let url = tree.text(&["sourceImage", "url"])?;
     let mut table = Table::new("[[template]]");

@@ -1,5 +1,6 @@
-//! Some figures under the names that Cluster Autoscaler has for them (`cluster-autoscaler/metrics`), so that its dashboards and alerts
-//! go on. Where it counts all nodes of the cluster, the nodes of the pools are counted.
+//! Some figures under the names that Cluster Autoscaler has for them (`cluster-autoscaler/metrics`), so that
+//! its dashboards and alerts go on. Where it counts all nodes of the cluster, the nodes of the pools are
+//! counted.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Some figures under the names that kproximate 0.3 has for them, so that dashboards and alerts of before go on.
+//! Some figures under the names that kproximate 0.3 has for them, so that dashboards and alerts of before go
+//! on.
 //!
 //! Its names are kept as they are, `_total` of a gauge as well. They are sums over all pools.
 

@@ -1,4 +1,5 @@
-//! Metrics: what happened is counted where it happens, what is so is taken from the last round and from the board.
+//! Metrics: what happened is counted where it happens, what is so is taken from the last round and from the
+//! board.
 
 mod cluster_autoscaler;
 mod kproximate;
@@ -254,7 +255,8 @@ impl Metrics {
         self.0.counted.terms_ended.get_or_create(&vec![("cause", cause.to_owned())]).inc();
     }
 
-    /// A machine is asked for, for pods of which one has been unschedulable since then, or for the pool's minimum.
+    /// A machine is asked for, for pods of which one has been unschedulable since then, or for the pool's
+    /// minimum.
     pub(crate) fn asked_for(&self, pool: &str, machine: &str, for_pods: bool, since: Option<Timestamp>) {
         self.decided(pool, "add", if for_pods { "Pods" } else { "Minimum" });
         self.0.cluster_autoscaler.added();

@@ -1,4 +1,5 @@
-//! Every metric there is: its name, type, unit, labels and meaning. What is served and `docs/metrics.md` both come from here.
+//! Every metric there is: its name, type, unit, labels and meaning. What is served and `docs/metrics.md` both
+//! come from here.
 
 use prometheus_client::registry::Unit;
 

@@ -1,4 +1,5 @@
-//! The last hours as two charts over one time axis: nodes with the decisions about them, and pods that waited.
+//! The last hours as two charts over one time axis: nodes with the decisions about them, and pods that
+//! waited.
 
 use std::fmt::Write;
 

@@ -1,4 +1,5 @@
-//! Hosts with their machines, drawn to the scale of their memory: what others use, each of our machines, what is left.
+//! Hosts with their machines, drawn to the scale of their memory: what others use, each of our machines, what
+//! is left.
 
 use std::fmt::Write;
 

@@ -5,7 +5,8 @@ use crate::model::plan::PodVerdict;
 use crate::model::power::{HostOutcome, HostVerdict};
 
 impl Desk<'_> {
-    /// The host that helps most is woken where something is missing although the hosts on their way count as on.
+    /// The host that helps most is woken where something is missing although the hosts on their way count as
+    /// on.
     pub(super) fn wake_one(&self, verdicts: &mut [HostVerdict]) {
         if self.short == 0 || self.short == UNKNOWN {
             return;
@@ -43,7 +44,8 @@ impl Desk<'_> {
         }
     }
 
-    /// A gang may need several hosts, none of which helps alone: the first of as few as are enough, and what is short then.
+    /// A gang may need several hosts, none of which helps alone: the first of as few as are enough, and what
+    /// is short then.
     fn first_of_several(
         &self,
         short: usize,

@@ -7,7 +7,8 @@ use super::value::{Map, Value};
 use crate::model::devices::{Attribute, Device};
 use crate::model::semver::Version;
 
-/// What expressions see of a device of this driver. One with an attribute that cannot be read fails all of them.
+/// What expressions see of a device of this driver. One with an attribute that cannot be read fails all of
+/// them.
 pub fn value_of(driver: &str, device: &Device) -> Result<Value, Fault> {
     let mut attributes = Domains::default();
     for (name, attribute) in &device.attributes {

@@ -1,8 +1,8 @@
-//! Selectors of devices: expressions of the Common Expression Language (CEL) in the environment that `k8s.io/dynamic-resource-allocation/cel`
-//! gives them.
+//! Selectors of devices: expressions of the Common Expression Language (CEL) in the environment that
+//! `k8s.io/dynamic-resource-allocation/cel` gives them.
 //!
-//! The `cel` crate parses them. They are evaluated here: the crate's own interpreter has no limit on cost, no maps with a default, as
-//! `device.attributes` is one, and none of Kubernetes' quantities and versions.
+//! The `cel` crate parses them. They are evaluated here: the crate's own interpreter has no limit on cost, no
+//! maps with a default, as `device.attributes` is one, and none of Kubernetes' quantities and versions.
 
 mod calls;
 mod convert;
@@ -104,8 +104,8 @@ fn depth(text: &str) -> usize {
     most
 }
 
-/// How many operators and selections follow each other at most, with those around the brackets that they stand in, and those in
-/// texts among them. What `&&`, `||` and commas join is parsed side by side.
+/// How many operators and selections follow each other at most, with those around the brackets that they
+/// stand in, and those in texts among them. What `&&`, `||` and commas join is parsed side by side.
 fn chain(text: &str) -> usize {
     let (mut open, mut sum, mut most) = (vec![0_usize], 0_usize, 0);
     for letter in text.bytes() {

@@ -125,8 +125,9 @@ impl Value {
         if let Self::List(value) = self { Ok(value) } else { Err(Fault::no_overload()) }
     }
 
-    /// `==`: values of different types differ, but quantities and versions are compared with nothing else. Lists share their
-    /// parts, so that a short expression can make one that takes for ever to compare: only so many comparisons are `left`.
+    /// `==`: values of different types differ, but quantities and versions are compared with nothing else.
+    /// Lists share their parts, so that a short expression can make one that takes for ever to compare: only
+    /// so many comparisons are `left`.
     pub(super) fn equals(&self, other: &Self, left: &Cell<usize>) -> Result<bool, Fault> {
         take(left, 1)?;
         Ok(match (self, other) {

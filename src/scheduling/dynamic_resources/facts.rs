@@ -105,7 +105,8 @@ impl Facts {
         }
     }
 
-    /// The slices, looked into when the first pod asks for devices: a cluster whose pods ask for none pays nothing for them.
+    /// The slices, looked into when the first pod asks for devices: a cluster whose pods ask for none pays
+    /// nothing for them.
     pub(super) fn slices(&self) -> &Slices {
         self.slices.get_or_init(|| Slices::of(&self.objects, &self.rules, self.expressions.count()))
     }

@@ -1,7 +1,9 @@
-//! DynamicResources: devices can be allocated for the pod's claims, and for extended resources that a class serves.
+//! DynamicResources: devices can be allocated for the pod's claims, and for extended resources that a class
+//! serves.
 //!
-//! Devices are chosen in the order in which kube-scheduler chooses them, so that what is left for the next pod is the same. What was
-//! allocated in the cluster stays allocated; what a pod takes in thought is given back when the pod goes.
+//! Devices are chosen in the order in which kube-scheduler chooses them, so that what is left for the next
+//! pod is the same. What was allocated in the cluster stays allocated; what a pod takes in thought is given
+//! back when the pod goes.
 
 mod ask;
 mod capacity;

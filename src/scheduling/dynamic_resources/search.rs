@@ -1,5 +1,5 @@
-//! The search for devices: claim by claim, request by request, device by device, the first that serve (the `incubating` allocator of
-//! `k8s.io/dynamic-resource-allocation/structured`).
+//! The search for devices: claim by claim, request by request, device by device, the first that serve (the
+//! `incubating` allocator of `k8s.io/dynamic-resource-allocation/structured`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use crate::scheduling::NodeIndex;
 const MOST_DEVICES: usize = 32;
 /// How many devices are looked at before the search is given up. kube-scheduler gives up after ten seconds.
 const MOST_STEPS: u32 = 100_000;
-/// How many claims, requests and devices there may be in all: each is a level of the search. A pod may name any number of claims.
+/// How many claims, requests and devices there may be in all: each is a level of the search. A pod may name
+/// any number of claims.
 const DEEPEST: usize = 1000;
 
 /// Devices for claims, or why there are none; `None` where the search does not say.
@@ -294,7 +295,8 @@ impl<'s> Search<'s> {
     }
 }
 
-/// Whether a device is one that is asked for: the selectors of the class, then those of the request, then the node.
+/// Whether a device is one that is asked for: the selectors of the class, then those of the request, then the
+/// node.
 pub(super) fn is_selectable(
     facts: &Facts,
     claim: &ClaimAsk,

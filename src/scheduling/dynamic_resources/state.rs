@@ -243,7 +243,8 @@ impl State {
         self.give_back(claim);
     }
 
-    /// What the cluster has allocated for a claim is free, if no pod of the world uses it: its pod goes elsewhere.
+    /// What the cluster has allocated for a claim is free, if no pod of the world uses it: its pod goes
+    /// elsewhere.
     pub(super) fn void(&mut self, claim: &ClaimKey) {
         if self.allocated_for(claim).is_some() && !self.is_used(claim) {
             self.give_back(claim);

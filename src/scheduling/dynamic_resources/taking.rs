@@ -30,7 +30,8 @@ impl<'s> Search<'s> {
         Ok(capacity::fits(&taken, capacity, &[before, now], version).then_some(taken))
     }
 
-    /// Takes a device that can be selected, if everything else allows it. `must`: the claim and request that have to have it.
+    /// Takes a device that can be selected, if everything else allows it. `must`: the claim and request that
+    /// have to have it.
     pub(super) fn take(
         &mut self,
         step: Step,

@@ -1,9 +1,10 @@
 //! Writing a snapshot file.
 //!
-//! What is written are Kubernetes objects reduced to what decisions read, and the documents of our own: reading the
-//! file back gives the same snapshot, except for what no decision reads (a Node's uid, resource version, provider id,
-//! system UUID, addresses and attached volumes, and the templates found). Containers become one that requests what the pod
-//! requests in all; no image, command, environment or foreign annotation ever gets here, because the model has none.
+//! What is written are Kubernetes objects reduced to what decisions read, and the documents of our own:
+//! reading the file back gives the same snapshot, except for what no decision reads (a Node's uid, resource
+//! version, provider id, system UUID, addresses and attached volumes, and the templates found). Containers
+//! become one that requests what the pod requests in all; no image, command, environment or foreign
+//! annotation ever gets here, because the model has none.
 
 mod buffer;
 mod devices;

@@ -29,8 +29,8 @@ pub(super) fn equality(one: &Requirement) -> Option<(&str, &str)> {
     }
 }
 
-/// A label selector. As many leading requirements as keep their order become `matchLabels`, which are read first and
-/// by key; the rest become `matchExpressions`.
+/// A label selector. As many leading requirements as keep their order become `matchLabels`, which are read
+/// first and by key; the rest become `matchExpressions`.
 pub(super) fn label_selector(selector: &LabelSelector) -> Fields {
     let all = &selector.requirements;
     let mut labels = Fields::default();

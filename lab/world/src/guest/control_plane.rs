@@ -1,4 +1,5 @@
-//! What a guest's kubeadm and kubelet ask of a control plane. The Proxmox side calls it, the Kubernetes side answers.
+//! What a guest's kubeadm and kubelet ask of a control plane. The Proxmox side calls it, the Kubernetes side
+//! answers.
 
 use std::time::Duration;
 
@@ -61,12 +62,12 @@ pub struct JoinFailure {
 
 /// The control plane as a guest sees it.
 pub trait ControlPlane: Send + Sync {
-    /// TLS bootstrap of a kubelet: checks address, token, and CA hash, and starts a kubelet for the node on success.
-    /// The Node object may appear a moment after the answer.
+    /// TLS bootstrap of a kubelet: checks address, token, and CA hash, and starts a kubelet for the node on
+    /// success. The Node object may appear a moment after the answer.
     fn join(&self, request: JoinRequest) -> BoxFuture<'_, Result<(), JoinFailure>>;
 
-    /// An agent of K3s asks to be let in: checks address and token, and starts a kubelet for the node on success.
-    /// What is said otherwise stands in the agent's log, and it asks again.
+    /// An agent of K3s asks to be let in: checks address and token, and starts a kubelet for the node on
+    /// success. What is said otherwise stands in the agent's log, and it asks again.
     fn join_k3s(&self, request: K3sRequest) -> BoxFuture<'_, Result<(), String>> {
         let server = request.machine.api_server;
         Box::pin(
@@ -85,7 +86,8 @@ pub trait ControlPlane: Send + Sync {
     /// kubelet has the same name.
     fn uuid_changed(&self, _old: &str, _new: &str) {}
 
-    /// The guest with this system uuid booted again after it had joined: its kubelet goes on under its old name.
+    /// The guest with this system uuid booted again after it had joined: its kubelet goes on under its old
+    /// name.
     fn booted_again(&self, system_uuid: &str);
 }
 

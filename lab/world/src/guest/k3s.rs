@@ -1,4 +1,5 @@
-//! The agent of K3s as a unit of the guest: reads its configuration files, and asks its server without end to be let in.
+//! The agent of K3s as a unit of the guest: reads its configuration files, and asks its server without end to
+//! be let in.
 
 use std::time::Duration;
 

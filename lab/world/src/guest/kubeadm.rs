@@ -1,4 +1,5 @@
-//! `kubeadm join` as it behaves in a guest: reads a JoinConfiguration, asks the control plane, leaves a kubelet behind.
+//! `kubeadm join` as it behaves in a guest: reads a JoinConfiguration, asks the control plane, leaves a
+//! kubelet behind.
 
 use std::time::Duration;
 
@@ -169,7 +170,8 @@ fn request(shell: &Shell, config: &Value) -> Result<JoinRequest, String> {
     })
 }
 
-/// The patch for kubelets in the folder that the configuration names (`app/util/patches`): kubeadm reads it before it asks anybody.
+/// The patch for kubelets in the folder that the configuration names (`app/util/patches`): kubeadm reads it
+/// before it asks anybody.
 fn patch(shell: &Shell, config: &Value) -> Result<Option<String>, String> {
     let Some(folder) = config.pointer("/patches/directory").and_then(Value::as_str) else { return Ok(None) };
     let file = format!("{folder}/kubeletconfiguration+merge.json");

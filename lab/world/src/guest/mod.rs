@@ -1,8 +1,8 @@
-//! The inside of a virtual machine, as far as an autoscaler can see it through the guest agent: systemd's state,
-//! `/bin/sh -c` with the few programs of a kubeadm template, and the kubelet once it has joined.
+//! The inside of a virtual machine, as far as an autoscaler can see it through the guest agent: systemd's
+//! state, `/bin/sh -c` with the few programs of a kubeadm template, and the kubelet once it has joined.
 //!
-//! Files below `/run` and `/tmp` live as long as one boot, all others as long as the VM's disk. Whatever runs in the
-//! guest ends with its power.
+//! Files below `/run` and `/tmp` live as long as one boot, all others as long as the VM's disk. Whatever runs
+//! in the guest ends with its power.
 
 use std::{
     collections::BTreeMap,
@@ -319,8 +319,8 @@ impl Guest {
         Some(pid)
     }
 
-    /// The state of a command: `None` for an unknown pid, `Some(None)` while it runs. A finished one is forgotten by
-    /// the first read.
+    /// The state of a command: `None` for an unknown pid, `Some(None)` while it runs. A finished one is
+    /// forgotten by the first read.
     pub fn exec_status(&self, pid: u64) -> Option<Option<Finished>> {
         let mut live = self.live();
         let finished = live.processes.get(&pid)?.clone();

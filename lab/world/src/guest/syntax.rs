@@ -1,4 +1,5 @@
-//! The part of POSIX shell syntax that bootstrap scripts use. Everything else is refused by name, never misread.
+//! The part of POSIX shell syntax that bootstrap scripts use. Everything else is refused by name, never
+//! misread.
 
 /// A piece of a word.
 #[derive(Clone, Debug, PartialEq)]

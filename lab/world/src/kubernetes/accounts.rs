@@ -25,7 +25,8 @@ fn account(secret: &Value) -> &str {
 }
 
 impl State {
-    /// Puts a token, the namespace and the CA into each Secret that waits for them and whose account is there.
+    /// Puts a token, the namespace and the CA into each Secret that waits for them and whose account is
+    /// there.
     pub(super) fn fill_account_tokens(&mut self) {
         let waiting: Vec<Key> = self
             .store

@@ -51,7 +51,8 @@ impl State {
         if !disrupted.is_empty() {
             self.wake(Work::Budgets(key.0.clone()), AGAIN);
         }
-        // The controller sees a pod go before it drops it from the map: the change of the status makes it look again.
+        // The controller sees a pod go before it drops it from the map: the change of the status makes it
+        // look again.
         if budget["status"]["currentHealthy"] != healthy
             && let Some(known) = budget["status"]["disruptedPods"].as_object()
         {

@@ -1,7 +1,8 @@
 //! Custom resources: served once their CustomResourceDefinition is there, and kept to its schema.
 //!
-//! Of a structural schema this reads types, properties and what is pruned, defaults, required fields, minima, lengths, values and
-//! the rules (`x-kubernetes-validations`) that are made of `has`, `!`, `&&` and `||`. What may not be changed may be changed here.
+//! Of a structural schema this reads types, properties and what is pruned, defaults, required fields, minima,
+//! lengths, values and the rules (`x-kubernetes-validations`) that are made of `has`, `!`, `&&` and `||`.
+//! What may not be changed may be changed here.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,8 @@
-//! Devices for pods' ResourceClaims, as the scheduler allocates them: so many of a class, of the slices that name the node.
+//! Devices for pods' ResourceClaims, as the scheduler allocates them: so many of a class, of the slices that
+//! name the node.
 //!
-//! Of selectors only `device.driver == "…"` of a class is read; claims are found by their names. Requests of other kinds are not known, and
-//! a pod with one fits nowhere.
+//! Of selectors only `device.driver == "…"` of a class is read; claims are found by their names. Requests of
+//! other kinds are not known, and a pod with one fits nowhere.
 
 use std::collections::BTreeSet;
 

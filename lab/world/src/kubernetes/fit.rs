@@ -46,7 +46,8 @@ pub(super) struct Place {
 pub(super) struct Company {
     /// Topology domains that anti-affinity closes: key and value.
     closed: BTreeSet<(String, String)>,
-    /// For each affinity term: its key, the values where a match is, and whether the pod may be the first of its kind.
+    /// For each affinity term: its key, the values where a match is, and whether the pod may be the first of
+    /// its kind.
     wanted: Vec<(String, BTreeSet<String>, bool)>,
     /// For each hard spread constraint: key, pods by value, how many more are allowed, the pod counts itself.
     spread: Vec<(String, BTreeMap<String, i64>, i64, bool)>,

@@ -1,7 +1,8 @@
-//! Gangs: pods of a PodGroup are bound once there is room for its minimum, as kube-scheduler 1.37 does with its gate `GenericWorkload`.
+//! Gangs: pods of a PodGroup are bound once there is room for its minimum, as kube-scheduler 1.37 does with
+//! its gate `GenericWorkload`.
 //!
-//! Preemption for gangs, topology constraints and composite groups are not played, and what the pods of one gang ask of each
-//! other is not looked at.
+//! Preemption for gangs, topology constraints and composite groups are not played, and what the pods of one
+//! gang ask of each other is not looked at.
 
 use std::sync::Arc;
 
@@ -29,7 +30,8 @@ impl State {
         (!one_by_one).then(|| (namespace.to_owned(), name.to_owned()))
     }
 
-    /// Binds the waiting pods of a gang if there is room for its minimum. Before the group and its pods are there, it is not looked at.
+    /// Binds the waiting pods of a gang if there is room for its minimum. Before the group and its pods are
+    /// there, it is not looked at.
     pub(super) fn schedule_gang(&mut self, gang: &Key, queue: &[(Key, Arc<Facts>)], places: &[Place]) {
         let Some(group) = self.store.get(&POD_GROUP, &gang.0, &gang.1) else { return };
         let minimum = number(&group, "/spec/schedulingPolicy/gang/minCount").unwrap_or(1);

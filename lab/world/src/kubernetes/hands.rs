@@ -70,8 +70,8 @@ impl State {
 }
 
 impl Kube {
-    /// Makes an object, or merges it into the one that is there; its status too. Returns what is stored, or why it was
-    /// refused.
+    /// Makes an object, or merges it into the one that is there; its status too. Returns what is stored, or
+    /// why it was refused.
     ///
     /// # Errors
     /// The kind is unknown, or the object is invalid: the API server's message.
@@ -151,7 +151,8 @@ impl Kube {
         self.state().faults.clear();
     }
 
-    /// Makes the API server unreachable and ends its watches, or ends that. Scheduler, controllers and kubelets go on.
+    /// Makes the API server unreachable and ends its watches, or ends that. Scheduler, controllers and
+    /// kubelets go on.
     pub fn set_away(&self, away: bool) {
         let mut state = self.state();
         state.away = away;
@@ -202,13 +203,14 @@ impl Kube {
         self.state().pods_never_ready = never;
     }
 
-    /// Keeps Nodes that register from becoming Ready, as a network plugin that does not come up, or ends that.
+    /// Keeps Nodes that register from becoming Ready, as a network plugin that does not come up, or ends
+    /// that.
     pub fn set_nodes_never_ready(&self, never: bool) {
         self.state().nodes_never_ready = never;
     }
 
-    /// Lets all kubelets ask for the certificates that they serve with, as `serverTLSBootstrap` in their configuration does, or
-    /// ends that.
+    /// Lets all kubelets ask for the certificates that they serve with, as `serverTLSBootstrap` in their
+    /// configuration does, or ends that.
     pub fn set_server_tls_bootstrap(&self, on: bool) {
         let mut state = self.state();
         state.server_tls_bootstrap = on;

@@ -1,4 +1,5 @@
-//! `kubeadm join` and agents of K3s as the control plane sees them, and the power of the machines that have joined.
+//! `kubeadm join` and agents of K3s as the control plane sees them, and the power of the machines that have
+//! joined.
 
 use std::time::Duration;
 

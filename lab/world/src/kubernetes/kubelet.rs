@@ -320,8 +320,8 @@ fn capacity(machine: &NodeSpec, max_pods: u32) -> Value {
     })
 }
 
-/// What is left for pods (`GetNodeAllocatableReservation` of `pkg/kubelet/cm`): of all that there is without what is reserved and
-/// without the hard eviction threshold.
+/// What is left for pods (`GetNodeAllocatableReservation` of `pkg/kubelet/cm`): of all that there is without
+/// what is reserved and without the hard eviction threshold.
 fn allocatable(machine: &NodeSpec, max_pods: u32, settings: &Value) -> Value {
     let mut amounts = capacity(machine, max_pods);
     let reserved = |resource: &str| -> i128 {

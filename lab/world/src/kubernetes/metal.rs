@@ -1,4 +1,5 @@
-//! Machines that are no VMs: a management controller switches each, and its kubelet starts with it under the machine's own name.
+//! Machines that are no VMs: a management controller switches each, and its kubelet starts with it under the
+//! machine's own name.
 
 use std::time::Duration;
 

@@ -1,9 +1,10 @@
-//! An embedded Kubernetes API server with the controllers, the scheduler and the kubelets that an autoscaler meets.
+//! An embedded Kubernetes API server with the controllers, the scheduler and the kubelets that an autoscaler
+//! meets.
 //!
-//! [`Kube`] is a handle on the whole cluster. The state sits behind one plain lock that is never held across an await. What
-//! follows from a change stands on an agenda (`state::Work`) that one task works off on tokio's time, so that a runtime
-//! with paused time runs hours in seconds. [`spec`] says what a cluster is made of, `hands` is what a test does to it,
-//! everything else answers calls or is a controller.
+//! [`Kube`] is a handle on the whole cluster. The state sits behind one plain lock that is never held across
+//! an await. What follows from a change stands on an agenda (`state::Work`) that one task works off on
+//! tokio's time, so that a runtime with paused time runs hours in seconds. [`spec`] says what a cluster is
+//! made of, `hands` is what a test does to it, everything else answers calls or is a controller.
 //!
 //! Order, delays and texts follow recordings of Kubernetes 1.36.2.
 

@@ -119,7 +119,8 @@ impl State {
         }
     }
 
-    /// Sees to the eviction of a pod from a node that has a `NoExecute` taint, and calls it off where it has none.
+    /// Sees to the eviction of a pod from a node that has a `NoExecute` taint, and calls it off where it has
+    /// none.
     pub(super) fn watch_tolerations(&mut self, key: &Key, node: &str) {
         let (Some(pod), Some(node)) = (self.store.get(&POD, &key.0, &key.1), self.store.get(&NODE, "", node))
         else {

@@ -192,8 +192,8 @@ impl Pods {
     }
 }
 
-/// Requests of a pod as kube-scheduler adds them up (`PodRequests`): containers and sidecars together, but at least what
-/// each init container needs on top of the sidecars before it, plus the overhead.
+/// Requests of a pod as kube-scheduler adds them up (`PodRequests`): containers and sidecars together, but at
+/// least what each init container needs on top of the sidecars before it, plus the overhead.
 pub(super) fn requests(pod: &Value) -> Amounts {
     let of = |container: &Value| amounts(&container["resources"]["requests"]);
     let mut total = Amounts::new();

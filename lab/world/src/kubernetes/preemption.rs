@@ -1,6 +1,8 @@
-//! Preemption: which pods of lower priority go so that a pod that fits nowhere gets room (`DefaultPreemption`).
+//! Preemption: which pods of lower priority go so that a pod that fits nowhere gets room
+//! (`DefaultPreemption`).
 //!
-//! Only room and host ports are won in that way here; pods that are going already are waited for, never counted twice.
+//! Only room and host ports are won in that way here; pods that are going already are waited for, never
+//! counted twice.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -22,7 +24,8 @@ use super::{
 pub(super) struct Candidate {
     pub node: String,
     victims: Vec<Key>,
-    /// Less is better: budgets that are broken, the highest priority, the sum of priorities, pods, and where those go that started last.
+    /// Less is better: budgets that are broken, the highest priority, the sum of priorities, pods, and where
+    /// those go that started last.
     cost: (usize, i64, i64, usize, Reverse<String>),
 }
 

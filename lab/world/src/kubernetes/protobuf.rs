@@ -1,7 +1,7 @@
 //! Bodies in Kubernetes' protobuf encoding, as kubectl's typed clients send them, read into the JSON form.
 //!
-//! Only the messages and fields that such clients send to this API are known (`generated.proto` of each API group); an
-//! object of another kind is refused, an unknown field is passed over.
+//! Only the messages and fields that such clients send to this API are known (`generated.proto` of each API
+//! group); an object of another kind is refused, an unknown field is passed over.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};

@@ -202,7 +202,8 @@ impl State {
         Some(self.put(&POD, pod))
     }
 
-    /// Takes a pod away for good when its containers have ended: grace 0, then gone unless a finalizer holds it.
+    /// Takes a pod away for good when its containers have ended: grace 0, then gone unless a finalizer holds
+    /// it.
     pub(super) fn finish_pod(&mut self, key: &Key) {
         self.mark(key, 0);
         let held = self

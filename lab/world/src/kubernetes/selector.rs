@@ -67,7 +67,8 @@ impl Requirement {
     }
 }
 
-/// Whether a `LabelSelector` object selects these labels. A missing one selects nothing, an empty one everything.
+/// Whether a `LabelSelector` object selects these labels. A missing one selects nothing, an empty one
+/// everything.
 pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
     if !selector.is_object() {
         return false;

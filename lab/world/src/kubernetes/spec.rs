@@ -163,7 +163,8 @@ impl KubeSpec {
     /// The demo cluster's administrator token.
     pub const DEMO_ADMIN_TOKEN: &str = "demo-admin-token";
 
-    /// One control-plane node and nothing else. The CA is empty: give it the one of the server that serves it.
+    /// One control-plane node and nothing else. The CA is empty: give it the one of the server that serves
+    /// it.
     pub fn demo() -> Self {
         Self {
             ca_pem: String::new(),

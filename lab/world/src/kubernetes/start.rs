@@ -82,7 +82,8 @@ impl Kube {
         state.write_cluster_info();
     }
 
-    /// Puts another CA into cluster-info, with the hash of its public key as `caCertHashes` has it; returns the former ones.
+    /// Puts another CA into cluster-info, with the hash of its public key as `caCertHashes` has it; returns
+    /// the former ones.
     pub fn replace_authority(&self, ca_pem: String, ca_hash: String) -> (String, String) {
         let mut state = self.state();
         let former = (

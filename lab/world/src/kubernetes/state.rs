@@ -1,8 +1,8 @@
 //! Everything that changes, and the agenda of what is to be done about it.
 //!
-//! Every write goes through [`State::put`] and [`State::erase`]: they keep the indexes and put on the agenda what
-//! follows from the change. Controllers, scheduler, and kubelets are entries of the agenda; each runs whole, under the
-//! lock, and never waits.
+//! Every write goes through [`State::put`] and [`State::erase`]: they keep the indexes and put on the agenda
+//! what follows from the change. Controllers, scheduler, and kubelets are entries of the agenda; each runs
+//! whole, under the lock, and never waits.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

@@ -60,8 +60,8 @@ impl Collection {
         (revision < self.forgotten).then_some(self.forgotten)
     }
 
-    /// The changes after a version, or the version up to which all is dropped where that one is too old. A reader that
-    /// began in time goes on over what is forgotten.
+    /// The changes after a version, or the version up to which all is dropped where that one is too old. A
+    /// reader that began in time goes on over what is forgotten.
     pub fn since(&self, revision: u64) -> Result<impl Iterator<Item = &Change>, u64> {
         if revision < self.dropped {
             return Err(self.dropped);

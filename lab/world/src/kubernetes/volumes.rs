@@ -1,5 +1,6 @@
-//! Volumes that have to be attached to a node before its pods start: the attach/detach controller, with a driver that takes its time. A
-//! volume is attached to one node at a time, and comes free once no pod on that node has it.
+//! Volumes that have to be attached to a node before its pods start: the attach/detach controller, with a
+//! driver that takes its time. A volume is attached to one node at a time, and comes free once no pod on that
+//! node has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

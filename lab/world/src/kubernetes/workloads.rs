@@ -34,7 +34,8 @@ impl State {
             .collect()
     }
 
-    /// Makes a pod from a template. A pod that is refused is not made; the next change of its owner tries again.
+    /// Makes a pod from a template. A pod that is refused is not made; the next change of its owner tries
+    /// again.
     pub(super) fn spawn_pod(
         &mut self,
         kind: &Kind,

@@ -1,4 +1,5 @@
-//! Guest agent calls: each costs a ping first, errors come late, and texts are mangled the way the real ones are.
+//! Guest agent calls: each costs a ping first, errors come late, and texts are mangled the way the real ones
+//! are.
 
 use std::time::Duration;
 

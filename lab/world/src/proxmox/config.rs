@@ -272,8 +272,8 @@ impl Change {
         self.check_values(vm)
     }
 
-    /// What is asked where the change is made, in the task: it depends on what is there, and so has to be granted for the old value
-    /// as well as for the new one.
+    /// What is asked where the change is made, in the task: it depends on what is there, and so has to be
+    /// granted for the old value as well as for the new one.
     fn check_values_there(
         &self,
         state: &State,
@@ -373,8 +373,8 @@ pub(super) enum Needed {
     Any(&'static [&'static str]),
 }
 
-/// The privileges that setting a key, or removing it, needs (`check_vm_modify_config_perm`): of drives and devices it is asked for where
-/// the change is made.
+/// The privileges that setting a key, or removing it, needs (`check_vm_modify_config_perm`): of drives and
+/// devices it is asked for where the change is made.
 pub(super) fn needed(key: &str) -> Needed {
     let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
     match stem {
@@ -470,8 +470,8 @@ fn apply(
     Ok(())
 }
 
-/// A disk that a drive loses stays with the VM as an unused one; an unused one that is deleted goes, and so does a cloud-init
-/// drive.
+/// A disk that a drive loses stays with the VM as an unused one; an unused one that is deleted goes, and so
+/// does a cloud-init drive.
 fn detach(state: &mut State, node: &str, vmid: u32, key: &str, next: Option<&str>) -> Result<(), Refusal> {
     let vm = state.vm_on(node, vmid)?;
     let Some((_, volid, text)) = vm.drives().into_iter().find(|(drive, _, _)| drive == key) else {

@@ -1,4 +1,5 @@
-//! The firewall of VMs: options, rules that name security groups, IP sets. No packet is filtered; a clone gets its template's.
+//! The firewall of VMs: options, rules that name security groups, IP sets. No packet is filtered; a clone
+//! gets its template's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! High availability: what its manager does with VMs, and what its status says. That is nothing but the quorum until a VM is
-//! managed or a host is in maintenance.
+//! High availability: what its manager does with VMs, and what its status says. That is nothing but the
+//! quorum until a VM is managed or a host is in maintenance.
 
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ impl Pve {
         self.state().vms.get(&call.vmid()).is_some_and(|vm| vm.node == call.node() && vm.ha.is_some())
     }
 
-    /// A power call for an HA resource only asks for a state: its task ends well at once, whatever becomes of it.
+    /// A power call for an HA resource only asks for a state: its task ends well at once, whatever becomes of
+    /// it.
     pub(super) fn ask_ha(&self, call: &ApiCall, what: &str, request: HaRequest) -> Answer {
         let (pve, vmid, words) =
             (self.clone(), call.vmid(), format!("Requesting HA {what} for VM {}", call.vmid()));

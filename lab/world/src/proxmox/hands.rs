@@ -308,7 +308,8 @@ impl Pve {
         }
     }
 
-    /// Moves a VM to another node by hand, running or not, with the disks that are on the node's own storages.
+    /// Moves a VM to another node by hand, running or not, with the disks that are on the node's own
+    /// storages.
     pub fn migrate_by_hand(&self, vmid: u32, node: &str) {
         let mut state = self.state();
         let Some(vm) = state.vms.get_mut(&vmid) else { return };

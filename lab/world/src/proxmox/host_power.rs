@@ -1,4 +1,5 @@
-//! Whole hosts that are shut down and woken through the API, and what an administrator sees before that: votes, Ceph.
+//! Whole hosts that are shut down and woken through the API, and what an administrator sees before that:
+//! votes, Ceph.
 
 use std::time::Duration;
 

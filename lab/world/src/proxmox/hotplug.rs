@@ -1,6 +1,6 @@
-//! What a VM that runs is given at once (`vmconfig_hotplug_pending` of qemu-server): vCPUs up to those that its QEMU was started for,
-//! and memory in whole DIMMs, each where its `hotplug` allows it; and what is taken from it, where its guest lets go of it. The rest
-//! waits for its next start.
+//! What a VM that runs is given at once (`vmconfig_hotplug_pending` of qemu-server): vCPUs up to those that
+//! its QEMU was started for, and memory in whole DIMMs, each where its `hotplug` allows it; and what is taken
+//! from it, where its guest lets go of it. The rest waits for its next start.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,8 @@ fn let_go(vm: &Vm, key: &str, number: u64, refused: &str) -> Result<Taken, Refus
 }
 
 impl Pve {
-    /// Gives the process of a VM that is real what a change of its configuration says, before that is written.
+    /// Gives the process of a VM that is real what a change of its configuration says, before that is
+    /// written.
     pub(super) async fn plug(
         &self,
         node: &str,

@@ -1,8 +1,8 @@
 //! An embedded Proxmox VE cluster: requests in, the real one's answers out, over simulated hosts and guests.
 //!
-//! [`Pve`] is a handle on the whole cluster. The state sits behind one plain lock that is never held across an await;
-//! work that takes time runs as tasks on tokio's time. `spec` says what a cluster is made of, `hands` is what a test
-//! does to it, everything else answers calls.
+//! [`Pve`] is a handle on the whole cluster. The state sits behind one plain lock that is never held across
+//! an await; work that takes time runs as tasks on tokio's time. `spec` says what a cluster is made of,
+//! `hands` is what a test does to it, everything else answers calls.
 
 use std::{
     collections::BTreeMap,
@@ -161,8 +161,8 @@ impl Pve {
         Self::build(spec, clock, seed, control_plane, None)
     }
 
-    /// A cluster whose VMs are processes: nothing is simulated but the API and what it takes for its hosts. Tokio's time must not be
-    /// paused.
+    /// A cluster whose VMs are processes: nothing is simulated but the API and what it takes for its hosts.
+    /// Tokio's time must not be paused.
     pub fn on_hardware(spec: ClusterSpec, clock: WorldClock, seed: u64, hardware: Hardware) -> Self {
         Self::build(spec, clock, seed, Arc::new(NoControlPlane), Some(hardware))
     }

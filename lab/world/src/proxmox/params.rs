@@ -186,8 +186,8 @@ pub struct Rule {
 /// The parameters of a call. A name that ends in `[n]` stands for `name0`, `name1` ….
 pub type Rules = BTreeMap<String, Rule>;
 
-/// Checks parameters against the rules of a call and names every offender. Values are normalised: booleans to `0`/`1`,
-/// a scalar for an array parameter to an array of one.
+/// Checks parameters against the rules of a call and names every offender. Values are normalised: booleans to
+/// `0`/`1`, a scalar for an array parameter to an array of one.
 pub fn check(params: &mut Params, rules: &Rules) -> Result<(), Refusal> {
     let mut errors = BTreeMap::new();
     for (name, value) in &mut params.0 {

@@ -1,4 +1,5 @@
-//! PCI devices by resource mappings: who sees them, which host has which, and which VM holds one while it runs.
+//! PCI devices by resource mappings: who sees them, which host has which, and which VM holds one while it
+//! runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -26,8 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the lock of a shutdown was seen to outlive its killed worker.
 const ORPHANED_LOCK: Duration = Duration::from_millis(20_300);
 
-/// The ping of the agent, with which a shutdown begins, swallows the signal: the worker has to be killed, and the VM stays locked
-/// for a while.
+/// The ping of the agent, with which a shutdown begins, swallows the signal: the worker has to be killed, and
+/// the VM stays locked for a while.
 async fn swallow(worker: &Worker) -> Result<(), Refusal> {
     worker.log("QEMU Guest Agent is not running - received interrupt");
     tokio::time::sleep(PATIENCE).await;
@@ -247,7 +247,8 @@ impl Pve {
         Ok(())
     }
 
-    /// Asks the agent, or presses the power button where there is none that answers; then waits for the process's end.
+    /// Asks the agent, or presses the power button where there is none that answers; then waits for the
+    /// process's end.
     async fn shut_real_down(
         &self,
         worker: &Worker,

@@ -21,12 +21,13 @@ pub(super) const CLEAN_UP: Duration = Duration::from_millis(700);
 /// Seconds for which the clean-up waits for the end of a QEMU that runs again.
 const CLEAN_UP_TRIES: usize = 30;
 
-/// How much longer cloud-init keeps a system `starting` that is to upgrade its packages, Proxmox VE's default, and reaches no
-/// mirror.
+/// How much longer cloud-init keeps a system `starting` that is to upgrade its packages, Proxmox VE's
+/// default, and reaches no mirror.
 const PACKAGE_UPGRADE: Duration = Duration::from_secs(216);
 
 impl Pve {
-    /// Starts a VM's machine and its guest, with pending changes applied. A real one is under way when this returns.
+    /// Starts a VM's machine and its guest, with pending changes applied. A real one is under way when this
+    /// returns.
     pub(super) fn power_on(&self, vmid: u32) {
         match self.0.hardware.clone() {
             None => self.boot_simulated(vmid),
@@ -111,7 +112,8 @@ impl Pve {
         let Some(vm) = state.vms.get_mut(&vmid).filter(|vm| vm.machine.is_none()) else { return };
         apply_pending(vm);
         let node = vm.node.clone();
-        // A start that was asked for has chosen its devices just now; one by hand, or with the host, comes to nothing without.
+        // A start that was asked for has chosen its devices just now; one by hand, or with the host, comes to
+        // nothing without.
         if super::pci::take(&mut state, &node, vmid).is_err() {
             return;
         }
@@ -179,8 +181,9 @@ impl Pve {
         }
     }
 
-    /// What follows each end of QEMU on its host: it takes the VM's lock, and where it finds a new process it waits for that
-    /// one's end, with the lock in its hands. Recorded: a start right after a stop locked the VM for 29.4 s.
+    /// What follows each end of QEMU on its host: it takes the VM's lock, and where it finds a new process it
+    /// waits for that one's end, with the lock in its hands. Recorded: a start right after a stop locked the
+    /// VM for 29.4 s.
     fn clean_up_after(&self, vmid: u32) {
         let pve = self.clone();
         tokio::spawn(async move {

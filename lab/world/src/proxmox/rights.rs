@@ -193,7 +193,8 @@ pub(super) fn numbered(key: &str, kind: &str) -> bool {
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// What the VM that is cloned asks for, whatever its clone gets later: its storages, then its mappings, bridges and CPU model.
+/// What the VM that is cloned asks for, whatever its clone gets later: its storages, then its mappings,
+/// bridges and CPU model.
 pub(super) fn clone(state: &State, who: &Identity, vmid: u32, target: Option<&str>) -> Result<(), Refusal> {
     let Some(vm) = state.vms.get(&vmid) else { return Ok(()) };
     for (key, value) in &vm.config {

@@ -1,4 +1,5 @@
-//! Which calls exist and what they take: a built-in table, refined by the official schema where it is at hand.
+//! Which calls exist and what they take: a built-in table, refined by the official schema where it is at
+//! hand.
 
 use std::{collections::BTreeMap, fs, path::Path};
 

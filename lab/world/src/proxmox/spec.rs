@@ -170,8 +170,8 @@ pub struct VmSpec {
     pub node: String,
     /// Pool membership.
     pub pool: Option<String>,
-    /// Its configuration in the form of a config file: key to value. Volumes that drives name are created with the
-    /// `size=` of the drive.
+    /// Its configuration in the form of a config file: key to value. Volumes that drives name are created
+    /// with the `size=` of the drive.
     pub config: BTreeMap<String, String>,
     /// Whether it runs at the start, with a guest that has booted already.
     pub running: bool,
@@ -243,8 +243,8 @@ impl ClusterSpec {
     /// Secret of the demo cluster's administrator token `root@pam!admin`.
     pub const DEMO_ADMIN_SECRET: &str = "99999999-8888-7777-6666-555555555555";
 
-    /// Three hosts of 32 cores and 128 GiB, a template on shared storage and one on each host's own, and a token with
-    /// the least privileges that a node autoscaler needs.
+    /// Three hosts of 32 cores and 128 GiB, a template on shared storage and one on each host's own, and a
+    /// token with the least privileges that a node autoscaler needs.
     pub fn demo() -> Self {
         let hosts = (1..=3u8).map(|n| HostSpec {
             name: format!("pve{n}"),
@@ -292,8 +292,9 @@ impl ClusterSpec {
 }
 
 impl AccessSpec {
-    /// The least-privilege roles of a node autoscaler, those that `packaging/proxmox-setup.sh` makes and no more: workers in the pool `k8s-workers`, templates in the pool
-    /// `k8s-templates`, `Sys.Audit` on the hosts and on `/`, plus an administrator token without privilege separation.
+    /// The least-privilege roles of a node autoscaler, those that `packaging/proxmox-setup.sh` makes and no
+    /// more: workers in the pool `k8s-workers`, templates in the pool `k8s-templates`, `Sys.Audit` on the
+    /// hosts and on `/`, plus an administrator token without privilege separation.
     pub fn least_privilege(version: &str, storages: &[&str], bridges: &[&str]) -> Self {
         let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
         let agent = if version.starts_with("8.") { "VM.Monitor" } else { "VM.GuestAgent.Unrestricted" };
@@ -344,7 +345,8 @@ impl AccessSpec {
 }
 
 impl VmSpec {
-    /// A Debian template in the pool `k8s-templates` with one disk of 10 GiB and a cloud-init drive on `storage`.
+    /// A Debian template in the pool `k8s-templates` with one disk of 10 GiB and a cloud-init drive on
+    /// `storage`.
     pub fn template(vmid: u32, node: &str, name: &str, storage: &str) -> Self {
         let file_based = !storage.contains("lvm") && !storage.contains("zfs");
         let (disk, cloud_init) = if file_based {

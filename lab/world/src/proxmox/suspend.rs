@@ -1,10 +1,11 @@
-//! Suspending to disk: the guest's memory becomes a volume, its QEMU ends, and the VM stays locked (`suspended`) until the next
-//! start lets the guest go on where it was. The guest's clock stands still meanwhile.
+//! Suspending to disk: the guest's memory becomes a volume, its QEMU ends, and the VM stays locked
+//! (`suspended`) until the next start lets the guest go on where it was. The guest's clock stands still
+//! meanwhile.
 //!
-//! As qemu-server does it: the lock is `suspending` while memory is written; the state volume is named in the config
-//! (`vmstate`), sized for twice the memory and 500 MiB; start and destroy are what a suspended VM allows. No recording tells
-//! how long it takes: the third of the memory that a simulated guest uses is written and read as fast as a full clone is made. A
-//! real one takes the time that its process takes.
+//! As qemu-server does it: the lock is `suspending` while memory is written; the state volume is named in the
+//! config (`vmstate`), sized for twice the memory and 500 MiB; start and destroy are what a suspended VM
+//! allows. No recording tells how long it takes: the third of the memory that a simulated guest uses is
+//! written and read as fast as a full clone is made. A real one takes the time that its process takes.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -169,7 +170,8 @@ impl Pve {
     }
 }
 
-/// What a configuration says of the process whose memory is kept: its CPU, its machine, and the MTU of its networks.
+/// What a configuration says of the process whose memory is kept: its CPU, its machine, and the MTU of its
+/// networks.
 const RUNNING: [&str; 3] = ["runningcpu", "runningmachine", "running-nets-host-mtu"];
 /// The machine of Proxmox VE 9.2's QEMU.
 const MACHINE: &str = "pc-i440fx-10.0+pve1";
@@ -185,8 +187,8 @@ fn memory_time(memory: u64, rate: u64) -> Duration {
     Duration::from_millis(memory / USED * 1000 / rate.max(1))
 }
 
-/// Where the state goes: to the storage that the VM names, else to one of its disks', one that hosts share before others and one
-/// of files before others alike; else to `local`. Discs in drives are no disks.
+/// Where the state goes: to the storage that the VM names, else to one of its disks', one that hosts share
+/// before others and one of files before others alike; else to `local`. Discs in drives are no disks.
 fn state_storage(state: &State, vm: &Vm) -> String {
     if let Some(named) = vm.get("vmstatestorage") {
         return named.to_owned();

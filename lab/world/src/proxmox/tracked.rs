@@ -1,4 +1,5 @@
-//! A part of the state whose changes are counted: who looks at it all the time sees whether there is anything new.
+//! A part of the state whose changes are counted: who looks at it all the time sees whether there is anything
+//! new.
 
 use std::ops::{Deref, DerefMut};
 

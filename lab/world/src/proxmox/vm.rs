@@ -137,7 +137,8 @@ impl Vm {
         }
     }
 
-    /// 40 hexadecimal digits that change with the config. The real one is SHA-1 of the file; clients only compare it.
+    /// 40 hexadecimal digits that change with the config. The real one is SHA-1 of the file; clients only
+    /// compare it.
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
         for (key, value) in &self.config {

@@ -1,7 +1,7 @@
 //! The guest agent's protocol: one JSON object a line, resynchronized before each command.
 //!
-//! The socket takes one client at a time, and what a client that went away did not read waits for the next one: each call
-//! begins with `guest-sync-delimited`, whose answer follows a byte that no JSON has.
+//! The socket takes one client at a time, and what a client that went away did not read waits for the next
+//! one: each call begins with `guest-sync-delimited`, whose answer follows a byte that no JSON has.
 
 use std::{path::Path, time::Duration};
 
@@ -36,8 +36,8 @@ pub enum AgentError {
     },
 }
 
-/// Sends a command and returns the member `return` of its answer. `patience` is for the synchronization, `limit` for the
-/// command.
+/// Sends a command and returns the member `return` of its answer. `patience` is for the synchronization,
+/// `limit` for the command.
 pub async fn call(
     socket: &Path,
     patience: Duration,

@@ -1,4 +1,5 @@
-//! The command line of a VM's QEMU, as Proxmox VE writes it for a machine of type `pc`, and for `q35` but for its further bridges.
+//! The command line of a VM's QEMU, as Proxmox VE writes it for a machine of type `pc`, and for `q35` but for
+//! its further bridges.
 //!
 //! Five differences: no `-id`, which only Proxmox's own QEMU has; no `-daemonize`, since the process is ours;
 //! no `-no-shutdown`, since nothing else would end a QEMU whose guest has powered itself off; the processor

@@ -1,7 +1,7 @@
 //! What a machine boots by: SeaBIOS, which QEMU has itself, or OVMF with the variables on the VM's EFI disk.
 //!
-//! As Proxmox VE has it (`OVMF.pm`), with two differences: the firmware is Debian's, and its build without System Management
-//! Mode, which an emulated machine is spared.
+//! As Proxmox VE has it (`OVMF.pm`), with two differences: the firmware is Debian's, and its build without
+//! System Management Mode, which an emulated machine is spared.
 
 use std::{
     collections::BTreeMap,

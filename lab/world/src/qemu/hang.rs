@@ -8,8 +8,8 @@ use std::{path::Path, time::Duration};
 
 use tokio::time::sleep;
 
-/// The time to a guest's first word on its console, after which it counts as hung: three times what a busy machine was seen to
-/// take.
+/// The time to a guest's first word on its console, after which it counts as hung: three times what a busy
+/// machine was seen to take.
 const FIRST_WORD: Duration = Duration::from_secs(150);
 /// How often a guest is reset for its silence.
 const RESETS: u32 = 2;

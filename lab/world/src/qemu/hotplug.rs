@@ -1,7 +1,8 @@
 //! Processors and memory that a VM's QEMU is given while it runs, by the names that Proxmox VE has for them.
 //!
-//! Such a VM begins with one processor and 1 GiB, each further one is a device (`config_to_command` of qemu-server), and so is what is
-//! plugged later (`qemu_cpu_hotplug`, `foreach_dimm`). All memory is of one NUMA node: a VM has one socket here.
+//! Such a VM begins with one processor and 1 GiB, each further one is a device (`config_to_command` of
+//! qemu-server), and so is what is plugged later (`qemu_cpu_hotplug`, `foreach_dimm`). All memory is of one
+//! NUMA node: a VM has one socket here.
 
 use serde_json::json;
 
@@ -46,7 +47,8 @@ pub struct Plug {
     pub dimms: Vec<(usize, u64)>,
 }
 
-/// The DIMMs beside the memory that a VM begins with, until it has at least so many MiB: their numbers and sizes in MiB.
+/// The DIMMs beside the memory that a VM begins with, until it has at least so many MiB: their numbers and
+/// sizes in MiB.
 pub fn dimms(wanted: u64) -> Vec<(usize, u64)> {
     let (mut size, mut all) = (FIRST, Vec::new());
     while size < wanted {

@@ -1,4 +1,5 @@
-//! Real hardware for the embedded Proxmox VE: each VM that runs is a QEMU process with disks, a network and a guest agent.
+//! Real hardware for the embedded Proxmox VE: each VM that runs is a QEMU process with disks, a network and a
+//! guest agent.
 //!
 //! ```text
 //!  proxmox:: tasks ──> Hardware ── disks   qemu-img: linked clone = overlay, full clone = copy
@@ -8,8 +9,8 @@
 //!                                        └ saved  memory in a volume, from which a new process goes on
 //! ```
 //!
-//! Time is the machine's: none of this works under a paused clock. A process ends with its [`Running`]'s last clone, with the
-//! tokio runtime, or with the process namespace that the caller gave it.
+//! Time is the machine's: none of this works under a paused clock. A process ends with its [`Running`]'s last
+//! clone, with the tokio runtime, or with the process namespace that the caller gave it.
 
 use std::{
     collections::BTreeMap,

@@ -1,7 +1,7 @@
 //! Bridges and taps in a network namespace that holds nothing else.
 //!
-//! The caller enters the namespace; here it is made sure that there is no other interface in it: no frame of a guest can get
-//! anywhere else, whatever its configuration says.
+//! The caller enters the namespace; here it is made sure that there is no other interface in it: no frame of
+//! a guest can get anywhere else, whatever its configuration says.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! A VM's TPM: a process of `swtpm` beside QEMU, whose state is the volume of `tpmstate0`.
 //!
-//! As Proxmox VE runs it (`start_swtpm`), but for `swtpm_setup`: the TPM has no certificates of a manufacturer. The process ends
-//! with the connection to its QEMU.
+//! As Proxmox VE runs it (`start_swtpm`), but for `swtpm_setup`: the TPM has no certificates of a
+//! manufacturer. The process ends with the connection to its QEMU.
 
 use std::{
     collections::BTreeMap,

@@ -1,7 +1,8 @@
 //! The embedded APIs over TLS on loopback, for real clients.
 //!
-//! Both APIs hand over plain `http` requests with the whole body and answer with a streaming body, so that a watch can
-//! stay open. An error of a handler closes the connection without an answer, which is how a lost answer looks.
+//! Both APIs hand over plain `http` requests with the whole body and answer with a streaming body, so that a
+//! watch can stay open. An error of a handler closes the connection without an answer, which is how a lost
+//! answer looks.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Fields whose values change from cluster to cluster or from moment to moment. Only their type, and for times their
-/// form, is compared.
+/// Fields whose values change from cluster to cluster or from moment to moment. Only their type, and for
+/// times their form, is compared.
 const CHANGING: &[&str] = &[
     "resourceVersion",
     "uid",
@@ -30,7 +30,8 @@ const CHANGING: &[&str] = &[
     "image",
 ];
 
-/// What only the recorded surroundings have, by the end of its place: a hollow kubelet's node, containers that really ran.
+/// What only the recorded surroundings have, by the end of its place: a hollow kubelet's node, containers
+/// that really ran.
 const SURROUNDINGS: &[&str] = &[
     ".status.images",
     ".status.declaredFeatures",

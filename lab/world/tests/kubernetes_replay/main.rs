@@ -337,7 +337,8 @@ impl Replay {
     }
 }
 
-/// When an entry's part begins here: the guests of the recording were slow, so a join that succeeds begins near its end.
+/// When an entry's part begins here: the guests of the recording were slow, so a join that succeeds begins
+/// near its end.
 fn starts(entry: &Entry) -> f64 {
     let waits = entry.number() == 5 && entry.path() == "worker-4";
     if entry.method() == "GUEST-EXEC"

@@ -27,7 +27,8 @@ pub fn folder() -> Option<PathBuf> {
     None
 }
 
-/// The entries of a scenario. A second part follows the first with numbers from 101 on; a watch that goes on in it is one.
+/// The entries of a scenario. A second part follows the first with numbers from 101 on; a watch that goes on
+/// in it is one.
 pub fn read(folder: &Path, parts: &[&str]) -> Vec<Entry> {
     let mut all: Vec<Entry> = Vec::new();
     for (part, scenario) in parts.iter().enumerate() {
@@ -71,7 +72,8 @@ fn beginnings(entries: &[Entry]) -> &'static str {
     }
 }
 
-/// The recorded cluster's CA certificate, where a kubeconfig shows it: the signatures of tokens are made over it.
+/// The recorded cluster's CA certificate, where a kubeconfig shows it: the signatures of tokens are made over
+/// it.
 pub fn ca_pem(entries: &[Entry]) -> Option<String> {
     let kubeconfig = entries.iter().find_map(|entry| entry.body()["data"]["kubeconfig"].as_str())?;
     let (_, rest) = kubeconfig.split_once("certificate-authority-data: ")?;
@@ -109,7 +111,8 @@ impl Given {
         }
     }
 
-    /// A text with what this cluster gave out. A version that was never shown is that of the change before it.
+    /// A text with what this cluster gave out. A version that was never shown is that of the change before
+    /// it.
     fn swap(&self, text: &str, version: bool) -> String {
         if let Some(own) = self.0.get(text) {
             return own.clone();

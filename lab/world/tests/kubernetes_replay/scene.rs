@@ -150,7 +150,8 @@ pub fn namespaces(entries: &[Entry]) -> BTreeSet<String> {
     paths.filter(|name| name != "none").collect()
 }
 
-/// Makes an object as it was seen, and its owner before it; what it was given instead of its uid and version is noted.
+/// Makes an object as it was seen, and its owner before it; what it was given instead of its uid and version
+/// is noted.
 pub fn make(
     kube: &Kube,
     given: &mut Given,
@@ -299,7 +300,8 @@ pub async fn happen(kube: &Kube, scenario: &str, event: &str) {
     }
 }
 
-/// What `kubectl drain --ignore-daemonsets --force` does to a node's pods: evictions, again after 5 s where one is refused.
+/// What `kubectl drain --ignore-daemonsets --force` does to a node's pods: evictions, again after 5 s where
+/// one is refused.
 pub fn drain(kube: &Kube, node: &str) {
     let daemon = |pod: &Value| pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet";
     let pods = kube.list("Pod").into_iter().filter(|pod| pod["spec"]["nodeName"] == node && !daemon(pod));

@@ -1,4 +1,5 @@
-//! What the recordings do not show and yet was there: nodes, pods whose status was written by hand, volumes, classes.
+//! What the recordings do not show and yet was there: nodes, pods whose status was written by hand, volumes,
+//! classes.
 
 use std::time::Duration;
 

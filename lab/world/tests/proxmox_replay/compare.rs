@@ -1,5 +1,5 @@
-//! What two answers must have in common: status, reason, error texts, the members of the body with their types, and
-//! every value that does not depend on the moment or on chance.
+//! What two answers must have in common: status, reason, error texts, the members of the body with their
+//! types, and every value that does not depend on the moment or on chance.
 
 use std::collections::{BTreeMap, BTreeSet};
 

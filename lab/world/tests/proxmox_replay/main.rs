@@ -46,7 +46,8 @@ async fn send(pve: Pve, request: http::Request<bytes::Bytes>) -> Reply {
 struct Replay {
     pve: Pve,
     scenario: &'static str,
-    /// What the recorded cluster gave out (task ids, digests, process ids) and what this one gave out instead.
+    /// What the recorded cluster gave out (task ids, digests, process ids) and what this one gave out
+    /// instead.
     given: BTreeMap<String, String>,
     /// VMs that were there before.
     before: BTreeSet<u64>,
@@ -202,7 +203,8 @@ impl Replay {
     }
 }
 
-/// Two bodies without the state of a task that ran when the recorded one was asked: the other may have ended already.
+/// Two bodies without the state of a task that ran when the recorded one was asked: the other may have ended
+/// already.
 fn without_moment(recorded: &Value, ours: &Value) -> (Value, Value) {
     let (mut recorded, mut ours) = (recorded.clone(), ours.clone());
     if recorded["data"]["status"] == "running" && recorded["data"].get("upid").is_some() {

@@ -7,10 +7,11 @@ use world::proxmox::{Pve, spec::VmSpec};
 
 use crate::{cluster, recording::Entry};
 
-/// The VMs that the recorded calls show before any of them has made one: with their first configuration, unless that was
-/// changed before it was read.
+/// The VMs that the recorded calls show before any of them has made one: with their first configuration,
+/// unless that was changed before it was read.
 ///
-/// `there`: VMs that the cluster has in any case; `plain`: what is taken for the configuration of one that none shows.
+/// `there`: VMs that the cluster has in any case; `plain`: what is taken for the configuration of one that
+/// none shows.
 pub fn vms(entries: &[Entry], there: &[u32], plain: fn(u32, &str) -> VmSpec) -> Vec<VmSpec> {
     let mut made: BTreeSet<u32> = there.iter().copied().collect();
     let mut changed = BTreeSet::new();
@@ -86,7 +87,8 @@ fn number(value: &Value) -> u32 {
     number.and_then(|number| u32::try_from(number).ok()).unwrap_or(0)
 }
 
-/// A VM that a recorded clone makes was removed between the recorded calls where one of that id is still there.
+/// A VM that a recorded clone makes was removed between the recorded calls where one of that id is still
+/// there.
 pub fn make_room(pve: &Pve, entry: &Entry) {
     if entry.method() == "POST" && entry.path().ends_with("/clone") && entry.status() == 200 {
         let newid = number(&entry.parameter("newid"));

@@ -1,5 +1,5 @@
-//! The cluster of the recordings 60 to 71: one host, in the end a second one that is off; and what was done beside the recorded calls,
-//! which they do not hold.
+//! The cluster of the recordings 60 to 71: one host, in the end a second one that is off; and what was done
+//! beside the recorded calls, which they do not hold.
 
 use std::{sync::Arc, time::Duration};
 
