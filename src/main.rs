@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    pve_autoscaler::cli::Arguments::parse().execute()
+    pve_autoscaler::cli::Arguments::read(std::env::args_os()).execute()
 }

@@ -60,6 +60,28 @@ fn the_unit_is_as_closed_as_promised() {
 }
 
 #[test]
+fn the_unit_of_further_clusters_differs_in_names_alone() {
+    let (plain, further) = (text("systemd/pve-autoscaler.service"), text("systemd/pve-autoscaler@.service"));
+    let mut lines = further.lines();
+    assert!(lines.next().unwrap().starts_with("# "));
+    let as_plain: Vec<String> = lines
+        .map(|line| {
+            line.replace(" (cluster %i)", "")
+                .replace("/clusters/%i/", "/")
+                .replace("pve-autoscaler --cluster %i ", "pve-autoscaler ")
+                .replace("Directory=pve-autoscaler@%i", "Directory=pve-autoscaler")
+        })
+        .collect();
+    assert_eq!(as_plain, plain.lines().collect::<Vec<_>>());
+    let named = further.lines().filter(|line| line.contains("%i")).count();
+    // Description, conditions, program, credentials, and the folders of its own.
+    assert_eq!(named, 1 + 2 + 1 + settings("LoadCredential").len() + 2);
+    let arguments = ["security", "--offline=yes", "--threshold=15", "systemd/pve-autoscaler@.service"];
+    let Some(output) = ask("systemd-analyze", &arguments) else { return };
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+#[test]
 fn what_runs_as_root_is_as_closed_and_its_socket_is_off() {
     let unit = "systemd/pve-autoscaler-pinning@.service";
     let Some(output) = ask("systemd-analyze", &["security", "--offline=yes", "--threshold=15", unit]) else {
@@ -94,15 +116,75 @@ fn every_line_of_the_helpers_units_is_understood() {
 }
 
 #[test]
-fn every_line_of_the_unit_is_understood() {
-    // A copy that runs something that is there, and has no manual.
+fn every_line_of_the_units_is_understood() {
+    // Copies that run something that is there, and have no manual.
     let folder = tempfile::TempDir::new().unwrap();
-    let unit = text("systemd/pve-autoscaler.service");
-    let unit = unit.replace("/usr/bin/pve-autoscaler", "/bin/true").replace("Documentation=", "# ");
-    let copy = folder.path().join("pve-autoscaler.service");
-    fs::write(&copy, unit).unwrap();
-    let Some(output) = ask("systemd-analyze", &["verify", copy.to_str().unwrap()]) else { return };
-    assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
+    for (name, verified) in [
+        ("pve-autoscaler.service", "pve-autoscaler.service"),
+        ("pve-autoscaler@.service", "pve-autoscaler@shop-2.service"),
+    ] {
+        let unit = text(&format!("systemd/{name}"));
+        let unit = unit.replace("/usr/bin/pve-autoscaler", "/bin/true").replace("Documentation=", "# ");
+        fs::write(folder.path().join(name), unit).unwrap();
+        let place = folder.path().join(verified);
+        let Some(output) = ask("systemd-analyze", &["verify", place.to_str().unwrap()]) else { return };
+        assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
+    }
+}
+
+#[test]
+fn an_upgrade_restarts_the_daemons_of_further_clusters_and_a_removal_stops_them() {
+    let bin = tempfile::TempDir::new().unwrap();
+    let program = |name: &str, text: &str| {
+        let place = bin.path().join(name);
+        fs::write(&place, text).unwrap();
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    // One runs, one has failed.
+    program(
+        "systemctl",
+        "#!/bin/sh\ncase \"$*\" in *list-units*) ;; *) exit 0 ;; esac\n\
+         echo 'pve-autoscaler@shop.service loaded active running it'\n\
+         case \"$*\" in *--all*) echo 'pve-autoscaler@web.service loaded failed failed it' ;; esac\n",
+    );
+    let calls = bin.path().join("calls");
+    program("deb-systemd-invoke", &format!("#!/bin/sh\necho \"$@\" >>'{}'\n", calls.display()));
+    let path = format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap());
+    let root = tempfile::TempDir::new().unwrap();
+    let ran = |script: &str, arguments: &[&str]| {
+        let under =
+            |text: String, folder: &str| text.replace(folder, &format!("{}{folder}", root.path().display()));
+        let text = under(under(text(&format!("packaging/deb/{script}")), "/etc/"), "/run/systemd");
+        let text = under(text, "/var/lib/");
+        let place = root.path().join(script);
+        fs::write(&place, text).unwrap();
+        let output = Command::new("sh").arg(&place).args(arguments).env("PATH", &path).output().unwrap();
+        assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
+        let called = fs::read_to_string(&calls).unwrap_or_default();
+        let _ = fs::remove_file(&calls);
+        called
+    };
+    for folder in ["run/systemd/system", "etc/pve-autoscaler/clusters/shop/credentials"] {
+        fs::create_dir_all(root.path().join(folder)).unwrap();
+    }
+    assert_eq!(ran("postinst", &["configure", ""]), "", "there is nothing to restart yet");
+    assert_eq!(ran("postinst", &["configure", "0.1.0-1"]), "restart pve-autoscaler@shop.service\n");
+    assert_eq!(
+        ran("prerm", &["remove"]),
+        "stop pve-autoscaler-pinning.socket\nstop pve-autoscaler@shop.service\nstop pve-autoscaler@web.service\n"
+    );
+    assert_eq!(ran("prerm", &["upgrade", "0.2.0-1"]), "");
+    fs::create_dir_all(root.path().join("var/lib/private/pve-autoscaler@shop")).unwrap();
+    fs::create_dir_all(root.path().join("etc/systemd/system/multi-user.target.wants")).unwrap();
+    let wanted = root.path().join("etc/systemd/system/multi-user.target.wants/pve-autoscaler@shop.service");
+    fs::write(&wanted, "").unwrap();
+    ran("postrm", &["remove"]);
+    assert!(wanted.exists() && root.path().join("etc/pve-autoscaler/clusters/shop").exists());
+    ran("postrm", &["purge"]);
+    for left in ["etc/pve-autoscaler", "var/lib/private/pve-autoscaler@shop"] {
+        assert!(!root.path().join(left).exists(), "{left}");
+    }
+    assert!(!wanted.exists());
 }
 
 #[test]

@@ -72,6 +72,54 @@ impl Bench {
     }
 }
 
+#[tokio::test]
+async fn a_second_cluster_with_vmids_of_the_first_is_refused_while_that_runs() {
+    let bench = Bench::without_kubernetes().await;
+    let config = fs::read_to_string(bench.path("config.toml")).unwrap();
+    let ours = |name: &str| match name {
+        "" => ("etc/config.toml".to_owned(), "run/pve-autoscaler/control.sock".to_owned()),
+        name => {
+            (format!("etc/clusters/{name}/config.toml"), format!("run/pve-autoscaler@{name}/control.sock"))
+        }
+    };
+    for (name, id) in [("", "first"), ("shop", "shop")] {
+        let (file, socket) = ours(name);
+        for place in [&file, &socket] {
+            fs::create_dir_all(bench.path(place).parent().unwrap()).unwrap();
+        }
+        bench.write(&file, &format!("cluster = \"{id}\"\n{config}"), 0o644);
+    }
+    let command = |name: &str| {
+        let (file, socket) = ours(name);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
+        command
+            .args(["run", "--config", &bench.path(&file).display().to_string()])
+            .args(["--socket", &bench.path(&socket).display().to_string()])
+            .env_remove("RUST_LOG")
+            .env_remove("JOURNAL_STREAM")
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        command
+    };
+    let mut first = command("").spawn().unwrap();
+    let log = BufReader::new(first.stderr.take().unwrap()).lines();
+    let mut first = Daemon { child: first, log, said: String::new() };
+    first.says("and will not start").await;
+    first.says("pve-autoscaler starts").await;
+    let second = tokio::time::timeout(LONG, command("shop").output()).await.unwrap().unwrap();
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert_eq!(second.status.code(), Some(2), "{said}");
+    assert!(said.contains("the daemon of the cluster without a name runs on this host"), "{said}");
+    for text in ["both have VMIDs", "etc/config.toml", "clusters/shop/config.toml", "help: "] {
+        assert!(said.contains(text), "{text}: {said}");
+    }
+    // The one that runs does not become such a one by a reload either.
+    first.signal("HUP").await;
+    first.says("the configuration is taken up").await;
+    first.signal("TERM").await;
+    assert_eq!(first.ends().await.0, Some(0));
+}
+
 struct Daemon {
     child: Child,
     log: Lines<BufReader<ChildStderr>>,

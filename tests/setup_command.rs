@@ -110,7 +110,7 @@ impl Bench {
             .args(["-c", r#"umask 077; exec "$@""#, "sh", env!("CARGO_BIN_EXE_pve-autoscaler")])
             .args(["setup", "--proxmox", &format!("https://{}", self.proxmox.address())])
             .args(["--proxmox-ca", &file("ca.pem"), "--admin-kubeconfig", &file("kubeconfig")])
-            .args(["--folder", &file("etc")])
+            .args(if more.contains(&"--folder") { vec![] } else { vec!["--folder".to_owned(), file("etc")] })
             .args(administrator)
             .args(more)
             .stdin(std::process::Stdio::null());
@@ -156,6 +156,39 @@ async fn what_is_made_from_nothing_passes_the_check_and_a_second_time_changes_no
     assert_eq!(made.len(), 2, "only what Kubernetes gets again, and its token: {made:?}");
     assert_eq!(fs::read_to_string(bench.path("etc/credentials/pve-token")).unwrap(), token);
     assert_eq!(fs::read_to_string(bench.path("etc/config.toml")).unwrap(), configuration);
+}
+
+#[tokio::test]
+async fn a_further_cluster_of_the_host_gets_what_the_first_one_has_not() {
+    let bench = bare().await;
+    let (code, said) = bench.set_up(&ANSWERS).await;
+    assert_eq!(code, 0, "{said}");
+    let folder = bench.path("etc/clusters/shop").display().to_string();
+    let own = ["--folder", &folder, "--user", "autoscaler-shop@pve", "--resource-pool", "kubernetes-shop"];
+    let answers = ["--template", "9000", "--addresses", "10.10.10.60-10.10.10.69", "--gateway", "10.10.10.1"];
+    let (code, said) = bench.set_up(&[&own[..], &answers].concat()).await;
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("made        AutoscalerGuests on /vms\n"), "{said}");
+    assert!(said.contains("beside the cluster without a name"), "{said}");
+    for (name, mode) in
+        [("etc/clusters", 0o755), ("etc/clusters/shop", 0o755), ("etc/clusters/shop/credentials", 0o700)]
+    {
+        bench.has_mode(name, mode);
+    }
+    let written = fs::read_to_string(bench.path("etc/clusters/shop/config.toml")).unwrap();
+    for line in ["cluster = \"shop\"", "vmids = \"9110-9119\"", "listen = \"127.0.0.1:9737\""] {
+        assert!(written.lines().any(|one| one == line), "{line}: {written}");
+    }
+
+    // Addresses that the first one has.
+    let taken =
+        answers.map(|answer| if answer.contains("10.60-") { "10.10.10.55-10.10.10.64" } else { answer });
+    let folder = bench.path("etc/clusters/web").display().to_string();
+    let own = ["--folder", &folder, "--user", "autoscaler-web@pve", "--resource-pool", "kubernetes-web"];
+    let (code, said) = bench.set_up(&[&own[..], &taken].concat()).await;
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("both have 10.10.10.55 and 4 more addresses"), "{said}");
+    assert!(said.contains("beside cluster `shop`"), "{said}");
 }
 
 /// `AutoscalerMachines` of an administrator who had machines' hardware set, without one that is needed.

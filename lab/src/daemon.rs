@@ -7,7 +7,6 @@ use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use clap::Parser;
 use tokio::process::{Child, Command};
 
 /// How long the daemon may take to show itself, and to end.
@@ -16,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Becomes `pve-autoscaler`: what the demo starts this program for.
 pub fn become_it(arguments: Vec<OsString>) -> ExitCode {
     let name = OsString::from("pve-autoscaler");
-    pve_autoscaler::cli::Arguments::parse_from(std::iter::once(name).chain(arguments)).execute()
+    pve_autoscaler::cli::Arguments::read(std::iter::once(name).chain(arguments)).execute()
 }
 
 /// Starts it on the files of a directory, by this program's command `daemon`; what it logs goes to `daemon.log` there.

@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_pve_autoscaler_global_optspecs
-    string join \n h/help V/version
+    string join \n cluster= h/help V/version
 end
 
 function __fish_pve_autoscaler_needs_command
@@ -24,6 +24,7 @@ function __fish_pve_autoscaler_using_subcommand
     contains -- $cmd[1] $argv
 end
 
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -s h -l help -d 'Print help'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -s V -l version -d 'Print version'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "setup" -d 'Make what the daemon needs on both sides, and a first configuration'
@@ -62,49 +63,61 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l 
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l vmids -d 'The workers\' VMIDs, FIRST-LAST; a free row unless given' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l bridge -d 'Their bridge; the template\'s unless given' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l max -d 'The most workers at a time' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l dry-run -d 'Say what would be done, and do nothing'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -s h -l help -d 'Print help'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand migrate" -l output -d 'Write the configuration to this file, which must not be there yet, instead of standard output' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand migrate" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand migrate" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -l config -d 'The configuration' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -l socket -d 'Where `status` asks' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -l log-level -d 'How much to log: error, warn, info, debug or trace; or directives such as `info,kube=debug`' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -s h -l help -d 'Print help'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -l socket -d 'Where the daemon listens' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -l watch -d 'Refresh every SECONDS (2 unless given), until Ctrl-C; without a terminal, print line by line' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -l output -d 'How to print' -r -f -a "text\t'For a person'
 json\t'For a program; the format is stable'"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand pause" -l reason -d 'Why, for those who look at `status` or the log' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand pause" -l socket -d 'Where the daemon listens' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand pause" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand pause" -s h -l help -d 'Print help'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand resume" -l socket -d 'Where the daemon listens' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand resume" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand resume" -s h -l help -d 'Print help'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand retry" -l socket -d 'Where the daemon listens' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand retry" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand retry" -s h -l help -d 'Print help'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand history" -l socket -d 'Where the daemon listens' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand history" -l output -d 'How to print' -r -f -a "text\t'For a person'
 json\t'For a program; the format is stable'"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand history" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand history" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand retire" -l socket -d 'Where the daemon listens' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand retire" -l output -d 'How to print' -r -f -a "text\t'For a person'
 json\t'For a program; the format is stable'"
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand retire" -l reason -d 'Why, for those who look at `status` or the log' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand retire" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand retire" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand pin" -l socket -d 'Where the daemon listens' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand pin" -l output -d 'How to print' -r -f -a "text\t'For a person'
 json\t'For a program; the format is stable'"
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand pin" -l reason -d 'Why, for those who look at `history` or the Node (annotation `pve-autoscaler/scale-down-disabled-reason`)' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand pin" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand pin" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand unpin" -l socket -d 'Where the daemon listens' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand unpin" -l output -d 'How to print' -r -f -a "text\t'For a person'
 json\t'For a program; the format is stable'"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand unpin" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand unpin" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l pool -d 'The pool that it becomes a machine of' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l config -d 'The configuration' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l socket -d 'Where the daemon listens, to be told of it' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l output -d 'How to print' -r -f -a "text\t'For a person'
 json\t'For a program; the format is stable'"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l yes -d 'Do it: from then on the VM may be destroyed once no pod needs the node'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l dry-run -d 'Say what would be written, and write nothing, as without `--yes`'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -113,12 +126,14 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -l 
 plan\t'`plan` and `explain`, which need less'"
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -l output -d 'How to print' -r -f -a "text\t'For a person'
 json\t'For a program; the format is stable'"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -l offline -d 'Only look at the configuration'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -l config -d 'The configuration' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -l region -d 'Only those of this region' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -l token-id -d 'The token that may make templates; without it the daemon\'s' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -l token-file -d 'The file with that token\'s secret' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -l dry-run -d 'Say what would be done, and do nothing'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -l force -d 'Replace them even if nothing has changed'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -s h -l help -d 'Print help'
@@ -127,10 +142,12 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand plan" -l s
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand plan" -l now -d 'The time of the decision (RFC 3339); without it the snapshot\'s own, else the clock\'s' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand plan" -l output -d 'How to print' -r -f -a "text\t'For a person'
 json\t'For a program; the format is stable'"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand plan" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand plan" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -l config -d 'The configuration' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -l records -d 'A folder of recorded rounds (`[record] days`), in place of the live cluster' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -l at -d 'Of recorded rounds the last at this time (RFC 3339) or before; without it the last of all' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -s h -l help -d 'Print help'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l config -d 'The configuration [default: /etc/pve-autoscaler/config.toml]; of pods of a snapshot, pools are shown if it is given' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l snapshot -d 'A file of Kubernetes objects as kubectl prints them; `-` is standard input; without it the live cluster' -r -F
@@ -139,6 +156,7 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l node -d 'The node' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l output -d 'How to print' -r -f -a "text\t'For a person'
 json\t'For a program; the format is stable'"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l all-pods -d 'Every pod without a node'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt check template plan snapshot explain help" -f -a "setup" -d 'Make what the daemon needs on both sides, and a first configuration'

@@ -1,7 +1,11 @@
 //! Exit statuses, and failures that become one.
 
+use std::borrow::Cow;
 use std::error::Error;
+use std::path::Path;
 
+use super::cluster;
+use super::neighbours::Clash;
 use crate::config::{Report, SecretError};
 use crate::observability::SocketError;
 use crate::recording::RecordingError;
@@ -56,6 +60,22 @@ pub(super) enum Failure {
     Unreachable(String, Box<dyn Error + Send + Sync>),
     /// The output could not be written.
     Output(std::io::Error),
+    /// No cluster of this name is configured.
+    NoCluster {
+        /// The name.
+        name: String,
+        /// The configuration that it stands for.
+        file: String,
+        /// Which clusters there are, in words.
+        there: String,
+    },
+    /// The daemon of another cluster of this host runs, and both have something in their configurations.
+    Shared {
+        /// The other cluster, in words.
+        with: String,
+        /// What both have.
+        clashes: Vec<Clash>,
+    },
     /// What was asked for is not there.
     NotFound(String),
     /// The daemon answers that it does not do what it was told, and why.
@@ -77,6 +97,8 @@ impl Failure {
             | Self::Lacking(_)
             | Self::Named(..)
             | Self::Secrets(_)
+            | Self::NoCluster { .. }
+            | Self::Shared { .. }
             | Self::Socket(_) => USAGE,
             Self::Unreachable(..) => UNREACHABLE,
             Self::Snapshot(_) | Self::File(..) | Self::Recording(_) => SNAPSHOT,
@@ -105,6 +127,13 @@ impl Failure {
             Self::Recording(error) => chain(error),
             Self::File(name, error) => format!("cannot read the snapshot `{name}`: {error}"),
             Self::Output(error) => format!("cannot write the output: {error}"),
+            Self::NoCluster { name, file, there } => {
+                format!("no cluster `{name}` is configured (`{file}` is missing): {there}")
+            }
+            Self::Shared { with, clashes } => {
+                let all: Vec<&str> = clashes.iter().map(|clash| clash.words.as_str()).collect();
+                format!("the daemon of {with} runs on this host, and {}", all.join("; "))
+            }
             Self::NotFound(what) => what.clone(),
             Self::Refused(why) => format!("the daemon did not do it: {why}"),
             Self::NotRunning(error) | Self::Running(error) | Self::Socket(error) => chain(error),
@@ -121,6 +150,14 @@ impl Failure {
                  help: add it (see config.example.toml), or give a file with `--snapshot`",
                 self.words()
             ),
+            Self::Shared { with, clashes } => {
+                anstream::eprintln!(
+                    "error: the daemon of {with} runs on this host, and both have something:"
+                );
+                for clash in clashes {
+                    anstream::eprintln!("error: {}\nhelp: {}", clash.words, clash.help);
+                }
+            }
             Self::Secrets(_) => {
                 for one in self.words().lines() {
                     anstream::eprintln!("error: {one}");
@@ -136,30 +173,44 @@ impl Failure {
     }
 
     /// A way out, where there is one that is not in the words already.
-    fn help(&self) -> Option<&'static str> {
-        match self {
+    fn help(&self) -> Option<Cow<'static, str>> {
+        Some(match self {
             Self::NotRunning(SocketError::Unreachable { source, .. })
                 if source.kind() == std::io::ErrorKind::PermissionDenied =>
             {
-                Some("only root and the daemon's group may ask: use `sudo`, or join the group")
+                "only root and the daemon's group may ask: use `sudo`, or join the group".into()
             }
-            Self::Unreachable(..) => Some("`pve-autoscaler check` says what hinders, and what helps"),
-            Self::NotRunning(_) => Some(
-                "start it with `systemctl start pve-autoscaler` (`journalctl -u pve-autoscaler` says why it ended or did not \
-                 start; `pve-autoscaler setup` makes what it needs first), or name its socket with `--socket`",
-            ),
+            Self::Unreachable(..) => "`pve-autoscaler check` says what hinders, and what helps".into(),
+            Self::NotRunning(error) => {
+                let (unit, command) = service(error);
+                format!(
+                    "start it with `systemctl start {unit}` (`journalctl -u {unit}` says why it ended or did not start; \
+                     `{command} setup` makes what it needs first), or name its socket with `--socket`"
+                )
+                .into()
+            }
             Self::Socket(SocketError::NoSocket { .. }) => {
-                Some("remove that file if it is not needed, or name another path with `--socket`")
+                "remove that file if it is not needed, or name another path with `--socket`".into()
             }
-            Self::Socket(_) => Some(
-                "systemd makes the folder (`RuntimeDirectory=`); without it name a path in a folder of yours with `--socket`",
-            ),
-            Self::Running(_) => {
-                Some("`pve-autoscaler status` asks it; for a second one name another socket with `--socket`")
+            Self::Socket(_) => {
+                "systemd makes the folder (`RuntimeDirectory=`); without it name a path in a folder of yours with `--socket`"
+                    .into()
             }
-            _ => None,
-        }
+            Self::Running(error) => {
+                let (_, command) = service(error);
+                format!("`{command} status` asks it; for a second one name another socket with `--socket`").into()
+            }
+            Self::NoCluster { name, .. } => format!("`pve-autoscaler --cluster {name} setup` makes one").into(),
+            _ => return None,
+        })
     }
+}
+
+/// The unit whose daemon has a socket, and how commands for it begin.
+fn service(error: &SocketError) -> (String, String) {
+    let found = error.path().and_then(|path| cluster::of_socket(Path::new(path)));
+    let name = found.and_then(|(_, name)| name);
+    (cluster::unit(name.as_ref()), cluster::command(name.as_ref()))
 }
 
 /// An error and what caused it, in one line.

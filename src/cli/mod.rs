@@ -4,12 +4,14 @@
 
 mod adopt;
 mod check;
+mod cluster;
 pub mod exit;
 mod explain;
 mod history;
 mod input;
 mod live;
 mod migrate;
+mod neighbours;
 mod nodes;
 mod pause;
 mod pinning_helper;
@@ -26,14 +28,24 @@ mod template;
 pub mod terminal;
 mod watch;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+
+use cluster::ClusterName;
 
 /// Gives a Kubernetes cluster on Proxmox VE the worker nodes it needs, and takes them back.
 #[derive(Debug, Parser)]
 #[command(name = "pve-autoscaler", version, after_help = exit::HELP)]
 pub struct Arguments {
+    /// The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket
+    /// of its daemon
+    #[arg(long, global = true, value_name = "NAME")]
+    cluster: Option<ClusterName>,
+    /// The command works with what that name stands for.
+    #[arg(skip)]
+    needs_cluster: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -90,9 +102,47 @@ enum Output {
 }
 
 impl Arguments {
+    /// Reads a command line, its program's name first. Ends the process where it is wrong, or asks for help.
+    pub fn read(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Self {
+        match Self::matched(words) {
+            Ok((arguments, _)) => arguments,
+            Err(error) => error.exit(),
+        }
+    }
+
+    /// What a command line says. The name of a cluster changes the defaults of others: then it is read again, with these.
+    fn matched(
+        words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<(Self, ArgMatches), clap::Error> {
+        let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+        let mut command = Self::command();
+        let mut matches = command.try_get_matches_from_mut(&words)?;
+        let name = matches.get_one::<ClusterName>("cluster").cloned();
+        if let Some(name) = &name {
+            command = cluster::with_defaults(Self::command(), name);
+            matches = command.try_get_matches_from_mut(&words)?;
+        }
+        let mut arguments = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+        arguments.needs_cluster = cluster::is_needed(&matches);
+        Ok((arguments, matches))
+    }
+
     /// Runs the command; the exit status is one of [`exit`].
     pub fn execute(self) -> ExitCode {
-        let result = match self.command {
+        match self.carry_out() {
+            Ok(status) => ExitCode::from(status),
+            Err(failure) => {
+                failure.print();
+                ExitCode::from(failure.status())
+            }
+        }
+    }
+
+    fn carry_out(self) -> Result<u8, exit::Failure> {
+        if let Some(name) = self.cluster.filter(|_| self.needs_cluster) {
+            cluster::must_be_there(&name)?;
+        }
+        match self.command {
             Command::Setup(arguments) => setup::run(&arguments),
             Command::Migrate(arguments) => migrate::run(&arguments),
             Command::Run(arguments) => run::run(&arguments),
@@ -111,13 +161,6 @@ impl Arguments {
             Command::Snapshot(arguments) => snapshot::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),
             Command::PinningHelper(arguments) => pinning_helper::run(&arguments),
-        };
-        match result {
-            Ok(status) => ExitCode::from(status),
-            Err(failure) => {
-                failure.print();
-                ExitCode::from(failure.status())
-            }
         }
     }
 }

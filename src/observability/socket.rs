@@ -87,6 +87,20 @@ pub enum SocketError {
     },
 }
 
+impl SocketError {
+    /// The socket, where the error names it.
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            Self::Unreachable { path, .. }
+            | Self::Malformed { path, .. }
+            | Self::InUse { path }
+            | Self::NoSocket { path }
+            | Self::Unusable { path, .. } => Some(path),
+            Self::Refused { .. } => None,
+        }
+    }
+}
+
 /// A socket that is this daemon's alone for as long as this lives.
 #[derive(Debug)]
 pub struct Listener {

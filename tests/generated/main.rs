@@ -58,6 +58,7 @@ fn shown() -> clap::Command {
         .after_help(text(all.get_after_help()))
         .subcommand_required(true)
         .arg_required_else_help(true)
+        .args(all.get_arguments().filter(|one| one.is_global_set()).cloned().collect::<Vec<_>>())
         .subcommands(commands.collect::<Vec<_>>())
 }
 

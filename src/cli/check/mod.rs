@@ -12,6 +12,7 @@ mod kubelet;
 mod lines;
 mod made;
 mod memory;
+mod neighbours;
 mod network_boot;
 mod pci;
 mod physical;
@@ -95,6 +96,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     };
     if let Some(line) = to_fill_in(&arguments.config.config) {
         answer.say(line, SUCCESS);
+    }
+    if let Some(config) = &config {
+        neighbours::check(&arguments.config.config, config, &mut answer);
     }
     if let Some(config) = config.as_ref().filter(|_| !arguments.offline) {
         live::block_on(async {

@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use super::exit::{Failure, SUCCESS};
 use super::input::ConfigFile;
 use super::live;
+use super::neighbours;
 use crate::clock::{SharedClock, SystemClock};
 use crate::config::{self, Config, Mode, Needs};
 use crate::daemon::{self, Deps, Renewal, Switch};
@@ -108,6 +109,8 @@ async fn serve(
     let regions = regions(&config, &board)?;
     let kubernetes = live::kubernetes(&config).await?.with_observer(board.metrics().of_kubernetes());
     let listener = Listener::bind(&arguments.socket).await.map_err(refused)?;
+    // Only after it listens: of two that start together, each sees the other one.
+    neighbours::refuse_shared(&arguments.config.config, &config, &arguments.socket)?;
 
     let clock: SharedClock = Arc::new(SystemClock);
     let instance = host_name();
@@ -154,8 +157,9 @@ async fn serve(
                     Heard::End(signal) => break signal,
                     Heard::Reload => {
                         supervisor.reloading();
-                        let (path, machines) = (&arguments.config.config, board.status().machines);
-                        match reload::reload(path, &settings, &secrets, &machines) {
+                        let machines = board.status().machines;
+                        let places = (arguments.config.config.as_path(), arguments.socket.as_path());
+                        match reload::reload(places, &settings, &secrets, &machines) {
                             Some(problem) => board.problem(CONFIGURATION, &problem),
                             None => board.clear(CONFIGURATION),
                         }

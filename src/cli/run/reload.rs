@@ -8,6 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::watch;
 
 use crate::cli::exit::Failure;
+use crate::cli::neighbours;
 use crate::config::{self, Config, Needs, PhysicalMachine, Pool, SecretSource};
 use crate::model::machine::FIRST_NUMBER;
 use crate::model::place;
@@ -52,7 +53,7 @@ impl Secrets {
 ///
 /// What an operator has to do something about comes back in one line.
 pub(super) fn reload(
-    path: &Path,
+    (path, socket): (&Path, &Path),
     settings: &watch::Sender<Arc<Config>>,
     secrets: &Secrets,
     machines: &[MachineStatus],
@@ -66,6 +67,7 @@ pub(super) fn reload(
     };
     let mut conflicts = conflicts(&new, machines);
     conflicts.extend(renamed(&settings.borrow(), &new));
+    conflicts.extend(neighbours::with_running(path, &new, socket).into_iter().map(|clash| clash.words));
     if !conflicts.is_empty() {
         return Some(refused(&conflicts, &conflicts.join("\n")));
     }

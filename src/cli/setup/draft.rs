@@ -5,9 +5,19 @@ use std::fmt::Write;
 use super::Arguments;
 use super::answers::Choice;
 use super::files::Places;
+use crate::cli::cluster::ClusterName;
+use crate::cli::neighbours::Reserved;
+
+/// The first port that figures of a further cluster are served on: the one after the default.
+const FIRST_PORT: u16 = 9737;
 
 /// Everything that has to be said; all else is at its default.
-pub(super) fn configuration(arguments: &Arguments, choice: &Choice, places: &Places) -> String {
+pub(super) fn configuration(
+    arguments: &Arguments,
+    choice: &Choice,
+    places: &Places,
+    reserved: &Reserved,
+) -> String {
     let source = |key: &str, name: &str, path: &std::path::Path| {
         if places.are_the_units() {
             format!("{key}_credential = {}", quoted(name))
@@ -17,9 +27,14 @@ pub(super) fn configuration(arguments: &Arguments, choice: &Choice, places: &Pla
     };
     let token_id = format!("{}!{}", arguments.user, arguments.token);
     let (first, last) = choice.addresses;
+    let name = ClusterName::of_folder(&arguments.folder);
+    let id = name.as_ref().map(|name| format!("cluster = {}\n\n", quoted(&name.to_string())));
+    let port = (FIRST_PORT..=u16::MAX).find(|port| !reserved.listen.contains(port)).unwrap_or(FIRST_PORT);
+    let listen = name.map(|_| format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n\n"));
+    let (id, listen) = (id.unwrap_or_default(), listen.unwrap_or_default());
     let mut out = format!(
         "# Made by `pve-autoscaler setup`. Every other setting is at its default: pve-autoscaler.toml(5) has all of them.\n\n\
-         [proxmox]\nendpoints = [{}]\ntoken_id = {}\n{}\n{}\nresource_pool = {}\n\n[kubernetes]\n{}\n\n[bootstrap]\n\n\
+         {id}[proxmox]\nendpoints = [{}]\ntoken_id = {}\n{}\n{}\nresource_pool = {}\n\n[kubernetes]\n{}\n\n{listen}[bootstrap]\n\n\
          [[pool]]\nname = \"workers\"\nmin = 0\nmax = {}\ncores = {}\nmemory = \"{}MiB\"\ntemplate = {}\nvmids = {}\n\
          addresses = {}\nprefix = {}\n",
         quoted(arguments.proxmox.trim_end_matches('/')),

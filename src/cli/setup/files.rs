@@ -11,6 +11,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 
 use super::{Steps, kept, named};
+use crate::cli::cluster;
 use crate::cli::exit::Failure;
 use crate::kubernetes::{AccountToken, Cluster};
 
@@ -45,7 +46,7 @@ impl Places {
 
     /// The service finds them by their names there.
     pub fn are_the_units(&self) -> bool {
-        self.folder == Path::new("/etc/pve-autoscaler")
+        cluster::is_the_units(&self.folder)
     }
 
     /// The command that lets the service's user read the configuration, if it cannot. Nothing is opened
@@ -53,7 +54,16 @@ impl Places {
     pub fn opening(&self) -> Option<String> {
         let file = self.folder.join("config.toml");
         let shut = |path: &Path, right| fs::metadata(path).is_ok_and(|found| is_closed(&found, right));
-        let commands: Vec<String> = [(&self.folder, PASS, "0755"), (&file, READ, "0644")]
+        let mut places = vec![(self.folder.as_path(), PASS, "0755"), (&file, READ, "0644")];
+        if let Some((base, Some(_))) = cluster::base_of(&file) {
+            // Those that lead to the folder of a cluster with a name.
+            let above = self.folder.ancestors().skip(1).take_while(|folder| folder.starts_with(&base));
+            places.splice(
+                0..0,
+                above.map(|folder| (folder, PASS, "0755")).collect::<Vec<_>>().into_iter().rev(),
+            );
+        }
+        let commands: Vec<String> = places
             .into_iter()
             .filter(|(path, right, _)| shut(path, *right))
             .map(|(path, _, mode)| format!("chmod {mode} {}", path.display()))
@@ -123,12 +133,15 @@ impl Places {
     }
 }
 
-/// Makes a folder with this mode, whatever the umask; one that is there keeps its own.
+/// Makes a folder with this mode, and those that lead to it, whatever the umask; one that is there keeps its own.
 fn folder(path: &Path, mode: u32) -> std::io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
-    fs::DirBuilder::new().recursive(true).mode(mode).create(path)?;
+    if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
+        folder(above, 0o755)?;
+    }
+    fs::DirBuilder::new().mode(mode).create(path)?;
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 

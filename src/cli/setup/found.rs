@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use futures::StreamExt;
 
 use crate::cli::exit::Failure;
+use crate::cli::neighbours::Reserved;
 use crate::config::Config;
 use crate::kubernetes::Cluster;
 use crate::proxmox::Client;
@@ -58,6 +59,8 @@ pub(super) struct Found {
     pub vmids: BTreeSet<u32>,
     /// Addresses that Nodes and guests have.
     pub addresses: BTreeSet<IpAddr>,
+    /// Addresses that other clusters of this host have for their machines.
+    reserved: BTreeSet<IpAddr>,
 }
 
 pub(super) async fn look(proxmox: &Client, kubernetes: &Cluster) -> Result<Found, Failure> {
@@ -94,10 +97,19 @@ pub(super) async fn look(proxmox: &Client, kubernetes: &Cluster) -> Result<Found
     let snapshot = crate::cli::live::kubernetes_objects(kubernetes).await?;
     let nodes = snapshot.nodes.iter().flat_map(|node| &node.internal_ips);
     addresses.extend(nodes.filter_map(|ip| ip.parse::<IpAddr>().ok()));
-    Ok(Found { version, templates, vmids: seen.guests.keys().copied().collect(), addresses })
+    let vmids = seen.guests.keys().copied().collect();
+    Ok(Found { version, templates, vmids, addresses, reserved: BTreeSet::new() })
 }
 
 impl Found {
+    /// What the other clusters of this host have in their configurations is not free.
+    #[must_use]
+    pub fn without(mut self, reserved: &Reserved) -> Self {
+        self.vmids.extend(&reserved.vmids);
+        self.reserved.extend(&reserved.addresses);
+        self
+    }
+
     /// So many free VMIDs in a row.
     pub fn free_vmids(&self, count: u32) -> (u32, u32) {
         let mut first = FIRST;
@@ -124,7 +136,8 @@ impl Found {
         let [a, b, c] = self.network()?;
         let (mut best, mut run): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
         for last in 128..=249 {
-            if self.addresses.contains(&IpAddr::V4(Ipv4Addr::new(a, b, c, last))) {
+            let address = IpAddr::V4(Ipv4Addr::new(a, b, c, last));
+            if self.addresses.contains(&address) || self.reserved.contains(&address) {
                 run.clear();
                 continue;
             }
@@ -174,6 +187,7 @@ mod tests {
             templates: Vec::new(),
             vmids: vmids.iter().copied().collect(),
             addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+            reserved: BTreeSet::new(),
         }
     }
 
@@ -235,5 +249,19 @@ mod tests {
         assert_eq!(seen(&["10.1.2.3"]).as_deref(), Some("10.1.2.128-10.1.2.177"));
         assert_eq!(seen(&["10.1.2.3", "10.1.2.140"]).as_deref(), Some("10.1.2.141-10.1.2.190"));
         assert_eq!(seen(&["8.8.8.8", "::1"]), None, "public ones should not be proposed");
+    }
+
+    #[test]
+    fn what_another_cluster_of_the_host_has_for_its_machines_is_not_proposed() {
+        let reserved = Reserved {
+            vmids: (9100..=9109).collect(),
+            addresses: (128..=137).map(|last| IpAddr::from([10, 1, 2, last])).collect(),
+            ..Reserved::default()
+        };
+        let found = found(&[], &["10.1.2.3"]).without(&reserved);
+        assert_eq!(found.free_vmids(50), (9110, 9159));
+        let (first, _) = found.free_addresses().unwrap();
+        assert_eq!(first, Ipv4Addr::new(10, 1, 2, 138));
+        assert_eq!(found.network(), Some([10, 1, 2]));
     }
 }

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::cluster::{self, ClusterName};
 use super::exit::Failure;
+use super::neighbours::{self, Reserved};
 use super::{check, input, live};
 use crate::config::{self, Needs};
 use answers::Answers;
@@ -27,7 +29,11 @@ const HELP: &str = r#"It needs an administrator on both sides, once:
 
 It makes resource pool, roles, user, token and grants in Proxmox VE; the objects of rbac.yaml in Kubernetes; and in the folder
 config.toml and the files with credentials, which no other user can read. No secret is printed. What is there already is kept,
-a configuration too: then the proposal is written beside it. At the end it checks what it has made."#;
+a configuration too: then the proposal is written beside it. At the end it checks what it has made.
+
+With `--cluster NAME` it sets up a further Kubernetes cluster on the same host (docs/several-clusters.md): the folder is
+/etc/pve-autoscaler/clusters/NAME, the user autoscaler-NAME@pve and the resource pool kubernetes-NAME unless given, and nothing is
+proposed that another cluster of this host has."#;
 
 /// Arguments of `setup`.
 #[derive(Debug, Args)]
@@ -83,7 +89,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
                 ))?;
             }
             if status == super::exit::SUCCESS && places.are_the_units() {
-                input::text("\nnext: systemctl start pve-autoscaler; pve-autoscaler status --watch\n")?;
+                let name = ClusterName::of_folder(&arguments.folder);
+                let (unit, command) = (cluster::unit(name.as_ref()), cluster::command(name.as_ref()));
+                // The package enables only the unit without a name.
+                let start = if name.is_some() { "enable --now" } else { "start" };
+                input::text(&format!("\nnext: systemctl {start} {unit}; {command} status --watch\n"))?;
             }
             Ok(status)
         }
@@ -95,7 +105,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
 async fn set_up(arguments: &Arguments) -> Result<Option<PathBuf>, Failure> {
     let admin = proxmox::administrator(arguments)?;
     let cluster = kubernetes::administrator(arguments).await?;
-    let found = found::look(&admin, &cluster).await?;
+    let reserved = Reserved::by(&neighbours::of(&arguments.folder.join("config.toml")));
+    let found = found::look(&admin, &cluster).await?.without(&reserved);
     // One that is wrong, or of another kind, says nothing of templates.
     let configured = config::load(&arguments.folder.join("config.toml"), Needs::Plan).ok();
     let choice = answers::choose(&arguments.answers, &found, configured.as_ref(), &admin).await?;
@@ -108,7 +119,7 @@ async fn set_up(arguments: &Arguments) -> Result<Option<PathBuf>, Failure> {
     part(&format!("Kubernetes at {}", cluster.server()))?;
     let account = kubernetes::make(&cluster, &say).await?;
     part(&format!("{}", folder.display()))?;
-    let text = draft::configuration(arguments, &choice, &places);
+    let text = draft::configuration(arguments, &choice, &places, &reserved);
     if arguments.dry_run {
         input::text(&format!("\n{text}"))?;
         return Ok(None);

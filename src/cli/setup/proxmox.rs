@@ -10,6 +10,7 @@ use super::answers::Choice;
 use super::files::Places;
 use super::found::Template;
 use super::{Arguments, Steps, kept, named};
+use crate::cli::cluster::ClusterName;
 use crate::cli::exit::Failure;
 use crate::cli::live;
 use crate::config::SecretSource;
@@ -21,6 +22,7 @@ const MACHINES: &str = "Pool.Audit VM.Allocate VM.Audit VM.PowerMgmt VM.Config.C
 const MAPPINGS: &str = "AutoscalerMappings";
 const STORAGE: &str = "AutoscalerStorage";
 const NETWORK: &str = "AutoscalerNetwork";
+const GUESTS: &str = "AutoscalerGuests";
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const REQUEST_LIMIT: Duration = Duration::from_secs(35);
@@ -85,6 +87,9 @@ pub(super) async fn make(
     ];
     if of_template(&choice.template).iter().any(|(_, role)| *role == MAPPINGS) {
         roles.push((MAPPINGS, "Mapping.Use"));
+    }
+    if ClusterName::of_folder(&arguments.folder).is_some() {
+        roles.push((GUESTS, "VM.Audit"));
     }
     let there = client.roles().await.map_err(failed)?;
     for (role, privileges) in roles {
@@ -172,6 +177,10 @@ async fn grants(client: &Client, arguments: &Arguments, choice: &Choice, say: &S
         (format!("/sdn/zones/localnetwork/{}", choice.bridge), NETWORK, true),
         ("/".to_owned(), "AutoscalerHosts", true),
     ];
+    if ClusterName::of_folder(&arguments.folder).is_some() {
+        // What the machines of other clusters were promised is seen only so.
+        wanted.push(("/vms".to_owned(), GUESTS, true));
+    }
     let versions = choice.versions.iter();
     wanted.extend(versions.map(|vmid| (format!("/vms/{vmid}"), "AutoscalerTemplates", false)));
     for (path, role) in of_template(&choice.template) {

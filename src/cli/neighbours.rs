@@ -1,0 +1,427 @@
+//! The other clusters that this host serves, and what two of them may not share: each daemon believes that what its configuration
+//! names is its own.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::cluster::{self, ClusterName};
+use super::exit::Failure;
+use crate::config::{self, Config, Needs, Pool, Proxmox, Report};
+
+/// How long a daemon that was started at the same time, and has to give way, is waited for.
+const GIVES_WAY: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Another cluster of this host.
+#[derive(Debug)]
+pub(super) struct Neighbour {
+    pub name: Option<ClusterName>,
+    pub file: PathBuf,
+    pub config: Config,
+}
+
+/// Something that two clusters both have in their configurations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Clash {
+    /// What, with both files and keys.
+    pub words: String,
+    /// The key in the own file.
+    pub key: &'static str,
+    /// A way out.
+    pub help: &'static str,
+}
+
+/// The clusters beside the one of this configuration, as far as their configurations can be used: one that is wrong starts no
+/// daemon. The example that the package brings has no pools, and is none.
+pub(super) fn of(config: &Path) -> Vec<Neighbour> {
+    let usable = |(name, file, config): (_, _, Result<Config, Report>)| {
+        let config = config.ok().filter(|config| !config.pools.is_empty())?;
+        Some(Neighbour { name, file, config })
+    };
+    beside(config).into_iter().filter_map(usable).collect()
+}
+
+/// The clusters whose configurations cannot be used, each with the first reason.
+pub(super) fn unusable(config: &Path) -> Vec<(String, String)> {
+    let words = |(name, file, config): (Option<ClusterName>, PathBuf, Result<Config, Report>)| {
+        let report = config.err()?;
+        let first = report.findings().first().map_or("it cannot be read", |finding| &finding.title);
+        Some((words(name.as_ref()), format!("{} cannot be used: {first}", file.display())))
+    };
+    beside(config).into_iter().filter_map(words).collect()
+}
+
+fn beside(config: &Path) -> Vec<(Option<ClusterName>, PathBuf, Result<Config, Report>)> {
+    let Some((base, own)) = cluster::base_of(config) else { return Vec::new() };
+    let names = std::iter::once(None).chain(cluster::named(&base).into_iter().map(Some));
+    let others = names.filter(|name| *name != own).map(|name| {
+        let file = cluster::file(&base, name.as_ref());
+        let config = config::load(&file, Needs::Plan);
+        (name, file, config)
+    });
+    // There need not be one without a name.
+    others.filter(|(_, file, _)| file.try_exists().unwrap_or(true)).collect()
+}
+
+/// A cluster for people.
+fn words(name: Option<&ClusterName>) -> String {
+    name.map_or_else(|| "the cluster without a name".to_owned(), |name| format!("cluster `{name}`"))
+}
+
+impl Neighbour {
+    /// How it is named to people.
+    pub(super) fn words(&self) -> String {
+        words(self.name.as_ref())
+    }
+
+    /// Everything that both configurations have; `mine` is the own one's file.
+    pub(super) fn clashes(&self, mine: &Path, config: &Config) -> Vec<Clash> {
+        let both = Both { mine, theirs: &self.file };
+        let mut found = Vec::new();
+        if config.cluster == self.config.cluster {
+            found.push(both.clash(
+                ("cluster", None),
+                "cluster",
+                &format!("the id `{}`", config.cluster),
+                "give each cluster an id of its own (`cluster = \"…\"`): it tells its machines from those of others. One that \
+                 has machines keeps its id",
+            ));
+        }
+        for table in config.clusters() {
+            let prefix = config.prefix(table.region.as_deref());
+            for other in self.config.clusters().filter(|other| may_be_one(table, other)) {
+                let there = self.config.prefix(other.region.as_deref());
+                both.vmids(&numbers(config, prefix), &numbers(&self.config, there), &mut found);
+            }
+        }
+        both.addresses(&config.pools, &self.config.pools, &mut found);
+        if let (Some(listen), Some(other)) = (config.metrics.listen, self.config.metrics.listen)
+            && meet(listen, other)
+        {
+            let help = "give one of them another port (`listen` in `[metrics]`)";
+            found.push(both.clash(("metrics.listen", None), "metrics.listen", &format!("{listen}"), help));
+        }
+        let (record, other) = (&config.record, &self.config.record);
+        if record.rounds > 0 && other.rounds > 0 && record.directory == other.directory {
+            let what = format!("the directory {}", record.directory.display());
+            let help = "give each a directory of its own, e.g. in /var/lib/pve-autoscaler@NAME";
+            found.push(both.clash(("record.directory", None), "record.directory", &what, help));
+        }
+        found
+    }
+}
+
+/// Whether two tables may be of one Proxmox VE cluster: of two with different names for their region that is not so, unless they
+/// have one endpoint.
+fn may_be_one(one: &Proxmox, other: &Proxmox) -> bool {
+    let named_apart = one.region.is_some() && other.region.is_some() && one.region != other.region;
+    !named_apart || one.endpoints.iter().any(|endpoint| other.endpoints.contains(endpoint))
+}
+
+/// Whether two addresses to listen on are one. Port 0 is any that is free.
+fn meet(one: SocketAddr, other: SocketAddr) -> bool {
+    one.port() != 0
+        && one.port() == other.port()
+        && (one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified())
+}
+
+/// VMIDs that a configuration has for itself, with the place where it says so.
+type Numbers<'a> = Vec<(Place<'a>, &'a RangeInclusive<u32>)>;
+/// A key, and the pool that it is in.
+type Place<'a> = (&'static str, Option<&'a str>);
+
+fn numbers<'a>(config: &'a Config, prefix: &str) -> Numbers<'a> {
+    let pools = config.pools.iter().filter(|pool| !pool.is_physical() && pool.prefix == prefix);
+    let of_pools =
+        pools.flat_map(|pool| pool.vmids.iter().map(|vmids| (("vmids", Some(pool.name.as_str())), vmids)));
+    let templates = config.templates.iter();
+    let templates = templates.filter(|one| config.prefix(one.region.as_deref()) == prefix);
+    of_pools.chain(templates.map(|one| (("template.vmids", None), &one.vmids))).collect()
+}
+
+/// The files of both.
+struct Both<'a> {
+    mine: &'a Path,
+    theirs: &'a Path,
+}
+
+impl Both<'_> {
+    fn clash(&self, (key, pool): Place, their_key: &str, what: &str, help: &'static str) -> Clash {
+        let at = |file: &Path, key: &str, pool: Option<&str>| {
+            let pool = pool.map(|pool| format!(" of pool `{pool}`")).unwrap_or_default();
+            format!("`{key}`{pool} in {}", file.display())
+        };
+        let words =
+            format!("{} and {} both have {what}", at(self.mine, key, pool), at(self.theirs, their_key, None));
+        Clash { words, key, help }
+    }
+
+    fn between(&self, mine: Place, theirs: Place, what: &str, help: &'static str) -> Clash {
+        let their_key = match theirs {
+            (key, Some(pool)) => format!("{key}` of pool `{pool}"),
+            (key, None) => key.to_owned(),
+        };
+        self.clash(mine, &their_key, what, help)
+    }
+
+    fn vmids(&self, mine: &Numbers, theirs: &Numbers, found: &mut Vec<Clash>) {
+        for (own, vmids) in mine {
+            for (other, their_vmids) in theirs {
+                let first = *vmids.start().max(their_vmids.start());
+                let last = *vmids.end().min(their_vmids.end());
+                let what = match first.cmp(&last) {
+                    Ordering::Greater => continue,
+                    Ordering::Equal => format!("VMID {first}"),
+                    Ordering::Less => format!("VMIDs {first}-{last}"),
+                };
+                let help = "give each its own VMIDs. If they are on different Proxmox VE clusters, give both of these names \
+                            (`region` in `[proxmox]`)";
+                found.push(self.between(*own, *other, &what, help));
+            }
+        }
+    }
+
+    fn addresses(&self, mine: &[Pool], theirs: &[Pool], found: &mut Vec<Clash>) {
+        let mut taken: BTreeMap<IpAddr, &str> = BTreeMap::new();
+        for pool in theirs {
+            let slots = pool.slots();
+            taken.extend(slots.iter().flat_map(|slot| slot.addresses().map(|one| (one, pool.name.as_str()))));
+        }
+        for pool in mine {
+            let slots = pool.slots();
+            let own: BTreeSet<IpAddr> = slots.iter().flat_map(|slot| slot.addresses()).collect();
+            let mut shared: BTreeMap<&str, Vec<IpAddr>> = BTreeMap::new();
+            for address in own {
+                if let Some(other) = taken.get(&address) {
+                    shared.entry(other).or_default().push(address);
+                }
+            }
+            for (other, all) in shared {
+                let what = match all.as_slice() {
+                    [only] => only.to_string(),
+                    [first, rest @ ..] => format!("{first} and {} more addresses", rest.len()),
+                    [] => continue,
+                };
+                let help = "give each addresses of its own: narrow one of the ranges";
+                let own = ("addresses", Some(pool.name.as_str()));
+                found.push(self.between(own, ("addresses", Some(other)), &what, help));
+            }
+        }
+    }
+}
+
+/// What the configuration shares with clusters whose daemons run.
+pub(super) fn with_running(file: &Path, config: &Config, socket: &Path) -> Vec<Clash> {
+    let all = of(file).into_iter();
+    let all = all.map(|other| (other.clashes(file, config), other));
+    let running = all.filter(|(clashes, other)| !clashes.is_empty() && other.runs(socket));
+    running.flat_map(|(clashes, _)| clashes).collect()
+}
+
+/// Refuses to start beside the running daemon of another cluster with which something is shared: that one has machines already.
+/// Two that start together both look after they listen, and the first by name stays. May wait for a short time.
+///
+/// # Errors
+/// What is shared.
+pub(super) fn refuse_shared(file: &Path, config: &Config, socket: &Path) -> Result<(), Failure> {
+    let own = cluster::base_of(file).and_then(|(_, name)| name);
+    for other in of(file) {
+        let clashes = other.clashes(file, config);
+        if clashes.is_empty() {
+            continue;
+        }
+        let until = Instant::now() + if own < other.name { GIVES_WAY } else { Duration::ZERO };
+        let mut runs = other.runs(socket);
+        while runs && Instant::now() < until {
+            std::thread::sleep(LOOK);
+            runs = other.runs(socket);
+        }
+        if runs {
+            return Err(Failure::Shared { with: other.words(), clashes });
+        }
+        for clash in clashes {
+            tracing::warn!(
+                "{}: the daemon of {} does not run, and will not start",
+                clash.words,
+                other.words()
+            );
+        }
+    }
+    Ok(())
+}
+
+impl Neighbour {
+    /// Whether its daemon runs, by its socket beside the own one. Where that cannot be known it may.
+    fn runs(&self, own: &Path) -> bool {
+        let Some((run, _)) = cluster::of_socket(own) else { return true };
+        match UnixStream::connect(cluster::socket(&run, self.name.as_ref())) {
+            // A socket that a dead daemon has left answers nothing; one of another user may not be asked.
+            Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused),
+            Ok(_) => true,
+        }
+    }
+}
+
+/// What setting up a further cluster has to leave to the others.
+#[derive(Debug, Default)]
+pub(super) struct Reserved {
+    pub vmids: BTreeSet<u32>,
+    pub addresses: BTreeSet<IpAddr>,
+    pub listen: BTreeSet<u16>,
+}
+
+impl Reserved {
+    pub(super) fn by(neighbours: &[Neighbour]) -> Self {
+        let mut all = Self::default();
+        for Neighbour { config, .. } in neighbours {
+            all.listen.extend(config.metrics.listen.map(|address| address.port()));
+            for pool in config.pools.iter().filter(|pool| !pool.is_physical()) {
+                all.vmids.extend(pool.vmids.iter().flat_map(Clone::clone));
+                all.addresses
+                    .extend(pool.slots().iter().flat_map(|slot| slot.addresses().collect::<Vec<_>>()));
+            }
+            all.vmids.extend(config.templates.iter().flat_map(|template| template.vmids.clone()));
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    const PROXMOX: &str = "[proxmox]\nendpoints = [\"https://10.0.0.1:8006\"]\ntoken_id = \"a@pve!b\"\n\
+                           token_file = \"/t\"\nca_file = \"/c\"\n";
+
+    fn pool(name: &str, vmids: &str, addresses: &str) -> String {
+        format!(
+            "[[pool]]\nname = \"{name}\"\nmin = 0\nmax = 2\ncores = 2\nmemory = \"4GiB\"\nvmids = \"{vmids}\"\n\
+             addresses = \"{addresses}\"\nprefix = 24\n"
+        )
+    }
+
+    /// A host with these configurations: of the cluster without a name first, then of `shop`.
+    struct Host(tempfile::TempDir);
+
+    impl Host {
+        fn new(first: &str, shop: &str) -> Self {
+            let host = Self(tempfile::TempDir::new().unwrap());
+            std::fs::create_dir_all(host.0.path().join("clusters/shop")).unwrap();
+            std::fs::write(host.file(None), first).unwrap();
+            std::fs::write(host.file(Some("shop")), shop).unwrap();
+            host
+        }
+
+        fn file(&self, name: Option<&str>) -> PathBuf {
+            cluster::file(self.0.path(), name.map(|name| name.parse().unwrap()).as_ref())
+        }
+
+        fn socket(&self, name: Option<&str>) -> PathBuf {
+            let path = cluster::socket(self.0.path(), name.map(|name| name.parse().unwrap()).as_ref());
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            path
+        }
+
+        fn config(&self, name: Option<&str>) -> Config {
+            config::load(&self.file(name), Needs::Plan).unwrap()
+        }
+
+        /// What `shop` shares with the other one.
+        fn shared(&self) -> Vec<Clash> {
+            let file = self.file(Some("shop"));
+            let others = of(&file);
+            others.iter().flat_map(|other| other.clashes(&file, &self.config(Some("shop")))).collect()
+        }
+    }
+
+    fn first() -> String {
+        format!("{PROXMOX}{}", pool("a", "400-409", "10.0.0.10-10.0.0.19"))
+    }
+
+    #[test]
+    fn clusters_with_ids_vmids_addresses_and_ports_of_their_own_share_nothing() {
+        let own = "cluster = \"shop\"\nmetrics.listen = \"127.0.0.1:9737\"\n";
+        let shop = format!("{own}{PROXMOX}{}", pool("a", "410-419", "10.0.0.20-10.0.0.29"));
+        assert_eq!(Host::new(&first(), &shop).shared(), []);
+        // The package's example, whose settings are comments.
+        let alike = format!("{PROXMOX}{}", pool("a", "400-409", "10.0.0.10-10.0.0.19"));
+        assert_eq!(Host::new("", &alike).shared(), []);
+    }
+
+    #[test]
+    fn each_thing_that_is_shared_is_named_with_both_files_and_keys() {
+        let shop = format!("{PROXMOX}{}", pool("b", "405-414", "10.0.0.19-10.0.0.28"));
+        let host = Host::new(&first(), &shop);
+        let shared = host.shared();
+        let keys: Vec<&str> = shared.iter().map(|clash| clash.key).collect();
+        assert_eq!(keys, ["cluster", "vmids", "addresses", "metrics.listen"]);
+        let (mine, theirs) = (host.file(Some("shop")), host.file(None));
+        assert_eq!(
+            shared[1].words,
+            format!(
+                "`vmids` of pool `b` in {} and `vmids` of pool `a` in {} both have VMIDs 405-409",
+                mine.display(),
+                theirs.display()
+            )
+        );
+        assert!(shared[2].words.ends_with("both have 10.0.0.19"), "{}", shared[2].words);
+    }
+
+    #[test]
+    fn proxmox_clusters_with_names_of_their_own_have_vmids_of_their_own() {
+        let named = |region: &str, endpoint: &str| {
+            let table = PROXMOX.replace("[proxmox]\n", &format!("[proxmox]\nregion = \"{region}\"\n"));
+            table.replace("10.0.0.1", endpoint)
+        };
+        let vmids = |one: &str, other: &str| {
+            let first = format!("{one}{}", pool("a", "400-409", "10.0.0.10-10.0.0.19"));
+            let own = "cluster = \"shop\"\nmetrics.enabled = false\n";
+            let shop = format!("{own}{other}{}", pool("a", "400-409", "10.0.0.20-10.0.0.29"));
+            Host::new(&first, &shop).shared().len()
+        };
+        assert_eq!(vmids(&named("east", "10.0.0.1"), &named("west", "10.0.0.2")), 0);
+        assert_eq!(vmids(&named("east", "10.0.0.1"), &named("west", "10.0.0.1")), 1, "one endpoint");
+        assert_eq!(vmids(&named("east", "10.0.0.1"), &named("east", "10.0.0.2")), 1);
+        assert_eq!(vmids(PROXMOX, &named("west", "10.0.0.2")), 1, "one without a name may be any");
+    }
+
+    #[test]
+    fn whoever_runs_already_stays_and_of_two_that_start_together_the_first() {
+        let host = Host::new(&first(), &first());
+        let start = |name: Option<&str>| {
+            let (file, socket) = (host.file(name), host.socket(name));
+            refuse_shared(&file, &host.config(name), &socket)
+        };
+        // The other one does not run.
+        assert!(start(Some("shop")).is_ok() && start(None).is_ok());
+        let listening = UnixListener::bind(host.socket(None)).unwrap();
+        let refusal = start(Some("shop")).unwrap_err();
+        assert_eq!(refusal.status(), crate::cli::exit::USAGE);
+        assert!(refusal.words().contains("the cluster without a name"), "{}", refusal.words());
+        assert_eq!(
+            with_running(&host.file(Some("shop")), &host.config(None), &host.socket(Some("shop"))).len(),
+            4
+        );
+        drop(listening);
+        assert!(start(Some("shop")).is_ok(), "what a dead daemon has left");
+        // The first one waits for the other to give way, and gives way itself where that does not.
+        let listening = UnixListener::bind(host.socket(Some("shop"))).unwrap();
+        let ends = std::thread::spawn(move || {
+            std::thread::sleep(LOOK * 3);
+            drop(listening);
+        });
+        assert!(start(None).is_ok());
+        ends.join().unwrap();
+        std::fs::remove_file(host.socket(Some("shop"))).unwrap();
+        let _stays = UnixListener::bind(host.socket(Some("shop"))).unwrap();
+        assert!(start(None).is_err());
+    }
+}
