@@ -1,6 +1,6 @@
 //! The conformance cases under `tests/fixtures`, run by their own runners on the real binary.
 //!
-//! Both runners are Python programs without dependencies; where there is no `python3` the tests say that they
+//! Both runners are Python programs without dependencies; if there is no `python3` the tests say that they
 //! were skipped.
 
 #![expect(

@@ -2,7 +2,7 @@
 //! follow.
 //!
 //! It is installed from the package index into the target folder, once. Without Python or the index the test
-//! is skipped, which is an error where the environment says `CI=true`.
+//! is skipped, which is an error if the environment says `CI=true`.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! The terminal: a table that is redrawn in place, or lines as things happen where there is no terminal.
+//! The terminal: a table that is redrawn in place, or lines as things happen if there is no terminal.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};

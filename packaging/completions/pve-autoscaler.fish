@@ -49,7 +49,7 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l 
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l proxmox-ca -d 'The certificate authority of Proxmox VE' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l admin-token-id -d 'The administrator\'s token' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l admin-token-file -d 'The file with the secret of the administrator\'s token; without it Proxmox VE is asked through `pvesh`, as root' -r -F
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l pvesh -d 'The program that asks Proxmox VE where there is no token' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l pvesh -d 'The program that asks Proxmox VE without a token' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l admin-kubeconfig -d 'The administrator\'s kubeconfig' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l folder -d 'Where configuration and credentials go' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l user -d 'The user that is made in Proxmox VE' -r

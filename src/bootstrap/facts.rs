@@ -52,7 +52,7 @@ struct Machine {
     search: String,
     /// Further addresses by device and family, as in [`Slot::further`].
     further: BTreeMap<String, String>,
-    /// Address of the first network device, lower case: only where the VM's configuration is at hand.
+    /// Address of the first network device, lower case: only if the VM's configuration is at hand.
     #[serde(skip_serializing_if = "Option::is_none")]
     mac: Option<String>,
     labels: Labels,
@@ -75,11 +75,11 @@ struct PoolFacts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct HostFacts {
     name: String,
-    /// Its own name where it has none.
+    /// Its own name if it has none.
     zone: String,
 }
 
-/// `cluster`, and `region`, whose name is empty where the only Proxmox VE cluster has none.
+/// `cluster`, and `region`, whose name is empty if the only Proxmox VE cluster has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Named {
     name: String,

@@ -15,8 +15,8 @@ case "$(cat /var/lib/kubelet/memory_manager_state 2>/dev/null)" in
 esac
 "#;
 
-/// How what takes CPUs and memory into use ends where some of the CPUs do not come. The unit was restarted
-/// then, too.
+/// How what takes CPUs and memory into use ends if some of the CPUs do not come. The unit was restarted then,
+/// too.
 pub const TOO_FEW_CPUS: i64 = 74;
 
 /// Waits for `$1` CPUs, then starts the unit `$2` again, even if some of the CPUs do not come: memory may
@@ -38,7 +38,7 @@ timeout 60 systemctl restart "$2" || exit
 "#;
 
 /// The command for the guest agent that finds out whether a machine can grow: fails, with the reason on
-/// standard error, where not.
+/// standard error, if not.
 pub fn can_grow(unit: &str) -> Vec<String> {
     ["/bin/sh", "-c", ASK, "sh", unit].map(String::from).to_vec()
 }

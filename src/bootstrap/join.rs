@@ -48,7 +48,7 @@ pub struct JoinFacts {
     pub taints: Vec<Taint>,
     /// More arguments of the kubelet, without dashes.
     pub kubelet_args: BTreeMap<String, String>,
-    /// `--max-pods`, where it is not the kubelet's default.
+    /// `--max-pods`, if it is not the kubelet's default.
     pub max_pods: Option<u32>,
     /// Fields of the kubelet's configuration wait in the guest to be laid over the cluster's.
     pub patched: bool,

@@ -26,11 +26,11 @@ pub struct K3sFacts {
     pub labels: Labels,
     /// The Node's taints; the one that keeps pods away until the Node was read back is added.
     pub taints: Vec<Taint>,
-    /// The Node's address, or one of each family with a comma between them, where it is known.
+    /// The Node's address, or one of each family with a comma between them, if it is known.
     pub addresses: Option<String>,
     /// More arguments of the kubelet, without dashes.
     pub kubelet_args: BTreeMap<String, String>,
-    /// `--max-pods`, where it is not the kubelet's default.
+    /// `--max-pods`, if it is not the kubelet's default.
     pub max_pods: Option<u32>,
 }
 

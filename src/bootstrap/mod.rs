@@ -5,7 +5,7 @@
 //!
 //! What a guest gets is text: the script, its standard input, and what its end means. Who runs it, and how
 //! long it may take, is decided in `machines`. `ssh` and `ssh_keys` are the only places that name russh's
-//! types: where tokens are not made through the Kubernetes API, a control plane node is asked for them.
+//! types: if tokens are not made through the Kubernetes API, a control plane node is asked for them.
 
 mod facts;
 mod growth;

@@ -172,7 +172,7 @@ impl Failure {
         }
     }
 
-    /// A way out, where there is one that is not in the words already.
+    /// A way out, if there is one that is not in the words already.
     fn help(&self) -> Option<Cow<'static, str>> {
         Some(match self {
             Self::NotRunning(SocketError::Unreachable { source, .. })

@@ -33,7 +33,7 @@ impl Table {
         self.rows.push(cells.into_iter().map(cell).collect());
     }
 
-    /// Appends the table, or nothing where there is no row.
+    /// Appends the table, or nothing if there is no row.
     pub(super) fn render(&self, out: &mut String) {
         if self.rows.is_empty() {
             return;

@@ -144,7 +144,7 @@ async fn one(
     Ok(status)
 }
 
-/// What is to be done; nothing where there is no host for it, which is said.
+/// What is to be done; nothing if there is no host for it, which is said.
 async fn steps(
     client: &Client,
     config: &Config,

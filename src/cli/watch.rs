@@ -110,7 +110,7 @@ fn fitted(text: &str, columns: usize, lines: usize) -> String {
         let more = format!("… {} more lines: the terminal is too small", all.len() - shown);
         let _ = write!(out, "{}\x1b[K", cut(&more, columns));
     }
-    // Where the last line is a full one, nothing is below it.
+    // If the last line is a full one, nothing is below it.
     if shown < lines {
         out.push_str("\x1b[J");
     }

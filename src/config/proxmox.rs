@@ -27,7 +27,7 @@ pub enum ProxmoxTrust {
 /// Checked `[proxmox]`.
 #[derive(Clone, Debug)]
 pub struct Proxmox {
-    /// The region's name; `None` only where there is one cluster.
+    /// The region's name; `None` only if there is one cluster.
     pub region: Option<String>,
     /// Base URLs; the first that answers is used.
     pub endpoints: Vec<String>,

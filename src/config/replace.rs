@@ -10,8 +10,8 @@ use super::values::Checker;
 /// Checked `[replace]`.
 #[derive(Clone, Debug)]
 pub struct Replace {
-    /// Nodes that were made from other settings, or from another template, than a new one would be. Where
-    /// this is off, they are only said to be such.
+    /// Nodes that were made from other settings, or from another template, than a new one would be. If this
+    /// is off, they are only said to be such.
     pub drift: bool,
     /// Nodes on hosts in maintenance.
     pub maintenance: bool,

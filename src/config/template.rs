@@ -44,7 +44,7 @@ pub struct Checksum {
 pub struct Template {
     /// The name by which pools know it.
     pub name: String,
-    /// The region that it is made in; `None` where the only cluster has no name.
+    /// The region that it is made in; `None` if the only cluster has no name.
     pub region: Option<String>,
     /// What its disk is made of.
     pub image: Image,

@@ -35,7 +35,7 @@ pub(super) struct Going {
 }
 
 impl Daemon {
-    /// Does what the plan says; false where nothing may be begun, so that no timer is written either.
+    /// Does what the plan says; false if nothing may be begun, so that no timer is written either.
     pub(super) async fn act(&mut self, config: &Arc<Config>, snapshot: &Snapshot, plan: &Plan) -> bool {
         let wishes = self.wishes(config, snapshot);
         let idle = plan.scale_up.is_empty()

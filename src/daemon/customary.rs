@@ -22,7 +22,7 @@ use crate::model::machine::Phase;
 use crate::model::plan::{NodeOutcome, Plan};
 use crate::model::snapshot::POOL_LABEL;
 
-/// It is written after this time where nothing has changed.
+/// It is written after this time if nothing has changed.
 const ANYWAY: SignedDuration = SignedDuration::from_mins(5);
 /// Cluster Autoscaler's limit for the text of an error.
 const LONGEST: usize = 500;

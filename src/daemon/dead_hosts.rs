@@ -1,7 +1,7 @@
 //! Hosts that have lost their power, with machines on them. Their kubelets can end no pod and unmount no
 //! volume, and Kubernetes does neither without them: pods of StatefulSets stay where nothing runs.
 //!
-//! Where `[health]` says so, their Nodes are taken out of service once the host was off for long enough
+//! If `[health]` says so, their Nodes are taken out of service once the host was off for long enough
 //! (`node.kubernetes.io/out-of-service`, non-graceful node shutdown): their pods go, their volumes come free.
 //! For all of that time a quorate cluster has to say, asked again and again, that the host is no member: one
 //! that merely has no statistics (`unknown`) is not off. In the end it is asked once more, and nothing may be
@@ -181,8 +181,8 @@ impl DeadHosts {
     }
 }
 
-/// Hosts that are no members of the cluster now; none where it is not quorate: to one that has lost the
-/// others it is them that are off.
+/// Hosts that are no members of the cluster now; none if it is not quorate: to one that has lost the others
+/// it is them that are off.
 async fn off(proxmox: &Client) -> Result<BTreeSet<String>, Error> {
     let status = proxmox.cluster_status().await?;
     let off = status.hosts.into_iter().filter(|(_, online)| status.quorate && !online);

@@ -29,8 +29,8 @@ const STARTS_WITH_HOST: SignedDuration = SignedDuration::from_mins(2);
 pub(super) type Looks = BTreeMap<String, Look>;
 
 /// A machine for the planner. One that is being made on a host that is offline is nothing to wait for: its
-/// slot stays taken until the host is back and it can be seen what is there. So it is, where there are
-/// others, with a cluster out of sight.
+/// slot stays taken until the host is back and it can be seen what is there. So it is, if there are others,
+/// with a cluster out of sight.
 fn seen_with(view: &machines::View, config: &Config, looks: &Looks, several: bool) -> Machine {
     let mut machine = view.machine(config);
     let look = looks.get(config.prefix(view.record.region.as_deref()));
@@ -138,7 +138,7 @@ fn may_run(view: &View, look: &Look) -> bool {
 }
 
 /// Timers of nodes that their Nodes do not show, in a mode that writes nothing, or as they could not be
-/// written yet: node → since when unneeded, nothing where it is needed.
+/// written yet: node → since when unneeded, nothing if it is needed.
 pub(super) type Overlay = BTreeMap<String, Option<Timestamp>>;
 
 /// Since when a node has been unneeded, as its Node shows it.

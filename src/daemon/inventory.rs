@@ -18,9 +18,9 @@ use crate::machines::{DeviceSurvey, Devices, Found, Templates};
 use crate::model::machine::Host;
 use crate::proxmox::{Client, Error, Guest, Kind, Seen, TAG};
 
-/// Templates are looked at again after this time, sooner where one has a problem.
+/// Templates are looked at again after this time, sooner if one has a problem.
 const TEMPLATES: Duration = Duration::from_mins(5);
-/// The same, where a pool's template has a problem.
+/// The same, if a pool's template has a problem.
 const TEMPLATES_WITH_PROBLEMS: Duration = Duration::from_secs(30);
 
 /// After this long without a look, a host may have been off and be back again.
@@ -30,7 +30,7 @@ const BLIND: SignedDuration = SignedDuration::from_mins(1);
 #[derive(Clone, Debug)]
 pub(super) struct Look {
     pub seen: Arc<Seen>,
-    /// What speaks against switching hosts off, where any may be.
+    /// What speaks against switching hosts off, if any may be.
     pub survey: Option<Arc<Survey>>,
     /// The PCI devices that pools give to machines.
     pub devices: Arc<Devices>,
@@ -60,8 +60,8 @@ struct Known {
 pub(super) struct Start {
     /// What its hosts' names begin with where hosts of all clusters meet.
     pub prefix: String,
-    /// Whether each look asks for the quorum: where there are several clusters, one without it is left alone
-    /// by itself.
+    /// Whether each look asks for the quorum: if there are several clusters, one without it is left alone by
+    /// itself.
     pub asks_for_quorum: bool,
     pub proxmox: Client,
     pub config: watch::Receiver<Arc<Config>>,

@@ -39,8 +39,8 @@ impl Labelled {
 }
 
 impl Daemon {
-    /// The snapshot for a decision. Where a Node is met that may be an adopted machine's, the records are
-    /// read before, once for each; `None` where they cannot be.
+    /// The snapshot for a decision. If a Node is met that may be an adopted machine's, the records are read
+    /// before, once for each; `None` if they cannot be.
     pub(super) async fn gather_with_records(&mut self, config: &Arc<Config>) -> Option<Snapshot> {
         loop {
             let now = self.clock.now();

@@ -364,7 +364,7 @@ impl Daemon {
     }
 
     /// What a machine's task works with: the cluster of the record's region, and the settings as if it were
-    /// the only one. `None` where there is no such region, which is said: then nothing is done about the
+    /// the only one. `None` if there is no such region, which is said: then nothing is done about the
     /// machine.
     fn context(&mut self, config: &Arc<Config>, record: &Record) -> Option<Context> {
         let Some(region) = self.regions.of(config, record) else {

@@ -94,7 +94,7 @@ impl Physical {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What its controller said last, where it said anything.
+    /// What its controller said last, if it said anything.
     fn power(&self, name: &str) -> Option<PowerState> {
         self.known().get(name)?.as_ref().ok().copied()
     }

@@ -109,7 +109,7 @@ async fn round(
     show(&deps.board, refused);
 }
 
-/// Why it has none, where its helper gives it none.
+/// Why it has none, if its helper gives it none.
 async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
     let (name, vmid) = (&record.name, record.slot.vmid);
     let request = Request::Pin { vmid, machine: record.id.clone() };
@@ -126,7 +126,7 @@ async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
     Err(format!("{name} gets no CPUs of its own: {why}"))
 }
 
-/// A configuration says what Proxmox VE was asked for, and not what came of it: that the kernel knows. Where
+/// A configuration says what Proxmox VE was asked for, and not what came of it: that the kernel knows. If
 /// there is no helper, no machine was pinned by it.
 async fn read_back(deps: &Deps) -> Result<Vec<Astray>, String> {
     match deps.helper.ask(Request::Runs {}).await {

@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_mins(2);
 /// What was asked of a host and its cluster before it is switched off must not take longer together: the
 /// first answers would be old.
 const SURE: Duration = Duration::from_secs(5);
-/// So often all of it is asked where answers take longer.
+/// How often all of it is asked again if answers take longer.
 const TRIES: u32 = 3;
 
 /// Hosts that are being asked something, and what came of it.
@@ -58,7 +58,7 @@ pub(super) fn begins(plan: &Plan) -> bool {
 }
 
 impl Daemon {
-    /// Since when hosts could be done without; all that is done where the daemon only observes.
+    /// Since when hosts could be done without; all that is done if the daemon only observes.
     pub(super) fn remember_idle_hosts(&mut self, plan: &Plan, now: Timestamp) {
         for one in &plan.hosts {
             let since = one.since.filter(|_| one.verdict == HostOutcome::Idle);
@@ -217,7 +217,7 @@ impl Daemon {
             .collect();
         let controller = self.controller(config, host);
         self.ask(host, async move {
-            // Where that takes longer, the host may have heard it: the plan waits and sees.
+            // If that takes longer, the host may have heard it: the plan waits and sees.
             let asked = tokio::time::timeout(LIMIT, shut_down(&proxmox, &name, &others, controller));
             asked.await.unwrap_or_default()
         });
@@ -270,7 +270,7 @@ impl Daemon {
         });
     }
 
-    /// The management controller of a host, where it has one.
+    /// The management controller of a host, if it has one.
     fn controller(&self, config: &Config, host: &str) -> Option<Result<redfish::Client, String>> {
         match config.hosts.get(host)?.power.as_ref()? {
             Power::WakeOnLan => None,

@@ -23,7 +23,7 @@ use crate::planning;
 
 /// What matters is stored within this time.
 const STORE_SOON: Duration = Duration::from_secs(1);
-/// The time of the last round is stored this often where nothing else changes.
+/// The time of the last round is stored this often if nothing else changes.
 const STORE_ANYWAY: SignedDuration = SignedDuration::from_mins(1);
 /// At the end it is stored within this time, or stays as it was stored before.
 const STORE_LAST: Duration = Duration::from_secs(2);
@@ -155,8 +155,8 @@ impl Remembered {
         self.store(now);
     }
 
-    /// So many removals begin: they count for the hourly brake, and that is stored at once. False where that
-    /// did not succeed in time: then they must not begin, and do not count.
+    /// So many removals begin: they count for the hourly brake, and that is stored at once. False if that did
+    /// not succeed in time: then they must not begin, and do not count.
     pub async fn shrinks(&mut self, removals: usize, now: Timestamp) -> bool {
         let before = self.memory.removals.len();
         self.memory.removals.extend(std::iter::repeat_n(now, removals));
@@ -206,8 +206,8 @@ impl Remembered {
         ended
     }
 
-    /// Stores everything at once; false where that did not succeed in time, so that it is not known whether
-    /// it is stored.
+    /// Stores everything at once; false if that did not succeed in time, so that it is not known whether it
+    /// is stored.
     pub async fn store_now(&mut self, now: Timestamp) -> bool {
         self.store(now);
         let tries = async {
@@ -236,7 +236,7 @@ impl Remembered {
                 }
             }
             Ending::Grown => self.memory.pools.entry(pool).or_default().grow_backoff = None,
-            // The machine has a back-off of its own: the pool is held where it is not the only one.
+            // The machine has a back-off of its own: the pool is held if it is not the only one.
             Ending::NotGrown(_) if !others_failed => return,
             Ending::NotGrown(reason) => {
                 let place = &mut self.memory.pools.entry(pool).or_default().grow_backoff;

@@ -85,7 +85,7 @@ fn judge(deps: &Deps, watches: &Watches) -> Judge {
     })
 }
 
-/// `None` where there will not be any.
+/// `None` if there will not be any.
 async fn next_term(
     deps: &Deps,
     warm: &Warm,

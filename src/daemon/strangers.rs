@@ -32,7 +32,7 @@ use crate::proxmox::{Guest, Kind, VmConfig};
 const FIRST: Duration = Duration::from_secs(2);
 /// VMs of a cluster that are asked again in one look.
 const AT_A_TIME: usize = 5;
-/// A VM is asked again after this time; sooner where it did not answer.
+/// A VM is asked again after this time; sooner if it did not answer.
 const AGAIN: Duration = Duration::from_mins(10);
 const AGAIN_UNHEARD: Duration = Duration::from_mins(1);
 /// A mark without a record is reported after this time: all records are read again within it, those that
@@ -122,7 +122,7 @@ impl Strangers {
         self.asked.borrow().contains(prefix)
     }
 
-    /// Asks those of one cluster whose turn it is; true where there was not time for all that were not heard
+    /// Asks those of one cluster whose turn it is; true if there was not time for all that were not heard
     /// yet. Those on a host that does not answer have to wait, and keep no others from theirs.
     async fn look(&self, region: &Region, registry: &Registry, config: &Config, now: Timestamp) -> bool {
         let Some(look) = region.fresh(config, now) else { return false };

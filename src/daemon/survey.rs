@@ -1,4 +1,4 @@
-//! What speaks against switching hosts off, asked of Proxmox VE beside its list. Nothing is asked where no
+//! What speaks against switching hosts off, asked of Proxmox VE beside its list. Nothing is asked if no
 //! `[[host]]` has a `power`.
 
 use std::collections::BTreeSet;
@@ -15,19 +15,19 @@ use crate::proxmox::{Client, Guest, HostSurvey, PowerSurvey, Seen};
 
 /// A survey is made again after this time, and with each look while a host that is on does not answer.
 pub(super) const AGAIN: Duration = Duration::from_mins(1);
-/// What speaks against switching hosts off is not known where that takes longer.
+/// What speaks against switching hosts off is not known if that takes longer.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// What was found out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Survey {
     found: PowerSurvey,
-    /// Whether this daemon runs on a host of the cluster, where that is known.
+    /// Whether this daemon runs on a host of the cluster, if that is known.
     at_home: Option<bool>,
 }
 
 impl Survey {
-    /// Asks about the hosts that may be switched off; `None` where there are none.
+    /// Asks about the hosts that may be switched off; `None` if there are none.
     pub async fn make(
         proxmox: &Client,
         config: &Config,

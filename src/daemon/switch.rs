@@ -148,7 +148,7 @@ impl Daemon {
         self.read_switch().await && self.switch.paused().is_none()
     }
 
-    /// False where it cannot be read: it stays as it was.
+    /// False if it cannot be read: it stays as it was.
     pub(super) async fn read_switch(&mut self) -> bool {
         self.switch.pokes.mark_unchanged();
         let (pause, retry) = match self.kubernetes.orders().await {
@@ -237,7 +237,7 @@ impl Daemon {
         }
     }
 
-    /// Ends the back-off of one machine; in words. `None` where that has to wait: a task has the machine's
+    /// Ends the back-off of one machine; in words. `None` if that has to wait: a task has the machine's
     /// record in hand.
     async fn end_growth_backoff(&self, view: &View) -> Option<String> {
         let mut stored = view.stored();

@@ -206,8 +206,7 @@ impl Touched {
         known.due = due;
     }
 
-    /// Shows what is wrong with a machine's VM now; what is new is said with who did it, where that can be
-    /// seen.
+    /// Shows what is wrong with a machine's VM now; what is new is said with who did it, if that can be seen.
     async fn note(&mut self, region: &Region, own: &str, view: &View, wrong: Vec<String>) {
         let record = &view.record;
         let due = Instant::now() + AGAIN;

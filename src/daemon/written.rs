@@ -17,7 +17,7 @@ use crate::model::condition::StatusCondition;
 const AT_A_TIME: usize = 8;
 /// How long a round waits for them.
 const WRITING: Duration = Duration::from_secs(3);
-/// Where nothing but words has changed, a status is written no sooner than this after the last time.
+/// If nothing but words has changed, a status is written no sooner than this after the last time.
 const WORDS: Duration = Duration::from_mins(1);
 /// The pause after a status was refused, and the longest one.
 const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_mins(10));

@@ -101,7 +101,7 @@ impl Cluster {
     /// Writes what a buffer's status is to be over the version that was read.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] where the buffer is another one by now; else the call failed.
+    /// [`ErrorKind::Conflict`] if the buffer is another one by now; else the call failed.
     pub async fn write_buffer_status(
         &self,
         buffer: &CapacityBuffer,
@@ -121,7 +121,7 @@ impl Cluster {
     /// Writes what a request's conditions are to be over the version that was read.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] where the request is another one by now; else the call failed.
+    /// [`ErrorKind::Conflict`] if the request is another one by now; else the call failed.
     pub async fn write_request_conditions(
         &self,
         request: &ProvisioningRequest,

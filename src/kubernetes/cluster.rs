@@ -23,7 +23,7 @@ use super::patience;
 use crate::clock::{SharedClock, SystemClock};
 use crate::fence::Fence;
 
-/// How long a call may take where nothing else is said.
+/// How long a call may take if nothing else is said.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(15);
 /// How long a connection may take to come up, at most.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -238,7 +238,7 @@ impl Cluster {
     }
 }
 
-/// A client that waits where the API server asks for that, and whose writes this fence has to let pass.
+/// A client that waits if the API server asks for that, and whose writes this fence has to let pass.
 fn patient(bare: &Client, fence: &Fence, namespace: &str) -> Client {
     let (bare, fence) = (bare.clone(), fence.clone());
     let service = service_fn(move |request: http::Request<Body>| {

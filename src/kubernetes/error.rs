@@ -131,7 +131,7 @@ impl Error {
         matches!(self.kind(), ErrorKind::Timeout | ErrorKind::Unavailable)
     }
 
-    /// The API server's answer, where there was one.
+    /// The API server's answer, if there was one.
     pub(super) fn status(&self) -> Option<&Status> {
         match self {
             Self::Call { source, .. } => status_of(source),
@@ -140,7 +140,7 @@ impl Error {
     }
 }
 
-/// The API server's answer, where there was one.
+/// The API server's answer, if there was one.
 pub(super) fn status_of(error: &kube::Error) -> Option<&Status> {
     match error {
         kube::Error::Api(status) => Some(status),

@@ -149,7 +149,7 @@ impl Recorder {
         outcome.map(|_| ())
     }
 
-    /// `None` where the same was said a moment ago.
+    /// `None` if the same was said a moment ago.
     fn remember(&self, key: &Key, now: Timestamp) -> Option<u64> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.is_fresh(key, now) {

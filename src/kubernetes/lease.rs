@@ -113,7 +113,7 @@ impl Lease {
         }
     }
 
-    /// Gives the lease up, so that another instance need not wait. Does nothing where it is not ours.
+    /// Gives the lease up, so that another instance need not wait. Does nothing if it is not ours.
     ///
     /// # Errors
     /// The call failed; the lease runs out by itself.
@@ -198,7 +198,7 @@ impl Lease {
         holder(found) == &*self.identity && run.is_some_and(|run| **run == *self.run)
     }
 
-    /// Without patience: where the API server asks to wait, a try that waited would be taken for silence. Who
+    /// Without patience: if the API server asks to wait, a try that waited would be taken for silence. Who
     /// asks tries again soon.
     fn leases(&self) -> Api<Object> {
         Api::namespaced(self.cluster.bare.clone(), &self.cluster.namespace)

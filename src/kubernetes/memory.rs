@@ -33,7 +33,7 @@ pub struct MemoryVersion {
 }
 
 impl Cluster {
-    /// What was remembered, with the version that [`Cluster::store_memory`] needs; nothing where nothing was
+    /// What was remembered, with the version that [`Cluster::store_memory`] needs; nothing if nothing was
     /// stored yet.
     ///
     /// # Errors

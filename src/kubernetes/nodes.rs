@@ -17,7 +17,7 @@ use crate::model::selector::Labels;
 const ATTEMPTS: u32 = 5;
 
 impl Cluster {
-    /// A Node as it is now, past the watch cache; `None` where there is none.
+    /// A Node as it is now, past the watch cache; `None` if there is none.
     ///
     /// # Errors
     /// The call failed, or the object is malformed.
@@ -33,7 +33,7 @@ impl Cluster {
     /// Sets an annotation, or removes it with `None`.
     ///
     /// # Errors
-    /// The call failed; [`ErrorKind::NotFound`] where the Node is gone.
+    /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
     pub async fn annotate_node(&self, name: &str, key: &str, value: Option<&str>) -> Result<(), Error> {
         let change = json!({ "metadata": { "annotations": { key: value } } });
         self.patch_node(format!("annotate node `{name}`"), name, &change).await
@@ -42,7 +42,7 @@ impl Cluster {
     /// Adds labels or changes their values; others stay.
     ///
     /// # Errors
-    /// The call failed; [`ErrorKind::NotFound`] where the Node is gone.
+    /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
     pub async fn set_labels(&self, name: &str, labels: &Labels) -> Result<(), Error> {
         let change = json!({ "metadata": { "labels": labels } });
         self.patch_node(format!("label node `{name}`"), name, &change).await
@@ -51,7 +51,7 @@ impl Cluster {
     /// Keeps new pods away. The `unschedulable` taint follows by the node controller.
     ///
     /// # Errors
-    /// The call failed; [`ErrorKind::NotFound`] where the Node is gone.
+    /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
     pub async fn cordon(&self, name: &str) -> Result<(), Error> {
         self.patch_node(format!("cordon node `{name}`"), name, &json!({ "spec": { "unschedulable": true } }))
             .await
@@ -60,7 +60,7 @@ impl Cluster {
     /// Lets new pods come again.
     ///
     /// # Errors
-    /// The call failed; [`ErrorKind::NotFound`] where the Node is gone.
+    /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
     pub async fn uncordon(&self, name: &str) -> Result<(), Error> {
         self.patch_node(
             format!("uncordon node `{name}`"),
@@ -73,7 +73,7 @@ impl Cluster {
     /// Adds a taint; one with the same key and effect is replaced.
     ///
     /// # Errors
-    /// The call failed; [`Error::Contended`] where others changed the Node each time we tried.
+    /// The call failed; [`Error::Contended`] if others changed the Node each time we tried.
     pub async fn add_taint(&self, name: &str, taint: &Taint) -> Result<(), Error> {
         self.edit_taints(format!("taint node `{name}`"), name, |_, taints| add(taint, taints)).await
     }
@@ -82,7 +82,7 @@ impl Cluster {
     /// with this key. Says whether it is true.
     ///
     /// # Errors
-    /// The call failed; [`Error::Contended`] where others changed the Node each time we tried.
+    /// The call failed; [`Error::Contended`] if others changed the Node each time we tried.
     pub async fn add_taint_if(
         &self,
         name: &str,
@@ -104,7 +104,7 @@ impl Cluster {
     /// Removes the taint with this key and effect, whatever its value.
     ///
     /// # Errors
-    /// The call failed; [`Error::Contended`] where others changed the Node each time we tried.
+    /// The call failed; [`Error::Contended`] if others changed the Node each time we tried.
     pub async fn remove_taint(&self, name: &str, taint: &Taint) -> Result<(), Error> {
         self.edit_taints(format!("remove a taint of node `{name}`"), name, |_, taints| {
             let before = taints.len();
@@ -119,7 +119,7 @@ impl Cluster {
     /// The precondition travels in the body: with one, the API server reads nothing of the query.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] where a Node of this name is another one; else the call failed.
+    /// [`ErrorKind::Conflict`] if a Node of this name is another one; else the call failed.
     pub async fn delete_node(&self, name: &str, uid: &str) -> Result<(), Error> {
         let only = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
         let options = DeleteParams::default().preconditions(only);

@@ -20,7 +20,7 @@ const REPEATS: u32 = 3;
 /// As long as is waited at a time, whatever the API server says.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Sends a request, and again where the API server asks for that. A write passes the fence each time.
+/// Sends a request, and again if the API server asks for that. A write passes the fence each time.
 pub(super) async fn send(
     open: &Client,
     fence: &Fence,

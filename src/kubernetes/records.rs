@@ -123,8 +123,8 @@ impl Cluster {
     /// Writes a machine's record and so claims its slot. Doing it again for the same machine changes nothing.
     ///
     /// # Errors
-    /// [`RecordError::SlotTaken`] where another machine has the slot; else the call failed, and the record
-    /// may have been written all the same if the error's outcome is unknown.
+    /// [`RecordError::SlotTaken`] if another machine has the slot; else the call failed, and the record may
+    /// have been written all the same if the error's outcome is unknown.
     pub async fn create_record(&self, record: &Record) -> Result<Versioned<Record>, RecordError> {
         let failed = |source| RecordError::Kubernetes { name: record.name.clone(), source };
         let map = write(record, None).map_err(failed)?;
@@ -146,7 +146,7 @@ impl Cluster {
     /// without another writer is a failed call, to be tried again.
     ///
     /// # Errors
-    /// [`RecordError::Changed`] where the stored one is another; else the call failed.
+    /// [`RecordError::Changed`] if the stored one is another; else the call failed.
     pub async fn update_record(&self, record: &mut Versioned<Record>) -> Result<(), RecordError> {
         let who = record.record.name.clone();
         let failed = |source| RecordError::Kubernetes { name: who.clone(), source };
@@ -180,7 +180,7 @@ impl Cluster {
     /// Drops a record, which opens its slot. One that is gone already is no error.
     ///
     /// # Errors
-    /// [`RecordError::Changed`] where the stored one is newer or another machine's; else the call failed.
+    /// [`RecordError::Changed`] if the stored one is newer or another machine's; else the call failed.
     pub async fn delete_record(&self, record: &Versioned<Record>) -> Result<(), RecordError> {
         let options = DeleteParams::default().preconditions(Preconditions {
             uid: Some(record.uid.clone()),
@@ -198,7 +198,7 @@ impl Cluster {
         }
     }
 
-    /// One record by the name of its ConfigMap; `None` where there is none that can be read.
+    /// One record by the name of its ConfigMap; `None` if there is none that can be read.
     async fn record(&self, name: &str) -> Result<Option<Versioned<Record>>, Error> {
         let found = self.call(format!("read the record `{name}`"), self.config_maps().get_opt(name)).await?;
         Ok(found.and_then(|map| read(map).ok()))

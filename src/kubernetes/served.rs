@@ -1,5 +1,5 @@
 //! Kinds that a CustomResourceDefinition or a feature gate brings: watched where the API server serves them.
-//! Where it does not, it is asked for nothing but whether it does.
+//! If it does not, it is asked for nothing but whether it does.
 
 use std::fmt::Debug;
 

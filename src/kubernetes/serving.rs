@@ -48,7 +48,7 @@ pub struct ServingRequest {
     pub groups: Vec<String>,
     /// What the key is to be used for.
     pub usages: Vec<String>,
-    /// The PKCS#10 as PEM; empty where it is longer than any kubelet's.
+    /// The PKCS#10 as PEM; empty if it is longer than any kubelet's.
     pub pem: Vec<u8>,
     /// It was approved or denied, or it was signed or given up.
     pub decided: bool,
@@ -110,7 +110,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`super::ErrorKind::Conflict`] or [`super::ErrorKind::NotFound`] if it is no longer the same;
-    /// [`super::ErrorKind::Forbidden`] where a right is missing; else the call failed.
+    /// [`super::ErrorKind::Forbidden`] if a right is missing; else the call failed.
     pub async fn approve(&self, request: &ServingRequest, why: &str) -> Result<(), Error> {
         let requests: Api<Object> = Api::all(self.client.clone());
         let change = json!({

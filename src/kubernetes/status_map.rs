@@ -29,7 +29,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`super::ErrorKind::Conflict`], [`super::ErrorKind::AlreadyExists`] or [`super::ErrorKind::NotFound`]
-    /// where another version is stored; else the call failed.
+    /// if another version is stored; else the call failed.
     pub async fn store_status(
         &self,
         text: &str,

@@ -65,8 +65,7 @@ fn unreadable(why: &str, board: &Board, known: &watch::Sender<Option<KubernetesV
     board.live(KIND);
 }
 
-/// Takes a version over. Without one, what was known stays; and where nothing was, it is taken for the
-/// newest.
+/// Takes a version over. Without one, what was known stays; and if nothing was, it is taken for the newest.
 fn settle(
     version: Option<KubernetesVersion>,
     board: &Board,

@@ -11,7 +11,7 @@ use crate::proxmox::{Error, Upid, VmConfig};
 /// Asks for the VM. Its description bears the mark from the moment in which anything of it can be seen.
 ///
 /// # Errors
-/// As for a clone: [`crate::proxmox::Kind::Exists`] where the VMID is taken.
+/// As for a clone: [`crate::proxmox::Kind::Exists`] if the VMID is taken.
 pub(super) async fn send(
     ctx: &Context,
     record: &Record,

@@ -83,7 +83,7 @@ where
     answers
 }
 
-/// An answer that has to come soon; `None` where too little time is left for that.
+/// An answer that has to come soon; `None` if too little time is left for that.
 async fn within<T>(
     host: &str,
     until: Instant,

@@ -15,8 +15,7 @@ use crate::model::node::Node;
 use crate::model::snapshot::BEING_DELETED_TAINT;
 use crate::proxmox::VmConfig;
 
-/// The Node of the machine as it is now, past what the watches show; `None` where there is none of this very
-/// VM.
+/// The Node of the machine as it is now, past what the watches show; `None` if there is none of this very VM.
 ///
 /// A VM that bears the machine's mark may have another SMBIOS uuid by now: it was restored as a unique one,
 /// or `qm set --smbios1` has changed it. The Node with that uuid is its own.
@@ -116,7 +115,7 @@ pub(super) async fn keeps(
     Ok(kept.map(|why| (Box::new(node), why)))
 }
 
-/// The Node as it is now, past what the watches show, where an annotation keeps it; and why.
+/// The Node as it is now, past what the watches show, if an annotation keeps it; and why.
 ///
 /// To be asked once the record says that the guest is shut down, and before it is: `pin` writes its
 /// annotation and then looks at the record, so that one of the two sees the other.

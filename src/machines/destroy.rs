@@ -67,7 +67,7 @@ fn clearing(record: &Record) -> &'static str {
     }
 }
 
-/// Stops the VM, deletes its Node, destroys it and drops the record. Each part is skipped where it is done
+/// Stops the VM, deletes its Node, destroys it and drops the record. Each part is skipped if it is done
 /// already.
 ///
 /// A guest that is a Node again, and is needed as one, is left running: its plug is not pulled.
@@ -414,8 +414,8 @@ async fn forget_node(ctx: &Context, machine: &mut Tracked, off: Off) -> Result<(
     }
 }
 
-/// Deletes this very Node, once the volumes of a machine that is off are let go of; false where another one
-/// has its name.
+/// Deletes this very Node, once the volumes of a machine that is off are let go of; false if another one has
+/// its name.
 pub(super) async fn delete_node(
     ctx: &Context,
     machine: &mut Tracked,

@@ -1,5 +1,5 @@
 //! Which PCI devices hosts have for the pools, and which VMs hold some: asked of Proxmox VE beside its list.
-//! Nothing is asked where no pool has a `[[pool.pci]]`.
+//! Nothing is asked if no pool has a `[[pool.pci]]`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -55,7 +55,7 @@ struct Holder {
 }
 
 impl DeviceSurvey {
-    /// Looks again, for some seconds at most. Where that fails, [`Self::found`] says what is known.
+    /// Looks again, for some seconds at most. If that fails, [`Self::found`] says what is known.
     ///
     /// # Errors
     /// The mappings could not be read.

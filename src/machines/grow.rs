@@ -31,7 +31,7 @@ use crate::proxmox::VmConfig;
 
 /// The option that says how many of a VM's `cores` it has.
 pub(super) const VCPUS: &str = "vcpus";
-/// The option that says how many it may have at most, and has where nothing else is said.
+/// The option that says how many it may have at most, and has if nothing else is said.
 pub(super) const CORES: &str = "cores";
 /// The option that says how much memory it has, in MiB.
 pub(super) const MEMORY: &str = "memory";
@@ -158,7 +158,7 @@ async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
     take_up::taken_up(ctx, machine, &service).await
 }
 
-/// Until the VM has what the record says. Where it has more, the record says so from then on.
+/// Until the VM has what the record says. If it has more, the record says so from then on.
 async fn plug(ctx: &Context, machine: &mut Tracked, grow: &Grow) -> Result<(), Trouble> {
     let limit = ctx.config.limits.configure;
     let record = machine.record().clone();
@@ -202,7 +202,7 @@ struct Wanted {
     asked: Vec<&'static str>,
 }
 
-/// What is to be set, where the VM has less `now`. If it has more, another client gave it that, and it stays.
+/// What is to be set, if the VM has less `now`. If it has more, another client gave it that, and it stays.
 ///
 /// # Errors
 /// It is to have something else from its next start on, by the will of others.

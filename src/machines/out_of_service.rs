@@ -4,8 +4,8 @@
 //! Kubernetes waits six minutes before it detaches a volume that was not unmounted
 //! (`maxWaitForUnmountDuration` of the attach/detach controller), and for ever with a pod that is being
 //! deleted on a Node that is not ready. It does neither if a taint says that the Node is off (non-graceful
-//! node shutdown). Pods that then start elsewhere write to the same volumes: the taint is set only where
-//! Proxmox VE, or a management controller, says that nothing runs there.
+//! node shutdown). Pods that then start elsewhere write to the same volumes: the taint is set only if Proxmox
+//! VE, or a management controller, says that nothing runs there.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

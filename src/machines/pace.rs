@@ -20,7 +20,7 @@ impl Pace {
         self.known(what).unwrap_or(guess)
     }
 
-    /// What something usually takes, where it was seen.
+    /// What something usually takes, if it was seen.
     pub fn known(&self, what: &str) -> Option<Duration> {
         self.usual.lock().unwrap_or_else(PoisonError::into_inner).get(what).copied()
     }
@@ -65,8 +65,8 @@ impl Looks {
     }
 
     /// What the end, seen at the last look, says about the time that it took. It came at some time since the
-    /// look before; where it was seen at the first look the usual time is too long, if anything: else it
-    /// would only ever grow.
+    /// look before; if it was seen at the first look the usual time is too long, if anything: else it would
+    /// only ever grow.
     pub fn took(&self) -> Duration {
         if self.count <= 1 { self.last * 88 / 100 } else { (self.last + self.before) / 2 }
     }

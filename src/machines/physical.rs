@@ -12,8 +12,8 @@
 //!   and would be Ready for a moment when the machine is switched on again, with what it ran before; the
 //!   kubelet makes another at its next start.
 //! * That Node is known by its name, and by its `systemUUID`: the controller's, which some write with the
-//!   first three fields turned round (SMBIOS has them little-endian), or, where it says none, that of the
-//!   Node which came first after we switched it on.
+//!   first three fields turned round (SMBIOS has them little-endian), or, if it says none, that of the Node
+//!   which came first after we switched it on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -283,7 +283,7 @@ async fn keeps(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Tro
     }
 }
 
-/// The Node as it is now, where an annotation keeps it; and why. As of a VM that is shut down, see
+/// The Node as it is now, if an annotation keeps it; and why. As of a VM that is shut down, see
 /// [`super::back::pinned`].
 async fn pinned(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Trouble> {
     let found = now(ctx, machine.record()).await?.filter(|node| !node.system_uuid.is_empty());

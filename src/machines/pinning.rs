@@ -87,7 +87,7 @@ fn is_pinned(pinning: &Pinning, record: &Record, config: &VmConfig) -> bool {
     !pinning.numa || (config.get("numa") == Some("1") && bound(config) == record.memory >> 20)
 }
 
-/// Memory that is bound to nodes, in MiB. Proxmox VE starts no VM where that is not all of it.
+/// Memory that is bound to nodes, in MiB. Proxmox VE starts no VM if that is not all of it.
 fn bound(config: &VmConfig) -> i64 {
     let nodes = config
         .all()

@@ -89,7 +89,7 @@ async fn is_granted(proxmox: &Client, right: &MissingRight, rules: Option<&TagRu
 }
 
 /// The right that a machine of the pool was refused for, with the path on which it is to be granted. Nothing
-/// where the token has it there: then the VM was taken out of the machines' pool.
+/// if the token has it there: then the VM was taken out of the machines' pool.
 pub(super) async fn missing(ctx: &Context, vmid: u32, text: &str) -> Option<MissingRight> {
     let right = match MissingRight::read(text)? {
         MissingRight::Privileges { path, any } if path == format!("/vms/{vmid}") => {
@@ -99,7 +99,7 @@ pub(super) async fn missing(ctx: &Context, vmid: u32, text: &str) -> Option<Miss
         }
         right => right,
     };
-    // Where it cannot be asked, what Proxmox VE said counts.
+    // If it cannot be asked, what Proxmox VE said counts.
     let granted = is_granted(&ctx.proxmox, &right, None).await.unwrap_or(false);
     (!granted).then_some(right)
 }

@@ -200,7 +200,7 @@ impl Registry {
         doubts.entry(id.to_owned()).or_default().clone()
     }
 
-    /// Claims a machine for a task: false where one works on it already.
+    /// Claims a machine for a task: false if one works on it already.
     pub(super) fn claim(&self, id: &str) -> bool {
         match self.machines().get_mut(id) {
             Some(view) if view.busy => false,

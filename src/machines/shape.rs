@@ -40,7 +40,7 @@ pub(super) fn next(
     (wanted(pool, record, current, tags), true)
 }
 
-/// What has to change for the VM to be as the pool wants it. `rules`: which tags the token may change, where
+/// What has to change for the VM to be as the pool wants it. `rules`: which tags the token may change, if
 /// that is known.
 fn wanted(pool: &Pool, record: &Record, current: &VmConfig, rules: Option<&TagRules>) -> Change {
     let mut change = Change { delete: unwanted(pool, current), ..Change::default() };
@@ -153,8 +153,8 @@ fn keys(current: &VmConfig) -> Vec<String> {
 
 const CICUSTOM: &str = "cicustom";
 
-/// What stays of the template's own cloud-init files, where that is not all: one network for all machines
-/// gives all the same address.
+/// What stays of the template's own cloud-init files, if that is not all: one network for all machines gives
+/// all the same address.
 fn cicustom(pool: &Pool, current: &VmConfig) -> Option<String> {
     let parts = current.parts(CICUSTOM);
     if parts.get("network").is_none() || !pool.gives_addresses() {
@@ -195,7 +195,7 @@ fn foreign_addresses(ours: &[(String, String)], current: &VmConfig) -> Vec<(Stri
     found
 }
 
-/// What a network device is to be, where that is not what it is. One that the pool adds gets its MAC from
+/// What a network device is to be, if that is not what it is. One that the pool adds gets its MAC from
 /// Proxmox VE.
 pub(super) fn network(number: usize, device: &Device, current: &VmConfig) -> Option<(String, String)> {
     let key = format!("net{number}");

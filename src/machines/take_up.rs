@@ -44,8 +44,8 @@ pub(super) async fn can_grow(ctx: &Context, machine: &Tracked, service: &str) ->
     ended(&status, what)
 }
 
-/// Until the guest uses what was plugged and its Node says so. Where it does not come to that, the record
-/// says what the guest does not take.
+/// Until the guest uses what was plugged and its Node says so. If it does not come to that, the record says
+/// what the guest does not take.
 pub(super) async fn taken_up(ctx: &Context, machine: &mut Tracked, service: &str) -> Result<(), Trouble> {
     let limit = ctx.config.limits.ready;
     let what = "the guest did not take up what was plugged";
@@ -61,8 +61,8 @@ pub(super) async fn taken_up(ctx: &Context, machine: &mut Tracked, service: &str
             has_tried |=
                 taken.as_ref().is_ok_and(|status| matches!(status.exit_code, Some(0 | TOO_FEW_CPUS)));
             machine.say(ctx, "its Node does not say yet that it has grown");
-            // Also where the guest has failed: its kubelet may have been restarted, and says what it has
-            // found a while later.
+            // Also if the guest has failed: its kubelet may have been restarted, and says what it has found a
+            // while later.
             let says = node::until(ctx, || node::find(ctx, &record).filter(|node| has_grown(&record, node)));
             if tokio::time::timeout(NODE_SAYS, says).await.is_ok() {
                 return Ok(());
@@ -165,7 +165,7 @@ pub(super) async fn open(ctx: &Context, machine: &Tracked) -> Result<(), Trouble
     let opened = node::until(ctx, || {
         node::find(ctx, machine.record()).is_none_or(|node| is_open(&node)).then_some(())
     });
-    // Where it cannot be seen for long, what is decided meanwhile is decided without the node.
+    // If it cannot be seen for long, what is decided meanwhile is decided without the node.
     let _ = tokio::time::timeout(limit, opened).await;
     Ok(())
 }
@@ -185,7 +185,7 @@ fn has_grown(record: &Record, node: &Node) -> bool {
     record.growing.as_ref().is_none_or(|before| missing(before) == (0, 0))
 }
 
-/// Runs a command in the guest to its end. `what` is said where there is no answer.
+/// Runs a command in the guest to its end. `what` is said if there is no answer.
 async fn in_guest(
     ctx: &Context,
     machine: &Tracked,

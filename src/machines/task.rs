@@ -81,8 +81,8 @@ pub async fn create(ctx: Context, record: Record, reports: Reports) {
     // place.
     let mut repeated = false;
     let created = insist!(CLAIM_LIMIT, seed(&record.id), {
-        // Nothing is begun while everything is paused. Where the record is there after all, the next look at
-        // all finds it.
+        // Nothing is begun while everything is paused. If the record is there after all, the next look at all
+        // finds it.
         if std::mem::replace(&mut repeated, true)
             && let Some(what) = ctx.paused()
         {
@@ -253,7 +253,7 @@ pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) 
     }
 }
 
-/// `None` where it serves on; else why it ends.
+/// `None` if it serves on; else why it ends.
 async fn serves_on(
     ctx: &Context,
     machine: &mut Tracked,

@@ -27,9 +27,9 @@ pub struct Usable {
     pub host: String,
     /// Hosts on which a clone of it can be made.
     pub reach: BTreeSet<String>,
-    /// Storages that its volumes are on, with the host (`pve1/local-lvm`) where hosts do not share them.
+    /// Storages that its volumes are on, with the host (`pve1/local-lvm`) if hosts do not share them.
     pub sources: BTreeSet<String>,
-    /// Bytes that a full clone of it takes once its disk has the size that the pool says; 0 where clones are
+    /// Bytes that a full clone of it takes once its disk has the size that the pool says; 0 if clones are
     /// linked.
     pub bytes: i64,
     /// What tells it from every other, and from one that replaces it under its name and VMID.
@@ -50,7 +50,7 @@ impl Usable {
 pub struct Found {
     /// Templates that can be used.
     pub usable: Vec<Usable>,
-    /// What is wrong, in words: the pool cannot grow where nothing is usable.
+    /// What is wrong, in words: the pool cannot grow if nothing is usable.
     pub problems: Vec<String>,
     /// Why none of them is cloned now, if so: a right is missing for each machine of the pool.
     pub refused: Option<String>,
@@ -141,7 +141,7 @@ impl Templates {
         now
     }
 
-    /// A look has found this. Where a template was read for a clone meanwhile, that is the younger word.
+    /// A look has found this. If a template was read for a clone meanwhile, that is the younger word.
     fn found(&self, mut all: BTreeMap<String, Found>, asked: &BTreeMap<u32, Instant>) {
         let mut by_pool = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let mut just_read = self.just_read.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,7 +154,7 @@ impl Templates {
         *by_pool = all;
     }
 
-    /// What a full clone of the largest of a pool's templates takes, in bytes; 0 where clones are linked.
+    /// What a full clone of the largest of a pool's templates takes, in bytes; 0 if clones are linked.
     pub fn clone_bytes(&self, pool: &str) -> i64 {
         let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let usable = all.get(pool).into_iter().flat_map(|found| &found.usable);
@@ -193,7 +193,7 @@ impl Templates {
         words
     }
 
-    /// Why no machines of a pool are made, where a right is missing.
+    /// Why no machines of a pool are made, if a right is missing.
     pub fn refusal(&self, pool: &str) -> Option<String> {
         self.refusals.of(pool)
     }

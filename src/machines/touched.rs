@@ -107,7 +107,7 @@ pub(crate) fn should_run(record: &Record, phase: Phase) -> bool {
     record.warm.is_none() && (Phase::Booting..=Phase::Draining).contains(&phase)
 }
 
-/// Looks at a machine's VM. One that was moved is followed; `None` where nothing has become of it.
+/// Looks at a machine's VM. One that was moved is followed; `None` if nothing has become of it.
 ///
 /// # Errors
 /// What is there cannot be told for now, or only by an administrator.

@@ -74,7 +74,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// `what` is the object, and empty where the settings stand alone.
+    /// `what` is the object, and empty if the settings stand alone.
     pub fn new(what: impl Into<String>, value: Value) -> Self {
         Self { what: what.into(), value, odd: Vec::new() }
     }
@@ -90,7 +90,7 @@ impl Tree {
         if self.what.is_empty() { path } else { format!("{}: {path}", self.what) }
     }
 
-    /// Takes whatever is there; nothing where it is null or an empty text, list or map.
+    /// Takes whatever is there; nothing if it is null or an empty text, list or map.
     pub fn take(&mut self, path: &[&str]) -> Option<Value> {
         let (last, parents) = path.split_last()?;
         let mut value = &mut self.value;
@@ -150,7 +150,7 @@ impl Tree {
         }
     }
 
-    /// A list; empty where there is none.
+    /// A list; empty if there is none.
     pub fn list(&mut self, path: &[&str]) -> Vec<Value> {
         match self.take(path) {
             Some(Value::Array(list)) => list,

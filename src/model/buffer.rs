@@ -28,7 +28,7 @@ pub struct CapacityBuffer {
     pub generation: i64,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
-    /// `spec.provisioningStrategy`, [`ACTIVE`] where absent.
+    /// `spec.provisioningStrategy`, [`ACTIVE`] if absent.
     pub strategy: String,
     /// What a chunk looks like; `None`: the buffer does not say.
     pub template: Option<TemplateRef>,
@@ -74,7 +74,7 @@ pub enum TemplateRef {
     PodTemplate(String),
     /// `spec.scalableRef`: a controller of pods in the same namespace.
     Scalable {
-        /// API group, empty where absent.
+        /// API group, empty if absent.
         group: String,
         /// Its kind.
         kind: String,

@@ -68,7 +68,7 @@ pub struct DeviceAsk {
     pub name: String,
     /// `deviceClassName`.
     pub class: String,
-    /// CEL expressions that must all be true; `None` where a selector is of another kind.
+    /// CEL expressions that must all be true; `None` if a selector is of another kind.
     pub selectors: Vec<Option<String>>,
     /// How many.
     pub mode: AllocationMode,
@@ -102,20 +102,20 @@ impl Default for AllocationMode {
 /// A toleration of a device's taints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceToleration {
-    /// Key; every key where empty.
+    /// Key; every key if empty.
     pub key: String,
-    /// `Equal` (also where empty) or `Exists`.
+    /// `Equal` (also if empty) or `Exists`.
     pub operator: String,
     /// Value for `Equal`.
     pub value: String,
-    /// Effect; every effect where empty.
+    /// Effect; every effect if empty.
     pub effect: String,
 }
 
 /// What the devices of a claim have in common, or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceConstraint {
-    /// The requests (or `request/subrequest`) that it holds for; all where empty.
+    /// The requests (or `request/subrequest`) that it holds for; all if empty.
     pub requests: Vec<String>,
     /// What it demands.
     pub kind: ConstraintKind,
@@ -163,7 +163,7 @@ pub struct AllocatedDevice {
 pub struct DeviceClass {
     /// Its name.
     pub name: String,
-    /// CEL expressions that must all be true; `None` where a selector is of another kind.
+    /// CEL expressions that must all be true; `None` if a selector is of another kind.
     pub selectors: Vec<Option<String>>,
     /// `spec.extendedResourceName`.
     pub extended_resource: Option<String>,

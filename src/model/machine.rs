@@ -169,7 +169,7 @@ pub struct Machine {
     pub just_stored: bool,
     /// Since when it has been in this phase.
     pub since: Option<Timestamp>,
-    /// Since when it is on its way to be a node ([`Record::wanted_since`]), where that is known.
+    /// Since when it is on its way to be a node ([`Record::wanted_since`]), if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested: Option<Timestamp>,
     /// The Node, once it has registered.
@@ -284,10 +284,10 @@ pub struct Host {
     pub memory: i64,
     /// Memory in use in bytes, as Proxmox reports it.
     pub memory_used: i64,
-    /// vCPUs of the running VMs and containers on it, ours included, where known.
+    /// vCPUs of the running VMs and containers on it, ours included, if known.
     #[serde(default)]
     pub cores_assigned: u32,
-    /// Memory in bytes that running guests were given, ours included, where known.
+    /// Memory in bytes that running guests were given, ours included, if known.
     #[serde(default)]
     pub memory_assigned: i64,
     /// Its storages.

@@ -23,11 +23,11 @@ pub enum TaintEffect {
 pub struct Taint {
     /// Its key.
     pub key: String,
-    /// Its value, empty where it has none.
+    /// Its value, empty if it has none.
     pub value: String,
     /// Its effect.
     pub effect: TaintEffect,
-    /// When it was added, where known.
+    /// When it was added, if known.
     pub time_added: Option<Timestamp>,
 }
 
@@ -65,7 +65,7 @@ pub struct Node {
     pub taints: Vec<Taint>,
     /// `spec.providerID`.
     pub provider_id: Option<String>,
-    /// `status.nodeInfo.systemUUID`, lower case, empty where unknown.
+    /// `status.nodeInfo.systemUUID`, lower case, empty if unknown.
     pub system_uuid: String,
     /// `status.addresses` of kind InternalIP.
     pub internal_ips: Vec<String>,

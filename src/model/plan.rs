@@ -94,13 +94,13 @@ pub struct PoolGrowth {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewMachine {
-    /// Its name, where free slots are known.
+    /// Its name, if free slots are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its VMID, where free slots are known. Without a meaning for a bare-metal machine.
+    /// Its VMID, if free slots are known. Without a meaning for a bare-metal machine.
     #[serde(skip_serializing_if = "is_no_vmid")]
     pub vmid: Option<u32>,
-    /// Its address, where free slots are known and the pool has addresses.
+    /// Its address, if free slots are known and the pool has addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
     /// Its further addresses by device and family, e.g. `net0/ip6`.
@@ -108,7 +108,7 @@ pub struct NewMachine {
     pub further_addresses: BTreeMap<String, IpAddr>,
     /// The host it goes to.
     pub host: String,
-    /// The storage of its clone, where its pool names several or one.
+    /// The storage of its clone, if its pool names several or one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<String>,
     /// vCPUs.
@@ -299,7 +299,7 @@ pub struct BufferVerdict {
     pub reason: Option<&'static str>,
     /// The same, or what becomes of its chunks, in words.
     pub message: String,
-    /// How many chunks it is to have, where that is known.
+    /// How many chunks it is to have, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunks: Option<i64>,
     /// How many of them fit nodes that are there.

@@ -86,7 +86,7 @@ impl Resources {
         }
     }
 
-    /// Raises every amount to that of `other` where that is larger.
+    /// Raises every amount to that of `other` if that is larger.
     pub fn raise_to(&mut self, other: &Self) {
         self.cpu_milli = self.cpu_milli.max(other.cpu_milli);
         self.memory = self.memory.max(other.memory);

@@ -37,7 +37,7 @@ pub struct Requirement {
 
 /// A label selector: all requirements must hold. One without requirements matches everything.
 ///
-/// An absent selector (`None` where this is optional) matches nothing.
+/// An absent selector (`None` if this is optional) matches nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LabelSelector {
     /// `matchLabels` and `matchExpressions`, in this order.

@@ -74,7 +74,7 @@ pub const GROWING_TAINT: &str = "pve-autoscaler/growing";
 /// Kubernetes' own taint of a Node that is known to be off: its pods and volumes are let go of without its
 /// kubelet.
 pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
-/// Its value where we have set it.
+/// Its value if we have set it.
 pub const OUT_OF_SERVICE_BY: &str = "pve-autoscaler";
 
 /// CSI driver → how many volumes of it a node takes, `None` for no limit.
@@ -117,7 +117,7 @@ pub struct PoolMemory {
     /// What its nodes declare.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declared: Option<DeclaredFeatures>,
-    /// The hosts on which a clone of its template can be made, where that is known: nothing is put on others.
+    /// The hosts on which a clone of its template can be made, if that is known: nothing is put on others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reach: Option<Vec<String>>,
     /// Those of them that have no template of their own: what is cloned to another host can only be put on a
@@ -132,7 +132,7 @@ pub struct PoolMemory {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_sight: Option<String>,
     /// Bytes that a full clone of its template takes of the storage that it goes to: of several templates the
-    /// one with the largest disks; 0 where that is not known, or clones are linked.
+    /// one with the largest disks; 0 if that is not known, or clones are linked.
     #[serde(skip_serializing_if = "is_zero")]
     pub clone_bytes: i64,
     /// What tells its present templates from all others; empty: not all of them could be looked at.

@@ -24,7 +24,7 @@ pub struct Controller {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// `spec.replicas` (Job: `spec.parallelism`), 1 where absent.
+    /// `spec.replicas` (Job: `spec.parallelism`), 1 if absent.
     pub replicas: i64,
     /// Which pods it selects (for default spread constraints).
     pub selector: Option<LabelSelector>,
@@ -75,13 +75,13 @@ pub struct VolumeClaim {
     pub uid: String,
     /// The bound volume's name.
     pub volume: Option<String>,
-    /// Its storage class; `None` where absent, empty means no class.
+    /// Its storage class; `None` if absent, empty means no class.
     pub class: Option<String>,
     /// Its volume attributes class, empty for none.
     pub attributes_class: String,
     /// It is completely bound (annotation `pv.kubernetes.io/bind-completed`).
     pub bound: bool,
-    /// Requested bytes, 0 where it does not say.
+    /// Requested bytes, 0 if it does not say.
     pub request: i64,
     /// Access modes, e.g. `ReadWriteOncePod`.
     pub access_modes: Vec<String>,
@@ -118,8 +118,8 @@ pub struct PersistentVolume {
     pub node_affinity: Option<NodeSelector>,
     /// `namespace/name` of the claim that it is bound or reserved to.
     pub claim: Option<String>,
-    /// uid of that claim, empty where the reference has none: a claim of the same name with another uid is
-    /// not meant.
+    /// uid of that claim, empty if the reference has none: a claim of the same name with another uid is not
+    /// meant.
     pub claim_uid: String,
     /// `status.phase: Available`.
     pub available: bool,

@@ -118,7 +118,7 @@ impl Board {
         &self.metrics
     }
 
-    /// How long ago the last round was, or the first look at everything where there was none since.
+    /// How long ago the last round was, or the first look at everything if there was none since.
     pub(super) fn since_last_round(&self) -> Option<Duration> {
         self.inner().last_round.map(|last| last.elapsed())
     }

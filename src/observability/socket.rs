@@ -203,7 +203,7 @@ impl Listener {
     }
 }
 
-/// `None` where it cannot be understood.
+/// `None` if it cannot be understood.
 async fn wanted(stream: &mut UnixStream) -> Option<Request> {
     let mut line = String::new();
     let mut reader = BufReader::new(stream).take(REQUEST.1);

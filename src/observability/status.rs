@@ -116,7 +116,7 @@ pub struct HostStatus {
     /// Until when it is left alone after failures; `retry` ends that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff_until: Option<Timestamp>,
-    /// The last round's verdict on its power, empty where it is never switched off.
+    /// The last round's verdict on its power, empty if it is never switched off.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub power: String,
     /// Why, in words.
@@ -207,7 +207,7 @@ pub struct BufferState {
     pub buffer: String,
     /// The last round's verdict.
     pub verdict: String,
-    /// How many chunks it is to have, where that is known.
+    /// How many chunks it is to have, if that is known.
     pub chunks: Option<i64>,
     /// How many of them fit nodes that are there.
     pub filled: usize,

@@ -215,7 +215,7 @@ fn dealt<'t>(nodes: &[&Open<'t>], wanted: usize) -> Vec<Open<'t>> {
     hands
 }
 
-/// Splits vCPUs and memory over the nodes with these cores; `None` where a node would get nothing, or has too
+/// Splits vCPUs and memory over the nodes with these cores; `None` if a node would get nothing, or has too
 /// little memory.
 fn laid_out(nodes: &[Open<'_>], wish: &Wish) -> Option<Choice> {
     let mut cpus = Cpus::default();

@@ -8,7 +8,7 @@ use super::cpus::{Cpus, NO_AFFINITY};
 use super::vm_file::VmFile;
 use crate::config::Pinning;
 
-/// What a machine of a pool with these settings wants; `None` where its file does not say what it has.
+/// What a machine of a pool with these settings wants; `None` if its file does not say what it has.
 pub fn wish(pinning: &Pinning, file: &VmFile) -> Option<Wish> {
     Some(Wish {
         vcpus: file.vcpus()?,
@@ -47,8 +47,7 @@ fn affinity(cpus: &Cpus) -> String {
     }
 }
 
-/// The arguments that make a file so; empty where it is so already. NUMA nodes beyond those that were chosen
-/// go.
+/// The arguments that make a file so; empty if it is so already. NUMA nodes beyond those that were chosen go.
 pub fn arguments(keys: &BTreeMap<String, String>, file: &VmFile) -> Vec<String> {
     let mut arguments = Vec::new();
     for (key, value) in keys {

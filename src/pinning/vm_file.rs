@@ -74,7 +74,7 @@ impl VmFile {
         text.strip_prefix("current=").unwrap_or(text).split(',').next()?.parse().ok()
     }
 
-    /// The CPUs that it is pinned to; none where it runs anywhere.
+    /// The CPUs that it is pinned to; none if it runs anywhere.
     pub fn affinity(&self) -> Cpus {
         let text = self.get("affinity").filter(|text| text.trim() != NO_AFFINITY);
         text.and_then(|text| text.parse().ok()).unwrap_or_default()

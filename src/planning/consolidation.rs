@@ -95,8 +95,8 @@ fn sets(nodes: &BTreeMap<NodeIndex, &Drainable>, shape: impl Fn(NodeIndex) -> Sh
     sets
 }
 
-/// How much less the machines are that scaling up would make without these nodes, and which; `None` where
-/// they are not less, or where a pod, a minimum or a maximum forbids it.
+/// How much less the machines are that scaling up would make without these nodes, and which; `None` if they
+/// are not less, or if a pod, a minimum or a maximum forbids it.
 fn replace(
     view: &View,
     now: &Demand,

@@ -104,7 +104,7 @@ impl<'a> Packer<'_, 'a> {
     }
 
     /// Adds a machine for the first of the items that wait, filled with all of them, and the same again while
-    /// its pods and the room last. False where no pool can grow for it.
+    /// its pods and the room last. False if no pool can grow for it.
     fn add(
         &self,
         plain: &[usize],

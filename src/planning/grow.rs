@@ -6,8 +6,8 @@
 //!   grows anyway. A machine gets no more than what its pods need.
 //! * Only what a machine was made for is made of it: one of before `[pool.grow]`, or of another `max_cores`,
 //!   stays as it is.
-//! * What is thought through to make another decision plans no growth: nodes go only where nothing would have
-//!   to grow for their pods.
+//! * What is thought through to make another decision plans no growth: nodes go only if nothing would have to
+//!   grow for their pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -257,8 +257,8 @@ impl<'a> Packer<'_, 'a> {
         self.growths.pods.extend(placed);
     }
 
-    /// The smallest size with which a machine's node has room for one more such pod, where there is one
-    /// within all limits.
+    /// The smallest size with which a machine's node has room for one more such pod, if there is one within
+    /// all limits.
     fn size_for(&self, one: &Candidate, wanted: &Resources) -> Option<Shape> {
         let used = &self.view.world.node(one.node).used;
         let own = &self.view.config.pools[one.pool];

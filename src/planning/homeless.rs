@@ -51,7 +51,7 @@ pub fn homeless(snapshot: &Snapshot, config: &Config, node: &str) -> Option<Stri
     moves.iter().find(|pod| !settle(&mut view.world, pod, &places)).map(|pod| pod.id())
 }
 
-/// Puts a pod on the first node that takes it; false where none does.
+/// Puts a pod on the first node that takes it; false if none does.
 fn settle(world: &mut World, pod: &Arc<Pod>, places: &[NodeIndex]) -> bool {
     let prepared = world.prepare(pod);
     let found = places.iter().copied().find(|at| world.check(&prepared, *at).is_ok());

@@ -19,7 +19,7 @@ pub(super) struct HostRoom {
     /// Of that in use, and promised to guests that run, those that are planned included in both.
     used: i64,
     promised: i64,
-    /// What stays free of it, where the host says so itself.
+    /// What stays free of it, if the host says so itself.
     reserve: Option<i64>,
     threads: u32,
     all_threads: u32,
@@ -149,7 +149,7 @@ fn share(amount: i64, part: f64) -> i64 {
     if (part - 1.0).abs() < f64::EPSILON { amount } else { (amount as f64 * part) as i64 }
 }
 
-/// The hosts' room, by their names; `None` where no host is known.
+/// The hosts' room, by their names; `None` if no host is known.
 pub(super) fn hosts(
     view: &View,
     holds: &impl Fn(Option<&crate::model::workload::Backoff>) -> Option<String>,

@@ -43,7 +43,7 @@ impl Follower<'_> {
         all.filter(|pod| kinds.contains(&self.kind(pod)))
     }
 
-    /// False where there is nothing more to be found out.
+    /// False if there is nothing more to be found out.
     fn go_on_moving(&self, one: &mut Moved) -> bool {
         let age = self.now.duration_since(one.at);
         let settings = &self.config.scale_up;

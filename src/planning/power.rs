@@ -1,5 +1,5 @@
-//! Which hosts can be done without, and which are needed again. A host takes part only where its `[[host]]`
-//! has a `power`.
+//! Which hosts can be done without, and which are needed again. A host takes part only if its `[[host]]` has
+//! a `power`.
 //!
 //! ```text
 //!  Needed ─> Idle ──(idle_for)──> Emptied ──> SwitchOff ──> GoingOff ──> Off ──> Wake ──> Waking ─┐
@@ -93,7 +93,7 @@ pub(super) fn decide(
     verdicts
 }
 
-/// The shortage where not all that waits was looked at.
+/// The shortage if not all that waits was looked at.
 const UNKNOWN: usize = usize::MAX;
 
 /// How many pods are left waiting and how many machines are missing to the pools' minima, were this the

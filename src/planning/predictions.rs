@@ -71,7 +71,7 @@ pub(super) fn in_vain(machines: &[&str]) -> String {
 }
 
 impl<'a> Packer<'_, 'a> {
-    /// Finds out which classes are held back. Costs nothing where no prediction was missed.
+    /// Finds out which classes are held back. Costs nothing if no prediction was missed.
     pub(super) fn hold_back(&mut self, classes: &mut [Class<'a>]) {
         let followed = &self.view.snapshot.memory.predictions;
         let vain = self.made_in_vain();

@@ -21,7 +21,7 @@ use crate::scheduling::{Effort, Prepared, Refusal, SimNode};
 pub struct Prospects {
     /// Every pool, in the order of the configuration. Nothing that waits was placed before.
     pub pools: Vec<PoolAnswer>,
-    /// What its node's end means for it, where it has one.
+    /// What its node's end means for it, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removal: Option<Removal>,
 }

@@ -178,7 +178,7 @@ type Kind = (i64, i64, bool, Vec<Toleration>, Labels, Vec<(String, String)>);
 #[derive(Default)]
 struct Hints {
     kinds: BTreeMap<Kind, usize>,
-    /// The kinds' numbers; none where more than a kind distinguishes the pods.
+    /// The kinds' numbers; none if more than a kind distinguishes the pods.
     by_class: BTreeMap<Fingerprint, Option<usize>>,
     /// By kind.
     full: Vec<usize>,

@@ -3,9 +3,9 @@
 //!
 //! Nothing is remembered of it. Each round chooses the nodes whose turn it is, and thinks of them as leaving
 //! ([`REPLACED`]): their room counts for no pod, their pods look for another place, and their pool is one
-//! node short of its minimum. Scaling up then asks for a machine where one is needed, and
-//! [`super::replacing`] lets the node go once its pods have a place on nodes that are ready: the new node
-//! comes first. A reason that is gone ends it; what was made meanwhile is a node like any other.
+//! node short of its minimum. Scaling up then asks for a machine if one is needed, and [`super::replacing`]
+//! lets the node go once its pods have a place on nodes that are ready: the new node comes first. A reason
+//! that is gone ends it; what was made meanwhile is a node like any other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

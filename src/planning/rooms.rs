@@ -82,7 +82,7 @@ fn named(why: &[String]) -> String {
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub host: String,
-    /// The storage of the clone, where the pool names any.
+    /// The storage of the clone, if the pool names any.
     pub storage: Option<String>,
     /// How good the host is: less is better. One on which the pool failed lately comes after all others.
     pub rank: (bool, i64, i64),

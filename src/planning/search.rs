@@ -34,7 +34,7 @@ impl Search {
             }
             let node = self.open[self.at];
             if node != SPENT {
-                // Where many pods repel each other, this is mostly why.
+                // If many pods repel each other, this is mostly why.
                 if world.keeps_off(prepared, node) {
                     self.open[self.at] = SPENT;
                     self.at += 1;

@@ -83,7 +83,7 @@ impl Slices {
         all
     }
 
-    /// What the newest node with a driver has of it; nothing where a node should have it by now, and has not.
+    /// What the newest node with a driver has of it; nothing if a node should have it by now, and has not.
     /// `None`: that is not known.
     pub(super) fn published(&self, pool: &str, driver: &str) -> Option<&[ResourceSlice]> {
         let seen = self.pools.get(pool)?;

@@ -18,8 +18,8 @@ use crate::scheduling::{NodeIndex, SimNode, World};
 /// pod without room is hardly missed by all, unless it is a rare one.
 const ORDERS: usize = 15;
 
-/// So often it is asked at most whether a node takes a pod. Where even one order would ask more often, no
-/// order is tried: with a thousand pods for a thousand nodes, hardly one finds no room.
+/// So often it is asked at most whether a node takes a pod. If even one order would ask more often, no order
+/// is tried: with a thousand pods for a thousand nodes, hardly one finds no room.
 const EFFORT: usize = 1_000_000;
 
 /// Whether the pods find room without these nodes, which they are taken off, in the orders in which they may

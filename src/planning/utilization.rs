@@ -9,7 +9,7 @@ use super::pending::is_daemon;
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 
-/// A node's utilization; `None` where it says nothing of what it offers.
+/// A node's utilization; `None` if it says nothing of what it offers.
 pub(super) fn of(node: &Node, pods: &[&Arc<Pod>], ignore_daemons: bool, now: Timestamp) -> Option<f64> {
     let offered = &node.allocatable;
     if offered.cpu_milli <= 0 || offered.memory <= 0 {

@@ -9,8 +9,8 @@
 //!   closed, to be switched off or none of its pool's, if it was moved, or if other VMs have its devices, is
 //!   never asked. It goes, one of a pool at a time and while no other is being made, and a new one takes its
 //!   place.
-//! * One that could not be started for want of room goes where pods wait and nothing but it keeps its pool
-//!   from making a machine elsewhere.
+//! * One that could not be started for want of room goes if pods wait and nothing but it keeps its pool from
+//!   making a machine elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -188,8 +188,8 @@ fn is_one_leaving(view: &View, pool: &Pool) -> bool {
     machines.any(|one| one.pool == pool.name && one.warm.is_some() && leaves(one))
 }
 
-/// Machines that could not be started where they are, one of a pool, where pods wait for what another host
-/// has room for, and the pool's maximum or its slots have not.
+/// Machines that could not be started where they are, one of a pool, if pods wait for what another host has
+/// room for, and the pool's maximum or its slots have not.
 fn in_the_way(view: &View, kept: &[&Machine], rooms: &Rooms, pods: &[PodVerdict]) -> Vec<Unkept> {
     let full = |pool: &Pool| {
         let mut reasons = pods.iter().flat_map(|pod| &pod.reasons);

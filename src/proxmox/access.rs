@@ -1,4 +1,4 @@
-//! Roles, users, tokens and grants: what an administrator's set-up makes, each only where it is missing.
+//! Roles, users, tokens and grants: what an administrator's set-up makes, each only if it is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -19,7 +19,7 @@ pub struct ClusterStatus {
     pub hosts: BTreeMap<String, bool>,
 }
 
-/// What the HA stack says. Empty where HA is not used.
+/// What the HA stack says. Empty if HA is not used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HaStatus {
     /// Hosts in maintenance: nothing new belongs there.

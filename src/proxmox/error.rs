@@ -46,7 +46,7 @@ pub struct Error {
     pub kind: Kind,
     /// The call, e.g. `POST /nodes/pve1/qemu/9000/clone`.
     pub call: String,
-    /// The HTTP status, 0 where there was no answer.
+    /// The HTTP status, 0 if there was no answer.
     pub status: u16,
     /// What Proxmox said, in one line.
     pub text: String,

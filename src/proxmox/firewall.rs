@@ -1,6 +1,6 @@
 //! Proxmox VE's firewall of a VM: options, security groups, IP sets. All of it is readable with `VM.Audit`
-//! and writable with `VM.Config.Network`. It has an effect only where the whole cluster's firewall is on and
-//! the device says `firewall=1`.
+//! and writable with `VM.Config.Network`. It has an effect only if the whole cluster's firewall is on and the
+//! device says `firewall=1`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,7 +60,7 @@ impl Client {
         self.post(Lane::Lifecycle(host), &firewall(host, vmid, "rules"), &form).await.map(|_| ())
     }
 
-    /// The networks of one of a VM's IP sets; `None` where there is no such set.
+    /// The networks of one of a VM's IP sets; `None` if there is no such set.
     pub async fn ip_set(&self, host: &str, vmid: u32, name: &str) -> Result<Option<BTreeSet<String>>, Error> {
         if !self.column(&firewall(host, vmid, "ipset"), "name").await?.contains(name) {
             return Ok(None);

@@ -185,7 +185,7 @@ impl Seen {
     }
 
     /// The hosts as the planner wants them, with what running guests were given; those that do not run are
-    /// counted too where `count_stopped` says so, templates never.
+    /// counted too if `count_stopped` says so, templates never.
     pub fn hosts(&self, count_stopped: bool) -> Vec<Host> {
         self.hosts
             .values()

@@ -53,7 +53,7 @@ impl Lanes {
         Self { sizes, lanes: Mutex::default() }
     }
 
-    /// The lane of a call, where it has one.
+    /// The lane of a call, if it has one.
     pub fn of(&self, lane: Lane<'_>) -> Option<Arc<Semaphore>> {
         match lane {
             Lane::Free => None,
@@ -88,7 +88,7 @@ pub struct CloneTurn(#[expect(dead_code, reason = "held for its drop")] Vec<Owne
 
 impl Client {
     /// Waits until one more clone may be made from these storages. The caller names each storage in the same
-    /// way every time (with its host, where hosts do not share it) and bounds the wait.
+    /// way every time (with its host, if hosts do not share it) and bounds the wait.
     pub async fn clone_turn(&self, sources: &BTreeSet<String>, full: bool) -> CloneTurn {
         let mut places = Vec::new();
         // All calls take them in the same order: no two wait for each other.

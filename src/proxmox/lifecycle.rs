@@ -177,8 +177,8 @@ impl Client {
         self.power_call(host, vmid, "shutdown", &form).await
     }
 
-    /// Pulls a VM's plug, ending our own shutdown that is under way. Where HA manages the VM, this only asks
-    /// HA to.
+    /// Pulls a VM's plug, ending our own shutdown that is under way. If HA manages the VM, this only asks HA
+    /// to.
     pub async fn stop(&self, host: &str, vmid: u32) -> Result<Upid, Error> {
         const OVERRULE: &str = "overrule-shutdown";
         match self.power_call(host, vmid, "stop", &[(OVERRULE, "1".to_owned())]).await {

@@ -13,7 +13,7 @@ impl Client {
     /// nothing of it.
     ///
     /// # Errors
-    /// [`super::Kind::Exists`] where the VMID is taken, and whatever else Proxmox VE refuses.
+    /// [`super::Kind::Exists`] if the VMID is taken, and whatever else Proxmox VE refuses.
     pub async fn create_vm(
         &self,
         host: &str,

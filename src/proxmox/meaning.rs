@@ -13,7 +13,7 @@ use super::error::{Error, Kind};
 pub enum Meaning {
     /// Nothing for long: it is tried again, and is the host's if it goes on.
     Passes,
-    /// A volume that the host does not see. Where it was made on another host a moment ago, as on NFS, it is
+    /// A volume that the host does not see. If it was made on another host a moment ago, as on NFS, it is
     /// seen some seconds later.
     NotSeen,
     /// The host: its memory, CPUs, devices, bridges or packages.

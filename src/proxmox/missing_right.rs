@@ -23,7 +23,7 @@ const REFUSED: &str = "Permission check failed (";
 const FOR_ROOT: &str = "only root";
 
 impl MissingRight {
-    /// Reads an error's text; `None` where it is about something else.
+    /// Reads an error's text; `None` if it is about something else.
     pub fn read(text: &str) -> Option<Self> {
         let Some((_, rest)) = text.split_once(REFUSED) else {
             let at = text.find(FOR_ROOT)?;

@@ -97,8 +97,8 @@ impl Client {
         Ok(there && text_of(&data, "State").as_deref() != Some("Connected"))
     }
 
-    /// The hosts on which daemons of Ceph run (monitors, managers, OSDs, metadata servers); none where there
-    /// is no Ceph. Needs `Sys.Audit` on `/`.
+    /// The hosts on which daemons of Ceph run (monitors, managers, OSDs, metadata servers); none if there is
+    /// no Ceph. Needs `Sys.Audit` on `/`.
     pub async fn ceph_hosts(&self) -> Result<BTreeSet<String>, Error> {
         match self.get(Lane::Free, "/cluster/ceph/metadata", &[]).await {
             Ok(data) => Ok(daemons(&data)),
@@ -122,7 +122,7 @@ impl Client {
         Ok(all)
     }
 
-    /// An error where a host's own API does not answer.
+    /// An error if a host's own API does not answer.
     pub async fn host_answers(&self, host: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/version", encode(host));
         self.get(Lane::Free, &path, &[]).await.map(|_| ())
@@ -168,7 +168,7 @@ impl Client {
     }
 }
 
-/// What Proxmox VE says where Ceph was never set up (`PVE::Ceph::Tools`).
+/// What Proxmox VE says if Ceph was never set up (`PVE::Ceph::Tools`).
 fn without_ceph(message: &str) -> bool {
     ["not installed", "not initialized", "not fully configured"].iter().any(|text| message.contains(text))
 }

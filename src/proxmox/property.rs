@@ -96,7 +96,7 @@ impl<'t> Properties<'t> {
         self.0.iter().find(|(one, _)| *one == key).map(|(_, value)| *value)
     }
 
-    /// Whether a key is set to yes or no; `None` where it is missing or neither.
+    /// Whether a key is set to yes or no; `None` if it is missing or neither.
     pub fn flag(&self, key: &str) -> Option<bool> {
         truth(self.get(key)?)
     }

@@ -84,7 +84,7 @@ fn arguments(request: &Request<Bytes>) -> Result<Vec<String>, BoxError> {
     Ok(arguments)
 }
 
-/// An answer of what it complains of; it begins with an HTTP status where the API gave one.
+/// An answer of what it complains of; it begins with an HTTP status if the API gave one.
 fn refused(said: &str) -> (StatusCode, Value) {
     let text: String = said.trim().chars().take(LONGEST).collect();
     let status = text.get(..3).and_then(|digits| digits.parse::<u16>().ok());

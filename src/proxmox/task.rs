@@ -40,7 +40,7 @@ impl Exit {
         matches!(self, Self::Ok | Self::Warnings(_))
     }
 
-    /// What can be done about a failure; `None` where the work was done.
+    /// What can be done about a failure; `None` if the work was done.
     pub fn problem(&self) -> Option<Kind> {
         match self {
             Self::Ok | Self::Warnings(_) => None,

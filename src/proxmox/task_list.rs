@@ -6,7 +6,7 @@ use super::error::Error;
 use super::task::{Exit, TaskStatus};
 use super::upid::Upid;
 
-/// The most rows that one list holds where the filter does not say.
+/// The most rows that one list holds if the filter does not say.
 const ROWS: u32 = 500;
 
 /// Which tasks of a host to list.
@@ -18,7 +18,7 @@ pub struct TaskFilter {
     pub kind: Option<String>,
     /// Only tasks that began at this Unix time (seconds) or later.
     pub since: Option<i64>,
-    /// At most so many rows; 500 where it is absent.
+    /// At most so many rows; 500 if it is absent.
     pub limit: Option<u32>,
 }
 
@@ -65,8 +65,7 @@ impl Client {
 
     /// The VMID that a clone task makes, once its log says so: the task's id only names the template.
     ///
-    /// `None` before the log's first line, and where qemu-server is older than 9.1.6, whose log does not say
-    /// it.
+    /// `None` before the log's first line, and if qemu-server is older than 9.1.6, whose log does not say it.
     pub async fn clone_target(&self, upid: &Upid) -> Result<Option<u32>, Error> {
         let path = format!("/nodes/{}/tasks/{}/log", encode(upid.node()), encode(upid.as_str()));
         let data = self.get(Lane::Lifecycle(upid.node()), &path, &[("limit", "5".to_owned())]).await?;
@@ -74,8 +73,8 @@ impl Client {
         Ok(lines.into_iter().find_map(|line| target(&line)))
     }
 
-    /// The disks that a destroy could not remove, by their volume ids: an administrator has to. `None` where
-    /// its log is gone.
+    /// The disks that a destroy could not remove, by their volume ids: an administrator has to. `None` if its
+    /// log is gone.
     ///
     /// To be asked after every destroy: the task ends with warnings since qemu-server 9.1.19, and with `OK`
     /// all the same before that.

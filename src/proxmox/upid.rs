@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Upid(String);
 
 impl Upid {
-    /// Reads an id; `None` where the text is none.
+    /// Reads an id; `None` if the text is none.
     pub fn parse(text: &str) -> Option<Self> {
         let parts: Vec<_> = text.split(':').collect();
         let hex = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit());

@@ -62,7 +62,7 @@ impl VmConfig {
         self.get(key).and_then(truth) == Some(true)
     }
 
-    /// The parts of an option that is a property string; none where it is missing.
+    /// The parts of an option that is a property string; none if it is missing.
     pub fn parts(&self, key: &str) -> Properties<'_> {
         self.get(key).map(|text| Properties::of(key, text)).unwrap_or_default()
     }
@@ -102,7 +102,7 @@ impl VmConfig {
         given.flatten().filter_map(|address| address.split('/').next()?.parse().ok())
     }
 
-    /// The model of a network device and its MAC, where it has them.
+    /// The model of a network device and its MAC, if it has them.
     pub fn net(&self, device: &str) -> (Option<&str>, Option<&str>) {
         let parts = self.parts(device);
         (parts.get("model"), parts.get("macaddr"))

@@ -101,9 +101,9 @@ impl std::fmt::Debug for Client {
 pub struct Look {
     /// Its power.
     pub power: PowerState,
-    /// Its SMBIOS uuid in lower case, where it says one that can be its own.
+    /// Its SMBIOS uuid in lower case, if it says one that can be its own.
     pub uuid: Option<String>,
-    /// What it can be asked, as Redfish writes it; empty where it does not say.
+    /// What it can be asked, as Redfish writes it; empty if it does not say.
     pub resets: Vec<String>,
 }
 
@@ -113,7 +113,7 @@ struct System {
     state: PowerState,
     target: String,
     uuid: Option<String>,
-    /// What it can be asked; empty where it does not say.
+    /// What it can be asked; empty if it does not say.
     allowed: Vec<String>,
     tag: Option<HeaderValue>,
 }
@@ -310,7 +310,7 @@ impl Client {
     }
 }
 
-/// A uuid that tells a system from others: vendors leave zeros or ones where they set none.
+/// A uuid that tells a system from others: vendors leave zeros or ones if they set none.
 fn own_uuid(text: &str) -> Option<String> {
     let uuid = uuid::Uuid::try_parse(text).ok().filter(|uuid| !uuid.is_nil() && !uuid.is_max())?;
     Some(uuid.hyphenated().to_string())

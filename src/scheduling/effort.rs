@@ -49,7 +49,7 @@ impl Price {
         let units = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         Self {
             check: CHECK + units(EXPRESSION * expressions + others),
-            // Where pods are spread, the nodes that count are looked through.
+            // If pods are spread, the nodes that count are looked through.
             preparation: PREPARATION + units(10 * others + pod.spread.len() * nodes / 2),
         }
     }

@@ -66,7 +66,7 @@ impl State {
 
     /// Whether no running pod's anti-affinity speaks of the pod.
     pub(super) fn repels_nobody(&self, world: &World) -> bool {
-        // The world's pods are only counted where that matters.
+        // The world's pods are only counted if that matters.
         self.about.is_empty() || {
             let (_, crowd) = self.sources(world);
             !self.about.iter().any(|&term| crowd.has_owner(term))

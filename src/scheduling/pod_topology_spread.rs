@@ -35,7 +35,7 @@ pub(super) struct Counted {
     selector: Option<LabelSelector>,
     honor_affinity: bool,
     honor_taints: bool,
-    /// By the domain's number; `None` where no node of the domain counts for the pod.
+    /// By the domain's number; `None` if no node of the domain counts for the pod.
     domains: Vec<Option<i64>>,
     /// How many domains have each count: the smallest key is the global minimum.
     levels: BTreeMap<i64, usize>,

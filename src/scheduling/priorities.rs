@@ -27,7 +27,7 @@ impl<'a> Priorities<'a> {
         pod.priority.or_else(by_class).or(self.default)
     }
 
-    /// The pod's priority, 0 where nothing gives it one.
+    /// The pod's priority, 0 if nothing gives it one.
     pub fn of(&self, pod: &Pod) -> i32 {
         self.given(pod).unwrap_or(0)
     }

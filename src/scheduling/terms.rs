@@ -27,7 +27,7 @@ pub(super) struct Terms {
 pub(super) struct Term {
     /// All of these have to speak of a pod. Of anti-affinity it is one.
     terms: Vec<PodAffinityTerm>,
-    /// The namespace of its owners, where that matters.
+    /// The namespace of its owners, if that matters.
     namespace: String,
     pub key: Key,
 }

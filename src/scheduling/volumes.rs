@@ -21,7 +21,7 @@ pub(super) struct Counted {
     pub volume: u64,
     /// The driver: its place among [`Volumes::driver`]s.
     pub driver: u32,
-    /// It is an in-tree disk, which counts only where there is a CSINode.
+    /// It is an in-tree disk, which counts only if there is a CSINode.
     pub migrated: bool,
 }
 

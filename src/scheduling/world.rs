@@ -54,7 +54,7 @@ pub struct World {
     /// By namespace and name: claims that only one pod at a time may use.
     claims_in_use: BTreeMap<(String, String), i64>,
     promised: volume_binding::Promised,
-    /// None where nothing is known of devices that are allocated dynamically.
+    /// None if nothing is known of devices that are allocated dynamically.
     devices: Option<Box<Devices>>,
 }
 
@@ -227,8 +227,8 @@ impl World {
         }
     }
 
-    /// Whether any pod speaks of host names as domains. Where none does, nodes that differ in their names
-    /// alone are alike for every pod.
+    /// Whether any pod speaks of host names as domains. If none does, nodes that differ in their names alone
+    /// are alike for every pod.
     pub fn tells_hosts_apart(&self) -> bool {
         self.topologies.knows(HOSTNAME)
     }
@@ -265,8 +265,8 @@ impl World {
         free.copies(&pod.requests)
     }
 
-    /// How kube-scheduler's scores set these nodes apart for what the pod prefers, in parts of 100; none
-    /// where it prefers nothing.
+    /// How kube-scheduler's scores set these nodes apart for what the pod prefers, in parts of 100; none if
+    /// it prefers nothing.
     pub fn preferences(&self, pod: &Pod, nodes: &[NodeIndex]) -> Option<Vec<i64>> {
         preferences::of(pod, nodes, self)
     }
@@ -355,7 +355,7 @@ impl World {
         self.nodes[node].yielded.add(&pod.requests);
     }
 
-    /// Takes a pod off a node; nothing happens where it is not there.
+    /// Takes a pod off a node; nothing happens if it is not there.
     pub fn remove(&mut self, pod: &Arc<Pod>, node: NodeIndex) {
         let sim = &mut self.nodes[node];
         let Some(at) = sim.pods.iter().rposition(|one| Arc::ptr_eq(one, pod)) else { return };
@@ -459,7 +459,7 @@ impl World {
         free.open && free.holds(&prepared.pod.requests)
     }
 
-    /// Whether the node is open and takes the pod. Says no quickly where there is no room.
+    /// Whether the node is open and takes the pod. Says no quickly if there is no room.
     pub fn takes(&self, prepared: &Prepared, node: NodeIndex) -> bool {
         self.has_room(prepared, node) && self.checked(prepared, node, false).is_ok()
     }

@@ -20,7 +20,7 @@ pub(super) struct Document<'t> {
     pub kind: Cow<'t, str>,
     /// Its `apiVersion`, likewise.
     pub version: Cow<'t, str>,
-    /// Empty, where it has none.
+    /// Empty, if it has none.
     pub namespace: Cow<'t, str>,
     /// Its name.
     pub name: Cow<'t, str>,

@@ -50,8 +50,7 @@ enum Answer<T> {
 }
 
 impl Judge {
-    /// The judge, built now where it is not there yet; none where there is no Go, which is an error with
-    /// `CI=true`.
+    /// The judge, built now if it is not there yet; none if there is no Go, which is an error with `CI=true`.
     pub fn start() -> Option<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let programs = match runtime.block_on(rig::Programs::only(&["judge"])).unwrap() {

@@ -48,7 +48,7 @@ fn seeds() -> Vec<u64> {
 /// the scheduler may take pods.
 const UNLUCKY: usize = 500;
 
-/// Plays the worlds, two at a time; none where there is no judge.
+/// Plays the worlds, two at a time; none if there is no judge.
 fn play<T: Send>(one: impl Fn(&mut Judge, u64) -> T + Sync) -> Option<Vec<T>> {
     let judges = [Judge::start()?, Judge::start()?];
     let (seeds, all) = (Mutex::new(seeds().into_iter()), Mutex::new(Vec::new()));

@@ -11,7 +11,7 @@ pub fn page(example: &str) -> String {
          .SH NAME\npve\\-autoscaler.toml \\- configuration of pve\\-autoscaler\n\
          .SH SYNOPSIS\n/etc/pve\\-autoscaler/config.toml\n\
          .SH DESCRIPTION\n\
-         A TOML file. Each setting below is shown with its default, or with an example where it has none.\n",
+         A TOML file. Each setting below is shown with its default, or with an example if it has none.\n",
         env!("CARGO_PKG_VERSION")
     );
     let mut lines = example.lines().peekable();

@@ -126,7 +126,7 @@ impl Bench {
     }
 }
 
-/// Fails where a secret of the bench is in a text.
+/// Fails if a secret of the bench is in a text.
 pub fn no_secret_in(text: &str) {
     for secret in [ClusterSpec::DEMO_SECRET, KubeSpec::DEMO_ADMIN_TOKEN] {
         assert!(!text.contains(secret), "a secret is shown");

@@ -234,7 +234,7 @@ fn a_young_node_is_still_to_get_them_and_an_old_one_is_as_it_is() {
     assert_eq!(with(young().with(&its_pod("agent", "a", false)), &cpu("3", "")), ExistingNode);
     assert_eq!(with(old(), &cpu("4", "")), ExistingNode);
     assert_eq!(with(old(), &near("agent")), NewNode);
-    // Where its pod waits for the old one, it will be there.
+    // If its pod waits for the old one, it will be there.
     let waiting = || old().with(&its_pod("agent", "a", true));
     assert_eq!(with(waiting(), &cpu("3", "")), ExistingNode);
     assert_eq!(with(waiting(), &cpu("3001m", "")), NoPoolFits);

@@ -141,7 +141,7 @@ fn a_pod_that_preempts_nobody_does_without_the_room_of_expendable_ones() {
     for (policy, plain, expected, machines) in [
         ("PreemptLowerPriority", "", PodOutcome::ExistingNode, 0),
         ("Never", "", PodOutcome::NewNode, 1),
-        // Not only where all equal pods are counted at once.
+        // Not only if all equal pods are counted at once.
         ("Never", ", hostNetwork: true", PodOutcome::NewNode, 1),
     ] {
         let cluster = Cluster::new().idle("n1", "w");

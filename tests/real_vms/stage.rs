@@ -19,7 +19,7 @@ use world::serve::{Serving, serve_https, tls::ServerTls};
 pub const HOST: &str = "pve1";
 /// The template.
 pub const TEMPLATE: u32 = 9000;
-/// The template's EFI disk and TPM state, where it has them: `base-9000-…`.
+/// The template's EFI disk and TPM state, if it has them: `base-9000-…`.
 pub const EFI_DISK: &str = "disk-1.qcow2";
 pub const TPM_STATE: &str = "disk-0.raw";
 /// The host's address on the guests' bridge.

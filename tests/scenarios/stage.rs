@@ -229,7 +229,7 @@ impl Stage {
         self.status_of(&leader)
     }
 
-    /// Waits until something is so; says what it waited for, and what the daemon showed, where that takes
+    /// Waits until something is so; says what it waited for, and what the daemon showed, if that takes
     /// longer.
     pub async fn until(&self, what: &str, limit: Duration, is_so: impl Fn(&Self) -> bool) -> Duration {
         let started = Instant::now();

@@ -36,7 +36,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Fails where it has ended by itself.
+        // Fails if it has ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

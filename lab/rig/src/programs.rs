@@ -23,7 +23,7 @@ pub struct Programs(PathBuf);
 impl Programs {
     /// The programs, built now where they are not there yet: minutes the first time. They are of the newest
     /// release that is tested, or of the minor that `RIG_KUBERNETES` says. Without Go there are none, which
-    /// is an error where the environment says `CI=true`.
+    /// is an error if the environment says `CI=true`.
     ///
     /// # Errors
     /// They cannot be built.

@@ -132,7 +132,7 @@ impl Checker {
         }
     }
 
-    /// A record before and after a call that writes it; nothing where there is none.
+    /// A record before and after a call that writes it; nothing if there is none.
     pub(super) fn change_of_record(&self, call: &Call<'_>) -> Option<(Value, Value)> {
         let writes = call.side == Side::Kubernetes && matches!(call.method, "POST" | "PUT");
         let path = call.path.split("/configmaps").nth(1).filter(|_| writes)?;

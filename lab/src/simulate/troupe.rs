@@ -321,7 +321,7 @@ impl Troupe {
         }
     }
 
-    /// What the daemon that leads shows, where one does.
+    /// What the daemon that leads shows, if one does.
     pub fn status(&self) -> Option<Status> {
         let leads = self.checker.leader();
         let leader = self.seats.iter().find(|seat| Some(&seat.host) == leads.as_ref());

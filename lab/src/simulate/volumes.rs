@@ -54,7 +54,7 @@ pub struct Databases {
 }
 
 impl Databases {
-    /// Puts it there, without a pod, and its volumes. `None` where a seed has none.
+    /// Puts it there, without a pod, and its volumes. `None` if a seed has none.
     ///
     /// # Errors
     /// The cluster refuses an object, which is a mistake here.

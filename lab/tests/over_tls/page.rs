@@ -1,5 +1,5 @@
-//! The status page in a real browser. Skipped where there is no Chromium. With `PAGE_SHOTS=FOLDER` its
-//! pictures are kept.
+//! The status page in a real browser. Skipped if there is no Chromium. With `PAGE_SHOTS=FOLDER` its pictures
+//! are kept.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

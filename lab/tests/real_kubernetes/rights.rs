@@ -86,7 +86,7 @@ fn asked(events: &[Value], allowed: bool) -> BTreeSet<Right> {
     named.collect()
 }
 
-/// Every right of the manifest is used in the life of two machines, so that each is missed where it is not
+/// Every right of the manifest is used in the life of two machines, so that each is missed if it is not
 /// there; and no call is refused, so that none is missing.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_right_of_the_manifest_is_used_and_no_other_is_asked_for() {

@@ -1,4 +1,4 @@
-//! The real `kubectl` against the embedded Kubernetes, over TLS. Skipped where there is no `kubectl`.
+//! The real `kubectl` against the embedded Kubernetes, over TLS. Skipped if there is no `kubectl`.
 
 use std::{
     fs,

@@ -68,7 +68,7 @@ pub(super) fn secrets(config: &Config, answer: &mut Answer) {
     }
 }
 
-/// Looks at the Proxmox VE cluster as a whole; `None` where nothing else can be asked of it.
+/// Looks at the Proxmox VE cluster as a whole; `None` if nothing else can be asked of it.
 pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve> {
     let settings = config.proxmox.as_ref()?;
     let region = settings.region.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
@@ -244,7 +244,7 @@ fn kubernetes_version(what: String, version: &str) -> Line {
     }
 }
 
-/// Looks at the Kubernetes cluster; its objects, where they could be listed.
+/// Looks at the Kubernetes cluster; its objects, if they could be listed.
 pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<Snapshot> {
     config.kubernetes.as_ref()?;
     let cluster = match live::kubernetes(config).await {
@@ -353,7 +353,7 @@ async fn joins(what: &str, bootstrap: &Bootstrap, cluster: &Cluster, answer: &mu
     }
 }
 
-/// The control plane node that makes tokens, where they are made over SSH.
+/// The control plane node that makes tokens, if they are made over SSH.
 pub(super) async fn token_host(config: &Config, answer: &mut Answer) {
     for ssh in token_ssh(config) {
         one_token_host(ssh, answer).await;

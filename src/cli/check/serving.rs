@@ -1,4 +1,4 @@
-//! May serving certificates be approved, where that is switched on, and of which pools can they be?
+//! May serving certificates be approved, if that is switched on, and of which pools can they be?
 
 use super::lines::{Answer, Line};
 use crate::cli::exit::{SUCCESS, UNREACHABLE, chain};

@@ -296,7 +296,7 @@ pub(super) fn seeds(pve: &Pve, pool: &Pool, vm: Option<&VmConfig>) -> Option<Lin
     Some(Line::wrong("", message).key("cloud_init").help(help))
 }
 
-/// Proxmox VE's own drive has the host's name servers where none are given; a seed has not.
+/// Proxmox VE's own drive has the host's name servers if none are given; a seed has not.
 fn without_name_servers(pool: &Pool, seed: &Seed) -> Option<Line> {
     let Addressing::Static { dns, .. } = &pool.addressing else { return None };
     let message = "its machines have no name servers: the pool has no `dns`, and a seed has not the host's";

@@ -1,5 +1,5 @@
-//! Where the daemon's log goes: to the journal with its fields where systemd has connected standard error to
-//! it, else to standard error as text.
+//! Where the daemon's log goes: to the journal with its fields if systemd has connected standard error to it,
+//! else to standard error as text.
 
 use std::fs::File;
 use std::io::IsTerminal;

@@ -1,5 +1,4 @@
-//! What only the administrator knows: from flags, else asked on a terminal, with a proposal where there is
-//! one.
+//! What only the administrator knows: from flags, else asked on a terminal, with a proposal if there is one.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal};

@@ -161,8 +161,8 @@ impl Found {
         self.offered().into_iter().map(|one| (one.vmid.to_string(), about(one))).collect()
     }
 
-    /// The VMIDs of all versions of a template: of those that are there, and where a `[[template]]` of this configuration makes it,
-    /// of those to come.
+    /// The VMIDs of all versions of a template: of those that are there, and if a `[[template]]` of this
+    /// configuration makes it, of those to come.
     pub fn versions(&self, template: &Template, configured: Option<&Config>) -> BTreeSet<u32> {
         let mut all = BTreeSet::from([template.vmid]);
         let Some(mark) = &template.mark else { return all };

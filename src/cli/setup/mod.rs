@@ -1,5 +1,5 @@
-//! `setup`: makes what the daemon needs on both sides, and a first configuration. Each step is made only where it is missing,
-//! so that it can be run again; with `--dry-run` it is only said.
+//! `setup`: makes what the daemon needs on both sides, and a first configuration. Each step is made only if
+//! it is missing, so that it can be run again; with `--dry-run` it is only said.
 
 mod answers;
 mod draft;
@@ -51,7 +51,7 @@ pub(super) struct Arguments {
     /// The file with the secret of the administrator's token; without it Proxmox VE is asked through `pvesh`, as root
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
-    /// The program that asks Proxmox VE where there is no token
+    /// The program that asks Proxmox VE without a token
     #[arg(long, value_name = "PROGRAM", default_value = "pvesh", conflicts_with = "admin_token_file")]
     pvesh: PathBuf,
     /// The administrator's kubeconfig

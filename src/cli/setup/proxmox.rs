@@ -68,7 +68,7 @@ fn pvesh(name: &Path) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Makes what is missing. The secret of the token, where one was made.
+/// Makes what is missing. The secret of the token, if one was made.
 pub(super) async fn make(
     client: &Client,
     arguments: &Arguments,

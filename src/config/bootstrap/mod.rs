@@ -51,7 +51,7 @@ impl Bootstrap {
         }
     }
 
-    /// The control plane node that makes bootstrap tokens, where one does.
+    /// The control plane node that makes bootstrap tokens, if one does.
     pub fn ssh(&self) -> Option<&Ssh> {
         match &self.kubeadm()?.token {
             TokenSource::Ssh(ssh) => Some(ssh),

@@ -24,7 +24,7 @@ use crate::model::selector::Labels;
 pub struct Pool {
     /// Its name, the first part of its machines' names.
     pub name: String,
-    /// The region that it is in; `None` where the only cluster has no name.
+    /// The region that it is in; `None` if the only cluster has no name.
     pub region: Option<String>,
     /// What the names of its region's hosts begin with where hosts of all clusters meet
     /// ([`crate::model::place`]).
@@ -47,7 +47,7 @@ pub struct Pool {
     pub sizes: Vec<Size>,
     /// What its machines start from.
     pub boot: Boot,
-    /// The template that its machines are clones of; `None` where they boot from the network, and for plans.
+    /// The template that its machines are clones of; `None` if they boot from the network, and for plans.
     pub template: Option<TemplateRef>,
     /// How the template is cloned.
     pub clone: CloneKind,
@@ -187,8 +187,8 @@ impl Pool {
         self.resource_slices.iter().map(|slice| published::of_node(slice, node)).collect()
     }
 
-    /// What tells its declared devices, and those of its hosts that they are, from others; empty where none
-    /// are declared.
+    /// What tells its declared devices, and those of its hosts that they are, from others; empty if none are
+    /// declared.
     pub fn declares(&self) -> String {
         if self.resource_slices.is_empty() {
             return String::new();

@@ -7,7 +7,7 @@ use super::Written as Pool;
 use crate::config::names;
 use crate::config::values::Checker;
 
-/// What stands in `meta-data` where nothing is written.
+/// What stands in `meta-data` if nothing is written.
 const META: &str = "instance-id: {{ machine.id }}\nlocal-hostname: {{ machine.name }}\n";
 
 /// How a machine learns at its first boot what it is.

@@ -14,7 +14,7 @@ use crate::config::bootstrap::BootstrapMethod;
 use crate::config::values::Checker;
 use crate::model::{dimms, quantity};
 
-/// What a VM can be given while it runs where nothing else is said (the default of `hotplug`).
+/// What a VM can be given while it runs if nothing else is said (the default of `hotplug`).
 const ALWAYS: &str = "network,disk,usb";
 
 /// How far a machine may grow.

@@ -166,7 +166,7 @@ fn value_fits(pool: &Written, value: &Spanned<String>, checker: &mut Checker) {
     }
 }
 
-/// `{{ region }}` stands for nothing where the only cluster has no name.
+/// `{{ region }}` stands for nothing if the only cluster has no name.
 pub(super) fn region(pool: &Written, at: &Place, checker: &mut Checker) {
     if at.region.is_some() {
         return;

@@ -58,7 +58,7 @@ impl Config {
         self.scheduled_at(now).map_or_else(|| self.clone(), Arc::new)
     }
 
-    /// The same, where it makes a difference.
+    /// The same, if it makes a difference.
     pub(crate) fn scheduled_at(&self, now: Timestamp) -> Option<Self> {
         if self.pools.iter().all(|pool| pool.min_at(now) == pool.min) {
             return None;

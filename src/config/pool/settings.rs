@@ -14,7 +14,7 @@ use super::Written;
 use crate::config::values::Checker;
 use crate::model::quantity;
 
-/// What the kubelet keeps of the memory where nothing else is said (`memory.available<100Mi`).
+/// What the kubelet keeps of the memory if nothing else is said (`memory.available<100Mi`).
 const DEFAULT_EVICTION: i64 = 100 << 20;
 /// More than this is no handful of settings; it goes to the guest in an argument.
 const LONGEST: usize = 8 << 10;

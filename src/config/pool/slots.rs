@@ -35,7 +35,7 @@ pub enum Addressing {
         /// Search domain.
         search: Option<String>,
     },
-    /// From a DHCP server; also where nothing is written, which only a plan may leave out.
+    /// From a DHCP server; also if nothing is written, which only a plan may leave out.
     Dhcp,
 }
 

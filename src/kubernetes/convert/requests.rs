@@ -20,7 +20,7 @@ type List = BTreeMap<String, Quantity>;
 pub(super) fn wanted(spec: &core::PodSpec) -> Result<Resources, ConvertError> {
     let containers = of_spec(spec)?;
     let mut sum = containers.clone();
-    // Which version fills in more makes no difference where no status counts.
+    // Which version fills in more makes no difference if no status counts.
     for (name, amount) in level_requests(spec, &containers, KubernetesVersion::NEWEST)? {
         set(&mut sum, &name, amount);
     }
@@ -256,7 +256,7 @@ impl Reckoning<'_> {
         }
     }
 
-    /// Where a pod requests something as a whole, that counts and not what its containers do.
+    /// If a pod requests something as a whole, that counts and not what its containers do.
     fn pod_level(&self, sum: &mut Resources) -> Result<(), ConvertError> {
         let level = level_requests(self.spec, &of_spec(self.spec)?, self.version)?;
         if level.is_empty() {

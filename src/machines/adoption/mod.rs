@@ -68,7 +68,7 @@ pub struct Adoption {
     pub record: Record,
     /// It is stored already.
     pub stored: bool,
-    /// What is written into the VM's configuration; empty where the mark is there.
+    /// What is written into the VM's configuration; empty if the mark is there.
     pub change: BTreeMap<String, String>,
     /// The state of the configuration that this was decided on.
     pub digest: String,

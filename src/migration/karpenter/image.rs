@@ -10,7 +10,7 @@ use super::super::source::{Tree, text_at};
 /// VMIDs that stand in for those of a template: so many for each.
 const VMIDS: usize = 20;
 
-/// The template itself, for the pools of a region; `None` where the image has no URL. `number`: how many were
+/// The template itself, for the pools of a region; `None` if the image has no URL. `number`: how many were
 /// written before.
 pub(super) fn made(name: &str, region: Option<&str>, tree: &mut Tree, number: usize) -> Option<Table> {
     let url = tree.text(&["sourceImage", "url"])?;

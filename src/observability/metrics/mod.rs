@@ -414,7 +414,7 @@ fn decision_labels(pool: &str, decision: &str, reason: &str) -> Labels {
     vec![("pool", pool.to_owned()), ("decision", decision.to_owned()), ("reason", reason.to_owned())]
 }
 
-/// Seconds, where both are known and in their order: clocks are set.
+/// Seconds, if both are known and in their order: clocks are set.
 fn between(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<f64> {
     let took = to?.duration_since(from?).as_secs_f64();
     (took >= 0.0).then_some(took)

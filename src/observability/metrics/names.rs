@@ -74,14 +74,14 @@ metrics! {
         BUILD: Gauge "build_info" None, &["version"], "Always 1, with the version that runs";
         READY: Gauge "ready" None, &[], "1 once both clusters were seen and rounds run";
         LEADER: Gauge "leader" None, &[], "1 while this instance leads, of those that there are: what is about pools, pods, machines and hosts comes from the one that leads";
-        TERMS_ENDED: Counter "terms_ended" None, &["cause"], "Times that this instance led and stopped to, other than at its end: `Taken` by another instance, `HostSlow` where a timer of this process fired much too late, `ApiSlow` where the Kubernetes API did not answer in time, `ApiFailed` where it refused or could not be reached";
+        TERMS_ENDED: Counter "terms_ended" None, &["cause"], "Times that this instance led and stopped to, other than at its end: `Taken` by another instance, `HostSlow` if a timer of this process fired much too late, `ApiSlow` if the Kubernetes API did not answer in time, `ApiFailed` if it refused or could not be reached";
         PAUSED: Gauge "paused" None, &[], "1 while an operator has paused everything; known to who leads";
         OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which nothing is done";
         PROBLEM: Gauge "problem" None, &["about"], "1 while something is wrong with `kubernetes`, `proxmox`, the `lease` by which one instance leads, the `configuration` that was last read, VMs of `strangers`, bare-metal `machines`, or these `metrics`; any other problem of the status is there by the first word of its name while it lasts";
-        ROUNDS: Counter "rounds" None, &["outcome"], "Rounds: `decided`, or `blind` where too little could be seen to decide anything";
+        ROUNDS: Counter "rounds" None, &["outcome"], "Rounds: `decided`, or `blind` if too little could be seen to decide anything";
         ROUND: Histogram "round_duration" SECONDS, &[], "How long a round took, without the waits between rounds";
         LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "When a round last decided";
-        REGION_ACTS: Gauge "region_acts" None, REGION, "1 while the Proxmox VE cluster of the region is seen and quorate, so that its pools get decisions; only where there are several";
+        REGION_ACTS: Gauge "region_acts" None, REGION, "1 while the Proxmox VE cluster of the region is seen and quorate, so that its pools get decisions; only if there are several";
         LAST_LOOK: Gauge "last_proxmox_look_timestamp" SECONDS, &[], "When Proxmox VE was last looked at with success";
         DECISIONS: Counter "decisions" None, &["pool", "decision", "reason"], "Machines asked for (`add`, for `Pods` or the pool's `Minimum`), running machines made larger (`grow`, for `Pods`) and nodes taken back (`remove`, with the plan's reason, or `Asked` by an operator)";
         CALLS: Counter "calls" None, &["api", "outcome"], "Calls to the APIs `proxmox` and `kubernetes`, without watches: `Ok`, or the kind of the failure";
@@ -100,7 +100,7 @@ metrics! {
         MEMORY_PROVISIONED: Gauge "memory_provisioned" BYTES, POOL, "Memory of the pool's machines";
         MEMORY_ALLOCATABLE: Gauge "memory_allocatable" BYTES, POOL, "What the pool's nodes offer to pods";
         MEMORY_ALLOCATED: Gauge "memory_allocated" BYTES, POOL, "What the pods on the pool's nodes request";
-        NODE_VERDICTS: Gauge "node_verdicts" None, &["pool", "verdict", "reason"], "Nodes by the verdict of the last decision, as `plan` names it, with the reason where one is `Blocked`";
+        NODE_VERDICTS: Gauge "node_verdicts" None, &["pool", "verdict", "reason"], "Nodes by the verdict of the last decision, as `plan` names it, with the reason if one is `Blocked`";
     }
     "Pods" {
         PENDING: Gauge "pending_pods" None, &["reason"], "Pods that wait for a node, by the verdict of the last decision, as `plan` names it; in a gang that waits for something else than room, by its `gang.reason`";

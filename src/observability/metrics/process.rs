@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::seen::number;
 
-/// Reads `/proc` on each scrape. Where it cannot be read, nothing is served.
+/// Reads `/proc` on each scrape. If it cannot be read, nothing is served.
 #[derive(Debug)]
 pub(super) struct OfProcess;
 

@@ -30,7 +30,7 @@ impl Seen {
         *samples.entry(labels).or_default() += 1.0;
     }
 
-    /// The sum of a metric's values over all labels; 0 where there is none.
+    /// The sum of a metric's values over all labels; 0 if there is none.
     pub(super) fn sum(&self, metric: &'static Metric) -> f64 {
         self.0.get(metric.name).map_or(0.0, |(_, samples)| total(samples.values()))
     }

@@ -58,7 +58,7 @@ impl Table {
         self
     }
 
-    /// Appends it under a title; where there is no row `none` says so.
+    /// Appends it under a title; if there is no row `none` says so.
     pub fn section(&self, id: &str, title: &str, none: &str, out: &mut String) {
         let _ = write!(out, "<section id=\"{id}\"><h2>{title}</h2>");
         if self.rows.is_empty() {

@@ -41,7 +41,7 @@ pub(super) fn pods(status: &Status, out: &mut String) {
     table.section("pods", "Pods that wait", "No pod waits for a node.", out);
 }
 
-/// Nothing where there is no buffer: most clusters have none.
+/// Nothing if there is no buffer: most clusters have none.
 pub(super) fn buffers(status: &Status, out: &mut String) {
     if status.buffers.is_empty() {
         return;

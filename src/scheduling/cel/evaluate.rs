@@ -319,7 +319,7 @@ impl<'e> Run<'e> {
     }
 }
 
-/// What stands under a key: an error where nothing does.
+/// What stands under a key: an error if nothing does.
 pub(super) fn look_up(container: &Value, key: &Value) -> Result<Value, Fault> {
     match container {
         Value::Map(map) => map.find(key).cloned().ok_or_else(|| no_such(key)),

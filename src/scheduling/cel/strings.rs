@@ -92,7 +92,7 @@ fn substring(text: &str, from: i64, to: Option<i64>) -> Result<Value, Fault> {
     Ok(part.iter().collect::<String>().as_str().into())
 }
 
-/// The place of a letter, given that of its first byte; -1 where there is none.
+/// The place of a letter, given that of its first byte; -1 if there is none.
 fn place(text: &str, byte: Option<usize>) -> Value {
     let letters = byte.and_then(|byte| text.get(..byte)).map(|before| before.chars().count());
     Value::Int(letters.and_then(|count| i64::try_from(count).ok()).unwrap_or(-1))

@@ -53,7 +53,7 @@ pub(super) struct ClaimAsk {
 #[derive(Debug)]
 pub(super) struct Request {
     pub name: String,
-    /// The first of these that can be had, where there are several.
+    /// The first of these that can be had, if there are several.
     pub asks: Vec<Ask>,
     /// It asks for the first that is available.
     pub prioritized: bool,

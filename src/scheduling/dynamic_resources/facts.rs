@@ -48,7 +48,7 @@ pub(super) struct Claim {
 }
 
 impl Facts {
-    /// What a snapshot knows; nothing where it knows of no devices, classes and claims.
+    /// What a snapshot knows; nothing if it knows of no devices, classes and claims.
     pub(in crate::scheduling) fn of(snapshot: &Snapshot) -> Option<Self> {
         let none = snapshot.resource_slices.is_empty()
             && snapshot.device_classes.is_empty()

@@ -102,7 +102,7 @@ impl Devices {
         self.facts.are_local()
     }
 
-    /// Those of a snapshot before any pod is placed; none where it knows of nothing of the kind.
+    /// Those of a snapshot before any pod is placed; none if it knows of nothing of the kind.
     pub(super) fn of(snapshot: &Snapshot) -> Option<Self> {
         let facts = Arc::new(Facts::of(snapshot)?);
         Some(Self { state: State::new(&facts), facts })

@@ -85,7 +85,7 @@ fn reaches(reach: &Reach, node: &Node) -> bool {
     }
 }
 
-/// A pool of these slices; none where newer ones replace them.
+/// A pool of these slices; none if newer ones replace them.
 fn pool(facts: &Facts, node: &Node, mut slices: Vec<&Arc<Slice>>) -> Option<Pool> {
     let first = &slices.first()?.object;
     let (driver, name) = (first.driver.clone(), first.pool.clone());

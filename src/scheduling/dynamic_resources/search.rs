@@ -25,7 +25,7 @@ const MOST_STEPS: u32 = 100_000;
 /// any number of claims.
 const DEEPEST: usize = 1000;
 
-/// Devices for claims, or why there are none; `None` where the search does not say.
+/// Devices for claims, or why there are none; `None` if the search does not say.
 pub(super) type Found = Result<Option<Vec<Taken>>, DeviceProblem>;
 
 /// Why the search stops at some point.
@@ -56,7 +56,7 @@ pub(super) struct Wanted<'s> {
 pub(super) struct Step {
     pub(super) claim: usize,
     pub(super) request: usize,
-    /// Which alternative; none where it has still to be chosen.
+    /// Which alternative; none if it has still to be chosen.
     choice: Option<usize>,
     device: usize,
 }

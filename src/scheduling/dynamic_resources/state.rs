@@ -207,7 +207,7 @@ impl State {
         first
     }
 
-    /// Another pod uses a claim. False where nothing is allocated for it.
+    /// Another pod uses a claim. False if nothing is allocated for it.
     pub(super) fn join(&mut self, claim: &ClaimKey) -> bool {
         let Some(held) = self.claims.get_mut(claim) else { return false };
         held.users += 1;

@@ -103,7 +103,7 @@ impl<'s> Search<'s> {
         self.shares.contains_key(&id) || self.state.used(id).is_some_and(Use::is_shared)
     }
 
-    /// The names of the request, and of the alternative where there are several.
+    /// The names of the request, and of the alternative if there are several.
     fn names(&self, step: Step, choice: usize) -> (&'s str, Option<&'s str>) {
         let request = &self.claims[step.claim].requests[step.request];
         let sub = request.prioritized.then(|| request.asks[choice].object.name.as_str());

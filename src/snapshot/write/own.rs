@@ -157,7 +157,7 @@ fn pool(pool: &PoolMemory) -> Fields {
         )
 }
 
-/// Where there is no limit, the value is null.
+/// If there is no limit, the value is null.
 fn csi_limits(limits: &DriverLimits) -> Fields {
     limits.iter().fold(Fields::default(), |all, (driver, most)| all.with(driver, *most))
 }

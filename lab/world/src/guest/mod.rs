@@ -192,7 +192,7 @@ impl Guest {
         guest
     }
 
-    /// Runs the template's script of the first boot once the guest is up, where there is one.
+    /// Runs the template's script of the first boot once the guest is up, if there is one.
     fn run_first_boot(&self) {
         let Some(script) = self.read_file(FIRST_BOOT) else { return };
         if self.read_file(FIRST_BOOT_DONE).is_some() {
@@ -294,7 +294,7 @@ impl Guest {
         &self.0.identity
     }
 
-    /// Starts a command; `None` where the program is missing.
+    /// Starts a command; `None` if the program is missing.
     pub fn exec(&self, command: Vec<String>, stdin: Vec<u8>) -> Option<u64> {
         let program = command.first()?;
         if !self.has_program(program) {

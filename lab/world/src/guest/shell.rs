@@ -205,7 +205,7 @@ impl Shell {
         }
     }
 
-    /// Words with `*` stand for the files that they mean, or for themselves where there is none.
+    /// Words with `*` stand for the files that they mean, or for themselves if there is none.
     async fn each(
         &mut self,
         name: &str,

@@ -28,7 +28,7 @@ pub struct CallRecord {
     pub method: String,
     /// Path with its query.
     pub path: String,
-    /// Status, 0 where there was no answer.
+    /// Status, 0 if there was no answer.
     pub status: u16,
 }
 

@@ -30,7 +30,7 @@ impl Kind {
         if self.group.is_empty() { self.version.into() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// Whether it is served only where its CustomResourceDefinition is.
+    /// Whether it is served only if its CustomResourceDefinition is.
     pub fn is_custom(&self) -> bool {
         self.group.ends_with(".x-k8s.io")
     }
@@ -128,7 +128,7 @@ pub(super) static BUDGET: Kind =
     of("policy", "v1", with_generation(core("PodDisruptionBudget", "poddisruptionbudgets", true, &["pdb"])));
 pub(super) static PRIORITY_CLASS: Kind =
     of("scheduling.k8s.io", "v1", core("PriorityClass", "priorityclasses", false, &["pc"]));
-/// Served only where its gate is on.
+/// Served only if its gate is on.
 pub(super) static POD_GROUP: Kind =
     of("scheduling.k8s.io", "v1beta1", with_generation(core("PodGroup", "podgroups", true, &[])));
 pub(super) static STORAGE_CLASS: Kind =

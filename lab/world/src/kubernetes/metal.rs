@@ -23,7 +23,7 @@ pub struct MetalSpec {
     pub shutdown: Option<Duration>,
     /// Its kubelet starts.
     pub joins: bool,
-    /// The uuid that its controller says, where it says one.
+    /// The uuid that its controller says, if it says one.
     pub uuid: Option<String>,
     /// Its controller answers.
     pub answers: bool,
@@ -78,7 +78,7 @@ impl Kube {
         }
     }
 
-    /// Whether a machine is on; `None` where there is none.
+    /// Whether a machine is on; `None` if there is none.
     pub fn metal_is_on(&self, name: &str) -> Option<bool> {
         self.state().metal.get(name).map(|metal| metal.on)
     }

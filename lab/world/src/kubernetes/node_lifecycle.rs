@@ -119,7 +119,7 @@ impl State {
         }
     }
 
-    /// Sees to the eviction of a pod from a node that has a `NoExecute` taint, and calls it off where it has
+    /// Sees to the eviction of a pod from a node that has a `NoExecute` taint, and calls it off if it has
     /// none.
     pub(super) fn watch_tolerations(&mut self, key: &Key, node: &str) {
         let (Some(pod), Some(node)) = (self.store.get(&POD, &key.0, &key.1), self.store.get(&NODE, "", node))

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 /// Namespace and name; the namespace of a cluster-wide object is empty.
 pub(super) type Key = (String, String);
 
-/// The text at a pointer, empty where there is none.
+/// The text at a pointer, empty if there is none.
 pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or("")
 }
@@ -41,7 +41,7 @@ pub(super) fn is_terminating(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// The elements of a list, none where there is none.
+/// The elements of a list, none if there is none.
 pub(super) fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

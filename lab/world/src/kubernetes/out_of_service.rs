@@ -29,7 +29,7 @@ impl State {
         }
     }
 
-    /// Pods go only where the Node is not ready; volumes once no pod is left that is being deleted.
+    /// Pods go only if the Node is not ready; volumes once no pod is left that is being deleted.
     pub(super) fn let_go(&mut self, name: &str) {
         let Some(node) = self.store.get(&NODE, "", name).filter(|node| is_out(node)) else { return };
         let ready = object::holds(&node, "Ready");

@@ -42,7 +42,7 @@ impl PatchType {
 /// Applies a patch.
 ///
 /// # Errors
-/// 400 where the patch cannot be read, 422 where it does not fit.
+/// 400 if the patch cannot be read, 422 where it does not fit.
 pub(super) fn apply(kind: PatchType, object: &Value, patch: &[u8]) -> Result<Value, Refusal> {
     let mut new = object.clone();
     match kind {
@@ -175,7 +175,7 @@ fn strategic_list(object: &mut Value, elements: &[Value], field: &str) {
     }
 }
 
-/// One operation of a JSON patch. `None` where it cannot be done.
+/// One operation of a JSON patch. `None` if it cannot be done.
 fn step(object: &mut Value, operation: &Value) -> Option<()> {
     let path = text(operation, "/path");
     let value = || operation.get("value").cloned();

@@ -110,7 +110,7 @@ impl Query {
         )
     }
 
-    /// A parameter, empty where it is missing.
+    /// A parameter, empty if it is missing.
     pub fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value.as_str())
     }
@@ -130,7 +130,7 @@ impl Query {
     /// A version that must be a number.
     ///
     /// # Errors
-    /// 400 where it is none.
+    /// 400 if it is none.
     pub fn version(&self) -> Result<Option<u64>, Refusal> {
         let text = self.get("resourceVersion");
         if text.is_empty() {

@@ -13,7 +13,7 @@ const MAGIC: &[u8] = b"k8s\0";
 /// Messages inside messages; a `LabelSelector` in a pod template's affinity is the deepest.
 const DEPTH: usize = 16;
 
-/// How a field is to be read. Fields that are pointers in Go are sent only where they are set, others always.
+/// How a field is to be read. Fields that are pointers in Go are sent only if they are set, others always.
 #[derive(Clone, Copy, Debug)]
 enum Form {
     Text,
@@ -169,7 +169,7 @@ fn workload_fields(message: &str) -> Option<&'static [(u64, &'static str, Form)]
     })
 }
 
-/// The JSON form of a body in protobuf. `None` where it is none.
+/// The JSON form of a body in protobuf. `None` if it is none.
 ///
 /// # Errors
 /// 400 for a body that is broken, 415 for a kind that is not known here.

@@ -1,6 +1,6 @@
 //! Resource quantities such as `100m`, `1.5Gi` or `2e3`.
 
-/// A quantity in thousandths of its unit, rounded up. `None` where it cannot be read.
+/// A quantity in thousandths of its unit, rounded up. `None` if it cannot be read.
 pub(super) fn milli(text: &str) -> Option<i128> {
     let text = text.trim();
     let split = text

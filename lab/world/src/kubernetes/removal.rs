@@ -58,7 +58,7 @@ impl Options {
     /// Compares uid and version with those of the object.
     ///
     /// # Errors
-    /// 409 where one is another.
+    /// 409 if one is another.
     pub fn check(&self, kind: &Kind, object: &Value) -> Result<(), Refusal> {
         let name = object::name(object);
         let found = object::uid(object);

@@ -51,7 +51,7 @@ impl Requirement {
         }
     }
 
-    /// From `{key, operator, values}`. `None` where the operator is unknown.
+    /// From `{key, operator, values}`. `None` if the operator is unknown.
     pub fn from_expression(expression: &Value) -> Option<Self> {
         let operator = match text(expression, "/operator") {
             "In" => Operator::In,

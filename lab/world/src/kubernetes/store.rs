@@ -70,7 +70,7 @@ impl Collection {
         Ok(self.history.range(start..))
     }
 
-    /// The objects as they were at a version. `None` where that is forgotten.
+    /// The objects as they were at a version. `None` if that is forgotten.
     pub fn at(&self, revision: u64) -> Option<BTreeMap<Key, Arc<Value>>> {
         if revision < self.forgotten {
             return None;
@@ -149,7 +149,7 @@ impl Store {
             .map(|(_, object)| object)
     }
 
-    /// Writes an object as it is, with a new version. `None` where it is what is there already.
+    /// Writes an object as it is, with a new version. `None` if it is what is there already.
     pub fn put(&mut self, kind: &Kind, mut new: Value) -> Option<Change> {
         let key = object::key(&new);
         let old = self.get(kind, &key.0, &key.1);

@@ -106,7 +106,7 @@ impl Pve {
         Ok(())
     }
 
-    /// Copies the disk itself, where there is one.
+    /// Copies the disk itself, if there is one.
     async fn copy_real(
         &self,
         plan: &Plan,

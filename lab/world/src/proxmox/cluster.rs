@@ -286,7 +286,7 @@ fn vm_rows(state: &State, call: &ApiCall, generation: usize) -> Vec<Value> {
     rows.collect()
 }
 
-/// What the guests of a pool that run have together; nothing where none runs.
+/// What the guests of a pool that run have together; nothing if none runs.
 fn sum(state: &State, pool: &str, row: &mut Value) {
     let of_pool =
         state.vms.values().filter(|vm| vm.machine.is_some() && state.pool_of(vm.vmid) == Some(pool));

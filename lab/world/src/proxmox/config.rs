@@ -535,7 +535,7 @@ pub(super) fn prepared(
     }
     let (mut name, mut format) = state.volume_name(storage, vmid, node, None, cloud_init);
     if !cloud_init && let Some(stem) = name.strip_suffix(".qcow2") {
-        // What is new is raw where nothing else was asked for.
+        // What is new is raw if nothing else was asked for.
         (name, format) = (format!("{stem}.raw"), "raw".to_owned());
     }
     let place = state.place(storage, node);

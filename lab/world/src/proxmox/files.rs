@@ -244,7 +244,7 @@ impl Pve {
         Ok((storage, volid))
     }
 
-    /// Removes a file. Nothing is said where there is none.
+    /// Removes a file. Nothing is said if there is none.
     pub(super) fn delete_volume(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let id = call.path.get("storage").cloned().unwrap_or_default();
         let mut state = self.state();

@@ -103,7 +103,7 @@ fn is_size(text: &str) -> bool {
     digits.split_once('.').map_or_else(|| number(digits), |(whole, part)| number(whole) && number(part))
 }
 
-/// The members of a property string. A value without a key belongs to `default`, where there is one.
+/// The members of a property string. A value without a key belongs to `default`, if there is one.
 fn members<'t>(
     name: &str,
     text: &'t str,

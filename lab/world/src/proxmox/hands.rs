@@ -490,7 +490,7 @@ impl Pve {
             && state.pool_of(vmid) == then.pool.as_deref()
     }
 
-    /// How long a VM has been running; `None` where it does not.
+    /// How long a VM has been running; `None` if it does not.
     pub fn runs_for(&self, vmid: u32) -> Option<std::time::Duration> {
         let state = self.state();
         let machine = state.vms.get(&vmid)?.machine.as_ref()?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 const SECTOR: usize = 2048;
 
-/// The label and the files; `None` where it is no such image.
+/// The label and the files; `None` if it is no such image.
 pub fn read(image: &[u8]) -> Option<(String, BTreeMap<String, Vec<u8>>)> {
     let descriptors = (16..64).map_while(|at| image.get(at * SECTOR..(at + 1) * SECTOR));
     let mut descriptors = descriptors.take_while(|sector| &sector[1..6] == b"CD001" && sector[0] != 255);

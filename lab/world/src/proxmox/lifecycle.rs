@@ -39,7 +39,7 @@ impl Pve {
         Ok(Value::from(upid).into())
     }
 
-    /// Grows the disk itself, where there is one.
+    /// Grows the disk itself, if there is one.
     async fn grow_real(&self, call: &ApiCall, (volid, size): &(String, u64)) -> Result<(), Refusal> {
         let Some(hardware) = &self.0.hardware else { return Ok(()) };
         let running = {

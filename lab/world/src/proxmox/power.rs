@@ -247,7 +247,7 @@ impl Pve {
         Ok(())
     }
 
-    /// Asks the agent, or presses the power button where there is none that answers; then waits for the
+    /// Asks the agent, or presses the power button if there is none that answers; then waits for the
     /// process's end.
     async fn shut_real_down(
         &self,

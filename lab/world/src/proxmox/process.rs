@@ -181,7 +181,7 @@ impl Pve {
         }
     }
 
-    /// What follows each end of QEMU on its host: it takes the VM's lock, and where it finds a new process it
+    /// What follows each end of QEMU on its host: it takes the VM's lock, and if it finds a new process it
     /// waits for that one's end, with the lock in its hands. Recorded: a start right after a stop locked the
     /// VM for 29.4 s.
     fn clean_up_after(&self, vmid: u32) {

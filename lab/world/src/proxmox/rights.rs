@@ -67,7 +67,7 @@ pub(super) fn tags(state: &State, who: &Identity, vmid: u32, old: &str, new: &st
     Ok(())
 }
 
-/// The bridge of a network device, each of its VLANs by itself; the whole bridge only where it has none.
+/// The bridge of a network device, each of its VLANs by itself; the whole bridge only if it has none.
 pub(super) fn network(state: &State, who: &Identity, key: &str, value: &str) -> Result<(), Refusal> {
     if !numbered(key, "net") {
         return Ok(());

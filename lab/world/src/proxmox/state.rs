@@ -301,7 +301,7 @@ impl State {
         self.pools.iter().find(|(_, pool)| pool.members.contains(&vmid)).map(|(name, _)| name.as_str())
     }
 
-    /// The place of a storage's volumes seen from a host: empty where all hosts see the same.
+    /// The place of a storage's volumes seen from a host: empty if all hosts see the same.
     pub fn place(&self, storage: &str, node: &str) -> String {
         let shared = self.storages.get(storage).is_none_or(|spec| spec.shared);
         if shared { String::new() } else { node.to_owned() }

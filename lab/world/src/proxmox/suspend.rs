@@ -116,7 +116,7 @@ impl Pve {
         Ok(())
     }
 
-    /// Writes the memory of a real guest. Where that fails, the VM is as it was.
+    /// Writes the memory of a real guest. If that fails, the VM is as it was.
     async fn save(&self, node: &str, vmid: u32, running: &Running, volid: &str) -> Result<(), Refusal> {
         let Some(hardware) = self.0.hardware.clone() else { return Ok(()) };
         if let Err(error) = hardware.save_memory(running, volid).await {
@@ -133,7 +133,7 @@ impl Pve {
         Ok(())
     }
 
-    /// Lets a suspended guest go on: what a start does where there is one. False where there is none.
+    /// Lets a suspended guest go on: what a start does if there is one. False if there is none.
     pub(super) async fn go_on(&self, worker: &Worker, node: &str, vmid: u32) -> Result<bool, Refusal> {
         let (time, volid) = {
             let mut state = self.state();

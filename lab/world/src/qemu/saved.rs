@@ -19,8 +19,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const RATE: u64 = 8 << 30;
 
 impl Hardware {
-    /// Writes a guest's memory to a volume; the guest stands still from then on. Where that fails, it goes
-    /// on.
+    /// Writes a guest's memory to a volume; the guest stands still from then on. If that fails, it goes on.
     ///
     /// # Errors
     /// The volume cannot be written, or QEMU refuses.

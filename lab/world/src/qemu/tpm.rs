@@ -31,7 +31,7 @@ const SIZE: u64 = 4 << 20;
 pub struct Tpm(Child);
 
 impl Tpm {
-    /// Starts a VM's TPM, where it has one, and waits until it listens.
+    /// Starts a VM's TPM, if it has one, and waits until it listens.
     ///
     /// # Errors
     /// The state is missing, `swtpm` is, or it ends at once.

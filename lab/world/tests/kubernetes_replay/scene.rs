@@ -227,7 +227,7 @@ pub fn machine(node: &str) -> String {
     format!("00000000-0000-4000-8000-{digits:012}")
 }
 
-/// What a join in a guest asks the control plane for. `None` where it does not get as far as that.
+/// What a join in a guest asks the control plane for. `None` if it does not get as far as that.
 pub fn join(entry: &Entry, ca_hash: &str) -> Option<JoinRequest> {
     let data = entry.0["input_data"].as_str()?;
     let configuration: Value = serde_saphyr::from_str(data).ok()?;
@@ -300,8 +300,8 @@ pub async fn happen(kube: &Kube, scenario: &str, event: &str) {
     }
 }
 
-/// What `kubectl drain --ignore-daemonsets --force` does to a node's pods: evictions, again after 5 s where
-/// one is refused.
+/// What `kubectl drain --ignore-daemonsets --force` does to a node's pods: evictions, again after 5 s if one
+/// is refused.
 pub fn drain(kube: &Kube, node: &str) {
     let daemon = |pod: &Value| pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet";
     let pods = kube.list("Pod").into_iter().filter(|pod| pod["spec"]["nodeName"] == node && !daemon(pod));

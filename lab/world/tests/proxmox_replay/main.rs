@@ -125,7 +125,7 @@ impl Replay {
         }
     }
 
-    /// Where the recorded task had ended, asks until this one has ended as well.
+    /// If the recorded task had ended, asks until this one has ended as well.
     async fn once_ended(&self, entry: &Entry, mut reply: Reply) -> Reply {
         if entry.body()["data"]["status"] != "stopped" || entry.body()["data"].get("upid").is_none() {
             return reply;
