@@ -1,4 +1,5 @@
-//! What the package brings besides the program: that it fits the program, and is what Debian, systemd and Prometheus expect.
+//! What the package brings besides the program: that it fits the program, and is what Debian, systemd and
+//! Prometheus expect.
 
 #![expect(
     clippy::unwrap_used,
@@ -392,7 +393,8 @@ fn the_pages_that_messages_and_other_pages_name_are_in_the_package() {
         let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#', ' ']).next());
         let images = text.split("src=\"").skip(1).filter_map(|rest| rest.split('"').next());
         for link in links.chain(images).filter(|link| !link.is_empty() && !link.contains(':')) {
-            // What proves a claim is a test, and what makes templates are playbooks: both are with the sources.
+            // What proves a claim is a test, and what makes templates are playbooks: both are with the
+            // sources.
             if ["../ansible/", "../lab/", "../src/", "../tests/"]
                 .iter()
                 .any(|sources| link.starts_with(sources))

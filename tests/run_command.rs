@@ -1,4 +1,5 @@
-//! `run` as an operator and systemd run it: against the embedded clusters, or with a Kubernetes that cannot be reached.
+//! `run` as an operator and systemd run it: against the embedded clusters, or with a Kubernetes that cannot
+//! be reached.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 

@@ -1,5 +1,5 @@
-//! `setup` against the embedded clusters over TLS, and the script that makes its Proxmox VE side: what they make is what `check` wants,
-//! and what an administrator has added stays.
+//! `setup` against the embedded clusters over TLS, and the script that makes its Proxmox VE side: what they
+//! make is what `check` wants, and what an administrator has added stays.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 

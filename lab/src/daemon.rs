@@ -18,7 +18,8 @@ pub fn become_it(arguments: Vec<OsString>) -> ExitCode {
     pve_autoscaler::cli::Arguments::read(std::iter::once(name).chain(arguments)).execute()
 }
 
-/// Starts it on the files of a directory, by this program's command `daemon`; what it logs goes to `daemon.log` there.
+/// Starts it on the files of a directory, by this program's command `daemon`; what it logs goes to
+/// `daemon.log` there.
 ///
 /// # Errors
 /// It cannot be started.

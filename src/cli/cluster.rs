@@ -1,5 +1,5 @@
-//! Several Kubernetes clusters on one host. Each is served by a daemon of its own. The first one has no name; each other has one,
-//! and by it a configuration, credentials, a socket and a unit of its own.
+//! Several Kubernetes clusters on one host. Each is served by a daemon of its own. The first one has no name;
+//! each other has one, and by it a configuration, credentials, a socket and a unit of its own.
 
 use std::fmt;
 use std::fs;
@@ -86,7 +86,8 @@ pub(super) fn socket(run: &Path, name: Option<&ClusterName>) -> PathBuf {
     run.join(unit(name)).join(SOCKET)
 }
 
-/// The cluster whose daemon listens at a socket, and the folder of all sockets; `None` where the path is made by another rule.
+/// The cluster whose daemon listens at a socket, and the folder of all sockets; `None` where the path is made
+/// by another rule.
 pub(super) fn of_socket(path: &Path) -> Option<(PathBuf, Option<ClusterName>)> {
     let folder = path.parent().filter(|_| path.file_name().is_some_and(|name| name == SOCKET))?;
     let rest = folder.file_name()?.to_str()?.strip_prefix(PROGRAM)?;
@@ -98,7 +99,8 @@ pub(super) fn of_socket(path: &Path) -> Option<(PathBuf, Option<ClusterName>)> {
     Some((folder.parent()?.to_owned(), name))
 }
 
-/// The folder of all configurations, by one of them; `None` for a file that is kept elsewhere, which has no others beside it.
+/// The folder of all configurations, by one of them; `None` for a file that is kept elsewhere, which has no
+/// others beside it.
 pub(super) fn base_of(config: &Path) -> Option<(PathBuf, Option<ClusterName>)> {
     let folder = config.parent().filter(|_| config.file_name().is_some_and(|name| name == FILE))?;
     Some(match ClusterName::of_folder(folder) {

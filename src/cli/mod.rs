@@ -39,8 +39,8 @@ use cluster::ClusterName;
 #[derive(Debug, Parser)]
 #[command(name = "pve-autoscaler", version, after_help = exit::HELP)]
 pub struct Arguments {
-    /// The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket
-    /// of its daemon
+    /// The Kubernetes cluster, if this host serves several: its configuration in
+    /// /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon
     #[arg(long, global = true, value_name = "NAME")]
     cluster: Option<ClusterName>,
     /// The command works with what that name stands for.
@@ -110,7 +110,8 @@ impl Arguments {
         }
     }
 
-    /// What a command line says. The name of a cluster changes the defaults of others: then it is read again, with these.
+    /// What a command line says. The name of a cluster changes the defaults of others: then it is read again,
+    /// with these.
     fn matched(
         words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<(Self, ArgMatches), clap::Error> {

@@ -1,5 +1,5 @@
-//! The other clusters that this host serves, and what two of them may not share: each daemon believes that what its configuration
-//! names is its own.
+//! The other clusters that this host serves, and what two of them may not share: each daemon believes that
+//! what its configuration names is its own.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,8 +37,8 @@ pub(super) struct Clash {
     pub help: &'static str,
 }
 
-/// The clusters beside the one of this configuration, as far as their configurations can be used: one that is wrong starts no
-/// daemon. The example that the package brings has no pools, and is none.
+/// The clusters beside the one of this configuration, as far as their configurations can be used: one that is
+/// wrong starts no daemon. The example that the package brings has no pools, and is none.
 pub(super) fn of(config: &Path) -> Vec<Neighbour> {
     let usable = |(name, file, config): (_, _, Result<Config, Report>)| {
         let config = config.ok().filter(|config| !config.pools.is_empty())?;
@@ -117,8 +117,8 @@ impl Neighbour {
     }
 }
 
-/// Whether two tables may be of one Proxmox VE cluster: of two with different names for their region that is not so, unless they
-/// have one endpoint.
+/// Whether two tables may be of one Proxmox VE cluster: of two with different names for their region that is
+/// not so, unless they have one endpoint.
 fn may_be_one(one: &Proxmox, other: &Proxmox) -> bool {
     let named_apart = one.region.is_some() && other.region.is_some() && one.region != other.region;
     !named_apart || one.endpoints.iter().any(|endpoint| other.endpoints.contains(endpoint))
@@ -224,8 +224,9 @@ pub(super) fn with_running(file: &Path, config: &Config, socket: &Path) -> Vec<C
     running.flat_map(|(clashes, _)| clashes).collect()
 }
 
-/// Refuses to start beside the running daemon of another cluster with which something is shared: that one has machines already.
-/// Two that start together both look after they listen, and the first by name stays. May wait for a short time.
+/// Refuses to start beside the running daemon of another cluster with which something is shared: that one has
+/// machines already. Two that start together both look after they listen, and the first by name stays. May
+/// wait for a short time.
 ///
 /// # Errors
 /// What is shared.

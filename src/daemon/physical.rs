@@ -1,7 +1,7 @@
 //! The power of bare-metal machines, looked at beside the rounds, so that a slow controller delays none.
 //!
-//! What is seen here only keeps machines from being switched on, or off if one of ours was off meanwhile: a
-//! machine's own task reads everything once more before it asks.
+//! What is seen here only keeps machines from being switched on, or off if one of our machines was off
+//! meanwhile: a machine's own task reads everything once more before it asks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,8 +1,9 @@
 //! The local socket: a client says in one line of JSON what it wants, and gets the answer and the end of the
 //! stream. A client that says nothing gets the status.
 //!
-//! A file beside the socket is locked for as long as the daemon lives: the kernel lets go of it however the daemon ends, so
-//! that a socket without a lock is a dead daemon's, and one with a lock is never taken away from a living one.
+//! A file beside the socket is locked for as long as the daemon lives: the kernel lets go of it however the
+//! daemon ends, so that a socket without a lock is a dead daemon's, and one with a lock is never taken away
+//! from a living one.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
@@ -111,7 +112,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at this path. A socket that a dead daemon left behind is replaced. Must be called inside a tokio runtime.
+    /// Listens at this path. A socket that a dead daemon left behind is replaced. Must be called inside a
+    /// tokio runtime.
     ///
     /// # Errors
     /// A daemon that lives listens there, another file is there, or the socket cannot be made.
@@ -214,7 +216,8 @@ async fn wanted(stream: &mut UnixStream) -> Option<Request> {
 }
 
 impl Drop for Listener {
-    /// The lock is still held here: what is removed is ours. The lock's file stays: removing it would let two hold it.
+    /// The lock is still held here: what is removed is ours. The lock's file stays: removing it would let two
+    /// hold it.
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.path) {
             tracing::debug!(%error, "the control socket could not be removed");

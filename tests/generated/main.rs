@@ -85,7 +85,8 @@ fn completions_are_as_the_program_says() {
         let mut text = Vec::new();
         clap_complete::generate(shell, &mut shown(), "pve-autoscaler", &mut text);
         let text = String::from_utf8(text).unwrap();
-        // The generator for bash takes the hyphen in the program's name for the start of a subcommand, in one of two places.
+        // The generator for bash takes the hyphen in the program's name for the start of a subcommand, in one
+        // of two places.
         files.insert(name.to_owned(), text.replace("pve__subcmd__autoscaler", "pve__autoscaler"));
     }
     holds("packaging/completions", &files);

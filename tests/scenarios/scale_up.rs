@@ -324,7 +324,7 @@ async fn a_join_that_fails_costs_one_vm_and_says_what_kubeadm_said() {
 #[tokio::test(start_paused = true)]
 async fn a_foreign_vm_on_one_of_the_vmids_is_left_alone_and_another_one_is_taken() {
     let mut cluster = ClusterSpec::demo();
-    cluster.vms.push(VmSpec::machine(9100, "pve2", "somebody-elses"));
+    cluster.vms.push(VmSpec::machine(9100, "pve2", "unmanaged-vm"));
     let mut stage = Stage::of(ONE_POOL, cluster, KubeSpec::demo());
     stage.start();
     let before = stage.pve.vm(9100);
@@ -339,7 +339,7 @@ async fn a_foreign_vm_that_takes_the_vmid_at_the_last_moment_is_left_alone() {
     let stage = Stage::running(ONE_POOL);
     stage.until("the daemon has looked", SOON, |stage| stage.status().rounds > 1).await;
     // Made right after the daemon's look at Proxmox, so that only the clone finds out.
-    assert!(stage.pve.create_by_hand(VmSpec::machine(9100, "pve2", "somebody-elses")));
+    assert!(stage.pve.create_by_hand(VmSpec::machine(9100, "pve2", "unmanaged-vm")));
     let before = stage.pve.vm(9100);
     stage.deploy("web", 1, "1", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;

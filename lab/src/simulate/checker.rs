@@ -190,7 +190,7 @@ impl Checker {
         }
     }
 
-    /// An administrator made this VM in the place of one of ours.
+    /// An administrator made this VM in the place of one of our VMs.
     pub fn taken_over(&self, vmid: u32) {
         self.inner().figures.taken += 1;
         self.made_by_hand(vmid);

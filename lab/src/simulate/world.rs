@@ -114,7 +114,7 @@ impl World {
         for pool in &pools {
             // An unmanaged VM, in the midst of the pool's VMIDs.
             let vmid = pool.vmids.start() + random.u32(0..3);
-            let mut vm = VmSpec::machine(vmid, "pve2", "somebody-elses");
+            let mut vm = VmSpec::machine(vmid, "pve2", "unmanaged-vm");
             // What runs on a host that may be switched off keeps it on for good.
             vm.running = random.bool() && rules.power.is_none();
             cluster.vms.push(vm);

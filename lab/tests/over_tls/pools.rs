@@ -18,7 +18,7 @@ async fn several_pools_grow_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_vm_on_a_vmid_of_the_pool_is_left_alone() {
     let mut bench = Bench::new(cluster(), POOL).await.unwrap();
-    assert!(bench.proxmox.pve.create_by_hand(VmSpec::machine(9100, "pve2", "somebody-elses")));
+    assert!(bench.proxmox.pve.create_by_hand(VmSpec::machine(9100, "pve2", "unmanaged-vm")));
     let before = bench.proxmox.pve.vm(9100);
     bench.deploy("web", 2, "1500m", "1Gi").await;
     bench.until("both pods run", |bench| bench.running() == 2).await;

@@ -1,6 +1,8 @@
-//! `check`: is the configuration right, do both clusters answer, may we do what we need to, and is there what the pools name?
+//! `check`: is the configuration right, do both clusters answer, may we do what we need to, and is there what
+//! the pools name?
 //!
-//! Everything is looked at and said at once; what cannot be looked at because of something else that is wrong is left out.
+//! Everything is looked at and said at once; what cannot be looked at because of something else that is wrong
+//! is left out.
 
 mod cloning;
 mod clusters;
@@ -113,7 +115,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     Ok(answer.status)
 }
 
-/// A program gets each finding with its place; a person gets the places shown, in what comes back, and a line that says so.
+/// A program gets each finding with its place; a person gets the places shown, in what comes back, and a line
+/// that says so.
 fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) -> String {
     if output == Output::Json {
         for finding in report.findings() {

@@ -36,7 +36,8 @@ use crate::proxmox::Client;
 
 /// The rounds have one thread, and what serves beside them the other. The lease has another one of its own.
 const THREADS: usize = 2;
-/// How long the daemon may take to end. Machines' tasks end at their next wait, and their records say how to go on.
+/// How long the daemon may take to end. Machines' tasks end at their next wait, and their records say how to
+/// go on.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 /// Under which problem the status shows what came of a reload.
@@ -236,7 +237,8 @@ fn probe(config: &Config) -> Arc<dyn Probe> {
     }
 }
 
-/// The host's name, by which its instance is known. A service that sees no more of /proc than processes has the file.
+/// The host's name, by which its instance is known. A service that sees no more of /proc than processes has
+/// the file.
 fn host_name() -> String {
     let sources = ["/proc/sys/kernel/hostname", "/etc/hostname"];
     let name = sources.iter().find_map(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();

@@ -49,7 +49,8 @@ impl Secrets {
     }
 }
 
-/// Reads the file again. What is wrong with it is said in full on the log, and the old settings stay in force.
+/// Reads the file again. What is wrong with it is said in full on the log, and the old settings stay in
+/// force.
 ///
 /// What an operator has to do something about comes back in one line.
 pub(super) fn reload(
@@ -180,7 +181,8 @@ fn changed(pool: &Pool, new: &PhysicalMachine, machine: &MachineStatus) -> Optio
     })
 }
 
-/// Records name regions, and clients are connected under their names: another name, or another order, begins with a start.
+/// Records name regions, and clients are connected under their names: another name, or another order, begins
+/// with a start.
 fn renamed(old: &Config, new: &Config) -> Option<String> {
     let mut both = old.clusters().zip(new.clusters());
     let (old, new) = both.find(|(old, new)| old.region != new.region)?;
@@ -192,8 +194,8 @@ fn renamed(old: &Config, new: &Config) -> Option<String> {
     ))
 }
 
-/// What living machines have that the new settings give to others, in words. A machine whose VMID or address is in no range any
-/// more keeps what it has.
+/// What living machines have that the new settings give to others, in words. A machine whose VMID or address
+/// is no longer in a range keeps what it has.
 fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
     let mut found = Vec::new();
     for pool in &new.pools {

@@ -133,7 +133,8 @@ impl Places {
     }
 }
 
-/// Makes a folder with this mode, and those that lead to it, whatever the umask; one that is there keeps its own.
+/// Makes a folder with this mode, and those that lead to it, whatever the umask; one that is there keeps its
+/// own.
 fn folder(path: &Path, mode: u32) -> std::io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -160,8 +161,8 @@ fn is_closed(found: &Metadata, right: u32) -> bool {
     keeps_out(found.mode(), found.gid(), right)
 }
 
-/// Whether the service's user lacks a right. It is neither root nor in root's group; another group may have the right so that the
-/// service has it.
+/// Whether the service's user lacks a right. It is neither root nor in root's group; another group may have
+/// the right so that the service has it.
 fn keeps_out(mode: u32, group: u32, right: u32) -> bool {
     let by_group = group != 0 && mode & (right << 3) != 0;
     mode & right == 0 && !by_group

@@ -48,7 +48,8 @@ pub(super) struct Arguments {
     /// The administrator's token
     #[arg(long, value_name = "USER@REALM!NAME", default_value = "root@pam!setup")]
     admin_token_id: String,
-    /// The file with the secret of the administrator's token; without it Proxmox VE is asked through `pvesh`, as root
+    /// The file with the secret of the administrator's token; without it Proxmox VE is asked through `pvesh`,
+    /// as root
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     /// The program that asks Proxmox VE without a token

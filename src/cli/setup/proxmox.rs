@@ -206,8 +206,8 @@ async fn grants(client: &Client, arguments: &Arguments, choice: &Choice, say: &S
     Ok(())
 }
 
-/// What Proxmox VE asks for when it clones the template, whatever a machine gets later: paths and the roles there. A right on a drive or
-/// on hosts as a whole is left to an administrator.
+/// What Proxmox VE asks for when it clones the template, whatever a machine gets later: paths and the roles
+/// there. A right on a drive or on hosts as a whole is left to an administrator.
 fn of_template(template: &Template) -> Vec<(String, &'static str)> {
     let storages = template.storages.iter().map(|storage| (format!("/storage/{storage}"), STORAGE));
     let bridges = template.bridges.iter();
