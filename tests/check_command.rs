@@ -101,7 +101,7 @@ async fn everything_is_good_where_it_is() {
 }
 
 #[tokio::test]
-async fn slots_that_somebody_else_has_are_named() {
+async fn slots_that_others_have_are_named() {
     let mut spec = ClusterSpec::demo();
     let mut seen = VmSpec::machine(9101, "pve2", "database");
     seen.pool = Some("k8s-workers".to_owned());

@@ -235,7 +235,7 @@ async fn a_reload_switches_them_off() {
 }
 
 #[tokio::test]
-async fn who_keeps_a_connection_silent_keeps_nobody_else_out() {
+async fn a_client_that_keeps_a_connection_silent_keeps_no_other_out() {
     let bench = Bench::demo().await;
     let served = start(&bench).await;
     let mut silent = Vec::new();

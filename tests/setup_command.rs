@@ -350,7 +350,7 @@ async fn what_an_earlier_set_up_closed_to_the_service_is_opened_or_named() {
 }
 
 #[tokio::test]
-async fn a_token_whose_secret_is_lost_is_not_made_anew_behind_somebodys_back() {
+async fn a_token_whose_secret_is_lost_is_not_made_again_behind_an_administrators_back() {
     let bench = bare().await;
     assert_eq!(bench.set_up(&ANSWERS).await.0, 0);
     fs::remove_file(bench.path("etc/credentials/pve-token")).unwrap();
@@ -362,7 +362,7 @@ async fn a_token_whose_secret_is_lost_is_not_made_anew_behind_somebodys_back() {
 }
 
 #[tokio::test]
-async fn what_nobody_can_be_asked_is_named_with_a_proposal() {
+async fn what_cannot_be_asked_is_named_with_a_proposal() {
     let bench = bare().await;
     let (code, said) = bench.set_up(&["--template", "9000"]).await;
     assert_eq!(code, 1, "{said}");

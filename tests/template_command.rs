@@ -161,7 +161,7 @@ impl Shop {
 }
 
 #[tokio::test]
-async fn a_template_is_made_on_each_host_and_made_anew_where_its_description_has_changed() {
+async fn a_template_is_made_on_each_host_and_replaced_if_its_description_has_changed() {
     let shop = Shop::new(|_| {}).await;
     let by_hand = shop.pve.vm(9000).unwrap();
     let said = shop.good(&["--dry-run"]).await;
@@ -278,7 +278,7 @@ fn clone_by_hand(shop: &Shop, vmid: u32) {
 }
 
 #[tokio::test]
-async fn a_clone_that_somebody_made_of_the_template_is_left_alone() {
+async fn a_clone_that_a_user_made_of_the_template_is_left_alone() {
     let shop = Shop::new(|_| {}).await;
     shop.good(&[]).await;
     clone_by_hand(&shop, 9015);

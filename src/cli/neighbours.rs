@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_runs_already_stays_and_of_two_that_start_together_the_first() {
+    fn a_daemon_that_runs_already_stays_and_of_two_that_start_together_the_first() {
         let host = Host::new(&first(), &first());
         let start = |name: Option<&str>| {
             let (file, socket) = (host.file(name), host.socket(name));

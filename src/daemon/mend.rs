@@ -76,7 +76,7 @@ impl State {
     }
 
     /// All records are read again with the next round.
-    pub fn read_anew(&mut self) {
+    pub fn read_again(&mut self) {
         self.read = None;
     }
 

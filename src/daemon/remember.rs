@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nobodys_fault_backs_off_from_ten_seconds_on() {
+    fn what_is_no_fault_of_pool_or_host_backs_off_from_ten_seconds_on() {
         let (at, most) = (|seconds| Timestamp::from_second(seconds).unwrap(), Duration::from_mins(30));
         let first = Backoff::next(None, "x", (NO_FAULT, most), at(0));
         let second = Backoff::next(Some(&first), "x", (NO_FAULT, most), at(20));

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_was_not_heard_is_asked_at_once_and_the_others_a_few_at_a_time() {
+    async fn a_vm_that_was_not_heard_is_asked_at_once_and_the_others_a_few_at_a_time() {
         let (strangers, now) = (Strangers::default(), Timestamp::UNIX_EPOCH);
         let mut all: Vec<Guest> = (100..108).map(guest).collect();
         let turn = |all: &[Guest]| -> Vec<u32> {

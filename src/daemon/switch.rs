@@ -135,7 +135,7 @@ impl Daemon {
         let fresh = self.switch.read.is_some_and(|read| read.elapsed() < old);
         let poked = self.switch.pokes.has_changed().unwrap_or(false);
         if poked {
-            self.mend.read_anew();
+            self.mend.read_again();
         }
         if !fresh || poked {
             self.read_switch().await;

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_can_change_any_more_is_worth_no_round() {
+    async fn what_can_no_longer_be_changed_is_worth_no_round() {
         let (cluster, began) = (Cluster::default(), Instant::now());
         cluster.trigger().fire(10 * MOST).await;
         assert_eq!(began.elapsed(), 10 * MOST);

@@ -160,8 +160,8 @@ impl First {
     /// one there may have it as well.
     fn came_back(&self, pod: &Pod, closed: &Node) -> bool {
         let claims = pod.volumes.iter().any(|volume| matches!(volume.source, VolumeSource::Claim { .. }));
-        let of_ours = pod.owner.as_ref().is_some_and(|owner| self.owners.contains(&owner.uid));
-        of_ours && !claims && self.came(pod, closed)
+        let was_evicted = pod.owner.as_ref().is_some_and(|owner| self.owners.contains(&owner.uid));
+        was_evicted && !claims && self.came(pod, closed)
     }
 }
 

@@ -198,7 +198,7 @@ async fn instead(ctx: &Context, record: &Record, client: &Client) -> String {
 pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<Ended, Trouble> {
     if is_ours(machine.record()) {
         let (_, client) = controller(ctx, machine.record())?;
-        if is_somebody_elses(ctx, machine, &client).await? {
+        if is_used_by_another(ctx, machine, &client).await? {
             let what = "it was off, and another client has switched it on since: it is left on, and its Node is deleted";
             tracing::warn!(machine = %machine.record().name, "{what}");
             machine.enter(ctx, Phase::Deleting, what);
@@ -233,7 +233,7 @@ pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<Ended, T
 
 /// Whether another client has switched the machine on since it was seen to be off, and nothing is heard of
 /// its Node: it runs something else.
-async fn is_somebody_elses(ctx: &Context, machine: &mut Tracked, client: &Client) -> Result<bool, Trouble> {
+async fn is_used_by_another(ctx: &Context, machine: &mut Tracked, client: &Client) -> Result<bool, Trouble> {
     let Some(off) = machine.record().seen_off else { return Ok(false) };
     let record = machine.record().clone();
     let silent = || find(ctx, &record).is_none_or(|node| is_silent(&node)).then_some(());

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lock_is_waited_for_until_the_limit_and_is_nobodys_fault_then() {
+    async fn a_lock_is_waited_for_until_the_limit_and_is_no_fault_of_a_pool_then() {
         let text = "VM is locked (backup)".to_owned();
         let locked = || {
             let call = "POST /nodes/pve1/qemu/9000/clone".to_owned();

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_rounds_are_kept_and_nobody_else_reads_them() {
+    fn the_last_rounds_are_kept_and_no_other_user_reads_them() {
         let folder = tempfile::TempDir::new().unwrap();
         for second in 0..5 {
             round(folder.path(), 2, 1 << 20, second).unwrap();

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_says_or_reads_nothing_is_in_nobodys_way() {
+    async fn a_client_that_says_or_reads_nothing_holds_up_no_other() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("control.sock");
         let (board, orders) = (Board::default(), Noted::default());

@@ -240,7 +240,7 @@ async fn a_vm_that_was_put_in_the_machines_place_meanwhile_is_not_touched() {
 }
 
 #[tokio::test]
-async fn whoever_is_neither_root_nor_the_daemon_learns_nothing() {
+async fn a_user_who_is_neither_root_nor_the_daemon_learns_nothing() {
     let mut host = Host::new();
     host.ours(9100, "fast", "");
     // As another user's process looks: no number of it is root's.
@@ -255,7 +255,7 @@ async fn whoever_is_neither_root_nor_the_daemon_learns_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_somebody_holds_is_waited_for_and_no_longer() {
+async fn a_lock_that_another_task_holds_is_waited_for_and_no_longer() {
     let host = Host::new();
     let held = locked(&host.places.lock).await.unwrap();
     let started = tokio::time::Instant::now();

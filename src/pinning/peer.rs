@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_and_the_daemons_unit_may_ask_and_nobody_else() {
+    fn root_and_the_daemons_unit_may_ask_and_no_others() {
         let proc = tempfile::TempDir::new().unwrap();
         let process = |pid: &str, uid: &str, group: &str| {
             let folder = proc.path().join(pid);

@@ -161,7 +161,7 @@ fn templates_and_settings_that_cannot_work() {
 }
 
 #[test]
-fn what_nobody_has_written_down_means_nothing() {
+fn what_is_not_written_down_means_nothing() {
     for text in ["", "VM 112 already running", "something new"] {
         assert_eq!(meaning(text), None, "{text}");
     }

@@ -65,7 +65,7 @@ impl State {
     }
 
     /// Whether no running pod's anti-affinity speaks of the pod.
-    pub(super) fn repels_nobody(&self, world: &World) -> bool {
+    pub(super) fn repels_no_pod(&self, world: &World) -> bool {
         // The world's pods are only counted if that matters.
         self.about.is_empty() || {
             let (_, crowd) = self.sources(world);

@@ -646,6 +646,6 @@ impl Prepared {
             && self.pod.affinity.anti.is_empty()
             && !self.volumes_matter
             && self.devices.as_deref().is_none_or(own)
-            && self.affinity.repels_nobody(world)
+            && self.affinity.repels_no_pod(world)
     }
 }

@@ -91,7 +91,7 @@ async fn a_lease_that_was_given_up_is_free_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_somebody_deletes_is_its_holders_until_it_may_have_noticed() {
+async fn one_that_was_deleted_is_its_holders_until_it_may_have_noticed() {
     let (cluster, held, _) = server();
     let mut one = Lease::new(cluster.clone(), "one", "a");
     let mut two = Lease::new(cluster, "two", "b");

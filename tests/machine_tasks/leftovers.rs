@@ -71,7 +71,7 @@ async fn slow_clone(world: &World) -> JoinHandle<Upid> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clone_that_somebody_else_asked_for_is_awaited_though_its_machines_time_is_over() {
+async fn a_clone_that_another_client_asked_for_is_awaited_though_its_machines_time_is_over() {
     let short = |config: &mut Config| config.scale_up.max_node_provision_time = Duration::from_secs(5);
     let mut world = World::new(lab::pve(ClusterSpec::demo()), short).await;
     world.context.kubernetes.create_record(&world.record(VMID)).await.unwrap();
@@ -99,7 +99,7 @@ async fn a_machine_that_was_requested_long_ago_and_not_begun_has_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clone_that_somebody_else_asked_for_is_awaited_whatever_ends_its_machine() {
+async fn a_clone_that_another_client_asked_for_is_awaited_whatever_ends_its_machine() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.context.kubernetes.create_record(&world.record(VMID)).await.unwrap();
     let asked = slow_clone(&world).await;
@@ -186,7 +186,7 @@ async fn a_token_that_may_not_see_left_disks_goes_by_the_log_and_asks_for_a_word
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_can_tell_any_more_is_asked_of_the_administrator() {
+async fn what_can_no_longer_be_told_is_asked_of_the_administrator() {
     let mut world = doomed(support::pve()).await;
     world.pve.inject_task("qmdestroy", TaskFault::Forgotten);
     // As it is found, and by the run that goes on after a restart.
@@ -203,7 +203,7 @@ async fn what_nobody_can_tell_any_more_is_asked_of_the_administrator() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_goes_on_knows_where_the_disks_of_a_vm_were_that_is_gone() {
+async fn a_run_that_goes_on_knows_where_the_disks_of_a_vm_were_that_is_gone() {
     for pve in [support::pve(), seeing()] {
         let mut world = doomed(pve).await;
         world.pve.inject_task("qmdestroy", TaskFault::Forgotten);
@@ -278,7 +278,7 @@ async fn left_by_a_clone(fault: TaskFault) -> (World, Ending) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_a_dead_clone_left_keeps_its_record_though_nobody_may_see_it() {
+async fn a_vm_that_a_dead_clone_left_keeps_its_record_though_no_token_may_see_it() {
     let (mut world, ending) = left_by_a_clone(TaskFault::Dies(Duration::from_millis(100))).await;
     let vm = world.pve.vm(VMID).unwrap();
     assert_eq!((vm.config.get("lock").map(String::as_str), vm.pool), (Some("clone"), None));

@@ -209,7 +209,7 @@ fn under_way() -> String {
 }
 
 #[test]
-fn a_machine_that_grows_is_room_to_come_and_nobody_takes_it_back() {
+fn a_machine_that_grows_is_room_to_come_and_it_is_not_taken_back() {
     let cluster = |pods: &[&str]| {
         let all = used(Cluster::new(), "a", "3", "").with(&inventory(&under_way()));
         pods.iter().enumerate().fold(all, |all, (number, cpu)| all.pod(&format!("p{number}"), cpu, ""))
@@ -341,7 +341,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_grows_above_its_maximum_or_for_nobody_and_what_has_grown_holds_its_pods(snapshot in world()) {
+    fn nothing_grows_above_its_maximum_or_without_pods_and_what_has_grown_holds_its_pods(snapshot in world()) {
         let config = growing("");
         let first = plan(&snapshot, &config);
         for grown in &first.grow {

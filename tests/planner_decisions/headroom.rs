@@ -84,7 +84,7 @@ fn a_pod_that_preemption_serves_gets_no_machine() {
 }
 
 #[test]
-fn the_room_that_preemption_makes_is_given_to_nobody_else() {
+fn the_room_that_preemption_makes_is_given_to_no_other_pod() {
     let cluster = Cluster::new().idle("w0", "w").with(&nominated("w0")).pod("waits", "2", "");
     let plan = cluster.plan(&pools(0, 9, ""));
     assert_eq!(pod_verdict(&plan, "d/urgent"), PodOutcome::ExistingNode);
@@ -130,7 +130,7 @@ fn placeholder_pods_make_room_ahead_and_hold_none_below_the_cut_off() {
 }
 
 #[test]
-fn a_pod_that_preempts_nobody_does_without_the_room_of_expendable_ones() {
+fn a_pod_that_preempts_no_other_does_without_the_room_of_expendable_ones() {
     let pod = |name: &str, spec: &str| {
         format!(
             "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: d\n  \

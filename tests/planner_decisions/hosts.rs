@@ -93,7 +93,7 @@ fn one_idle_host_goes_at_a_time_and_never_the_majority() {
 }
 
 #[test]
-fn the_time_that_nobody_watched_does_not_count() {
+fn the_time_that_no_instance_watched_does_not_count() {
     let config = config(&["c"], "");
     let hosts =
         Hosts { on: THREE, facts: GOOD, machines: "", memory: "c: {idleSince: 2026-01-01T11:40:00Z}" };
@@ -245,7 +245,7 @@ fn waiting(count: usize) -> Cluster {
 }
 
 #[test]
-fn a_host_of_ours_is_woken_for_what_finds_no_room_and_for_nothing_else() {
+fn a_host_that_we_switched_off_is_woken_for_what_finds_no_room_and_for_nothing_else() {
     let config = config(&["c"], "");
     let hosts = Hosts { on: C_OFF, facts: "c: {answers: false}", machines: "", memory: OURS };
     // Two hosts take two machines each.

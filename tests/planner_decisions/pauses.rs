@@ -69,7 +69,7 @@ fn a_pool_loses_nodes_again_when_its_window_is_over() {
 }
 
 #[test]
-fn windows_are_off_unless_somebody_asks_for_them() {
+fn windows_are_off_unless_asked_for() {
     let config: Config =
         config::parse("test", "[[pool]]\nname = \"w\"\nmax = 1\ncores = 1\nmemory = \"1GiB\"", Needs::Plan)
             .unwrap();

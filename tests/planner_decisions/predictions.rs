@@ -114,7 +114,7 @@ fn a_scheduler_that_is_late_misses_nothing() {
 }
 
 #[test]
-fn no_time_counts_in_which_nobody_watched() {
+fn no_time_counts_in_which_no_instance_watched() {
     let mut rounds = Rounds::new(of_pool("", ""));
     rounds.minutes(0..=1, &refused(FULL));
     rounds.minutes(60..=61, &refused(FULL));

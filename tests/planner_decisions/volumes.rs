@@ -161,7 +161,7 @@ fn a_machine_is_made_on_a_host_whose_storage_has_room_for_the_volume() {
 }
 
 #[test]
-fn a_node_that_no_capacity_covers_is_made_for_nobody() {
+fn a_node_that_no_capacity_covers_is_made_for_no_pod() {
     let plan = pod(with_room("capacity: 50Gi", "capacity: 50Gi"), "p", 1, "10Gi").plan(&pool(""));
     assert_eq!(pod_verdict(&plan, "d/p"), PodOutcome::NoPoolFits);
 }

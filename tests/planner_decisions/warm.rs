@@ -149,7 +149,7 @@ fn one_that_cannot_be_started_makes_room_for_one_elsewhere_where_pods_wait() {
 }
 
 #[test]
-fn machines_of_old_settings_are_made_anew_one_at_a_time() {
+fn machines_of_old_settings_are_replaced_one_at_a_time() {
     let drifted = |name: &str| kept(name, "Warm", "stopped").replace("},", ", madeOf: {clone: full}},");
     let config = of_pool("warm = { count = 2 }", "");
     let plan = cluster(&[drifted("w-a"), drifted("w-b")]).pod("p", "3", "").plan(&config);
@@ -162,7 +162,7 @@ fn machines_of_old_settings_are_made_anew_one_at_a_time() {
 }
 
 #[test]
-fn a_machine_that_was_moved_to_where_nothing_is_put_is_made_anew() {
+fn a_machine_that_was_moved_to_where_nothing_is_put_is_made_again() {
     let closed = "[[host]]\nname = \"pve1\"\nclosed = true\n";
     for (hosts, more, gone) in [
         ("", "", vec![]),

@@ -131,7 +131,7 @@ async fn nothing_is_made_beside_an_adopted_worker_while_its_record_cannot_be_rea
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pools_label_that_somebody_else_set_costs_one_look_at_the_records() {
+async fn a_pools_label_that_another_client_set_costs_one_look_at_the_records() {
     let (stage, node, _) = with_a_foreign_worker().await;
     let listed = |stage: &Stage| {
         let calls = stage.kube.calls();

@@ -55,7 +55,7 @@ async fn a_node_without_its_pools_label_counts_for_its_pools_maximum() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_registers_anew_has_the_time_of_any_other_to_be_ready() {
+async fn a_node_that_registers_again_has_the_time_of_any_other_to_be_ready() {
     let text = ONE_POOL.replace("template = 9000", "template = \"k8s-worker-local\"");
     let stage = Stage::running(&text);
     stage.deploy("web", 1, "1500m", "1Gi");

@@ -61,7 +61,7 @@ fn self_joining(text: &str, cluster: ClusterSpec) -> Stage {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_template_that_joins_by_itself_needs_no_agent_and_no_token_of_ours() {
+async fn a_template_that_joins_by_itself_needs_no_agent_and_no_token() {
     let stage = joins_by_itself(without_agent());
     stage.deploy("web", 2, "1500m", "1Gi");
     stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
@@ -147,7 +147,7 @@ async fn a_restart_while_a_machine_joins_by_itself_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_waits_and_is_started_by_somebody_is_kept_as_the_node_that_it_becomes() {
+async fn a_machine_that_waits_and_is_started_by_an_administrator_is_kept_as_the_node_that_it_becomes() {
     let text = with("method = \"none\"\n").replace("max = 5", "max = 5\nwarm = { count = 1 }");
     let mut stage = self_joining(&text, without_agent());
     let waits = |stage: &Stage| stage.status().machines.iter().any(|machine| machine.phase == "Warm");
@@ -260,7 +260,7 @@ async fn a_machine_whose_making_was_given_up_late_and_that_is_kept_is_not_given_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_registers_anew_unseen_while_its_machine_is_to_go_is_not_stopped_with_its_pods() {
+async fn a_node_that_registers_again_unseen_while_its_machine_is_to_go_is_not_stopped_with_its_pods() {
     let stage = self_joining(&with("method = \"none\"\n").replace("max = 5", "max = 1"), without_agent());
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
@@ -281,7 +281,7 @@ async fn a_node_that_registers_anew_unseen_while_its_machine_is_to_go_is_not_sto
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_was_stopped_to_go_and_that_somebody_starts_while_no_daemon_runs_keeps_its_pods() {
+async fn a_vm_that_was_stopped_to_go_and_that_an_administrator_starts_while_no_daemon_runs_keeps_its_pods() {
     let quick = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]";
     let mut stage = self_joining(&with("method = \"none\"\n").replace("[[pool]]", quick), without_agent());
     stage.deploy("web", 1, "1500m", "1Gi");
@@ -437,7 +437,7 @@ async fn a_machine_that_is_given_up_goes_once_its_volumes_are_detached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_becomes_ready_too_late_gets_no_pods_any_more() {
+async fn a_node_that_becomes_ready_too_late_no_longer_gets_pods() {
     let stage = ready_too_late().await;
     stage.throughout("no pod runs", Duration::from_mins(1), |stage| stage.running_pods() == 0).await;
     stage.pve.set_away(false);

@@ -40,7 +40,7 @@ fn tainted(stage: &Stage) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_paused_nothing_is_made_whoever_leads_and_afterwards_it_is() {
+async fn while_paused_nothing_is_made_whichever_instance_leads_and_afterwards_it_is() {
     let mut stage = Stage::new(ONE_POOL);
     stage.start_on("pve1");
     stage.until("one leads", SOON, |stage| stage.leaders() == ["pve1"]).await;
@@ -287,7 +287,7 @@ async fn the_time_of_unneeded_nodes_stands_still_while_paused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_was_needed_during_a_pause_begins_anew() {
+async fn a_node_that_was_needed_during_a_pause_begins_again() {
     let stage = Stage::running(&quick(""));
     nodes(&stage, 1).await;
     stage.kube.scale("default", "web", 0);

@@ -109,7 +109,7 @@ async fn a_node_stays_closed_until_its_kubelet_can_have_seen_what_it_wrote() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_machine_may_not_become_is_made_anew() {
+async fn what_one_machine_may_not_become_is_made_again() {
     let stage = with_one().await;
     stage.deploy("many", 8, "1", "1Gi");
     stage.until("all pods run", LATE, |stage| stage.running_pods() == 9).await;
@@ -261,7 +261,7 @@ async fn a_machine_that_is_removed_while_it_grows_comes_to_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_gave_a_machine_by_hand_stays_when_it_grows() {
+async fn what_a_machine_was_given_by_hand_stays_when_it_grows() {
     let stage = with_one().await;
     stage.pve.set_config_by_hand(9100, "vcpus", Some("4"));
     stage.deploy("large", 1, "1500m", "5Gi");
@@ -273,7 +273,7 @@ async fn what_somebody_gave_a_machine_by_hand_stays_when_it_grows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cores_that_somebody_raised_for_the_next_start_are_none_that_a_machine_has() {
+async fn cores_that_were_raised_for_the_next_start_are_none_that_a_machine_has() {
     let stage = with_one_of(2).await;
     assert_eq!(["cores", "vcpus"].map(|key| config(&stage, key)), ["2", ""].map(String::from));
     stage.pve.set_for_next_start_by_hand(9100, "cores", "4");

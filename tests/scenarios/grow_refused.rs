@@ -175,7 +175,7 @@ async fn memory_that_comes_says_nothing_of_cpus_that_did_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_wants_of_memory_later_does_not_concern_a_growth_of_cpus() {
+async fn memory_that_is_set_for_the_next_start_does_not_concern_a_growth_of_cpus() {
     let stage = with_one().await;
     stage.pve.set_for_next_start_by_hand(9100, "memory", "8192");
     stage.deploy("large", 1, "1500m", "100Mi");

@@ -49,7 +49,7 @@ fn posts(stage: &Stage, what: &str) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_nobody_needs_is_shut_down_and_the_quorum_stays() {
+async fn a_host_that_no_pod_needs_is_shut_down_and_the_quorum_stays() {
     let mut stage = stage(&settings(""));
     stage.start();
     stage
@@ -344,7 +344,7 @@ async fn a_host_that_does_not_come_up_is_left_alone_and_tried_again_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_somebody_else_switched_off_is_not_woken() {
+async fn a_host_that_another_client_switched_off_is_not_woken() {
     let mut stage = stage(&apart("idle_for = \"10h\"").replace("idle_for = \"10m\"\n", ""));
     stage.start();
     stage.until("it runs", SOON, |stage| stage.status().ready).await;

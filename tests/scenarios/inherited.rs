@@ -67,7 +67,7 @@ async fn a_machine_keeps_nothing_of_its_template_that_it_must_not_have() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_was_protected_later_goes_once_somebody_says_so() {
+async fn a_machine_that_was_protected_later_goes_once_an_administrator_says_so() {
     let mut stage = stage(&[], "");
     stage.start();
     stage.deploy("web", 1, "1500m", "1Gi");

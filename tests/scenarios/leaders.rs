@@ -149,7 +149,7 @@ async fn a_leader_that_stood_still_writes_nothing_after_its_term() {
 
 /// Everything wakes up at once, as after a pause of the whole machine: the previous leader has to ask first.
 #[tokio::test(start_paused = true)]
-async fn after_a_jump_of_the_clock_nobody_writes_who_has_not_claimed_the_lease_anew() {
+async fn after_a_jump_of_the_clock_no_instance_writes_before_it_has_claimed_the_lease_again() {
     for after in 0..30 {
         let stage = three();
         stage.until("one leads", SOON, |stage| stage.leaders().len() == 1).await;

@@ -62,7 +62,7 @@ async fn a_silent_node_goes_and_its_volume_is_let_go_of_once_its_vm_is_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_nobody_lets_go_of_does_not_keep_a_node_that_is_off() {
+async fn a_volume_that_is_not_let_go_of_does_not_keep_a_node_that_is_off() {
     let text = format!("{}\n[limits]\ndetach = \"1m\"\n", impatient());
     let (stage, name) = node_with_a_volume(&text).await;
     let held = json!({ "metadata": { "finalizers": ["external-attacher/csi-example-com"] } });
@@ -90,7 +90,7 @@ async fn a_host_that_is_off_for_long_enough_lets_go_of_pods_and_volumes_until_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_is_off_keeps_pods_and_volumes_where_nobody_says_otherwise() {
+async fn a_host_that_is_off_keeps_pods_and_volumes_where_no_setting_says_otherwise() {
     let text = ONE_POOL.replace("template = 9000", "template = \"k8s-worker-local\"");
     let (stage, name) = node_with_a_volume(&text).await;
     stage.pve.power_off_host(&stage.pve.vm(9100).unwrap().node);

@@ -213,7 +213,7 @@ fn node(stage: &Stage, name: &str) -> Option<std::sync::Arc<serde_json::Value>> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_registers_anew_and_never_is_ready_goes_with_its_machine_in_the_end() {
+async fn a_node_that_registers_again_and_never_is_ready_goes_with_its_machine_in_the_end() {
     let (stage, name, _) = given_up(ONE_POOL).await;
     // The guest comes back with its host; its new Node is not ready, and is not seen.
     stage.stall.set(true);

@@ -206,8 +206,8 @@ async fn time_without_the_api_is_not_counted_where_a_machine_fails_before_anythi
     let (stage, node) = with_an_idle_node().await;
     deploy_on(&stage, "further", "more");
     stage.until("a machine is made", SOON, |stage| stage.vms(9200..=9209).len() == 1).await;
-    let nobody_asks = || assert!(stage.kube.scale("default", "more", 0));
-    its_time_stood_still(&stage, &node, Duration::from_hours(2), nobody_asks).await;
+    let no_pod_asks = || assert!(stage.kube.scale("default", "more", 0));
+    its_time_stood_still(&stage, &node, Duration::from_hours(2), no_pod_asks).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -256,7 +256,7 @@ async fn a_machine_that_is_given_up_and_cannot_be_seen_keeps_its_device() {
 
 /// A renamed VM is looked at again and again, and so found to run before the list shows that.
 #[tokio::test(start_paused = true)]
-async fn a_warm_machine_that_somebody_started_keeps_its_device_before_the_list_shows_it() {
+async fn a_warm_machine_that_an_administrator_started_keeps_its_device_before_the_list_shows_it() {
     for instant in 0..30 {
         let mut stage = stage_of(&with_gpus(&keeping(1, WarmState::Stopped)));
         stage.pve.map_pci("gpu", &[("pve1", "0000:01:00")]);
@@ -279,7 +279,7 @@ async fn a_warm_machine_that_somebody_started_keeps_its_device_before_the_list_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_device_that_somebody_has_unseen_costs_one_machine() {
+async fn a_device_that_another_vm_has_unseen_costs_one_machine() {
     let mut stage = unseeing(&with_gpus(ONE_POOL));
     // The only device of pve1 is with a VM that the token may not see.
     stage.pve.set_config_by_hand(700, "hostpci0", Some("mapping=gpu"));

@@ -140,7 +140,7 @@ async fn pods_are_evicted_within_their_budget_before_a_machine_goes_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_somebody_else_switched_on_is_left_alone_and_said_so() {
+async fn a_machine_that_another_client_switched_on_is_left_alone_and_said_so() {
     let mut stage = stage(&["metal-1", "metal-2"], "");
     stage.kube.change_metal("metal-1", |metal| metal.joins = false);
     stage.kube.reset_metal("metal-1", "On");
@@ -439,7 +439,8 @@ async fn another_leader_goes_on_with_a_machine_that_boots() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_somebody_switches_off_goes_as_an_unready_node_and_is_not_switched_on_at_once() {
+async fn a_machine_that_an_administrator_switches_off_goes_as_an_unready_node_and_is_not_switched_on_at_once()
+{
     let stage = serving().await;
     stage.kube.reset_metal("metal-1", "ForceOff");
     stage.throughout("it stays off", Duration::from_mins(10), |stage| !on(stage, "metal-1")).await;
@@ -448,7 +449,7 @@ async fn a_machine_that_somebody_switches_off_goes_as_an_unready_node_and_is_not
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_somebody_has_switched_off_and_on_again_is_left_on() {
+async fn a_machine_that_an_administrator_has_switched_off_and_on_again_is_left_on() {
     let stage = serving().await;
     stage.kube.reset_metal("metal-1", "ForceOff");
     tokio::time::sleep(Duration::from_mins(5)).await;

@@ -96,7 +96,7 @@ async fn a_status_that_stays_the_same_is_written_every_few_minutes_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_somebody_else_wrote_or_removed_is_written_anew() {
+async fn a_status_that_another_client_wrote_or_removed_is_written_again() {
     let mut stage = Stage::new(ONE_POOL);
     stage
         .kube

@@ -84,7 +84,7 @@ async fn machines_are_made_again_once_the_scheduler_uses_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_goes_on_after_a_crash_knows_what_was_missed() {
+async fn a_run_that_goes_on_after_a_crash_knows_what_was_missed() {
     let mut stage = with_a_wrong_simulation().await;
     stage.until("the idle node goes", 20 * MINUTE, |stage| stage.vms(9100..=9109).is_empty()).await;
     stage.kill();

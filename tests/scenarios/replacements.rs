@@ -58,7 +58,7 @@ async fn another_setting_replaces_nodes_one_by_one_with_the_new_one_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_template_that_was_made_anew_under_its_name_replaces_nodes() {
+async fn a_template_that_was_replaced_under_its_name_replaces_nodes() {
     let stage = two_nodes(&with_drift()).await;
     let old = stage.ready_nodes("workers");
     // Its description shapes nothing.
@@ -90,7 +90,7 @@ async fn a_machine_that_is_cloned_of_a_template_that_has_just_changed_is_none_of
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_vm_is_protected_takes_nobodys_turn_and_goes_once_it_is_not() {
+async fn a_node_whose_vm_is_protected_takes_no_turn_and_goes_once_it_is_not() {
     for early in [true, false] {
         let stage = two_nodes(&with_drift()).await;
         let [first, second] = &stage.ready_nodes("workers")[..] else { panic!("{}", stage.scene()) };
@@ -136,7 +136,7 @@ async fn what_has_drifted_stays_and_is_said_where_replacing_is_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_template_that_cannot_be_cloned_any_more_costs_no_node() {
+async fn a_template_that_can_no_longer_be_cloned_costs_no_node() {
     let stage = two_nodes(&with_drift()).await;
     let old = stage.ready_nodes("workers");
     for _ in 0..50 {

@@ -34,7 +34,7 @@ async fn an_idle_node_goes_after_the_unneeded_time_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_somebody_starts_while_it_is_shut_down_is_stopped_before_its_node_goes() {
+async fn a_vm_that_an_administrator_starts_while_it_is_shut_down_is_stopped_before_its_node_goes() {
     let stage = with_one_node().await;
     let vmid = stage.vms(9100..=9109)[0];
     let runs = |stage: &Stage| stage.pve.vm(vmid).is_some_and(|vm| vm.running);

@@ -179,7 +179,7 @@ async fn a_machine_that_is_given_up_takes_its_memory_until_its_vm_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_somebody_starts_before_it_is_configured_is_made_anew() {
+async fn a_machine_that_an_administrator_starts_before_it_is_configured_is_made_again() {
     let stage = Stage::running(ONE_POOL);
     let (path, effect) = ("/nodes/*/qemu/*/config".to_owned(), Effect::Delay(Duration::from_secs(3)));
     stage.pve.inject(Fault { method: "POST".into(), path, times: 1, effect });

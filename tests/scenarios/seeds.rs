@@ -265,7 +265,7 @@ async fn disks_that_an_administrator_has_to_remove_hold_no_seed_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_template_that_somebody_makes_of_a_machine_keeps_its_seed() {
+async fn a_template_that_an_administrator_makes_of_a_machine_keeps_its_seed() {
     let mut stage = stage();
     stage.start();
     stage.deploy("web", 1, "1500m", "1Gi");
@@ -281,7 +281,7 @@ async fn a_template_that_somebody_makes_of_a_machine_keeps_its_seed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_drops_the_record_of_a_vmid_that_is_somebody_elses_now_is_told_of_the_seed() {
+async fn dropping_the_record_of_a_vmid_that_another_vm_has_now_reports_the_seed() {
     let mut stage = stage();
     stage.start();
     stage.deploy("web", 1, "1500m", "1Gi");

@@ -87,7 +87,7 @@ async fn a_copy_of_a_machine_is_told_and_neither_counts_nor_goes_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_that_is_set_in_somebody_elses_vm_closes_its_slot_and_both_are_named() {
+async fn an_address_that_is_set_in_an_unmanaged_vm_closes_its_slot_and_both_are_named() {
     let mut stage = Stage::new(ONE_POOL);
     made_by_hand(&stage, 120, &[ITS_ADDRESS]);
     stage.start();
@@ -114,7 +114,7 @@ async fn a_host_that_hangs_keeps_no_vm_of_another_from_being_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_wait_at_the_start_get_no_address_that_somebodys_vm_has() {
+async fn pods_that_wait_at_the_start_get_no_address_that_an_unmanaged_vm_has() {
     for others in [0, 40] {
         let mut stage = Stage::new(ONE_POOL);
         (110..110 + others).for_each(|vmid| made_on("pve1", &stage, vmid, &[]));

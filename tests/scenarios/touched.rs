@@ -205,7 +205,7 @@ async fn drained_in_vain() -> (Stage, u32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_does_not_wait_for_a_vm_that_somebody_has_ended() {
+async fn a_drain_does_not_wait_for_a_vm_that_an_administrator_has_ended() {
     for touch in [Touch::Destroyed, Touch::Stopped] {
         let (stage, vmid) = drained_in_vain().await;
         stage.pve.touch(vmid, WHO, &touch);
@@ -273,7 +273,7 @@ async fn a_protected_vm_keeps_its_power_though_its_node_was_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_protected_vm_that_somebody_starts_to_look_at_keeps_its_power() {
+async fn a_protected_vm_that_an_administrator_starts_to_look_at_keeps_its_power() {
     let stage = at(At::Ready).await;
     // Its Node goes, and it is not destroyed yet.
     stage.pve.set_quorum(false);
@@ -339,7 +339,7 @@ async fn nothing_is_started_on_a_host_that_is_being_shut_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn guests_that_somebody_stops_all_together_are_started_once_that_is_over() {
+async fn guests_that_are_stopped_all_together_are_started_once_that_is_over() {
     for phase in [At::Booting, At::Ready] {
         let stage = at(phase).await;
         let host = stage.pve.vm(9100).unwrap().node;

@@ -191,7 +191,7 @@ async fn a_daemon_that_is_killed_once_a_suspended_guest_goes_on_knows_that_its_c
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_of_other_settings_is_made_anew() {
+async fn a_machine_of_other_settings_is_made_again() {
     let stage = Stage::running(&keeping(2, WarmState::Stopped));
     stage.until("two wait", SOON, |stage| waiting(stage) == 2).await;
     let larger = keeping(2, WarmState::Stopped).replace("max = 5", "max = 5\ndisk = \"40GiB\"");
@@ -205,7 +205,7 @@ async fn a_machine_of_other_settings_is_made_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_somebody_stopped_started_or_removed_is_made_anew() {
+async fn a_machine_that_an_administrator_stopped_started_or_removed_is_made_again() {
     for (state, what) in [
         (WarmState::Booted, "stopped"),
         (WarmState::Stopped, "started"),

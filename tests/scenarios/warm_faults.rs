@@ -48,7 +48,7 @@ async fn a_start_that_fails_costs_a_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_whose_memory_cannot_be_written_is_suspended_later_or_made_anew() {
+async fn a_guest_whose_memory_cannot_be_written_is_suspended_later_or_made_again() {
     for fault in [TaskFault::Fails("no space left on device".into()), TaskFault::Forgotten] {
         let mut stage = Stage::new(&keeping(1, WarmState::Suspended));
         stage.pve.inject_task("qmsuspend", fault.clone());
@@ -80,7 +80,7 @@ async fn a_suspension_that_is_killed_leaves_a_lock_that_an_administrator_is_told
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_loses_its_power_takes_nobody_s_turn() {
+async fn a_host_that_loses_its_power_takes_no_turn() {
     for state in [WarmState::Booted, WarmState::Suspended] {
         // The template is on another host, which goes on.
         let elsewhere = keeping(1, state).replacen("max = 5", "max = 5\nhosts = [\"pve2\", \"pve3\"]", 1);
@@ -114,7 +114,7 @@ async fn those_that_rest_are_not_started_with_their_host_before_they_are_woken()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_that_says_nothing_once_it_is_woken_is_made_anew() {
+async fn a_guest_that_says_nothing_once_it_is_woken_is_made_again() {
     for state in [WarmState::Booted, WarmState::Suspended] {
         let stage = with_one_waiting(state).await;
         stage.deploy("web", 1, "1", "1Gi");
@@ -138,7 +138,7 @@ async fn runs_without_blame(stage: &Stage) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_somebody_removed_before_it_is_woken_costs_a_moment() {
+async fn one_that_was_removed_before_it_is_woken_costs_a_moment() {
     let stage = with_one_waiting(WarmState::Stopped).await;
     stage.pve.delete_by_hand(9100);
     runs_without_blame(&stage).await;
@@ -146,7 +146,7 @@ async fn one_that_somebody_removed_before_it_is_woken_costs_a_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_somebody_moved_is_woken_where_it_is() {
+async fn one_that_was_moved_is_woken_where_it_is() {
     let stage = with_one_waiting(WarmState::Stopped).await;
     let to = if stage.pve.vm(9100).unwrap().node == "pve3" { "pve2" } else { "pve3" };
     stage.pve.migrate_by_hand(9100, to);

@@ -416,7 +416,7 @@ async fn left_as_it_is() -> Stage {
 const GROWS_AGAIN: &str = "growing workers-";
 
 #[tokio::test(start_paused = true)]
-async fn a_growth_is_tried_again_where_nobody_led_when_an_operator_said_so() {
+async fn a_growth_is_tried_again_where_no_instance_led_when_an_operator_said_so() {
     let mut stage = left_as_it_is().await;
     stage.start_on("pve2");
     tokio::time::sleep(Duration::from_secs(5)).await;

@@ -103,7 +103,7 @@ mod tests {
     use crate::simulate::settings;
 
     #[test]
-    fn what_grows_is_larger_afterwards_and_has_somebody_who_reaches_its_guest() {
+    fn what_grows_is_larger_afterwards_and_has_a_guest_that_can_be_reached() {
         let mut seen = [false; 3];
         for seed in 0..200 {
             let mut random = Rng::with_seed(seed);

@@ -101,15 +101,15 @@ impl Checker {
     fn nodes(&self, idle: bool) -> Vec<String> {
         let ours = self.ours();
         let mut wrong = Vec::new();
-        let mut of_ours: Vec<(String, u32)> =
+        let mut known_nodes: Vec<(String, u32)> =
             ours.iter().filter_map(|vmid| Some((self.node_of(*vmid)?, *vmid))).collect();
-        of_ours.sort();
+        known_nodes.sort();
         for node in self.world.kube.list("Node") {
             let who = name(&node);
             if who == "cp1" || self.world.decoy.as_deref() == Some(who) {
                 continue;
             }
-            let Some((_, vmid)) = of_ours.iter().find(|(node, _)| node == who) else {
+            let Some((_, vmid)) = known_nodes.iter().find(|(node, _)| node == who) else {
                 wrong.push(format!("Node {who} has no VM"));
                 continue;
             };

@@ -96,7 +96,7 @@ impl Storm {
             inner.met += u64::from(met);
             (met, inner.random.fork())
         };
-        self.somebody_is_faster(&call, &mut random);
+        self.another_client_is_faster(&call, &mut random);
         let mut of_others = {
             let mut inner = self.inner();
             (self.world.rules.hindered && !inner.over).then(|| inner.of_others.fork())
@@ -141,7 +141,7 @@ impl Storm {
     }
 
     /// Another client takes the VMID while the clone is on its way.
-    fn somebody_is_faster(&self, call: &Call<'_>, random: &mut Rng) {
+    fn another_client_is_faster(&self, call: &Call<'_>, random: &mut Rng) {
         let Some(vmid) = newid(call.body).filter(|_| call.path.ends_with("/clone")) else { return };
         if self.inner().over || !self.checker.may_be_taken(vmid) || random.u8(..FASTER) > 0 {
             return;

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_proposed_that_nobody_is_seen_to_have() {
+    fn addresses_are_proposed_that_no_machine_is_seen_to_have() {
         let seen = |addresses: &[&str]| {
             let run = found(&[], addresses).free_addresses();
             run.map(|(first, last)| format!("{first}-{last}"))

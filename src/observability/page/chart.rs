@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_nobody_watched_is_left_open() {
+    fn time_in_which_no_instance_watched_is_left_open() {
         let page = drawn(&[sample(0, 1), sample(600, 1)], Vec::new());
         assert!(page.contains("M0.0 4.0H120.0M600.0 4.0H720.0"), "{page}");
     }

@@ -130,7 +130,7 @@ async fn pods_that_wait_end_or_go_are_evicted_whatever_the_budget_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_that_nobody_has_looked_at_asks_for_patience() {
+async fn a_budget_that_was_not_looked_at_asks_for_patience() {
     let slow = KubeTimings { budget: Duration::from_secs(10), ..KubeTimings::default() };
     let client = Client::with_timings(&["w1"], slow);
     client.apply(&pod("web", "100m", Value::Null));
