@@ -101,7 +101,7 @@ fn only(node: &str) -> NodeSelector {
     NodeSelector { terms: vec![term] }
 }
 
-/// The same cluster with a class, and so many devices on each node.
+/// The same cluster with a class, and this many devices on each node.
 pub fn serving(mut all: Snapshot, devices: usize) -> Snapshot {
     all.device_classes = vec![Arc::new(DeviceClass {
         name: "gpu".to_owned(),
@@ -136,7 +136,7 @@ fn device(number: usize) -> Device {
     }
 }
 
-/// A pool whose machines have so many devices, as it declares.
+/// A pool whose machines have this many devices, as it declares.
 pub fn declaring(devices: usize) -> Config {
     let text = format!(
         "[[pool]]\nname = \"w0\"\nmax = 50000\ncores = 10\nmemory = \"10GiB\"\n\

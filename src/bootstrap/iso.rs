@@ -9,7 +9,7 @@ const SECTOR: usize = 2048;
 const PLAIN_ROOT: u32 = 23;
 const JOLIET_ROOT: u32 = 24;
 const FIRST_FILE: u32 = 25;
-/// A directory of one sector holds so many files for certain.
+/// A directory of one sector holds this many files for certain.
 const MOST_FILES: usize = 8;
 
 /// An image with this volume label and these files, by their names in order. Names are short, of ASCII; eight

@@ -22,7 +22,7 @@ const SOCKET: &str = "control.sock";
 const PROGRAM: &str = "pve-autoscaler";
 /// The longest name: it is part of the name of a user of Proxmox VE, which may have 64 characters.
 const LONGEST: usize = 40;
-/// So many names are listed.
+/// How many names are listed.
 const LISTED: usize = 20;
 
 /// The name of a further cluster of this host: part of paths and of a unit's name.

@@ -18,10 +18,10 @@ use crate::observability::{DEFAULT_SOCKET, Status, ask, counted};
 
 const PROBLEM: Style = AnsiColor::Red.on_default();
 const WARNING: Style = AnsiColor::Yellow.on_default();
-/// So many nodes, pods and decisions are listed.
+/// How many nodes, pods and decisions are listed.
 const LISTED: usize = 20;
 const DECISIONS: usize = 10;
-/// A status that is older than so many seconds says so.
+/// A status that is older than this many seconds says so.
 const OLD: i64 = 60;
 
 /// Arguments of `status`.

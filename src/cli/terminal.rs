@@ -11,7 +11,7 @@ pub fn size() -> (usize, usize) {
     }
 }
 
-/// As much of a line as fits so many columns; what only sets colours takes no room.
+/// As much of a line as fits this many columns; what only sets colours takes no room.
 pub fn cut(line: &str, columns: usize) -> String {
     let (mut out, mut used, mut escaped) = (String::new(), 0, false);
     for c in line.chars() {

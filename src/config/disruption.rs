@@ -15,7 +15,7 @@ pub struct Disruption {
     pub reasons: Vec<RemovalReason>,
     /// The pools of which it speaks; empty: all.
     pub pools: Vec<String>,
-    /// At most so many of their nodes are on their way out at a time, all pools together; `None`: no limit.
+    /// At most this many of their nodes are on their way out at a time, all pools together; `None`: no limit.
     pub max_nodes: Option<usize>,
     /// Only then; empty: at any time.
     pub windows: Vec<Window>,

@@ -13,7 +13,7 @@ use super::values::Checker;
 pub struct Health {
     /// Unready nodes in per cent of a pool's.
     pub max_total_unready_percentage: f64,
-    /// So many unready nodes never matter.
+    /// How many unready nodes never matter.
     pub ok_total_unready_count: usize,
     /// How long a host has to be off until its Nodes let go of pods and volumes; `None`: they never do.
     pub out_of_service_after: Option<Duration>,

@@ -119,9 +119,9 @@ pub struct PowerSettings {
     pub shutdown_time: Duration,
     /// A host has to be on, and its API has to answer, within this time after it was asked.
     pub wake_time: Duration,
-    /// So many hosts of the cluster stay on.
+    /// How many hosts of the cluster stay on.
     pub min_hosts_on: usize,
-    /// At most so many hosts are off at a time through us; `None`: as many as the rest allows.
+    /// At most this many hosts are off at a time through us; `None`: as many as the rest allows.
     pub max_hosts_off: Option<usize>,
 }
 

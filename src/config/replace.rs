@@ -18,7 +18,7 @@ pub struct Replace {
     /// Nodes that have not been ready for this long, however much they are used; `None`: only unneeded ones
     /// go, as `[scale_down]` says.
     pub unready_after: Option<Duration>,
-    /// At most so many nodes of a pool are replaced at a time.
+    /// At most this many nodes of a pool are replaced at a time.
     pub max_parallel: usize,
 }
 

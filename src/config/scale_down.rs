@@ -38,12 +38,12 @@ pub struct ScaleDown {
     pub skip_nodes_with_system_pods: bool,
     /// A pod whose controller is missing or of an unknown kind holds its node.
     pub skip_nodes_with_custom_controller_pods: bool,
-    /// At most so many nodes with pods to move are drained at a time, over all pools.
+    /// At most this many nodes with pods to move are drained at a time, over all pools.
     pub max_parallel_drains: usize,
     /// Pods leave a node in groups, each once the one before is gone: the lowest priorities of the second
     /// group and of those after it, in ascending order.
     pub drain_priorities: Vec<i32>,
-    /// At most so many removals in any hour, over all pools: the brake that keeps a mistake small. A file
+    /// At most this many removals in any hour, over all pools: the brake that keeps a mistake small. A file
     /// cannot release it; `None`, no brake, is for simulations.
     pub max_removals_per_hour: Option<u32>,
     /// At most this share of a pool's nodes, in per cent, is on its way out at a time; but one always may be.

@@ -35,9 +35,9 @@ pub struct ScaleUp {
     pub delay_after_add: Duration,
     /// The same after its last addition or removal.
     pub stabilization_window: Duration,
-    /// At most so many nodes in the whole cluster, those of no pool included.
+    /// At most this many nodes in the whole cluster, those of no pool included.
     pub max_nodes_total: Option<u32>,
-    /// At most so many vCPUs in the whole cluster, those of nodes in no pool included.
+    /// At most this many vCPUs in the whole cluster, those of nodes in no pool included.
     pub max_cores_total: Option<u32>,
     /// At most so much memory in bytes in the whole cluster, that of nodes in no pool included.
     pub max_memory_total: Option<i64>,

@@ -28,7 +28,7 @@ pub(super) struct Written {
 /// From this time on the first start is looked for: a window that never comes is a mistake.
 const ANY: Timestamp = Timestamp::constant(1_704_067_200, 0);
 
-/// So many starts within one window's length are looked at: more of them only move its end.
+/// How many starts within one window's length are looked at: more of them only move its end.
 const MOST_STARTS: usize = 100;
 
 impl Window {

@@ -432,7 +432,7 @@ pub(super) fn leaves(phase: Phase) -> bool {
     matches!(phase, Phase::Draining | Phase::Stopping | Phase::Deleting)
 }
 
-/// So many of a pool's nodes may be on their way out at a time.
+/// How many of a pool's nodes may be on their way out at a time.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

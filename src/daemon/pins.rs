@@ -21,7 +21,7 @@ const BEAT: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(10);
 /// How often the helper is asked whether machines run on the CPUs that they are pinned to.
 const READ_BACK: Duration = Duration::from_mins(1);
-/// After so many failures to find that out, what was found out before is no longer reported.
+/// After this many failures to find that out, what was found out before is no longer reported.
 const FORGOTTEN: u32 = 3;
 /// What the board calls trouble with the helper.
 const PROBLEM: &str = "pinning";

@@ -24,7 +24,7 @@ use crate::model::place;
 use crate::model::snapshot::TemplateSeen;
 use crate::proxmox::Client;
 
-/// A look that is older than so many scan intervals is not acted on.
+/// A look that is older than this many scan intervals is not acted on.
 const STALE_LOOKS: u32 = 6;
 
 /// One cluster.

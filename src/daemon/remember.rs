@@ -155,8 +155,8 @@ impl Remembered {
         self.store(now);
     }
 
-    /// So many removals begin: they count for the hourly brake, and that is stored at once. False if that did
-    /// not succeed in time: then they must not begin, and do not count.
+    /// This many removals begin: they count for the hourly brake, and that is stored at once. False if that
+    /// did not succeed in time: then they must not begin, and do not count.
     pub async fn shrinks(&mut self, removals: usize, now: Timestamp) -> bool {
         let before = self.memory.removals.len();
         self.memory.removals.extend(std::iter::repeat_n(now, removals));

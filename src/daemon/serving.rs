@@ -24,11 +24,11 @@ use crate::model::machine::Intent;
 use crate::model::{Node, Pause};
 use crate::observability::Board;
 
-/// Open requests are looked at again so often without anything having happened.
+/// How often open requests are looked at again without anything having happened.
 const LOOK: Duration = Duration::from_secs(10);
 /// An approval that failed is tried again after this time, then after twice that, and so on.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
-/// So many requests are dealt with in one look, the oldest first, those that were refused last.
+/// How many requests are dealt with in one look, the oldest first, those that were refused last.
 const AT_A_TIME: usize = 64;
 /// What the status calls the problem that requests cannot be seen or approved.
 const PROBLEM: &str = "certificates";

@@ -40,7 +40,7 @@ const AGAIN_UNHEARD: Duration = Duration::from_mins(1);
 const SURE: SignedDuration = SignedDuration::from_mins(6);
 /// What the status calls them.
 const PROBLEM: &str = "strangers";
-/// So many are named at most.
+/// How many are named at most.
 const NAMED: usize = 20;
 
 /// What a VM says of itself.

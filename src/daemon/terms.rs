@@ -12,7 +12,7 @@ use crate::observability::Board;
 pub(super) const PROBLEM: &str = "lease";
 /// How long a term that was lost to slowness stays a problem.
 const SHOWN: Duration = Duration::from_mins(10);
-/// So many lost terms are counted at most.
+/// How many lost terms are counted at most.
 const COUNTED: usize = 1000;
 /// A timer that fires later than this part of the deadline says that this host is too slow.
 const LATE: u32 = 4;

@@ -126,7 +126,7 @@ mod tests {
             })
         }
 
-        /// Pods begin to wait, from so many milliseconds on, one every 20.
+        /// Pods begin to wait, from this many milliseconds on, one every 20.
         fn pods(&self, from: u64, number: usize) {
             let (all, demand) = (self.all.clone(), self.demand.clone());
             tokio::spawn(async move {

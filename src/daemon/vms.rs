@@ -19,7 +19,7 @@ use crate::model::Record;
 use crate::model::machine::{Phase, WarmState};
 use crate::proxmox::Guest;
 
-/// A VM that was asked itself because the list shows it strangely is asked again after so many looks.
+/// A VM that was asked itself because the list shows it strangely is asked again after this many looks.
 const ASKED_AGAIN: u64 = 3;
 /// What the daemon of another host has written may be so far ahead.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);

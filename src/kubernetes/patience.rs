@@ -77,7 +77,7 @@ mod tests {
 
     type Sent = Arc<Mutex<Vec<String>>>;
 
-    /// Answers 429 so often, then as asked.
+    /// Answers 429 this often, then as asked.
     fn cluster(refusals: usize, kind: &'static str) -> (Cluster, Sent) {
         let sent = Sent::default();
         let seen = sent.clone();

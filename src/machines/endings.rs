@@ -67,7 +67,7 @@ mod tests {
 
     const GRACE: i64 = 60;
 
-    /// A node's pod, which is to have ended so many seconds after now, by the API server's clock.
+    /// A node's pod, which is to have ended this many seconds after now, by the API server's clock.
     fn seen(now: Timestamp, end: Option<i64>) -> Snapshot {
         let deletion = end.map(|seconds| Deletion {
             at: now + SignedDuration::from_secs(seconds),

@@ -345,7 +345,7 @@ fn matches(wanted: &TemplateRef, guest: &Guest) -> bool {
 }
 
 fn missing(wanted: &TemplateRef, seen: &Seen) -> String {
-    /// So many are named.
+    /// How many are named.
     const NAMED: usize = 10;
     let there = seen.guests.values().filter(|guest| guest.template);
     let mut there: Vec<String> = there.map(who).collect();

@@ -22,7 +22,7 @@ use crate::proxmox::{Client, Kind, Power, TaskFilter, TaskRow};
 
 /// A task that began longer ago did not do what is seen now.
 const LATELY: SignedDuration = SignedDuration::from_mins(10);
-/// A VM that others switch off while its machine is made is started again so many times.
+/// A VM that others switch off while its machine is made is started again this many times.
 const STARTS: u32 = 2;
 
 /// What Proxmox VE calls the task that does this with a VM.
@@ -37,7 +37,7 @@ const TEMPLATE: &[&str] = &["qmtemplate"];
 const STOPS_ALL: &str = "stopall";
 /// How long such a task may take, since guests have time to shut down, each after the other.
 const STOPS_FOR: SignedDuration = SignedDuration::from_mins(60);
-/// After its end a host that is shut down is gone within so many seconds.
+/// After its end a host that is shut down is gone within this many seconds.
 const GONE_AFTER: i64 = 120;
 /// Between two looks whether it has ended.
 const STOPALL_LOOK: Duration = Duration::from_secs(10);

@@ -15,7 +15,7 @@ use crate::config::option_privilege;
 struct Provider {
     tree: Tree,
     pools: i64,
-    /// So many of them have their part of the VMIDs.
+    /// How many of them have their part of the VMIDs.
     served: i64,
     /// What is left of it after a pool has read it.
     left: Option<Tree>,
@@ -254,7 +254,7 @@ fn of_provider(table: &mut Table, options: &mut Table, provider: &mut Provider) 
     provider.left = Some(tree);
 }
 
-/// The n-th of so many parts of a range.
+/// The n-th of this many parts of a range.
 fn part((first, last): (i64, i64), parts: i64, number: i64) -> Option<(i64, i64)> {
     let all = last.checked_sub(first)?.checked_add(1)?;
     let each = all.checked_div(parts.max(1))?;

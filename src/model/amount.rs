@@ -23,12 +23,12 @@ impl Amount {
         Ok(Self(quantity::nano(text)?.clamp(-most, most)))
     }
 
-    /// So many units.
+    /// This many units.
     pub fn units(units: i64) -> Self {
         Self(i128::from(units) * NANO)
     }
 
-    /// So many thousandths.
+    /// This many thousandths.
     pub fn milli(milli: i64) -> Self {
         Self(i128::from(milli) * 1_000_000)
     }

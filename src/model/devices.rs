@@ -85,7 +85,7 @@ pub struct DeviceAsk {
 /// How many devices are asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AllocationMode {
-    /// So many.
+    /// This many.
     ExactCount(i64),
     /// All that match.
     All,
@@ -371,7 +371,7 @@ pub enum Made {
     As(String),
 }
 
-/// So many of an extended resource for one container.
+/// This many of an extended resource for one container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ExtendedRequest {
     /// The resource.

@@ -8,12 +8,12 @@
 pub const FIRST: i64 = 1 << 30;
 /// The smallest DIMM in bytes.
 const SMALLEST: i64 = 512 << 20;
-/// So many DIMMs of each size …
+/// How many DIMMs of each size …
 const EACH: i64 = 32;
-/// … and so many sizes.
+/// … and this many sizes.
 const SIZES: usize = 8;
 
-/// The smallest size of at least so many bytes; `None`: more than can be plugged.
+/// The smallest size of at least this many bytes; `None`: more than can be plugged.
 pub fn at_least(bytes: i64) -> Option<i64> {
     let (mut floor, mut dimm) = (FIRST, SMALLEST);
     if bytes <= floor {

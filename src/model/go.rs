@@ -60,7 +60,7 @@ fn first(text: &str) -> Option<(u64, &str)> {
     sum.checked_add(fraction(part, nanos)).filter(|sum| *sum <= MOST).map(|sum| (sum, rest))
 }
 
-/// So much of a unit; digits that no longer count are cut off.
+/// This much of a unit; digits that no longer count are cut off.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

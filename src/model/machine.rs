@@ -81,7 +81,7 @@ impl WarmState {
         self == Self::Booted
     }
 
-    /// What a machine with so many bytes of memory takes of disk space beside its disks while it waits:
+    /// What a machine with this many bytes of memory takes of disk space beside its disks while it waits:
     /// Proxmox VE allocates twice the memory and 500 MiB for devices (`__snapshot_save_vmstate` of
     /// qemu-server's `QemuConfig`).
     pub fn state_bytes(self, memory: i64) -> i64 {
@@ -250,7 +250,7 @@ impl Growing {
 /// Less memory than this is no more of a Node: kernels differ a little in what they keep from start to start.
 pub const NO_MORE: i64 = 64 << 20;
 
-/// What a guest makes of so many bytes of memory that are plugged: its kernel keeps a part for itself.
+/// What a guest makes of this many bytes of memory that are plugged: its kernel keeps a part for itself.
 pub fn guest_sees(bytes: i64) -> i64 {
     bytes - bytes / 50
 }

@@ -33,7 +33,7 @@ pub struct StorageCapacity {
 }
 
 impl StorageCapacity {
-    /// Whether a volume of so many bytes may be made of it.
+    /// Whether a volume of this many bytes may be made of it.
     pub fn holds(&self, bytes: i64) -> bool {
         self.maximum.or(self.capacity).is_some_and(|limit| limit >= bytes)
     }

@@ -21,9 +21,9 @@ pub struct Unfinished {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodTurns {
-    /// So many were not looked at.
+    /// How many were not looked at.
     pub left: usize,
-    /// So many kinds of pods are looked at in the next round; every namespace has its turn.
+    /// How many kinds of pods are looked at in the next round; every namespace has its turn.
     pub most: usize,
     /// By priority and namespace (`PRIORITY/NAMESPACE`), the first pod of the kind that was looked at last.
     pub after: BTreeMap<String, String>,
@@ -39,9 +39,9 @@ pub struct PodTurns {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeTurns {
-    /// So many were not looked at.
+    /// How many were not looked at.
     pub left: usize,
-    /// So many are looked at in the next round.
+    /// How many are looked at in the next round.
     pub most: usize,
     /// The node that was looked at last.
     pub after: Option<String>,

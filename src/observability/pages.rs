@@ -1,7 +1,7 @@
 //! `/metrics`, `/healthz` and `/readyz` over HTTP, for monitoring; `/status` for browsers if it is switched
 //! on.
 //!
-//! Nothing here can hold the daemon up: so many connections at a time, one answer each, in so much time.
+//! Nothing here can hold the daemon up: this many connections at a time, one answer each, in this much time.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

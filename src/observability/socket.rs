@@ -33,7 +33,7 @@ const ORDER_ANSWER: Duration = Duration::from_secs(25);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// How long to accept no connection after accepting one failed, e.g. because no file can be opened.
 const PAUSE: Duration = Duration::from_secs(1);
-/// So many are served at a time; others wait for their turn.
+/// How many are served at a time; others wait for their turn.
 const CLIENTS: usize = 64;
 /// The largest answer that is read, in bytes.
 const LARGEST: u64 = 64 << 20;

@@ -6,8 +6,8 @@ use super::*;
 
 const GIB: u64 = 1024;
 
-/// A host with so many nodes of so many cores with so many threads: the second threads have the numbers after
-/// all first ones.
+/// A host with this many nodes of this many cores with this many threads: the second threads have the numbers
+/// after all first ones.
 fn host(nodes: u32, cores: u32, threads: u32, memory: u64) -> Topology {
     let node = |id: u32| HostNode {
         id,

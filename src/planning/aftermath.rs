@@ -12,7 +12,7 @@ use crate::model::machine::Phase;
 use crate::model::plan::PodOutcome;
 use crate::scheduling::NodeIndex;
 
-/// So many nodes are found out to be needed in a round; what comes after them waits for the next.
+/// How many nodes are found out to be needed in a round; what comes after them waits for the next.
 const CULPRITS: usize = 3;
 
 /// What is to be done with nodes that were about to go.

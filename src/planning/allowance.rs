@@ -70,17 +70,17 @@ impl Allowance {
         Self { until, ..self.clone() }
     }
 
-    /// So many units from now on, but no more than what is left of this.
+    /// This many units from now on, but no more than what is left of this.
     fn part(&self, units: u64) -> Self {
         Self { until: self.effort.spent().saturating_add(units).min(self.until), ..self.clone() }
     }
 
-    /// Spends so many units.
+    /// Spends this many units.
     pub(super) fn spend(&self, units: usize) {
         self.effort.add(u64::try_from(units).unwrap_or(u64::MAX));
     }
 
-    /// So many units are left.
+    /// How many units are left.
     pub(super) fn left(&self) -> u64 {
         self.until.saturating_sub(self.effort.spent())
     }

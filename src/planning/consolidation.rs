@@ -37,7 +37,7 @@ impl Replacement {
     }
 }
 
-/// Sets of nodes are tried until about so many pods and nodes have been looked at, but a few sets always.
+/// Sets of nodes are tried until about this many pods and nodes have been looked at, but a few sets always.
 const EFFORT: usize = 300_000;
 const FEWEST: usize = 4;
 /// No set has more nodes.

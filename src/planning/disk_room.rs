@@ -141,7 +141,7 @@ impl DiskRoom {
         all
     }
 
-    /// Counts a machine of the pool, with so many bytes of its memory on disk; `here`: it is on this host,
+    /// Counts a machine of the pool, with this many bytes of its memory on disk; `here`: it is on this host,
     /// else only storages that hosts share have less left.
     pub(super) fn take(&mut self, pool: &Pool, clone: Option<&str>, state: i64, here: bool) {
         self.count(self.disks(pool, clone), here);

@@ -34,7 +34,7 @@ pub(super) struct Draft {
     cost: i64,
 }
 
-/// Above so many comparisons only the largest-first way is tried.
+/// Above this many comparisons only the largest-first way is tried.
 const MANY: usize = 20_000_000;
 
 impl<'a> Packer<'_, 'a> {

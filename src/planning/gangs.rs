@@ -20,7 +20,7 @@ use crate::model::plan::{MissedPrediction, PodOutcome, PoolReason};
 use crate::model::pod::Pod;
 use crate::model::prediction::kind;
 
-/// So many kinds of pods of one gang are looked at in a round in which only one of them has its turn.
+/// How many kinds of pods of one gang are looked at in a round in which only one of them has its turn.
 const KINDS: usize = 16;
 
 /// Gangs that wait, in the order of their turns.
@@ -45,7 +45,7 @@ pub(super) struct Waits {
 pub(super) struct Gang<'a> {
     group: &'a PodGroup,
     pub minimum: usize,
-    /// So many of its pods have a node.
+    /// How many of its pods have a node.
     pub bound: usize,
     /// Its other pods, by their places in the list.
     pub members: Vec<usize>,

@@ -13,8 +13,8 @@ use crate::model::Snapshot;
 use crate::model::pod::Pod;
 use crate::scheduling::{Effort, NodeIndex, World};
 
-/// Pods that wait are placed first, but so many at most: more of them do not wait for room on nodes that are
-/// there.
+/// Pods that wait are placed first, but this many at most: more of them do not wait for room on nodes that
+/// are there.
 const WAITING: usize = 100;
 
 /// The first pod of a node on its way out that would fit on no other ready node as things are, its name.

@@ -14,9 +14,9 @@ use crate::model::plan::PodOutcome;
 use crate::model::pod::Pod;
 use crate::model::unfinished::PodTurns;
 
-/// Up to so many places are remembered; others begin with their oldest pod.
+/// Up to this many places are remembered; others begin with their oldest pod.
 const PLACES: usize = 500;
-/// Up to so many kinds are remembered that are too much for a round.
+/// Up to this many kinds are remembered that are too much for a round.
 const HEAVY: usize = 100;
 
 /// The kinds of pods whose turn it is in this round. There are none if the last round was finished: all of
@@ -68,7 +68,7 @@ impl<'a> KindTurns<'a> {
     }
 
     /// Where the next round goes on, if it has to; `spent`: this one could not look at all that it should
-    /// have. There are so many `kinds` of pods, and `left` pods were not looked at.
+    /// have. There are this many `kinds` of pods, and `left` pods were not looked at.
     pub(super) fn next(self, spent: bool, kinds: usize, left: usize) -> Option<PodTurns> {
         if !spent && !self.some_wait {
             return None;

@@ -43,7 +43,7 @@ struct Sum {
 }
 
 impl Loners {
-    /// Of all classes, with so many rows of demands.
+    /// Of all classes, with this many rows of demands.
     pub(super) fn new(classes: &[Class], rows: usize, world: &World) -> Self {
         let mut loners = Self {
             group: Vec::with_capacity(classes.len()),
@@ -122,7 +122,7 @@ fn times(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Adds what so many pods of a class need of what nodes are chosen by.
+/// Adds what this many pods of a class need of what nodes are chosen by.
 fn add(sum: &mut Resources, class: &Class, times: i64) {
     let Resources { cpu_milli, memory, pods, .. } = class.sample.requests;
     sum.add_times(&Resources { cpu_milli, memory, pods, ..Resources::default() }, times);

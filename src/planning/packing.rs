@@ -157,7 +157,7 @@ fn is_spread(class: &Class) -> bool {
     class.sample.spread.iter().any(|one| one.hard)
 }
 
-/// So many of a class as an item.
+/// This many of a class as an item.
 pub(super) fn item<'p>(class: &Class<'p>, left: usize) -> Item<'p> {
     let left = i64::try_from(left).unwrap_or(i64::MAX);
     Item { wanted: &class.sample.requests, left, row: class.demands }

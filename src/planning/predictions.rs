@@ -23,7 +23,7 @@ use crate::model::plan::MissedPrediction;
 use crate::model::prediction::{MadeFor, Missed, kind};
 use crate::scheduling::NodeIndex;
 
-/// So many machines are made within [`BOUND_TIME`] at most for pods of a kind that never come.
+/// How many machines are made within [`BOUND_TIME`] at most for pods of a kind that never come.
 pub(super) const BOUND: usize = 2;
 /// See [`BOUND`].
 pub(super) const BOUND_TIME: SignedDuration = SignedDuration::from_hours(1);
@@ -33,7 +33,7 @@ pub(super) const BOUND_TIME: SignedDuration = SignedDuration::from_hours(1);
 pub(super) struct Hold {
     /// Pools that get no machine for them, and why.
     pools: BTreeMap<String, String>,
-    /// So many of them may have a machine made, and why not more.
+    /// This many of them may have a machine made, and why not more.
     most: Option<(usize, String)>,
     /// No gang may have machines made either: so many were made in vain.
     ends_gangs: bool,

@@ -74,7 +74,7 @@ const ORDERS: [Order; 3] = [
     |one| (one.size, one.utilization),
 ];
 
-/// Above so many candidates only the first order is tried.
+/// Above this many candidates only the first order is tried.
 const MANY: usize = 200;
 
 /// The set of candidates that frees the most when it goes together. Due candidates come before others, those

@@ -29,7 +29,7 @@ const EXPIRES: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// A request may be seen before its PodTemplates are, each kind having a watch of its own: this long after it
 /// was made, and longer than a dead connection goes unnoticed, one that is not seen is missing.
 const TEMPLATES_COME: SignedDuration = SignedDuration::from_mins(2);
-/// So many pods of all requests are looked at.
+/// How many pods of all requests are looked at.
 const MOST: i64 = 10_000;
 const KIND: &str = "ProvisioningRequest";
 

@@ -262,7 +262,7 @@ impl<'a> Rooms<'a> {
             && self.host(pool, 0).is_ok_and(|place| place.host != host)
     }
 
-    /// Where a machine that is made for the pool goes, with so many bytes of its memory on disk.
+    /// Where a machine that is made for the pool goes, with this many bytes of its memory on disk.
     fn made(&self, pool: &Pool, state: i64) -> Result<Place, Full> {
         if let Some(which) = limits::broken(pool, self.settings, self.sum(&pool.name), self.total) {
             return Err(Full::AtMax(which));

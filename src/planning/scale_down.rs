@@ -32,7 +32,7 @@ pub(super) struct Shrinkage {
     pub unfinished: Option<NodeTurns>,
 }
 
-/// So many nodes above the threshold are weighed by consolidation.
+/// How many nodes above the threshold are weighed by consolidation.
 const FULL: usize = 50;
 
 /// Nodes that could be drained, by their place in the snapshot.

@@ -89,7 +89,7 @@ pub(super) struct Packer<'v, 'a> {
     pub partial: bool,
     /// Why pools stay below their minimum, by pool.
     short: BTreeMap<String, Full>,
-    /// The first so many of the new machines are there for the minimum of their pools.
+    /// The first this many of the new machines are there for the minimum of their pools.
     pub of_minimum: usize,
     /// Gangs that wait.
     pub gangs: Gangs<'a>,

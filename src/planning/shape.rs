@@ -243,7 +243,7 @@ mod tests {
         config::parse("test", &text, Needs::Plan).unwrap()
     }
 
-    /// A ready node of pool `w` that offers so many thousandths of a core and GiB, `age` seconds after the
+    /// A ready node of pool `w` that offers this many thousandths of a core and GiB, `age` seconds after the
     /// first.
     fn node(name: &str, cpu_milli: i64, gib: i64, age: i64) -> Arc<Node> {
         let mut node = Node { name: name.to_owned(), ..Node::default() };

@@ -20,7 +20,8 @@ use crate::model::{Machine, Snapshot};
 /// Of a node with more devices than this nothing is remembered: what is remembered has to fit into a
 /// ConfigMap …
 const MOST_REMEMBERED: usize = 64;
-/// … which holds 1 MiB: the devices of all pools get so many bytes of it, in the order of the configuration.
+/// … which holds 1 MiB: the devices of all pools get this many bytes of it, in the order of the
+/// configuration.
 const MOST_BYTES: usize = 384 << 10;
 
 /// Slices of a node, by driver.
@@ -299,7 +300,7 @@ mod tests {
     use crate::model::devices::{Attribute, Reach};
     use crate::model::snapshot::POOL_LABEL;
 
-    /// A slice of a node with so many devices, each of which says as much of itself as GPUs with all their
+    /// A slice of a node with this many devices, each of which says as much of itself as GPUs with all their
     /// attributes do.
     fn rich(node: &str, devices: usize) -> Arc<ResourceSlice> {
         let device = |number: usize| Device {

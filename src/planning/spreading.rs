@@ -14,11 +14,11 @@ use crate::model::Resources;
 use crate::model::pod::Pod;
 use crate::scheduling::{NodeIndex, SimNode, World};
 
-/// So many orders are tried: the first three mean something, the others are drawn by lot. One that leaves a
+/// How many orders are tried: the first three mean something, the others are drawn by lot. One that leaves a
 /// pod without room is hardly missed by all, unless it is a rare one.
 const ORDERS: usize = 15;
 
-/// So often it is asked at most whether a node takes a pod. If even one order would ask more often, no order
+/// How often it is asked at most whether a node takes a pod. If even one order would ask more often, no order
 /// is tried: with a thousand pods for a thousand nodes, hardly one finds no room.
 const EFFORT: usize = 1_000_000;
 

@@ -109,7 +109,7 @@ impl<'p> Stock<'p> {
         (number..self.items.len()).find(|&one| self.items[one].left > 0)
     }
 
-    /// Takes so many of an item.
+    /// Takes this many of an item.
     pub(super) fn take(&mut self, number: usize, count: i64) {
         self.items[number].left -= count;
         if self.items[number].left <= 0 {

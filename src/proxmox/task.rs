@@ -15,7 +15,7 @@ use super::upid::Upid;
 pub enum Exit {
     /// Well.
     Ok,
-    /// Well, with so many warnings: the log has them.
+    /// Well, with this many warnings: the log has them.
     Warnings(u32),
     /// Its worker vanished (killed, host rebooted): what it did is not known.
     Unknown,

@@ -18,7 +18,7 @@ pub struct TaskFilter {
     pub kind: Option<String>,
     /// Only tasks that began at this Unix time (seconds) or later.
     pub since: Option<i64>,
-    /// At most so many rows; 500 if it is absent.
+    /// At most this many rows; 500 if it is absent.
     pub limit: Option<u32>,
 }
 

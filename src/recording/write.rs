@@ -38,7 +38,7 @@ struct Open {
 }
 
 impl Writer {
-    /// Keeps a round in this folder, and drops what is older than so many days or beyond what all may take.
+    /// Keeps a round in this folder, and drops what is older than this many days or beyond what all may take.
     ///
     /// # Errors
     /// What refuses; the next round begins a new file then.

@@ -21,7 +21,7 @@ const PREPARATION: u64 = 20;
 pub struct Effort(Arc<AtomicU64>);
 
 impl Effort {
-    /// So many units more were spent.
+    /// This many units more were spent.
     #[inline]
     pub fn add(&self, units: u64) {
         self.0.store(self.spent().saturating_add(units), Ordering::Relaxed);

@@ -18,7 +18,7 @@ pub(super) struct State {
     /// Those that speak of it, of which some are the anti-affinity of others.
     about: Vec<usize>,
     matches_itself: bool,
-    /// So many terms were known.
+    /// This many terms were known.
     known: usize,
     /// Of a pod that was not announced to the world: a copy that knows its terms.
     apart: Option<Box<(Terms, Crowd)>>,

@@ -94,8 +94,8 @@ impl Counted {
         self.levels.keys().next().copied().filter(|_| enough).unwrap_or(0)
     }
 
-    /// The global minimum once a node is added to a domain that had so many pods, if it was known, and has so
-    /// many then.
+    /// The global minimum once a node is added to a domain that had this many pods, if it was known, and has
+    /// this many then.
     fn least_with(&self, before: Option<i64>, after: i64) -> i64 {
         if self.known + usize::from(before.is_none()) < self.min_domains {
             return 0;

@@ -19,7 +19,7 @@ pub struct SimNode {
     pub node: Arc<Node>,
     /// Its pods, but for the copies.
     pub pods: Vec<Arc<Pod>>,
-    /// Pods that were placed as so many equal ones; they cannot be taken off again.
+    /// Pods that were placed as this many equal ones; they cannot be taken off again.
     pub copies: Vec<(Arc<Pod>, i64)>,
     /// What they request in sum.
     pub used: Resources,
@@ -99,7 +99,7 @@ impl SimNode {
         Cow::Owned(used)
     }
 
-    /// Places so many pods like this one, as [`World::place_copies`](super::World::place_copies) does.
+    /// Places this many pods like this one, as [`World::place_copies`](super::World::place_copies) does.
     pub fn hold_copies(&mut self, pod: &Arc<Pod>, count: i64) {
         self.used.add_times(&pod.requests, count);
         for _ in 0..count {

@@ -343,7 +343,7 @@ impl World {
         }
     }
 
-    /// Places so many pods like this one without checking them. They cannot be removed again.
+    /// Places this many pods like this one without checking them. They cannot be removed again.
     pub fn place_copies(&mut self, pod: &Arc<Pod>, count: i64, node: NodeIndex) {
         self.nodes[node].hold_copies(pod, count);
         self.count(pod, node, count);
@@ -566,7 +566,7 @@ impl World {
         self.tell(prepared, pod, node, 1);
     }
 
-    /// Places so many pods like this one, and tells the preparation of them. They cannot be removed again.
+    /// Places this many pods like this one, and tells the preparation of them. They cannot be removed again.
     pub fn place_copies_prepared(
         &mut self,
         prepared: &mut Prepared,
@@ -587,7 +587,8 @@ impl World {
         index
     }
 
-    /// Tells a preparation that so many pods like `other` came to (or, with a negative number, left) a node.
+    /// Tells a preparation that this many pods like `other` came to (or, with a negative number, left) a
+    /// node.
     pub fn tell(&self, prepared: &mut Prepared, other: &Arc<Pod>, node: NodeIndex, by: i64) {
         if !prepared.spread.is_empty() {
             prepared.spread.count(&prepared.pod, other, node, self.around(), by);

@@ -28,7 +28,7 @@ use crate::rounds::Tally;
 const WORLDS: u64 = 300;
 /// Further ones, others each time.
 const FRESH: u64 = 50;
-/// Machines made in all may be so many of a hundred of those that the first plans made.
+/// Machines made in all may be this many of a hundred of those that the first plans made.
 const PERCENT: usize = 105;
 
 /// The seeds to play: those asked for, or the known ones and fresh ones.
@@ -44,8 +44,8 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// Of so many removed nodes one may leave a pod without a place: the planner does not try all orders in which
-/// the scheduler may take pods.
+/// Of this many removed nodes one may leave a pod without a place: the planner does not try all orders in
+/// which the scheduler may take pods.
 const UNLUCKY: usize = 500;
 
 /// Plays the worlds, two at a time; none if there is no judge.

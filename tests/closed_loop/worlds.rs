@@ -22,12 +22,12 @@ impl Draw {
         all[self.0.usize(..all.len())]
     }
 
-    /// In so many of a hundred cases.
+    /// In this many of a hundred cases.
     pub fn percent(&mut self, percent: u32) -> bool {
         self.0.u32(..100) < percent
     }
 
-    /// A place in a list of so many.
+    /// A place in a list of this many.
     pub fn index(&mut self, of: usize) -> usize {
         self.0.usize(..of)
     }

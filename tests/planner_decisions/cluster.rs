@@ -48,7 +48,7 @@ impl Cluster {
         self.shaped(name, pool, (cpu, "16Gi"), taint, ready)
     }
 
-    /// A node of pool `w` with so many cores and 4 GiB for each.
+    /// A node of pool `w` with this many cores and 4 GiB for each.
     pub fn large(self, name: &str, cores: u32) -> Self {
         self.shaped(name, "w", (&cores.to_string(), &format!("{}Gi", cores * 4)), "", "True")
     }

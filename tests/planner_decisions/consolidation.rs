@@ -17,7 +17,7 @@ fn sizes(scale_down: &str, pool: &str) -> Config {
     config::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// Nodes with their cores, each with pods of so many thousandths of a core.
+/// Nodes with their cores, each with pods of this many thousandths of a core.
 fn cluster(nodes: &[(u32, &[u32])]) -> Cluster {
     cluster_and(nodes, None)
 }

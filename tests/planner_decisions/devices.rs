@@ -24,7 +24,7 @@ fn with_class(cluster: Cluster) -> Cluster {
     )
 }
 
-/// A node of the pool, made so many minutes ago.
+/// A node of the pool, made this many minutes ago.
 fn node(cluster: Cluster, name: &str, minutes: i64) -> Cluster {
     let now: jiff::Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
     let created = now - jiff::SignedDuration::from_mins(minutes);
@@ -243,7 +243,7 @@ fn declaring(lines: &str) -> Config {
 const DECLARED: &str = "[[pool.device]]\ndriver = \"x.example.com\"\ncount = 2\n\
      attributes = { model = \"a\", ver = { version = \"2.1.0\" } }\ncapacity = { mem = \"80Gi\" }\n";
 
-/// So many pods that wait for a device each, and no node.
+/// This many pods that wait for a device each, and no node.
 fn waiting(pods: usize) -> Cluster {
     (0..pods).fold(with_class(Cluster::new()), |all, number| pod(all, &format!("p{number}"), "", ""))
 }

@@ -5,7 +5,7 @@ use pve_autoscaler::model::plan::NodeOutcome;
 
 use crate::cluster::{Cluster, node_verdict, pools, removed};
 
-/// Free are 2 CPUs on w0 and so many on w1; w2 has pods of 1.5, 1 and 1 CPUs. The search for nodes that can
+/// Free are 2 CPUs on w0 and this many on w1; w2 has pods of 1.5, 1 and 1 CPUs. The search for nodes that can
 /// go fills the fuller one first, w1. Scaling up fills in the order of names, w0: then one of 1 CPU is left
 /// over where w1 has no 2 free.
 fn three(on_w1: &str) -> Cluster {
@@ -89,7 +89,7 @@ fn a_lost_node_goes_though_its_pods_fit_only_by_luck() {
     assert_eq!(removed(&cluster.pod("e", "1", "w2").plan(&config)), ["w2"]);
 }
 
-/// Two nodes of 4 CPUs; on a third, which is unmanaged, so many thousandths are left. The pods of both fill
+/// Two nodes of 4 CPUs; on a third, which is unmanaged, this many thousandths are left. The pods of both fill
 /// one to the last if the smallest goes to the third, where kube-scheduler does not put it: its room is
 /// least.
 fn to_the_last(left: u32) -> Cluster {

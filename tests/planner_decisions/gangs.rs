@@ -12,7 +12,7 @@ use pve_autoscaler::planning::{Limits, follow, plan, plan_within};
 
 use crate::cluster::{Cluster, inventory, node_verdict, of_pool, pod_verdict};
 
-/// A PodGroup of so many pods, made at 11:30 (it is noon).
+/// A PodGroup of this many pods, made at 11:30 (it is noon).
 pub fn group(name: &str, minimum: u32) -> String {
     group_with(name, &format!("schedulingPolicy: {{gang: {{minCount: {minimum}}}}}"))
 }
@@ -39,7 +39,7 @@ pub fn pod(group: &str, number: u32, node: &str, more: &str) -> String {
     )
 }
 
-/// So many machines on their way, each for a pod of a group.
+/// This many machines on their way, each for a pod of a group.
 fn coming(group: &str, count: u32) -> String {
     let one = |number: u32| {
         format!(

@@ -29,7 +29,7 @@ fn ready(name: &str, more: &str) -> String {
     machine(name, "Ready", true).replace("},", &format!("{made}{more}}},"))
 }
 
-/// A node of 4 CPUs and 7 GiB for pods, on which a pod takes so many CPUs and 1 GiB; `spec` goes into its
+/// A node of 4 CPUs and 7 GiB for pods, on which a pod takes this many CPUs and 1 GiB; `spec` goes into its
 /// spec.
 fn used(cluster: Cluster, name: &str, cpu: &str, spec: &str) -> Cluster {
     let node = format!(
@@ -41,7 +41,7 @@ fn used(cluster: Cluster, name: &str, cpu: &str, spec: &str) -> Cluster {
     cluster.with(&node).pod(&format!("on-{name}"), cpu, name)
 }
 
-/// One such machine whose node has one CPU left, and pods that wait, each for so many CPUs.
+/// One such machine whose node has one CPU left, and pods that wait, each for this many CPUs.
 fn one(waiting: &[&str]) -> Cluster {
     let cluster = used(Cluster::new(), "a", "3", "").with(&inventory(&ready("a", "")));
     waiting.iter().enumerate().fold(cluster, |all, (number, cpu)| all.pod(&format!("p{number}"), cpu, ""))
@@ -292,7 +292,7 @@ fn a_machine_that_has_grown_has_not_drifted_and_serves_on() {
     assert!(plan.nodes[0].message.is_none(), "{:?}", plan.nodes[0]);
 }
 
-/// Nodes of the growing pool, each with a pod of so many CPUs and GiB; and pods that wait.
+/// Nodes of the growing pool, each with a pod of this many CPUs and GiB; and pods that wait.
 fn world() -> impl Strategy<Value = Snapshot> {
     let running = prop::collection::vec(1_i64..40, 1..5);
     let waiting = prop::collection::vec((1_i64..90, 1_i64..150), 0..12);

@@ -239,7 +239,7 @@ fn a_pod_that_must_stay_keeps_its_host_on() {
     assert!(why(&plan, "c").contains("d/bare holds w-2 (NotReplicated)"), "{}", why(&plan, "c"));
 }
 
-/// So many pods that each take a node of their own.
+/// This many pods that each take a node of their own.
 fn waiting(count: usize) -> Cluster {
     (0..count).fold(Cluster::new(), |all, number| all.pod(&format!("p{number}"), "3", ""))
 }

@@ -1,4 +1,4 @@
-//! PCI devices that a pool gives its machines: so many machines on a host as it has free ones.
+//! PCI devices that a pool gives its machines: this many machines on a host as it has free ones.
 
 use proptest::prelude::*;
 use pve_autoscaler::config::{self, Config, Needs};
@@ -25,7 +25,7 @@ fn gpu_pod(cluster: Cluster, name: &str) -> Cluster {
     ))
 }
 
-/// So many pods, hosts `a` and `b` with these devices, and machines.
+/// This many pods, hosts `a` and `b` with these devices, and machines.
 fn cluster(pods: usize, a: &str, b: &str, machines: &str) -> Cluster {
     let host = |name: &str, pci: &str| format!("{{name: {name}, cores: 64, memory: 512Gi, pci: {{{pci}}}}}");
     let inventory = format!(

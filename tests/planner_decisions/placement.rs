@@ -22,7 +22,7 @@ fn inventory(hosts: &str) -> String {
     format!("apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nhosts: [{hosts}]\nmachines: []")
 }
 
-/// The hosts of the machines that so many pods get, each pod a machine of its own.
+/// The hosts of the machines that this many pods get, each pod a machine of its own.
 fn hosts_of(plan: &Plan) -> Vec<String> {
     plan.scale_up.iter().flat_map(|one| &one.machines).map(|machine| machine.host.clone()).collect()
 }
@@ -98,7 +98,7 @@ fn spread(cluster: Cluster, name: &str, more: &str) -> Cluster {
     ))
 }
 
-/// A zone is none to kube-scheduler before it has a node: `minDomains` asks for so many.
+/// A zone is none to kube-scheduler before it has a node: `minDomains` asks for this many.
 fn over_zones(least: usize) -> String {
     format!(
         "topologySpreadConstraints: [{{maxSkew: 1, minDomains: {least}, topologyKey: topology.kubernetes.io/zone, \

@@ -26,7 +26,7 @@ impl Rounds {
         Self { config, start, last: None, predictions: Predictions::default() }
     }
 
-    /// The round at this time, so many seconds after the start.
+    /// The round at this time, this many seconds after the start.
     fn at(&mut self, seconds: i64, cluster: &Cluster) -> Plan {
         let mut snapshot = cluster.snapshot();
         snapshot.time = self.start + SignedDuration::from_secs(seconds);

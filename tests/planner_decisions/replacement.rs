@@ -35,7 +35,7 @@ fn said(plan: &Plan, node: &str) -> String {
     plan.nodes.iter().find(|one| one.node == node).and_then(|one| one.message.clone()).unwrap_or_default()
 }
 
-/// Nodes made so many hours ago.
+/// Nodes made this many hours ago.
 fn aged(cluster: &Cluster, hours: i64) -> Snapshot {
     let mut snapshot = cluster.snapshot();
     let created = snapshot.time - jiff::SignedDuration::from_hours(hours);

@@ -10,7 +10,7 @@ const ATOMIC: &str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io";
 const TEMPLATE: &str = "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: t, namespace: d}\n\
      template: {spec: {containers: [{name: c, resources: {requests: {cpu: 3, memory: 1Gi}}}]}}";
 
-/// A request for so many pods that each take most of a node, made at 11:30 (it is noon).
+/// A request for this many pods that each take most of a node, made at 11:30 (it is noon).
 fn request(name: &str, class: &str, count: u32, status: &str) -> String {
     format!(
         "apiVersion: autoscaling.x-k8s.io/v1\nkind: ProvisioningRequest\n\

@@ -14,7 +14,7 @@ fn pool(more: &str) -> Config {
     config::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// Host `a` with these storages and machines, and so many pods that each want a machine.
+/// Host `a` with these storages and machines, and this many pods that each want a machine.
 fn plan(config: &Config, pods: usize, storages: &str, machines: &str) -> Plan {
     with_inventory(pods, storages, machines).plan(config)
 }

@@ -44,7 +44,7 @@ impl Rounds {
         self
     }
 
-    /// How many rounds there are until this pod has a machine, up to so many.
+    /// How many rounds there are until this pod has a machine, up to this many.
     fn until(&mut self, pod: &str, most: usize) -> Option<usize> {
         (0..most).find(|_| {
             self.round();
@@ -165,7 +165,7 @@ fn nodes_are_looked_at_one_after_the_other() {
     assert_eq!(there, Vec::<u32>::new());
 }
 
-/// So many expressions about a node's labels, which every node meets.
+/// This many expressions about a node's labels, which every node meets.
 fn heavy(count: usize) -> String {
     let one = |at: usize| format!("{{key: example.com/k{at}, operator: DoesNotExist}}");
     let all: Vec<String> = (0..count).map(one).collect();

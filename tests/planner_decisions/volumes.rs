@@ -40,7 +40,7 @@ fn csi_node(cluster: Cluster, node: &str, drivers: &str) -> Cluster {
 const TWO: &str = "{name: x.csi, nodeID: n, allocatable: {count: 2}}";
 const ANY: &str = "{name: x.csi, nodeID: n}";
 
-/// A node of the pool without room, made so many minutes ago.
+/// A node of the pool without room, made this many minutes ago.
 fn node(cluster: Cluster, name: &str, cpu: &str, minutes: i64) -> Cluster {
     let now: jiff::Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
     let created = now - jiff::SignedDuration::from_mins(minutes);
@@ -51,7 +51,7 @@ fn node(cluster: Cluster, name: &str, cpu: &str, minutes: i64) -> Cluster {
     ))
 }
 
-/// A pod that waits, with so many claims of its own.
+/// A pod that waits, with this many claims of its own.
 fn pod(cluster: Cluster, name: &str, claims: usize, bytes: &str) -> Cluster {
     let mut volumes = String::new();
     let mut cluster = cluster;
@@ -199,7 +199,7 @@ fn a_machine_is_made_in_a_zone_whose_room_is_unknown() {
     );
 }
 
-/// So many pods that wait with a claim each, or with one in common, and a node with a local disk that one
+/// This many pods that wait with a claim each, or with one in common, and a node with a local disk that one
 /// claim can have.
 fn with_local_disk(claims: &[&str]) -> Cluster {
     let cluster = Cluster::new().with(

@@ -20,7 +20,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// So many nodes and pods.
+    /// This many nodes and pods.
     pub fn new(nodes: usize, pods: usize) -> Self {
         let mut objects = vec![
             json!({"apiVersion": "pve-autoscaler/v1", "kind": "KubernetesCluster", "version": "1.37"}),

@@ -23,7 +23,7 @@ const MUCH: u64 = 1 << 30;
 /// Rounds of an hour in which nothing hurries.
 const HOUR: usize = 360;
 
-/// Records so many rounds of a cluster, and returns them.
+/// Records this many rounds of a cluster, and returns them.
 fn record(folder: &Path, cluster: &mut Cluster, rounds: usize) -> Vec<Snapshot> {
     let mut writer = Writer::default();
     let seen = (0..rounds).map(|_| {

@@ -22,7 +22,7 @@ fn quick(more: &str) -> String {
     ONE_POOL.replace("[[pool]]", &table)
 }
 
-/// So many nodes, each with one pod.
+/// This many nodes, each with one pod.
 async fn nodes(stage: &Stage, number: u32) {
     stage.deploy("web", number, "1500m", "1Gi");
     stage.until("the pods run", SOON, |stage| stage.running_pods() == number as usize).await;

@@ -13,7 +13,7 @@ use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
 
-/// A pool of up to so many machines, each of which takes one pod of a gang.
+/// A pool of up to this many machines, each of which takes one pod of a gang.
 fn pool(max: u32) -> String {
     let scaling = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]";
     let text = ONE_POOL.replace("[[pool]]", scaling);
@@ -34,7 +34,7 @@ pub fn group(name: &str, minimum: u32) -> Value {
     })
 }
 
-/// Deploys so many pods that are part of the group of this name.
+/// Deploys this many pods that are part of the group of this name.
 fn members(stage: &Stage, name: &str, count: u32) {
     let group = json!({ "schedulingGroup": { "podGroupName": name } });
     stage.deploy_with(name, count, "1500m", "1Gi", &group);

@@ -128,7 +128,7 @@ async fn a_device_that_has_changed_costs_no_clone() {
     assert!(record["data"]["record"].as_str().unwrap().contains("\"host\":\"pve2\""), "{record}");
 }
 
-/// An unmanaged VM has the only device. From so many seconds on its configuration cannot be read.
+/// An unmanaged VM has the only device. From this many seconds on its configuration cannot be read.
 async fn nothing_is_made_where_a_vm_cannot_be_read(from: u64, expected: &str) {
     let mut stage = stage();
     stage.pve.map_pci("gpu", &[("pve2", "0000:41:00")]);

@@ -14,7 +14,7 @@ use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
 
-/// The pool whose rounds are recorded in this folder, so many of them.
+/// The pool whose rounds are recorded in this folder, this many of them.
 pub fn recording(folder: &Path, rounds: u32) -> String {
     let record = format!(
         "[record]\nrounds = {rounds}\ndays = {}\ndirectory = \"{}\"\n",

@@ -22,7 +22,7 @@ pub fn install(stage: &Stage) {
     stage.kube.apply(&definition).unwrap();
 }
 
-/// A request for so many pods of a PodTemplate, in the namespace `default`.
+/// A request for this many pods of a PodTemplate, in the namespace `default`.
 pub fn request(name: &str, class: &str, template: &str, count: u32) -> Value {
     json!({
         "apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::stage::{ONE_POOL, Stage};
 
-/// The calls are shared out among so many tests, which run side by side.
+/// The calls are shared out among this many tests, which run side by side.
 const SHARDS: usize = 4;
 
 async fn a_creation_goes_on(shard: usize) {

@@ -120,7 +120,7 @@ impl Stage {
         self.start_until(u64::MAX);
     }
 
-    /// Starts the daemon; its wires are cut after so many calls of all instances together.
+    /// Starts the daemon; its wires are cut after this many calls of all instances together.
     pub fn start_until(&mut self, last: u64) {
         self.launch(FIRST, last);
     }

@@ -12,7 +12,7 @@ use crate::stage::{ONE_POOL, Stage};
 pub const SOON: Duration = Duration::from_mins(3);
 pub const STATES: [WarmState; 3] = [WarmState::Stopped, WarmState::Booted, WarmState::Suspended];
 
-/// The one pool, with so many machines kept so.
+/// The one pool, with this many machines kept so.
 pub fn keeping(count: u32, state: WarmState) -> String {
     format!("{ONE_POOL}warm = {{ count = {count}, state = \"{}\" }}\n", state.name())
 }

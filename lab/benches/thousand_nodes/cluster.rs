@@ -28,7 +28,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// With so many nodes, and pods that all run. `None`: not on this machine, which was said.
+    /// With this many nodes, and pods that all run. `None`: not on this machine, which was said.
     pub async fn filled(folder: &Path, nodes: usize, pods: usize) -> Option<Self> {
         let programs = match Programs::get().await.unwrap() {
             Ok(programs) => programs,
@@ -57,8 +57,8 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// A Proxmox VE whose machines boot for longer than anybody looks, with room for so many of them, and the
-    /// daemon's configuration for both.
+    /// A Proxmox VE whose machines boot for longer than anybody looks, with room for this many of them, and
+    /// the daemon's configuration for both.
     pub async fn proxmox(&self, machines: usize) -> Proxmox {
         let timings = Timings { boot_to_agent: Duration::from_hours(24), ..Timings::default() };
         let spec = ClusterSpec { timings, ..ClusterSpec::demo() };

@@ -40,7 +40,7 @@ impl Naps {
 }
 
 /// How many ConfigMaps the API server was asked to make, as machines' records are, and the shares of them
-/// that took it no longer than so many seconds, by its own count.
+/// that took it no longer than this many seconds, by its own count.
 pub async fn record_writes(cluster: &Cluster) -> (u64, BTreeMap<String, u64>) {
     let text = cluster.admin.text("/metrics").await.unwrap();
     let mut within: BTreeMap<String, u64> = BTreeMap::new();

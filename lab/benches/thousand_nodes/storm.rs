@@ -19,7 +19,7 @@ pub async fn came(cluster: &Cluster) -> usize {
     usize::try_from(replicas.sum::<u64>()).unwrap()
 }
 
-/// So many pods come from now on. They fit no node and no pool: the scheduler refuses them, and the daemon
+/// This many pods come from now on. They fit no node and no pool: the scheduler refuses them, and the daemon
 /// has to find out, too.
 pub fn begin(cluster: &Cluster, pods: usize) -> JoinHandle<()> {
     let admin = cluster.admin.clone();

@@ -14,7 +14,7 @@ use tower::{BoxError, service_fn};
 
 /// Pools for plans of whatever a snapshot holds.
 const POOLS: &str = "[[pool]]\nname = \"w\"\nmax = 9\ncores = 4\nmemory = \"8GiB\"\n";
-/// The form of a bootstrap token: so many letters and digits before the dot and after it.
+/// The form of a bootstrap token: this many letters and digits before the dot and after it.
 const TOKEN: (usize, usize) = (6, 16);
 
 /// What reads input.

@@ -18,13 +18,13 @@ use super::world::World;
 const WHO: &str = "root@pam";
 /// The pool of the machines.
 const POOL: &str = "k8s-workers";
-/// Of so many calls that change something about a VM, one comes while others do something with that VM.
+/// Of this many calls that change something about a VM, one comes while others do something with that VM.
 const AT_A_CALL: u32 = 160;
-/// Within so many milliseconds after the call.
+/// Within this many milliseconds after the call.
 const SOON: std::ops::Range<u64> = 0..4000;
 /// How long Proxmox VE waits for the lock of a VM, and how often it looks in between.
 const LOCK: (Duration, Duration) = (Duration::from_secs(10), Duration::from_millis(200));
-/// What is taken back is taken back after so many seconds.
+/// What is taken back is taken back after this many seconds.
 const LASTS: std::ops::Range<u64> = 20..900;
 /// The token does not see a VM that is in no pool: for no longer than this.
 const HIDDEN: std::ops::Range<u64> = 20..150;

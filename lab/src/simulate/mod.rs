@@ -62,7 +62,8 @@ pub struct Wanted {
     /// Hours of cluster life with faults for each seed; then it has to settle without them
     #[arg(long, default_value_t = 3)]
     hours: u64,
-    /// So many times as often something goes wrong, an administrator does something, and the workload changes
+    /// This many times as often something goes wrong, an administrator does something, and the workload
+    /// changes
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10))]
     often: u64,
     /// Others, networks and storages hinder it, too: templates with options that no machine should have,

@@ -85,8 +85,8 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// Plays one seed, in which so many hours go by with faults before there are none. Faults, acts of the
-/// administrator and changes of the workload come so many times as `often` as they otherwise do.
+/// Plays one seed, in which this many hours go by with faults before there are none. Faults, acts of the
+/// administrator and changes of the workload come this many times as `often` as they otherwise do.
 pub fn play(seed: u64, hours: u64, often: u64, hindered: bool, verbose: bool) -> Outcome {
     let built = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let failed = |what: String| Outcome {
@@ -180,7 +180,7 @@ impl Play {
         self.checker.violations().is_empty()
     }
 
-    /// Hours in which things happen, so many times as often.
+    /// Hours in which things happen, this many times as often.
     async fn live(&mut self, time: Duration, often: u64) -> anyhow::Result<()> {
         let begun = Instant::now();
         let after =

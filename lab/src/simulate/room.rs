@@ -219,8 +219,8 @@ impl Checker {
         Some(format!("has {there} of the pool, and {most} are allowed"))
     }
 
-    /// What a host lacks for a machine of a pool to run, or to grow, by so many vCPUs and bytes of memory, if
-    /// anything. What does not become more is not asked for: others may have overcommitted the host since.
+    /// What a host lacks for a machine of a pool to run, or to grow, by this many vCPUs and bytes of memory,
+    /// if anything. What does not become more is not asked for: others may have overcommitted the host since.
     pub(super) fn lacks(
         &self,
         host: &str,

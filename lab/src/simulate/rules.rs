@@ -23,7 +23,7 @@ pub const REASONS: [(&str, &str); 5] = [
     ("expired", "older than allowed"),
 ];
 
-/// Times that come again every so many hours.
+/// Times that come again every this many hours.
 #[derive(Clone, Debug)]
 pub struct Hours {
     /// In hours; a day is a multiple.
@@ -58,7 +58,7 @@ pub struct Rule {
     pub reasons: Vec<&'static str>,
     /// Of which pools; none: of all.
     pub pools: Vec<&'static str>,
-    /// So many nodes at a time.
+    /// How many nodes at a time.
     pub most: Option<usize>,
     /// Only then.
     pub open: Option<Hours>,
@@ -100,7 +100,7 @@ pub enum Bootstrap {
 /// What keeps a mistake small.
 #[derive(Clone, Copy, Debug)]
 pub struct Brakes {
-    /// So many nodes go in an hour, over all pools.
+    /// How many nodes go in an hour, over all pools.
     pub in_an_hour: usize,
     /// This share of a pool is on its way out at a time, in per cent; but one node always may be.
     pub share: usize,

@@ -123,7 +123,7 @@ pub fn pools(random: &mut Rng) -> Vec<PoolShape> {
     shapes.collect()
 }
 
-/// One time in so many.
+/// One time in this many.
 fn seldom(random: &mut Rng, times: u8) -> bool {
     random.u8(..times) == 0
 }

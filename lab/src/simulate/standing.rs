@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::checker::Checker;
 use super::room::AsOf;
 
-/// For so many seconds.
+/// For this many seconds.
 pub const SECONDS: std::ops::RangeInclusive<u64> = 1..=60;
 /// What was decided longer before is written by then.
 const REMEMBERED: Duration = Duration::from_mins(6);

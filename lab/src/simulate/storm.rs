@@ -16,10 +16,10 @@ use super::hands::Hands;
 use super::log::Log;
 use super::world::World;
 
-/// Of so many calls, in quiet times and in a storm, one meets a fault.
+/// Of this many calls, in quiet times and in a storm, one meets a fault.
 const RARE: (u32, u32) = (120, 8);
 
-/// Of so many clones, one finds its VMID taken at the last moment.
+/// Of this many clones, one finds its VMID taken at the last moment.
 const FASTER: u8 = 40;
 
 /// Stands between the daemon and the clusters: the checker sees each call first, then a fault may meet it.

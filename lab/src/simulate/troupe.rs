@@ -22,7 +22,7 @@ use super::settings::DISKS;
 use super::storm::{Storm, watched};
 use super::world::{self, World};
 
-/// A clock goes wrong by so many seconds at most.
+/// A clock goes wrong by this many seconds at most.
 const WRONG: i64 = 900;
 
 /// Everybody who plays the daemon.

@@ -33,7 +33,7 @@ impl State {
 /// What a pool keeps.
 #[derive(Clone, Copy, Debug)]
 pub struct Warm {
-    /// So many machines.
+    /// How many machines.
     pub count: usize,
     /// How they wait.
     pub state: State,

@@ -44,7 +44,7 @@ fn made(bench: &Bench) -> [usize; 3] {
     [bench.vms().len(), records, nodes]
 }
 
-/// Kills the daemon within so many milliseconds, and starts it again.
+/// Kills the daemon within this many milliseconds, and starts it again.
 async fn disturbed(bench: &mut Bench, random: &mut fastrand::Rng, within: u64) {
     tokio::time::sleep(Duration::from_millis(random.u64(..within))).await;
     bench.kill().await;

@@ -16,8 +16,8 @@ const DEFINITIONS: [&str; 2] = [
 const NAMES: [&str; 2] =
     ["crd/capacitybuffers.autoscaling.x-k8s.io", "crd/provisioningrequests.autoscaling.x-k8s.io"];
 
-/// Installs the definitions, a PodTemplate, a buffer of so many chunks of it, and a request that is asked for
-/// more than there can be.
+/// Installs the definitions, a PodTemplate, a buffer of this many chunks of it, and a request that is asked
+/// for more than there can be.
 pub async fn install(bench: &Bench<Real>, chunks: u32) {
     let admin = &bench.kube.admin;
     for (definition, name) in DEFINITIONS.into_iter().zip(NAMES) {

@@ -14,7 +14,7 @@ pub fn are_served(bench: &Bench<Real>) -> bool {
     !bench.kube.plane.programs().version().starts_with("v1.36.")
 }
 
-/// So many pods of the PodGroup `train`, each of which takes a node for itself.
+/// This many pods of the PodGroup `train`, each of which takes a node for itself.
 async fn train(bench: &Bench<Real>, count: u32) {
     let mut pods = samples::deployment("train", count, "1500m", "1Gi");
     pods["spec"]["template"]["spec"]["schedulingGroup"] = json!({ "podGroupName": "train" });
@@ -30,7 +30,7 @@ fn said(bench: &Bench<Real>) -> Vec<Value> {
     bench.kube.list("Pod").iter().map(condition).collect()
 }
 
-/// Waits until the daemon shows of so many pods that they wait with their gang, and why.
+/// Waits until the daemon shows of this many pods that they wait with their gang, and why.
 async fn shown(bench: &Bench<Real>, count: usize, words: &str) {
     let socket = bench.file("control.sock");
     let mut pods = Vec::new();

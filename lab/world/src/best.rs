@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{kubernetes::spec::KubeTimings, proxmox::spec::Timings};
 
 /// From a pod that fits nowhere to its containers' start, if everything is asked for at once and noticed at
-/// once: the clones, of which so many `rounds` follow each other, then configuration, start, boot, join,
+/// once: the clones, of which this many `rounds` follow each other, then configuration, start, boot, join,
 /// registration and the pod's own start. Without jitter.
 pub fn to_running(pve: &Timings, kube: &KubeTimings, rounds: u32) -> Duration {
     let machine =

@@ -102,7 +102,7 @@ impl Line {
         Self { help: Some(help.into()), ..self }
     }
 
-    /// It stands for so many things.
+    /// It stands for this many things.
     pub(super) fn counts(self, stands_for: usize) -> Self {
         Self { stands_for, ..self }
     }

@@ -132,7 +132,7 @@ fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) -> 
 
 /// What `migrate` and `setup` have left to the operator, as long as it is marked so.
 fn to_fill_in(path: &Path) -> Option<Line> {
-    /// So many lines are named.
+    /// How many lines are named.
     const NAMED: usize = 20;
     let text = std::fs::read_to_string(path).ok()?;
     let is_mark = |line: &str| {

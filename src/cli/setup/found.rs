@@ -110,7 +110,7 @@ impl Found {
         self
     }
 
-    /// So many free VMIDs in a row.
+    /// This many free VMIDs in a row.
     pub fn free_vmids(&self, count: u32) -> (u32, u32) {
         let mut first = FIRST;
         while let Some(taken) = self.vmids.range(first..first.saturating_add(count)).next_back() {

@@ -116,7 +116,7 @@ pub struct Pool {
     pub placement: Placement,
     /// The zones of its region's hosts that have one, by the hosts' plain names.
     pub zones: BTreeMap<String, String>,
-    /// At most so many of its machines on one host.
+    /// At most this many of its machines on one host.
     pub max_per_host: Option<u32>,
     /// How long evicting the pods of one of its nodes may take; `None`: `drain` of `[limits]`.
     pub drain: Option<Duration>,

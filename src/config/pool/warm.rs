@@ -10,7 +10,7 @@ use crate::model::machine::WarmState;
 /// How many machines are kept ahead of demand, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warm {
-    /// So many; they count against `max`, and not towards `min`.
+    /// How many; they count against `max`, and not towards `min`.
     pub count: u32,
     /// How they wait.
     pub state: WarmState,

@@ -7,7 +7,7 @@ use toml::Value;
 use super::super::draft::Table;
 use super::super::source::{Tree, text_at};
 
-/// VMIDs that stand in for those of a template: so many for each.
+/// VMIDs that stand in for those of a template: this many for each.
 const VMIDS: usize = 20;
 
 /// The template itself, for the pools of a region; `None` if the image has no URL. `number`: how many were

@@ -19,7 +19,7 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 /// GiB for each vCPU of the families that the provider makes by itself.
 const FAMILIES: [(&str, i64); 4] = [("c1", 2), ("t1", 3), ("s1", 4), ("m1", 8)];
 
-/// At most so many sizes, the first one not counted, are taken over.
+/// At most this many sizes, the first one not counted, are taken over.
 const MOST_SIZES: usize = 14;
 
 /// What its requirements say.

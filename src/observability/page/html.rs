@@ -51,7 +51,7 @@ impl Table {
         Self { heading, rows: Vec::new(), left_out: 0 }
     }
 
-    /// Adds rows, so many at most.
+    /// Adds rows, this many at most.
     pub fn rows(mut self, rows: impl ExactSizeIterator<Item = Vec<String>>, most: usize) -> Self {
         self.left_out = rows.len().saturating_sub(most);
         self.rows.extend(rows.take(most));

@@ -76,7 +76,7 @@ impl ClaimAsk {
         }
     }
 
-    /// So many devices of these classes, for the extended resources of a pod.
+    /// This many devices of these classes, for the extended resources of a pod.
     pub(super) fn of_classes(
         pod: String,
         wanted: impl IntoIterator<Item = (String, String, i64)>,

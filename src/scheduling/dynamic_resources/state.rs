@@ -200,7 +200,7 @@ impl State {
         taken.devices.iter().all(is_free).then_some(taken)
     }
 
-    /// Numbers for so many devices of a node that is still to come.
+    /// Numbers for this many devices of a node that is still to come.
     pub(super) fn number(&mut self, count: usize) -> DeviceId {
         let first = self.next;
         self.next = self.next.saturating_add(DeviceId::try_from(count).unwrap_or(DeviceId::MAX));

@@ -78,7 +78,7 @@ pub trait ControlPlane: Send + Sync {
     /// The guest with this system uuid lost its power (or was shut down): its kubelet reports nothing more.
     fn power_lost(&self, system_uuid: &str);
 
-    /// The kubelet of the guest with this system uuid was started again, on a machine with so many CPUs and
+    /// The kubelet of the guest with this system uuid was started again, on a machine with this many CPUs and
     /// bytes of memory.
     fn kubelet_restarted(&self, _system_uuid: &str, _cpus: u32, _memory: u64) {}
 

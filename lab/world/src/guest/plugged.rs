@@ -3,7 +3,7 @@
 
 use super::Guest;
 
-/// A kernel takes memory in blocks of so many bytes.
+/// A kernel takes memory in blocks of this many bytes.
 const BLOCK: u64 = 128 << 20;
 /// Where the kernel shows CPUs …
 const CPUS: &str = "/sys/devices/system/cpu/cpu";
@@ -11,7 +11,7 @@ const CPUS: &str = "/sys/devices/system/cpu/cpu";
 const BLOCKS: &str = "/sys/devices/system/memory/memory";
 
 impl Guest {
-    /// Its machine has so many CPUs and bytes of memory from now on. What is new is there, and not used.
+    /// Its machine has this many CPUs and bytes of memory from now on. What is new is there, and not used.
     pub fn plug(&self, cpus: u32, memory: u64) {
         if self.0.faults.deaf_to_plugs {
             return;

@@ -1,5 +1,5 @@
-//! Devices for pods' ResourceClaims, as the scheduler allocates them: so many of a class, of the slices that
-//! name the node.
+//! Devices for pods' ResourceClaims, as the scheduler allocates them: this many of a class, of the slices
+//! that name the node.
 //!
 //! Of selectors only `device.driver == "…"` of a class is read; claims are found by their names. Requests of
 //! other kinds are not known, and a pod with one fits nowhere.

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::guest::control_plane::{ControlPlane, JoinFailure, JoinRequest, K3sRequest};
 
-/// kubeadm looks for the signature of its token so often …
+/// kubeadm looks for the signature of its token this often …
 const ATTEMPTS: Duration = Duration::from_secs(5);
 /// … and for how long.
 const PATIENCE: Duration = Duration::from_secs(302);

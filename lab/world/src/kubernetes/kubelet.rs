@@ -11,7 +11,7 @@ use super::{
     state::{State, Work},
 };
 
-/// A Node's status is written every so many beats if nothing has changed; the Lease at each.
+/// A Node's status is written every this many beats if nothing has changed; the Lease at each.
 const STATUS_EVERY: u64 = 30;
 /// The kubelet keeps so much memory from the pods, in KiB (its default hard eviction threshold).
 const EVICTION_MEMORY: i128 = 100 * 1024;

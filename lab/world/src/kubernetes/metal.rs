@@ -27,7 +27,7 @@ pub struct MetalSpec {
     pub uuid: Option<String>,
     /// Its controller answers.
     pub answers: bool,
-    /// So many of the next resets its controller refuses: it is busy.
+    /// How many of the next resets its controller refuses: it is busy.
     pub refuses: u32,
     /// Its controller refuses to begin a shutdown that is under way.
     pub refuses_repeats: bool,

@@ -10,7 +10,7 @@ impl Pve {
         }
     }
 
-    /// Has a storage say that so many of its bytes are used, whatever there is on it; none: it tells the
+    /// Has a storage say that this many of its bytes are used, whatever there is on it; none: it tells the
     /// truth again.
     pub fn set_storage_claim(&self, storage: &str, used: Option<u64>) {
         let mut state = self.state();

@@ -135,7 +135,7 @@ impl Pve {
         }
     }
 
-    /// So many votes are expected for a quorum (`pvecm expected`).
+    /// This many votes are expected for a quorum (`pvecm expected`).
     pub fn expect_votes(&self, votes: usize) {
         self.state().expected_votes = Some(votes);
     }

@@ -29,7 +29,7 @@ pub struct HostPower {
     pub going_down: bool,
     /// Its firmware runs.
     pub coming_up: bool,
-    /// So much longer its shutdown takes.
+    /// This much longer its shutdown takes.
     pub lingers: Duration,
     /// Daemons of Ceph run on it.
     pub ceph: bool,

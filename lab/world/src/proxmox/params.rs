@@ -158,7 +158,7 @@ pub fn scalar(value: &Value) -> Option<String> {
 /// What type a parameter has.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
-    /// Any text, at most so many characters.
+    /// Any text, at most this many characters.
     Text(Option<usize>),
     /// An integer within bounds.
     Integer(Option<i64>, Option<i64>),

@@ -12,7 +12,7 @@ use super::{Accelerator, Hardware, HardwareError, Running};
 pub const FIRST: u64 = 1024;
 /// The smallest DIMM in MiB …
 const SMALLEST: u64 = 512;
-/// … whose size is doubled after so many.
+/// … whose size is doubled after this many.
 const EACH: usize = 32;
 /// Slots for DIMMs.
 const SLOTS: u32 = 255;
@@ -47,7 +47,7 @@ pub struct Plug {
     pub dimms: Vec<(usize, u64)>,
 }
 
-/// The DIMMs beside the memory that a VM begins with, until it has at least so many MiB: their numbers and
+/// The DIMMs beside the memory that a VM begins with, until it has at least this many MiB: their numbers and
 /// sizes in MiB.
 pub fn dimms(wanted: u64) -> Vec<(usize, u64)> {
     let (mut size, mut all) = (FIRST, Vec::new());
@@ -70,7 +70,7 @@ fn place(number: u32, cores: u32) -> (u32, u32) {
     ((number - 1) / cores.max(1), (number - 1) % cores.max(1))
 }
 
-/// The arguments for so many MiB of memory that can grow.
+/// The arguments for this many MiB of memory that can grow.
 pub(super) fn memory(size: u64, cpus: u32) -> Vec<String> {
     let mut words = vec![
         "-m".to_owned(),

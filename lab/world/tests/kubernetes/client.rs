@@ -124,7 +124,7 @@ impl Client {
     }
 }
 
-/// Lets so many seconds go by.
+/// Lets this many seconds go by.
 pub async fn seconds(seconds: f64) {
     tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
 }

@@ -351,7 +351,7 @@ fn starts(entry: &Entry) -> f64 {
     entry.time()
 }
 
-/// Replays a scenario, in one or more parts, and compares at least so many answers.
+/// Replays a scenario, in one or more parts, and compares at least this many answers.
 async fn replay(parts: &[&'static str], least: usize) {
     let Some(folder) = recording::folder() else { return };
     let scenario = parts[0];

@@ -98,7 +98,7 @@ pub const SKIPPED: &[(&str, &[u64], &str)] = &[
     ),
 ];
 
-/// So many numbers from this one on.
+/// This many numbers from this one on.
 const fn span<const COUNT: usize>(first: u64) -> [u64; COUNT] {
     let mut numbers = [first; COUNT];
     let mut at = 1;

@@ -218,7 +218,7 @@ fn without_moment(recorded: &Value, ours: &Value) -> (Value, Value) {
     (recorded, ours)
 }
 
-/// Replays scenarios one after another on one cluster, and compares at least so many answers.
+/// Replays scenarios one after another on one cluster, and compares at least this many answers.
 async fn replay(scenarios: &[(&'static str, usize)]) {
     let Some(folder) = recording::folder() else { return };
     let all: Vec<_> = scenarios.iter().map(|(scenario, _)| recording::read(&folder, scenario)).collect();
