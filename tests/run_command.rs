@@ -116,7 +116,7 @@ async fn a_second_cluster_with_vmids_of_the_first_is_refused_while_that_runs() {
     }
     // The one that runs does not become such a one by a reload either.
     first.signal("HUP").await;
-    first.says("the configuration is taken up").await;
+    first.says("the configuration is applied").await;
     first.signal("TERM").await;
     assert_eq!(first.ends().await.0, Some(0));
 }
@@ -247,8 +247,8 @@ async fn a_broken_configuration_is_not_taken_up_and_a_good_one_is() {
     daemon.signal("HUP").await;
     daemon.says("`cluster` has changed, which needs a restart").await;
     daemon.says("the API token has changed, which needs a restart").await;
-    daemon.says("the configuration is taken up").await;
-    let said = "a restart is needed to take up `cluster`, the API token";
+    daemon.says("the configuration is applied").await;
+    let said = "a restart is needed to apply `cluster`, the API token";
     bench.shows(|status| status.problems.get("configuration").is_some_and(|it| it == said)).await;
     bench.configure(POOL);
     bench.write("token", ClusterSpec::DEMO_SECRET, 0o600);

@@ -114,7 +114,7 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand unpin" -l 
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand unpin" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l pool -d 'The pool that it becomes a machine of' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l config -d 'The configuration' -r -F
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l socket -d 'Where the daemon listens, to be told of it' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l socket -d 'Where the daemon listens, to notify it' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l output -d 'How to print' -r -f -a "text\t'For a person'
 json\t'For a program; the format is stable'"
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r

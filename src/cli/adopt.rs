@@ -47,7 +47,7 @@ pub(super) struct Arguments {
     dry_run: bool,
     #[command(flatten)]
     config: ConfigFile,
-    /// Where the daemon listens, to be told of it
+    /// Where the daemon listens, to notify it
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
     /// How to print

@@ -13,8 +13,8 @@ use crate::observability::{DEFAULT_SOCKET, Order};
 
 const RETIRE: &str = "\
 What happens
-  it is refused where a pod must stay by the rules of `[scale_down]`, with the pod and the rule
-  where its pool is at its minimum, or its pods fit on no other node, another machine is made first, if `max` allows one
+  it is refused if a pod must stay by the rules of `[scale_down]`, with the pod and the rule
+  if its pool is at its minimum, or its pods fit on no other node, another machine is made first, provided that `max` allows one
   the node is closed and drained as at any removal: disruption budgets are respected, and a pod that must stay and came since ends the drain
   its machine is shut down and destroyed
   a drain that is given up leaves the node in service, and is not tried again: `history NODE` says why

@@ -15,7 +15,7 @@ const HELP: &str = "\
 For each [[template]] a host downloads the image and checks it, imports it as the disk of a new VM, and turns that into a
 template with the name that pools use. What is there already stays. What an interrupted run has left is finished.
 
-Where the description has changed
+If the description has changed
   a new VM takes the name over; pools make their machines of it from then on, and with `drift` in [replace] nodes of the
     old one are replaced one by one
   the old VM is called NAME-VERSION-1, and the run after this one destroys it, unless linked clones of it live on

@@ -264,7 +264,7 @@ impl Written {
         }
         if url.split_once("://").is_some_and(|(_, rest)| rest.split('/').next().unwrap_or("").contains('@')) {
             let title = format!("template `{name}`: a password in `image`");
-            let help = "task logs show the URL: put the image where none is needed";
+            let help = "task logs show the URL: put the image where no password is needed";
             checker.wrong(title, self.image.span(), "would be seen by others", help);
         }
         let (algorithm, digest) = self.checksum.get_ref().split_once(':').unwrap_or_default();

@@ -239,7 +239,7 @@ impl Daemon {
             return;
         }
         let reason = unkept.reason.clone();
-        tracing::info!(machine = %unkept.machine, reason, "a machine is kept warm no longer");
+        tracing::info!(machine = %unkept.machine, reason, "a machine is no longer kept warm");
         self.board.decided(now, format!("- {}: {reason}", unkept.machine));
         self.retiring(config, &view, reason, now);
     }
@@ -296,7 +296,7 @@ impl Daemon {
             return;
         }
         if !self.memory.shrinks(going.len(), now).await {
-            let what = "no node is removed, for that it counts for the hourly brake cannot be stored";
+            let what = "no node is removed: its count against the hourly limit cannot be stored";
             self.said.once("brake not stored", || tracing::warn!("{what}"));
             return self.board.problem("kubernetes", what);
         }

@@ -107,7 +107,7 @@ impl DeadHosts {
                         node = node.name,
                         host,
                         error,
-                        "its host seems to be off, and cannot be proved to be: it is not taken out of service"
+                        "its host seems to be off, but that cannot be proved: it is not taken out of service"
                     );
                 });
                 return;

@@ -227,7 +227,7 @@ impl Daemon {
         self.registry.put(view.clone());
         if active && new && self.mend.begun && is_untouched(&stored.record) {
             // Others were made in its place, and the pool may be full.
-            return self.discard(config, &view, "the answer to the making of its record was lost");
+            return self.discard(config, &view, "the answer to the creation of its record was lost");
         }
         if active {
             if new {

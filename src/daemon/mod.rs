@@ -438,13 +438,13 @@ impl Daemon {
         // nothing does.
         let mut pause = mend::TRIES.0;
         while !self.read_switch().await {
-            self.board.problem("kubernetes", "whether all is paused cannot be read yet");
+            self.board.problem("kubernetes", "cannot read yet whether all is paused");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(mend::TRIES.1);
         }
         self.read_records().await;
         self.regions.first(PATIENCE).await;
-        tracing::info!(machines = self.registry.all().len(), "everything was seen once, rounds begin");
+        tracing::info!(machines = self.registry.all().len(), "both clusters were seen, rounds begin");
         self.board.ready();
     }
 

@@ -162,7 +162,7 @@ impl Daemon {
             let seen = machines::seen_off(&view.record, power, node.as_deref(), now);
             if seen != view.record.seen_off {
                 let off = seen.is_some();
-                tracing::info!(machine = %view.record.name, off, "an administrator has switched one of our machines");
+                tracing::info!(machine = %view.record.name, off, "a managed machine was switched by another client");
                 self.note_on(&view, |record| record.seen_off = seen);
             }
         }

@@ -46,7 +46,7 @@ pub(super) async fn serve(deps: &Deps) {
                         show_astray(&deps.board, &astray, host);
                     }
                     Err(why) => {
-                        tracing::debug!(why, "which CPUs machines run on is not known");
+                        tracing::debug!(why, "cannot tell which CPUs machines run on");
                         failures += 1;
                     }
                 }
@@ -89,7 +89,7 @@ async fn round(
             waiting.into_iter().filter(is_here).collect()
         }
         Err(error) => {
-            tracing::debug!(error = chain(&error), "which machines wait for CPUs here is not known");
+            tracing::debug!(error = chain(&error), "cannot tell which machines wait for CPUs here");
             return;
         }
     };
@@ -119,7 +119,7 @@ async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
             return Ok(());
         }
         Ok(Answer::Refused { reason }) => reason,
-        Ok(Answer::Free { .. } | Answer::Runs { .. }) => "it answers something else".to_owned(),
+        Ok(Answer::Free { .. } | Answer::Runs { .. }) => "its answer is not understood".to_owned(),
         Err(error) => chain(&error),
     };
     tracing::warn!(machine = %name, vmid, why, "the machine gets no CPUs of its own");
@@ -132,7 +132,7 @@ async fn read_back(deps: &Deps) -> Result<Vec<Astray>, String> {
     match deps.helper.ask(Request::Runs {}).await {
         Ok(Answer::Runs { astray }) => Ok(astray),
         Ok(Answer::Refused { reason }) => Err(reason),
-        Ok(Answer::Pinned { .. } | Answer::Free { .. }) => Err("it answers something else".to_owned()),
+        Ok(Answer::Pinned { .. } | Answer::Free { .. }) => Err("its answer is not understood".to_owned()),
         Err(error) => Err(chain(&error)),
     }
 }
@@ -146,7 +146,7 @@ fn show_astray(board: &Board, astray: &[Astray], host: &str) {
 
 fn on_others(one: &Astray, host: &str, more: usize) -> String {
     let Astray { vmid, name, affinity, on } = one;
-    let more = if more == 0 { String::new() } else { format!(", and {more} more do the like") };
+    let more = if more == 0 { String::new() } else { format!(", and {more} more likewise") };
     format!(
         "{name} (VM {vmid}) runs on the CPUs {on} of {host}, and not on those of its own alone (`affinity` is {affinity}){more}: replace \
          it (`pve-autoscaler retire {name}`)"

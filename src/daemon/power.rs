@@ -248,7 +248,7 @@ impl Daemon {
         });
         if first {
             if !self.memory.store_now(now).await {
-                tracing::warn!(host, "that it is woken cannot be stored: it stays off");
+                tracing::warn!(host, "cannot record the wake-up; leaving the host off");
                 self.memory.host(host, now, |memory| memory.power = before);
                 return;
             }
@@ -340,7 +340,7 @@ async fn shut_down(
                 outcome => outcome.map(|()| None),
             };
         }
-        Ok(Some("Proxmox VE answers too slowly for anybody to be sure".to_owned()))
+        Ok(Some("Proxmox VE answers too slowly to be sure".to_owned()))
     };
     match asked.await {
         Ok(refused) => refused,

@@ -135,7 +135,7 @@ pub(super) fn see_to_hosts(config: &Config, snapshot: &mut Snapshot) {
         let why = memory.pools.get(name).and_then(|memory| memory.backoff.as_ref());
         let why = why.map(|backoff| format!(": {}", backoff.reason)).unwrap_or_default();
         own.stays_on.get_or_insert_with(|| {
-            format!("whether machines of pool {name} can be made there is not known{why}")
+            format!("it is not known whether machines of pool {name} can be made there{why}")
         });
     }
 }

@@ -79,11 +79,11 @@ impl Remembered {
                     return;
                 }
                 Err(error) if error.kind() == ErrorKind::Unusable => {
-                    tracing::warn!(%error, "what was remembered cannot be read: cool-downs and back-offs begin again");
+                    tracing::warn!(%error, "the stored state cannot be read: cool-downs and back-offs begin again");
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "what was remembered cannot be read yet");
+                    tracing::warn!(%error, "the stored state cannot be read yet");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_secs(30));
                 }
@@ -269,7 +269,7 @@ impl Remembered {
                 || stored(&self.kubernetes, &self.store, &memory).await
         };
         if !matches!(tokio::time::timeout(STORE_LAST, tries).await, Ok(true)) {
-            tracing::warn!("what was learnt in the last moments could not be stored");
+            tracing::warn!("the state of the last moments could not be stored");
         }
     }
 
@@ -389,7 +389,7 @@ async fn write(kubernetes: &Cluster, store: &mut Stored, memory: &Memory) -> boo
                 store.version = stored;
             }
         }
-        Err(error) => tracing::debug!(%error, "what is to be remembered cannot be stored yet"),
+        Err(error) => tracing::debug!(%error, "the state cannot be stored yet"),
     }
     false
 }

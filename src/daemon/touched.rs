@@ -132,7 +132,7 @@ impl Touched {
             let Some(what) = deed(row.upid.kind()).filter(|_| row.started >= since) else { continue };
             let follows = match row.upid.kind() {
                 "qmreset" | "qmreboot" => "its guest starts again, and its node is not ready until then",
-                "qmrollback" => "what its guest did since then is lost; it is started again where it is off",
+                "qmrollback" => "what its guest did since then is lost; it is started again if it is off",
                 "qmpause" => "its node falls silent until it is resumed",
                 // Its own task, or the list, tells the rest.
                 _ => {

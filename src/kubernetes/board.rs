@@ -132,7 +132,7 @@ impl Board {
         let given_up = hopeless && !state.essential;
         if !state.warned && (hopeless || !refused) {
             if given_up {
-                tracing::warn!(kind, reason = what, "cannot be seen, and is taken for absent");
+                tracing::warn!(kind, reason = what, "cannot be seen, and is treated as absent");
             } else {
                 tracing::warn!(kind, reason = what, "cannot be seen at the moment");
             }

@@ -39,7 +39,7 @@ impl Cluster {
     /// # Errors
     /// The call failed, or what is stored cannot be read.
     pub async fn load_memory(&self) -> Result<(Memory, Option<MemoryVersion>), Error> {
-        let action = "read what was remembered";
+        let action = "read the stored state";
         let Some(map) = self.call(action, self.config_maps().get_opt(NAME)).await? else {
             return Ok((Memory::default(), None));
         };
@@ -57,7 +57,7 @@ impl Cluster {
     /// # Errors
     /// The call failed.
     pub async fn memory_version(&self) -> Result<Option<MemoryVersion>, Error> {
-        let found = self.call("read what was remembered", self.config_maps().get_opt(NAME)).await?;
+        let found = self.call("read the stored state", self.config_maps().get_opt(NAME)).await?;
         Ok(found.as_ref().map(version))
     }
 
@@ -80,7 +80,7 @@ impl Cluster {
                 tracing::warn!(
                     config_map = NAME,
                     %error,
-                    "what is to be remembered is refused as a whole: past decisions, and the devices of pools' nodes, are not stored"
+                    "the state is refused as a whole: past decisions, and the devices of pools' nodes, are not stored"
                 );
                 Ok(stored)
             }
@@ -93,7 +93,7 @@ impl Cluster {
         memory: &Memory,
         version: Option<&MemoryVersion>,
     ) -> Result<MemoryVersion, Error> {
-        let action = "store what is to be remembered";
+        let action = "store the state";
         let mut data = BTreeMap::from([(KEY.to_owned(), json(action, memory)?)]);
         data.extend(version.map(|version| version.others.clone()).unwrap_or_default());
         self.write(action, data, version.map(|version| version.resource_version.clone())).await

@@ -106,7 +106,7 @@ fn silence(whose: &str, limit: Duration) -> Error {
         kind: Kind::HostUnreachable,
         call: format!("for {whose}"),
         status: 0,
-        text: format!("nothing came within {} s", limit.as_secs()),
+        text: format!("no answer within {} s", limit.as_secs()),
     }
 }
 

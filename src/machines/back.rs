@@ -62,7 +62,7 @@ pub(super) async fn follow(ctx: &Context, machine: &mut Tracked, vm: &VmConfig) 
         return Ok(false);
     }
     tracing::warn!(machine = %machine.record().name, from = machine.record().smbios_uuid, to = node.system_uuid,
-        "the machine's VM has got another SMBIOS uuid, and its Node reports it: it is followed");
+        "the machine's VM has a new SMBIOS uuid, and its Node reports it: it is recorded");
     machine.change(ctx, |record| record.smbios_uuid = Some(node.system_uuid)).await?;
     Ok(true)
 }

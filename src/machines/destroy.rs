@@ -239,7 +239,7 @@ async fn does_not_run_apart(ctx: &Context, machine: &Tracked) -> Result<(), Trou
             hosts.join(", "),
         ),
         command: format!(
-            "{}; or, where the Node is yours now: {}",
+            "{}; or, if the Node is yours now: {}",
             stops.join("; "),
             crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
         ),

@@ -149,7 +149,7 @@ async fn hidden(ctx: &Context, machine: &Tracked) -> Result<Option<Found>, Troub
         }
         Destruction::None | Destruction::Done => {}
     }
-    tracing::info!(machine = %record.name, vmid = record.slot.vmid, "there is a VM with this VMID that is none of our pool: it is left alone");
+    tracing::info!(machine = %record.name, vmid = record.slot.vmid, "there is a VM with this VMID outside our resource pool: it is left alone");
     Ok(Some(Found::Hidden))
 }
 

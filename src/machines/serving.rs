@@ -31,13 +31,13 @@ const FURTHER_USAGE: &str = "key encipherment";
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotApproved {
     /// Another client than the machine's kubelet asks.
-    #[error("`{user}` asks, which is not this machine's kubelet")]
+    #[error("the requester `{user}` is not this machine's kubelet")]
     Asker {
         /// Who asks.
         user: String,
     },
     /// The asker is no kubelet.
-    #[error("who asks is not in the group system:nodes")]
+    #[error("the requester is not in the group system:nodes")]
     Group,
     /// The key is to be used for something else than serving.
     #[error("it is for {usages}, which is not what a kubelet serves with")]

@@ -149,7 +149,7 @@ fn words(machine: &Tracked, now: Size, refused: Option<&Trouble>) -> String {
         Some(trouble) => {
             let node = machine.node.as_deref().unwrap_or(&record.name);
             format!(
-                "VM {vmid} keeps {has}, which its Node does not report, for its guest does not let go of it ({trouble}): \
+                "VM {vmid} keeps {has}, which its Node does not report, because its guest does not release it ({trouble}): \
                  `pve-autoscaler retire {node}` replaces it"
             )
         }

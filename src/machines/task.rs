@@ -278,12 +278,7 @@ async fn serves_on(
         touched::say(ctx, reports, machine.record(), &format!("{what}: it serves on there"));
     }
     if back::follow(ctx, machine, &config).await? {
-        touched::say(
-            ctx,
-            reports,
-            machine.record(),
-            "its VM has got another SMBIOS uuid: it serves on with that",
-        );
+        touched::say(ctx, reports, machine.record(), "its VM has a new SMBIOS uuid: it serves on with that");
     }
     let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
     if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {

@@ -170,7 +170,7 @@ fn one_pool(
         table.missing(
             "template",
             "\"k8s-worker\"",
-            "machines are clones where nothing says that they boot from the network (`boot = \"network\"`, docs/network-boot.md)",
+            "machines are clones unless they are said to boot from the network (`boot = \"network\"`, docs/network-boot.md)",
         );
     }
     if let Some(limit) = tree.text(&["scaleDown", "drainTimeout"]) {

@@ -204,7 +204,7 @@ impl Work<'_> {
                     continue;
                 }
                 Err(error) if Stop::from(error.clone()).passes() => {
-                    tracing::debug!(%error, vmid, "whether a VM is being made is not known");
+                    tracing::debug!(%error, vmid, "it is not known whether a VM is being made");
                 }
                 Err(error) => return Err(error.into()),
             }

@@ -123,7 +123,7 @@ async fn a_host_that_went_off_while_a_right_was_missing_is_woken_once_it_is_ther
 async fn no_host_goes_before_it_is_known_whom_it_is_needed_for() {
     let mut stage = stage(&apart("").replace("template = 9000", "template = 9009"));
     stage.start();
-    let why = "whether machines of pool workers can be made there is not known: there is no VM 9009";
+    let why = "it is not known whether machines of pool workers can be made there: there is no VM 9009";
     let stays = |stage: &Stage| stage.status().hosts.iter().any(|host| host.why.starts_with(why));
     stage.until("it is said", SOON, stays).await;
     stage.throughout("all stay on", LATER, |stage| off(stage).is_empty()).await;

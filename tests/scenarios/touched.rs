@@ -357,7 +357,7 @@ async fn a_node_whose_vm_gets_another_uuid_serves_on() {
     let stage = at(At::Ready).await;
     let node = stage.ready_nodes("workers");
     stage.pve.touch(9100, WHO, &Touch::Renumbered("0a0b0c0d-0000-4000-8000-00000000beef".to_owned()));
-    stage.until("it is followed", SOON, |stage| said(stage, "its VM has got another SMBIOS uuid")).await;
+    stage.until("it is followed", SOON, |stage| said(stage, "its VM has a new SMBIOS uuid")).await;
     stage.until("its pod runs again", SOON, |stage| stage.running_pods() == 1).await;
     let serves = |stage: &Stage| stage.ready_nodes("workers") == node && stage.vms(9100..=9109) == [9100];
     stage.throughout("it serves on", Duration::from_mins(20), serves).await;

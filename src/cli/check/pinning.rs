@@ -26,7 +26,7 @@ fn judge(said: Result<pinning::Answer, DoorError>, answer: &mut Answer) {
             answer.say(Line::wrong(WHAT, reason).key("pinning"), FINDINGS);
         }
         Ok(pinning::Answer::Pinned { .. } | pinning::Answer::Runs { .. }) => {
-            answer.say(Line::wrong(WHAT, "it answers something else").key("pinning"), FINDINGS);
+            answer.say(Line::wrong(WHAT, "its answer is not understood").key("pinning"), FINDINGS);
         }
         // This may be no host of a pool's machines, or none of Proxmox VE at all.
         Err(error) => {

@@ -102,18 +102,18 @@ pub(super) fn reload(
     }
     let pools = new.pools.len();
     settings.send_replace(Arc::new(new));
-    tracing::info!(pools, "the configuration is taken up");
-    (!restart.is_empty()).then(|| format!("a restart is needed to take up {}", restart.join(", ")))
+    tracing::info!(pools, "the configuration is applied");
+    (!restart.is_empty()).then(|| format!("a restart is needed to apply {}", restart.join(", ")))
 }
 
 fn refused(findings: &[String], report: &str) -> String {
-    tracing::error!("the configuration is not taken up, the old one stays in force:\n{report}");
+    tracing::error!("the configuration is not applied, the old one stays in force:\n{report}");
     let first = findings.first().map_or("it cannot be read", String::as_str);
     let more = match findings.len() {
         0 | 1 => String::new(),
         many => format!(", and {} more", many - 1),
     };
-    format!("the file is not taken up, the old settings stay in force: {first}{more} (see the log)")
+    format!("the file is not applied, the old settings stay in force: {first}{more} (see the log)")
 }
 
 /// The new settings with the old values of what only a start can change, and the keys of these that differ.
