@@ -1,5 +1,5 @@
 //! How close the planner's packing comes to a bound that no packing can beat: that of the linear relaxation
-//! by patterns (Gilmore and Gomory, 1961), or of sizes alone where that one is higher.
+//! by patterns (Gilmore and Gomory, 1961), or of sizes alone if that one is higher.
 //!
 //! The relaxation gives each kind of pod a price such that no node can hold pods of a higher price than 1;
 //! the sum of all pods' prices is then a bound. Prices are found by a linear program, to which the dearest

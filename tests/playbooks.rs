@@ -1,6 +1,6 @@
 //! Parts of the playbooks that need no machine of their own, played on this one: the folders of `access.yml`,
-//! against the embedded Proxmox VE, and how the token comes to every host of `daemon.yml`. Skipped where
-//! Ansible was not installed for the tests.
+//! against the embedded Proxmox VE, and how the token comes to every host of `daemon.yml`. Skipped if Ansible
+//! was not installed for the tests.
 
 #![expect(
     clippy::unwrap_used,

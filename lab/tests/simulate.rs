@@ -13,8 +13,8 @@ use lab::simulate::play;
 const FIXED: std::ops::RangeInclusive<u64> = 1..=12;
 /// Hours of cluster life for each seed.
 const HOURS: u64 = 2;
-/// For this many seconds fresh seeds are begun, where this variable of the environment says so: what they
-/// find is kept as a fixed one.
+/// For this many seconds fresh seeds are begun, if this variable of the environment says so: what they find
+/// is kept as a fixed one.
 const FRESH: &str = "SIMULATE_FRESH_SECONDS";
 
 fn holds(seed: u64, hindered: bool) {

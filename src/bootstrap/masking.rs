@@ -31,7 +31,7 @@ pub(super) fn last_lines(text: &str) -> String {
     masked(&plain).chars().take(2000).collect()
 }
 
-/// Shorter words of a secret text are too common to be masked where they stand alone.
+/// Shorter words of a secret text are too common to be masked if they stand alone.
 const LEAST_WORD: usize = 12;
 /// The same for its lines.
 const LEAST_LINE: usize = 6;

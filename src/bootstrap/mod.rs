@@ -1,7 +1,7 @@
 //! A booted VM becomes a Node: what runs inside the guest, and what it is given.
 //!
-//! `kubeadm join`, an agent of K3s, or a command of the operator's; where the template joins by itself,
-//! nothing is run at all.
+//! `kubeadm join`, an agent of K3s, or a command of the operator's; if the template joins by itself, nothing
+//! is run at all.
 //!
 //! What a guest gets is text: the script, its standard input, and what its end means. Who runs it, and how
 //! long it may take, is decided in `machines`. `ssh` and `ssh_keys` are the only places that name russh's

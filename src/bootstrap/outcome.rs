@@ -46,7 +46,7 @@ pub fn read(act: &Act, input: Option<&SecretString>, ended: &ExecStatus) -> Join
     }
 }
 
-/// What to look at, where a program says something of which that is known.
+/// What to look at, if a program says something of which that is known.
 fn advice(stderr: &str) -> &'static str {
     // kubeadm's `pubkeypin.Set.CheckAny`.
     if stderr.contains("none of the public keys") {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 /// * A lock and a result in `/run` make it safe to run again when an answer was lost: it joins once for each
 ///   boot.
 /// * `is-system-running` exits 1 for `starting` and `degraded`: only its output counts. `--wait` returns at
-///   once where the bus is not there yet.
+///   once if the bus is not there yet.
 /// * The arguments hold no secret: machine id, seconds for systemd, seconds for the join, whether `degraded`
 ///   will do, and what more a method needs. Secrets are on standard input.
 const BEGIN: &str = r#"umask 077

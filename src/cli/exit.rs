@@ -111,7 +111,7 @@ impl Failure {
         }
     }
 
-    /// What went wrong, in one line where it has no place in a file.
+    /// What went wrong, in one line if it has no place in a file.
     pub(super) fn words(&self) -> String {
         match self {
             Self::Named(what, error) | Self::Unreachable(what, error) => {

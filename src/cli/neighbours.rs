@@ -258,7 +258,7 @@ pub(super) fn refuse_shared(file: &Path, config: &Config, socket: &Path) -> Resu
 }
 
 impl Neighbour {
-    /// Whether its daemon runs, by its socket beside the own one. Where that cannot be known it may.
+    /// Whether its daemon runs, by its socket beside the own one. If that cannot be known it may.
     fn runs(&self, own: &Path) -> bool {
         let Some((run, _)) = cluster::of_socket(own) else { return true };
         match UnixStream::connect(cluster::socket(&run, self.name.as_ref())) {
@@ -413,7 +413,7 @@ mod tests {
         );
         drop(listening);
         assert!(start(Some("shop")).is_ok(), "what a dead daemon has left");
-        // The first one waits for the other to give way, and gives way itself where that does not.
+        // The first one waits for the other to give way, and gives way itself if that does not.
         let listening = UnixListener::bind(host.socket(Some("shop"))).unwrap();
         let ends = std::thread::spawn(move || {
             std::thread::sleep(LOOK * 3);

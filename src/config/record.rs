@@ -26,7 +26,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// How many bytes each of both kinds of files takes at most: half, where both are kept.
+    /// How many bytes each of both kinds of files takes at most: half, if both are kept.
     pub fn share(&self) -> u64 {
         if self.rounds > 0 && self.days > 0 { self.max_size / 2 } else { self.max_size }
     }

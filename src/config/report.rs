@@ -142,7 +142,7 @@ fn words(kind: &str) -> &str {
     }
 }
 
-/// A way out where a value has another shape than it should have.
+/// A way out if a value has another shape than it should have.
 fn shape(value: &str, message: &str) -> Option<String> {
     let (found, wanted) = message.strip_prefix("invalid type: ")?.split_once(", expected ")?;
     if value.len() > 60 || value.contains('\n') {

@@ -1,4 +1,4 @@
-//! `[scale_up]`: when and how nodes are added. Defaults are Cluster Autoscaler's where it has the setting.
+//! `[scale_up]`: when and how nodes are added. Defaults are Cluster Autoscaler's if it has the setting.
 
 use std::time::Duration;
 

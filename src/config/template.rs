@@ -52,7 +52,7 @@ pub struct Template {
     pub vmids: RangeInclusive<u32>,
     /// The storage of its disk and of its cloud-init drive.
     pub storage: String,
-    /// Hosts that get one each where the storage is not shared; empty: all.
+    /// Hosts that get one each if the storage is not shared; empty: all.
     pub hosts: Vec<String>,
     /// The size that its disk grows to in bytes; `None`: the image's.
     pub disk: Option<i64>,

@@ -1,7 +1,7 @@
 //! The status in the form that Cluster Autoscaler gives it (its `clusterstate/api/types.go`), kept in a
 //! ConfigMap: people and dashboards read it there.
 //!
-//! It is written where it has changed, but for times, once a scan interval at most; and now and then in any
+//! It is written if it has changed, but for times, once a scan interval at most; and now and then in any
 //! case, so that its age shows that the daemon is alive. Nothing depends on it: a write that fails is made
 //! good by the next.
 

@@ -95,7 +95,7 @@ fn hosts(config: &Config, prefix: &str, look: &Look, views: &[View]) -> Vec<Host
     hosts
 }
 
-/// The devices that a machine's VM was made with, where that is what its pool gives now.
+/// The devices that a machine's VM was made with, if that is what its pool gives now.
 fn devices<'a>(config: &'a Config, record: &'a Record) -> impl Iterator<Item = Held> + 'a {
     let own =
         |pool: &&Pool| pool.name == record.pool && record.made_of.get("pci") == pool.made_of().get("pci");

@@ -290,7 +290,7 @@ impl Daemon {
     }
 }
 
-/// Switches a host on through its controller. It is asked again where it may not have heard it.
+/// Switches a host on through its controller. It is asked again if it may not have heard it.
 async fn switch_on(controller: Result<redfish::Client, String>) -> Option<String> {
     let asked = match controller {
         Ok(client) => client.reset(Reset::On).await,

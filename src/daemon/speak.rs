@@ -12,7 +12,7 @@ use crate::model::plan::{NodeOutcome, NodeVerdict, Plan, PodOutcome, PodVerdict}
 use crate::model::{Node, Pod, Snapshot};
 use crate::planning::HOLDS_ROOM;
 
-/// Events that one round sends at most of what was done, and of what was not: the next one goes on where they
+/// Events that one round sends at most of what was done, and of what was not: the next one goes on if they
 /// still hold.
 const EVENTS_A_ROUND: usize = 50;
 /// The same warning is not given again before this has passed.
@@ -60,7 +60,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Takes one more where there is room for it, and it was not said lately.
+    /// Takes one more if there is room for it, and it was not said lately.
     fn take(&mut self, recorder: &Recorder, about: About, saying: &Words, note: impl FnOnce() -> String) {
         let Words { reason, action, code } = saying;
         let list = if NOT_DONE.contains(reason) { &mut self.rest } else { &mut self.done };

@@ -129,7 +129,7 @@ impl Seen {
 }
 
 impl Daemon {
-    /// Reads the switch where it was not for a while.
+    /// Reads the switch if it was not for a while.
     pub(super) async fn look_at_switch(&mut self) {
         let old = self.config.borrow().scan_interval;
         let fresh = self.switch.read.is_some_and(|read| read.elapsed() < old);

@@ -2,7 +2,7 @@
 //! name, protection.
 //!
 //! Beside the rounds, with each look: the cluster's latest tasks are read, and the configurations of a few
-//! machines, so that each has its turn within half a minute where there are not too many. Nothing is changed
+//! machines, so that each has its turn within half a minute if there are not too many. Nothing is changed
 //! about a VM here. What lasts is a problem for `status` until it is over, with the command; what happened is
 //! said once, with who did it.
 
@@ -260,8 +260,8 @@ fn oddities(record: &Record, config: &VmConfig) -> Vec<String> {
     all
 }
 
-/// Whether a VM is in another resource pool, or in none. Where the list names the pool of no machine the
-/// token may not see it.
+/// Whether a VM is in another resource pool, or in none. If the list names the pool of no machine the token
+/// may not see it.
 fn has_left(record: &Record, pool: &str, guest: Option<&Guest>, look: &Look) -> Option<String> {
     let is_in = |guest: &Guest| guest.pool.as_deref() == Some(pool);
     let guest = guest.filter(|guest| !is_in(guest))?;

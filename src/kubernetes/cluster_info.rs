@@ -45,7 +45,7 @@ impl Cluster {
     /// earlier waits silently and for minutes.
     ///
     /// # Errors
-    /// The limit has passed; the last call's error where that was the reason.
+    /// The limit has passed; the last call's error if that was the reason.
     pub async fn wait_for_signature(&self, token_id: &str, limit: Duration) -> Result<(), Error> {
         let key = format!("jws-kubeconfig-{token_id}");
         let end = Instant::now() + limit;

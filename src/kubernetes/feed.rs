@@ -38,7 +38,7 @@ pub(super) type Convert<K, T> = Box<dyn Fn(&K) -> Result<T, ConvertError> + Send
 pub(super) struct Feed<K, T> {
     pub kind: &'static str,
     pub api: Api<DeserializeGuard<K>>,
-    /// A field selector, where not all objects of the kind are followed.
+    /// A field selector, if not all objects of the kind are followed.
     pub fields: Option<&'static str>,
     pub convert: Convert<K, T>,
     /// What a change is worth.

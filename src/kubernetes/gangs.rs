@@ -1,5 +1,5 @@
-//! PodGroups: watched where the API server serves them, which takes its gate `GenericWorkload` and the
-//! version in `--runtime-config`.
+//! PodGroups: watched if the API server serves them, which takes its gate `GenericWorkload` and the version
+//! in `--runtime-config`.
 
 use k8s_openapi::api::scheduling::v1beta1 as scheduling;
 

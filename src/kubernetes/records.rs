@@ -40,7 +40,7 @@ pub struct Versioned<T> {
 pub struct UnreadableRecord {
     /// The ConfigMap's name.
     pub name: String,
-    /// The VMID, where the name tells it.
+    /// The VMID, if the name tells it.
     pub vmid: Option<u32>,
     /// What is wrong with it.
     pub reason: String,

@@ -298,7 +298,7 @@ impl Cluster {
     }
 }
 
-/// Whether the right is needed where so many of the optional kinds are served.
+/// Whether the right is needed if so many of the optional kinds are served.
 fn is_needed(right: &Right, served: &[bool]) -> bool {
     let kind = right.resource.split('/').next().unwrap_or_default();
     let mut of_it =
@@ -335,7 +335,7 @@ fn question(right: &Right) -> SelfSubjectAccessReviewSpec {
             group: Some(right.group.to_owned()),
             resource: Some(resource.to_owned()),
             subresource,
-            // A right to one object is refused where a review asks for all of them.
+            // A right to one object is refused if a review asks for all of them.
             name: right.name.map(ToOwned::to_owned),
             namespace: right.namespace.clone(),
             ..ResourceAttributes::default()

@@ -1,5 +1,5 @@
-//! Kinds that a CustomResourceDefinition or a feature gate brings: watched where the API server serves them.
-//! If it does not, it is asked for nothing but whether it does.
+//! Kinds that a CustomResourceDefinition or a feature gate brings: watched if the API server serves them. If
+//! it does not, it is asked for nothing but whether it does.
 
 use std::fmt::Debug;
 

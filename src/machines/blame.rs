@@ -1,4 +1,4 @@
-//! Who is left alone after a machine could not be made, where that depends on what there is.
+//! Who is left alone after a machine could not be made, if that depends on what there is.
 
 use super::Context;
 use super::tracked::Tracked;

@@ -23,7 +23,7 @@ use crate::proxmox::{Client, Exit, Kind, Power, Upid, VmConfig};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
     /// The guest is asked to shut down, and has its time. With when its Node was seen empty: `None` if it was
-    /// not looked at in this run, as after a restart in the midst of it. `cut_short` where its drain ended
+    /// not looked at in this run, as after a restart in the midst of it. `cut_short` if its drain ended
     /// because its VM was off: it is removed only while it stays off.
     Graceful { emptied: Option<Instant>, cut_short: bool },
     /// Its plug is pulled: nothing depends on it.

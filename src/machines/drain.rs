@@ -227,7 +227,7 @@ impl Drain<'_> {
         }
     }
 
-    /// What the rules say; why the drain must end where they let a pod stay.
+    /// What the rules say; why the drain must end if they let a pod stay.
     fn judge(&self, snapshot: &Snapshot) -> Result<Evictions, String> {
         let closed = self.met.first.as_ref().zip(self.closed(snapshot));
         let stays = |pod: &Pod| closed.is_some_and(|(first, node)| first.came_back(pod, node));
@@ -235,7 +235,7 @@ impl Drain<'_> {
             .map_err(|why| format!("{why} came to the node meanwhile and must stay"))
     }
 
-    /// Asks for the evictions that are due; why the drain must end where one will never be granted.
+    /// Asks for the evictions that are due; why the drain must end if one will never be granted.
     async fn evict(&mut self, left: &Evictions) -> Option<String> {
         let now = Instant::now();
         // An eviction that was accepted shows in the watch a moment later.

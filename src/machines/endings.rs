@@ -1,7 +1,7 @@
 //! Since when pods are on their way out, by the time that has passed here. Until when one may take is written
-//! by the clock of the API server; that of this host may be wrong by minutes, or hours where its hardware
-//! clock is in local time. One that is ahead would take each pod for one that should have ended long ago, and
-//! not wait for its end.
+//! by the clock of the API server; that of this host may be wrong by minutes, or hours if its hardware clock
+//! is in local time. One that is ahead would take each pod for one that should have ended long ago, and not
+//! wait for its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use crate::proxmox::property::{stem, truth};
 /// What becomes of an option of the template in a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// Each machine gets a value of its own, where there is one to set.
+    /// Each machine gets a value of its own, if there is one to set.
     Set,
     /// The machine does not keep it.
     Removed,

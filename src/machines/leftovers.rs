@@ -1,9 +1,9 @@
 //! Disks that a destroyed VM has left behind.
 //!
-//! Proxmox's destroy goes on where a disk cannot be freed (its storage is busy, or away), ends well, and says
-//! so only in its log; a disk that an interrupted clone was writing is in no configuration at all. Such a
-//! disk belongs to the next VM with that VMID, so the record stays, and with it the slot is closed, until the
-//! disk is gone. If that log is gone as well, and the token may not look for itself, an administrator has to.
+//! Proxmox's destroy goes on if a disk cannot be freed (its storage is busy, or away), ends well, and says so
+//! only in its log; a disk that an interrupted clone was writing is in no configuration at all. Such a disk
+//! belongs to the next VM with that VMID, so the record stays, and with it the slot is closed, until the disk
+//! is gone. If that log is gone as well, and the token may not look for itself, an administrator has to.
 
 use std::collections::BTreeSet;
 

@@ -32,7 +32,7 @@ impl Pace {
         *known = (*known * 2 + took) / 3;
     }
 
-    /// Starts to watch for the end of something: where its end is seen only by looking.
+    /// Starts to watch for the end of something: if its end is seen only by looking.
     pub fn watch(&self, what: &str, guess: Duration) -> Looks {
         Looks { usual: self.usual(what, guess), count: 0, last: Duration::ZERO, before: Duration::ZERO }
     }

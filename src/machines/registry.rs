@@ -151,7 +151,7 @@ impl Registry {
         self.0.changed.subscribe()
     }
 
-    /// When a pool's slot was last given back, where that happened since the start.
+    /// When a pool's slot was last given back, if that happened since the start.
     pub fn freed(&self, pool: &str, slot: &Slot) -> Option<Timestamp> {
         let freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
         freed.get(pool)?.get(&slot.vmid).copied()

@@ -42,7 +42,7 @@ pub(super) fn is_attached(storage: &str, record: &Record, config: &VmConfig) -> 
     config.parts(DRIVE).get("file") == Some(volume(storage, record).as_str())
 }
 
-/// Sees to it that what the machine's seed drive is to hold is on its storage, where the pool has seeds.
+/// Sees to it that what the machine's seed drive is to hold is on its storage, if the pool has seeds.
 ///
 /// # Errors
 /// The pool's seed is another than the one that the machine's record names: only what is recorded is removed
@@ -167,7 +167,7 @@ fn network(options: &[(String, String)], config: &VmConfig) -> String {
     text
 }
 
-/// The storage of a machine's seed, where its pool had seeds when it was made.
+/// The storage of a machine's seed, if its pool had seeds when it was made.
 fn storage(record: &Record) -> Option<&str> {
     record.made_of.get(MADE_OF)?.strip_prefix("seed ")?.split(' ').next()
 }

@@ -119,7 +119,7 @@ impl Tracked {
         Ok(())
     }
 
-    /// Who is left alone where it does not become a node: a bare-metal machine itself.
+    /// Who is left alone if it does not become a node: a bare-metal machine itself.
     pub fn blame(&self) -> Blame {
         if self.record().is_physical() { Blame::Host } else { Blame::Pool }
     }

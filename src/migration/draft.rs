@@ -46,7 +46,7 @@ impl Table {
         }
     }
 
-    /// A table of a pool, which is named where there is something to fill in.
+    /// A table of a pool, which is named if there is something to fill in.
     pub fn of_pool(header: &str, pool: &str) -> Self {
         Self { label: format!("pool {pool}"), ..Self::new(header) }
     }

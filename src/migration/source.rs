@@ -13,7 +13,7 @@ pub enum SourceError {
     Syntax {
         /// The file.
         name: String,
-        /// The line, where the reader says one.
+        /// The line, if the reader says one.
         line: Option<u64>,
     },
     /// Nothing in the files is what was asked for.

@@ -229,7 +229,7 @@ pub struct Device {
     pub consumes: Vec<CounterSet>,
     /// Taints.
     pub taints: Vec<DeviceTaint>,
-    /// From which nodes it can be used, where the slice leaves it to the devices.
+    /// From which nodes it can be used, if the slice leaves it to the devices.
     pub reach: Reach,
     /// It has conditions that must hold before a pod is bound: it is taken last.
     pub waits: bool,

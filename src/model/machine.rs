@@ -293,7 +293,7 @@ pub struct Host {
     /// Its storages.
     #[serde(default)]
     pub storage: BTreeMap<String, Storage>,
-    /// Its PCI devices, where a pool gives any to its machines.
+    /// Its PCI devices, if a pool gives any to its machines.
     #[serde(default, skip_serializing_if = "HostPci::is_empty")]
     pub pci: HostPci,
 }

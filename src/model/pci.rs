@@ -29,7 +29,7 @@ pub struct Held {
     /// The mapping that it is of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mapping: Option<String>,
-    /// Its address, where the VM was given it without a mapping.
+    /// Its address, if the VM was given it without a mapping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }

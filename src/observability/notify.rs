@@ -12,7 +12,7 @@ const USUAL: Duration = Duration::from_secs(30);
 /// A round may be late by this much, beyond three intervals, before the watchdog is no longer fed.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Talks to systemd, where it started the daemon; else says nothing.
+/// Talks to systemd, if it started the daemon; else says nothing.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
     board: Board,

@@ -263,7 +263,7 @@ async fn exchange(path: &Path, request: &Request, limit: Duration) -> Result<Vec
         let _ = stream.write_all(&line).await;
         let mut text = Vec::new();
         match stream.take(LARGEST).read_to_end(&mut text).await {
-            // So it ends where something answers that does not read what it is asked.
+            // So it ends if something answers that does not read what it is asked.
             Err(error) if error.kind() == ErrorKind::ConnectionReset && !text.is_empty() => {}
             read => {
                 read?;

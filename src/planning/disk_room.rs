@@ -1,4 +1,4 @@
-//! Room on storages for the disks of new machines, and for the memory of those that are kept suspended: where
+//! Room on storages for the disks of new machines, and for the memory of those that are kept suspended: if
 //! the configuration says which storage they are on, and what they take.
 
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ impl DiskRoom {
     }
 
     /// Whether there is room for a machine whose clone is on this storage. A storage that a host does not
-    /// show cannot be used; where no storage is known at all, nothing is known to be full.
+    /// show cannot be used; if no storage is known at all, nothing is known to be full.
     fn check_all(&self, pool: &Pool, clone: Option<&str>, state: i64) -> Result<(), String> {
         if self.storages.is_empty() {
             return Ok(());

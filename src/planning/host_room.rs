@@ -30,12 +30,12 @@ pub(super) struct HostRoom {
     pub disks: DiskRoom,
     devices: DeviceRoom,
     by_pool: BTreeMap<String, u32>,
-    /// The pools whose machines it takes once it is on again, where we switch it.
+    /// The pools whose machines it takes once it is on again, if we switch it.
     awaited_by: BTreeSet<String>,
 }
 
 impl HostRoom {
-    /// Why it takes no machine of the pool now, where we have switched it off and it will once it is on.
+    /// Why it takes no machine of the pool now, if we have switched it off and it will once it is on.
     pub(super) fn switched(&self, pool: &Pool) -> Option<&'static str> {
         self.shut.filter(|_| self.awaited_by.contains(&pool.name))
     }

@@ -82,7 +82,7 @@ pub(super) fn shape(view: &View, node: &Node, machine: Option<&Machine>) -> Shap
         memory: offers.memory,
     };
     let pool = pool_of(node).and_then(|name| view.config.pools.iter().find(|pool| pool.name == name));
-    // A guest sees less memory than its machine has: where a pool has one shape, that is it.
+    // A guest sees less memory than its machine has: if a pool has one shape, that is it.
     match pool {
         Some(pool) if node.capacity.cpu_milli == 0 => pool.into(),
         _ => seen,

@@ -260,7 +260,7 @@ impl<'a> Follower<'a> {
         self.miss_by_machines(after);
     }
 
-    /// A machine that was made, where pods that it was made for still wait.
+    /// A machine that was made, if pods that it was made for still wait.
     fn made(&self, machine: &Machine) -> Option<MadeFor> {
         let real = |pod: &str| self.waiting.get(pod).copied();
         let pods = machine.pods.iter().filter_map(|pod| real(pod).or_else(|| self.chunks.get(pod.as_str())));

@@ -238,7 +238,7 @@ impl Desk<'_> {
         HostVerdict { since: Some(since), due: Some(due), ..verdict(host, HostOutcome::Idle, &message) }
     }
 
-    /// Why and how long it is not emptied again, where that was given up before.
+    /// Why and how long it is not emptied again, if that was given up before.
     fn in_vain(&self, host: &str) -> Option<&Backoff> {
         let backoff = self.snapshot.memory.hosts.get(host)?.emptying_backoff.as_ref()?;
         backoff.runs(self.snapshot.time).then_some(backoff)

@@ -1,4 +1,4 @@
-//! Missed predictions hold back machines: where kube-scheduler refuses pods although they were found to fit,
+//! Missed predictions hold back machines: if kube-scheduler refuses pods although they were found to fit,
 //! another machine of the same pool would only be made in vain ([`super::outcomes`] finds out which).
 //!
 //! * A pool of which a prediction was missed gets no machine for pods of that kind until its back-off is

@@ -201,7 +201,7 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Whether none of a class is on a machine that this decision makes, where only what is there counts.
+    /// Whether none of a class is on a machine that this decision makes, if only what is there counts.
     fn may_be_there(&self, class: &Class, request: &ProvisioningRequest) -> bool {
         let new = |pod: &usize| match self.spots[*pod] {
             Spot::Node(at) => self.machine_at(at).is_some(),

@@ -157,8 +157,8 @@ impl<'a> Rooms<'a> {
         rooms
     }
 
-    /// Counts Nodes, and machines without one. A Node on its way out counts as long as its VM exists, where
-    /// VMs are known. One that has lost the pool's label is its machine's all the same.
+    /// Counts Nodes, and machines without one. A Node on its way out counts as long as its VM exists, if VMs
+    /// are known. One that has lost the pool's label is its machine's all the same.
     fn count_present(&mut self, view: &View) {
         let machines = view.snapshot.proxmox.machines.as_deref();
         let present = || machines.into_iter().flatten().filter(|machine| !machine.phase.is_over());

@@ -53,7 +53,7 @@ impl Packer<'_, '_> {
         self.view.config.pools.iter().map(|pool| pool.sizes.len()).max().unwrap_or(1)
     }
 
-    /// Whether an offer is the size of its pool with this number, or its largest where it has fewer.
+    /// Whether an offer is the size of its pool with this number, or its largest if it has fewer.
     pub(super) fn is_size(&self, offer: usize, number: usize) -> bool {
         let pool = &self.pools()[offer];
         let own = pool.sizes.iter().position(|size| (size.cores, size.memory) == (pool.cores, pool.memory));

@@ -95,7 +95,7 @@ impl Client {
         })
     }
 
-    /// The guest's operating system. Allowed where running programs is not.
+    /// The guest's operating system. Allowed if running programs is not.
     pub async fn agent_os_info(&self, host: &str, vmid: u32) -> Result<OsInfo, Error> {
         let data = self.get(Lane::Agent(host), &agent(host, vmid, "get-osinfo"), &[]).await?;
         refused("get-osinfo", &data)?;

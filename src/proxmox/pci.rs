@@ -85,7 +85,7 @@ fn is_device(key: &str) -> bool {
     stem(key) == "hostpci" && key != "hostpci"
 }
 
-/// One for a mapping, else one for each address: `host=0000:01:00.0;0000:01:00.1`, where `host=` may be left
+/// One for a mapping, else one for each address: `host=0000:01:00.0;0000:01:00.1`, if `host=` may be left
 /// out.
 fn held(vmid: u32, key: &str, value: &str) -> Vec<Held> {
     let parts = Properties::of(key, value);

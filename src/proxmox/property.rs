@@ -91,7 +91,7 @@ impl<'t> Properties<'t> {
         Self(parts)
     }
 
-    /// A key's value; the first one, where a text that Proxmox VE would refuse has several.
+    /// A key's value; the first one, if a text that Proxmox VE would refuse has several.
     pub fn get(&self, key: &str) -> Option<&'t str> {
         self.0.iter().find(|(one, _)| *one == key).map(|(_, value)| *value)
     }

@@ -81,8 +81,8 @@ impl Client {
         Ok(rows.iter().map(config).collect())
     }
 
-    /// A host's storages, or only the one of this name. Name one where you can: the host wakes each storage
-    /// that it is asked about, and one that hangs holds the answer up.
+    /// A host's storages, or only the one of this name. Name one if you can: the host wakes each storage that
+    /// it is asked about, and one that hangs holds the answer up.
     pub async fn storages_on(&self, host: &str, only: Option<&str>) -> Result<Vec<StorageStatus>, Error> {
         let path = format!("/nodes/{}/storage", encode(host));
         let query: Vec<_> = only.map(|name| ("storage", name.to_owned())).into_iter().collect();

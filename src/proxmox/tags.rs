@@ -16,7 +16,7 @@ pub struct TagRules {
     free: bool,
     /// Tags that only a user with `Sys.Modify` on `/` may use.
     registered: BTreeSet<String>,
-    /// Tags that the token may use where not all of them are free.
+    /// Tags that the token may use if not all of them are free.
     allowed: BTreeSet<String>,
     /// The token may use every tag.
     all: bool,

@@ -30,7 +30,7 @@ pub(super) struct Counted {
 pub(super) struct Mounted {
     /// Each once.
     pub counted: Vec<Counted>,
-    /// A disk that its driver does not serve: kube-scheduler gives up on a node where it has to count it.
+    /// A disk that its driver does not serve: kube-scheduler gives up on a node if it has to count it.
     pub untranslatable: bool,
     /// The claim of an ephemeral volume belongs to another pod, which has the same effect.
     pub of_another: bool,

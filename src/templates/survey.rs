@@ -21,7 +21,7 @@ pub struct Found {
     pub mark: Option<TemplateMark>,
 }
 
-/// Where one VM of a template has to be: on a host, or, where the storage is shared, on any.
+/// Where one VM of a template has to be: on a host, or, if the storage is shared, on any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The host that makes it.

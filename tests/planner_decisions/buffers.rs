@@ -73,12 +73,12 @@ fn the_number_of_chunks_is_what_cluster_autoscaler_makes_of_it() {
         // The larger of the two.
         (10, format!("{WEB}, percentage: 20, replicas: 1"), 2),
         (10, format!("{WEB}, percentage: 20, replicas: 5"), 5),
-        // Limits bound both, and say it where nothing else does.
+        // Limits bound both, and say it if nothing else does.
         (10, format!("{WEB}, percentage: 50, limits: {{cpu: 4}}"), 2),
         (10, format!("{WEB}, percentage: 50, limits: {{cpu: 4, memory: 1Gi}}"), 1),
         (10, format!("{WEB}, limits: {{cpu: \"7\", memory: 99Gi, nvidia.com/gpu: 0}}"), 3),
         (10, format!("{WEB}, limits: {{cpu: 0}}"), 0),
-        // Karpenter means `apps` where no group is named.
+        // Karpenter means `apps` if no group is named.
         (10, "scalableRef: {kind: Deployment, name: web}, percentage: 10".to_owned(), 1),
         // A share of what has no replicas says nothing.
         (10, "podTemplateRef: {name: t}, percentage: 50, replicas: 2".to_owned(), 2),

@@ -66,7 +66,7 @@ impl Cluster {
         self.node(name, pool, "", "True")
     }
 
-    /// A pod of a ReplicaSet; it waits where `node` is empty.
+    /// A pod of a ReplicaSet; it waits if `node` is empty.
     pub fn pod(self, name: &str, cpu: &str, node: &str) -> Self {
         let status = "\nstatus: {phase: Running, conditions: [{type: Ready, status: \"True\"}]}";
         let (node, status) =

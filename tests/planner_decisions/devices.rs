@@ -327,7 +327,7 @@ fn extended_resources_are_served_by_declared_devices() {
 #[test]
 fn what_nodes_have_counts_and_not_what_is_declared() {
     let config = declaring(DECLARED);
-    // One device where two are declared.
+    // One device if two are declared.
     let three =
         |cluster: Cluster| ["x", "y", "z"].into_iter().fold(cluster, |all, name| pod(all, name, "", ""));
     let one =

@@ -7,7 +7,7 @@ use crate::cluster::{Cluster, node_verdict, pools, removed};
 
 /// Free are 2 CPUs on w0 and this many on w1; w2 has pods of 1.5, 1 and 1 CPUs. The search for nodes that can
 /// go fills the fuller one first, w1. Scaling up fills in the order of names, w0: then one of 1 CPU is left
-/// over where w1 has no 2 free.
+/// over if w1 has no 2 free.
 fn three(on_w1: &str) -> Cluster {
     Cluster::new()
         .idle("w0", "w")

@@ -59,7 +59,7 @@ const THREE: &[(&str, bool)] = &[("a", true), ("b", true), ("c", true)];
 const C_OFF: &[(&str, bool)] = &[("a", true), ("b", true), ("c", false)];
 const GOOD: &str = "b: {answers: true}, c: {answers: true}";
 const LONG: &str = "b: {idleSince: 2026-01-01T11:00:00Z}, c: {idleSince: 2026-01-01T11:00:00Z}";
-/// What is remembered of `c` where we have switched it off.
+/// What is remembered of `c` if we have switched it off.
 const OURS: &str = "c: {power: {step: Off, since: 2026-01-01T11:00:00Z, reachedBy: [w], room: {name: c, online: true, cores: 16, \
      memory: 19327352832, memoryUsed: 0}}}";
 

@@ -18,7 +18,7 @@ pub fn is_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true")
 }
 
-/// The guest image, where all that machines need is there; else what is missing.
+/// The guest image, if all that machines need is there; else what is missing.
 pub fn prepare() -> Result<PathBuf, String> {
     let version =
         said(Command::new("qemu-system-x86_64").arg("--version")).map_err(|_| "there is no QEMU")?;

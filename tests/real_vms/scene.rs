@@ -120,7 +120,7 @@ impl Scene {
         self.admin.list(path).await.unwrap()
     }
 
-    /// The pool's Node, where its readiness is this.
+    /// The pool's Node, if its readiness is this.
     pub async fn node(&self, ready: bool) -> Option<Value> {
         let nodes = self.nodes().await;
         let is = |node: &Value| {

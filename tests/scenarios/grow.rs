@@ -30,7 +30,7 @@ pub async fn with_one() -> Stage {
     with_one_of(6).await
 }
 
-/// The same, where a machine may have this many vCPUs.
+/// The same, if a machine may have this many vCPUs.
 async fn with_one_of(cores: u32) -> Stage {
     let mut stage = Stage::new(&growing(cores, "12GiB"));
     permit(&stage);

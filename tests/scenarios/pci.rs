@@ -37,7 +37,7 @@ fn stage_of(settings: &str) -> Stage {
     stage
 }
 
-/// The same where it may not see the VM.
+/// The same if it may not see the VM.
 fn unseeing(settings: &str) -> Stage {
     let stage = Stage::new(settings);
     stage.pve.map_pci("gpu", &[("pve1", "0000:01:00"), ("pve2", "0000:01:00"), ("pve2", "0000:41:00")]);

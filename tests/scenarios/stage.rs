@@ -30,7 +30,7 @@ pub mod log;
 
 /// When the world begins.
 const BEGINNING: &str = "2026-11-21T00:00:00Z";
-/// The host of the instance that is meant where none is named.
+/// The host of the instance that is meant if none is named.
 const FIRST: &str = "pve1";
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -172,7 +172,7 @@ impl Stage {
         self.try_order(host, order).await.unwrap();
     }
 
-    /// The same where it may be refused.
+    /// The same if it may be refused.
     pub async fn try_order(&self, host: &str, order: Order) -> Result<(), String> {
         self.instances[host].switch.follow(order).await
     }

@@ -105,5 +105,5 @@ async fn run_build(names: &[&str]) -> anyhow::Result<Output> {
 }
 
 const BUILD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/rig/build");
-/// How the script ends where Go is missing.
+/// How the script ends if Go is missing.
 const NO_GO: i32 = 3;

@@ -110,7 +110,7 @@ impl Hands {
         std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Does it, where Proxmox VE lets it be done now.
+    /// Does it, if Proxmox VE lets it be done now.
     pub fn does(&self, deed: Deed, vmid: u32, random: &mut Rng, when: &str) {
         let pve = &self.world.pve;
         let Some(vm) = pve.vm(vmid).filter(|_| !self.checker.is_foreign(vmid)) else { return };

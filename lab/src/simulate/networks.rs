@@ -39,7 +39,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// What holds where nothing is drawn.
+    /// What holds if nothing is drawn.
     pub const PLAIN: Self = Self { bridge: OF_TEMPLATES, vlan: None };
 
     /// As a pool's settings have it.

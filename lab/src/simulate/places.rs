@@ -40,7 +40,7 @@ pub struct Places {
 }
 
 impl Default for Places {
-    /// What holds where the settings say nothing.
+    /// What holds if the settings say nothing.
     fn default() -> Self {
         Self {
             hosts: Vec::new(),
@@ -54,7 +54,7 @@ impl Default for Places {
 }
 
 impl Places {
-    /// `storage_reserve` in bytes, where storages are named.
+    /// `storage_reserve` in bytes, if storages are named.
     pub const STORAGE_RESERVE: u64 = 20 * GIB;
 
     /// As the settings have it.

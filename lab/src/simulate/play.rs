@@ -30,8 +30,8 @@ const TICKS: u32 = 4;
 const SETTLES: Duration = Duration::from_hours(5);
 /// What has settled stays so.
 const STAYS: Duration = Duration::from_mins(15);
-/// Between two faults, two acts of the administrator, two changes of the workload, in seconds, where they
-/// come once as often.
+/// Between two faults, two acts of the administrator, two changes of the workload, in seconds, if they come
+/// once as often.
 const FAULTS: std::ops::Range<u64> = 20..400;
 const ACTS: std::ops::Range<u64> = 100..1500;
 const CHANGES: std::ops::Range<u64> = 15..600;

@@ -75,7 +75,7 @@ pub fn is_bound(vm: &VmView) -> bool {
     vm.config.get(DRIVE).is_some_and(|drive| drive.starts_with("local:iso/"))
 }
 
-/// The image in a VM's drive, where it was a machine's seed.
+/// The image in a VM's drive, if it was a machine's seed.
 pub fn of_machine(vm: &VmView) -> Option<String> {
     let volume = vm.config.get(DRIVE)?.split(',').next()?;
     machine_of(volume).map(|_| volume.to_owned())

@@ -59,7 +59,7 @@ pub struct PoolShape {
     pub grows: Option<Growth>,
     /// Where its machines may be put.
     pub places: Places,
-    /// The storage of its machines' seeds, where it has any.
+    /// The storage of its machines' seeds, if it has any.
     pub seed: Option<&'static str>,
     /// Whether each of its machines has a PCI device of its host.
     pub device: bool,
@@ -275,7 +275,7 @@ max_parallel = {}
     }
 }
 
-/// The table of a host, where anything is to be said of it.
+/// The table of a host, if anything is to be said of it.
 fn one_host(rules: &Rules, host: &str) -> String {
     let closed = (rules.closed_host == Some(host)).then(|| "closed = true\n".to_owned());
     let reserved = rules.reserved.filter(|reserved| reserved.host == host).map(Reserved::written);

@@ -18,7 +18,7 @@ const READ: Duration = Duration::from_mins(2);
 pub struct Touched {
     /// These cannot be destroyed, since when.
     protected: BTreeMap<u32, Instant>,
-    /// In no pool; until when, where it was put back.
+    /// In no pool; until when, if it was put back.
     outside: BTreeMap<u32, Option<Instant>>,
 }
 

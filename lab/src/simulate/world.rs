@@ -38,7 +38,7 @@ use super::warm;
 const BEGINNING: i64 = 1_795_219_200;
 /// The templates of the demo clusters.
 const TEMPLATES: std::ops::RangeInclusive<u32> = 9000..=9003;
-/// What an administrator gives every machine, where the settings have it read from a file: a bootstrap token.
+/// What an administrator gives every machine, if the settings have it read from a file: a bootstrap token.
 const TOKEN: (&str, &str) = ("c0ffee", "0123456789abcdef");
 /// The token of K3s' server.
 pub const K3S_TOKEN: &str = "K10c0ffee::server:a-secret-of-the-cluster";
@@ -211,7 +211,7 @@ pub fn parse(text: &str) -> anyhow::Result<Config> {
         .context("the simulation's settings are refused")
 }
 
-/// How long pods take to end, where their grace period is not shorter: every other seed has slow ones.
+/// How long pods take to end, if their grace period is not shorter: every other seed has slow ones.
 fn time_to_end(random: &mut Rng) -> Duration {
     let slow = random.bool();
     Duration::from_millis(if slow { random.u64(2_000..28_000) } else { 700 })

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::lab_kubernetes::Bench;
 use crate::shared::bench::{Kubernetes as _, POOL, cluster};
 
-/// Instants at which the process is killed, half of them while machines come and half while they go, where
-/// the environment does not say how many (`KILLS`).
+/// Instants at which the process is killed, half of them while machines come and half while they go, if the
+/// environment does not say how many (`KILLS`).
 const INSTANTS: u32 = 10;
 /// Longer than a round takes to see what is there.
 const SETTLED: Duration = Duration::from_millis(1500);

@@ -2,8 +2,8 @@
 //! rights of `packaging/rbac.yaml` and a token by TokenRequest. The tests share two control planes and take
 //! turns at them.
 //!
-//! Without Go to build it with they are skipped, which they say; where the environment says `CI=true` they
-//! fail instead.
+//! Without Go to build it with they are skipped, which they say; if the environment says `CI=true` they fail
+//! instead.
 
 #![expect(
     clippy::unwrap_used,

@@ -55,7 +55,7 @@ const ON_MACHINES: [&str; 8] = [
 const TOKEN_HOST: Duration = Duration::from_secs(15);
 
 /// The secrets by which machines join: all that cannot be read, whatever else is wrong. Those of the clusters
-/// are read where these are asked.
+/// are read if these are asked.
 pub(super) fn secrets(config: &Config, answer: &mut Answer) {
     for (pool, bootstrap) in config.bootstraps() {
         let what = pool.map_or_else(|| "joining".to_owned(), |pool| format!("joining, pool {}", pool.name));
@@ -380,7 +380,7 @@ fn token_ssh(config: &Config) -> Vec<&Ssh> {
     all
 }
 
-/// Whether bootstrap tokens are made through the Kubernetes API; so too where nothing is said of it.
+/// Whether bootstrap tokens are made through the Kubernetes API; so too if nothing is said of it.
 fn makes_tokens(config: &Config) -> bool {
     any(config, |bootstrap| bootstrap.kubeadm().is_some() && bootstrap.ssh().is_none())
 }

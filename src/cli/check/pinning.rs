@@ -8,7 +8,7 @@ use crate::pinning::{self, Door, DoorError, ENABLE, Request, SOCKET, SocketDoor}
 
 const WHAT: &str = "pinning helper of this host";
 
-/// Asks it what is free, where a pool has machines that are to be pinned.
+/// Asks it what is free, if a pool has machines that are to be pinned.
 pub(super) async fn check(config: &Config, answer: &mut Answer) {
     if config.pools.iter().any(|pool| pool.pinning.is_some()) {
         judge(SocketDoor::new(SOCKET).ask(Request::Look {}).await, answer);

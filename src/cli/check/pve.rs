@@ -27,7 +27,7 @@ pub(super) struct Pve {
     pub lacking: BTreeSet<&'static str>,
     /// Bridges by host, as they are asked for.
     pub bridges: Mutex<BTreeMap<String, Vec<Bridge>>>,
-    /// The privilege for agent calls in this release, where programs are run in guests.
+    /// The privilege for agent calls in this release, if programs are run in guests.
     pub agent: Option<&'static str>,
 }
 

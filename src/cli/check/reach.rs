@@ -1,4 +1,4 @@
-//! Ways out where a cluster cannot be reached, by what hinders.
+//! Ways out if a cluster cannot be reached, by what hinders.
 
 use std::path::Path;
 
@@ -51,7 +51,7 @@ fn obstacle(text: &str) -> Option<Obstacle> {
     TEXTS.iter().find(|(part, _)| text.contains(part)).map(|(_, obstacle)| *obstacle)
 }
 
-/// A way out where Proxmox VE does not answer, or does not know us.
+/// A way out if Proxmox VE does not answer, or does not know us.
 pub(super) fn proxmox(error: &Error, settings: &Proxmox) -> Option<String> {
     let (user, name) = settings.token_id.split_once('!').unwrap_or((&settings.token_id, ""));
     match error.kind {
@@ -119,7 +119,7 @@ fn authority(trust: &ProxmoxTrust) -> String {
     }
 }
 
-/// A way out where the API server does not answer.
+/// A way out if the API server does not answer.
 pub(super) fn kubernetes(text: &str) -> String {
     let same = "`kubectl --kubeconfig FILE version` with the same kubeconfig goes the same way";
     let what = match obstacle(text) {

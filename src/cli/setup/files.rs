@@ -146,7 +146,7 @@ fn folder(path: &Path, mode: u32) -> std::io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// Keeps the configuration that `setup` has made, and opens it where a umask had closed it.
+/// Keeps the configuration that `setup` has made, and opens it if a umask had closed it.
 fn keep_open(file: &Path, say: &Steps) -> Result<(), Failure> {
     // Not through a link: what that leads to belongs to another user.
     if !fs::symlink_metadata(file).is_ok_and(|found| found.is_file() && is_closed(&found, READ)) {

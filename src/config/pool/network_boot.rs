@@ -29,8 +29,8 @@ impl Boot {
     }
 }
 
-/// The disk of a machine that is a clone of nothing, where the pool does not say: the only one whose
-/// controller needs no privilege over hardware (`scsihw` needs `VM.Config.HWType`).
+/// The disk of a machine that is a clone of nothing, if the pool does not say: the only one whose controller
+/// needs no privilege over hardware (`scsihw` needs `VM.Config.HWType`).
 pub(super) const DISK: &str = "virtio0";
 
 /// What only a template could say, and what could not reach such machines.

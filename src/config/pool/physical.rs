@@ -25,7 +25,7 @@ use crate::model::machine::{FIRST_NUMBER, Slot};
 pub struct PhysicalMachine {
     /// Its name, which is its Node's.
     pub name: String,
-    /// Its address, where its serving certificate is to be approved for it.
+    /// Its address, if its serving certificate is to be approved for it.
     pub address: Option<IpAddr>,
     /// It is left as it is: nothing switches it on.
     pub closed: bool,

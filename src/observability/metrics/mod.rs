@@ -449,7 +449,7 @@ fn calls() -> Histogram {
     Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0])
 }
 
-/// For what a decision should take, and may take where clones wait for their turn.
+/// For what a decision should take, and may take if clones wait for their turn.
 fn middling() -> Histogram {
     Histogram::new([0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0])
 }

@@ -76,7 +76,7 @@ impl Seen {
     }
 }
 
-/// The sum; that of nothing is 0, where `sum` has -0.
+/// The sum; that of nothing is 0, if `sum` has -0.
 fn total<'v>(values: impl Iterator<Item = &'v f64>) -> f64 {
     values.fold(0.0, |sum, value| sum + value)
 }

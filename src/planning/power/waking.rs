@@ -5,8 +5,7 @@ use crate::model::plan::PodVerdict;
 use crate::model::power::{HostOutcome, HostVerdict};
 
 impl Desk<'_> {
-    /// The host that helps most is woken where something is missing although the hosts on their way count as
-    /// on.
+    /// The host that helps most is woken if something is missing although the hosts on their way count as on.
     pub(super) fn wake_one(&self, verdicts: &mut [HostVerdict]) {
         if self.short == 0 || self.short == UNKNOWN {
             return;

@@ -34,7 +34,7 @@ pub(in crate::scheduling) struct Pool {
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub(super) dev: Arc<Dev>,
-    /// The node reaches it, too, where that is up to the device.
+    /// The node reaches it, too, if that is up to the device.
     pub(super) reached: bool,
     slice: Arc<Slice>,
 }

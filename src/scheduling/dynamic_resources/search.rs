@@ -285,7 +285,7 @@ impl<'s> Search<'s> {
         Ok(false)
     }
 
-    /// Goes on after a device was taken, and gives it back where that leads nowhere.
+    /// Goes on after a device was taken, and gives it back if that leads nowhere.
     fn go_on(&mut self, next: Step, start: (usize, usize), undo: &Undo) -> Result<bool, Stop> {
         let found = self.next(next, start);
         if !matches!(found, Ok(true)) {

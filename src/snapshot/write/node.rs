@@ -31,7 +31,7 @@ fn condition(condition: &Condition) -> Fields {
         .time("lastTransitionTime", condition.last_transition)
 }
 
-/// A Node. An absent `allocatable` is read as the capacity, so it is written where the two differ.
+/// A Node. An absent `allocatable` is read as the capacity, so it is written if the two differ.
 pub(super) fn node(node: &Node) -> Value {
     let metadata = Fields::named("", &node.name)
         .labels("labels", &node.labels)

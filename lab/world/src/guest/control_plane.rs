@@ -30,11 +30,11 @@ pub struct JoinRequest {
     pub node_labels: Vec<(String, String)>,
     /// Taints of the join configuration as `key=value:Effect`.
     pub taints: Vec<String>,
-    /// `--provider-id`, where given.
+    /// `--provider-id`, if given.
     pub provider_id: Option<String>,
-    /// `--max-pods`, where given.
+    /// `--max-pods`, if given.
     pub max_pods: Option<u32>,
-    /// What the join lays over the cluster's configuration of kubelets: a JSON object, where there is any.
+    /// What the join lays over the cluster's configuration of kubelets: a JSON object, if there is any.
     pub kubelet_patch: Option<String>,
     /// The JoinConfiguration as kubeadm got it, for a control plane that reads it with kubeadm's own code.
     pub configuration: String,

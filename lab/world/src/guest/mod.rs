@@ -155,7 +155,7 @@ impl std::fmt::Debug for Guest {
     }
 }
 
-/// A script that cloud-init runs at the first boot of each clone, where the template has it …
+/// A script that cloud-init runs at the first boot of each clone, if the template has it …
 pub const FIRST_BOOT: &str = "/var/lib/cloud/scripts/per-instance/first-boot";
 /// … and what says that it was run.
 const FIRST_BOOT_DONE: &str = "/var/lib/cloud/instance/sem/config_scripts_per_instance";

@@ -171,7 +171,7 @@ impl State {
     }
 }
 
-/// What pods and pod templates get where they say nothing.
+/// What pods and pod templates get if they say nothing.
 fn default_pod_spec(spec: &mut Value) {
     default(spec, "restartPolicy", json!("Always"));
     default(spec, "terminationGracePeriodSeconds", json!(30));

@@ -113,7 +113,7 @@ impl Kube {
         }
     }
 
-    /// The same, asked of its controller; what it answers where it refuses.
+    /// The same, asked of its controller; what it answers if it refuses.
     pub(crate) fn ask_metal(&self, name: &str, what: &str) -> Result<(), StatusCode> {
         {
             let mut state = self.state();

@@ -42,7 +42,7 @@ impl PatchType {
 /// Applies a patch.
 ///
 /// # Errors
-/// 400 if the patch cannot be read, 422 where it does not fit.
+/// 400 if the patch cannot be read, 422 if it does not fit.
 pub(super) fn apply(kind: PatchType, object: &Value, patch: &[u8]) -> Result<Value, Refusal> {
     let mut new = object.clone();
     match kind {

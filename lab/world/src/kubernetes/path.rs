@@ -158,7 +158,7 @@ pub(super) enum Form {
 /// Reads `Accept`.
 ///
 /// # Errors
-/// 406 where nothing of it can be served.
+/// 406 if nothing of it can be served.
 pub(super) fn form(headers: &HeaderMap) -> Result<Form, Refusal> {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*");
     for part in accept.split(',') {

@@ -138,7 +138,7 @@ impl State {
         Ok(super::table::list(kind, &found, metadata, super::path::Form::Plain, self.now()))
     }
 
-    /// Removes an object, or marks it where something holds it. Returns it as it was last.
+    /// Removes an object, or marks it if something holds it. Returns it as it was last.
     pub(super) fn remove(&mut self, kind: &'static Kind, key: &Key, options: &Options) -> Option<Arc<Value>> {
         let object = self.store.get(kind, &key.0, &key.1)?;
         if options.orphan {
@@ -168,7 +168,7 @@ impl State {
         })
     }
 
-    /// Deletes a pod: at once where no kubelet has to end it, else by marking it.
+    /// Deletes a pod: at once if no kubelet has to end it, else by marking it.
     fn remove_pod(&mut self, key: &Key, pod: &Value, grace: Option<i64>) -> Option<Arc<Value>> {
         let ended = matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
         let unbound = text(pod, "/spec/nodeName").is_empty();

@@ -1,6 +1,6 @@
-//! Certificates that kubelets serve with, where its configuration, or the cluster's, says
-//! `serverTLSBootstrap`: each kubelet asks for one, an approver approves it or not, and the signer of
-//! kube-controller-manager signs what is approved.
+//! Certificates that kubelets serve with, if its configuration, or the cluster's, says `serverTLSBootstrap`:
+//! each kubelet asks for one, an approver approves it or not, and the signer of kube-controller-manager signs
+//! what is approved.
 //!
 //! After `pkg/kubelet/certificate/kubelet.go`, `pkg/controller/certificates/signer` and the admission plugin
 //! `CertificateApproval` of 1.36.

@@ -271,7 +271,7 @@ impl State {
         }
     }
 
-    /// Changes an object; counts its generation where its spec changes. `None` if it is not there.
+    /// Changes an object; counts its generation if its spec changes. `None` if it is not there.
     pub fn edit(
         &mut self,
         kind: &'static Kind,

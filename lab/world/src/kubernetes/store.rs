@@ -55,12 +55,12 @@ impl Collection {
         self.latest.waiter()
     }
 
-    /// The version up to which all is forgotten, where the given one lies before it.
+    /// The version up to which all is forgotten, if the given one lies before it.
     pub fn too_old(&self, revision: u64) -> Option<u64> {
         (revision < self.forgotten).then_some(self.forgotten)
     }
 
-    /// The changes after a version, or the version up to which all is dropped where that one is too old. A
+    /// The changes after a version, or the version up to which all is dropped if that one is too old. A
     /// reader that began in time goes on over what is forgotten.
     pub fn since(&self, revision: u64) -> Result<impl Iterator<Item = &Change>, u64> {
         if revision < self.dropped {

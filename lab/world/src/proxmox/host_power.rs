@@ -10,7 +10,7 @@ use super::{
     answer::{Answer, Refusal},
 };
 
-/// From the call to the end of the power, where no guest has to be stopped before.
+/// From the call to the end of the power, if no guest has to be stopped before.
 const SHUTDOWN: Duration = Duration::from_secs(20);
 /// From a magic packet to a host whose kernel runs; its API needs some seconds more.
 const FIRMWARE: Duration = Duration::from_secs(75);

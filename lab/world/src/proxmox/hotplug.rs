@@ -1,6 +1,6 @@
 //! What a VM that runs is given at once (`vmconfig_hotplug_pending` of qemu-server): vCPUs up to those that
-//! its QEMU was started for, and memory in whole DIMMs, each where its `hotplug` allows it; and what is taken
-//! from it, where its guest lets go of it. The rest waits for its next start.
+//! its QEMU was started for, and memory in whole DIMMs, each if its `hotplug` allows it; and what is taken
+//! from it, if its guest lets go of it. The rest waits for its next start.
 
 use std::collections::BTreeMap;
 

@@ -127,7 +127,7 @@ struct Inner {
     schema: Schema,
     clock: WorldClock,
     control_plane: Arc<dyn ControlPlane>,
-    /// What VMs run on, where their guests are not simulated.
+    /// What VMs run on, if their guests are not simulated.
     hardware: Option<Hardware>,
     events: broadcast::Sender<Event>,
 }

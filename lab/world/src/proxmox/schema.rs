@@ -210,7 +210,7 @@ const CALLS: &[(&str, &str, bool, &str)] = &[
 pub struct Schema(Vec<Call>);
 
 impl Schema {
-    /// The built-in table, with the parameters of the official schema at `path` where that file can be read.
+    /// The built-in table, with the parameters of the official schema at `path` if that file can be read.
     pub fn load(path: Option<&Path>) -> Self {
         let official =
             path.and_then(|path| fs::read(path).ok()).and_then(|text| serde_json::from_slice(&text).ok());

@@ -32,7 +32,7 @@ pub struct ClusterSpec {
     pub pci: Vec<(String, Vec<(String, String)>)>,
     /// How long things take.
     pub timings: Timings,
-    /// The official API schema as JSON. Where it is absent a built-in table of the implemented calls is used.
+    /// The official API schema as JSON. If it is absent a built-in table of the implemented calls is used.
     pub schema: Option<PathBuf>,
 }
 

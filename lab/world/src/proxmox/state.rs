@@ -60,7 +60,7 @@ pub struct State {
     pub busy_storages: BTreeSet<String>,
     /// Storages that were filled up, and what others used of them before.
     pub filled_storages: BTreeMap<String, u64>,
-    /// What storages say that is used of them, where that is not so.
+    /// What storages say that is used of them, if that is not so.
     pub claims: BTreeMap<String, u64>,
     /// VMs that ran while their host was asked to shut down.
     pub stopped_with_hosts: Vec<u32>,
@@ -72,7 +72,7 @@ pub struct State {
     pub timings: Timings,
     /// Whether the cluster has quorum whatever its hosts do.
     pub quorum_forced_away: bool,
-    /// How many votes are expected, where that is not one for each host.
+    /// How many votes are expected, if that is not one for each host.
     pub expected_votes: Option<usize>,
     /// Whether HA's manager has ever had something to do: from then on it says of each host how it is.
     pub ha_runs: bool,
@@ -249,7 +249,7 @@ impl State {
         self.vms.insert(vmid, vm);
     }
 
-    /// Refuses where Proxmox VE checks the quorum before it forks.
+    /// Refuses if Proxmox VE checks the quorum before it forks.
     pub fn need_quorum(&self) -> Result<(), Refusal> {
         if self.quorate() { Ok(()) } else { Err(Refusal::failed("cluster not ready - no quorum?")) }
     }

@@ -51,7 +51,7 @@ pub struct Vm {
 pub enum HaRequest {
     /// Running, on another host if need be.
     Started,
-    /// Not running; a running one is asked to shut down, or loses its power where it gets no time for that.
+    /// Not running; a running one is asked to shut down, or loses its power if it gets no time for that.
     Stopped(Duration),
 }
 

@@ -54,7 +54,7 @@ impl Hardware {
             .map_err(tool::file(format!("write {}", path.display())))
     }
 
-    /// Grows a volume, through its QEMU where its VM runs.
+    /// Grows a volume, through its QEMU if its VM runs.
     ///
     /// # Errors
     /// It does not exist, or would shrink.

@@ -59,7 +59,7 @@ pub struct HardwareSpec {
     pub images: BTreeMap<String, PathBuf>,
     /// The host's bridges.
     pub bridges: Vec<Bridge>,
-    /// `None`: hardware virtualization where guests really run with it, else emulation.
+    /// `None`: hardware virtualization if guests really run with it, else emulation.
     pub accelerator: Option<Accelerator>,
 }
 
@@ -122,7 +122,7 @@ pub struct Blueprint {
     pub seed: Seed,
     /// The uploaded images in its drives, by volume id.
     pub images: BTreeMap<String, Bytes>,
-    /// The volume with its memory, where its guest is to go on.
+    /// The volume with its memory, if its guest is to go on.
     pub memory: Option<String>,
 }
 

@@ -267,7 +267,7 @@ fn virtualizes(cpuinfo: &str) -> bool {
     flags.flat_map(str::split_whitespace).any(|flag| flag == "vmx" || flag == "svm")
 }
 
-/// Hardware virtualization where it can be trusted: its device may be there, and guests hang or QEMU dies all
+/// Hardware virtualization if it can be trusted: its device may be there, and guests hang or QEMU dies all
 /// the same. A kernel that makes it up without the processor's help (`kvm-pvm`) was seen to run firmware, and
 /// no boot loader. So the processor has to have it, and a machine without a disk is started, whose firmware
 /// has to get as far as to find nothing to boot.

@@ -44,7 +44,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// The address that was bound, with the real port where port 0 was asked for.
+    /// The address that was bound, with the real port if port 0 was asked for.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

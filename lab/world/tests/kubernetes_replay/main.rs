@@ -2,7 +2,7 @@
 //!
 //! Each scenario's calls are made again, in the recorded order, at the recorded times, by the same callers,
 //! and every answer is compared; watches are kept open as long as the recorded ones, and the stories of their
-//! objects compared. Differences are only accepted where `known` lists them with their reason; a listed
+//! objects compared. Differences are only accepted if `known` lists them with their reason; a listed
 //! difference that is no longer one fails as well.
 
 use std::{

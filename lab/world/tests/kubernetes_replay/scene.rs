@@ -18,7 +18,7 @@ use super::{
     stage,
 };
 
-/// An object that was made beside the recorded calls, and when; before everything where that is not said.
+/// An object that was made beside the recorded calls, and when; before everything if that is not said.
 #[derive(Debug)]
 pub struct Made {
     pub at: Option<f64>,

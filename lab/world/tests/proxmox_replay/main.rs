@@ -1,7 +1,7 @@
 //! The recorded answers of a real Proxmox VE 9.2.11 cluster against the ones of the embedded cluster.
 //!
 //! Each scenario's calls are made again, in the recorded order, at the recorded times, by the same tokens,
-//! and every answer is compared. Differences are only accepted where `known` lists them with their reason; a
+//! and every answer is compared. Differences are only accepted if `known` lists them with their reason; a
 //! listed difference that is no longer one fails as well.
 
 use std::{

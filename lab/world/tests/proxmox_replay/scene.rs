@@ -87,8 +87,7 @@ fn number(value: &Value) -> u32 {
     number.and_then(|number| u32::try_from(number).ok()).unwrap_or(0)
 }
 
-/// A VM that a recorded clone makes was removed between the recorded calls where one of that id is still
-/// there.
+/// A VM that a recorded clone makes was removed between the recorded calls if one of that id is still there.
 pub fn make_room(pve: &Pve, entry: &Entry) {
     if entry.method() == "POST" && entry.path().ends_with("/clone") && entry.status() == 200 {
         let newid = number(&entry.parameter("newid"));

@@ -26,7 +26,7 @@ fn a_node_has_a_slice_of_each_driver_and_resource_pool() {
             format!("{GPU}count = 3\nname = \"gpu-{{{{ number }}}}\"\n"),
             vec!["gpu.example.com a-1: gpu-0 gpu-1 gpu-2"],
         ),
-        // The numbers go on where another table has the same pattern.
+        // The numbers go on if another table has the same pattern.
         (format!("{GPU}count = 2\n{GPU}"), vec!["gpu.example.com a-1: device-0 device-1 device-2"]),
         (
             format!("{GPU}name = \"whole\"\n{GPU}name = \"part-{{{{number}}}}\"\ncount = 2\n"),
