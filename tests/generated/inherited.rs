@@ -15,7 +15,7 @@ and a change of the template counts as drift (`[replace]`) only where the last c
 pub fn page() -> String {
     let mut page = ABOVE.to_owned();
     for (rule, about) in [
-        (Rule::Set, "each machine gets a value of its own, where there is one to set"),
+        (Rule::Set, "each machine gets a value of its own, if there is one to set"),
         (Rule::Removed, "a machine does not keep it"),
         (Rule::Refused, "no machine is made of a template with certain values of it"),
         (Rule::Asked, "it stays as it is in the template, and `check` looks at what follows from it"),
