@@ -14,11 +14,12 @@ use std::sync::Arc;
 use pve_autoscaler::config::{self, Needs};
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::pod::{Owner, Pod, PodPhase, Toleration};
+use pve_autoscaler::model::pod_spec::{PodSpec, Specs};
 use pve_autoscaler::model::snapshot::POOL_LABEL;
 use pve_autoscaler::model::{Resources, Snapshot};
 use pve_autoscaler::planning::plan;
 
-const LIMIT_MIB: u64 = 150;
+const LIMIT_MIB: u64 = 60;
 
 /// A figure of `/proc/self/status`, in MiB.
 fn status(name: &str) -> Option<u64> {
@@ -39,26 +40,30 @@ fn pod(number: usize, node: &str) -> Pod {
     let toleration =
         |key: &str| Toleration { key: key.to_owned(), exists: true, value: String::new(), effect: None };
     Pod {
-        namespace: format!("team-{}", number % 20),
         uid: format!("{number:08}-5b8f-4d9c-8f6d-{number:012}"),
-        labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
-        owner: Some(Owner {
-            api_version: "apps/v1".to_owned(),
-            kind: "ReplicaSet".to_owned(),
-            name: format!("{app}-7d9c5b8f6d"),
-            uid: format!("{:08}-5b8f-4d9c-8f6d-000000000000", number / 30),
-        }),
         phase: PodPhase::Running,
         node: Some(node.to_owned()),
-        scheduler: "default-scheduler".to_owned(),
-        requests: Resources { cpu_milli: 250, memory: 250 << 20, pods: 1, ..Resources::default() },
-        tolerations: ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
-            .map(toleration)
-            .to_vec(),
-        restarts_always: true,
-        grace_seconds: 30,
         ready: true,
         name,
+        spec: PodSpec {
+            namespace: format!("team-{}", number % 20),
+            labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+            owner: Some(Owner {
+                api_version: "apps/v1".to_owned(),
+                kind: "ReplicaSet".to_owned(),
+                name: format!("{app}-7d9c5b8f6d"),
+                uid: format!("{:08}-5b8f-4d9c-8f6d-000000000000", number / 30),
+            }),
+            scheduler: "default-scheduler".to_owned(),
+            requests: Resources { cpu_milli: 250, memory: 250 << 20, pods: 1, ..Resources::default() },
+            tolerations: ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
+                .map(toleration)
+                .to_vec(),
+            restarts_always: true,
+            grace_seconds: 30,
+            ..PodSpec::default()
+        }
+        .into(),
         ..Pod::default()
     }
 }
@@ -85,7 +90,13 @@ fn main() {
         return;
     };
     let nodes: Vec<_> = (0..1000).map(|number| Arc::new(node(number))).collect();
-    let pods = (0..30_000).map(|number| Arc::new(pod(number, &nodes[number % 1000].name))).collect();
+    let mut specs = Specs::default();
+    let mut shared = |mut pod: Pod| {
+        specs.share(&mut pod);
+        pod.digest();
+        Arc::new(pod)
+    };
+    let pods = (0..30_000).map(|number| shared(pod(number, &nodes[number % 1000].name))).collect();
     let time = "2026-01-15T12:00:00Z".parse().unwrap();
     let snapshot = Snapshot { time, nodes, pods, ..Snapshot::default() };
     let held = status("VmRSS:").unwrap();

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop at what it did not expect")]
 
 use std::cell::LazyCell;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::plan::PodOutcome;
 use pve_autoscaler::model::pod::{Owner, Pod, PodAffinityTerm, PodPhase, SpreadConstraint};
+use pve_autoscaler::model::pod_spec::{PodSpec, Specs};
 use pve_autoscaler::model::selector::{LabelSelector, Operator, Requirement};
 use pve_autoscaler::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
 use pve_autoscaler::model::workload::Controller;
@@ -36,14 +38,18 @@ fn pod(name: String, cpu: i64, memory: i64, node: Option<String>, owned: bool) -
         uid: "rs".to_owned(),
     });
     Arc::new(Pod {
-        namespace: "default".to_owned(),
         uid: name.clone(),
         name,
-        owner,
         phase: if node.is_some() { PodPhase::Running } else { PodPhase::Pending },
         node,
-        requests: Resources { cpu_milli: cpu, memory, pods: 1, ..Resources::default() },
-        restarts_always: true,
+        spec: PodSpec {
+            namespace: "default".to_owned(),
+            owner,
+            requests: Resources { cpu_milli: cpu, memory, pods: 1, ..Resources::default() },
+            restarts_always: true,
+            ..PodSpec::default()
+        }
+        .into(),
         ..Pod::default()
     })
 }
@@ -63,8 +69,12 @@ fn node(number: usize, cpu: i64, memory: i64, idle: bool) -> Arc<Node> {
     Arc::new(node)
 }
 
-/// With its pods in the order in which the watches keep them.
+/// With its pods in the order in which the watches keep them, and with specs in common as they have there.
 fn snapshot(nodes: Vec<Arc<Node>>, mut pods: Vec<Arc<Pod>>) -> Snapshot {
+    let mut specs = Specs::default();
+    for pod in &mut pods {
+        specs.share(Arc::get_mut(pod).unwrap());
+    }
     pods.sort_by_cached_key(|pod| pod.id());
     let controller = Controller {
         api_version: "apps/v1".to_owned(),
@@ -325,7 +335,7 @@ fn plain(criterion: &mut Criterion) {
     });
     let (world, settings) = two_kinds();
     group.bench_function("51000 pods of two kinds onto 2595 new nodes, none of them known", |b| {
-        b.iter_batched(|| anew(&world), |world| (plan(&world, &settings), world), BatchSize::PerIteration);
+        b.iter_batched(|| fresh(&world), |world| (plan(&world, &settings), world), BatchSize::PerIteration);
     });
     decisions(
         &mut group,
@@ -348,9 +358,14 @@ fn plain(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The same cluster with pods that nobody has looked at yet.
-fn anew(world: &Snapshot) -> Snapshot {
-    let pods = world.pods.iter().map(|pod| Arc::new(Pod::clone(pod))).collect();
+/// The same cluster with pods and specs of which nothing has been worked out yet.
+fn fresh(world: &Snapshot) -> Snapshot {
+    let mut specs: BTreeMap<*const PodSpec, Arc<PodSpec>> = BTreeMap::new();
+    let mut renew = |pod: &Arc<Pod>| {
+        let spec = specs.entry(Arc::as_ptr(&pod.spec)).or_insert_with(|| Arc::new(PodSpec::clone(&pod.spec)));
+        Arc::new(Pod { spec: spec.clone(), ..Pod::clone(pod) })
+    };
+    let pods = world.pods.iter().map(&mut renew).collect();
     Snapshot { pods, ..world.clone() }
 }
 

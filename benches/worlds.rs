@@ -26,6 +26,7 @@ use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::plan::PodOutcome;
 use pve_autoscaler::model::pod::{Owner, Pod, PodPhase, Scheduling, Volume, VolumeSource};
+use pve_autoscaler::model::pod_spec::PodSpec;
 use pve_autoscaler::model::selector::{LabelSelector, Operator, Requirement};
 use pve_autoscaler::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
 use pve_autoscaler::model::workload::{
@@ -102,11 +103,8 @@ fn pod(number: usize, cpu: i64, node: Option<&str>) -> Pod {
     let asked = "2026-01-15T11:59:00Z".parse().unwrap();
     let claim = VolumeSource::Claim { name: format!("data-{name}"), ephemeral: false, read_only: false };
     Pod {
-        namespace: "default".to_owned(),
         uid: name.clone(),
         name,
-        labels: [("app".to_owned(), app)].into(),
-        owner: Some(owner),
         phase: if node.is_some() { PodPhase::Running } else { PodPhase::Pending },
         scheduling: if node.is_some() {
             Scheduling::Scheduled
@@ -114,10 +112,17 @@ fn pod(number: usize, cpu: i64, node: Option<&str>) -> Pod {
             Scheduling::Unschedulable(Some(asked))
         },
         node: node.map(ToOwned::to_owned),
-        requests: Resources { cpu_milli: cpu, memory: cpu << 20, pods: 1, ..Resources::default() },
-        volumes: vec![Volume { name: "data".to_owned(), source: claim }],
-        restarts_always: true,
         ready: node.is_some(),
+        spec: PodSpec {
+            namespace: "default".to_owned(),
+            labels: [("app".to_owned(), app)].into(),
+            owner: Some(owner),
+            requests: Resources { cpu_milli: cpu, memory: cpu << 20, pods: 1, ..Resources::default() },
+            volumes: vec![Volume { name: "data".to_owned(), source: claim }],
+            restarts_always: true,
+            ..PodSpec::default()
+        }
+        .into(),
         ..Pod::default()
     }
 }

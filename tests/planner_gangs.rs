@@ -63,8 +63,9 @@ fn world(repelling: f64) -> impl Strategy<Value = Snapshot> {
         let group = |gang: u8| (gang < 4).then(|| format!("g{gang}"));
         let mut pods: Vec<Arc<Pod>> = Vec::new();
         for (at, gang, cpu) in running.into_iter().filter(|one| one.0 < nodes) {
-            let bound = planner_worlds::pod(pods.len(), cpu, 1, Some(format!("n{at}")));
-            pods.push(Arc::new(Pod { scheduling_group: group(gang), ..bound }));
+            let mut bound = planner_worlds::pod(pods.len(), cpu, 1, Some(format!("n{at}")));
+            bound.scheduling_group = group(gang);
+            pods.push(Arc::new(bound));
         }
         for (gang, app, cpu, memory, alone) in waiting {
             let mut pod = planner_worlds::pod(pods.len(), cpu, memory, None);

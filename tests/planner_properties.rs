@@ -50,8 +50,9 @@ fn node(number: usize, idle: bool) -> Node {
 }
 
 fn pod(number: usize, app: u8, cpu: i64, memory: i64, node: Option<String>) -> Pod {
-    let labels = Labels::from([("app".to_owned(), app.to_string())]);
-    Pod { labels, ..planner_worlds::pod(number, cpu, memory, node) }
+    let mut pod = planner_worlds::pod(number, cpu, memory, node);
+    pod.labels = Labels::from([("app".to_owned(), app.to_string())]);
+    pod
 }
 
 /// Nodes that run pods which fit them, pending pods, and a disruption budget for each app.

@@ -177,8 +177,9 @@ fn scheduled(snapshot: &Snapshot, plan: &Plan, made: &mut usize, lot: u64) -> Sn
             free.subtract(&wanted);
             name.clone()
         });
-        let again = planner_worlds::pod(at, 0, 0, place);
-        after.pods[at] = Arc::new(Pod { requests: wanted, ..again });
+        let mut again = planner_worlds::pod(at, 0, 0, place);
+        again.requests = wanted;
+        after.pods[at] = Arc::new(again);
     }
     after
 }

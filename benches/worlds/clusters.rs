@@ -7,6 +7,7 @@ use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::machine::{Host, Machine, Phase};
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::pod::{Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint};
+use pve_autoscaler::model::pod_spec::{PodSpec, Specs};
 use pve_autoscaler::model::selector::{LabelSelector, Operator, Requirement};
 use pve_autoscaler::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
 use pve_autoscaler::model::workload::{Controller, DisruptionBudget};
@@ -112,17 +113,21 @@ pub fn pod(number: usize, app: &str, (cpu, mib): (i64, i64), manner: Manner, nod
     let asked = "2026-01-15T11:59:00Z".parse().unwrap();
     let name = format!("{app}-{number:06}");
     let mut pod = Pod {
-        namespace: "default".to_owned(),
         uid: name.clone(),
         name,
-        labels: [("app".to_owned(), app.to_owned())].into(),
-        owner: Some(owner),
         phase: if node.is_some() { PodPhase::Running } else { PodPhase::Pending },
         scheduling: node.map_or(Scheduling::Unschedulable(Some(asked)), |_| Scheduling::Scheduled),
         node: node.map(ToOwned::to_owned),
-        requests: Resources { cpu_milli: cpu, memory: mib << 20, pods: 1, ..Resources::default() },
-        restarts_always: true,
         ready: node.is_some(),
+        spec: PodSpec {
+            namespace: "default".to_owned(),
+            labels: [("app".to_owned(), app.to_owned())].into(),
+            owner: Some(owner),
+            requests: Resources { cpu_milli: cpu, memory: mib << 20, pods: 1, ..Resources::default() },
+            restarts_always: true,
+            ..PodSpec::default()
+        }
+        .into(),
         ..Pod::default()
     };
     if manner != Manner::Plain {
@@ -134,9 +139,11 @@ pub fn pod(number: usize, app: &str, (cpu, mib): (i64, i64), manner: Manner, nod
     pod
 }
 
-/// Nothing but pods that wait.
+/// Nothing but pods that wait, with specs in common as the watches keep them.
 pub fn waiting(mut pods: Vec<Pod>) -> Snapshot {
     pods.sort_by_cached_key(Pod::id);
+    let mut specs = Specs::default();
+    pods.iter_mut().for_each(|pod| specs.share(pod));
     let pods = pods.into_iter().map(Arc::new).collect();
     Snapshot { time: "2026-01-15T12:00:00Z".parse().unwrap(), pods, ..Snapshot::default() }
 }

@@ -14,6 +14,7 @@ use serde_json::json;
 use super::cluster::Cluster;
 use super::convert;
 use super::error::{Error, ErrorKind};
+use crate::model::pod_spec::Specs;
 use crate::model::{KubernetesVersion, Pod};
 
 /// What came of an eviction.
@@ -51,8 +52,9 @@ impl Cluster {
             action: action.clone(),
             source: Box::new(source),
         };
-        let read = |pod| convert::pod(pod, KubernetesVersion::NEWEST);
         // What they take of their node plays no part in an eviction.
+        let mut specs = Specs::default();
+        let mut read = |pod| convert::pod(pod, KubernetesVersion::NEWEST, &mut specs);
         list.items.iter().map(|pod| read(pod).map(Arc::new).map_err(malformed)).collect()
     }
 

@@ -146,7 +146,8 @@ mod tests {
         for (what, new, expected) in cases {
             assert_eq!(pod(Some(&old), Some(&new)), expected, "{what}");
         }
-        let longer = Pod { priority: Some(1), ..waits.clone() };
+        let mut longer = waits.clone();
+        longer.priority = Some(1);
         assert_eq!(pod(Some(&waits), Some(&longer)), Worth::Round, "it has waited before");
         assert_eq!(pod(None, Some(&waits)), Worth::Haste);
         assert_eq!(pod(Some(&waits), None), Worth::Round);

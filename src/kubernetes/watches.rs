@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::batch::v1 as batch;
@@ -31,6 +31,7 @@ use crate::changes::Changed;
 use crate::model::buffer::{CapacityBuffer, PodTemplate, TemplateRef};
 use crate::model::devices::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
 use crate::model::gang::PodGroup;
+use crate::model::pod_spec::Specs;
 use crate::model::request::ProvisioningRequest;
 use crate::model::workload::{
     Controller, CsiDriver, CsiNode, DaemonSet, DisruptionBudget, Namespace, PersistentVolume, PriorityClass,
@@ -284,7 +285,11 @@ impl Starter<'_> {
         self.run(async move {
             loop {
                 let Ok(known) = version.wait_for(Option::is_some).await.map(|known| *known) else { return };
-                let convert = Box::new(move |pod: &_| convert::pod(pod, known.unwrap_or_default()));
+                let specs = Mutex::new(Specs::default());
+                let convert = Box::new(move |pod: &_| {
+                    let mut specs = specs.lock().unwrap_or_else(PoisonError::into_inner);
+                    convert::pod(pod, known.unwrap_or_default(), &mut specs)
+                });
                 let feed = Feed {
                     kind: "Pod",
                     api: api.clone(),

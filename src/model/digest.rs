@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::devices::PodClaim;
 use super::pod::{Pod, Scheduling};
+use super::pod_spec::PodSpec;
 
 /// Stands for what it was made of: who could make two different pods with one fingerprint could break SHA-256.
 ///
@@ -29,7 +30,7 @@ pub struct Digest {
     /// Equal for pods that other pods' affinity, anti-affinity and topology spread cannot tell apart.
     pub seen_as: Fingerprint,
     /// What it asks of others, if it asks anything.
-    looks: Option<Box<Looks>>,
+    looks: Option<Arc<Looks>>,
     /// Where the `/` is, if that is not far.
     slash: u8,
     /// It has no node and is neither finished nor on its way out.
@@ -48,6 +49,20 @@ pub struct Digest {
     pub annotated: bool,
 }
 
+/// What pods with one spec have in common of their digests.
+#[derive(Clone, Debug)]
+pub struct SpecDigest {
+    /// [`Digest::class`] of a pod that the cluster has.
+    pub class: Fingerprint,
+    /// [`Digest::seen_as`] of a pod that stays.
+    seen_as: Fingerprint,
+    looks: Option<Arc<Looks>>,
+    delayed: bool,
+    daemon: bool,
+    mirror: bool,
+    annotated: bool,
+}
+
 /// What a pod asks of others, apart from the digest, which fits a line of the processor's cache: few pods ask anything.
 #[derive(Clone, Debug)]
 pub struct Looks {
@@ -63,23 +78,37 @@ const FAR: u8 = u8::MAX;
 /// A pod says with it for how long it is too young to cause a machine.
 pub const DELAY: &str = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
 
-/// Where a pod keeps its digest. Two pods are equal whether they have theirs or not.
-#[derive(Default)]
-pub struct Memo(OnceLock<Digest>);
+/// Where a pod or its spec keeps what is worked out of it. Two are equal whether they have it or not.
+pub struct Memo<T>(OnceLock<T>);
 
-impl Clone for Memo {
+impl<T> Memo<T> {
+    /// What is kept, worked out if it is not there yet.
+    pub fn get_or_init(&self, work_out: impl FnOnce() -> T) -> &T {
+        self.0.get_or_init(work_out)
+    }
+}
+
+impl<T> Default for Memo<T> {
+    fn default() -> Self {
+        Self(OnceLock::new())
+    }
+}
+
+impl<T> Clone for Memo<T> {
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-impl PartialEq for Memo {
+impl<T> PartialEq for Memo<T> {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl fmt::Debug for Memo {
+impl<T> Eq for Memo<T> {}
+
+impl<T> fmt::Debug for Memo<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("…")
     }
@@ -88,7 +117,7 @@ impl fmt::Debug for Memo {
 impl Pod {
     /// The pod's digest. From the first call on the pod must not be changed: change a clone.
     pub fn digest(&self) -> &Digest {
-        self.memo.0.get_or_init(|| Digest::of(self))
+        self.memo.get_or_init(|| Digest::of(self))
     }
 
     /// What the pod asks of others, if it does. The same holds as for its digest.
@@ -99,26 +128,21 @@ impl Pod {
 
 impl Digest {
     fn of(pod: &Pod) -> Self {
-        let marked = pod.annotations.get("cluster-autoscaler.kubernetes.io/daemonset-pod");
+        let spec = pod.spec.digest();
+        let leaves = pod.deletion.is_some();
         Self {
             id: Arc::from(pod.id()),
             slash: u8::try_from(pod.namespace.len()).unwrap_or(FAR),
-            waits: pod.node.is_none() && pod.deletion.is_none() && !pod.is_finished(),
+            waits: pod.node.is_none() && !leaves && !pod.is_finished(),
             gated: pod.scheduling == Scheduling::Gated,
             nominated: pod.nominated_node.is_some(),
-            delayed: pod.annotations.contains_key(DELAY),
-            class: class(pod),
-            seen_as: Fingerprint::of(&(
-                &pod.namespace,
-                &pod.labels,
-                &pod.affinity.anti,
-                pod.deletion.is_some(),
-            )),
-            looks: Looks::of(pod).map(Box::new),
-            daemon: pod.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet")
-                || marked.is_some_and(|value| value == "true"),
-            mirror: pod.annotations.contains_key("kubernetes.io/config.mirror"),
-            annotated: !pod.annotations.is_empty(),
+            class: if pod.chunk { class(&pod.spec, pod.chunk) } else { spec.class },
+            seen_as: if leaves { seen_as(&pod.spec, leaves) } else { spec.seen_as },
+            looks: spec.looks.clone(),
+            delayed: spec.delayed,
+            daemon: spec.daemon,
+            mirror: spec.mirror,
+            annotated: spec.annotated,
         }
     }
 
@@ -136,15 +160,36 @@ impl Digest {
     }
 }
 
+impl SpecDigest {
+    pub(super) fn of(spec: &PodSpec) -> Self {
+        let marked = spec.annotations.get("cluster-autoscaler.kubernetes.io/daemonset-pod");
+        Self {
+            class: class(spec, false),
+            seen_as: seen_as(spec, false),
+            looks: Looks::of(spec).map(Arc::new),
+            delayed: spec.annotations.contains_key(DELAY),
+            daemon: spec.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet")
+                || marked.is_some_and(|value| value == "true"),
+            mirror: spec.annotations.contains_key("kubernetes.io/config.mirror"),
+            annotated: !spec.annotations.is_empty(),
+        }
+    }
+}
+
+/// What other pods' affinity, anti-affinity and topology spread see of a pod.
+fn seen_as(spec: &PodSpec, leaves: bool) -> Fingerprint {
+    Fingerprint::of(&(&spec.namespace, &spec.labels, &spec.affinity.anti, leaves))
+}
+
 /// Everything of a pod that scheduling looks at. Volumes count without their names: the volume with a pod's token has a name
 /// of its own in each pod.
-fn class(pod: &Pod) -> Fingerprint {
+fn class(pod: &PodSpec, chunk: bool) -> Fingerprint {
     let volumes: Vec<_> =
         pod.volumes.iter().filter(|volume| volume.decides_place()).map(|volume| &volume.source).collect();
     let claims: Vec<_> = pod.resource_claims.iter().map(PodClaim::kind).collect();
     let all = (
         (&pod.requests, &pod.namespace, pod.priority, &pod.priority_class),
-        (pod.never_preempts, pod.chunk.then_some(&pod.owner), pod.features, claims, &pod.extended),
+        (pod.never_preempts, chunk.then_some(&pod.owner), pod.features, claims, &pod.extended),
         &pod.labels,
         (&pod.node_selector, &pod.affinity, &pod.tolerations),
         (&pod.spread, &pod.host_ports),
@@ -157,7 +202,7 @@ fn class(pod: &Pod) -> Fingerprint {
 }
 
 impl Looks {
-    fn of(pod: &Pod) -> Option<Self> {
+    fn of(pod: &PodSpec) -> Option<Self> {
         let (affinity, anti) = (&pod.affinity.pods, &pod.affinity.anti);
         let hard: Vec<_> = pod.spread.iter().filter(|one| one.hard).collect();
         let asks = !affinity.is_empty() || !anti.is_empty();
@@ -211,7 +256,9 @@ mod tests {
     }
 
     fn with_volume(name: &str, source: VolumeSource) -> Pod {
-        Pod { volumes: vec![Volume { name: name.to_owned(), source }], ..Pod::default() }
+        let mut pod = Pod::default();
+        pod.volumes.push(Volume { name: name.to_owned(), source });
+        pod
     }
 
     #[test]
@@ -232,10 +279,10 @@ mod tests {
 
     #[test]
     fn what_moves_from_one_field_to_the_next_sets_pods_apart() {
-        let named = |namespace: &str, class: &str| Pod {
-            namespace: namespace.to_owned(),
-            priority_class: class.to_owned(),
-            ..Pod::default()
+        let named = |namespace: &str, class: &str| {
+            let (namespace, priority_class) = (namespace.to_owned(), class.to_owned());
+            let spec = PodSpec { namespace, priority_class, ..PodSpec::default() };
+            Pod { spec: spec.into(), ..Pod::default() }
         };
         assert!(!alike(&named("ab", "c"), &named("a", "bc")));
         let labelled = |key: &str, value: &str| {
@@ -244,10 +291,9 @@ mod tests {
             pod
         };
         assert!(!alike(&labelled("ab", "c"), &labelled("a", "bc")));
-        assert!(!alike(
-            &labelled("a", "b"),
-            &Pod { node_selector: labelled("a", "b").labels, ..Pod::default() }
-        ));
+        let mut selecting = Pod::default();
+        selecting.node_selector.insert("a".to_owned(), "b".to_owned());
+        assert!(!alike(&labelled("a", "b"), &selecting));
     }
 
     #[test]
@@ -268,10 +314,10 @@ mod tests {
 
     #[test]
     fn namespaces_are_compared_before_names() {
-        let pod = |namespace: &str, name: &str| Pod {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            ..Pod::default()
+        let pod = |namespace: &str, name: &str| {
+            let mut pod = Pod { name: name.to_owned(), ..Pod::default() };
+            pod.namespace = namespace.to_owned();
+            pod
         };
         let far = "c".repeat(300);
         let ordered =

@@ -20,6 +20,7 @@ pub mod pci;
 pub mod place;
 pub mod plan;
 pub mod pod;
+pub mod pod_spec;
 pub mod power;
 pub mod prediction;
 pub mod quantity;

@@ -1,14 +1,14 @@
 //! A pod, as far as decisions read it.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::devices::{ExtendedRequest, PodClaim};
-use super::digest::Memo;
-use super::features::Features;
+use super::digest::{Digest, Memo};
 use super::node::TaintEffect;
-use super::resources::Resources;
-use super::selector::{LabelSelector, Labels, NodeSelector, NodeSelectorTerm};
+use super::pod_spec::PodSpec;
+use super::selector::{LabelSelector, NodeSelector, NodeSelectorTerm};
 use super::storage::InTreeDisk;
 
 /// `status.phase`.
@@ -210,21 +210,13 @@ pub struct Deletion {
     pub grace_seconds: Option<i64>,
 }
 
-/// A pod.
+/// A pod: what is its own, and what it has in common with pods like it, whose fields read as if they were its own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pod {
-    /// `metadata.namespace`.
-    pub namespace: String,
     /// `metadata.name`.
     pub name: String,
     /// `metadata.uid`.
     pub uid: String,
-    /// Labels.
-    pub labels: Labels,
-    /// Only the annotations that decisions read (see `model::snapshot::KNOWN_ANNOTATIONS`).
-    pub annotations: Labels,
-    /// Its controller.
-    pub owner: Option<Owner>,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
     /// `status.startTime`: since when its kubelet has known it.
@@ -233,59 +225,24 @@ pub struct Pod {
     pub deletion: Option<Deletion>,
     /// `spec.nodeName`.
     pub node: Option<String>,
-    /// `spec.schedulingGroup.podGroupName`: the PodGroup of its namespace that it is part of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scheduling_group: Option<String>,
     /// `status.nominatedNodeName`.
     pub nominated_node: Option<String>,
-    /// `spec.schedulerName`, `default-scheduler` where absent.
-    pub scheduler: String,
     /// `status.phase`.
     pub phase: PodPhase,
     /// What the scheduler said.
     pub scheduling: Scheduling,
-    /// Why it refuses the pod, in its own words (`message` of the condition `PodScheduled`); empty where it does not.
-    #[serde(default)]
+    /// Why it refuses the pod, in its own words (`message` of the condition `PodScheduled`); empty if it does not.
     pub refusal: String,
-    /// `spec.priority`, `None` where absent.
-    pub priority: Option<i32>,
-    /// `spec.priorityClassName`, empty where absent.
-    pub priority_class: String,
-    /// `spec.preemptionPolicy: Never`.
-    pub never_preempts: bool,
-    /// What it requests in all, as kube-scheduler computes it (init, sidecar and pod-level resources, overhead, resized);
-    /// `pods` is 1.
-    pub requests: Resources,
-    /// `spec.nodeSelector`.
-    pub node_selector: Labels,
-    /// `spec.affinity`.
-    pub affinity: Affinity,
-    /// `spec.tolerations`.
-    pub tolerations: Vec<Toleration>,
-    /// `spec.topologySpreadConstraints`.
-    pub spread: Vec<SpreadConstraint>,
-    /// Host ports of its containers (with `hostNetwork` every container port).
-    pub host_ports: Vec<HostPort>,
-    /// `spec.volumes`.
-    pub volumes: Vec<Volume>,
-    /// What it needs of a node's kubelet.
-    pub features: Features,
-    /// `spec.resourceClaims`.
-    pub resource_claims: Vec<PodClaim>,
-    /// Extended resources that several containers ask for, container by container. What one alone asks for is in the requests.
-    pub extended: Vec<ExtendedRequest>,
-    /// `spec.restartPolicy: Always` (the default).
-    pub restarts_always: bool,
-    /// `spec.terminationGracePeriodSeconds`, 30 where absent.
-    pub grace_seconds: i64,
     /// Condition `Ready`.
     pub ready: bool,
     /// In thought alone: a chunk of a CapacityBuffer, or a pod that a ProvisioningRequest asks about. It gives way to every pod.
     #[serde(skip)]
     pub chunk: bool,
+    /// The rest.
+    pub spec: Arc<PodSpec>,
     /// What decisions ask again and again ([`Pod::digest`]).
     #[serde(skip)]
-    pub memo: Memo,
+    pub memo: Memo<Digest>,
 }
 
 impl Pod {

@@ -156,7 +156,9 @@ pub fn kind(pod: &Pod) -> String {
         .map(|volume| match &volume.source {
             VolumeSource::Claim { ephemeral: true, .. } => (volume.name.as_str(), None),
             // A StatefulSet names a claim after its template and the pod.
-            VolumeSource::Claim { name, .. } => (name.strip_suffix(pod.name.as_str()).unwrap_or(name), None),
+            VolumeSource::Claim { name, .. } => {
+                (name.strip_suffix(pod.name.as_str()).unwrap_or(name.as_str()), None)
+            }
             other => ("", Some(other)),
         })
         .collect();
@@ -183,16 +185,17 @@ pub fn fingerprint(what: &impl Serialize) -> String {
 mod tests {
     use super::*;
     use crate::model::pod::Volume;
+    use crate::model::pod_spec::PodSpec;
 
     fn pod(name: &str, labels: &[(&str, &str)], claim: &str) -> Pod {
         let source = VolumeSource::Claim { name: claim.to_owned(), ephemeral: false, read_only: false };
-        Pod {
+        let spec = PodSpec {
             namespace: "default".to_owned(),
-            name: name.to_owned(),
             labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
             volumes: vec![Volume { name: "data".to_owned(), source }],
-            ..Pod::default()
-        }
+            ..PodSpec::default()
+        };
+        Pod { name: name.to_owned(), spec: spec.into(), ..Pod::default() }
     }
 
     #[test]

@@ -78,13 +78,15 @@ fn kept_for(value: &str) -> Option<SignedDuration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::pod_spec::PodSpec;
 
     const NOW: i64 = 100_000;
 
     fn pod(annotations: &[(&str, &str)], started: Option<i64>) -> Pod {
         let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         let started = started.map(|ago| Timestamp::from_second(NOW - ago).unwrap());
-        Pod { name: "p".to_owned(), annotations: annotations.collect(), started, ..Pod::default() }
+        let spec = PodSpec { annotations: annotations.collect(), ..PodSpec::default() };
+        Pod { name: "p".to_owned(), started, spec: spec.into(), ..Pod::default() }
     }
 
     #[test]

@@ -133,7 +133,9 @@ mod tests {
 
     fn pod(phase: PodPhase, ready: bool, leaves: bool) -> Pod {
         let deletion = leaves.then_some(Deletion { at: jiff::Timestamp::UNIX_EPOCH, grace_seconds: None });
-        Pod { namespace: "d".to_owned(), phase, ready, deletion, ..Pod::default() }
+        let mut pod = Pod { phase, ready, deletion, ..Pod::default() };
+        pod.namespace = "d".to_owned();
+        pod
     }
 
     fn budgets(always: bool, healthy: (i64, i64), count: usize) -> Budgets {

@@ -18,6 +18,7 @@ use crate::model::Snapshot;
 use crate::model::buffer::{ACTIVE, CapacityBuffer, PodTemplate, TemplateRef};
 use crate::model::plan::{BufferOutcome, BufferVerdict, Plan, PodOutcome, PodVerdict};
 use crate::model::pod::{Owner, Pod, VolumeSource};
+use crate::model::pod_spec::PodSpec;
 use crate::scheduling::NodeIndex;
 use crate::scheduling::selector::labels_match;
 
@@ -253,10 +254,9 @@ fn chunk(buffer: &CapacityBuffer, template: &Pod, number: i64) -> Pod {
 /// A pod in thought that waits. It has no claims: what a real pod's would be bound to is not known.
 pub(super) fn imagined(template: &Pod, namespace: &str, name: String, owner: Owner) -> Pod {
     let claims = |source: &VolumeSource| matches!(source, VolumeSource::Claim { .. });
-    Pod {
+    let uid = format!("{}/{name}", owner.uid);
+    let spec = PodSpec {
         namespace: namespace.to_owned(),
-        uid: format!("{}/{name}", owner.uid),
-        name,
         labels: template.labels.clone(),
         owner: Some(owner),
         scheduler: template.scheduler.clone(),
@@ -274,9 +274,9 @@ pub(super) fn imagined(template: &Pod, namespace: &str, name: String, owner: Own
         extended: template.extended.clone(),
         restarts_always: template.restarts_always,
         grace_seconds: template.grace_seconds,
-        chunk: true,
-        ..Pod::default()
-    }
+        ..PodSpec::default()
+    };
+    Pod { name, uid, chunk: true, spec: spec.into(), ..Pod::default() }
 }
 
 /// A verdict without what became of the chunks.

@@ -13,6 +13,7 @@ use super::pending::{Priorities, is_mirror};
 use super::scale_up::Packer;
 use crate::model::node::Node;
 use crate::model::pod::{Pod, Volume, VolumeSource};
+use crate::model::pod_spec::PodSpec;
 use crate::model::selector::Operator;
 use crate::model::workload::DaemonSet;
 use crate::scheduling::{NodeIndex, Prepared, Refusal, SimNode, VolumeProblem, World};
@@ -71,13 +72,13 @@ impl<'a> Daemon<'a> {
         pod.resource_claims.clear();
         let mut probe = pod.clone();
         probe.volumes.retain(|volume| is_there(view, &pod, volume));
-        let room = Pod {
+        let room = PodSpec {
             namespace: pod.namespace.clone(),
-            name: pod.name.clone(),
             owner: pod.owner.clone(),
             requests: pod.requests.clone(),
-            ..Pod::default()
+            ..PodSpec::default()
         };
+        let room = Pod { name: pod.name.clone(), spec: room.into(), ..Pod::default() };
         let probe = view.world.prepare(&Arc::new(probe));
         Self { set, pod: Arc::new(pod), probe, room: Arc::new(room) }
     }
@@ -225,7 +226,11 @@ fn expect_waiting<'a>(
         let at = meant_for(waiting.pod).and_then(|name| view.named.find(name));
         let (Some(at), Some(owner)) = (at, &waiting.pod.owner) else { continue };
         there.insert((at, &owner.uid));
-        let met = || Arc::new(Pod { resource_claims: Vec::new(), ..waiting.pod.as_ref().clone() });
+        let met = || {
+            let mut pod = waiting.pod.as_ref().clone();
+            pod.resource_claims.clear();
+            Arc::new(pod)
+        };
         let pod = if waiting.pod.resource_claims.is_empty() { waiting.pod.clone() } else { met() };
         if !view.world.node(at).open {
             continue;

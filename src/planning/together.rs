@@ -15,6 +15,7 @@ use super::scale_up::Packer;
 use super::verdict::{Spot, why_nowhere};
 use super::whole::Tried;
 use crate::model::pod::{Pod, Volume};
+use crate::model::pod_spec::PodSpec;
 use crate::model::prediction::kind;
 
 /// All pods are placed so many times at most before every gang is tried by itself.
@@ -135,7 +136,7 @@ impl<'a> Packer<'_, 'a> {
         let Gang { minimum, bound, .. } = &self.gangs.all[gang];
         self.view.allowance.spend(100 * classes.len());
         let social = classes.iter().any(|class| {
-            let Pod { affinity, spread, volumes, .. } = &**class.sample;
+            let PodSpec { affinity, spread, volumes, .. } = &*class.sample.spec;
             !affinity.pods.is_empty() || !spread.is_empty() || volumes.iter().any(Volume::decides_place)
         });
         let kinds = || classes.iter().map(|class| (kind(class.sample), class.left())).collect();

@@ -238,6 +238,7 @@ mod tests {
     use crate::model::Snapshot;
     use crate::model::node::Node;
     use crate::model::pod::{PodAffinityTerm, SpreadConstraint};
+    use crate::model::pod_spec::PodSpec;
     use crate::model::selector::{LabelSelector, Operator, Requirement};
 
     const KEYS: [&str; 3] = ["host", "zone", "rack"];
@@ -287,7 +288,8 @@ mod tests {
         let labels = prop::collection::btree_map("app|tier", "[ab]", 0..3);
         ("[ab]", labels, terms(), terms(), prop::collection::vec(constraint(), 0..2)).prop_map(
             |(namespace, labels, pods, anti, spread)| {
-                let mut pod = Pod { namespace, labels, spread, ..Pod::default() };
+                let spec = PodSpec { namespace, labels, spread, ..PodSpec::default() };
+                let mut pod = Pod { spec: spec.into(), ..Pod::default() };
                 (pod.affinity.pods, pod.affinity.anti) = (pods, anti);
                 pod.requests.pods = 1;
                 Arc::new(pod)

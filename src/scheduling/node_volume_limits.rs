@@ -135,6 +135,7 @@ mod tests {
     use crate::model::Snapshot;
     use crate::model::node::Node;
     use crate::model::pod::{Volume, VolumeSource};
+    use crate::model::pod_spec::PodSpec;
     use crate::model::workload::{PersistentVolume, StorageClass, VolumeAttachment, VolumeClaim};
     use crate::scheduling::World;
 
@@ -186,7 +187,8 @@ mod tests {
             read_only: false,
         };
         let volumes = (0..random.below(4)).map(|_| Volume { name: "v".to_owned(), source: claim(random) });
-        Arc::new(Pod { name: format!("p{number}"), volumes: volumes.collect(), ..Pod::default() })
+        let spec = PodSpec { volumes: volumes.collect(), ..PodSpec::default() };
+        Arc::new(Pod { name: format!("p{number}"), spec: spec.into(), ..Pod::default() })
     }
 
     /// Counted anew from the pods that are there.

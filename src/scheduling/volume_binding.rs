@@ -95,7 +95,7 @@ impl Promised {
 /// The pod's claims that have no volume yet.
 fn unbound<'v>(pod: &'v Pod, volumes: &'v Volumes) -> impl Iterator<Item = &'v Arc<VolumeClaim>> {
     let claims = pod.volumes.iter().filter_map(|volume| match &volume.source {
-        VolumeSource::Claim { name, .. } => volumes.claim(&pod.namespace, name),
+        VolumeSource::Claim { name, .. } => volumes.claim(&pod.namespace, name.as_str()),
         _ => None,
     });
     claims.map(|claim| &claim.object).filter(|claim| claim.volume.is_none())
@@ -106,7 +106,7 @@ pub(super) fn prepare(pod: &Pod, volumes: &Volumes, promised: &Promised) -> Stat
     for volume in &pod.volumes {
         let VolumeSource::Claim { name, ephemeral, .. } = &volume.source else { continue };
         // One that does not exist was refused by an earlier filter.
-        let Some(claim) = volumes.claim(&pod.namespace, name) else { continue };
+        let Some(claim) = volumes.claim(&pod.namespace, name.as_str()) else { continue };
         let claim = &claim.object;
         if claim.deleted || claim.lost {
             return State { problem: Some(VolumeProblem::ClaimGone), ..state };

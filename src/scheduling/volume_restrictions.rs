@@ -40,7 +40,7 @@ pub(super) fn check<'a>(
 pub(super) fn missing(pod: &Pod, volumes: &Volumes, of_ephemeral: bool) -> bool {
     pod.volumes.iter().any(|volume| match &volume.source {
         VolumeSource::Claim { name, ephemeral, .. } if *ephemeral == of_ephemeral => {
-            volumes.claim(&pod.namespace, name).is_none()
+            volumes.claim(&pod.namespace, name.as_str()).is_none()
         }
         _ => false,
     })
@@ -50,7 +50,7 @@ pub(super) fn missing(pod: &Pod, volumes: &Volumes, of_ephemeral: bool) -> bool 
 pub(super) fn exclusive_claims<'p>(pod: &'p Pod, volumes: &'p Volumes) -> impl Iterator<Item = &'p str> {
     pod.volumes.iter().filter_map(|volume| match &volume.source {
         VolumeSource::Claim { name, ephemeral: false, .. } => {
-            volumes.claim(&pod.namespace, name).filter(|claim| claim.once).map(|_| name.as_str())
+            volumes.claim(&pod.namespace, name.as_str()).filter(|claim| claim.once).map(|_| name.as_str())
         }
         _ => None,
     })

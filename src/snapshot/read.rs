@@ -9,6 +9,7 @@ use super::document::{Document, documents};
 use super::own::{ClusterDocument, InventoryDocument, StateDocument};
 use crate::kubernetes::convert::{self, ConvertError};
 use crate::model::Snapshot;
+use crate::model::pod_spec::Specs;
 use crate::model::quantity::QuantityError;
 
 /// Why a snapshot cannot be read.
@@ -97,6 +98,7 @@ pub(super) fn forget_templates(snapshot: &mut Snapshot) {
 pub(super) struct Reader {
     pub snapshot: Snapshot,
     pub time: Option<Timestamp>,
+    pub specs: Specs,
     /// There are buffers, which may refer to the templates of controllers.
     pub templates: bool,
 }
@@ -138,7 +140,9 @@ impl Reader {
         let all = &mut self.snapshot;
         match (it.group(), it.kind.as_ref()) {
             ("", "Node") => all.nodes.push(it.checked(convert::node(&it.parse()?))?),
-            ("", "Pod") => all.pods.push(it.checked(convert::pod(&it.parse()?, all.kubernetes))?),
+            ("", "Pod") => {
+                all.pods.push(it.checked(convert::pod(&it.parse()?, all.kubernetes, &mut self.specs))?)
+            }
             ("", "Namespace") => all.namespaces.push(Arc::new(convert::namespace(&it.parse()?))),
             ("", "PersistentVolume") => all.volumes.push(it.checked(convert::volume(&it.parse()?))?),
             ("", "PersistentVolumeClaim") => all.claims.push(it.checked(convert::claim(&it.parse()?))?),

@@ -12,6 +12,7 @@ use pve_autoscaler::kubernetes::{
 use pve_autoscaler::model::devices::ResourceSlice;
 use pve_autoscaler::model::machine::Intent;
 use pve_autoscaler::model::node::{Taint, TaintEffect};
+use pve_autoscaler::model::pod_spec::PodSpec;
 use pve_autoscaler::model::snapshot::Memory;
 use pve_autoscaler::model::{Pod, Record, Slot};
 use serde_json::{Value, json};
@@ -330,7 +331,12 @@ async fn an_event_is_said_once_in_ten_minutes() {
     let (cluster, log) = cluster(|asked| Reply::Json(201, asked.body.clone()));
     let clock = pve_autoscaler::clock::TokioClock::starting_at(Timestamp::UNIX_EPOCH);
     let recorder = Recorder::new(cluster.with_clock(std::sync::Arc::new(clock)), "pve1");
-    let pod = Pod { namespace: "demo".into(), name: "web-1".into(), uid: "u-1".into(), ..Pod::default() };
+    let pod = Pod {
+        name: "web-1".into(),
+        uid: "u-1".into(),
+        spec: PodSpec { namespace: "demo".into(), ..PodSpec::default() }.into(),
+        ..Pod::default()
+    };
     // Its figures may change.
     let free = AtomicU32::new(0);
     let say = || async {
@@ -373,7 +379,12 @@ async fn an_event_that_could_not_be_said_is_said_next_time() {
         _ => Reply::Json(201, asked.body.clone()),
     });
     let recorder = Recorder::new(cluster, "pve1");
-    let pod = Pod { namespace: "demo".into(), name: "web-1".into(), uid: "u-1".into(), ..Pod::default() };
+    let pod = Pod {
+        name: "web-1".into(),
+        uid: "u-1".into(),
+        spec: PodSpec { namespace: "demo".into(), ..PodSpec::default() }.into(),
+        ..Pod::default()
+    };
     let saying = saying("no pool fits");
     let say = || recorder.event_on_pod(&pod, &saying);
     assert!(say().await.is_err());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::pod::Pod;
+use pve_autoscaler::model::pod_spec::PodSpec;
 use pve_autoscaler::model::{Resources, Snapshot};
 use pve_autoscaler::planning::plan;
 
@@ -63,7 +64,12 @@ fn snapshot(mix: &Mix) -> Snapshot {
     let pod = |(number, &(cpu, memory)): (usize, &(i64, i64))| {
         let requests = Resources { cpu_milli: cpu, memory: memory << 20, pods: 1, ..Resources::default() };
         let name = format!("p{number:04}");
-        Arc::new(Pod { namespace: "d".to_owned(), uid: name.clone(), name, requests, ..Pod::default() })
+        Arc::new(Pod {
+            uid: name.clone(),
+            name,
+            spec: PodSpec { namespace: "d".to_owned(), requests, ..PodSpec::default() }.into(),
+            ..Pod::default()
+        })
     };
     Snapshot {
         time: "2026-01-15T12:00:00Z".parse().unwrap(),

@@ -11,6 +11,7 @@ use pve_autoscaler::model::plan::PodOutcome;
 use pve_autoscaler::model::pod::{
     HostPort, Owner, Pod, PodAffinityTerm, PodPhase, SpreadConstraint, Toleration,
 };
+use pve_autoscaler::model::pod_spec::PodSpec;
 use pve_autoscaler::model::selector::{LabelSelector, Labels, Operator, Requirement};
 use pve_autoscaler::model::snapshot::POOL_LABEL;
 use pve_autoscaler::model::workload::DaemonSet;
@@ -98,19 +99,23 @@ fn port(number: i32) -> HostPort {
 
 fn bare(name: &str, app: &str, cpu: i64, owner: &str) -> Pod {
     Pod {
-        namespace: "d".to_owned(),
         name: name.to_owned(),
         uid: name.to_owned(),
-        labels: Labels::from([("app".to_owned(), app.to_owned())]),
-        owner: Some(Owner {
-            api_version: "apps/v1".to_owned(),
-            kind: owner.to_owned(),
-            name: app.to_owned(),
-            uid: app.to_owned(),
-        }),
-        requests: Resources { cpu_milli: cpu, memory: cpu << 20, pods: 1, ..Resources::default() },
-        restarts_always: true,
-        grace_seconds: 30,
+        spec: PodSpec {
+            namespace: "d".to_owned(),
+            labels: Labels::from([("app".to_owned(), app.to_owned())]),
+            owner: Some(Owner {
+                api_version: "apps/v1".to_owned(),
+                kind: owner.to_owned(),
+                name: app.to_owned(),
+                uid: app.to_owned(),
+            }),
+            requests: Resources { cpu_milli: cpu, memory: cpu << 20, pods: 1, ..Resources::default() },
+            restarts_always: true,
+            grace_seconds: 30,
+            ..PodSpec::default()
+        }
+        .into(),
         ..Pod::default()
     }
 }

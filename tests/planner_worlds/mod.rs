@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::ProptestConfig;
 use pve_autoscaler::model::Resources;
 use pve_autoscaler::model::pod::{Owner, Pod, PodPhase, Scheduling};
+use pve_autoscaler::model::pod_spec::PodSpec;
 use pve_autoscaler::model::workload::Controller;
 
 /// The time of every decision.
@@ -18,22 +19,26 @@ pub fn resources(cpu: i64, memory: i64, pods: i64) -> Resources {
 /// A pod of the ReplicaSet, on a node or waiting for one.
 pub fn pod(number: usize, cpu: i64, memory: i64, node: Option<String>) -> Pod {
     Pod {
-        namespace: "d".to_owned(),
         name: format!("p{number:03}"),
         uid: format!("u{number}"),
-        owner: Some(Owner {
-            api_version: "apps/v1".to_owned(),
-            kind: "ReplicaSet".to_owned(),
-            name: "rs".to_owned(),
-            uid: "rs".to_owned(),
-        }),
         phase: if node.is_some() { PodPhase::Running } else { PodPhase::Pending },
         ready: node.is_some(),
         scheduling: if node.is_some() { Scheduling::Scheduled } else { Scheduling::Unprocessed },
         node,
-        requests: resources(cpu, memory, 1),
-        restarts_always: true,
-        grace_seconds: 30,
+        spec: PodSpec {
+            namespace: "d".to_owned(),
+            owner: Some(Owner {
+                api_version: "apps/v1".to_owned(),
+                kind: "ReplicaSet".to_owned(),
+                name: "rs".to_owned(),
+                uid: "rs".to_owned(),
+            }),
+            requests: resources(cpu, memory, 1),
+            restarts_always: true,
+            grace_seconds: 30,
+            ..PodSpec::default()
+        }
+        .into(),
         ..Pod::default()
     }
 }

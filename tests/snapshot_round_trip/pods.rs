@@ -9,6 +9,7 @@ use pve_autoscaler::model::pod::{
     Affinity, Deletion, HostPort, Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint,
     Toleration, Volume, VolumeSource, Weighted,
 };
+use pve_autoscaler::model::pod_spec::PodSpec;
 use pve_autoscaler::model::workload::{DaemonSet, InTreeDisk};
 
 use crate::devices::pod_claims;
@@ -165,27 +166,31 @@ pub fn template() -> impl Strategy<Value = Pod> {
                 }
             }
             Pod {
-                namespace,
                 name,
-                labels,
-                annotations,
-                node_selector,
                 created,
-                scheduler,
                 scheduling: if gated { Scheduling::Gated } else { Scheduling::Unprocessed },
-                priority,
-                priority_class: class.unwrap_or_default(),
-                never_preempts,
-                requests,
-                affinity,
-                tolerations,
-                spread,
-                host_ports,
-                volumes,
-                features,
-                resource_claims,
-                restarts_always,
-                grace_seconds,
+                spec: PodSpec {
+                    namespace,
+                    labels,
+                    annotations,
+                    node_selector,
+                    scheduler,
+                    priority,
+                    priority_class: class.unwrap_or_default(),
+                    never_preempts,
+                    requests,
+                    affinity,
+                    tolerations,
+                    spread,
+                    host_ports,
+                    volumes,
+                    features,
+                    resource_claims,
+                    restarts_always,
+                    grace_seconds,
+                    ..PodSpec::default()
+                }
+                .into(),
                 ..Pod::default()
             }
         },
@@ -209,20 +214,21 @@ pub fn pod() -> impl Strategy<Value = Pod> {
     let template = (template(), pod_claims(true));
     (template, option::of(text()), option::of(owner()), option::of(deletion), bound).prop_map(
         |(
-            (pod, resource_claims),
+            (mut pod, resource_claims),
             uid,
             owner,
             deletion,
             (node, mut names, phase, (scheduling, words), ready, started),
         )| {
             let (nominated_node, scheduling_group) = (names.pop().flatten(), names.pop().flatten());
+            pod.owner = owner;
+            pod.scheduling_group = scheduling_group;
+            pod.resource_claims = resource_claims;
             Pod {
                 uid: uid.unwrap_or_default(),
-                owner,
                 deletion,
                 node,
                 nominated_node,
-                scheduling_group,
                 phase,
                 refusal: match scheduling {
                     Scheduling::Unschedulable(_) | Scheduling::Gated | Scheduling::Refused(_) => words,
@@ -231,7 +237,6 @@ pub fn pod() -> impl Strategy<Value = Pod> {
                 scheduling,
                 ready,
                 started,
-                resource_claims,
                 ..pod
             }
         },

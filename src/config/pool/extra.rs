@@ -217,7 +217,7 @@ mod tests {
             ("vm_options = { memory = 1 }", "use `cores`, `memory` and `sizes`"),
             ("vm_options = { description = \"x\" }", "it identifies the machine"),
             ("vm_options = { smbios1 = \"uuid=1\" }", "it identifies the machine"),
-            ("vm_options = { protection = 1 }", "could not be started or removed"),
+            ("vm_options = { protection = 1 }", "could no longer be started or removed"),
             ("vm_options = { zzz = 1 }", "no option that a pool may set"),
             ("vm_options = { hostpci0 = \"0000:01:00.0\" }", "names no mapping"),
             ("vm_options = { serial0 = \"/dev/ttyS0\" }", "must be \"socket\""),

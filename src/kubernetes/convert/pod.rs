@@ -8,22 +8,24 @@ use super::node::effect;
 use super::selector::{label_selector, node_selector, node_term};
 use super::{ConvertError, devices, known_annotations, labels, requests, storage, text, time};
 use crate::model::KubernetesVersion;
-use crate::model::digest::Memo;
 use crate::model::features::{Feature, Features};
 use crate::model::node::TaintEffect;
 use crate::model::pod::{
     Affinity, Deletion, HostPort, Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint,
     Toleration, Volume, VolumeSource, Weighted,
 };
+use crate::model::pod_spec::{PodSpec, Specs};
 use crate::model::storage::InTreeKind;
 
-/// A Pod, its digest made: it is here to stay, and decisions ask for that in every round.
+/// A Pod, its digest made: it is here to stay, and decisions ask for that in every round. It shares its spec with those that came
+/// before it.
 ///
 /// What it takes of its node is counted as the scheduler of this version does.
-pub fn pod(object: &core::Pod, version: KubernetesVersion) -> Result<Pod, ConvertError> {
+pub fn pod(object: &core::Pod, version: KubernetesVersion, specs: &mut Specs) -> Result<Pod, ConvertError> {
     let empty = core::PodSpec::default();
     let spec = object.spec.as_ref().unwrap_or(&empty);
-    let pod = from_parts(&object.metadata, spec, object.status.as_ref(), version)?;
+    let mut pod = from_parts(&object.metadata, spec, object.status.as_ref(), version)?;
+    specs.share(&mut pod);
     pod.digest();
     Ok(pod)
 }
@@ -93,31 +95,49 @@ fn from_parts(
     version: KubernetesVersion,
 ) -> Result<Pod, ConvertError> {
     let node = spec.node_name.clone().filter(|name| !name.is_empty());
-    // By way of a box, lists take no more memory than they need: tens of thousands of pods stay.
     let conditions = || status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    let common = common_parts(meta, spec, status, version)?;
     Ok(Pod {
-        namespace: meta.namespace.clone().unwrap_or_else(|| "default".to_owned()),
         name: text(meta.name.as_ref()),
         uid: text(meta.uid.as_ref()),
-        labels: labels(meta.labels.as_ref()),
-        annotations: known_annotations(meta),
-        owner: owner(meta),
         created: time(meta.creation_timestamp.as_ref()),
         started: time(status.and_then(|status| status.start_time.as_ref())),
         deletion: time(meta.deletion_timestamp.as_ref())
             .map(|at| Deletion { at, grace_seconds: meta.deletion_grace_period_seconds }),
         phase: phase(status, node.is_some())?,
-        scheduling_group: spec.scheduling_group.as_ref().and_then(|group| group.pod_group_name.clone()),
         nominated_node: status
             .and_then(|status| status.nominated_node_name.clone())
             .filter(|name| !name.is_empty()),
-        scheduler: spec.scheduler_name.clone().unwrap_or_else(|| "default-scheduler".to_owned()),
         scheduling: scheduling(spec, conditions()),
         refusal: refusal(conditions()),
+        ready: is_by_hand(status, node.is_some())
+            || conditions().any(|one| one.type_ == "Ready" && one.status == "True"),
+        node,
+        spec: common.into(),
+        ..Pod::default()
+    })
+}
+
+/// What the pod has in common with others.
+fn common_parts(
+    meta: &ObjectMeta,
+    spec: &core::PodSpec,
+    status: Option<&core::PodStatus>,
+    version: KubernetesVersion,
+) -> Result<PodSpec, ConvertError> {
+    let running = status.filter(|_| spec.node_name.as_ref().is_some_and(|name| !name.is_empty()));
+    // By way of a box, lists take no more memory than they need: tens of thousands of pods stay.
+    Ok(PodSpec {
+        namespace: meta.namespace.clone().unwrap_or_else(|| "default".to_owned()),
+        labels: labels(meta.labels.as_ref()),
+        annotations: known_annotations(meta),
+        owner: owner(meta),
+        scheduling_group: spec.scheduling_group.as_ref().and_then(|group| group.pod_group_name.clone()),
+        scheduler: spec.scheduler_name.clone().unwrap_or_else(|| "default-scheduler".to_owned()),
         priority: spec.priority,
         priority_class: text(spec.priority_class_name.as_ref()),
         never_preempts: spec.preemption_policy.as_deref() == Some("Never"),
-        requests: match status.filter(|_| node.is_some()) {
+        requests: match running {
             Some(status) => requests::taken(spec, status, version)?,
             None => requests::wanted(spec)?,
         },
@@ -151,11 +171,7 @@ fn from_parts(
         extended: devices::extended_requests(spec),
         restarts_always: matches!(spec.restart_policy.as_deref(), None | Some("Always")),
         grace_seconds: spec.termination_grace_period_seconds.unwrap_or(30),
-        ready: is_by_hand(status, node.is_some())
-            || conditions().any(|one| one.type_ == "Ready" && one.status == "True"),
-        node,
-        chunk: false,
-        memo: Memo::default(),
+        ..PodSpec::default()
     })
 }
 

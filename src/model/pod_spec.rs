@@ -1,0 +1,179 @@
+//! What pods have in common, kept once for all of them.
+
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Weak};
+
+use serde::{Deserialize, Serialize};
+
+use super::devices::{ExtendedRequest, PodClaim};
+use super::digest::{Fingerprint, Memo, SpecDigest};
+use super::features::Features;
+use super::pod::{Affinity, HostPort, Owner, Pod, SpreadConstraint, Toleration, Volume};
+use super::resources::Resources;
+use super::selector::Labels;
+
+/// What a controller's pods have in common: most of their metadata and of their `spec`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodSpec {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// Labels.
+    pub labels: Labels,
+    /// Only the annotations that decisions read (see `model::snapshot::KNOWN_ANNOTATIONS`).
+    pub annotations: Labels,
+    /// The controller.
+    pub owner: Option<Owner>,
+    /// `spec.schedulingGroup.podGroupName`: the PodGroup of its namespace that it is part of.
+    pub scheduling_group: Option<String>,
+    /// `spec.schedulerName`, `default-scheduler` if absent.
+    pub scheduler: String,
+    /// `spec.priority`, `None` if absent.
+    pub priority: Option<i32>,
+    /// `spec.priorityClassName`, empty if absent.
+    pub priority_class: String,
+    /// `spec.preemptionPolicy: Never`.
+    pub never_preempts: bool,
+    /// What it requests in all, as kube-scheduler computes it (init, sidecar and pod-level resources, overhead, resized);
+    /// `pods` is 1.
+    pub requests: Resources,
+    /// `spec.nodeSelector`.
+    pub node_selector: Labels,
+    /// `spec.affinity`.
+    pub affinity: Affinity,
+    /// `spec.tolerations`.
+    pub tolerations: Vec<Toleration>,
+    /// `spec.topologySpreadConstraints`.
+    pub spread: Vec<SpreadConstraint>,
+    /// Host ports of its containers (with `hostNetwork` every container port).
+    pub host_ports: Vec<HostPort>,
+    /// `spec.volumes`.
+    pub volumes: Vec<Volume>,
+    /// What it needs of a node's kubelet.
+    pub features: Features,
+    /// `spec.resourceClaims`.
+    pub resource_claims: Vec<PodClaim>,
+    /// Extended resources that several containers ask for, container by container. What one alone asks for is in the requests.
+    pub extended: Vec<ExtendedRequest>,
+    /// `spec.restartPolicy: Always` (the default).
+    pub restarts_always: bool,
+    /// `spec.terminationGracePeriodSeconds`, 30 if absent.
+    pub grace_seconds: i64,
+    /// The same for all pods with this spec.
+    #[serde(skip)]
+    pub memo: Memo<SpecDigest>,
+}
+
+impl PodSpec {
+    /// What decisions ask of it, worked out once. From the first call on it must not be changed.
+    pub fn digest(&self) -> &SpecDigest {
+        self.memo.get_or_init(|| SpecDigest::of(self))
+    }
+}
+
+impl Deref for Pod {
+    type Target = PodSpec;
+
+    fn deref(&self) -> &PodSpec {
+        &self.spec
+    }
+}
+
+/// A change makes the pod's spec its own, and what was worked out of it is forgotten.
+impl DerefMut for Pod {
+    fn deref_mut(&mut self) -> &mut PodSpec {
+        self.memo = Memo::default();
+        let spec = Arc::make_mut(&mut self.spec);
+        spec.memo = Memo::default();
+        spec
+    }
+}
+
+/// Specs that are known, so that pods with equal ones share them: tens of thousands of pods have a few hundred.
+#[derive(Debug, Default)]
+pub struct Specs {
+    known: BTreeMap<Key, Weak<PodSpec>>,
+    /// At so many the ones that no pod has any more are forgotten.
+    full: usize,
+}
+
+/// What filters see of a spec, and its controller's uid.
+type Key = (Fingerprint, String);
+
+impl Specs {
+    /// The fewest specs that are looked through for those that no pod has any more.
+    const FEW: usize = 256;
+
+    /// Lets a pod have its spec in common with those that came before it.
+    pub fn share(&mut self, pod: &mut Pod) {
+        let key =
+            (pod.spec.digest().class, pod.owner.as_ref().map(|owner| owner.uid.clone()).unwrap_or_default());
+        let known = self.known.get(&key).and_then(Weak::upgrade);
+        match known.filter(|known| **known == *pod.spec) {
+            Some(known) => pod.spec = known,
+            None => {
+                self.known.insert(key, Arc::downgrade(&pod.spec));
+                self.sweep();
+            }
+        }
+    }
+
+    fn sweep(&mut self) {
+        if self.known.len() <= self.full.max(Self::FEW) {
+            return;
+        }
+        self.known.retain(|_, spec| spec.strong_count() > 0);
+        self.full = self.known.len() * 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: usize, app: &str, owner: &str) -> Pod {
+        let mut pod = Pod { name: name.to_string(), ..Pod::default() };
+        pod.labels.insert("app".to_owned(), app.to_owned());
+        let (api_version, kind) = ("apps/v1".to_owned(), "ReplicaSet".to_owned());
+        pod.owner = Some(Owner { api_version, kind, name: owner.to_owned(), uid: owner.to_owned() });
+        pod
+    }
+
+    #[test]
+    fn equal_specs_are_kept_once() {
+        let mut specs = Specs::default();
+        let mut all = [pod(0, "a", "x"), pod(1, "a", "x"), pod(2, "b", "x"), pod(3, "a", "y")];
+        let before = all.clone();
+        for pod in &mut all {
+            specs.share(pod);
+        }
+        assert_eq!(all, before, "no pod is another");
+        assert!(Arc::ptr_eq(&all[0].spec, &all[1].spec));
+        assert!(!Arc::ptr_eq(&all[0].spec, &all[2].spec), "other labels");
+        assert!(!Arc::ptr_eq(&all[0].spec, &all[3].spec), "another controller");
+    }
+
+    #[test]
+    fn a_change_is_the_pods_own() {
+        let mut specs = Specs::default();
+        let (mut one, mut other) = (pod(0, "a", "x"), pod(1, "a", "x"));
+        specs.share(&mut one);
+        specs.share(&mut other);
+        let before = one.digest().class;
+        other.labels.insert("app".to_owned(), "c".to_owned());
+        assert_eq!(one.labels["app"], "a");
+        assert_ne!(other.digest().class, before);
+        drop(other);
+        one.labels.insert("app".to_owned(), "c".to_owned());
+        assert_ne!(one.digest().class, before, "also if no other pod has the spec");
+    }
+
+    #[test]
+    fn specs_without_pods_are_forgotten() {
+        let mut specs = Specs::default();
+        for number in 0..10_000 {
+            specs.share(&mut pod(number, &number.to_string(), "x"));
+        }
+        assert!(specs.known.len() <= Specs::FEW + 1, "{}", specs.known.len());
+    }
+}
