@@ -90,7 +90,8 @@ fn node(number: usize) -> Node {
     }
 }
 
-/// A pod of one of a hundred apps, with a claim of its own, that requests so many thousandths of a core and MiB.
+/// A pod of one of a hundred apps, with a claim of its own, that requests this many thousandths of a core and
+/// MiB.
 fn pod(number: usize, cpu: i64, node: Option<&str>) -> Pod {
     let app = format!("app-{:03}", number % 100);
     let name = format!("{app}-{number:06}");
@@ -160,7 +161,8 @@ fn add_volume(all: &mut Snapshot, pod: &Pod) {
     }));
 }
 
-/// So many nodes with so many pods each, and pods that wait, all with claims; each node takes a hundred volumes.
+/// This many nodes with this many pods each, and pods that wait, all with claims; each node takes a hundred
+/// volumes.
 fn with_claims(nodes: usize, pods: usize, cpu: i64, waiting: usize) -> Snapshot {
     let mut all = Snapshot { time: "2026-01-15T12:00:00Z".parse().unwrap(), ..Snapshot::default() };
     let class = StorageClass {

@@ -23,7 +23,7 @@ use crate::planner_worlds::{NOW, cases, replica_set, resources};
 
 const OFFERED: i64 = 4000;
 
-/// A pool `w` of up to so many machines.
+/// A pool `w` of up to this many machines.
 fn config(max: u32) -> Config {
     let text = format!(
         "[scale_down]\nenabled = false\n[[pool]]\nname = \"w\"\nmax = {max}\ncores = 4\nmemory = \"8GiB\"\n\
@@ -53,7 +53,8 @@ fn apart(app: u8) -> PodAffinityTerm {
     }
 }
 
-/// Up to four gangs, of which some pods run, among pods that are in none. So many in a hundred repel others.
+/// Up to four gangs, of which some pods run, among pods that are in none. This many in a hundred repel
+/// others.
 fn world(repelling: f64) -> impl Strategy<Value = Snapshot> {
     let pod = (0_u8..6, 0_u8..2, 1_i64..4500, 1_i64..6000, prop::bool::weighted(repelling / 100.0));
     let waiting = prop::collection::vec(pod, 1..18);
@@ -176,7 +177,7 @@ proptest! {
         if first.pods.iter().all(|pod| pod.verdict != PodOutcome::AwaitsGang) {
             prop_assert!(second.scale_up.is_empty(), "{:?} after {:?}", second.scale_up, first.scale_up);
         }
-        // Where some pods find no room, they may get what others were to have.
+        // If some pods find no room, they may get what others were to have.
         if first.pods.iter().all(|pod| is_placed(pod.verdict)) {
             prop_assert!(second.pods.iter().all(|pod| is_placed(pod.verdict)), "{:?}", second.pods);
         }

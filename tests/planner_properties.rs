@@ -122,7 +122,7 @@ proptest! {
         let plan = plan(&snapshot, &config(0, 50));
         let requests = requests(&snapshot);
         for machine in plan.scale_up.iter().flat_map(|pool| &pool.machines) {
-            prop_assert!(!machine.pods.is_empty(), "a machine for nobody");
+            prop_assert!(!machine.pods.is_empty(), "a machine without pods");
             prop_assert!(fits(&requests, machine.pods.iter().map(ToString::to_string)), "{machine:?}");
         }
         for verdict in &plan.pods {

@@ -1,4 +1,4 @@
-//! Clusters to decide about: so many nodes with so many pods of so many apps, and what waits.
+//! Clusters to decide about: this many nodes with this many pods of this many apps, and what waits.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -220,7 +220,7 @@ fn budget(app: &str) -> DisruptionBudget {
     }
 }
 
-/// So many pools, three of each number of cores, one in each zone.
+/// This many pools, three of each number of cores, one in each zone.
 pub fn pools(count: usize) -> Config {
     let mut text =
         "[scale_down]\ndelay_after_add = \"0s\"\nconsolidation = false\nmax_parallel_drains = 5000\n"

@@ -17,7 +17,7 @@ pub(super) enum Worth {
     Nothing,
     /// A round, once what belongs together has arrived.
     Round,
-    /// A round that waits for nothing but more of the same: somebody waits for a node.
+    /// A round that waits for nothing but more of the same: a pod waits for a node.
     Haste,
 }
 

@@ -113,8 +113,8 @@ impl Stores {
         }
     }
 
-    /// Whether each template that the request names is known. Where the list is not current, that one of them is not there says nothing:
-    /// until it is, there is no such request.
+    /// Whether each template that the request names is known. If the list is not current, that one of them is
+    /// not there says nothing: until it is, there is no such request.
     fn have_templates_of(&self, request: &ProvisioningRequest) -> bool {
         let key = |name: &str| format!("{}/{name}", request.namespace);
         request.sets.iter().all(|(name, _)| self.pod_templates.get(&key(name)).is_some())
@@ -278,7 +278,8 @@ impl Starter<'_> {
         version
     }
 
-    /// Pods are counted as the control plane's version counts them: where it changes, all of them are listed anew.
+    /// Pods are counted as the control plane's version counts them: if it changes, all of them are listed
+    /// again.
     fn pods(&self, store: &Store<Pod>, mut version: watch::Receiver<Option<KubernetesVersion>>) {
         let api: Api<DeserializeGuard<core::Pod>> = Api::all(self.cluster.client.clone());
         let (store, board) = (store.clone(), self.board.clone());

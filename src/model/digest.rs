@@ -1,7 +1,7 @@
 //! What every decision asks of every pod, worked out once for each pod and not in each round.
 //!
-//! A pod that is shared does not change any more: its digest is made when it arrives (or when it is first asked for) and
-//! stays with it. A clone begins without one, because clones are made to be changed.
+//! A pod that is shared no longer changes: its digest is made when it arrives (or when it is first asked for)
+//! and stays with it. A clone begins without one, because clones are made to be changed.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -72,7 +72,7 @@ pub struct Looks {
     pub spread_as: Option<Fingerprint>,
 }
 
-/// The `/` is behind so many bytes at least. Namespaces are shorter.
+/// The `/` is behind this many bytes at least. Namespaces are shorter.
 const FAR: u8 = u8::MAX;
 
 /// A pod says with it for how long it is too young to cause a machine.
@@ -149,7 +149,7 @@ impl Digest {
     /// Compares by namespace, then by name.
     pub fn compare(&self, other: &Self) -> Ordering {
         let (a, b) = (self.id.as_bytes(), other.id.as_bytes());
-        // Where the namespaces are of one length, the texts compare as their parts do.
+        // If the namespaces are of one length, the texts compare as their parts do.
         let same = self.slash == other.slash && self.slash != FAR;
         if same { a.cmp(b) } else { self.parts().cmp(&other.parts()) }
     }

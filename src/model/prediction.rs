@@ -102,7 +102,7 @@ pub struct Missed {
     pub pool: Option<String>,
     /// The node.
     pub node: String,
-    /// When it turned out. Nodes that were there then are not expected to take the pods any more.
+    /// When it turned out. Nodes that were there then are no longer expected to take the pods.
     pub at: Timestamp,
     /// Why they were expected there.
     pub ours: String,

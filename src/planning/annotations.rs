@@ -13,7 +13,7 @@ use crate::model::{Snapshot, go};
 const KEPT: [&str; 2] = ["pve-autoscaler/do-not-disrupt", "karpenter.sh/do-not-disrupt"];
 /// What moving a pod costs; the second counts where the first is absent.
 const COSTS: [&str; 2] = ["karpenter.sh/disruption-cost", "controller.kubernetes.io/pod-deletion-cost"];
-/// So many that are ignored are named.
+/// How many that are ignored are named.
 const NAMED: usize = 50;
 
 /// Whether the pod's own annotation keeps it where it is.

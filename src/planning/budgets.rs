@@ -114,8 +114,8 @@ fn is_asked(pod: &Pod) -> bool {
     pod.deletion.is_none() && matches!(pod.phase, PodPhase::Running | PodPhase::Unknown)
 }
 
-/// Whether the pod's eviction takes from the budget. One that is not ready counts as disrupted already: it may go where the budget says
-/// so, or where enough others are healthy.
+/// Whether the pod's eviction takes from the budget. One that is not ready counts as disrupted already: it
+/// may go where the budget says so, or if enough others are healthy.
 fn takes_from(budget: &DisruptionBudget, pod: &Pod) -> bool {
     let (healthy, desired) = budget.healthy;
     is_asked(pod) && (pod.ready || !(budget.always_allows_unhealthy || (desired > 0 && healthy >= desired)))

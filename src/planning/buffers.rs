@@ -1,7 +1,7 @@
 //! CapacityBuffers: room that the cluster asks to be kept free, in chunks that each look like a pod.
 //!
-//! * What a buffer means is worked out as Cluster Autoscaler's buffer controller does: the larger of `replicas` and `percentage`, no
-//!   more than fits `limits`, and as much as that where nothing else is said.
+//! * What a buffer means is worked out as Cluster Autoscaler's buffer controller does: the larger of
+//!   `replicas` and `percentage`, no more than fits `limits`, and as much as that if nothing else is said.
 //! * A chunk is a pod in thought. It is placed after all pods that wait, so that it takes nothing from them, and like one of them: it
 //!   makes pools grow, and a node stays as long as its chunks fit nowhere else. No object is made for it, so that there is nothing to
 //!   preempt: a real pod is bound at once where room is kept, and the next decision makes room in another place.
@@ -22,7 +22,7 @@ use crate::model::pod_spec::PodSpec;
 use crate::scheduling::NodeIndex;
 use crate::scheduling::selector::labels_match;
 
-/// So many chunks of all buffers are provided for.
+/// How many chunks of all buffers are provided for.
 const MOST: i64 = 10_000;
 
 /// Why a node that its chunks need stays, in one word.

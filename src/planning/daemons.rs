@@ -113,7 +113,7 @@ impl<'a> Daemon<'a> {
         }
     }
 
-    /// What the world means for one that looks at other pods; none where it was found out once for all.
+    /// What the world means for one that looks at other pods; none if it was found out once for all.
     fn prepared(&self, world: &World) -> Option<Prepared> {
         let own = self.probe.pod();
         let looks = !own.affinity.pods.is_empty() || !own.affinity.anti.is_empty() || !own.spread.is_empty();

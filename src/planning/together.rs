@@ -18,7 +18,7 @@ use crate::model::pod::{Pod, Volume};
 use crate::model::pod_spec::PodSpec;
 use crate::model::prediction::kind;
 
-/// All pods are placed so many times at most before every gang is tried by itself.
+/// All pods are placed this many times at most before every gang is tried by itself.
 const RUNS: usize = 3;
 
 /// The minimum of a gang, how many of its pods have a node, and the kinds of the others with their numbers.

@@ -73,7 +73,7 @@ pub(super) struct Crowd {
     numbers: Arc<BTreeMap<Fingerprint, usize>>,
     /// By term.
     meanings: Vec<Meaning>,
-    /// By spread, once somebody has asked.
+    /// By spread, once a caller has asked.
     pub counts: Counts,
 }
 
@@ -333,7 +333,7 @@ mod tests {
         ]
     }
 
-    /// The world after these steps; asked in between only where it `asks`.
+    /// The world after these steps; asked in between only if it `asks`.
     fn world(pods: &[Arc<Pod>], steps: &[Step], announced: usize, asks: bool) -> World {
         let mut world = World::without_pods(&Snapshot::default());
         for number in 0..6 {

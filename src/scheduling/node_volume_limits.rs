@@ -32,7 +32,7 @@ impl Held {
         held
     }
 
-    /// Takes in so many pods with these volumes (or, with a negative number, lets them go).
+    /// Takes in this many pods with these volumes (or, with a negative number, lets them go).
     pub(super) fn count(&mut self, mounted: &Mounted, by: i64) {
         if mounted.of_another || mounted.untranslatable {
             self.uncountable += by;
@@ -191,8 +191,8 @@ mod tests {
         Arc::new(Pod { name: format!("p{number}"), spec: spec.into(), ..Pod::default() })
     }
 
-    /// Counted anew from the pods that are there.
-    fn anew(sim: &SimNode, volumes: &Volumes) -> Held {
+    /// Counted again from the pods that are there.
+    fn recounted(sim: &SimNode, volumes: &Volumes) -> Held {
         let mut held = Held::new(volumes.attached(&sim.node.name));
         for pod in &sim.pods {
             held.count(&volumes.mounted(pod), 1);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_up_is_what_would_be_counted_anew() {
+    fn what_is_kept_up_is_what_would_be_counted_again() {
         for seed in 0..300 {
             let mut random = Random(seed);
             let mut world = World::without_pods(&snapshot(&mut random));
@@ -224,7 +224,11 @@ mod tests {
                     placed.push((pod, node));
                 }
                 for sim in world.nodes() {
-                    assert_eq!(in_order(&sim.held), in_order(&anew(sim, world.volumes())), "seed {seed}");
+                    assert_eq!(
+                        in_order(&sim.held),
+                        in_order(&recounted(sim, world.volumes())),
+                        "seed {seed}"
+                    );
                 }
             }
         }

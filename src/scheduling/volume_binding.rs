@@ -53,7 +53,7 @@ pub(super) struct Promised {
 }
 
 impl Promised {
-    /// So many pods like this one have come to the node, or left it with a negative number.
+    /// This many pods like this one have come to the node, or left it with a negative number.
     pub(super) fn count(&mut self, pod: &Pod, sim: &SimNode, by: i64, volumes: &Volumes) {
         // The claims of one that runs are bound.
         if pod.node.is_some() || !volumes.any_to_bind() {

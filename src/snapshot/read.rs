@@ -65,7 +65,7 @@ pub enum SnapshotError {
     },
 }
 
-/// Reads a snapshot: a YAML stream or JSON. The snapshot's time is that of its inventory, where it has one.
+/// Reads a snapshot: a YAML stream or JSON. The snapshot's time is that of its inventory, if it has one.
 pub fn read(text: &str) -> Result<(Snapshot, Option<Timestamp>), SnapshotError> {
     let documents = documents(text)?;
     let has_buffers = documents.iter().any(|one| one.kind == "CapacityBuffer");

@@ -53,7 +53,7 @@ fn singles(random: &mut Random) -> Mix {
     (0..400).map(|_| (50 + random.below(2000), 64 + random.below(4000))).collect()
 }
 
-/// Half want CPU, half want memory: whoever packs by size alone wastes both.
+/// Half want CPU, half want memory: packing by size alone wastes both.
 fn opposites(random: &mut Random) -> Mix {
     let greedy = |random: &mut Random| (1000 + random.below(2000), 128 + random.below(512));
     let large = |random: &mut Random| (50 + random.below(250), 2048 + random.below(4096));
