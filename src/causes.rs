@@ -1,6 +1,6 @@
 //! Errors with their causes.
 
-/// An error and what caused it, in one line; a cause that its error repeats is not told twice.
+/// An error and what caused it, in one line; a cause that its error repeats is not shown twice.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
     causes.fold(error.to_string(), |text, cause| {

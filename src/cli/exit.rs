@@ -78,7 +78,7 @@ pub(super) enum Failure {
     },
     /// What was asked for is not there.
     NotFound(String),
-    /// The daemon answers that it does not do what it was told, and why.
+    /// The daemon answers that it does not do what it was asked, and why.
     Refused(String),
     /// No daemon answers.
     NotRunning(SocketError),

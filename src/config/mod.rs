@@ -309,8 +309,8 @@ impl Written {
         (window, max)
     }
 
-    /// Commands can be filled in for each pool that they are for, and no pool asks for what its machines are
-    /// not told.
+    /// Commands can be filled in for each pool that they are for, and no pool asks for what its machines
+    /// cannot be given.
     fn method_and_pools(&self, config: &Config, checker: &mut Checker) {
         let mut told = false;
         for (written, pool) in self.pool.iter().zip(&config.pools) {

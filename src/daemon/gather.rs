@@ -1,4 +1,4 @@
-//! Everything that one decision reads, put together: nothing is asked of anybody here.
+//! Everything that one decision reads, put together: no system is asked here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,8 +45,8 @@ fn seen_with(view: &machines::View, config: &Config, looks: &Looks, several: boo
     machine
 }
 
-/// Whether storages as a look shows them may be older than what a machine has put on them last: they are told
-/// of every ten seconds (`pvestatd`). Its disks have their size once it is configured, and one that is
+/// Whether storages as a look shows them may be older than what a machine has put on them last: they are
+/// reported every ten seconds (`pvestatd`). Its disks have their size once it is configured, and one that is
 /// suspended has written its memory.
 fn just_stored(view: &View, looked: Timestamp) -> bool {
     let entered = &view.record.entered;

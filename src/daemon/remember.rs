@@ -222,7 +222,7 @@ impl Remembered {
         self.memory.removals.len()
     }
 
-    /// A machine's task told something; whether others of its pool could not grow lately.
+    /// A machine's task reported something; whether others of its pool could not grow lately.
     pub fn heard(&mut self, told: &Told, others_failed: bool, config: &Config, now: Timestamp) {
         let pool = told.record.pool.clone();
         match &told.ending {

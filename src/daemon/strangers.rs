@@ -234,7 +234,7 @@ fn ours<'a>(config: &Config, views: &'a [View]) -> BTreeSet<(&'a str, u32)> {
     views.iter().map(key).collect()
 }
 
-/// What is to be told of a VM that bears our mark.
+/// What is to be reported of a VM that bears our mark.
 fn marked(host: &str, vmid: u32, says: &Says, marker: &Marker, views: &[View]) -> String {
     let it = format!("VM {vmid} `{}` on {host}", says.name);
     let whose = match views.iter().find(|view| view.record.id == marker.machine) {

@@ -36,8 +36,8 @@ pub struct EntropyError;
 /// A source of random bytes for secrets. Tests and the simulation put a seeded one here.
 pub type Entropy = Arc<dyn Fn(&mut [u8]) -> Result<(), EntropyError> + Send + Sync>;
 
-/// Told of each call when it is over: what kind of failure it was, if it was one, and how long it took.
-/// Watches are not told.
+/// Gets a report of each call when it is over: what kind of failure it was, if it was one, and how long it
+/// took. Watches are not reported.
 pub type Observer = Arc<dyn Fn(Option<ErrorKind>, Duration) + Send + Sync>;
 
 /// How a cluster is reached, besides the kubeconfig.

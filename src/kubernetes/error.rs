@@ -73,7 +73,7 @@ pub enum ErrorKind {
     NotFound,
     /// 401: the credentials are not accepted.
     Unauthorized,
-    /// 403: a right is missing. A restarting API server says so for a moment to everybody.
+    /// 403: a right is missing. A restarting API server says so for a moment to every client.
     Forbidden,
     /// 409, reason `AlreadyExists`.
     AlreadyExists,

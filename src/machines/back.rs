@@ -71,7 +71,7 @@ pub(super) async fn follow(ctx: &Context, machine: &mut Tracked, vm: &VmConfig) 
 ///
 /// # Errors
 /// The Node that the machine served as is heard of, and reports a uuid that is not its VM's: what runs there
-/// cannot be told.
+/// cannot be determined.
 async fn own(ctx: &Context, machine: &Tracked) -> Result<Option<Node>, Trouble> {
     if let Some(node) = node(ctx, machine).await? {
         return Ok(Some(node));

@@ -43,7 +43,7 @@ impl Endings {
         }
     }
 
-    /// When this pod that is deleted began to end; `None` if that was long before anybody looked.
+    /// When this pod that is deleted began to end; `None` if that was long before the first look.
     fn began(&mut self, pod: &Pod, over: SignedDuration) -> Option<Instant> {
         if let Some(began) = self.began.get(&pod.uid) {
             return Some(*began);

@@ -33,7 +33,7 @@ pub(super) enum Found {
 /// Looks for a machine's VM. One that was moved to another host is followed there.
 ///
 /// # Errors
-/// What is there cannot be told for now, or only by an administrator.
+/// What is there cannot be determined for now, or only by an administrator.
 pub(super) async fn find(ctx: &Context, machine: &mut Tracked) -> Result<Found, Trouble> {
     loop {
         match sight(ctx, machine).await? {

@@ -3,7 +3,7 @@
 //! what counts as a changed template are made from it.
 //!
 //! A clone gets every option but a few (`clone_vm` of qemu-server): what no rule covers here would be in all
-//! machines without anybody having decided so.
+//! machines without a decision.
 
 use crate::proxmox::VmConfig;
 use crate::proxmox::property::{stem, truth};

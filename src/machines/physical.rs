@@ -8,9 +8,9 @@
 //!   that has to go.
 //! * One that was seen to be off is no longer ours once another client switches it on: the record says when
 //!   that was. It is ours again only once its Node is heard of.
-//! * Its Node is deleted once it is off. One that stayed would look broken to everybody who watches nodes,
-//!   and would be Ready for a moment when the machine is switched on again, with what it ran before; the
-//!   kubelet makes another at its next start.
+//! * Its Node is deleted once it is off. One that stayed would look broken to all who watch nodes, and would
+//!   be Ready for a moment when the machine is switched on again, with what it ran before; the kubelet makes
+//!   another at its next start.
 //! * That Node is known by its name, and by its `systemUUID`: the controller's, which some write with the
 //!   first three fields turned round (SMBIOS has them little-endian), or, if it says none, that of the Node
 //!   which came first after we switched it on.
@@ -89,14 +89,13 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trou
         None => come_up(ctx, machine).await?,
     };
     if node.system_uuid.is_empty() {
-        let what =
-            format!("its Node `{}` says no systemUUID, by which it could be told from another", node.name);
+        let what = format!("its Node `{}` reports no systemUUID, which would identify it", node.name);
         return Err(Trouble::Failed { what, blame: Blame::Host });
     }
     take(ctx, machine, &node).await
 }
 
-/// Notes the uuid as the Node has it: so everybody who looks for the machine's Node finds it.
+/// Notes the uuid as the Node has it: so that every search for the machine's Node finds it.
 async fn take(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
     machine.change(ctx, |record| record.smbios_uuid = Some(node.system_uuid.clone())).await
 }
@@ -309,8 +308,8 @@ async fn keeps_now(
     Ok(kept)
 }
 
-/// Whether a Node may be opened: it is ready, its machine can be told by it, and was not asked to shut down
-/// since it registered.
+/// Whether a Node may be opened: it is ready, it identifies its machine, and was not asked to shut down since
+/// it registered.
 fn may_serve(record: &Record, node: &Node) -> bool {
     let is_before = |asked: &Timestamp| node.created.is_none_or(|created| created <= *asked);
     is_ready(node)

@@ -37,7 +37,8 @@ pub(super) async fn settle(ctx: &Context, machine: &mut Tracked, pool: &Pool) ->
     machine.change(ctx, |record| record.pinned = Some(Pinned::Done)).await
 }
 
-/// CPUs that come with the template are those of all its clones, and cannot be told from a machine's own.
+/// CPUs that come with the template are those of all its clones, and cannot be distinguished from a machine's
+/// own.
 async fn not_inherited(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     let record = machine.record();
     let config = insist!(ctx.config.limits.configure, machine.seed(), ours(ctx, record).await).await?;

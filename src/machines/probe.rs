@@ -12,7 +12,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
 /// Whether a guest has booted, as far as can be seen from here.
 pub trait Probe: Send + Sync {
-    /// `None` if it cannot be told: then the usual boot time decides when the agent is asked first.
+    /// `None` if that cannot be determined: then the usual boot time decides when the agent is asked first.
     fn booted(&self, address: IpAddr) -> BoxFuture<'_, Option<bool>>;
 }
 

@@ -20,7 +20,7 @@ pub(super) async fn of_running(ctx: &Context, machine: &Tracked, node: &Node) ->
     let config = ctx.proxmox.config(host, vmid).await.ok()?;
     let is_ours = record.smbios_uuid.is_some() && config.smbios_uuid() == record.smbios_uuid;
     let is_protected = is_ours && config.is_set("protection");
-    // Rounds are told, so that they do not choose it again.
+    // Rounds learn of it, so that they do not choose it again.
     ctx.registry.protect(&record.id, is_protected);
     if !is_protected {
         return None;

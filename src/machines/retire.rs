@@ -100,7 +100,7 @@ async fn empty_while_there(
             None => {}
         }
         let before = machine.record().host.clone();
-        // What cannot be told now is noticed again with the next look.
+        // What cannot be determined now is noticed again with the next look.
         let Ok(Some(touched)) = touched::look_into(ctx, machine).await else { continue };
         let what = touched::words(ctx, machine.record(), &before, &touched).await;
         if touched == Touched::Moved {

@@ -26,8 +26,8 @@ use crate::proxmox::VmConfig;
 /// other.
 ///
 /// # Errors
-/// What the VM has cannot be told for now, or its Node says more: the record goes on saying that it grows,
-/// and it is tried again.
+/// What the VM has cannot be determined for now, or its Node says more: the record goes on saying that it
+/// grows, and it is tried again.
 pub(super) async fn take(
     ctx: &Context,
     machine: &mut Tracked,

@@ -206,7 +206,7 @@ impl Templates {
     /// Looks at the templates of all pools again: one call for each template.
     ///
     /// # Errors
-    /// A template could not be read: its pools are told, what was known of it stays, and all others were
+    /// A template could not be read: its pools get a problem, what was known of it stays, and all others were
     /// looked at.
     pub async fn refresh(&self, proxmox: &Client, config: &Config, seen: &Seen) -> Result<(), Error> {
         let (read, ()) = tokio::join!(read(proxmox, config, seen), self.look_at_tags(proxmox, &config.pools));

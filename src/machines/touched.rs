@@ -110,7 +110,7 @@ pub(crate) fn should_run(record: &Record, phase: Phase) -> bool {
 /// Looks at a machine's VM. One that was moved is followed; `None` if nothing has become of it.
 ///
 /// # Errors
-/// What is there cannot be told for now, or only by an administrator.
+/// What is there cannot be determined for now, or only by an administrator.
 pub(super) async fn look_into(ctx: &Context, machine: &mut Tracked) -> Result<Option<Touched>, Trouble> {
     let before = machine.record().host.clone();
     let found = finding::find(ctx, machine).await?;
@@ -190,7 +190,7 @@ pub(super) async fn go_on(
         (_, Some(trouble)) => return Err(trouble),
         (Ok(None), None) => return Ok(()),
         (Err(error), None) => {
-            tracing::debug!(machine = %machine.record().name, %error, "what has become of a VM cannot be told yet");
+            tracing::debug!(machine = %machine.record().name, %error, "what has become of a VM cannot be determined yet");
             return Ok(());
         }
     };

@@ -42,7 +42,7 @@ impl TaintDomain {
     }
 }
 
-/// Whether a taint of this key passes without anybody naming it.
+/// Whether a taint of this key passes without being named.
 pub fn passes_by_itself(key: &str) -> bool {
     KEYS.contains(&key) || PREFIXES.iter().any(|prefix| key.starts_with(prefix))
 }

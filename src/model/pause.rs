@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Pause {
     /// Since when; `None` if it was switched by hand.
     pub since: Option<Timestamp>,
-    /// The instance that was told to.
+    /// The instance that got the order.
     pub by: String,
     /// Why, in the operator's words.
     pub reason: String,
@@ -23,7 +23,7 @@ pub struct Retry {
     /// A host or a pool; `None`: all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The instance that was told.
+    /// The instance that got the order.
     pub by: String,
 }
 

@@ -67,7 +67,7 @@ impl Supervisor {
     pub fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => tell(&[NotifyState::Reloading, now]),
-            Err(error) => tracing::debug!(%error, "systemd could not be told"),
+            Err(error) => tracing::debug!(%error, "systemd could not be notified"),
         }
     }
 
@@ -111,7 +111,7 @@ pub(crate) fn counted(number: u64, one: &str) -> String {
 
 fn tell(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::debug!(%error, "systemd could not be told");
+        tracing::debug!(%error, "systemd could not be notified");
     }
 }
 

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::orders::{Answer, Order, Orders, Request, may_order};
 use super::{Board, Status};
 
-/// Where the daemon listens unless told otherwise.
+/// Where the daemon listens unless set otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/pve-autoscaler/control.sock";
 /// How long to wait for what a client wants, and how much of it is read.
 const REQUEST: (Duration, u64) = (Duration::from_secs(1), 16 << 10);
@@ -373,7 +373,7 @@ mod tests {
             let began = Instant::now();
             ask(&path).await.unwrap();
             assert!(began.elapsed() < REQUEST.0, "{:?}", began.elapsed());
-            // One too many waits only until the others are told their answer.
+            // One too many waits only until the others have their answer.
             idle.extend([UnixStream::connect(&path).await.unwrap()]);
             ask(&path).await.unwrap();
             assert!(began.elapsed() < REQUEST.0 * 3, "{:?}", began.elapsed());

@@ -10,8 +10,8 @@ use super::limits::by_node;
 use super::{pool_of, ready};
 
 /// What a fresh node of the pool declares: what its newest ready node does, else what was learnt from one,
-/// else what a kubelet of the control plane's version would. Nodes whose kubelets were told other things
-/// teach nothing.
+/// else what a kubelet of the control plane's version would. Nodes whose kubelets have other settings teach
+/// nothing.
 pub(super) fn of(snapshot: &Snapshot, pool: &Pool) -> Features {
     let kubelet = pool.kubelet.words();
     let memory = || snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.declared.clone());
@@ -30,7 +30,7 @@ pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, pool: &Pool) -> bo
     true
 }
 
-/// What the newest ready node of the pool declares whose kubelet was told what the pool's are told now.
+/// What the newest ready node of the pool declares whose kubelet has the settings that the pool's have now.
 fn seen(snapshot: &Snapshot, pool: &Pool) -> Option<DeclaredFeatures> {
     let machines = by_node(snapshot.proxmox.machines.as_deref());
     let kubelet = pool.kubelet.words();
@@ -44,7 +44,7 @@ fn seen(snapshot: &Snapshot, pool: &Pool) -> Option<DeclaredFeatures> {
     Some(DeclaredFeatures { features: newest.features, kubelet: kubelet.clone() })
 }
 
-/// The same with the feature gates that the pool's kubelets are told; an argument wins.
+/// The same with the feature gates that the pool's kubelets are given; an argument wins.
 fn told(pool: &Pool, features: Features) -> Features {
     let arguments = pool.kubelet_args.get("feature-gates").map_or("", String::as_str);
     let argument = |one: Feature| {
@@ -123,10 +123,6 @@ mod tests {
         let gone = Snapshot { memory, ..Snapshot::default() };
         assert!(of(&gone, pool).is_empty());
         let told = self::config("kubelet = { maxParallelImagePulls = 3 }");
-        assert_eq!(
-            of(&gone, &told.pools[0]),
-            restarts(),
-            "kubelets that are told other things are not known"
-        );
+        assert_eq!(of(&gone, &told.pools[0]), restarts(), "kubelets with other settings are not known");
     }
 }

@@ -161,8 +161,7 @@ fn ready_nodes<'s>(
     snapshot.nodes.iter().filter(of_pool).map(|node| (node, sized(node))).collect()
 }
 
-/// What was learnt, or is offered by a ready node, without anybody knowing of which size: the pool's own, if
-/// it has others.
+/// What was learnt, or is offered by a ready node, of an unknown size: the pool's own, if it has others.
 fn of_unknown_size(
     snapshot: &Snapshot,
     config: &Config,

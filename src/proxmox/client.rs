@@ -59,8 +59,8 @@ pub struct Settings {
     pub full_clones: usize,
 }
 
-/// Told of each call when it is over: what kind of failure it was, if it was one, and how long it took once
-/// it was sent.
+/// Gets a report of each call when it is over: what kind of failure it was, if it was one, and how long it
+/// took once it was sent.
 pub type Observer = Arc<dyn Fn(Option<Kind>, Duration) + Send + Sync>;
 
 /// A client of a Proxmox VE cluster. Cheap to clone.

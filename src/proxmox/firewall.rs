@@ -55,7 +55,7 @@ impl Client {
 
     /// Puts a rule that names a security group before a VM's other rules.
     pub async fn add_security_group(&self, host: &str, vmid: u32, group: &str) -> Result<(), Error> {
-        // Rules are made switched off unless told otherwise.
+        // Rules are made switched off unless set otherwise.
         let form = [("type", "group".to_owned()), ("action", group.to_owned()), ("enable", "1".to_owned())];
         self.post(Lane::Lifecycle(host), &firewall(host, vmid, "rules"), &form).await.map(|_| ())
     }

@@ -179,7 +179,7 @@ pub fn of_text(text: &str) -> Option<Meaning> {
 }
 
 impl Error {
-    /// What it means, as far as that can be told.
+    /// What it means, as far as that can be determined.
     pub fn meaning(&self) -> Option<Meaning> {
         match self.kind {
             Kind::Forbidden => Some(Right),

@@ -12,7 +12,7 @@ use super::property::Properties;
 /// What the cluster says of tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TagRules {
-    /// Everybody may use any tag but registered ones.
+    /// Every user may use any tag but registered ones.
     free: bool,
     /// Tags that only a user with `Sys.Modify` on `/` may use.
     registered: BTreeSet<String>,

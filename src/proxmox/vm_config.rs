@@ -77,7 +77,7 @@ impl VmConfig {
         self.parts("agent").flag("enabled") == Some(true)
     }
 
-    /// Whether cloud-init upgrades all packages at a first boot: it does unless told otherwise, which makes
+    /// Whether cloud-init upgrades all packages at a first boot: it does unless set otherwise, which makes
     /// boots slow and their outcome a matter of luck.
     pub fn upgrades_packages(&self) -> bool {
         self.get("ciupgrade").and_then(truth) != Some(false)

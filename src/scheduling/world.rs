@@ -68,7 +68,7 @@ struct Free {
 }
 
 /// A pod, prepared against a world (kube-scheduler's PreFilter). Stale once the world changes other than by
-/// [`World::place`] and [`World::remove`] with this preparation told of it.
+/// [`World::place`] and [`World::remove`] with a report to this preparation.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     pod: Arc<Pod>,

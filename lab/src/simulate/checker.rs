@@ -66,7 +66,7 @@ pub(super) struct Inner {
     pub(super) sights: Sights,
     /// Disks of which nothing else is left.
     pub(super) disks_left: BTreeSet<String>,
-    /// Machines that were told to go.
+    /// Machines that were ordered to go.
     pub(super) told: Told,
     /// Hosts that were asked to go off.
     pub(super) asleep: Asleep,

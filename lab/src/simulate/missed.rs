@@ -1,6 +1,6 @@
 //! Pods that would be missed if their node lost its power. Those that tolerate everything come back to a
 //! closed node as soon as they are evicted from it, as kube-scheduler has them do: one that came after its
-//! machine was told to go may go down with it; any other has to be gone before.
+//! machine was ordered to go may go down with it; any other has to be gone before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::checker::{Checker, name};
 
-/// When machines were told to go, by name.
+/// When machines were ordered to go, by name.
 #[derive(Default)]
 pub struct Told(BTreeMap<String, Timestamp>);
 
@@ -32,7 +32,7 @@ impl Checker {
         pods
     }
 
-    /// Pods on a node that were told to end and have time left for it.
+    /// Pods on a node that were asked to end and have time left for it.
     pub(super) fn ending(&self, node: &str) -> Vec<Arc<Value>> {
         let now = self.world.clock.now();
         let mut pods = self.at_work(node);

@@ -17,7 +17,7 @@ use super::checker::Checker;
 use super::doubt::newid;
 use super::settings::PoolShape;
 
-/// The bridge of the templates, for which everybody who clones one needs a right.
+/// The bridge of the templates, for which every user who clones one needs a right.
 const OF_TEMPLATES: &str = "vmbr0";
 /// One that only some pools use.
 const SECOND: &str = "vmbr1";

@@ -111,7 +111,7 @@ pub fn play(seed: u64, hours: u64, often: u64, hindered: bool, verbose: bool) ->
     }
 }
 
-/// Everybody who takes part.
+/// All that take part.
 struct Play {
     world: World,
     log: Log,

@@ -29,7 +29,7 @@ const TURN: SignedDuration = SignedDuration::from_hours(1);
 /// daemon repeats it for 15 s, and a call may be held up.
 const REPEATED: Duration = Duration::from_secs(40);
 
-/// Nodes that were told to go.
+/// Nodes that were ordered to go.
 #[derive(Default)]
 pub struct Braked {
     gone: BTreeMap<String, Instant>,

@@ -1,4 +1,4 @@
-//! The settings of a run, drawn from the seed: pools, and what is not the same for everybody.
+//! The settings of a run, drawn from the seed: pools, and what is not the same for all.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -132,7 +132,7 @@ fn pick<T: Copy>(random: &mut Rng, of: &[T]) -> Option<T> {
     of.get(random.usize(..of.len().max(1))).copied()
 }
 
-/// Draws what is not the same for everybody.
+/// Draws what is not the same for all.
 pub fn rules(random: &mut Rng, pools: &mut [PoolShape]) -> Rules {
     for pool in pools.iter_mut() {
         if seldom(random, 3) {

@@ -25,7 +25,7 @@ use super::world::{self, World};
 /// A clock goes wrong by this many seconds at most.
 const WRONG: i64 = 900;
 
-/// Everybody who plays the daemon.
+/// All that play the daemon.
 pub struct Troupe {
     world: World,
     log: Log,

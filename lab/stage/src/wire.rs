@@ -143,7 +143,7 @@ impl Wire {
         self.last.store(last, Ordering::SeqCst);
     }
 
-    /// Cuts the wires now: nothing more of what the daemon does reaches anybody.
+    /// Cuts the wires now: nothing more of what the daemon does reaches any cluster.
     pub fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
     }

@@ -119,7 +119,7 @@ fn snippets(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line>
         let set = set.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name);
         let void = set.chain(["the machine's name"]).collect::<Vec<_>>().join(", ");
         let message = format!(
-            "its `cicustom` has user data of its own, in which {void} are not: the guest is not told of them"
+            "its `cicustom` has user data of its own, in which {void} are not: the guest does not get them"
         );
         let help =
             "put them into `vendor` in place of `user`, or use `[pool.cloud_init]` with `method = \"seed\"`";

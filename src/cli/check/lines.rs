@@ -13,7 +13,7 @@ use crate::config::{Finding, Report};
 const GOOD: Style = AnsiColor::Green.on_default();
 const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
 const WRONG: Style = AnsiColor::Red.on_default();
-/// A subject that is longer pushes its own verdict to the right, not everybody's.
+/// A subject that is longer pushes its own verdict to the right, not the others'.
 const WIDEST: usize = 60;
 
 /// How good a thing is.

@@ -120,7 +120,7 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
         let help = format!("`qm set {} --delete affinity`", usable.vmid);
         let line = Line::wrong(
             "",
-            "it is pinned itself: its clones cannot be told from machines with CPUs of their own",
+            "it is pinned itself: its clones cannot be distinguished from machines with CPUs of their own",
         );
         wrong.push(line.key("pinning").help(help));
     }

@@ -229,8 +229,8 @@ impl Pool {
         self.filled(BTreeMap::from([("region", region), ("pool", self.name.clone())]))
     }
 
-    /// Whether guests have to be told anything that they do not find out themselves: an address, a user,
-    /// keys. A name alone is nothing that a Node is known by.
+    /// Whether guests need anything that they do not find out themselves: an address, a user, keys. A name
+    /// alone is nothing that a Node is known by.
     pub fn tells_guests(&self) -> bool {
         self.gives_addresses() || self.user.is_some() || !self.ssh_keys.is_empty()
     }

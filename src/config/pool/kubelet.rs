@@ -1,4 +1,4 @@
-//! What a pool's kubelets are told, and what their nodes offer.
+//! What a pool's kubelets are given, and what their nodes offer.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! `[[pool.device]]`: devices that a driver publishes for each node of a pool in ResourceSlices, declared for
-//! as long as none of its nodes has told of them.
+//! as long as none of its nodes has published any.
 //!
 //! What the API server refuses in a ResourceSlice is refused here (`pkg/apis/resource/validation`).
 

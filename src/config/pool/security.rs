@@ -60,7 +60,7 @@ pub(super) struct Written {
 pub(in crate::config) const KEYS: &[&str] = &["policy_in", "policy_out", "groups", "ip_filter", "mac_filter"];
 
 /// The checked table. The firewall sees only devices that say so: those of a pool with this table do, unless
-/// told otherwise.
+/// set otherwise.
 pub(super) fn check(
     pool: &Pool,
     addressing: &Addressing,

@@ -178,7 +178,7 @@ pub fn judge(config: &Config, pool: &Pool, found: &Found, id: &str, now: Timesta
         several => {
             let ids: Vec<_> = several.iter().map(|one| one.guest.vmid.to_string()).collect();
             against.push(format!(
-                "its SMBIOS uuid is that of VMs {}: which one it is cannot be told",
+                "its SMBIOS uuid is that of VMs {}: which one it is cannot be determined",
                 ids.join(", ")
             ));
             return Judgement::Not(against);

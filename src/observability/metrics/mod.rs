@@ -292,7 +292,7 @@ impl Metrics {
         self.0.counted.pod_wait.observe(time.as_secs_f64());
     }
 
-    /// A machine's task told something.
+    /// A machine's task reported something.
     pub(crate) fn heard(&self, told: &Told) {
         let counted = &self.0.counted;
         let (family, outcome) = match &told.ending {

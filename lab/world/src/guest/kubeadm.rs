@@ -171,7 +171,7 @@ fn request(shell: &Shell, config: &Value) -> Result<JoinRequest, String> {
 }
 
 /// The patch for kubelets in the folder that the configuration names (`app/util/patches`): kubeadm reads it
-/// before it asks anybody.
+/// before it asks any server.
 fn patch(shell: &Shell, config: &Value) -> Result<Option<String>, String> {
     let Some(folder) = config.pointer("/patches/directory").and_then(Value::as_str) else { return Ok(None) };
     let file = format!("{folder}/kubeletconfiguration+merge.json");

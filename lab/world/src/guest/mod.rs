@@ -289,7 +289,7 @@ impl Guest {
         }
     }
 
-    /// What it was told about itself.
+    /// What it learnt about itself.
     pub fn identity(&self) -> &Identity {
         &self.0.identity
     }

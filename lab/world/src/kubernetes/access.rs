@@ -55,7 +55,7 @@ impl Identity {
     /// 403 in the API server's words.
     pub fn check(&self, route: &Route, verb: &str) -> Result<(), Refusal> {
         let kind = route.kind;
-        // Everybody may ask about themselves.
+        // Every user may ask about itself.
         if matches!(kind.group, "authorization.k8s.io" | "authentication.k8s.io") && self.name != ANONYMOUS {
             return Ok(());
         }

@@ -15,7 +15,7 @@ pub(super) enum Found {
     Object(Value),
 }
 
-/// Whether everybody may read a path.
+/// Whether every user may read a path.
 pub(super) fn is_open(segments: &[&str]) -> bool {
     matches!(segments, ["version" | "healthz" | "readyz" | "livez", ..])
 }

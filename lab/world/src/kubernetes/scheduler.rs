@@ -74,7 +74,7 @@ impl State {
         let mut gangs: BTreeSet<Key> = BTreeSet::new();
         for (key, facts) in &queue {
             let Some(pod) = self.store.get(&POD, &key.0, &key.1) else { continue };
-            // The API server has told it so when it was made.
+            // The API server's answer said so when it was made.
             if !list(&pod, "/spec/schedulingGates").is_empty() {
                 continue;
             }

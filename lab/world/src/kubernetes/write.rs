@@ -89,7 +89,7 @@ impl State {
             let text = "Invalid value: 0: must be specified for an update";
             let cause = Cause::new("metadata.resourceVersion", "FieldValueInvalid", text);
             let mut refusal = Refusal::invalid(kind, name, &[cause]);
-            // Told by the storage, which names the resource.
+            // Reported by the storage, which names the resource.
             if let super::refusal::Said::Status { message, details, .. } = &mut refusal.body {
                 *message = message.replacen(&kind.qualified(), &kind.resource(), 1);
                 details["kind"] = json!(kind.plural);

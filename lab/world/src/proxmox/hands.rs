@@ -180,7 +180,7 @@ impl Pve {
         self.state().tags = tags;
     }
 
-    /// Whether anybody has any rights on a path.
+    /// Whether any user has any rights on a path.
     pub fn has_grants_on(&self, path: &str) -> bool {
         self.state().access.grants.iter().any(|grant| grant.path == path)
     }

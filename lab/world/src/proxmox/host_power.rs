@@ -72,7 +72,7 @@ impl Pve {
         Ok(Value::Null.into())
     }
 
-    /// `POST /nodes/{node}/wakeonlan`: the answer is the same whether anybody hears the packet or not.
+    /// `POST /nodes/{node}/wakeonlan`: the answer is the same whether a host hears the packet or not.
     pub(super) fn wake_on_lan(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let node = call.node().to_owned();
         {

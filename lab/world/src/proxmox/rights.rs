@@ -11,7 +11,7 @@ use super::{access::Identity, answer::Refusal, state::State, vm::property};
 pub struct TagAccess {
     /// `free` (empty stands for it), `existing`, `list` or `none`.
     pub user_allow: String,
-    /// Tags that everybody may use.
+    /// Tags that every user may use.
     pub user_allow_list: Vec<String>,
     /// Tags that need `Sys.Modify` on `/`.
     pub registered: Vec<String>,
