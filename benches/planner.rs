@@ -1,4 +1,5 @@
-//! How long a whole decision takes, snapshot in, plan out. Each workload asserts its answer before it is timed.
+//! How long a whole decision takes, snapshot in, plan out. Each workload asserts its answer before it is
+//! timed.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop at what it did not expect")]
 
@@ -171,8 +172,9 @@ fn spread(value: &str, topology: &str) -> SpreadConstraint {
 const ZONE: &str = "topology.kubernetes.io/zone";
 const HOST: &str = "kubernetes.io/hostname";
 
-/// Karpenter's "diverse" pods: a fifth each generic, spread over zones, spread over hosts, attracted within a zone, and
-/// repelled by each other on a host. Labels and selectors of those that are spread are drawn independently.
+/// Karpenter's "diverse" pods: a fifth each generic, spread over zones, spread over hosts, attracted within a
+/// zone, and repelled by each other on a host. Labels and selectors of those that are spread are drawn
+/// independently.
 fn diverse_pods(count: usize) -> Snapshot {
     let mut random = Random(42);
     let letters = ["a", "b", "c", "d", "e", "f", "g"];
@@ -261,10 +263,11 @@ fn new_nodes(plan: &Plan) -> usize {
 
 type Group<'c> = BenchmarkGroup<'c, WallTime>;
 
-/// Times whole decisions on a world, which is made only if this workload is asked for. Dropping the plan is not timed.
+/// Times whole decisions on a world, which is made only if this workload is asked for. Dropping the plan is
+/// not timed.
 ///
-/// The first decision, whose answer `check` asserts, leaves behind what the daemon works out when a pod arrives: each pod's
-/// digest.
+/// The first decision, whose answer `check` asserts, leaves behind what the daemon works out when a pod
+/// arrives: each pod's digest.
 fn decisions(group: &mut Group, name: &str, make: impl Fn() -> (Snapshot, Config), check: impl Fn(&Plan)) {
     let made = LazyCell::new(|| {
         let (world, settings) = make();
@@ -369,8 +372,8 @@ fn fresh(world: &Snapshot) -> Snapshot {
     Snapshot { pods, ..world.clone() }
 }
 
-/// 1000 nodes with 30 pods each, and everything that could be done about them weighed: no node is empty enough to go by
-/// itself.
+/// 1000 nodes with 30 pods each, and everything that could be done about them weighed: no node is empty
+/// enough to go by itself.
 fn consolidated(cpu: i64) -> (Snapshot, Config) {
     let text = "[scale_down]\ndelay_after_add = \"0s\"\nconsolidation = true\nmax_parallel_drains = 5000\n\
                 [[pool]]\nname = \"w\"\nmax = 5000\ncores = 10\nmemory = \"8GiB\"\n\

@@ -1,7 +1,9 @@
-//! Worlds that are ordinary for operators and were slow once: what a decision costs there, in CPU time of the planner's thread.
+//! Worlds that are ordinary for operators and were slow once: what a decision costs there, in CPU time of the
+//! planner's thread.
 //!
-//! `cargo bench --bench worlds` prints a table. Each world asserts its answer before it is timed. With `-- adversarial TEXT` it plays
-//! the worlds of [`adversarial`] whose names contain the text, with `-- devices` those of [`devices`] alone.
+//! `cargo bench --bench worlds` prints a table. Each world asserts its answer before it is timed. With `--
+//! adversarial TEXT` it plays the worlds of [`adversarial`] whose names contain the text, with `-- devices`
+//! those of [`devices`] alone.
 
 #![expect(
     clippy::unwrap_used,
@@ -212,7 +214,8 @@ fn line(world: &str, cost: f64, most: f64, answer: &str) {
     println!("| {world} | {cost:.1} ms | ≤ {most} ms{met} | {answer} |");
 }
 
-/// A fifth is used, and all of it fits on a fifth of the nodes: kube-scheduler may scatter pods, so that a few stay.
+/// A fifth is used, and all of it fits on a fifth of the nodes: kube-scheduler may scatter pods, so that a
+/// few stay.
 fn shrinks(nodes: usize, pods: usize, most: f64) -> f64 {
     let cpu = 2000 / i64::try_from(pods).unwrap();
     let (cost, plan) = measure(&with_claims(nodes, pods, cpu, 0), &settings());
@@ -344,8 +347,8 @@ fn with_devices() {
     line("20,000 pods that wait for a declared device each, no node", cost, 1000.0, "400 machines");
 }
 
-/// What plain decisions cost in a cluster that serves claims, against one that does not: both in turns, so that what else the computer
-/// does is the same for both.
+/// What plain decisions cost in a cluster that serves claims, against one that does not: both in turns, so
+/// that what else the computer does is the same for both.
 fn beside_devices() {
     for (what, cluster) in [
         ("1000 idle nodes × 20 pods", Cluster { size: 100, idle: true, ..CLUSTER }),

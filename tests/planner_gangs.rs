@@ -1,4 +1,5 @@
-//! Properties of gangs over random small worlds: all of a minimum or none of it, and no machine that helps none.
+//! Properties of gangs over random small worlds: all of a minimum or none of it, and no machine that helps
+//! none.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect, and says what it skips")]
 

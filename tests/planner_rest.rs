@@ -1,5 +1,5 @@
-//! Plans are carried out on random worlds until nothing is left to do: machines of several sizes, consolidation, and what
-//! must come of both.
+//! Plans are carried out on random worlds until nothing is left to do: machines of several sizes,
+//! consolidation, and what must come of both.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
@@ -110,8 +110,8 @@ fn total(snapshot: &Snapshot) -> (u32, i64) {
     (machines.iter().map(|one| one.cores).sum(), machines.iter().map(|one| one.memory).sum::<i64>() / GIB)
 }
 
-/// The world in which the plan was carried out: new machines are nodes, and those that go are gone. New pods are where the
-/// plan has them; those that moved are where `placed` puts them.
+/// The world in which the plan was carried out: new machines are nodes, and those that go are gone. New pods
+/// are where the plan has them; those that moved are where `placed` puts them.
 fn carried_out(snapshot: &Snapshot, plan: &Plan, made: &mut usize) -> Snapshot {
     let mut after = snapshot.clone();
     let gone: Vec<&str> = plan.scale_down.iter().map(|removal| removal.node.as_str()).collect();
@@ -149,7 +149,8 @@ fn carried_out(snapshot: &Snapshot, plan: &Plan, made: &mut usize) -> Snapshot {
     after
 }
 
-/// The same where kube-scheduler decides where pods go: each to the node that it leaves emptiest, in an order of no meaning.
+/// The same if kube-scheduler decides where pods go: each to the node that it leaves emptiest, in an order of
+/// no meaning.
 fn scheduled(snapshot: &Snapshot, plan: &Plan, made: &mut usize, lot: u64) -> Snapshot {
     let mut bare = plan.clone();
     bare.pods.clear();

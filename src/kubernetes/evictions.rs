@@ -26,7 +26,8 @@ pub enum Eviction {
     Refused {
         /// Why, in the API server's words.
         message: String,
-        /// When it may be tried again, where the API server says so. A budget that merely has no room says nothing.
+        /// When it may be tried again, if the API server says so. A budget that merely has no room says
+        /// nothing.
         retry_after: Option<Duration>,
     },
     /// It cannot be evicted at all as things are, e.g. because two budgets select it.
@@ -39,7 +40,8 @@ pub enum Eviction {
 }
 
 impl Cluster {
-    /// The pods that are bound to a node, as the API server has them now: what a watch knows of them may be old.
+    /// The pods that are bound to a node, as the API server has them now: what a watch knows of them may be
+    /// old.
     ///
     /// # Errors
     /// The call failed, or a pod cannot be read.
@@ -58,7 +60,8 @@ impl Cluster {
         list.items.iter().map(|pod| read(pod).map(Arc::new).map_err(malformed)).collect()
     }
 
-    /// The PersistentVolumes that are attached to a node, as the API server has them now; one that is none, by the attachment's name.
+    /// The PersistentVolumes that are attached to a node, as the API server has them now; one that is none,
+    /// by the attachment's name.
     ///
     /// # Errors
     /// The call failed.
@@ -72,8 +75,8 @@ impl Cluster {
 
     /// Asks for the eviction of the pod with this uid. `grace` shortens its grace period.
     ///
-    /// The uid guards against a namesake. It must come from a fresh view: an eviction that is refused for its uid uses up
-    /// the budget all the same.
+    /// The uid guards against a namesake. It must come from a fresh view: an eviction that is refused for its
+    /// uid uses up the budget all the same.
     ///
     /// # Errors
     /// The call failed in a way that says nothing about the pod.
@@ -127,7 +130,8 @@ fn outcome(error: Error) -> Result<Eviction, Error> {
     }
 }
 
-/// Whether a budget refuses, and no right is missing. API servers before 1.37 name no cause: they name the budget as what is forbidden.
+/// Whether a budget refuses, and no right is missing. API servers before 1.37 name no cause: they name the
+/// budget as what is forbidden.
 fn is_of_budget(status: &Status) -> bool {
     status.details.as_ref().is_some_and(|details| {
         details.kind == "poddisruptionbudget"

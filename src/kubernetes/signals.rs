@@ -1,7 +1,7 @@
 //! Which changes are worth a round.
 //!
-//! A kubelet writes its Node every few minutes without anything having happened, and our own notes on a Node must not
-//! start the round that writes the next ones.
+//! A kubelet writes its Node every few minutes without anything having happened, and our own notes on a Node
+//! must not start the round that writes the next ones.
 
 use crate::model::buffer::{BufferStatus, CapacityBuffer};
 use crate::model::pod::Scheduling;
@@ -28,7 +28,8 @@ pub(super) fn pod(old: Option<&Pod>, new: Option<&Pod>) -> Worth {
         return Worth::Haste;
     }
     let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
-    // The scheduler counts nodes in its words: they change for every pod that waits whenever a node comes or goes.
+    // The scheduler counts nodes in its words: they change for every pod that waits whenever a node comes or
+    // goes.
     let quiet = |pod: &Pod| Pod { ready: false, refusal: String::new(), ..pod.clone() };
     round_if(old != new && quiet(old) != quiet(new))
 }

@@ -131,7 +131,8 @@ pub struct Watches {
 }
 
 impl Watches {
-    /// Starts watching, until `cancel` or the last clone of the result is dropped. Must be called inside a tokio runtime.
+    /// Starts watching, until `cancel` or the last clone of the result is dropped. Must be called inside a
+    /// tokio runtime.
     pub fn start(cluster: &Cluster, cancel: &CancellationToken) -> Self {
         let stores = Arc::new(Stores::default());
         let board = Board::new(KINDS);
@@ -237,8 +238,8 @@ impl Watches {
         self.board.demand()
     }
 
-    /// Waits until every kind was listed once, or is known not to be served. Waits for ever while an essential kind is
-    /// refused: [`Watches::problems`] says so.
+    /// Waits until every kind was listed once, or is known not to be served. Waits for ever while an
+    /// essential kind is refused: [`Watches::problems`] says so.
     pub async fn synced(&self) {
         // The sender lives in `self`, so that this cannot fail.
         let _ = self.board.settled().wait_for(|settled| *settled).await;
@@ -383,7 +384,7 @@ impl Starter<'_> {
         );
     }
 
-    /// What is absent where the API server does not serve it.
+    /// What is absent if the API server does not serve it.
     fn devices(&self, s: &Stores) {
         self.spawn::<resource::ResourceClaim, _>(
             "ResourceClaim",

@@ -14,7 +14,8 @@ use super::devices::PodClaim;
 use super::pod::{Pod, Scheduling};
 use super::pod_spec::PodSpec;
 
-/// Stands for what it was made of: who could make two different pods with one fingerprint could break SHA-256.
+/// Stands for what it was made of: who could make two different pods with one fingerprint could break
+/// SHA-256.
 ///
 /// Its order means nothing and holds for this run of the program alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,12 +64,14 @@ pub struct SpecDigest {
     annotated: bool,
 }
 
-/// What a pod asks of others, apart from the digest, which fits a line of the processor's cache: few pods ask anything.
+/// What a pod asks of others, apart from the digest, which fits a line of the processor's cache: few pods ask
+/// anything.
 #[derive(Clone, Debug)]
 pub struct Looks {
     /// Equal for pods with the same affinity and anti-affinity; `None` for those without.
     pub asks: Option<Fingerprint>,
-    /// Equal for pods that have to be spread in the same way, over the same nodes; `None` for those that need not be.
+    /// Equal for pods that have to be spread in the same way, over the same nodes; `None` for those that need
+    /// not be.
     pub spread_as: Option<Fingerprint>,
 }
 
@@ -181,8 +184,8 @@ fn seen_as(spec: &PodSpec, leaves: bool) -> Fingerprint {
     Fingerprint::of(&(&spec.namespace, &spec.labels, &spec.affinity.anti, leaves))
 }
 
-/// Everything of a pod that scheduling looks at. Volumes count without their names: the volume with a pod's token has a name
-/// of its own in each pod.
+/// Everything of a pod that scheduling looks at. Volumes count without their names: the volume with a pod's
+/// token has a name of its own in each pod.
 fn class(pod: &PodSpec, chunk: bool) -> Fingerprint {
     let volumes: Vec<_> =
         pod.volumes.iter().filter(|volume| volume.decides_place()).map(|volume| &volume.source).collect();

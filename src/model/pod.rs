@@ -33,7 +33,7 @@ pub enum Scheduling {
     /// No `PodScheduled` condition: the scheduler has not looked at it yet.
     #[default]
     Unprocessed,
-    /// `PodScheduled=False`, reason `Unschedulable`, since then where known.
+    /// `PodScheduled=False`, reason `Unschedulable`, since then, if known.
     Unschedulable(Option<Timestamp>),
     /// Held back by a scheduling gate.
     Gated,
@@ -72,7 +72,8 @@ pub struct Toleration {
 /// A required or preferred pod (anti-)affinity term.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodAffinityTerm {
-    /// Which pods; `None` matches none. `matchLabelKeys`/`mismatchLabelKeys` are merged in as the API server does.
+    /// Which pods; `None` matches none. `matchLabelKeys`/`mismatchLabelKeys` are merged in as the API server
+    /// does.
     pub selector: Option<LabelSelector>,
     /// Namespaces listed. With no list and no selector: the pod's own namespace.
     pub namespaces: Vec<String>,
@@ -117,7 +118,7 @@ pub struct Affinity {
 pub struct SpreadConstraint {
     /// `maxSkew`.
     pub max_skew: i32,
-    /// `minDomains`, 1 where absent.
+    /// `minDomains`, 1 if absent.
     pub min_domains: i32,
     /// The node label that makes a domain.
     pub topology_key: String,
@@ -136,7 +137,7 @@ pub struct SpreadConstraint {
 /// A host port that a container asks for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HostPort {
-    /// `hostIP`, `0.0.0.0` where absent.
+    /// `hostIP`, `0.0.0.0` if absent.
     pub ip: String,
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: String,
@@ -154,7 +155,8 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Whether any filter looks at this volume. Tokens, configuration and scratch space go wherever the pod goes.
+    /// Whether any filter looks at this volume. Tokens, configuration and scratch space go wherever the pod
+    /// goes.
     pub fn decides_place(&self) -> bool {
         matches!(
             self.source,
@@ -187,8 +189,8 @@ pub enum VolumeSource {
         /// The driver's name.
         driver: String,
     },
-    /// An in-tree disk that only one node may use at a time (GCE PD, AWS EBS, Azure disk, iSCSI, RBD): kind and identity,
-    /// which VolumeRestrictions compares.
+    /// An in-tree disk that only one node may use at a time (GCE PD, AWS EBS, Azure disk, iSCSI, RBD): kind
+    /// and identity, which VolumeRestrictions compares.
     Exclusive {
         /// e.g. `gcePersistentDisk`.
         kind: String,
@@ -206,11 +208,12 @@ pub enum VolumeSource {
 pub struct Deletion {
     /// `metadata.deletionTimestamp`: when the grace period ends.
     pub at: Timestamp,
-    /// `metadata.deletionGracePeriodSeconds`, where known.
+    /// `metadata.deletionGracePeriodSeconds`, if known.
     pub grace_seconds: Option<i64>,
 }
 
-/// A pod: what is its own, and what it has in common with pods like it, whose fields read as if they were its own.
+/// A pod: what is its own, and what it has in common with pods like it, whose fields read as if they were its
+/// own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pod {
     /// `metadata.name`.
@@ -231,11 +234,13 @@ pub struct Pod {
     pub phase: PodPhase,
     /// What the scheduler said.
     pub scheduling: Scheduling,
-    /// Why it refuses the pod, in its own words (`message` of the condition `PodScheduled`); empty if it does not.
+    /// Why it refuses the pod, in its own words (`message` of the condition `PodScheduled`); empty if it does
+    /// not.
     pub refusal: String,
     /// Condition `Ready`.
     pub ready: bool,
-    /// In thought alone: a chunk of a CapacityBuffer, or a pod that a ProvisioningRequest asks about. It gives way to every pod.
+    /// In thought alone: a chunk of a CapacityBuffer, or a pod that a ProvisioningRequest asks about. It
+    /// gives way to every pod.
     #[serde(skip)]
     pub chunk: bool,
     /// The rest.
@@ -251,7 +256,7 @@ impl Pod {
         [self.namespace.as_str(), self.name.as_str()].join("/")
     }
 
-    /// Whether all its containers ended for good: it holds no room any more.
+    /// Whether all its containers ended for good: it no longer holds room.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }

@@ -34,8 +34,8 @@ pub struct PodSpec {
     pub priority_class: String,
     /// `spec.preemptionPolicy: Never`.
     pub never_preempts: bool,
-    /// What it requests in all, as kube-scheduler computes it (init, sidecar and pod-level resources, overhead, resized);
-    /// `pods` is 1.
+    /// What it requests in all, as kube-scheduler computes it (init, sidecar and pod-level resources,
+    /// overhead, resized); `pods` is 1.
     pub requests: Resources,
     /// `spec.nodeSelector`.
     pub node_selector: Labels,
@@ -53,7 +53,8 @@ pub struct PodSpec {
     pub features: Features,
     /// `spec.resourceClaims`.
     pub resource_claims: Vec<PodClaim>,
-    /// Extended resources that several containers ask for, container by container. What one alone asks for is in the requests.
+    /// Extended resources that several containers ask for, container by container. What one alone asks for is
+    /// in the requests.
     pub extended: Vec<ExtendedRequest>,
     /// `spec.restartPolicy: Always` (the default).
     pub restarts_always: bool,
@@ -89,11 +90,12 @@ impl DerefMut for Pod {
     }
 }
 
-/// Specs that are known, so that pods with equal ones share them: tens of thousands of pods have a few hundred.
+/// Specs that are known, so that pods with equal ones share them: tens of thousands of pods have a few
+/// hundred.
 #[derive(Debug, Default)]
 pub struct Specs {
     known: BTreeMap<Key, Weak<PodSpec>>,
-    /// At so many the ones that no pod has any more are forgotten.
+    /// At this many, those that no pod has by then are forgotten.
     full: usize,
 }
 
@@ -101,7 +103,7 @@ pub struct Specs {
 type Key = (Fingerprint, String);
 
 impl Specs {
-    /// The fewest specs that are looked through for those that no pod has any more.
+    /// The fewest specs that are looked through for those that no pod has by then.
     const FEW: usize = 256;
 
     /// Lets a pod have its spec in common with those that came before it.

@@ -1,4 +1,5 @@
-//! What kube-scheduler was expected to do with pods, and what it did: the memory by which a wrong prediction is noticed.
+//! What kube-scheduler was expected to do with pods, and what it did: the memory by which a wrong prediction
+//! is noticed.
 //!
 //! All of it is remembered by kinds of pods ([`kind`]), because the pods themselves come and go.
 
@@ -89,7 +90,8 @@ pub struct MadeFor {
     pub in_vain: bool,
 }
 
-/// A prediction that turned out to be wrong: kube-scheduler refuses pods of a kind where they were found to fit.
+/// A prediction that turned out to be wrong: kube-scheduler refuses pods of a kind where they were found to
+/// fit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Missed {
@@ -135,13 +137,14 @@ pub struct Moved {
     pub pods: usize,
     /// When it began to go.
     pub at: Timestamp,
-    /// Which of them does not run and why, in words, once that took too long: no further node of the pool goes meanwhile.
+    /// Which of them does not run and why, in words, once that took too long: no further node of the pool
+    /// goes meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<String>,
 }
 
-/// Stands for everything of a pod that scheduling depends on, but for what tells it from others of its controller. The same
-/// in each run of the program.
+/// Stands for everything of a pod that scheduling depends on, but for what tells it from others of its
+/// controller. The same in each run of the program.
 pub fn kind(pod: &Pod) -> String {
     let labels: Labels = pod
         .labels

@@ -1,4 +1,5 @@
-//! Annotations of pods with a value to be read: for how long a pod stays where it is, what moving it costs, how long it waits.
+//! Annotations of pods with a value to be read: for how long a pod stays where it is, what moving it costs,
+//! how long it waits.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::model::{Snapshot, go};
 
 /// Keep a pod, and its node with it: `true`, or for how long after its start (on pods alone).
 const KEPT: [&str; 2] = ["pve-autoscaler/do-not-disrupt", "karpenter.sh/do-not-disrupt"];
-/// What moving a pod costs; the second counts where the first is absent.
+/// What moving a pod costs; the second counts if the first is absent.
 const COSTS: [&str; 2] = ["karpenter.sh/disruption-cost", "controller.kubernetes.io/pod-deletion-cost"];
 /// How many that are ignored are named.
 const NAMED: usize = 50;

@@ -1,7 +1,7 @@
 //! PodDisruptionBudgets, counted over all evictions that a plan makes.
 //!
-//! A budget that asks for a value of a label is only looked at for pods that have it, so that a thousand budgets cost little more
-//! than one.
+//! A budget that asks for a value of a label is only looked at for pods that have it, so that a thousand
+//! budgets cost little more than one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -81,7 +81,8 @@ impl Budgets {
         self.matching(pod).filter(|(budget, _)| takes_from(budget, pod))
     }
 
-    /// Whether the budgets allow the eviction of all these pods together; else names the first that is one too many.
+    /// Whether the budgets allow the eviction of all these pods together; else names the first that is one
+    /// too many.
     pub(super) fn allow<'p>(&self, pods: impl Iterator<Item = &'p Arc<Pod>>) -> Result<(), String> {
         let mut used: BTreeMap<*const DisruptionBudget, i64> = BTreeMap::new();
         for pod in pods {
@@ -108,14 +109,14 @@ impl Budgets {
     }
 }
 
-/// Whether the API server asks any budget before it evicts the pod: not where it has not started yet, has ended, or is on its way out
-/// (`canIgnorePDB`).
+/// Whether the API server asks any budget before it evicts the pod: not if it has not started yet, has ended,
+/// or is on its way out (`canIgnorePDB`).
 fn is_asked(pod: &Pod) -> bool {
     pod.deletion.is_none() && matches!(pod.phase, PodPhase::Running | PodPhase::Unknown)
 }
 
 /// Whether the pod's eviction takes from the budget. One that is not ready counts as disrupted already: it
-/// may go where the budget says so, or if enough others are healthy.
+/// may go if the budget says so, or if enough others are healthy.
 fn takes_from(budget: &DisruptionBudget, pod: &Pod) -> bool {
     let (healthy, desired) = budget.healthy;
     is_asked(pod) && (pod.ready || !(budget.always_allows_unhealthy || (desired > 0 && healthy >= desired)))

@@ -2,9 +2,10 @@
 //!
 //! * What a buffer means is worked out as Cluster Autoscaler's buffer controller does: the larger of
 //!   `replicas` and `percentage`, no more than fits `limits`, and as much as that if nothing else is said.
-//! * A chunk is a pod in thought. It is placed after all pods that wait, so that it takes nothing from them, and like one of them: it
-//!   makes pools grow, and a node stays as long as its chunks fit nowhere else. No object is made for it, so that there is nothing to
-//!   preempt: a real pod is bound at once where room is kept, and the next decision makes room in another place.
+//! * A chunk is a pod in thought. It is placed after all pods that wait, so that it takes nothing from them,
+//!   and like one of them: it makes pools grow, and a node stays as long as its chunks fit nowhere else. No
+//!   object is made for it, so that there is nothing to preempt: a real pod is bound at once where room is
+//!   kept, and the next decision makes room in another place.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

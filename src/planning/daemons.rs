@@ -1,8 +1,9 @@
-//! Pods of DaemonSets. On a fresh node they are there before the pods that it is made for, on a young one they are still to come: no
-//! filter of kube-scheduler sees such a node without them.
+//! Pods of DaemonSets. On a fresh node they are there before the pods that it is made for, on a young one
+//! they are still to come: no filter of kube-scheduler sees such a node without them.
 //!
-//! Where one runs its controller decides by node selector, node affinity and taints (`NodeShouldRunDaemonPod`), and kube-scheduler then
-//! by all that it looks at: of two that want one host port only one is there.
+//! Where one runs its controller decides by node selector, node affinity and taints
+//! (`NodeShouldRunDaemonPod`), and kube-scheduler then by all that it looks at: of two that want one host
+//! port only one is there.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +33,7 @@ struct Daemon<'a> {
     pod: Arc<Pod>,
     /// What of it is checked: a claim that does not exist yet may come.
     probe: Prepared,
-    /// What it takes of a node where it only waits for pods that are to come.
+    /// What it takes of a node if it only waits for pods that are to come.
     room: Arc<Pod>,
 }
 
@@ -61,7 +62,8 @@ impl<'a> Daemons<'a> {
 impl<'a> Daemon<'a> {
     fn new(view: &View<'a>, set: &'a DaemonSet) -> Self {
         let mut pod = set.pod.clone();
-        // Defaults of the namespace, sidecars that are injected and autoscalers of pods may ask for more than the template does.
+        // Defaults of the namespace, sidecars that are injected and autoscalers of pods may ask for more than
+        // the template does.
         if let Some(newest) = view.newest.get(set.uid.as_str()) {
             pod.requests.raise_to(&newest.requests);
             if pod.volumes.iter().any(is_ephemeral) {
@@ -144,8 +146,8 @@ fn is_there(view: &View, pod: &Pod, volume: &Volume) -> bool {
 }
 
 impl Packer<'_, '_> {
-    /// Takes a node that is on its way into the world: the pods that it has there already stay on it, those of DaemonSets come. What
-    /// static ones take it does not offer.
+    /// Takes a node that is on its way into the world: the pods that it has there already stay on it, those
+    /// of DaemonSets come. What static ones take it does not offer.
     pub(super) fn expect_node(&mut self, node: Node, pool: usize, there: Option<NodeIndex>) -> NodeIndex {
         let mut soon = SimNode::empty(Arc::new(node));
         soon.expect(&self.prototypes[pool]);
@@ -184,8 +186,9 @@ impl Packer<'_, '_> {
     }
 }
 
-/// Puts pods of DaemonSets into the world that are still to come to nodes which are there: those that wait for theirs, and on young
-/// nodes those that are still to be made. One that is missing for longer than a machine may take to become a node is not waited for.
+/// Puts pods of DaemonSets into the world that are still to come to nodes which are there: those that wait
+/// for theirs, and on young nodes those that are still to be made. One that is missing for longer than a
+/// machine may take to become a node is not waited for.
 pub(super) fn expect(view: &mut View) {
     let mut there: BTreeSet<(NodeIndex, &str)> = BTreeSet::new();
     let waiting = expect_waiting(view, &mut there);
@@ -212,7 +215,8 @@ pub(super) fn expect(view: &mut View) {
     view.daemons.without_room = without_room;
 }
 
-/// Puts those that wait on the nodes that they were made for, where these take them; returns those for which there is no room.
+/// Puts those that wait on the nodes that they were made for, if these take them; returns those for which
+/// there is no room.
 fn expect_waiting<'a>(
     view: &mut View<'a>,
     there: &mut BTreeSet<(NodeIndex, &'a str)>,

@@ -1,8 +1,9 @@
 //! Snapshot → plan, with reasons. Pure: same input, same plan, byte for byte.
 //!
 //! ```text
-//! pending pods ─> existing nodes ─> machines on their way ─> machines that grow ─> new machines of the pools ─> hosts and slots   (scale_up)
-//! nodes of pools ─> utilization ─> drain rules ─> re-placement ─> timers, cool-downs, limits                (scale_down)
+//! scale_up:   pending pods ─> existing nodes ─> machines on their way ─> machines that grow
+//!             ─> new machines of the pools ─> hosts and slots
+//! scale_down: nodes of pools ─> utilization ─> drain rules ─> re-placement ─> timers, cool-downs, limits
 //! ```
 
 mod admission;

@@ -1,9 +1,10 @@
 //! Places pods so that each gang ([`super::gangs`]) has its minimum or nothing.
 //!
-//! * All pods are placed together first, as if there were no gangs. If a gang has less than its minimum, all is done again without those
-//!   after it that ask for machines (the more important gang comes first, then the older one), and if that does not help, without
-//!   it as well. So of two gangs that took each other's room one is whole. Those that were left out are tried at last, one after
-//!   the other, and keep what they get only if that is enough.
+//! * All pods are placed together first, as if there were no gangs. If a gang has less than its minimum, all
+//!   is done again without those after it that ask for machines (the more important gang comes first, then
+//!   the older one), and if that does not help, without it as well. So of two gangs that took each other's
+//!   room one is whole. Those that were left out are tried at last, one after the other, and keep what they
+//!   get only if that is enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -74,7 +75,8 @@ impl<'a> Packer<'_, 'a> {
             .collect()
     }
 
-    /// Whether it has less than its minimum, or only with machines that are not there yet and are not on their way.
+    /// Whether it has less than its minimum, or only with machines that are not there yet and are not on
+    /// their way.
     fn asks_for_machines(&self, gang: usize) -> bool {
         let is_new = |pod: &usize| match self.spots[*pod] {
             Spot::Node(node) => self.machine_at(node).is_some(),
@@ -130,8 +132,9 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// What gangs have in common that find room or do not: room only becomes less from one to the next. `None`: it may be otherwise for
-    /// each, because its pods look for others or spread, or their volumes are in different places.
+    /// What gangs have in common that find room or do not: room only becomes less from one to the next.
+    /// `None`: it may be otherwise for each, because its pods look for others or spread, or their volumes are
+    /// in different places.
     fn alike(&self, gang: usize, classes: &[Class<'a>]) -> Option<Alike> {
         let Gang { minimum, bound, .. } = &self.gangs.all[gang];
         self.view.allowance.spend(100 * classes.len());
@@ -158,8 +161,8 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// The round cannot place all pods once more: these gangs go without their machines to a later one, as those do that are still to be
-    /// tried.
+    /// The round cannot place all pods once more: these gangs go without their machines to a later one, as
+    /// those do that are still to be tried.
     fn drop_gangs(&mut self, gangs: &[usize]) {
         for gang in self.gangs.all.iter().filter(|gang| gang.apart) {
             put_off(&mut self.pods, &gang.members);

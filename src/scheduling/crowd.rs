@@ -1,5 +1,6 @@
-//! Who stands where: pods that no filter tells apart are one kind, counted by node; and what terms of affinity speak of is counted
-//! by domain, so that what the pods of a whole cluster mean for one pod is known without a look at them.
+//! Who stands where: pods that no filter tells apart are one kind, counted by node; and what terms of
+//! affinity speak of is counted by domain, so that what the pods of a whole cluster mean for one pod is known
+//! without a look at them.
 //!
 //! Everything here is kept up while pods come and go. Cloning shares all that does not change after it.
 
@@ -33,7 +34,7 @@ pub(super) struct Kind {
 /// How many pods stand in each domain.
 #[derive(Clone, Debug, Default)]
 struct Tally {
-    /// By the domain's number, in its order; where most domains have pods, a domain's number is its place.
+    /// By the domain's number, in its order; if most domains have pods, a domain's number is its place.
     domains: Vec<(usize, i64)>,
     /// On nodes with the label.
     labelled: i64,

@@ -1,5 +1,5 @@
-//! NodeVolumeLimits: how many CSI volumes of a driver a node takes (CSINode's `allocatable.count`), and from 1.37 on that
-//! the node has a driver which says that pods must not go without (`preventPodSchedulingIfMissing`).
+//! NodeVolumeLimits: how many CSI volumes of a driver a node takes (CSINode's `allocatable.count`), and
+//! from 1.37 on that the node has a driver which says that pods must not go without (`preventPodSchedulingIfMissing`).
 
 use std::sync::Arc;
 
@@ -109,8 +109,8 @@ pub(super) fn check(mounted: &Mounted, sim: &SimNode, held: &Held, volumes: &Vol
     within_limits(mounted, csi, held, volumes)
 }
 
-/// Whether there is room for those that the node does not have yet. One that is attached, and used by no pod, counts once more:
-/// kube-scheduler takes it for one that another pod has just left.
+/// Whether there is room for those that the node does not have yet. One that is attached, and used by no pod,
+/// counts once more: kube-scheduler takes it for one that another pod has just left.
 fn within_limits(mounted: &Mounted, csi: &CsiNode, held: &Held, volumes: &Volumes) -> Result<(), Refusal> {
     let mut more: Vec<(u32, i64)> = Vec::new();
     for one in mounted.counted.iter().filter(|one| !held.uses(one.volume)) {

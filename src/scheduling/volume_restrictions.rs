@@ -8,7 +8,8 @@ use crate::model::pod::{Pod, VolumeSource};
 /// The access mode of a claim that only one pod at a time may use.
 pub(super) const ONCE: &str = "ReadWriteOncePod";
 
-/// Why no node takes the pod: a claim of its own that does not exist, or a ReadWriteOncePod claim that is in use anywhere.
+/// Why no node takes the pod: a claim of its own that does not exist, or a ReadWriteOncePod claim that is in
+/// use anywhere.
 pub(super) fn prepare(pod: &Pod, world: &World) -> Option<Refusal> {
     if missing(pod, world.volumes(), false) {
         return Some(Refusal::ClaimMissing { ephemeral: false });
@@ -46,7 +47,8 @@ pub(super) fn missing(pod: &Pod, volumes: &Volumes, of_ephemeral: bool) -> bool 
     })
 }
 
-/// Names of the claims of a pod that only one pod at a time may use. Those of ephemeral volumes belong to one pod anyway.
+/// Names of the claims of a pod that only one pod at a time may use. Those of ephemeral volumes belong to one
+/// pod anyway.
 pub(super) fn exclusive_claims<'p>(pod: &'p Pod, volumes: &'p Volumes) -> impl Iterator<Item = &'p str> {
     pod.volumes.iter().filter_map(|volume| match &volume.source {
         VolumeSource::Claim { name, ephemeral: false, .. } => {

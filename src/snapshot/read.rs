@@ -120,8 +120,8 @@ impl Document<'_> {
 }
 
 impl Reader {
-    /// What pods take depends on the version, and the document that says it may come last. That the API server has ProvisioningRequests
-    /// or PodGroups is said there, too: a list of none says nothing.
+    /// What pods take depends on the version, and the document that says it may come last. That the API
+    /// server has ProvisioningRequests or PodGroups is said there, too: a list of none says nothing.
     pub(super) fn version(&mut self, it: &Document) -> Result<(), SnapshotError> {
         if it.kind == "KubernetesCluster" && it.group() == "pve-autoscaler" {
             let cluster: ClusterDocument = it.parse()?;
@@ -204,7 +204,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A controller of pods, with its template where a buffer may refer to that.
+    /// A controller of pods, with its template if a buffer may refer to that.
     fn controller(&mut self, it: &Document) -> Result<(), SnapshotError> {
         let templates = self.templates;
         let controller = match it.kind.as_ref() {

@@ -1,4 +1,5 @@
-//! What a plan has made for pods is there for them in the next plan, while its machines are on their way and when they are ready.
+//! What a plan has made for pods is there for them in the next plan, while its machines are on their way and
+//! when they are ready.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -149,7 +150,8 @@ fn waiting(number: usize, app: usize, manner: Manner, cpu: i64) -> Pod {
     pod
 }
 
-/// One runs on all nodes of two pools, one in a zone, one holds a port, one keeps the plain pods of the first app away.
+/// One runs on all nodes of two pools, one in a zone, one holds a port, one keeps the plain pods of the first
+/// app away.
 fn daemon_set(number: usize) -> Arc<DaemonSet> {
     let name = format!("ds{number}");
     let mut pod = bare(&name, &name, 100, "DaemonSet");
@@ -212,7 +214,8 @@ fn taint(key: &str) -> Taint {
 }
 
 impl World {
-    /// The cluster before anything was made, with the pods up to this one. Both zones have a node that is full: a machine makes none known.
+    /// The cluster before anything was made, with the pods up to this one. Both zones have a node that is
+    /// full: a machine makes none known.
     fn snapshot(&self, pods: usize) -> Snapshot {
         let all = self.pods.iter().take(pods).enumerate();
         let mut pods: Vec<Pod> = all
@@ -235,8 +238,8 @@ impl World {
         snapshot
     }
 
-    /// The same once the plan's machines are on their way or have just come: their pods wait for kube-scheduler, which has put the
-    /// others on the nodes that were there.
+    /// The same once the plan's machines are on their way or have just come: their pods wait for
+    /// kube-scheduler, which has put the others on the nodes that were there.
     fn carried_out(&self, plan: &Plan) -> Snapshot {
         let mut after = self.snapshot(self.pods.len());
         for pod in &mut after.pods {

@@ -17,8 +17,8 @@ use crate::model::pod::{
 use crate::model::pod_spec::{PodSpec, Specs};
 use crate::model::storage::InTreeKind;
 
-/// A Pod, its digest made: it is here to stay, and decisions ask for that in every round. It shares its spec with those that came
-/// before it.
+/// A Pod, its digest made: it is here to stay, and decisions ask for that in every round. It shares its spec
+/// with those that came before it.
 ///
 /// What it takes of its node is counted as the scheduler of this version does.
 pub fn pod(object: &core::Pod, version: KubernetesVersion, specs: &mut Specs) -> Result<Pod, ConvertError> {
@@ -30,8 +30,8 @@ pub fn pod(object: &core::Pod, version: KubernetesVersion, specs: &mut Specs) ->
     Ok(pod)
 }
 
-/// A pod as the controller of `object` would put it on a node: without the node, with the tolerations that the
-/// controller adds.
+/// A pod as the controller of `object` would put it on a node: without the node, with the tolerations that
+/// the controller adds.
 pub fn pod_of_daemon_set(object: &apps::DaemonSet) -> Result<Pod, ConvertError> {
     let template = &object.spec.template;
     let meta = ObjectMeta {
@@ -66,7 +66,8 @@ pub(super) fn pod_of_template(
     from_parts(&meta, spec, None, KubernetesVersion::NEWEST).map(Some)
 }
 
-/// The tolerations that the DaemonSet controller adds to each of its pods (`AddOrUpdateDaemonPodTolerations`).
+/// The tolerations that the DaemonSet controller adds to each of its pods
+/// (`AddOrUpdateDaemonPodTolerations`).
 pub fn daemon_tolerations(host_network: bool) -> Vec<Toleration> {
     let mut added = vec![
         ("node.kubernetes.io/not-ready", TaintEffect::NoExecute),
@@ -175,7 +176,8 @@ fn common_parts(
     })
 }
 
-/// Whether the pod has a node, and nothing is said of how it is there: an object that is written by hand. It counts as running and ready.
+/// Whether the pod has a node, and nothing is said of how it is there: an object that is written by hand. It
+/// counts as running and ready.
 fn is_by_hand(status: Option<&core::PodStatus>, bound: bool) -> bool {
     bound && status.is_none_or(|status| status.phase.is_none() && status.conditions.is_none())
 }
@@ -227,7 +229,8 @@ fn refusal<'a>(mut conditions: impl Iterator<Item = &'a core::PodCondition>) -> 
     text(refused.and_then(|condition| condition.message.as_ref()))
 }
 
-/// One that compares in another way (`Lt`, `Gt`) tolerates nothing, and is left out: the gate is off by default.
+/// One that compares in another way (`Lt`, `Gt`) tolerates nothing, and is left out: the gate is off by
+/// default.
 fn toleration(toleration: &core::Toleration) -> Result<Toleration, ConvertError> {
     let word = toleration.effect.as_deref().filter(|effect| !effect.is_empty());
     Ok(Toleration {
@@ -343,8 +346,8 @@ fn host_ports(spec: &core::PodSpec) -> Vec<HostPort> {
         .collect()
 }
 
-/// A volume of a pod, unless nothing looks at its kind (configMap, secret, projected, nfs …). An RBD volume becomes one entry
-/// for each monitor, because two of them clash when they share one.
+/// A volume of a pod, unless nothing looks at its kind (configMap, secret, projected, nfs …). An RBD volume
+/// becomes one entry for each monitor, because two of them clash when they share one.
 fn volumes(meta: &ObjectMeta, volume: &core::Volume) -> Vec<Volume> {
     let exclusive = |kind: &str, identity: String, read_only: Option<bool>| VolumeSource::Exclusive {
         kind: kind.to_owned(),

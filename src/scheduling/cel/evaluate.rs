@@ -27,7 +27,7 @@ pub(super) struct Run<'e> {
 }
 
 impl<'e> Run<'e> {
-    /// Takes so many steps.
+    /// Takes this many steps.
     pub(super) fn pay(&mut self, steps: usize) -> Result<(), Fault> {
         self.steps = self.steps.saturating_add(u64::try_from(steps).unwrap_or(u64::MAX));
         if self.steps > MOST_STEPS { Err(Fault::TooCostly) } else { Ok(()) }

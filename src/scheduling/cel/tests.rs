@@ -109,7 +109,7 @@ fn what_is_not_simulated_is_said() {
     for expression in [r#"ip("10.0.0.1").family() == 4"#, r#"url("https://a").getHost() == "a""#] {
         assert!(matches!(selects(expression), Err(Fault::Unsupported(_))), "{expression}");
     }
-    // It does not matter where the other side decides.
+    // It does not matter if the other side decides.
     assert_eq!(selects(r#"isIP("a") || true"#), Ok(true));
 }
 

@@ -66,7 +66,7 @@ impl Map {
     }
 }
 
-/// Takes so many comparisons of those that are left.
+/// Takes this many comparisons of those that are left.
 fn take(left: &Cell<usize>, comparisons: usize) -> Result<(), Fault> {
     let after = left.get().checked_sub(comparisons);
     left.set(after.unwrap_or(0));
