@@ -1,5 +1,6 @@
 //! NodeVolumeLimits: how many CSI volumes of a driver a node takes (CSINode's `allocatable.count`), and
-//! from 1.37 on that the node has a driver which says that pods must not go without (`preventPodSchedulingIfMissing`).
+//! from 1.37 on that the node has a driver which says that pods must not go without
+//! (`preventPodSchedulingIfMissing`).
 
 use std::sync::Arc;
 
