@@ -214,6 +214,34 @@ async fn a_cluster_that_does_not_answer_does_not_end_it_and_a_signal_does() {
 }
 
 #[tokio::test]
+async fn all_credentials_that_are_missing_are_named_at_once() {
+    let bench = Bench::demo().await;
+    for name in ["token", "ca.pem", "kubeconfig"] {
+        fs::remove_file(bench.path(name)).unwrap();
+    }
+    bench.change(
+        "[bootstrap]\n",
+        "[bootstrap]\ntoken = \"ssh\"\nssh_host = \"10.10.10.2\"\nssh_key_file = \"/nonexistent/key\"\n\
+         ssh_host_key = \"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJqT0vUKZT3fYqDm3YQkJH0q5T7d6l1yq1cZ1mQy0f2B\"\n",
+    );
+    let (status, refused) = bench.refused().await;
+    assert_eq!(status, 2, "{refused}");
+    let config = bench.path("config.toml").display().to_string();
+    let check = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"))
+        .args(["check", "--config", &config])
+        .output()
+        .await
+        .unwrap();
+    assert!(!check.status.success());
+    for said in [refused, String::from_utf8(check.stdout).unwrap()] {
+        for path in ["token", "ca.pem", "kubeconfig"].map(|name| bench.path(name).display().to_string()) {
+            assert_eq!(said.matches(&format!("`{path}`")).count(), 1, "{path}: {said}");
+        }
+        assert!(said.contains("`/nonexistent/key`"), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn a_killed_daemons_socket_is_replaced_and_a_living_ones_is_not() {
     let bench = Bench::without_kubernetes().await;
     let killed = bench.start().await;

@@ -177,3 +177,11 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and 
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt check template plan snapshot explain help" -f -a "snapshot" -d 'Write what `plan` reads from the live cluster to standard output'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt check template plan snapshot explain help" -f -a "explain" -d 'Show which nodes could take a pod, or why a node stays'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt check template plan snapshot explain help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand retire" -f -a "(pve-autoscaler names nodes -- (commandline -opc) 2>/dev/null)"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand pin" -f -a "(pve-autoscaler names nodes -- (commandline -opc) 2>/dev/null)"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand unpin" -f -a "(pve-autoscaler names nodes -- (commandline -opc) 2>/dev/null)"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand retry" -f -a "(pve-autoscaler names places -- (commandline -opc) 2>/dev/null)"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand history" -f -a "(pve-autoscaler names all -- (commandline -opc) 2>/dev/null)"
+complete -c pve-autoscaler -l cluster -x -a "(pve-autoscaler names clusters -- (commandline -opc) 2>/dev/null)"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l node -x -a "(pve-autoscaler names nodes -- (commandline -opc) 2>/dev/null)"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l pool -x -a "(pve-autoscaler names pools -- (commandline -opc) 2>/dev/null)"

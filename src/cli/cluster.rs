@@ -118,6 +118,16 @@ pub(super) fn named(base: &Path) -> Vec<ClusterName> {
     names
 }
 
+/// The clusters with a name that this host has.
+pub(super) fn configured() -> Vec<ClusterName> {
+    named(Path::new(FOLDER))
+}
+
+/// The socket of a cluster's daemon on this host.
+pub(super) fn default_socket(name: &ClusterName) -> PathBuf {
+    socket(Path::new(RUN), Some(name))
+}
+
 /// The commands with the defaults of a cluster: its configuration, its socket, and what `setup` makes for it.
 pub(super) fn with_defaults(mut command: Command, name: &ClusterName) -> Command {
     let (base, run) = (Path::new(FOLDER), Path::new(RUN));
@@ -151,7 +161,7 @@ pub(super) fn is_needed(matches: &ArgMatches) -> bool {
         of_command.ids().any(|one| one == id)
             && of_command.value_source(id) == Some(clap::parser::ValueSource::CommandLine)
     };
-    !matches!(name, "setup" | "migrate") && !given("config") && !given("socket")
+    !matches!(name, "setup" | "migrate" | "names") && !given("config") && !given("socket")
 }
 
 /// Refuses the name of a cluster that has no configuration.

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::exit::Failure;
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, Proxmox, ProxmoxTrust, Redfish, SecretSource};
+use crate::config::{Config, Proxmox, ProxmoxTrust, Redfish, SecretError};
 use crate::kubernetes::{self, Cluster, ConnectOptions, ErrorKind, Watches};
 use crate::machines::{DeviceSurvey, View};
 use crate::model::workload::Backoff;
@@ -177,6 +177,24 @@ pub(super) fn proxmox(config: &Config) -> Result<Client, Failure> {
     client(config.proxmox.as_ref().ok_or(Failure::Lacking("proxmox"))?)
 }
 
+/// What the client of a Proxmox VE cluster is made of and cannot be read, each with what it is.
+pub(super) fn unreadable(settings: &Proxmox) -> Vec<(String, SecretError)> {
+    let region = settings.region.as_ref().map(|name| format!("region `{name}`: ")).unwrap_or_default();
+    let file = |path: &Path| {
+        let unreadable = |source| SecretError::Unreadable { path: path.to_owned(), source };
+        std::fs::read_to_string(path).map_err(unreadable).err()
+    };
+    let (key, authority) = match &settings.trust {
+        ProxmoxTrust::CaCredential(credential) => ("ca_credential", credential.read().err()),
+        ProxmoxTrust::CaFile(path) => ("ca_file", file(path)),
+        ProxmoxTrust::System => ("ca", file(Path::new(SYSTEM_AUTHORITIES))),
+        ProxmoxTrust::Fingerprint(_) => ("fingerprint", None),
+    };
+    let token = settings.token.read().err().map(|error| (format!("{region}the API token"), error));
+    let authority = authority.map(|error| (format!("{region}the certificates in `{key}`"), error));
+    token.into_iter().chain(authority).collect()
+}
+
 /// A client of one Proxmox VE cluster; nothing is sent yet.
 pub(super) fn client(settings: &Proxmox) -> Result<Client, Failure> {
     let trust = trust(&settings.trust)?;
@@ -219,8 +237,8 @@ fn trust(trust: &ProxmoxTrust) -> Result<Trust, Failure> {
         ProxmoxTrust::Fingerprint(text) => Trust::Fingerprint(text.clone()),
         ProxmoxTrust::CaFile(path) => authorities(path)?,
         ProxmoxTrust::System => authorities(Path::new(SYSTEM_AUTHORITIES))?,
-        ProxmoxTrust::CaCredential(name) => {
-            let pem = SecretSource::Credential(name.clone()).read().map_err(|error| {
+        ProxmoxTrust::CaCredential(credential) => {
+            let pem = credential.read().map_err(|error| {
                 Failure::Named("the certificates in `ca_credential`".to_owned(), error.into())
             })?;
             Trust::Authorities(pem.expose_secret().to_owned())

@@ -11,6 +11,7 @@ mod history;
 mod input;
 mod live;
 mod migrate;
+mod names;
 mod neighbours;
 mod nodes;
 mod pause;
@@ -89,6 +90,9 @@ enum Command {
     /// Give a machine its CPUs, as root, for the daemon that is connected to standard input
     #[command(hide = true)]
     PinningHelper(pinning_helper::Arguments),
+    /// Print names for a shell that completes a command line
+    #[command(hide = true)]
+    Names(names::Arguments),
 }
 
 /// How to print.
@@ -162,6 +166,7 @@ impl Arguments {
             Command::Snapshot(arguments) => snapshot::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),
             Command::PinningHelper(arguments) => pinning_helper::run(&arguments),
+            Command::Names(arguments) => names::run(&arguments),
         }
     }
 }

@@ -58,7 +58,7 @@ pub use replace::Replace;
 pub use report::{Finding, Report};
 pub use scale_down::ScaleDown;
 pub use scale_up::{Expander, ScaleUp};
-pub use secret::{SecretError, SecretSource};
+pub use secret::{Credential, SecretError, SecretSource};
 pub use template::{Checksum, Image, Template};
 pub use window::Window;
 
@@ -196,7 +196,7 @@ pub fn load(path: &Path, needs: Needs) -> Result<Config, Report> {
 /// A report of everything that is wrong, ready to be printed.
 pub fn parse(name: &str, text: &str, needs: Needs) -> Result<Config, Report> {
     let written: Written = toml::from_str(text).map_err(|error| Report::syntax(name, text, &error))?;
-    let mut checker = Checker::new(needs);
+    let mut checker = Checker::new(needs, secret::folder_of(Path::new(name)));
     let config = written.check(&mut checker);
     if checker.findings.is_empty() { Ok(config) } else { Err(Report::new(name, text, checker.findings)) }
 }

@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use super::names;
 use super::region::Regions;
-use super::secret::{self, SecretSource};
+use super::secret::{self, Credential, SecretSource};
 use super::values::Checker;
 
 /// Whom to trust.
@@ -17,7 +17,7 @@ pub enum ProxmoxTrust {
     /// The authorities in this PEM file, and no others.
     CaFile(PathBuf),
     /// The authorities in this systemd credential (PEM), and no others.
-    CaCredential(String),
+    CaCredential(Credential),
     /// The authorities that the system trusts.
     System,
     /// The certificate with this SHA-256 fingerprint.

@@ -15,13 +15,34 @@ use super::values::Checker;
 /// there.
 const CREDENTIALS: &str = "/etc/pve-autoscaler/credentials";
 
+/// The folder of the configuration of a further cluster of this host is one in this folder, and has its credentials in a folder beside
+/// it.
+const CLUSTERS: &str = "clusters";
+
+/// A systemd credential (`LoadCredential=`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credential {
+    /// Its name.
+    pub name: String,
+    /// Where systemd takes it from: commands that it does not start read it there.
+    pub folder: PathBuf,
+}
+
+/// The folder that systemd takes the credentials from that a configuration names.
+pub(super) fn folder_of(config: &Path) -> PathBuf {
+    let named = config
+        .parent()
+        .filter(|own| own.parent().and_then(Path::file_name).is_some_and(|above| above == CLUSTERS));
+    named.map_or_else(|| PathBuf::from(CREDENTIALS), |own| own.join("credentials"))
+}
+
 /// Where a secret is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
     /// A file that only its owner can read.
     File(PathBuf),
-    /// A systemd credential (`LoadCredential=`), by name.
-    Credential(String),
+    /// A systemd credential.
+    Credential(Credential),
 }
 
 /// Why a secret cannot be read.
@@ -59,13 +80,25 @@ pub enum SecretError {
     },
     /// There are no credentials: not started by systemd, or without `LoadCredential=`.
     #[error(
-        "the credential `{0}` is not there: systemd passes it with `LoadCredential={0}:/path/to/file`, and commands that it \
-         does not start look for `{CREDENTIALS}/{0}`"
+        "the credential `{}` is not there: systemd passes it with `LoadCredential={}:/path/to/file`, and commands that it \
+         does not start look for `{}`",
+        .0.name, .0.name, .0.folder.join(&.0.name).display()
     )]
-    NoCredentials(String),
+    NoCredentials(Credential),
     /// The file is empty.
     #[error("`{}` is empty", .0.display())]
     Empty(PathBuf),
+}
+
+impl Credential {
+    /// Reads it as [`SecretSource::read`] does.
+    ///
+    /// # Errors
+    /// It is missing, empty, or can be read by others.
+    pub fn read(&self) -> Result<SecretString, SecretError> {
+        let handed = std::env::var_os("CREDENTIALS_DIRECTORY");
+        credential(handed.as_deref().map(Path::new), self)
+    }
 }
 
 impl SecretSource {
@@ -78,10 +111,7 @@ impl SecretSource {
     pub fn read(&self) -> Result<SecretString, SecretError> {
         match self {
             Self::File(path) => read(path, 0o077).map_err(named),
-            Self::Credential(name) => {
-                let handed = std::env::var_os("CREDENTIALS_DIRECTORY");
-                credential(handed.as_deref().map(Path::new), Path::new(CREDENTIALS), name)
-            }
+            Self::Credential(own) => own.read(),
         }
     }
 }
@@ -98,12 +128,12 @@ fn named(error: SecretError) -> SecretError {
 
 /// A credential that systemd has handed over, or without it the file that systemd would take. Only root can
 /// enter that folder; what lies there may be a link to a file that a group can read as well.
-fn credential(handed: Option<&Path>, source: &Path, name: &str) -> Result<SecretString, SecretError> {
-    match read(&handed.unwrap_or(source).join(name), 0o037) {
+fn credential(handed: Option<&Path>, own: &Credential) -> Result<SecretString, SecretError> {
+    match read(&handed.unwrap_or(&own.folder).join(&own.name), 0o037) {
         Err(SecretError::Unreadable { source, .. })
             if handed.is_none() && source.kind() == ErrorKind::NotFound =>
         {
-            Err(SecretError::NoCredentials(name.to_owned()))
+            Err(SecretError::NoCredentials(own.clone()))
         }
         other => other,
     }
@@ -205,7 +235,8 @@ mod tests {
         fs::write(source.path().join("token"), "source").unwrap();
         fs::set_permissions(source.path().join("token"), fs::Permissions::from_mode(0o600)).unwrap();
         let ask = |handed: Option<&Path>, name: &str| {
-            credential(handed, source.path(), name).map(|secret| secret.expose_secret().to_owned())
+            let own = Credential { name: name.to_owned(), folder: source.path().to_owned() };
+            credential(handed, &own).map(|secret| secret.expose_secret().to_owned())
         };
         assert_eq!(ask(None, "token").unwrap(), "source");
         assert!(matches!(ask(None, "other"), Err(SecretError::NoCredentials(_))));
@@ -214,6 +245,25 @@ mod tests {
         fs::write(handed.path().join("token"), "handed").unwrap();
         fs::set_permissions(handed.path().join("token"), fs::Permissions::from_mode(0o400)).unwrap();
         assert_eq!(ask(Some(handed.path()), "token").unwrap(), "handed");
+    }
+
+    #[test]
+    fn a_further_cluster_has_credentials_of_its_own() {
+        for (config, expected) in [
+            ("/etc/pve-autoscaler/config.toml", CREDENTIALS),
+            (
+                "/etc/pve-autoscaler/clusters/shop/config.toml",
+                "/etc/pve-autoscaler/clusters/shop/credentials",
+            ),
+            ("config.toml", CREDENTIALS),
+        ] {
+            assert_eq!(folder_of(Path::new(config)), Path::new(expected), "{config}");
+        }
+        let text = "[kubernetes]\nkubeconfig_credential = \"kubeconfig\"\n";
+        let parsed = |file: &str| crate::config::parse(file, text, crate::config::Needs::Plan).unwrap();
+        let said = parsed("/nonexistent/clusters/shop/config.toml").kubernetes.unwrap().kubeconfig.read();
+        let said = said.unwrap_err().to_string();
+        assert!(said.contains("`/nonexistent/clusters/shop/credentials/kubeconfig`"), "{said}");
     }
 
     #[test]

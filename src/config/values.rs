@@ -10,19 +10,22 @@ use toml::Spanned;
 
 use super::Needs;
 use super::report::Finding;
+use super::secret::Credential;
 use crate::model::quantity;
 
 /// Collects what is wrong.
 pub(super) struct Checker {
     /// What the settings are for.
     pub needs: Needs,
+    /// The folder that systemd takes credentials from.
+    credentials: PathBuf,
     /// What is wrong.
     pub findings: Vec<Finding>,
 }
 
 impl Checker {
-    pub(super) fn new(needs: Needs) -> Self {
-        Self { needs, findings: Vec::new() }
+    pub(super) fn new(needs: Needs, credentials: PathBuf) -> Self {
+        Self { needs, credentials, findings: Vec::new() }
     }
 
     /// The daemon is to run with these settings.
@@ -168,14 +171,14 @@ impl Checker {
     }
 
     /// The name of a systemd credential: a plain file name.
-    pub(super) fn credential(&mut self, key: &str, written: &Spanned<String>) -> String {
+    pub(super) fn credential(&mut self, key: &str, written: &Spanned<String>) -> Credential {
         let name = written.get_ref();
         if name.is_empty() || name.contains('/') || name.starts_with('.') {
             let title = format!("`{key}` is not the name of a credential");
             let help = "a file is named with the key that ends in `_file`";
             self.wrong(title, written.span(), "the ID in `LoadCredential=ID:/path`", help);
         }
-        name.clone()
+        Credential { name: name.clone(), folder: self.credentials.clone() }
     }
 
     /// A text in the form that `fits` asks for.

@@ -10,6 +10,7 @@
 )]
 
 mod compare;
+mod completions;
 mod configuration;
 mod inherited;
 mod pages;
@@ -87,7 +88,8 @@ fn completions_are_as_the_program_says() {
         let text = String::from_utf8(text).unwrap();
         // The generator for bash takes the hyphen in the program's name for the start of a subcommand, in one
         // of two places.
-        files.insert(name.to_owned(), text.replace("pve__subcmd__autoscaler", "pve__autoscaler"));
+        let text = text.replace("pve__subcmd__autoscaler", "pve__autoscaler");
+        files.insert(name.to_owned(), completions::with_names(shell, &text));
     }
     holds("packaging/completions", &files);
 }
@@ -146,7 +148,7 @@ fn bash_completes_commands_and_options() {
     let script = folder("packaging/completions").join("pve-autoscaler");
     let ask = |words: &[&str]| {
         let program = format!(
-            "source '{}'; COMP_WORDS=({}); COMP_CWORD={}; \
+            "pve-autoscaler() {{ echo \"w-$2-${{@: -1}}\"; }}; source '{}'; COMP_WORDS=({}); COMP_CWORD={}; \
              _pve__autoscaler pve-autoscaler \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; echo \"${{COMPREPLY[@]}}\"",
             script.display(),
             words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" "),
@@ -158,4 +160,11 @@ fn bash_completes_commands_and_options() {
     assert_eq!(ask(&["pve-autoscaler", "sta"]).trim(), "status");
     assert!(ask(&["pve-autoscaler", "plan", "--"]).contains("--snapshot"));
     assert_eq!(ask(&["pve-autoscaler", "status", "--output", ""]).trim(), "text json");
+    // Names come from the program, which is given the command line.
+    let asked = ["pve-autoscaler", "--cluster", "shop", "retire", "w"];
+    assert_eq!(ask(&asked).trim(), "w-nodes-retire");
+    assert_eq!(ask(&["pve-autoscaler", "retry", "w"]).trim(), "w-places-retry");
+    assert_eq!(ask(&["pve-autoscaler", "explain", "--node", ""]).trim(), "w-nodes---node");
+    assert_eq!(ask(&["pve-autoscaler", "--cluster", ""]).trim(), "w-clusters---cluster");
+    assert!(!ask(&["pve-autoscaler", "retire", "--"]).contains("w-nodes"));
 }

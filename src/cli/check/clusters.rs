@@ -14,7 +14,7 @@ use crate::bootstrap::TokenHost;
 use crate::cli::exit::{FINDINGS, Failure, SUCCESS, UNREACHABLE, USAGE, chain};
 use crate::cli::live;
 use crate::cli::plan_text::count;
-use crate::config::{Bootstrap, BootstrapMethod, Config, Ssh};
+use crate::config::{Bootstrap, BootstrapMethod, Config, Power, Ssh};
 use crate::kubernetes::{Cluster, Right};
 use crate::machines::DeviceSurvey;
 use crate::model::{KubernetesVersion, Snapshot};
@@ -54,8 +54,8 @@ const ON_MACHINES: [&str; 8] = [
 /// How long the control plane node may take that makes tokens over SSH.
 const TOKEN_HOST: Duration = Duration::from_secs(15);
 
-/// The secrets by which machines join: all that cannot be read, whatever else is wrong. Those of the clusters
-/// are read if these are asked.
+/// The secrets by which machines join, and by which hosts are switched: all that cannot be read, whatever else is wrong. Those of the
+/// clusters are read when these are asked.
 pub(super) fn secrets(config: &Config, answer: &mut Answer) {
     for (pool, bootstrap) in config.bootstraps() {
         let what = pool.map_or_else(|| "joining".to_owned(), |pool| format!("joining, pool {}", pool.name));
@@ -66,6 +66,13 @@ pub(super) fn secrets(config: &Config, answer: &mut Answer) {
             }
         }
     }
+    for (name, host) in &config.hosts {
+        let Some(Power::Redfish(controller)) = &host.power else { continue };
+        if let Err(error) = controller.password.read() {
+            let words = format!("the password of its management controller: {}", chain(&error));
+            answer.say(Line::wrong(format!("host {name}"), words).key("host.redfish"), USAGE);
+        }
+    }
 }
 
 /// Looks at the Proxmox VE cluster as a whole; `None` if nothing else can be asked of it.
@@ -73,6 +80,16 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
     let settings = config.proxmox.as_ref()?;
     let region = settings.region.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
     let what = format!("proxmox {region}{}", settings.endpoints.join(", "));
+    let unreadable = live::unreadable(settings);
+    if !unreadable.is_empty() {
+        for (name, error) in unreadable {
+            let key =
+                if name.ends_with("token") { "proxmox.token_credential" } else { "proxmox.ca_credential" };
+            let line = Line::wrong(what.clone(), format!("{name}: {}", chain(&error)));
+            answer.say(line.key(key), USAGE);
+        }
+        return None;
+    }
     let client = match live::proxmox(config) {
         Ok(client) => client,
         Err(failure) => {

@@ -51,6 +51,10 @@ pub(super) async fn check(pve: &Pve, answer: &mut Answer) {
 async fn controllers(pve: &Pve, answer: &mut Answer) {
     for (name, own) in &pve.special {
         let Some(Power::Redfish(settings)) = &own.power else { continue };
+        // Said with the other credentials.
+        if settings.password.read().is_err() {
+            continue;
+        }
         let what = format!("controller of {name}");
         let power = match live::controller(settings) {
             Ok(client) => client.power().await.map_err(|error| chain(&error)),

@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::watch;
 
 use crate::cli::exit::Failure;
-use crate::cli::neighbours;
+use crate::cli::{live, neighbours};
 use crate::config::{self, Config, Needs, PhysicalMachine, Pool, SecretSource};
 use crate::model::machine::FIRST_NUMBER;
 use crate::model::place;
@@ -32,7 +32,8 @@ impl Secrets {
                 None
             }
         };
-        let tokens = config.clusters().filter_map(|table| read("the API token", &table.token)).collect();
+        let tokens: Vec<SecretString> =
+            config.clusters().filter_map(|table| table.token.read().ok()).collect();
         let kubeconfig =
             config.kubernetes.as_ref().and_then(|table| read("the kubeconfig", &table.kubeconfig));
         for (_, bootstrap) in config.bootstraps() {
@@ -41,6 +42,9 @@ impl Secrets {
                 read(what, secret);
             }
         }
+        // In the order of the file.
+        let of_proxmox = config.clusters().flat_map(live::unreadable);
+        wrong.splice(0..0, of_proxmox);
         if wrong.is_empty() { Ok(Self { tokens, kubeconfig }) } else { Err(Failure::Secrets(wrong)) }
     }
 

@@ -136,11 +136,15 @@ fn the_way_to_proxmox_is_checked() {
     }
     let trusts = [
         ("ca = \"system\"", ProxmoxTrust::System),
-        ("ca_credential = \"ca\"", ProxmoxTrust::CaCredential("ca".to_owned())),
+        ("ca_credential = \"ca\"", ProxmoxTrust::CaCredential(credential("ca"))),
     ];
     for (line, trust) in trusts {
         assert_eq!(good(&format!("{needed}{line}\n"), Needs::Plan).proxmox.unwrap().trust, trust);
     }
+}
+
+fn credential(name: &str) -> Credential {
+    Credential { name: name.to_owned(), folder: "/etc/pve-autoscaler/credentials".into() }
 }
 
 const HOST_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJqT0vUKZT3fYqDm3YQkJH0q5T7d6l1yq1cZ1mQy0f2B";
@@ -191,7 +195,7 @@ fn the_bootstrap_is_checked() {
 fn each_method_has_settings_of_its_own() {
     for (name, expected) in [("k3s", "bootstrap"), ("command", "bootstrap")] {
         let bootstrap = good(&method(name), Needs::Plan).bootstrap.unwrap();
-        let credential = SecretSource::Credential(expected.to_owned());
+        let credential = SecretSource::Credential(credential(expected));
         assert_eq!(bootstrap.secrets().into_iter().map(|(_, one)| one).collect::<Vec<_>>(), [&credential]);
         assert!(bootstrap.needs_agent());
     }
