@@ -10,7 +10,7 @@ use super::inventory::Look;
 use super::reach::see_to_hosts;
 use super::regions::Region;
 use crate::config::{Config, Mode, Pool};
-use crate::machines::{self, Taken, View};
+use crate::machines::{self, Promise, Taken, View};
 use crate::model::machine::{Host, Intent, Machine, Phase, WarmState};
 use crate::model::node::Node;
 use crate::model::pci::Held;
@@ -68,7 +68,12 @@ fn elsewhere<'a>(record: &Record, look: &'a Look) -> Option<&'a str> {
 
 /// The hosts of one cluster, by their names among those of all. A machine that has started after the look is
 /// not in what its host says of itself: it is counted by its record.
-fn hosts(config: &Config, prefix: &str, look: &Look, views: &[View]) -> Vec<Host> {
+fn hosts(
+    config: &Config,
+    prefix: &str,
+    look: &Look,
+    (views, promised): (&[View], &[(String, Promise)]),
+) -> Vec<Host> {
     let counts_stopped = config.cluster(prefix).is_some_and(|cluster| cluster.count_stopped);
     let mut hosts = look.hosts(counts_stopped);
     let runs = |vmid| look.seen.guests.get(&vmid).is_some_and(|guest| guest.running);
@@ -88,6 +93,13 @@ fn hosts(config: &Config, prefix: &str, look: &Look, views: &[View]) -> Vec<Host
         host.memory_used = host.memory_used.saturating_add(memory);
         let known = host.pci.held.iter().any(|held| held.vmid == record.slot.vmid);
         host.pci.held.extend(devices(config, record).filter(|_| !known));
+    }
+    // Other daemons have promised these: they are seen by what they were given, not by what they use yet.
+    for (name, promise) in promised {
+        let Some(host) = hosts.iter_mut().find(|host| host.name == *name) else { continue };
+        host.cores_assigned = host.cores_assigned.saturating_add(promise.cores);
+        host.memory_assigned = host.memory_assigned.saturating_add(promise.memory);
+        host.memory_used = host.memory_used.saturating_add(promise.memory);
     }
     for host in &mut hosts {
         host.name = place::key(prefix, &host.name);
@@ -166,7 +178,13 @@ impl Daemon {
         snapshot.proxmox = Inventory {
             // Hosts that were not seen for long take no machines.
             hosts: Some(
-                looks.iter().flat_map(|(prefix, look)| hosts(config, prefix, look, &views)).collect(),
+                looks
+                    .iter()
+                    .flat_map(|(prefix, look)| {
+                        let promised = self.promised_to_others(config, prefix, look);
+                        hosts(config, prefix, look, (&views, &promised))
+                    })
+                    .collect(),
             ),
             machines: Some(views.iter().map(|view| seen_with(view, config, &looks, several)).collect()),
             templates: self.regions.iter().flat_map(Region::templates_seen).collect(),

@@ -19,10 +19,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Daemon;
+use super::inventory::Look;
 use super::regions::{Region, Regions};
 use crate::clock::SharedClock;
 use crate::config::Config;
-use crate::machines::{Registry, View, ask_hosts_in_time};
+use crate::machines::{Owner, Promise, Registry, View, ask_hosts_in_time, promise_of};
 use crate::model::{Snapshot, place};
 use crate::proxmox::marker::{Description, Marker};
 use crate::proxmox::{Guest, Kind, VmConfig};
@@ -35,6 +36,8 @@ const AT_A_TIME: usize = 5;
 /// A VM is asked again after this time; sooner if it did not answer.
 const AGAIN: Duration = Duration::from_mins(10);
 const AGAIN_UNHEARD: Duration = Duration::from_mins(1);
+/// The same of one that is being made.
+const AGAIN_UNSETTLED: Duration = Duration::from_secs(5);
 /// A mark without a record is reported after this time: all records are read again within it, those that
 /// others wrote among them.
 const SURE: SignedDuration = SignedDuration::from_mins(6);
@@ -49,6 +52,10 @@ struct Says {
     name: String,
     marker: Option<Marker>,
     addresses: Vec<IpAddr>,
+    /// What it takes of its host once it runs, if it is a machine that is to run.
+    promise: Option<Promise>,
+    /// It is being made: what it takes may be another thing in a moment.
+    unsettled: bool,
 }
 
 /// A VM that no record names.
@@ -149,7 +156,7 @@ impl Strangers {
                 continue;
             };
             let says = match answer {
-                Ok(config) => Some(Says::read(&config)),
+                Ok(config) => Some(Says::read(&config, guest.running)),
                 // Hidden from the token: it says nothing.
                 Err(error) if error.kind == Kind::Forbidden => Some(Says::default()),
                 // One that is gone, or elsewhere by now, is so in the next look.
@@ -196,7 +203,12 @@ impl Strangers {
 
     fn heard(&self, prefix: &str, guest: &Guest, says: Option<Says>, now: Timestamp) {
         let mut known = self.known();
-        let due = Instant::now() + if says.is_some() { AGAIN } else { AGAIN_UNHEARD };
+        let again = match &says {
+            Some(says) if says.unsettled => AGAIN_UNSETTLED,
+            Some(_) => AGAIN,
+            None => AGAIN_UNHEARD,
+        };
+        let due = Instant::now() + again;
         let new = || Stranger { host: String::new(), says: None, since: now, due };
         let one = known.entry((prefix.to_owned(), guest.vmid)).or_insert_with(new);
         one.host.clone_from(&guest.host);
@@ -218,13 +230,19 @@ impl Strangers {
 }
 
 impl Says {
-    fn read(config: &VmConfig) -> Self {
+    fn read(config: &VmConfig, runs: bool) -> Self {
         let marker = match config.owner() {
             Description::Ours(marker) => Some(marker),
             Description::BeingCloned | Description::BeingDestroyed | Description::Foreign => None,
         };
         let name = config.get("name").unwrap_or("?").to_owned();
-        Self { name, marker, addresses: config.static_addresses().collect() }
+        let promise = promise_of(config).map(|(_, promise)| promise);
+        let unsettled = match config.owner() {
+            Description::BeingCloned => true,
+            Description::Ours(_) => !runs && promise.is_some(),
+            Description::BeingDestroyed | Description::Foreign => false,
+        };
+        Self { name, marker, addresses: config.static_addresses().collect(), promise, unsettled }
     }
 }
 
@@ -254,6 +272,23 @@ fn marked(host: &str, vmid: u32, says: &Says, marker: &Marker, views: &[View]) -
     )
 }
 
+/// What is to be told of a machine of another Kubernetes cluster on the same Proxmox VE cluster, named by `it`: nothing, unless both
+/// were given something that only one may have.
+fn of_another(config: &Config, prefix: &str, vmid: u32, it: &str, marker: &Marker) -> Option<String> {
+    if marker.cluster == config.cluster {
+        return Some(format!(
+            "{it} belongs to another Kubernetes cluster whose daemon has the same id (`cluster` in the configuration): it is left alone. \
+             Give the younger of the two another id before it makes machines"
+        ));
+    }
+    let mut here = config.pools.iter().filter(|pool| !pool.is_physical() && pool.prefix == prefix);
+    let pool = here.find(|pool| pool.vmids.iter().any(|vmids| vmids.contains(&vmid)))?;
+    Some(format!(
+        "{it} has a VMID of pool `{}`: no machine is made there. Give each cluster VMIDs of its own (`vmids`)",
+        pool.name
+    ))
+}
+
 /// Slots whose addresses others have, in words.
 fn closed(config: &Config, holders: &BTreeMap<IpAddr, Vec<String>>) -> Vec<String> {
     let mut told = Vec::new();
@@ -280,14 +315,21 @@ impl Daemon {
         snapshot: &Snapshot,
     ) -> Vec<IpAddr> {
         let (mut told, mut taken) = (Vec::new(), Vec::new());
+        let owner = self.owner(config);
         let mut holders: BTreeMap<IpAddr, Vec<String>> = BTreeMap::new();
         for (prefix, vmid, Stranger { host, says, since, .. }) in self.strangers.without(config, views) {
             let Some(says) = says else { continue };
             let host = place::key(&prefix, &host);
             let sure = snapshot.time.duration_since(since) >= SURE;
-            let marker = says.marker.as_ref().filter(|marker| sure && marker.cluster == config.cluster);
-            told.extend(marker.map(|marker| marked(&host, vmid, &says, marker, views)));
-            let named = format!("VM {vmid} `{}` on {host}", says.name);
+            let mut named = format!("VM {vmid} `{}` on {host}", says.name);
+            match says.marker.as_ref() {
+                Some(marker) if owner.is_not(marker) => {
+                    named = format!("{named}, a machine of cluster `{}`,", marker.cluster);
+                    told.extend(of_another(config, &prefix, vmid, &named, marker));
+                }
+                Some(marker) if sure => told.push(marked(&host, vmid, &says, marker, views)),
+                _ => {}
+            }
             for address in says.addresses {
                 taken.push(address);
                 holders.entry(address).or_default().push(named.clone());
@@ -304,6 +346,29 @@ impl Daemon {
         told.extend(closed(config, &holders));
         self.tell_of_strangers(&told);
         taken
+    }
+
+    fn owner(&self, config: &Config) -> Owner {
+        Owner { cluster: config.cluster.clone(), kubernetes: self.watches.kubernetes_uid() }
+    }
+
+    /// What machines of other Kubernetes clusters were promised of the hosts of a Proxmox VE cluster and do not use yet, by host.
+    pub(super) fn promised_to_others(
+        &self,
+        config: &Config,
+        prefix: &str,
+        look: &Look,
+    ) -> Vec<(String, Promise)> {
+        let owner = self.owner(config);
+        let runs = |vmid| look.seen.guests.get(&vmid).is_none_or(|guest| guest.running);
+        let known = self.strangers.known();
+        let here = known.iter().filter(|((at, vmid), _)| at == prefix && !runs(*vmid));
+        let promised = here.filter_map(|(_, stranger)| {
+            let says = stranger.says.as_ref()?;
+            says.marker.as_ref().filter(|marker| owner.is_not(marker))?;
+            Some((stranger.host.clone(), says.promise?))
+        });
+        promised.collect()
     }
 
     fn tell_of_strangers(&mut self, told: &[String]) {

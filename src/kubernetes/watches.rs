@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::batch::v1 as batch;
@@ -76,6 +76,7 @@ struct Stores {
     pods: Store<Pod>,
     budgets: Store<DisruptionBudget>,
     namespaces: Store<Namespace>,
+    uid: Arc<OnceLock<String>>,
     replica_sets: Store<Controller>,
     replication_controllers: Store<Controller>,
     stateful_sets: Store<Controller>,
@@ -148,12 +149,7 @@ impl Watches {
             signals::any,
             &s.budgets,
         );
-        starter.spawn::<core::Namespace, _>(
-            "Namespace",
-            |one| Ok(convert::namespace(one)),
-            signals::none,
-            &s.namespaces,
-        );
+        starter.namespaces(&s.namespaces, &s.uid);
         let referred = starter.buffers(&s.buffers, &s.requests, &s.pod_templates);
         starter.controllers(s, &referred);
         starter.storage(s);
@@ -221,6 +217,11 @@ impl Watches {
         let all = self.stores.attachments.all();
         let here = all.iter().filter(|one| one.node == node);
         here.map(|one| one.volume.clone().unwrap_or_else(|| one.name.clone())).collect()
+    }
+
+    /// What tells this Kubernetes cluster from every other, once its namespaces are known.
+    pub fn kubernetes_uid(&self) -> Option<String> {
+        self.stores.uid.get().cloned()
     }
 
     /// A pod by namespace and name.
@@ -410,6 +411,29 @@ impl Starter<'_> {
             signals::none,
             &s.device_taint_rules,
         );
+    }
+
+    /// Namespaces. The uid of `kube-system`, which lives as long as the cluster, is the cluster's.
+    fn namespaces(&self, store: &Store<Namespace>, uid: &Arc<OnceLock<String>>) {
+        let uid = uid.clone();
+        let convert = move |one: &core::Namespace| {
+            if let ("kube-system", Some(own)) =
+                (one.metadata.name.as_deref().unwrap_or_default(), &one.metadata.uid)
+            {
+                uid.get_or_init(|| own.clone());
+            }
+            Ok(convert::namespace(one))
+        };
+        let feed = Feed {
+            kind: "Namespace",
+            api: Api::all(self.cluster.client.clone()),
+            fields: None,
+            convert: Box::new(convert),
+            worth: signals::none,
+            store: store.clone(),
+            board: self.board.clone(),
+        };
+        self.run(feed.follow());
     }
 
     fn spawn<K, T>(

@@ -43,7 +43,7 @@ async fn present_uuid(ctx: &Context, machine: &Tracked) -> Result<Option<String>
         return Ok(None);
     }
     let sight = insist!(ctx.config.limits.destroy, machine.seed(), {
-        Ok(look(&ctx.proxmox, &ctx.config.cluster, record).await?)
+        Ok(look(&ctx.proxmox, &ctx.owner(), record).await?)
     });
     Ok(match sight.await? {
         Sight::Ours(config) => config.smbios_uuid(),

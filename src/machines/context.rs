@@ -5,6 +5,7 @@ use std::sync::Arc;
 use secrecy::SecretString;
 use tokio::sync::{Semaphore, watch};
 
+use super::ownership::Owner;
 use super::{KnownFacts, Pace, Probe, Registry, Templates};
 use crate::clock::SharedClock;
 use crate::config::{Config, Redfish};
@@ -55,6 +56,11 @@ pub struct Context {
 }
 
 impl Context {
+    /// Whose machines it makes.
+    pub(super) fn owner(&self) -> Owner {
+        Owner { cluster: self.config.cluster.clone(), kubernetes: self.watches.kubernetes_uid() }
+    }
+
     /// Whether a pool is in the settings now.
     pub(super) fn has_pool(&self, name: &str) -> bool {
         self.live.borrow().pools.iter().any(|pool| pool.name == name)

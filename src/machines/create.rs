@@ -11,7 +11,9 @@ use super::task::Reports;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::turn::{self, Place};
-use super::{Context, anew, finding, join, node, physical, pinning, security, seed, shape, touched, warm};
+use super::{
+    Context, anew, finding, join, node, physical, pinning, room, security, seed, shape, touched, warm,
+};
 use crate::config::{CloneKind, Pool};
 use crate::model::machine::{Phase, STORED_ON, WarmState};
 use crate::proxmox::marker::Marker;
@@ -186,6 +188,7 @@ async fn vm(
         Some(WarmState::Booted | WarmState::Suspended) => !suspended,
     };
     if starts {
+        room::confirm(ctx, machine, pool).await?;
         machine.enter(ctx, Phase::Starting, "the VM is being started");
         within(limits.start, "the start", start(ctx, machine, fresh)).await?;
     }
@@ -227,7 +230,7 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
         }
         if look_first {
             let sight = insist!(ctx.config.limits.clone, machine.seed(), {
-                Ok(look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await?)
+                Ok(look(&ctx.proxmox, &ctx.owner(), machine.record()).await?)
             });
             match sight.await? {
                 Sight::Ours(config) if config.lock().is_none() || warm::is_suspended(&config) => {
@@ -325,6 +328,7 @@ async fn send_clone(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<Sen
         region: record.region.clone(),
         pool: pool.name.clone(),
         machine: record.id.clone(),
+        kubernetes: ctx.watches.kubernetes_uid(),
     };
     let made_for = match record.pods.as_slice() {
         [] if record.warm.is_some() => "Made ahead of demand.".to_owned(),
@@ -372,7 +376,7 @@ fn sent(answer: Result<Upid, crate::proxmox::Error>) -> Result<Sent, Trouble> {
 
 /// Something has the VMID already: it may be the machine's own, which is awaited, or an unmanaged one.
 async fn had_before(ctx: &Context, machine: &mut Tracked, said: &str) -> Result<(), Trouble> {
-    match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await? {
+    match look(&ctx.proxmox, &ctx.owner(), machine.record()).await? {
         Sight::Ours(_) | Sight::BeingCloned => Ok(()),
         // An earlier run may have asked for it, and it is still at work.
         Sight::Absent
@@ -390,7 +394,7 @@ async fn had_before(ctx: &Context, machine: &mut Tracked, said: &str) -> Result<
 /// was last looked at.
 async fn taken(ctx: &Context, machine: &Tracked, said: &str) -> Result<(), Trouble> {
     let vmid = machine.record().slot.vmid;
-    match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await {
+    match look(&ctx.proxmox, &ctx.owner(), machine.record()).await {
         Ok(Sight::Ours(_) | Sight::BeingCloned) => Ok(()),
         Ok(Sight::Foreign(what)) => Err(Trouble::Foreign { vmid, what }),
         _ if machine.record().clone_in_doubt => Err(finding::in_doubt(ctx, machine)),

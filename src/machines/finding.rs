@@ -61,7 +61,7 @@ pub(super) async fn find(ctx: &Context, machine: &mut Tracked) -> Result<Found, 
 
 async fn sight(ctx: &Context, machine: &Tracked) -> Result<Sight, Trouble> {
     insist!(ctx.config.limits.destroy, machine.seed(), {
-        Ok(look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await?)
+        Ok(look(&ctx.proxmox, &ctx.owner(), machine.record()).await?)
     })
     .await
 }

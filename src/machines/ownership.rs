@@ -6,15 +6,26 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Context;
+use super::room::Promise;
 use super::trouble::{Blame, Trouble};
+use super::warm::{ONBOOT, with_host};
 use crate::model::Record;
-use crate::proxmox::marker::Description;
+use crate::proxmox::marker::{Description, Marker};
 use crate::proxmox::{Client, Error, Kind, VmConfig};
 
 /// An older proof is asked for again before anything is done.
 const FRESH: Duration = Duration::from_secs(2);
 /// How often an answer that took longer is asked for again: if all take that long, the last has to do.
 pub(super) const TRIES: u32 = 3;
+
+/// Whose records they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// The id of the Kubernetes cluster, from the configuration.
+    pub cluster: String,
+    /// Its uid, once it is known.
+    pub kubernetes: Option<String>,
+}
 
 /// What stands at a record's VMID.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,13 +43,28 @@ pub enum Sight {
     Absent,
 }
 
+impl Owner {
+    /// Whether a mark is another Kubernetes cluster's.
+    pub fn is_not(&self, marker: &Marker) -> bool {
+        marker.cluster != self.cluster || marker.is_of_another(self.kubernetes.as_deref())
+    }
+}
+
+/// Whose machine a VM is, and what it takes of its host once it runs: nothing if it is kept stopped, which it says with `onboot`.
+pub fn promise_of(config: &VmConfig) -> Option<(Marker, Promise)> {
+    let Description::Ours(marker) = config.owner() else { return None };
+    let starts = config.get(ONBOOT) == Some(with_host(true)) && !config.is_template();
+    let promise = Promise { cores: config.vcpus().unwrap_or(0), memory: config.memory().unwrap_or(0) };
+    starts.then_some((marker, promise))
+}
+
 /// Looks at the record's VMID on the record's host.
 ///
 /// # Errors
 /// The VM could not be asked. That proves nothing.
-pub async fn look(proxmox: &Client, cluster: &str, record: &Record) -> Result<Sight, Error> {
+pub async fn look(proxmox: &Client, owner: &Owner, record: &Record) -> Result<Sight, Error> {
     match proxmox.config(&record.host, record.slot.vmid).await {
-        Ok(config) => Ok(judge(cluster, record, config)),
+        Ok(config) => Ok(judge(owner, record, config)),
         // A token that sees VMs only through their pool is refused until the clone has ended.
         Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => Ok(Sight::Absent),
         Err(error) => Err(error),
@@ -52,7 +78,7 @@ pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, Tro
     loop {
         tries += 1;
         let asked = Instant::now();
-        match look(&ctx.proxmox, &ctx.config.cluster, record).await? {
+        match look(&ctx.proxmox, &ctx.owner(), record).await? {
             Sight::Ours(_) if !is_fresh(asked) && tries < TRIES => {}
             Sight::Ours(config) => return Ok(*config),
             Sight::Foreign(what) => return Err(Trouble::Foreign { vmid: record.slot.vmid, what }),
@@ -79,7 +105,7 @@ pub(super) fn is_fresh(asked: Instant) -> bool {
     asked.elapsed() < FRESH
 }
 
-fn judge(cluster: &str, record: &Record, config: VmConfig) -> Sight {
+fn judge(owner: &Owner, record: &Record, config: VmConfig) -> Sight {
     // The administrator who made it one wants to keep it: it no longer runs, and destroying it would destroy
     // what is to be cloned.
     if config.is_template() {
@@ -87,7 +113,14 @@ fn judge(cluster: &str, record: &Record, config: VmConfig) -> Sight {
     }
     let same_uuid = record.smbios_uuid.is_some() && config.smbios_uuid() == record.smbios_uuid;
     match config.owner() {
-        Description::Ours(marker) if marker.machine == record.id && marker.cluster == cluster => {
+        // A record that was copied into another cluster does not make its VM that cluster's.
+        Description::Ours(marker) if marker.is_of_another(owner.kubernetes.as_deref()) => {
+            Sight::Foreign(format!(
+                "it is machine {} of another Kubernetes cluster, whose id is `{}`",
+                marker.machine, marker.cluster
+            ))
+        }
+        Description::Ours(marker) if marker.machine == record.id && marker.cluster == owner.cluster => {
             Sight::Ours(Box::new(config))
         }
         // An administrator may have rewritten the notes; the uuid was recorded when the marker was still

@@ -91,7 +91,7 @@ async fn is_touched(ctx: &Context, record: &Record, phase: Phase) -> bool {
     if record.smbios_uuid.is_none() {
         return false;
     }
-    match look(&ctx.proxmox, &ctx.config.cluster, record).await {
+    match look(&ctx.proxmox, &ctx.owner(), record).await {
         Ok(Sight::Ours(config)) if should_run(record, phase) && config.lock().is_none() => {
             let power = ctx.proxmox.power(&record.host, record.slot.vmid).await;
             matches!(power, Ok(Power::Stopped))
@@ -230,7 +230,7 @@ pub(super) async fn go_on(
 
 /// Why a machine ends whose VM is no longer ours. If another VM has its VMID, the slot is taken.
 async fn not_ours(ctx: &Context, record: &Record, what: String) -> Trouble {
-    match look(&ctx.proxmox, &ctx.config.cluster, record).await {
+    match look(&ctx.proxmox, &ctx.owner(), record).await {
         Ok(Sight::Foreign(found)) => Trouble::Foreign { vmid: record.slot.vmid, what: found },
         _ => Trouble::Failed { what, blame: Blame::Nobody },
     }

@@ -11,7 +11,7 @@ use super::jobs::{self, CONFIGURE, SUSPEND};
 use super::ownership::{Sight, look, ours, still_ours};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, create, finding, node, turn};
+use super::{Context, create, finding, node, room, turn};
 use crate::config::{BootstrapMethod, Pool};
 use crate::model::machine::{Phase, WarmState};
 use crate::proxmox::{Kind, Power, VmConfig};
@@ -98,6 +98,10 @@ pub(super) async fn wake(ctx: &Context, machine: &mut Tracked) -> Result<Boot, T
         let was_suspended = machine.record().kept == Some(WarmState::Suspended);
         return Ok(if was_suspended { boot.with_old_clock() } else { boot });
     }
+    let name = machine.record().pool.clone();
+    if let Some(pool) = ctx.config.pools.iter().find(|pool| pool.name == name) {
+        room::confirm(ctx, machine, pool).await?;
+    }
     create::within(limit, "the start", create::start(ctx, machine, true)).await?;
     come_up_with_host(ctx, machine, None).await?;
     Ok(if is_suspended(&config) {
@@ -113,7 +117,7 @@ async fn kept(ctx: &Context, machine: &mut Tracked) -> Result<(Box<VmConfig>, Po
     loop {
         let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
         let seen = insist!(limit, machine.seed(), {
-            let sight = look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await?;
+            let sight = look(&ctx.proxmox, &ctx.owner(), machine.record()).await?;
             // Nothing more is asked about a VM that is not there, or not ours.
             let power = match &sight {
                 Sight::Ours(_) => ctx.proxmox.power(&host, vmid).await?,

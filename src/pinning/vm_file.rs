@@ -116,6 +116,7 @@ mod tests {
             region: None,
             pool: "w".to_owned(),
             machine: "1-2".to_owned(),
+            kubernetes: None,
         };
         assert_eq!(file.owner(), Description::Ours(marker));
         assert_eq!(

@@ -16,6 +16,9 @@ pub struct Marker {
     pub pool: String,
     /// The machine's unique id.
     pub machine: String,
+    /// The Kubernetes cluster itself: the uid of its namespace `kube-system`, which tells two clusters apart that were given one id.
+    /// Marks of earlier versions, and those of adopted VMs, do not have it.
+    pub kubernetes: Option<String>,
 }
 
 /// What a description says.
@@ -35,11 +38,18 @@ pub enum Description {
 const PREFIX: &str = "pve-autoscaler/v1";
 
 impl Marker {
+    /// Whether it is of another Kubernetes cluster than the one with this uid, whatever id both were given.
+    pub fn is_of_another(&self, uid: Option<&str>) -> bool {
+        self.kubernetes.as_deref().zip(uid).is_some_and(|(theirs, own)| theirs != own)
+    }
+
     /// A description with the mark, and a text for people below it.
     pub fn describe(&self, text: &str) -> String {
         let region = self.region.as_ref().map(|name| format!(" region={name}")).unwrap_or_default();
         let mark =
             format!("{PREFIX} cluster={}{region} pool={} machine={}", self.cluster, self.pool, self.machine);
+        let uid = self.kubernetes.as_ref().map(|uid| format!(" kubernetes={uid}")).unwrap_or_default();
+        let mark = mark + &uid;
         if text.is_empty() { mark } else { format!("{mark}\n\n{text}") }
     }
 }
@@ -58,7 +68,8 @@ pub fn read(description: Option<&str>) -> Description {
         |name: &str| fields.get(name).filter(|value| !value.is_empty()).map(|value| (*value).to_owned());
     match (field("cluster"), field("pool"), field("machine")) {
         (Some(cluster), Some(pool), Some(machine)) => {
-            Description::Ours(Marker { cluster, region: field("region"), pool, machine })
+            let (region, kubernetes) = (field("region"), field("kubernetes"));
+            Description::Ours(Marker { cluster, region, pool, machine, kubernetes })
         }
         _ => Description::Foreign,
     }
@@ -70,9 +81,9 @@ mod tests {
 
     #[test]
     fn a_mark_survives_what_proxmox_does_to_it() {
-        for region in [None, Some("east".to_owned())] {
+        for further in [None, Some("east".to_owned())] {
             let (cluster, pool, machine) = ("home".to_owned(), "w".to_owned(), "1-2".to_owned());
-            let marker = Marker { cluster, region, pool, machine };
+            let marker = Marker { cluster, region: further.clone(), pool, machine, kubernetes: further };
             for text in ["", "made for shop/web-1\n\n", "edited by hand"] {
                 let stored = marker.describe(text).trim_end().to_owned();
                 assert_eq!(read(Some(&stored)), Description::Ours(marker.clone()));

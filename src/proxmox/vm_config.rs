@@ -93,6 +93,19 @@ impl VmConfig {
         self.parts("smbios1").get("uuid").map(str::to_lowercase)
     }
 
+    /// Its memory in bytes, where it is set.
+    pub fn memory(&self) -> Option<i64> {
+        let text = self.parts("memory").get("current").or_else(|| self.get("memory"))?;
+        text.parse::<i64>().ok().and_then(|mib| mib.checked_mul(1 << 20))
+    }
+
+    /// The vCPUs that it starts with, where they are set.
+    pub fn vcpus(&self) -> Option<u32> {
+        let number = |key: &str| self.get(key).and_then(|text| text.parse::<u32>().ok());
+        let all = number("cores").map(|cores| cores.saturating_mul(number("sockets").unwrap_or(1)));
+        number("vcpus").or(all)
+    }
+
     /// The addresses that cloud-init gives the VM's network devices, without those that a server or a router
     /// is to give.
     pub fn static_addresses(&self) -> impl Iterator<Item = IpAddr> {

@@ -267,7 +267,13 @@ impl World {
     /// Asks for that VM, whether or not the answer is awaited.
     pub fn ask_for_clone(&self) -> JoinHandle<Upid> {
         let machine = self.record(support::VMID).id;
-        let marker = Marker { cluster: "home".to_owned(), region: None, pool: "workers".to_owned(), machine };
+        let marker = Marker {
+            cluster: "home".to_owned(),
+            region: None,
+            pool: "workers".to_owned(),
+            machine,
+            kubernetes: None,
+        };
         let request =
             CloneRequest { description: marker.describe("for no node"), ..support::clone_request() };
         let proxmox = self.context.proxmox.clone();

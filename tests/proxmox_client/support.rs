@@ -66,7 +66,8 @@ fn client_as(pve: &Pve, token: &str, secret: &str) -> Client {
 }
 
 pub fn marker() -> Marker {
-    Marker { cluster: "home".to_owned(), region: None, pool: "workers".to_owned(), machine: "m-1".to_owned() }
+    let (cluster, pool, machine) = ("home".to_owned(), "workers".to_owned(), "m-1".to_owned());
+    Marker { cluster, region: None, pool, machine, kubernetes: None }
 }
 
 pub fn clone_request() -> CloneRequest {

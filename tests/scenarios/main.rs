@@ -51,6 +51,7 @@ mod security;
 mod seeds;
 mod serving;
 mod settings;
+mod several_clusters;
 mod silent_hosts;
 mod sizes;
 mod stage;

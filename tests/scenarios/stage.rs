@@ -11,7 +11,7 @@ use pve_autoscaler::clock::{Clock, TokioClock};
 use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::observability::{Board, Order, Orders, Status};
 use serde_json::{Value, json};
-use stage::{Actor, Cast, Helpers, Stall, Wire};
+use stage::{Actor, Cast, Helpers, Kubes, Stall, Wire};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use world::clock::WorldClock;
@@ -43,6 +43,7 @@ pub struct Stage {
     /// Further clusters, by the names of their regions.
     pub regions: Vec<(String, Pve)>,
     pub kube: Kube,
+    kubes: Kubes,
     config: watch::Sender<Arc<Config>>,
     clock: TokioClock,
     /// By how much the clocks of the hosts on which a daemon starts are wrong.
@@ -75,7 +76,9 @@ impl Stage {
         let tls = ServerTls::for_loopback("Kubernetes lab CA").unwrap();
         let kube = KubeSpec { ca_pem: tls.ca_pem.clone(), ca_hash: tls.ca_public_key_hash.clone(), ..kube };
         let kube = Kube::new(kube, world.clone(), 11);
-        let control_plane: Arc<dyn ControlPlane> = Arc::new(kube.clone());
+        let kubes = Kubes::default();
+        kubes.add(&kube);
+        let control_plane: Arc<dyn ControlPlane> = Arc::new(kubes.clone());
         let pve = Pve::new(cluster, world.clone(), 7, control_plane);
         kube.apply(&json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } })).unwrap();
         let config = config::parse("lab.toml", text, Needs::Run).unwrap_or_else(|report| panic!("{report}"));
@@ -83,6 +86,7 @@ impl Stage {
             pve,
             regions: Vec::new(),
             kube,
+            kubes,
             config: watch::Sender::new(Arc::new(config)),
             clock: TokioClock::starting_at(base),
             ahead: SignedDuration::ZERO,
@@ -101,6 +105,39 @@ impl Stage {
     pub fn another_cluster(&self, spec: ClusterSpec) -> Pve {
         let control_plane: Arc<dyn ControlPlane> = Arc::new(self.kube.clone());
         Pve::new(spec, self.world.clone(), 8, control_plane)
+    }
+
+    /// Another Kubernetes cluster whose nodes are VMs of the same Proxmox VE cluster, with a daemon of its own; that does not run yet.
+    pub fn another_kubernetes(&self, text: &str) -> Self {
+        let tls = ServerTls::for_loopback("Kubernetes lab CA").unwrap();
+        let spec = KubeSpec {
+            ca_pem: tls.ca_pem.clone(),
+            ca_hash: tls.ca_public_key_hash.clone(),
+            ..KubeSpec::demo()
+        };
+        let kube = Kube::new(spec, self.world.clone(), 12);
+        kube.apply(&json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } })).unwrap();
+        self.kubes.add(&kube);
+        let config =
+            config::parse("other.toml", text, Needs::Run).unwrap_or_else(|report| panic!("{report}"));
+        Self {
+            pve: self.pve.clone(),
+            regions: Vec::new(),
+            kube,
+            kubes: self.kubes.clone(),
+            config: watch::Sender::new(Arc::new(config)),
+            clock: self.clock,
+            ahead: SignedDuration::ZERO,
+            world: self.world.clone(),
+            instances: BTreeMap::new(),
+            logs: BTreeMap::new(),
+            // Other names and ids than those of the first one.
+            started: 1000,
+            calls: Arc::default(),
+            stall: Stall::default(),
+            probes: self.probes,
+            helpers: Helpers::default(),
+        }
     }
 
     /// The world's time.

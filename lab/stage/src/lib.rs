@@ -10,10 +10,12 @@
 
 mod actor;
 mod helpers;
+mod kubes;
 mod settings;
 mod wire;
 
 pub use actor::{Actor, Cast};
 pub use helpers::Helpers;
+pub use kubes::Kubes;
 pub use settings::{ONE_POOL, without_pools};
 pub use wire::{Arrival, Call, Observer, Side, Stall, Wire};

@@ -325,6 +325,7 @@ fn marked_as(config: &Config, record: &Record, vm: &VmConfig) -> BTreeMap<String
         region: record.region.clone(),
         pool: record.pool.clone(),
         machine: record.id.clone(),
+        kubernetes: None,
     };
     let notes = vm.get("description").unwrap_or_default().trim_end();
     let mut tags: Vec<&str> =
