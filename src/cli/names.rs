@@ -1,5 +1,6 @@
-//! `names`: names that shells complete command lines with, from the running daemon. Nobody types it: the completions of the package
-//! call it while someone waits, so that it is quick, and silent where there is nothing to say.
+//! `names`: names that shells complete command lines with, from the running daemon. No one types it: the
+//! completions of the package call it while someone waits, so that it is quick, and silent where there is
+//! nothing to say.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

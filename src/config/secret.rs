@@ -15,8 +15,8 @@ use super::values::Checker;
 /// there.
 const CREDENTIALS: &str = "/etc/pve-autoscaler/credentials";
 
-/// The folder of the configuration of a further cluster of this host is one in this folder, and has its credentials in a folder beside
-/// it.
+/// The folder of the configuration of a further cluster of this host is one in this folder, and has its
+/// credentials in a folder beside it.
 const CLUSTERS: &str = "clusters";
 
 /// A systemd credential (`LoadCredential=`).

@@ -272,8 +272,8 @@ fn marked(host: &str, vmid: u32, says: &Says, marker: &Marker, views: &[View]) -
     )
 }
 
-/// What is to be told of a machine of another Kubernetes cluster on the same Proxmox VE cluster, named by `it`: nothing, unless both
-/// were given something that only one may have.
+/// What is to be told of a machine of another Kubernetes cluster on the same Proxmox VE cluster, named by
+/// `it`: nothing, unless both were given something that only one may have.
 fn of_another(config: &Config, prefix: &str, vmid: u32, it: &str, marker: &Marker) -> Option<String> {
     if marker.cluster == config.cluster {
         return Some(format!(
@@ -352,7 +352,8 @@ impl Daemon {
         Owner { cluster: config.cluster.clone(), kubernetes: self.watches.kubernetes_uid() }
     }
 
-    /// What machines of other Kubernetes clusters were promised of the hosts of a Proxmox VE cluster and do not use yet, by host.
+    /// What machines of other Kubernetes clusters were promised of the hosts of a Proxmox VE cluster and do
+    /// not use yet, by host.
     pub(super) fn promised_to_others(
         &self,
         config: &Config,

@@ -50,7 +50,8 @@ impl Owner {
     }
 }
 
-/// Whose machine a VM is, and what it takes of its host once it runs: nothing if it is kept stopped, which it says with `onboot`.
+/// Whose machine a VM is, and what it takes of its host once it runs: nothing if it is kept stopped, which it
+/// says with `onboot`.
 pub fn promise_of(config: &VmConfig) -> Option<(Marker, Promise)> {
     let Description::Ours(marker) = config.owner() else { return None };
     let starts = config.get(ONBOOT) == Some(with_host(true)) && !config.is_template();

@@ -1,8 +1,10 @@
-//! Room on a host that daemons of other Kubernetes clusters have promised to their machines: looked at once more before a machine starts.
+//! Room on a host that daemons of other Kubernetes clusters have promised to their machines: looked at once
+//! more before a machine starts.
 //!
-//! Each daemon shows its machine (tag, memory, CPUs) before it looks, so that of two that want the last room of a host at least one sees the
-//! other. Of those that see each other, the machine with the lowest VMID waits until the others have withdrawn. One that
-//! sees a machine that runs, or that does not give way, withdraws itself: nothing is started for which there is no room.
+//! Each daemon shows its machine (tag, memory, CPUs) before it looks, so that of two that want the last room
+//! of a host at least one sees the other. Of those that see each other, the machine with the lowest VMID
+//! waits until the others have withdrawn. One that sees a machine that runs, or that does not give way,
+//! withdraws itself: nothing is started for which there is no room.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,7 +43,8 @@ impl Promise {
     }
 }
 
-/// Until there is room for the machine beside those of other clusters. Without any on its host there is: that is what was planned.
+/// Until there is room for the machine beside those of other clusters. Without any on its host there is: that
+/// is what was planned.
 pub(super) async fn confirm(ctx: &Context, machine: &mut Tracked, pool: &Pool) -> Result<(), Trouble> {
     let until = Instant::now() + PATIENCE;
     loop {

@@ -16,8 +16,8 @@ pub struct Marker {
     pub pool: String,
     /// The machine's unique id.
     pub machine: String,
-    /// The Kubernetes cluster itself: the uid of its namespace `kube-system`, which tells two clusters apart that were given one id.
-    /// Marks of earlier versions, and those of adopted VMs, do not have it.
+    /// The Kubernetes cluster itself: the uid of its namespace `kube-system`, which tells two clusters apart
+    /// that were given one id. Marks of earlier versions, and those of adopted VMs, do not have it.
     pub kubernetes: Option<String>,
 }
 

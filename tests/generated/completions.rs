@@ -1,5 +1,5 @@
-//! What completes names, beside what clap's generators write: they know no names, the running daemon does. The scripts ask it with the
-//! hidden command `names`.
+//! What completes names, beside what clap's generators write: they know no names, the running daemon does.
+//! The scripts ask it with the hidden command `names`.
 
 use clap_complete::Shell;
 

@@ -1,5 +1,5 @@
-//! Two Kubernetes clusters with a daemon each, whose machines are on the same hosts: neither gives away what the other has promised, and
-//! neither touches a VM of the other.
+//! Two Kubernetes clusters with a daemon each, whose machines are on the same hosts: neither gives away what
+//! the other has promised, and neither touches a VM of the other.
 
 use std::time::Duration;
 

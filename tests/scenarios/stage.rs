@@ -107,7 +107,8 @@ impl Stage {
         Pve::new(spec, self.world.clone(), 8, control_plane)
     }
 
-    /// Another Kubernetes cluster whose nodes are VMs of the same Proxmox VE cluster, with a daemon of its own; that does not run yet.
+    /// Another Kubernetes cluster whose nodes are VMs of the same Proxmox VE cluster, with a daemon of its
+    /// own; that does not run yet.
     pub fn another_kubernetes(&self, text: &str) -> Self {
         let tls = ServerTls::for_loopback("Kubernetes lab CA").unwrap();
         let spec = KubeSpec {

@@ -54,8 +54,8 @@ const ON_MACHINES: [&str; 8] = [
 /// How long the control plane node may take that makes tokens over SSH.
 const TOKEN_HOST: Duration = Duration::from_secs(15);
 
-/// The secrets by which machines join, and by which hosts are switched: all that cannot be read, whatever else is wrong. Those of the
-/// clusters are read when these are asked.
+/// The secrets by which machines join, and by which hosts are switched: all that cannot be read, whatever
+/// else is wrong. Those of the clusters are read when these are asked.
 pub(super) fn secrets(config: &Config, answer: &mut Answer) {
     for (pool, bootstrap) in config.bootstraps() {
         let what = pool.map_or_else(|| "joining".to_owned(), |pool| format!("joining, pool {}", pool.name));
