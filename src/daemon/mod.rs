@@ -55,16 +55,17 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::clock::SharedClock;
 use crate::config::{Config, Mode};
 use crate::fence::Fence;
 use crate::kubernetes::{Cluster, Lease, Recorder, Watches};
 use crate::machines::{Context, Pace, Probe, Registry, Reports, Told, View};
-use crate::model::{Plan, Record};
+use crate::model::{Plan, Record, Snapshot};
 use crate::observability::{Board, Rounds};
 use crate::pinning::Door;
+use crate::planning::{self, Stop};
 use crate::proxmox::Client;
 
 use customary::Customary;
@@ -472,7 +473,7 @@ impl Daemon {
             return false;
         };
         let now = snapshot.time;
-        let plan = at_length(|| crate::planning::plan(&snapshot, &config));
+        let Some(plan) = self.decide(&snapshot, &config).await else { return false };
         self.rounds.keep(&config.record, &snapshot, &plan);
         self.memory.seen(now);
         self.waiting.look(&snapshot, self.board.metrics());
@@ -491,6 +492,27 @@ impl Daemon {
         self.customary.decided(&config, &snapshot, &plan, &self.registry.all());
         self.publish(&config, Some((&snapshot, plan)));
         true
+    }
+
+    /// What the planner decides. `None`: the settings changed meanwhile, or this term is over.
+    async fn decide(&self, snapshot: &Snapshot, config: &Config) -> Option<Plan> {
+        let stop = Stop::default();
+        let (mut settings, over, ends) = (self.config.clone(), self.cancel.clone(), stop.clone());
+        settings.mark_unchanged();
+        let obsolete = AbortOnDropHandle::new(tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                _ = settings.changed() => {}
+                () = over.cancelled() => {}
+            }
+            ends.set();
+        }));
+        let plan = at_length(|| planning::plan_unless(&stop, snapshot, config));
+        drop(obsolete);
+        if plan.is_none() {
+            tracing::info!("what is being decided is obsolete: deciding again");
+        }
+        plan
     }
 
     /// What this round could not look at is looked at in the next ones.

@@ -2,7 +2,26 @@
 //! is decided in the same way on every computer, and a record can be played again. What is left over goes on
 //! in the next round: see [`super::kind_turns`] and [`super::candidate_turns`].
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::scheduling::Effort;
+
+/// Ends a decision that is no longer wanted, from another thread: what it has found so far is of no use.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Ends it at its next step.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is to end.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// How much the parts of a decision may look at. A glance at a node is a unit, which takes two or three
 /// nanoseconds.
@@ -30,12 +49,18 @@ pub(super) struct Allowance {
     effort: Effort,
     limits: Limits,
     until: u64,
+    stop: Stop,
 }
 
 impl Allowance {
     /// For a whole decision, of which the limits bound the parts.
     pub(super) fn new(effort: &Effort, limits: Limits) -> Self {
-        Self { effort: effort.clone(), limits, until: u64::MAX }
+        Self { effort: effort.clone(), limits, until: u64::MAX, stop: Stop::default() }
+    }
+
+    /// The same, which ends early if it is stopped.
+    pub(super) fn unless(self, stop: &Stop) -> Self {
+        Self { stop: stop.clone(), ..self }
     }
 
     /// For placing pods that wait.
@@ -82,12 +107,12 @@ impl Allowance {
 
     /// How many units are left.
     pub(super) fn left(&self) -> u64 {
-        self.until.saturating_sub(self.effort.spent())
+        if self.stop.is_set() { 0 } else { self.until.saturating_sub(self.effort.spent()) }
     }
 
     /// Nothing is left.
     pub(super) fn is_spent(&self) -> bool {
-        self.effort.spent() >= self.until
+        self.stop.is_set() || self.effort.spent() >= self.until
     }
 
     pub(super) fn effort(&self) -> &Effort {
@@ -112,5 +137,16 @@ mod tests {
         more.spend(50);
         assert!(growth.is_spent() && more.is_spent() && !growth.and_reasons().is_spent());
         assert!(!whole.is_spent() && !whole.of_growth().is_spent());
+    }
+
+    #[test]
+    fn a_stop_ends_all_parts() {
+        let stop = Stop::default();
+        let whole = Allowance::new(&Effort::default(), Limits::default()).unless(&stop);
+        let growth = whole.of_growth();
+        assert!(!growth.is_spent() && growth.left() > 0);
+        stop.set();
+        assert!(growth.is_spent() && growth.left() == 0 && growth.and_reasons().is_spent());
+        assert!(whole.is_spent() && whole.half().is_spent());
     }
 }

@@ -76,7 +76,7 @@ mod warm;
 mod whole;
 mod zones;
 
-pub use allowance::Limits;
+pub use allowance::{Limits, Stop};
 pub(crate) use buffers::HOLDS_ROOM;
 pub(crate) use device_room::devices_left;
 pub use drain::{Evictions, volumes_that_stay};
@@ -121,6 +121,17 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
 
 /// The same, looking at no more than these limits allow.
 pub fn plan_within(snapshot: &Snapshot, config: &Config, limits: Limits) -> Plan {
+    decided(snapshot, config, &Allowance::new(&Effort::default(), limits))
+}
+
+/// The same, unless it is stopped meanwhile.
+pub fn plan_unless(stop: &Stop, snapshot: &Snapshot, config: &Config) -> Option<Plan> {
+    let whole = Allowance::new(&Effort::default(), Limits::default()).unless(stop);
+    let plan = decided(snapshot, config, &whole);
+    (!stop.is_set()).then_some(plan)
+}
+
+fn decided(snapshot: &Snapshot, config: &Config, whole: &Allowance) -> Plan {
     let scheduled = config.scheduled_at(snapshot.time);
     let config = scheduled.as_ref().unwrap_or(config);
     let mut sorted = expected(snapshot, config);
@@ -129,12 +140,10 @@ pub fn plan_within(snapshot: &Snapshot, config: &Config, limits: Limits) -> Plan
     let requests = requests::resolve(snapshot);
     let pods = buffers::beside(&snapshot.pods, &buffers, &requests);
     let mut stays = replacement::Stays::default();
-    let effort = Effort::default();
-    let whole = Allowance::new(&effort, limits);
     let (mut plan, due) = loop {
         let due = replacement::mark(&mut sorted, &snapshot.pods, config, &stays);
-        let Decision { mut plan, homeless } = decide(&sorted, &pods, config, &offers, Depth::Real, &whole);
-        plan.hosts = power::decide(&sorted, &pods, (config, &offers), &plan, &whole);
+        let Decision { mut plan, homeless } = decide(&sorted, &pods, config, &offers, Depth::Real, whole);
+        plan.hosts = power::decide(&sorted, &pods, (config, &offers), &plan, whole);
         if !stays.learn(&mut sorted, config, &plan, &homeless) {
             break (plan, due);
         }
