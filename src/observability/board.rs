@@ -1,7 +1,7 @@
 //! Where the daemon shows what it does. Cheap to clone; written by rounds, read by the socket, systemd's
 //! watchdog and displays.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,8 +23,15 @@ const DECISIONS: usize = 100;
 const REMEMBERED: usize = 50;
 /// Problems that an instance finds out about whether it leads or not. The others it knows of only while it
 /// leads.
-const OF_ITS_OWN: [&str; 6] =
-    ["configuration", "kubernetes", "lease", super::pages::PROBLEM, "pinning", "pinning astray"];
+const OF_ITS_OWN: [&str; 7] = [
+    "configuration",
+    "credentials",
+    "kubernetes",
+    "lease",
+    super::pages::PROBLEM,
+    "pinning",
+    "pinning astray",
+];
 /// As much of a decision's words as is kept, in characters.
 const LONGEST: usize = 300;
 
@@ -154,7 +161,7 @@ impl Board {
             leader.clone_into(&mut inner.status.leader);
             if !leader.is_empty() {
                 let old = std::mem::take(&mut inner.status);
-                let Status { instance, mode, rounds, mut problems, leader, .. } = old;
+                let Status { instance, mode, rounds, mut problems, leader, credentials, .. } = old;
                 problems.retain(|about, _| OF_ITS_OWN.contains(&about.as_str()));
                 inner.status = Status {
                     time: now,
@@ -163,6 +170,7 @@ impl Board {
                     rounds,
                     problems,
                     leader,
+                    credentials,
                     ready: true,
                     ..Status::default()
                 };
@@ -177,6 +185,11 @@ impl Board {
 
     pub(crate) fn clear(&self, about: &str) {
         self.inner().status.problems.remove(about);
+    }
+
+    /// The credentials that say when they end, with that time.
+    pub(crate) fn credentials(&self, ends: BTreeMap<String, Timestamp>) {
+        self.inner().status.credentials = ends;
     }
 
     pub(crate) fn decided(&self, time: Timestamp, what: String) {

@@ -35,6 +35,9 @@ pub struct Status {
     /// What stops nothing and should be known, by what it concerns.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub warnings: BTreeMap<String, String>,
+    /// When credentials end, of those that say so.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub credentials: BTreeMap<String, Timestamp>,
     /// Pools in the order of the configuration.
     pub pools: Vec<PoolStatus>,
     /// Hosts by name, as they were last seen.

@@ -4,6 +4,7 @@
 //! help. A cluster that does not answer never ends it. SIGTERM and SIGINT end it, a second one at once;
 //! SIGHUP reads the configuration again.
 
+mod expiry;
 mod journal;
 mod logging;
 mod reload;
@@ -148,7 +149,8 @@ async fn serve(
     let ends = {
         let mut beside = pin!(async {
             let interval = || settings.borrow().scan_interval;
-            tokio::join!(listener.serve(&board, &switch), supervisor.run(interval), pages.run());
+            let credentials = expiry::follow(&board, || settings.borrow().clone(), clock.clone());
+            tokio::join!(listener.serve(&board, &switch), supervisor.run(interval), pages.run(), credentials);
             std::future::pending::<()>().await;
         });
         loop {

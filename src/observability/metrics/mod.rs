@@ -64,8 +64,16 @@ const STEPS: [(&str, Phase, Phase); 7] = [
     ("whole", Phase::Requested, Phase::Ready),
 ];
 /// What is shown to be right, too; other problems are there while they last.
-const PROBLEMS: [&str; 7] =
-    ["configuration", "kubernetes", "lease", "machines", super::pages::PROBLEM, "proxmox", "strangers"];
+const PROBLEMS: [&str; 8] = [
+    "configuration",
+    "credentials",
+    "kubernetes",
+    "lease",
+    "machines",
+    super::pages::PROBLEM,
+    "proxmox",
+    "strangers",
+];
 /// How terms end.
 const TERM_ENDS: [&str; 4] = ["Taken", "HostSlow", "ApiSlow", "ApiFailed"];
 const MADE: [&str; 5] = ["Ready", "SlotTaken", "Pool", "Host", "Nobody"];
@@ -382,6 +390,9 @@ fn of_board(status: &Status) -> Seen {
     }
     for about in status.problems.keys() {
         seen.put(names::PROBLEM, &[about.split(' ').next().unwrap_or_default()], 1.0);
+    }
+    for (credential, ends) in &status.credentials {
+        seen.put(names::CREDENTIAL_END, &[credential], number(ends.as_second()));
     }
     for pool in &status.pools {
         let name = pool.name.as_str();

@@ -77,11 +77,12 @@ metrics! {
         TERMS_ENDED: Counter "terms_ended" None, &["cause"], "Times that this instance led and stopped to, other than at its end: `Taken` by another instance, `HostSlow` if a timer of this process fired much too late, `ApiSlow` if the Kubernetes API did not answer in time, `ApiFailed` if it refused or could not be reached";
         PAUSED: Gauge "paused" None, &[], "1 while an operator has paused everything; known to who leads";
         OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which nothing is done";
-        PROBLEM: Gauge "problem" None, &["about"], "1 while something is wrong with `kubernetes`, `proxmox`, the `lease` by which one instance leads, the `configuration` that was last read, VMs of `strangers`, bare-metal `machines`, or these `metrics`; any other problem of the status is there by the first word of its name while it lasts";
+        PROBLEM: Gauge "problem" None, &["about"], "1 while something is wrong with `kubernetes`, `proxmox`, the `lease` by which one instance leads, the `configuration` that was last read, `credentials` that end within two weeks, VMs of `strangers`, bare-metal `machines`, or these `metrics`; any other problem of the status is there by the first word of its name while it lasts";
         ROUNDS: Counter "rounds" None, &["outcome"], "Rounds: `decided`, or `blind` if too little could be seen to decide anything";
         ROUND: Histogram "round_duration" SECONDS, &[], "How long a round took, without the waits between rounds";
         LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "When a round last decided";
         REGION_ACTS: Gauge "region_acts" None, REGION, "1 while the Proxmox VE cluster of the region is seen and quorate, so that its pools get decisions; only if there are several";
+        CREDENTIAL_END: Gauge "credential_end_timestamp" SECONDS, &["credential"], "When a credential that the daemon works with ends, of those that say so: the client certificate or token and the certificate authority of the kubeconfig, and the authorities in the `ca_file` of Proxmox VE";
         LAST_LOOK: Gauge "last_proxmox_look_timestamp" SECONDS, &[], "When Proxmox VE was last looked at with success";
         DECISIONS: Counter "decisions" None, &["pool", "decision", "reason"], "Machines asked for (`add`, for `Pods` or the pool's `Minimum`), running machines made larger (`grow`, for `Pods`) and nodes taken back (`remove`, with the plan's reason, or `Asked` by an operator)";
         CALLS: Counter "calls" None, &["api", "outcome"], "Calls to the APIs `proxmox` and `kubernetes`, without watches: `Ok`, or the kind of the failure";

@@ -1,0 +1,96 @@
+//! Looks now and then at when credentials end, while the daemon runs: whether it leads or not.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::clock::SharedClock;
+use crate::config::{Config, ProxmoxTrust};
+use crate::kubernetes::{Expiry, certificates_end, expiries};
+use crate::observability::Board;
+
+/// How often: files may be replaced while the daemon runs.
+const EVERY: Duration = Duration::from_hours(1);
+/// A credential that ends within this time is a problem.
+const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
+/// What the problem is about.
+const PROBLEM: &str = "credentials";
+
+/// Looks again and again until it is dropped.
+pub(super) async fn follow(board: &Board, settings: impl Fn() -> Arc<Config>, clock: SharedClock) {
+    loop {
+        let config = settings();
+        let found = tokio::task::spawn_blocking(move || of(&config)).await.unwrap_or_default();
+        match words(&found, clock.now()) {
+            Some(words) => board.problem(PROBLEM, &words),
+            None => board.clear(PROBLEM),
+        }
+        board.credentials(found.into_iter().map(|one| (one.credential, one.at)).collect());
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// The credentials that say when they end.
+fn of(config: &Config) -> Vec<Expiry> {
+    let kubernetes = config.kubernetes.as_ref().and_then(|table| {
+        let kubeconfig = table.kubeconfig.read().ok()?;
+        Some(expiries(&kubeconfig, table.context.as_deref()))
+    });
+    let mut all = kubernetes.unwrap_or_default();
+    for table in config.clusters() {
+        // Those of the system are too many to be of use, and are renewed with it.
+        if let ProxmoxTrust::CaFile(file) = &table.trust
+            && let Some(at) = certificates(file)
+        {
+            let region =
+                table.region.as_ref().map(|region| format!(" of region {region}")).unwrap_or_default();
+            all.push(Expiry { credential: format!("certificate authority of Proxmox VE{region}"), at });
+        }
+    }
+    all
+}
+
+fn certificates(file: &Path) -> Option<Timestamp> {
+    certificates_end(&std::fs::read(file).ok()?)
+}
+
+/// What ends soon or has ended, the first one first.
+fn words(found: &[Expiry], now: Timestamp) -> Option<String> {
+    let mut soon: Vec<&Expiry> = found.iter().filter(|one| one.at.duration_since(now) < SOON).collect();
+    soon.sort_by_key(|one| one.at);
+    let each: Vec<String> = soon
+        .iter()
+        .map(|one| {
+            let ends = if one.at <= now { "ended" } else { "ends" };
+            format!("the {} {ends} at {}", one.credential, one.at.strftime("%Y-%m-%d %H:%M UTC"))
+        })
+        .collect();
+    (!each.is_empty()).then(|| format!("{}: renew it, and restart the daemon", each.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ends_within_two_weeks_is_a_problem() {
+        let now: Timestamp = "2026-11-28T12:00:00Z".parse().unwrap();
+        let expiry = |credential: &str, at: &str| Expiry {
+            credential: credential.to_owned(),
+            at: at.parse().unwrap(),
+        };
+        let far = expiry("token of the kubeconfig", "2027-11-28T12:00:00Z");
+        assert_eq!(words(std::slice::from_ref(&far), now), None);
+        let near = expiry("client certificate of the kubeconfig", "2026-12-05T09:30:00Z");
+        let over = expiry("certificate authority of Proxmox VE", "2026-11-01T00:00:00Z");
+        assert_eq!(
+            words(&[far, near, over], now).as_deref(),
+            Some(
+                "the certificate authority of Proxmox VE ended at 2026-11-01 00:00 UTC; \
+                 the client certificate of the kubeconfig ends at 2026-12-05 09:30 UTC: renew it, and restart the daemon"
+            )
+        );
+    }
+}
