@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use pve_autoscaler::config::{self, Needs};
+use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::pod::{Owner, Pod, PodPhase, Toleration};
 use pve_autoscaler::model::pod_spec::{PodSpec, Specs};
@@ -20,7 +20,7 @@ use pve_autoscaler::model::snapshot::POOL_LABEL;
 use pve_autoscaler::model::{Resources, Snapshot};
 use pve_autoscaler::planning::plan;
 
-const LIMIT_MIB: u64 = 60;
+const LIMIT_MIB: u64 = 45;
 
 /// A figure of `/proc/self/status`, in MiB.
 fn status(name: &str) -> Option<u64> {
@@ -47,7 +47,7 @@ fn pod(number: usize, node: &str) -> Pod {
         ready: true,
         name,
         spec: PodSpec {
-            namespace: format!("team-{}", number % 20),
+            namespace: format!("team-{}", number / 30 % 20),
             labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
             owner: Some(Owner {
                 api_version: "apps/v1".to_owned(),
@@ -85,11 +85,8 @@ fn node(number: usize) -> Node {
     }
 }
 
-fn main() {
-    let (Some(start), true) = (status("VmRSS:"), cfg!(target_os = "linux")) else {
-        println!("skipped: no /proc/self/status");
-        return;
-    };
+/// A cluster of 1000 nodes with this many pods, as the watches keep them.
+fn cluster(pods: usize) -> Snapshot {
     let nodes: Vec<_> = (0..1000).map(|number| Arc::new(node(number))).collect();
     let mut specs = Specs::default();
     let mut shared = |mut pod: Pod| {
@@ -97,9 +94,24 @@ fn main() {
         pod.digest();
         Arc::new(pod)
     };
-    let pods = (0..30_000).map(|number| shared(pod(number, &nodes[number % 1000].name))).collect();
-    let time = "2026-01-15T12:00:00Z".parse().unwrap();
-    let snapshot = Snapshot { time, nodes, pods, ..Snapshot::default() };
+    let pods = (0..pods).map(|number| shared(pod(number, &nodes[number % 1000].name))).collect();
+    Snapshot { time: "2026-01-15T12:00:00Z".parse().unwrap(), nodes, pods, ..Snapshot::default() }
+}
+
+/// How many allocations a decision makes.
+fn allocations(snapshot: &Snapshot, config: &Config) -> u64 {
+    let mut answer = None;
+    let counted = allocation_counter::measure(|| answer = Some(plan(snapshot, config)));
+    assert!(answer.unwrap().scale_down.is_empty());
+    counted.count_total
+}
+
+fn main() {
+    let (Some(start), true) = (status("VmRSS:"), cfg!(target_os = "linux")) else {
+        println!("skipped: no /proc/self/status");
+        return;
+    };
+    let snapshot = cluster(30_000);
     let held = status("VmRSS:").unwrap();
     let config = "[[pool]]\nname = \"w\"\nmax = 2000\ncores = 10\nmemory = \"10GiB\"\n";
     let config = config::parse("bench", config, Needs::Plan).unwrap();
@@ -113,4 +125,9 @@ fn main() {
         held - start
     );
     assert!(most < LIMIT_MIB, "{most} MiB");
+
+    let (many, few) = (allocations(&snapshot, &config), allocations(&cluster(20_000), &config));
+    let each = (many.saturating_sub(few)) as f64 / 10_000.0;
+    println!("a round with nothing to do: {many} allocations, {each:.3} for each pod more");
+    assert!(each < 0.5, "a round allocates for each pod");
 }

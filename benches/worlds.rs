@@ -19,12 +19,12 @@ mod clusters;
 mod devices;
 
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clusters::{CLUSTER, Cluster, Manner};
 use devices::World;
 
-use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::plan::PodOutcome;
 use pve_autoscaler::model::pod::{Owner, Pod, PodPhase, Scheduling, Volume, VolumeSource};
@@ -36,6 +36,7 @@ use pve_autoscaler::model::workload::{
 };
 use pve_autoscaler::model::{Plan, Resources, Snapshot};
 use pve_autoscaler::planning::plan;
+use pve_autoscaler::snapshot;
 
 const DRIVER: &str = "csi.example.org";
 
@@ -51,9 +52,15 @@ fn milliseconds(work: impl FnOnce() -> Plan) -> (f64, Plan) {
     (cpu() - before, plan)
 }
 
-/// What a decision costs: the median of an odd number of runs, one of which had nothing worked out before it.
-fn measure(snapshot: &Snapshot, config: &Config) -> (f64, Plan) {
+/// What a decision costs: the median of an odd number of runs, one of which had nothing worked out before it. With `-- write DIRECTORY`
+/// the world is written there in place of that.
+fn measure(name: &str, snapshot: &Snapshot, settings: &str) -> (f64, Plan) {
+    let config = &clusters::parsed(settings);
     let (first, answer) = milliseconds(|| plan(snapshot, config));
+    if let Some(directory) = written_to() {
+        write_world(&directory, name, snapshot, settings);
+        return (first, answer);
+    }
     let runs = if first > 1000.0 { 2 } else { 6 };
     let mut all: Vec<f64> = (0..runs).map(|_| milliseconds(|| plan(snapshot, config)).0).collect();
     all.push(first);
@@ -61,7 +68,21 @@ fn measure(snapshot: &Snapshot, config: &Config) -> (f64, Plan) {
     (all[all.len() / 2], answer)
 }
 
-fn settings() -> Config {
+/// Where worlds are to be written, if they are.
+fn written_to() -> Option<PathBuf> {
+    std::env::args().skip_while(|one| one != "write").nth(1).map(PathBuf::from)
+}
+
+/// A world as files: `NN.yaml`, the settings as `NN.toml`, the name as `NN.name`.
+fn write_world(directory: &Path, name: &str, snapshot: &Snapshot, settings: &str) {
+    let number = std::fs::read_dir(directory).unwrap().count() / 3;
+    let file = |ending: &str| directory.join(format!("{number:02}.{ending}"));
+    std::fs::write(file("yaml"), snapshot::write(snapshot).unwrap()).unwrap();
+    std::fs::write(file("toml"), settings).unwrap();
+    std::fs::write(file("name"), name).unwrap();
+}
+
+fn settings() -> String {
     let mut text =
         "[scale_down]\ndelay_after_add = \"0s\"\nconsolidation = false\nmax_parallel_drains = 5000\n"
             .to_owned();
@@ -73,7 +94,7 @@ fn settings() -> Config {
              allocatable = {{ cpu = \"10\", memory = \"10000Mi\", pods = 110 }}\n"
         );
     }
-    config::parse("bench", &text, Needs::Plan).unwrap()
+    text
 }
 
 fn node(number: usize) -> Node {
@@ -218,15 +239,11 @@ fn line(world: &str, cost: f64, most: f64, answer: &str) {
 /// few stay.
 fn shrinks(nodes: usize, pods: usize, most: f64) -> f64 {
     let cpu = 2000 / i64::try_from(pods).unwrap();
-    let (cost, plan) = measure(&with_claims(nodes, pods, cpu, 0), &settings());
+    let name = format!("{nodes} nodes × {pods} pods with a claim each, a fifth used");
+    let (cost, plan) = measure(&name, &with_claims(nodes, pods, cpu, 0), &settings());
     let gone = plan.scale_down.len();
     assert!(gone >= nodes * 7 / 10 && gone <= nodes * 8 / 10, "{gone} of {nodes} nodes go");
-    line(
-        &format!("{nodes} nodes × {pods} pods with a claim each, a fifth used"),
-        cost,
-        most,
-        &format!("{gone} go"),
-    );
+    line(&name, cost, most, &format!("{gone} go"));
     cost
 }
 
@@ -244,31 +261,34 @@ fn ratio(world: &str, cost: f64, plain: f64, most: f64, answer: &str) {
     println!("| {world} | {cost:.1} ms, {times:.1} × plain ({plain:.1} ms) | ≤ {most} ×{met} | {answer} |");
 }
 
-fn cost_of(cluster: Cluster) -> (f64, Plan) {
-    measure(&cluster.snapshot(), &clusters::pools(3))
+fn cost_of(name: &str, cluster: Cluster) -> (f64, Plan) {
+    measure(name, &cluster.snapshot(), &clusters::pools(3))
 }
 
 /// Pods that look at each other on nodes that run.
 fn social_nodes() {
     let apart = |cluster: Cluster| Cluster { manner: Manner::Spread, ..cluster };
     let idle = Cluster { size: 100, idle: true, ..CLUSTER };
-    let (plain, plan) = cost_of(idle);
+    let (plain, plan) = cost_of("1000 idle nodes × 20 plain pods", idle);
     assert_eq!(plan.scale_down.len(), 800);
-    let (cost, plan) = cost_of(apart(idle));
+    let name = "1000 idle nodes × 20 pods that keep apart";
+    let (cost, plan) = cost_of(name, apart(idle));
     let gone = plan.scale_down.len();
     assert!((790..=800).contains(&gone), "{gone} nodes go");
-    ratio("1000 idle nodes × 20 pods that keep apart", cost, plain, 10.0, &format!("{gone} go"));
+    ratio(name, cost, plain, 10.0, &format!("{gone} go"));
 
     let half = Cluster { nodes: 2000, ..CLUSTER };
-    let (plain, plan) = cost_of(half);
+    let (plain, plan) = cost_of("2000 nodes × 20 plain pods, half used, nothing to do", half);
     assert!(plan.scale_down.is_empty());
-    let (cost, plan) = cost_of(apart(half));
+    let name = "2000 nodes × 20 pods that keep apart, half used, nothing to do";
+    let (cost, plan) = cost_of(name, apart(half));
     assert!(plan.scale_down.is_empty() && plan.scale_up.is_empty());
-    ratio("2000 such nodes, half used, nothing to do", cost, plain, 5.0, "none goes");
+    ratio(name, cost, plain, 5.0, "none goes");
 
-    let (cost, plan) = cost_of(apart(Cluster { nodes: 5000, waiting: 300, ..CLUSTER }));
+    let name = "5000 such nodes, and 300 pods that wait";
+    let (cost, plan) = cost_of(name, apart(Cluster { nodes: 5000, waiting: 300, ..CLUSTER }));
     assert!(plan.pods.iter().all(|pod| pod.verdict == PodOutcome::ExistingNode));
-    line("5000 such nodes, and 300 pods that wait", cost, 3000.0, "all fit");
+    line(name, cost, 3000.0, "all fit");
 }
 
 fn machines_of(plan: &Plan) -> usize {
@@ -284,29 +304,31 @@ fn distinct(count: usize, pools: usize, manner: Manner, most: f64) {
     };
     let one = |number| clusters::pod(number, "app", size(number), manner, None);
     let world = clusters::waiting((0..count).map(one).collect());
-    let (cost, plan) = measure(&world, &clusters::pools(pools));
-    let machines = machines_of(&plan);
     let what = if manner == Manner::Plain { "" } else { " that repel each other" };
+    let name = format!("{count} pods, each of its own size{what}, {pools} pools");
+    let (cost, plan) = measure(&name, &world, &clusters::pools(pools));
+    let machines = machines_of(&plan);
     if manner != Manner::Plain {
         assert_eq!(machines, count);
     }
-    let world = format!("{count} pods, each of its own size{what}, {pools} pools");
-    line(&world, cost, most, &format!("{machines} machines"));
+    line(&name, cost, most, &format!("{machines} machines"));
 }
 
 /// Many apps, shapes, machines and budgets.
 fn many() {
     let app = |number| format!("app-{number:05}");
     let own = |number| clusters::pod(number, &app(number), (200, 200), Manner::Apart, None);
-    let (cost, plan) = measure(&clusters::waiting((0..10_000).map(own).collect()), &clusters::pools(3));
+    let name = "10,000 pods that wait, each of an app that keeps apart";
+    let (cost, plan) = measure(name, &clusters::waiting((0..10_000).map(own).collect()), &clusters::pools(3));
     assert_eq!(machines_of(&plan), 200);
-    line("10,000 pods that wait, each of an app that keeps apart", cost, 100.0, "200 machines");
+    line(name, cost, 100.0, "200 machines");
 
     let known = Cluster { nodes: 10_000, pods: 10, apps: 100, ..CLUSTER };
-    let (plain, _) = cost_of(known);
-    let (cost, plan) = cost_of(Cluster { machines: true, ..known });
+    let (plain, _) = cost_of("10,000 nodes × 10 pods", known);
+    let name = "10,000 nodes × 10 pods with their machines";
+    let (cost, plan) = cost_of(name, Cluster { machines: true, ..known });
     assert!(plan.scale_up.is_empty());
-    ratio("10,000 nodes × 10 pods with their machines, against without", cost, plain, 1.15, "");
+    ratio(name, cost, plain, 1.15, "");
 
     for (count, pools, most) in
         [(5000, 20, 300.0), (10_000, 20, 1000.0), (10_000, 3, 500.0), (1000, 1200, 300.0)]
@@ -317,8 +339,8 @@ fn many() {
     distinct(5000, 3, Manner::Apart, 500.0);
 
     let idle = Cluster { size: 100, idle: true, ..CLUSTER };
-    let (plain, _) = cost_of(idle);
-    let (cost, plan) = cost_of(Cluster { budgets: 2000, ..idle });
+    let (plain, _) = cost_of("1000 idle nodes × 20 pods without budgets", idle);
+    let (cost, plan) = cost_of("2000 budgets over 1000 idle nodes", Cluster { budgets: 2000, ..idle });
     assert_eq!(plan.scale_down.len(), 800);
     line("2000 budgets over 1000 idle nodes: what they add", cost - plain, 20.0, "800 go");
 }
@@ -326,25 +348,30 @@ fn many() {
 /// Pods with claims for devices.
 fn with_devices() {
     let world = World { nodes: 400, devices: 64, pods: 0, waiting: 0, idle: false };
-    let (cost, plan) = measure(&World { waiting: 20_000, ..world }.snapshot(), &clusters::pools(3));
+    let three = clusters::pools(3);
+    let name = "20,000 pods that wait for a device each, on 400 nodes × 64";
+    let (cost, plan) = measure(name, &World { waiting: 20_000, ..world }.snapshot(), &three);
     assert!(plan.pods.len() == 20_000 && plan.pods.iter().all(|pod| pod.verdict == PodOutcome::ExistingNode));
-    line("20,000 pods that wait for a device each, on 400 nodes × 64", cost, 1000.0, "all fit");
-    let (cost, plan) =
-        measure(&World { waiting: 20_000, devices: 25, ..world }.snapshot(), &clusters::pools(3));
+    line(name, cost, 1000.0, "all fit");
+    let name = "the same, 400 nodes × 25, and as many on new ones";
+    let (cost, plan) = measure(name, &World { waiting: 20_000, devices: 25, ..world }.snapshot(), &three);
     assert_eq!(devices::machines(&plan), 400);
-    line("the same, 400 nodes × 25, and as many on new ones", cost, 1000.0, "400 machines");
-    let (cost, plan) = measure(&World { pods: 50, ..world }.snapshot(), &clusters::pools(3));
+    line(name, cost, 1000.0, "400 machines");
+    let name = "20,000 pods with a device each on 400 nodes × 64";
+    let (cost, plan) = measure(name, &World { pods: 50, ..world }.snapshot(), &three);
     assert!(plan.scale_down.is_empty() && plan.scale_up.is_empty());
-    line("20,000 pods with a device each on 400 nodes × 64", cost, 1000.0, "none goes");
+    line(name, cost, 1000.0, "none goes");
+    let name = "20,000 pods with a device each on 400 idle nodes × 128";
     let (cost, plan) =
-        measure(&World { pods: 50, devices: 128, idle: true, ..world }.snapshot(), &clusters::pools(3));
+        measure(name, &World { pods: 50, devices: 128, idle: true, ..world }.snapshot(), &three);
     let gone = plan.scale_down.len();
     assert!((190..=218).contains(&gone), "{gone} nodes go");
-    line("the same on 400 idle nodes × 128", cost, 1000.0, &format!("{gone} go"));
+    line(name, cost, 1000.0, &format!("{gone} go"));
     let none = devices::serving(World { nodes: 0, waiting: 20_000, ..world }.snapshot(), 0);
-    let (cost, plan) = measure(&none, &devices::declaring(50));
+    let name = "20,000 pods that wait for a declared device each, no node";
+    let (cost, plan) = measure(name, &none, &devices::declaring(50));
     assert_eq!(devices::machines(&plan), 400);
-    line("20,000 pods that wait for a declared device each, no node", cost, 1000.0, "400 machines");
+    line(name, cost, 1000.0, "400 machines");
 }
 
 /// What plain decisions cost in a cluster that serves claims, against one that does not: both in turns, so
@@ -360,7 +387,7 @@ fn beside_devices() {
             [(0, "with a class and empty slices"), (8, "with a class and 8 devices on each node")]
         {
             let served_too = devices::serving(plain.clone(), devices);
-            let config = clusters::pools(3);
+            let config = clusters::parsed(&clusters::pools(3));
             let mut costs: Vec<(f64, f64)> = (0..15)
                 .map(|_| {
                     let (alone, answer) = milliseconds(|| plan(&plain, &config));
@@ -384,7 +411,8 @@ fn beside_devices() {
 fn adversarial(wanted: &str) {
     println!("| World | CPU time | Pods that got a verdict | Nodes that go |\n|---|---|---|---|");
     for (name, world) in adversarial::WORLDS.iter().filter(|(name, _)| name.contains(wanted)) {
-        let (snapshot, config) = world();
+        let (snapshot, settings) = world();
+        let config = clusters::parsed(&settings);
         let (cost, plan) = milliseconds(|| plan(&snapshot, &config));
         println!("| {name} | {cost:.0} ms | {} | {} |", plan.pods.len(), plan.scale_down.len());
     }
@@ -402,13 +430,17 @@ fn main() {
     let costs =
         [(200, 60.0), (400, 60.0), (1000, 250.0)].map(|(nodes, most)| (nodes, shrinks(nodes, 2, most)));
     println!("| the same, exponent between 200 and 1000 nodes | {:.2} | ≤ 1.3 | |", exponent(&costs));
-    let (cost, plan) = measure(&with_claims(1000, 30, 250, 1000), &settings());
+    let name = "1000 pods that wait with a claim each, on 1000 nodes × 30 such pods";
+    let (cost, plan) = measure(name, &with_claims(1000, 30, 250, 1000), &settings());
     assert!(plan.pods.iter().all(|pod| pod.verdict == PodOutcome::ExistingNode));
-    line("1000 pods that wait with a claim each, on 1000 nodes × 30 such pods", cost, 150.0, "all fit");
+    line(name, cost, 150.0, "all fit");
     shrinks(40, 20, 50.0);
     shrinks(250, 20, 1000.0);
     social_nodes();
     many();
-    with_devices();
-    beside_devices();
+    // Other commits have no devices.
+    if written_to().is_none() {
+        with_devices();
+        beside_devices();
+    }
 }

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use pve_autoscaler::config::Config;
 use pve_autoscaler::model::Snapshot;
 use pve_autoscaler::model::pod::Pod;
 use pve_autoscaler::model::selector::{NodeSelector, NodeSelectorTerm, Operator, Requirement};
@@ -11,8 +10,8 @@ use pve_autoscaler::model::selector::{NodeSelector, NodeSelectorTerm, Operator, 
 use crate::clusters::{self, CLUSTER, Cluster, Manner};
 use crate::with_claims;
 
-/// A world by its name.
-pub type World = (&'static str, fn() -> (Snapshot, Config));
+/// A world by its name, with the settings that it is decided by.
+pub type World = (&'static str, fn() -> (Snapshot, String));
 
 /// All of them.
 pub const WORLDS: [World; 10] = [

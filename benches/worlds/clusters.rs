@@ -221,7 +221,7 @@ fn budget(app: &str) -> DisruptionBudget {
 }
 
 /// This many pools, three of each number of cores, one in each zone.
-pub fn pools(count: usize) -> Config {
+pub fn pools(count: usize) -> String {
     let mut text =
         "[scale_down]\ndelay_after_add = \"0s\"\nconsolidation = false\nmax_parallel_drains = 5000\n"
             .to_owned();
@@ -234,5 +234,10 @@ pub fn pools(count: usize) -> Config {
              allocatable = {{ cpu = \"{cores}\", memory = \"{cores}000Mi\", pods = 110 }}\n"
         );
     }
-    config::parse("bench", &text, Needs::Plan).unwrap()
+    text
+}
+
+/// Settings as decisions read them.
+pub fn parsed(settings: &str) -> Config {
+    config::parse("bench", settings, Needs::Plan).unwrap()
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::amount::Amount;
 use pve_autoscaler::model::devices::{
     AllocatedDevice, Allocation, Attribute, Capacity, ClaimSource, Device, DeviceAsk, DeviceClass,
@@ -137,14 +136,13 @@ fn device(number: usize) -> Device {
 }
 
 /// A pool whose machines have this many devices, as it declares.
-pub fn declaring(devices: usize) -> Config {
-    let text = format!(
+pub fn declaring(devices: usize) -> String {
+    format!(
         "[[pool]]\nname = \"w0\"\nmax = 50000\ncores = 10\nmemory = \"10GiB\"\n\
          allocatable = {{ cpu = \"10\", memory = \"10000Mi\", pods = 110 }}\n\
          [[pool.device]]\ndriver = \"{DRIVER}\"\ncount = {devices}\nattributes = {{ model = \"a\" }}\n\
          capacity = {{ memory = \"80Gi\" }}\n"
-    );
-    config::parse("bench", &text, Needs::Plan).unwrap()
+    )
 }
 
 /// How many machines a plan makes.
