@@ -52,8 +52,8 @@ fn milliseconds(work: impl FnOnce() -> Plan) -> (f64, Plan) {
     (cpu() - before, plan)
 }
 
-/// What a decision costs: the median of an odd number of runs, one of which had nothing worked out before it. With `-- write DIRECTORY`
-/// the world is written there in place of that.
+/// What a decision costs: the median of an odd number of runs, one of which had nothing worked out before it.
+/// With `-- write DIRECTORY` the world is written there in place of that.
 fn measure(name: &str, snapshot: &Snapshot, settings: &str) -> (f64, Plan) {
     let config = &clusters::parsed(settings);
     let (first, answer) = milliseconds(|| plan(snapshot, config));

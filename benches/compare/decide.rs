@@ -1,8 +1,9 @@
-//! Decides snapshot files, so that two builds of the planner can be compared: `run` beside this file copies it into an older commit
-//! as well, and therefore it uses nothing but what every commit has.
+//! Decides snapshot files, so that two builds of the planner can be compared: `run` beside this file copies
+//! it into an older commit as well, and therefore it uses nothing but what every commit has.
 //!
-//! `decide time DIRECTORY NAME` prints the CPU time of the planner's thread in milliseconds, the least of a few runs, and what was
-//! decided. `decide answers < LINES` prints a line for each line `{"settings": …, "snapshot": …}`.
+//! `decide time DIRECTORY NAME` prints the CPU time of the planner's thread in milliseconds, the least of a
+//! few runs, and what was decided. `decide answers < LINES` prints a line for each line `{"settings": …,
+//! "snapshot": …}`.
 
 #![allow(
     clippy::unwrap_used,

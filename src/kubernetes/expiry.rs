@@ -18,7 +18,8 @@ pub struct Expiry {
     pub at: Timestamp,
 }
 
-/// The credentials of a context, or of the current one, that end. What cannot be read is left out: connecting reports it.
+/// The credentials of a context, or of the current one, that end. What cannot be read is left out: connecting
+/// reports it.
 pub fn expiries(kubeconfig: &SecretString, context: Option<&str>) -> Vec<Expiry> {
     let Ok(kubeconfig) = Kubeconfig::from_yaml(kubeconfig.expose_secret()) else { return Vec::new() };
     let ends = [
