@@ -90,9 +90,9 @@ impl Served {
     }
 }
 
-/// Names and labels as `docs/metrics.md` lists them.
+/// Names and labels as `docs/reference/metrics.md` lists them.
 fn documented() -> Vec<(String, String, Vec<String>)> {
-    let page = include_str!("../docs/metrics.md");
+    let page = include_str!("../docs/reference/metrics.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
     rows.map(|row| {
         let cells: Vec<&str> = row.split(" | ").collect();
@@ -117,7 +117,7 @@ async fn every_line_is_well_formed_and_every_family_documented() {
         let full = if family.kind == "counter" { format!("{name}_total") } else { name.clone() };
         if name.starts_with("process_") {
             assert!(
-                include_str!("../docs/metrics.md").contains(&format!("`{full}`")),
+                include_str!("../docs/reference/metrics.md").contains(&format!("`{full}`")),
                 "{full} is not documented"
             );
             continue;

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Output};
 
 use pve_autoscaler::cli::exit;
@@ -324,7 +324,7 @@ fn metrics_in(text: &str) -> Vec<String> {
 
 #[test]
 fn alerts_and_dashboard_name_metrics_that_there_are() {
-    let page = text("docs/metrics.md");
+    let page = text("docs/reference/metrics.md");
     for name in ["packaging/prometheus/alerts.yaml", "packaging/grafana/dashboard.json"] {
         let found = metrics_in(&text(name));
         assert!(found.len() > 5, "{found:?}");
@@ -343,9 +343,9 @@ fn alerts_and_dashboard_name_metrics_that_there_are() {
 fn each_alert_comes_when_it_should_and_not_before() {
     let alerts = text("packaging/prometheus/alerts.yaml");
     let tests = text("packaging/prometheus/alerts.test.yaml");
-    let runbook = text("docs/alerts.md");
+    let runbook = text("docs/reference/alerts.md");
     for alert in alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
-        let section = format!("docs/alerts.md#{}\"", alert.to_lowercase());
+        let section = format!("docs/reference/alerts.md#{}\"", alert.to_lowercase());
         assert!(
             runbook.contains(&format!("\n## {alert}\n")) && alerts.contains(&section),
             "{alert} has no section"
@@ -381,10 +381,28 @@ fn documents() -> BTreeMap<PathBuf, PathBuf> {
     all
 }
 
+/// Where a link leads that stands on a page in this folder, from the root of all documents.
+fn target(folder: &Path, link: &str) -> PathBuf {
+    let mut to = folder.to_path_buf();
+    for part in Path::new(link).components() {
+        match part {
+            Component::ParentDir => assert!(to.pop(), "{link} leaves the folder of documents"),
+            Component::CurDir => {}
+            other => to.push(other),
+        }
+    }
+    to
+}
+
 #[test]
 fn the_pages_that_messages_and_other_pages_name_are_in_the_package() {
     let there = documents();
-    for name in ["docs/bootstrap.md", "docs/template.md", "docs/metrics.md", "examples/config.example.toml"] {
+    for name in [
+        "docs/guides/bootstrap.md",
+        "docs/guides/template.md",
+        "docs/reference/metrics.md",
+        "examples/config.example.toml",
+    ] {
         assert!(there.contains_key(Path::new(name)), "{name} is not in the package");
     }
     for (page, source) in there.iter().filter(|(page, _)| page.extension().is_some_and(|it| it == "md")) {
@@ -393,15 +411,13 @@ fn the_pages_that_messages_and_other_pages_name_are_in_the_package() {
         let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#', ' ']).next());
         let images = text.split("src=\"").skip(1).filter_map(|rest| rest.split('"').next());
         for link in links.chain(images).filter(|link| !link.is_empty() && !link.contains(':')) {
+            let to = target(folder, link);
             // What proves a claim is a test, and what makes templates are playbooks: both are with the
             // sources.
-            if ["../ansible/", "../lab/", "../src/", "../tests/"]
-                .iter()
-                .any(|sources| link.starts_with(sources))
-            {
+            let sources = ["CONTRIBUTING.md", "ansible", "lab", "src", "tests"];
+            if page.starts_with("docs") && sources.iter().any(|part| to.starts_with(part)) {
                 continue;
             }
-            let to = link.strip_prefix("../").map_or_else(|| folder.join(link), PathBuf::from);
             assert!(there.contains_key(&to), "{}: {link} is not in the package", page.display());
         }
     }

@@ -22,7 +22,7 @@ const NEXT: &str = "https://images.example/debian-next.qcow2";
 const SECRET: &str = "22222222-3333-4444-5555-666666666666";
 const TOKEN: &str = "templates@pve!maker";
 
-/// What docs/permissions.md gives a token that makes templates.
+/// What docs/reference/permissions.md gives a token that makes templates.
 const ROLES: [(&str, &str, &str); 5] = [
     (
         "/pool/k8s-templates",

@@ -22,7 +22,7 @@ What is read
 
 The comment before each line says where it comes from and what differs. What only you know is marked FILL IN, settings that are not
 known here are listed by name. Secrets are neither copied nor shown: the configuration names files for them. It begins with
-`mode = \"observe\"`: run it beside the other one until you agree with what it would do. docs/migration.md has the whole way.";
+`mode = \"observe\"`: run it beside the other one until you agree with what it would do. docs/guides/migration.md has the whole way.";
 
 /// Arguments of `migrate`.
 #[derive(Debug, Args)]

@@ -21,9 +21,9 @@ If the description has changed
   the old VM is called NAME-VERSION-1, and the run after this one destroys it, unless linked clones of it live on
 
 The image brings the container runtime: containerd 2.0 or newer, because no kubelet of Kubernetes 1.38 starts with an older one.
-Proxmox VE imports the image as it is; `containerd --version` in it tells (docs/template.md).
+Proxmox VE imports the image as it is; `containerd --version` in it tells (docs/guides/template.md).
 
-It needs more than the daemon does: give it a token of its own (docs/permissions.md has its role).";
+It needs more than the daemon does: give it a token of its own (docs/reference/permissions.md has its role).";
 
 /// Arguments of `template`.
 #[derive(Debug, Args)]

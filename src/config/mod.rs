@@ -325,7 +325,7 @@ impl Written {
                     let Err(error) = facts.fill(&command.script) else { continue };
                     told |= own.is_none();
                     let title = "`command` cannot be filled in".to_owned();
-                    let help = "docs/bootstrap.md lists the variables";
+                    let help = "docs/guides/bootstrap.md lists the variables";
                     checker.wrong(title, script.span(), &error.to_string(), help);
                 }
                 _ => {}
@@ -340,7 +340,7 @@ impl Written {
                 let facts = MachineFacts::sample(&config.cluster, pool);
                 if let Err(error) = facts.fill(text.get_ref()) {
                     let title = format!("pool `{}`: `{key}` cannot be filled in", pool.name);
-                    let help = "docs/cloud-init.md lists the variables";
+                    let help = "docs/guides/cloud-init.md lists the variables";
                     checker.wrong(title, text.span(), &error.to_string(), help);
                 }
             }

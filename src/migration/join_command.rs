@@ -51,7 +51,9 @@ pub(super) fn of_k3s(command: &str) -> JoinCommand {
             "INSTALL_K3S_EXEC" | "K3S_EXEC" => options.extend(self::words(value)),
             "K3S_NODE_NAME" => found.told.push(format!("{name}: a Node has its machine's name")),
             _ if name.starts_with("INSTALL_K3S_") => {
-                found.told.push(format!("{name}: the template has K3s installed already (docs/template.md)"));
+                found.told.push(format!(
+                    "{name}: the template has K3s installed already (docs/guides/template.md)"
+                ));
             }
             _ if name.starts_with("K3S_") => {
                 found.told.push(format!("{name}: not taken over; the template's K3s may have it"));

@@ -170,7 +170,7 @@ fn one_pool(
         table.missing(
             "template",
             "\"k8s-worker\"",
-            "machines are clones unless they are said to boot from the network (`boot = \"network\"`, docs/network-boot.md)",
+            "machines are clones unless they are said to boot from the network (`boot = \"network\"`, docs/guides/network-boot.md)",
         );
     }
     if let Some(limit) = tree.text(&["scaleDown", "drainTimeout"]) {
@@ -301,7 +301,11 @@ fn vm_options(table: &mut Table, options: &mut Table, tree: &mut Tree, network: 
         let why = format!("{place}.{name}");
         match name {
             "boot" if network => {
-                table.set("boot", "network", format!("{why}; its disk comes second: docs/network-boot.md"));
+                table.set(
+                    "boot",
+                    "network",
+                    format!("{why}; its disk comes second: docs/guides/network-boot.md"),
+                );
             }
             "ipconfig0" if value.contains("ip=dhcp") => dhcp = true,
             "ipconfig0" => table.note(format!("{why}: `addresses`, `prefix` and `gateway`")),

@@ -100,7 +100,11 @@ fn cluster(at: usize, side: ProxmoxSide) -> Table {
         None => table.fill("token_id", stand_in, "a token, which `pve-autoscaler setup` makes"),
     }
     let secret = side.secret.map_or_else(String::new, |name| format!("; {name} is not copied"));
-    let unit = if at == 0 { "" } else { ", and a line `LoadCredential=` into the unit (docs/placement.md)" };
+    let unit = if at == 0 {
+        ""
+    } else {
+        ", and a line `LoadCredential=` into the unit (docs/concepts/placement.md)"
+    };
     let why = format!(
         "the token's secret goes into /etc/pve-autoscaler/credentials/pve-token{own}, mode 0600{unit}{secret}"
     );

@@ -1,5 +1,5 @@
-//! docs/compare.md: what each autoscaler for Proxmox VE does, from `compare.toml` beside this file. A row
-//! without its test fails.
+//! docs/concepts/compare.md: what each autoscaler for Proxmox VE does, from `compare.toml` beside this file.
+//! A row without its test fails.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,7 +13,7 @@ const HEAD: &str = "\
 
 As their sources were in the summer of 2026: kproximate 0.3.1, proxmox-autoscaler (Python, of January 2023), KubeNodeSmith (of
 January 2026), karpenter-provider-proxmox 0.12. They were read, not run. ✔ yes · ◐ partly · ✘ no. Each of our ✔ has the test
-that proves it. How to move over: [migration.md](migration.md).
+that proves it. How to move over: [coming from another autoscaler](../guides/migration.md).
 ";
 
 /// Autoscalers that are too young, or do too little, for a column of their own.
@@ -24,8 +24,8 @@ As their sources were in the summer of 2026; read, not run.
 
 | | What it is | Here |
 |---|---|---|
-| [algo7/karpenter-provider-pve](https://github.com/algo7/karpenter-provider-pve) | Karpenter for RKE2 and K3s, with templates made by Packer. What makes and removes machines was not written yet: each of its calls answers \"not implemented\" | `method = \"k3s\"` or `\"command\"` ([joining](bootstrap.md)), `[[template]]` |
-| [shokohsc/karpenter-provider-proxmox](https://github.com/shokohsc/karpenter-provider-proxmox) | a fork of karpenter-provider-proxmox whose machines boot Talos from the network (`bootMethod: pxe`) | `migrate karpenter` reads its files; `boot = \"network\"` ([network boot](network-boot.md)) |
+| [algo7/karpenter-provider-pve](https://github.com/algo7/karpenter-provider-pve) | Karpenter for RKE2 and K3s, with templates made by Packer. What makes and removes machines was not written yet: each of its calls answers \"not implemented\" | `method = \"k3s\"` or `\"command\"` ([joining](../guides/bootstrap.md)), `[[template]]` |
+| [shokohsc/karpenter-provider-proxmox](https://github.com/shokohsc/karpenter-provider-proxmox) | a fork of karpenter-provider-proxmox whose machines boot Talos from the network (`bootMethod: pxe`) | `migrate karpenter` reads its files; `boot = \"network\"` ([network boot](../guides/network-boot.md)) |
 | [shokohsc/talos-proxmox-autoscaler](https://github.com/shokohsc/talos-proxmox-autoscaler) | Talos workers that boot from the network: every 30 s it sums up what waiting pods request, and makes machines between a smallest and a largest size. It removes nodes that the descheduler has labelled. | `boot = \"network\"` and `sizes`; `min_workers` and `max_workers` are `min` and `max` |
 | [Pzharyuk/proxmox-autoscaler](https://github.com/Pzharyuk/proxmox-autoscaler) | Talos workers, one more while pods lack CPU or memory for 30 s; removes nodes whose measured use is below a share for five minutes | `[[pool]]`; `SCALE_DOWN_UTILIZATION_PCT` is of measured use, `utilization_threshold` of what pods request |
 | [vgstdev/proxmox-autoscaler](https://github.com/vgstdev/proxmox-autoscaler) | makes containers (LXC) of a Proxmox host larger and smaller; no nodes of Kubernetes | – |
@@ -84,5 +84,5 @@ fn proof(about: &str, test: &str) -> String {
     let text = fs::read_to_string(folder(file)).unwrap_or_else(|error| panic!("{about:?}: {file}: {error}"));
     let line = text.lines().position(|line| line.contains(&format!("fn {name}(")));
     assert!(line.is_some(), "{about:?}: {file} has no test {name}");
-    format!("[test](../{file})")
+    format!("[test](../../{file})")
 }

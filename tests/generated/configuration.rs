@@ -1,52 +1,56 @@
-//! Section 5: the configuration, from the example that explains it.
+//! Section 5 and the page of the reference: the configuration, from the example that explains it.
 
 use std::fmt::Write;
 
 use super::roff;
 
-/// The page.
+/// What the page of the reference begins with.
+const ABOVE: &str = "\
+# Configuration
+
+Every setting of `/etc/pve-autoscaler/config.toml`, with its default, or with an example if it has none. What follows \"or\" is another way, in place of it. The page is made from
+[config.example.toml](../../config.example.toml), and `pve-autoscaler.toml(5)` says the same. [Configure](../guides/configure.md) has the order in which to think about them.
+
+";
+
+/// What the example says of a table or of settings.
+enum Entry<'a> {
+    /// The settings that follow are in this table.
+    Table(&'a str, String),
+    /// Settings with one text, and whether each is another way of the one above.
+    Settings(Vec<(&'a str, bool)>, String),
+}
+
+/// The page of the manual.
 pub fn page(example: &str) -> String {
+    let (above, entries) = entries(example);
     let mut out = format!(
         ".TH PVE\\-AUTOSCALER.TOML 5 \"\" \"pve\\-autoscaler {}\" \"File Formats\"\n\
          .SH NAME\npve\\-autoscaler.toml \\- configuration of pve\\-autoscaler\n\
          .SH SYNOPSIS\n/etc/pve\\-autoscaler/config.toml\n\
          .SH DESCRIPTION\n\
-         A TOML file. Each setting below is shown with its default, or with an example if it has none.\n",
-        env!("CARGO_PKG_VERSION")
+         A TOML file. Each setting below is shown with its default, or with an example if it has none.\n\
+         {}\n.SH TOP LEVEL\n",
+        env!("CARGO_PKG_VERSION"),
+        roff::text(&above),
     );
-    let mut lines = example.lines().peekable();
-    // How the example marks its lines means nothing here.
-    while lines.next_if(|line| !line.starts_with("# Durations")).is_some() {}
-    let mut words: Vec<&str> = Vec::new();
-    let mut begun = false;
-    while let Some(line) = lines.next() {
-        if line.is_empty() {
-            if !begun {
-                paragraph(&mut words, &mut out);
-                out.push_str(".SH TOP LEVEL\n");
-                begun = true;
+    for entry in entries {
+        match entry {
+            Entry::Table(name, text) => {
+                let _ = writeln!(out, ".SH {}", roff::plain(name));
+                if !text.is_empty() {
+                    let _ = writeln!(out, "{}", roff::text(&text));
+                }
             }
-            continue;
+            Entry::Settings(settings, text) => {
+                for (at, (setting, other)) in settings.into_iter().enumerate() {
+                    let tag = if at == 0 { ".TP" } else { ".TQ" };
+                    let way = if other { "or: " } else { "" };
+                    let _ = writeln!(out, "{tag}\n{way}\\fB{}\\fR", roff::plain(setting));
+                }
+                let _ = writeln!(out, "{}", roff::text(&text));
+            }
         }
-        let Some((setting, _)) = setting(line) else {
-            words.extend(line.strip_prefix("# "));
-            continue;
-        };
-        if setting.starts_with('[') {
-            let _ = writeln!(out, ".SH {}", roff::plain(setting));
-            paragraph(&mut words, &mut out);
-            continue;
-        }
-        // All settings that follow one text belong to it.
-        let mut tag = ".TP";
-        let mut rest = Some(line);
-        while let Some((setting, other)) = rest.and_then(self::setting) {
-            let way = if other { "or: " } else { "" };
-            let _ = writeln!(out, "{tag}\n{way}\\fB{}\\fR", roff::plain(setting));
-            tag = ".TQ";
-            rest = lines.next_if(|next| self::setting(next).is_some_and(|(next, _)| !next.starts_with('[')));
-        }
-        let _ = writeln!(out, "{}", joined(&mut words));
     }
     out.push_str(
         ".SH FILES\n\
@@ -58,6 +62,81 @@ pub fn page(example: &str) -> String {
          .SH SEE ALSO\npve\\-autoscaler(8), pve\\-autoscaler\\-check(8), systemd.exec(5)\n",
     );
     out
+}
+
+/// The page of the reference.
+pub fn reference(example: &str) -> String {
+    let (above, entries) = entries(example);
+    let mut out = format!("{ABOVE}{above}\n\n## Top level\n\n");
+    for entry in entries {
+        match entry {
+            Entry::Table(name, text) => {
+                let _ = writeln!(out, "\n## `{name}`\n");
+                if !text.is_empty() {
+                    let _ = writeln!(out, "{}\n", linked(&text));
+                }
+            }
+            Entry::Settings(settings, text) => {
+                let mut another = true;
+                for (at, (setting, other)) in settings.into_iter().enumerate() {
+                    let before = match at {
+                        0 => "* ",
+                        _ if other && !another => ", or ",
+                        _ => ", ",
+                    };
+                    another = other;
+                    let _ = write!(out, "{before}`{setting}`");
+                }
+                let colon = if text.is_empty() { "" } else { ": " };
+                let _ = writeln!(out, "{colon}{}", linked(&text));
+            }
+        }
+    }
+    out
+}
+
+/// A text in which the pages that it names are links, for a page of the reference.
+fn linked(text: &str) -> String {
+    let words = text.split(' ').map(|word| {
+        let page = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        match page.strip_prefix("docs/") {
+            Some(rest) if page.ends_with(".md") => word.replace(page, &format!("[{page}](../{rest})")),
+            _ => word.to_owned(),
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// What the example says at its beginning, and then of each table and setting.
+fn entries(example: &str) -> (String, Vec<Entry<'_>>) {
+    let mut lines = example.lines().peekable();
+    // How the example marks its lines means nothing here.
+    while lines.next_if(|line| !line.starts_with("# Durations")).is_some() {}
+    let mut words: Vec<&str> = Vec::new();
+    while let Some(line) = lines.next_if(|line| !line.is_empty()) {
+        words.extend(line.strip_prefix("# "));
+    }
+    let above = joined(&mut words);
+    let mut entries = Vec::new();
+    while let Some(line) = lines.next() {
+        let Some((setting, _)) = setting(line) else {
+            words.extend(line.strip_prefix("# "));
+            continue;
+        };
+        if setting.starts_with('[') {
+            entries.push(Entry::Table(setting, joined(&mut words)));
+            continue;
+        }
+        // All settings that follow one text belong to it.
+        let mut settings = Vec::new();
+        let mut rest = Some(line);
+        while let Some(found) = rest.and_then(self::setting) {
+            settings.push(found);
+            rest = lines.next_if(|next| self::setting(next).is_some_and(|(next, _)| !next.starts_with('[')));
+        }
+        entries.push(Entry::Settings(settings, joined(&mut words)));
+    }
+    (above, entries)
 }
 
 /// A setting or the name of a table, and whether it is another way of the one above.
@@ -77,11 +156,5 @@ fn setting(line: &str) -> Option<(&str, bool)> {
 }
 
 fn joined(words: &mut Vec<&str>) -> String {
-    roff::text(&std::mem::take(words).join(" "))
-}
-
-fn paragraph(words: &mut Vec<&str>, out: &mut String) {
-    if !words.is_empty() {
-        let _ = writeln!(out, "{}", joined(words));
-    }
+    std::mem::take(words).join(" ")
 }

@@ -1,7 +1,7 @@
 //! Man pages and completions: made from what the program itself says of its commands, and from the example of
-//! its configuration; the comparison with others, and what machines inherit. They are kept in the repository,
-//! so that a package needs no program to run for them; a difference is a failure here. They are updated with
-//! `UPDATE=1 cargo test --test generated`.
+//! its configuration, which is a page of the reference too; the comparison with others, and what machines
+//! inherit. They are kept in the repository, so that a package needs no program to run for them; a difference
+//! is a failure here. They are updated with `UPDATE=1 cargo test --test generated`.
 
 #![expect(
     clippy::unwrap_used,
@@ -106,12 +106,18 @@ fn is_made(name: &str, page: &str) {
 
 #[test]
 fn the_comparison_names_tests_that_are_there() {
-    is_made("compare.md", &compare::page(include_str!("compare.toml")));
+    is_made("concepts/compare.md", &compare::page(include_str!("compare.toml")));
 }
 
 #[test]
 fn the_page_of_what_is_inherited_is_as_the_rules_are() {
-    is_made("inherited.md", &inherited::page());
+    is_made("reference/inherited.md", &inherited::page());
+}
+
+#[test]
+fn the_reference_of_the_configuration_is_as_the_example() {
+    let example = include_str!("../../config.example.toml");
+    is_made("reference/configuration.md", &configuration::reference(example));
 }
 
 /// What a program says of each file, without which nothing is said where it is missing.

@@ -164,7 +164,7 @@ fn cluster(firmware: Firmware) -> ClusterSpec {
     cluster.hosts.truncate(1);
     cluster.hosts[0].memory = 64 * GIB;
     cluster.vms = vec![template];
-    // As docs/cloud-init.md has it of seeds.
+    // As docs/guides/cloud-init.md has it of seeds.
     let seeds = ["Datastore.AllocateTemplate", "Datastore.Allocate", "Datastore.Audit"];
     cluster.access.roles.insert("Seeds".to_owned(), seeds.map(ToOwned::to_owned).into());
     let own = ["VM.Config.CDROM", "VM.Config.Cloudinit", "VM.Config.HWType"].map(ToOwned::to_owned);

@@ -1,5 +1,5 @@
 //! How soon a pod runs, from nothing and from each state in which machines are kept: figures of
-//! docs/performance.md.
+//! docs/internals/performance.md.
 //!
 //! `WARM_TIMES=3 cargo test --test real_vms -- --nocapture real_machines times::` takes each of them three
 //! times. Not part of what tests take otherwise.

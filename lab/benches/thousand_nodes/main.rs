@@ -5,7 +5,7 @@
 //! `cargo bench -p lab --bench thousand_nodes` prints the figures, after five to ten minutes: most of them go
 //! into filling the cluster. `DAEMON=PATH` measures that `pve-autoscaler` instead of the one in `lab`;
 //! `NODES`, `PODS` and `SAMPLES` change the size. With `STORM=8000` this many pods come within the first
-//! minute of the samples, and wait. What is real and what is not is in `docs/testing.md`.
+//! minute of the samples, and wait. What is real and what is not is in `docs/internals/testing.md`.
 
 #![expect(
     clippy::unwrap_used,

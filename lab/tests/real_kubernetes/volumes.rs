@@ -17,7 +17,7 @@ const DRIVER: &str = "csi.proxmox.sinextra.dev";
 const CLASS: &str = "proxmox-lvm";
 /// The taint of a kubelet that leaves the Node's first steps to a cloud controller manager.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
-/// What `docs/cloud-controller.md` says to set.
+/// What `docs/guides/cloud-controller.md` says to set.
 const SETTINGS: &str = r#"
 provider_id = "proxmox://west/{{ vmid }}"
 labels = { "topology.kubernetes.io/region" = "west", "topology.kubernetes.io/zone" = "{{ host }}" }

@@ -126,7 +126,7 @@ fn template(given: &Answers, found: &Found) -> Result<Template, Failure> {
     let offered = found.offered();
     if offered.is_empty() {
         return Err(Failure::NotFound(
-            "there is no template of a VM yet: docs/template.md says how to make one".to_owned(),
+            "there is no template of a VM yet: docs/guides/template.md says how to make one".to_owned(),
         ));
     }
     let wanted = match (&given.template, offered.as_slice()) {

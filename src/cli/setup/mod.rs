@@ -31,7 +31,7 @@ It makes resource pool, roles, user, token and grants in Proxmox VE; the objects
 config.toml and the files with credentials, which no other user can read. No secret is printed. What is there already is kept,
 a configuration too: then the proposal is written beside it. At the end it checks what it has made.
 
-With `--cluster NAME` it sets up a further Kubernetes cluster on the same host (docs/several-clusters.md): the folder is
+With `--cluster NAME` it sets up a further Kubernetes cluster on the same host (docs/guides/several-clusters.md): the folder is
 /etc/pve-autoscaler/clusters/NAME, the user autoscaler-NAME@pve and the resource pool kubernetes-NAME unless given, and nothing is
 proposed that another cluster of this host has."#;
 

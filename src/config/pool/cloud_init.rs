@@ -89,7 +89,7 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> CloudInit {
     for (key, missing) in [("storage", storage.is_none()), ("user_data", this.user_data.is_none())] {
         if missing {
             let title = format!("pool `{name}`: `{key}` of the seed is missing");
-            checker.wrong(title, written.span(), "this table", "docs/cloud-init.md shows a whole one");
+            checker.wrong(title, written.span(), "this table", "docs/guides/cloud-init.md shows a whole one");
         }
     }
     if let Some(key) = pool.user.as_ref().map(Spanned::span).or(pool.ssh_keys.first().map(Spanned::span)) {

@@ -42,7 +42,7 @@ pub(super) fn read(ours: &str, name: &str, table: &mut Table, objects: &mut Obje
     let method = ["bootMethod"];
     if tree.text(&method).as_deref() == Some("pxe") {
         let place = tree.place(&method);
-        table.note(format!("{place}: pxe; `boot = \"network\"` makes such machines without a template, and they join by themselves (docs/network-boot.md)"));
+        table.note(format!("{place}: pxe; `boot = \"network\"` makes such machines without a template, and they join by themselves (docs/guides/network-boot.md)"));
     }
     let reference = tree.take(&["instanceTemplateRef"]);
     let older = tree.text(&["template"]);
@@ -145,7 +145,7 @@ fn metadata(table: &mut Table, tree: &mut Tree) {
     for key in ["templatesRef", "valuesRef", "secretRef"] {
         if tree.was(&["metadataOptions", key]) {
             let place = tree.place(&["metadataOptions", key]);
-            table.note(format!("{place}: Proxmox VE's own cloud-init drive tells guests what they are; texts of yours go into `[pool.cloud_init]` with `method = \"seed\"`, with other variables and without secrets (docs/cloud-init.md)"));
+            table.note(format!("{place}: Proxmox VE's own cloud-init drive tells guests what they are; texts of yours go into `[pool.cloud_init]` with `method = \"seed\"`, with other variables and without secrets (docs/guides/cloud-init.md)"));
         }
     }
     if kind.as_deref() == Some("cdrom") {
@@ -207,7 +207,7 @@ fn template(
                 let key = (name.to_owned(), region.unwrap_or_default().to_owned());
                 objects.made.entry(key).or_insert(made);
             }
-            None => table.missing("template", "\"k8s-worker\"", format!("ProxmoxTemplate {name} is made there by the provider; here by `pve-autoscaler template`, of a table `[[template]]` with its image and the checksum (docs/template.md)")),
+            None => table.missing("template", "\"k8s-worker\"", format!("ProxmoxTemplate {name} is made there by the provider; here by `pve-autoscaler template`, of a table `[[template]]` with its image and the checksum (docs/guides/template.md)")),
         }
         further.extend(image::of_clones(ours, table, &mut read));
         objects.left.insert(read.what().to_owned(), read);

@@ -120,7 +120,7 @@ impl Objects {
             }
             "CapacityBuffer" => draft.unneeded(
                 format!("CapacityBuffer {name}"),
-                "it stays in the cluster and is read from there (docs/buffers.md)",
+                "it stays in the cluster and is read from there (docs/guides/buffers.md)",
             ),
             "NodeOverlay" => draft.unneeded(
                 format!("NodeOverlay {name}"),

@@ -1,5 +1,5 @@
-//! Every metric there is: its name, type, unit, labels and meaning. What is served and `docs/metrics.md` both
-//! come from here.
+//! Every metric there is: its name, type, unit, labels and meaning. What is served and
+//! `docs/reference/metrics.md` both come from here.
 
 use prometheus_client::registry::Unit;
 
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_page_about_metrics_is_as_it_is_written_down() {
-        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/metrics.md");
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(&file, page()).unwrap();
         }
