@@ -15,6 +15,7 @@ use std::process::{Command, Output};
 
 use pve_autoscaler::cli::exit;
 use pve_autoscaler::config::{self, Needs};
+use pve_autoscaler::model::snapshot;
 use pve_autoscaler::observability::DEFAULT_SOCKET;
 
 fn file(name: &str) -> PathBuf {
@@ -420,6 +421,28 @@ fn the_pages_that_messages_and_other_pages_name_are_in_the_package() {
             }
             assert!(there.contains_key(&to), "{}: {link} is not in the package", page.display());
         }
+    }
+}
+
+#[test]
+fn the_reference_names_each_exit_code_and_each_annotation_that_is_read() {
+    let page = text("docs/reference/exit-codes.md");
+    for code in [
+        exit::SUCCESS,
+        exit::FINDINGS,
+        exit::USAGE,
+        exit::SNAPSHOT,
+        exit::UNREACHABLE,
+        exit::OUTPUT,
+        exit::NOT_RUNNING,
+        exit::RUNNING,
+    ] {
+        assert!(page.contains(&format!("\n| {code} | ")), "no row for {code}");
+    }
+    let page = text("docs/reference/annotations.md");
+    let taints = [snapshot::STARTING_TAINT, snapshot::GROWING_TAINT, snapshot::BEING_DELETED_TAINT];
+    for key in snapshot::KNOWN_ANNOTATIONS.iter().chain(&taints).chain(&[snapshot::POOL_LABEL]) {
+        assert!(page.contains(&format!("`{key}")), "no row for {key}");
     }
 }
 
