@@ -25,6 +25,7 @@ async fn started(stage: &Stage, key: &str) -> BTreeMap<String, String> {
         region: None,
         pool: "workers".to_owned(),
         machine: "m-1".to_owned(),
+        kubernetes: None,
     };
     let request = CloneRequest {
         template_host: HOST.to_owned(),
