@@ -127,7 +127,7 @@ fn main() {
     assert!(most < LIMIT_MIB, "{most} MiB");
 
     let (many, few) = (allocations(&snapshot, &config), allocations(&cluster(20_000), &config));
-    let each = (many.saturating_sub(few)) as f64 / 10_000.0;
-    println!("a round with nothing to do: {many} allocations, {each:.3} for each pod more");
-    assert!(each < 0.5, "a round allocates for each pod");
+    let more = many.saturating_sub(few);
+    println!("a round with nothing to do: {many} allocations, {more} more than with 10,000 pods fewer");
+    assert!(more < 1000, "a round allocates for each pod");
 }

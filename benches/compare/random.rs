@@ -113,7 +113,7 @@ fn pod(number: usize, node: Option<String>, random: &mut Random) -> Pod {
         node,
         ..Pod::default()
     };
-    pod.namespace = "d".to_owned();
+    "d".clone_into(&mut pod.namespace);
     pod.labels.insert("app".to_owned(), format!("a{app}"));
     let (api_version, kind) = ("apps/v1".to_owned(), "ReplicaSet".to_owned());
     let owner = Owner { api_version, kind, name: format!("a{app}"), uid: format!("a{app}") };
@@ -126,7 +126,7 @@ fn pod(number: usize, node: Option<String>, random: &mut Random) -> Pod {
         ..Resources::default()
     };
     pod.restarts_always = true;
-    pod.scheduler = "default-scheduler".to_owned();
+    "default-scheduler".clone_into(&mut pod.scheduler);
     asks(&mut pod, app, random);
     pod
 }

@@ -143,7 +143,9 @@ pub fn pod(number: usize, app: &str, (cpu, mib): (i64, i64), manner: Manner, nod
 pub fn waiting(mut pods: Vec<Pod>) -> Snapshot {
     pods.sort_by_cached_key(Pod::id);
     let mut specs = Specs::default();
-    pods.iter_mut().for_each(|pod| specs.share(pod));
+    for pod in &mut pods {
+        specs.share(pod);
+    }
     let pods = pods.into_iter().map(Arc::new).collect();
     Snapshot { time: "2026-01-15T12:00:00Z".parse().unwrap(), pods, ..Snapshot::default() }
 }

@@ -166,7 +166,7 @@ impl Arguments {
             Command::Snapshot(arguments) => snapshot::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),
             Command::PinningHelper(arguments) => pinning_helper::run(&arguments),
-            Command::Names(arguments) => names::run(&arguments),
+            Command::Names(arguments) => Ok(names::run(&arguments)),
         }
     }
 }

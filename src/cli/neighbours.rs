@@ -8,11 +8,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::cluster::{self, ClusterName};
 use super::exit::Failure;
 use crate::config::{self, Config, Needs, Pool, Proxmox, Report};
+use crate::model::machine::Slot;
 
 /// How long a daemon that was started at the same time, and has to give way, is waited for.
 const GIVES_WAY: Duration = Duration::from_secs(5);
@@ -195,7 +198,7 @@ impl Both<'_> {
         }
         for pool in mine {
             let slots = pool.slots();
-            let own: BTreeSet<IpAddr> = slots.iter().flat_map(|slot| slot.addresses()).collect();
+            let own: BTreeSet<IpAddr> = slots.iter().flat_map(Slot::addresses).collect();
             let mut shared: BTreeMap<&str, Vec<IpAddr>> = BTreeMap::new();
             for address in own {
                 if let Some(other) = taken.get(&address) {
@@ -230,7 +233,7 @@ pub(super) fn with_running(file: &Path, config: &Config, socket: &Path) -> Vec<C
 ///
 /// # Errors
 /// What is shared.
-pub(super) fn refuse_shared(file: &Path, config: &Config, socket: &Path) -> Result<(), Failure> {
+pub(super) async fn refuse_shared(file: &Path, config: &Config, socket: &Path) -> Result<(), Failure> {
     let own = cluster::base_of(file).and_then(|(_, name)| name);
     for other in of(file) {
         let clashes = other.clashes(file, config);
@@ -240,7 +243,7 @@ pub(super) fn refuse_shared(file: &Path, config: &Config, socket: &Path) -> Resu
         let until = Instant::now() + if own < other.name { GIVES_WAY } else { Duration::ZERO };
         let mut runs = other.runs(socket);
         while runs && Instant::now() < until {
-            std::thread::sleep(LOOK);
+            tokio::time::sleep(LOOK).await;
             runs = other.runs(socket);
         }
         if runs {
@@ -394,17 +397,17 @@ mod tests {
         assert_eq!(vmids(PROXMOX, &named("west", "10.0.0.2")), 1, "one without a name may be any");
     }
 
-    #[test]
-    fn a_daemon_that_runs_already_stays_and_of_two_that_start_together_the_first() {
+    #[tokio::test(start_paused = true)]
+    async fn a_daemon_that_runs_already_stays_and_of_two_that_start_together_the_first() {
         let host = Host::new(&first(), &first());
-        let start = |name: Option<&str>| {
+        let start = async |name: Option<&str>| {
             let (file, socket) = (host.file(name), host.socket(name));
-            refuse_shared(&file, &host.config(name), &socket)
+            refuse_shared(&file, &host.config(name), &socket).await
         };
         // The other one does not run.
-        assert!(start(Some("shop")).is_ok() && start(None).is_ok());
+        assert!(start(Some("shop")).await.is_ok() && start(None).await.is_ok());
         let listening = UnixListener::bind(host.socket(None)).unwrap();
-        let refusal = start(Some("shop")).unwrap_err();
+        let refusal = start(Some("shop")).await.unwrap_err();
         assert_eq!(refusal.status(), crate::cli::exit::USAGE);
         assert!(refusal.words().contains("the cluster without a name"), "{}", refusal.words());
         assert_eq!(
@@ -412,17 +415,17 @@ mod tests {
             4
         );
         drop(listening);
-        assert!(start(Some("shop")).is_ok(), "what a dead daemon has left");
+        assert!(start(Some("shop")).await.is_ok(), "what a dead daemon has left");
         // The first one waits for the other to give way, and gives way itself if that does not.
         let listening = UnixListener::bind(host.socket(Some("shop"))).unwrap();
-        let ends = std::thread::spawn(move || {
-            std::thread::sleep(LOOK * 3);
+        let ends = tokio::spawn(async move {
+            tokio::time::sleep(LOOK * 3).await;
             drop(listening);
         });
-        assert!(start(None).is_ok());
-        ends.join().unwrap();
+        assert!(start(None).await.is_ok());
+        ends.await.unwrap();
         std::fs::remove_file(host.socket(Some("shop"))).unwrap();
         let _stays = UnixListener::bind(host.socket(Some("shop"))).unwrap();
-        assert!(start(None).is_err());
+        assert!(start(None).await.is_err());
     }
 }

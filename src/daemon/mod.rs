@@ -473,7 +473,7 @@ impl Daemon {
             return false;
         };
         let now = snapshot.time;
-        let Some(plan) = self.decide(&snapshot, &config).await else { return false };
+        let Some(plan) = self.decide(&snapshot, &config) else { return false };
         self.rounds.keep(&config.record, &snapshot, &plan);
         self.memory.seen(now);
         self.waiting.look(&snapshot, self.board.metrics());
@@ -495,7 +495,7 @@ impl Daemon {
     }
 
     /// What the planner decides. `None`: the settings changed meanwhile, or this term is over.
-    async fn decide(&self, snapshot: &Snapshot, config: &Config) -> Option<Plan> {
+    fn decide(&self, snapshot: &Snapshot, config: &Config) -> Option<Plan> {
         let stop = Stop::default();
         let (mut settings, over, ends) = (self.config.clone(), self.cancel.clone(), stop.clone());
         settings.mark_unchanged();

@@ -104,15 +104,15 @@ mod tests {
         params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem()
     }
 
-    fn at(year: i32) -> Option<Timestamp> {
-        Some(format!("{year}-01-01T00:00:00Z").parse().unwrap())
+    fn at(year: i32) -> Timestamp {
+        format!("{year}-01-01T00:00:00Z").parse().unwrap()
     }
 
     #[test]
     fn of_several_certificates_the_last_counts() {
-        assert_eq!(certificates_end(certificate(2031).as_bytes()), at(2031));
+        assert_eq!(certificates_end(certificate(2031).as_bytes()), Some(at(2031)));
         let both = certificate(2031) + &certificate(2035);
-        assert_eq!(certificates_end(both.as_bytes()), at(2035), "any of them is trusted");
+        assert_eq!(certificates_end(both.as_bytes()), Some(at(2035)), "any of them is trusted");
         assert_eq!(certificates_end(b"no certificate"), None);
     }
 
@@ -131,11 +131,11 @@ mod tests {
             let all = expiries(&kubeconfig(user), None);
             all.into_iter().map(|one| (one.credential, one.at)).collect()
         };
-        let authority = ("certificate authority of the kubeconfig".to_owned(), at(2040).unwrap());
+        let authority = ("certificate authority of the kubeconfig".to_owned(), at(2040));
         let data = STANDARD.encode(certificate(2031));
-        let certificate = ("client certificate of the kubeconfig".to_owned(), at(2031).unwrap());
+        let certificate = ("client certificate of the kubeconfig".to_owned(), at(2031));
         assert_eq!(found(&format!("client-certificate-data: {data}")), [certificate, authority.clone()]);
-        let token = ("token of the kubeconfig".to_owned(), at(2030).unwrap());
+        let token = ("token of the kubeconfig".to_owned(), at(2030));
         assert_eq!(found(&format!("token: head.{claims}.signature")), [token, authority.clone()]);
         assert_eq!(found("token: opaque"), [authority], "it does not say when it ends");
         assert_eq!(expiries(&SecretString::from("{"), None), []);

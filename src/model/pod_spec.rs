@@ -111,13 +111,12 @@ impl Specs {
         let key =
             (pod.spec.digest().class, pod.owner.as_ref().map(|owner| owner.uid.clone()).unwrap_or_default());
         let known = self.known.get(&key).and_then(Weak::upgrade);
-        match known.filter(|known| **known == *pod.spec) {
-            Some(known) => pod.spec = known,
-            None => {
-                self.known.insert(key, Arc::downgrade(&pod.spec));
-                self.sweep();
-            }
+        if let Some(known) = known.filter(|known| **known == *pod.spec) {
+            pod.spec = known;
+            return;
         }
+        self.known.insert(key, Arc::downgrade(&pod.spec));
+        self.sweep();
     }
 
     fn sweep(&mut self) {

@@ -134,7 +134,7 @@ mod tests {
 
     fn pod(phase: PodPhase, ready: bool, leaves: bool) -> Pod {
         let deletion = leaves.then_some(Deletion { at: jiff::Timestamp::UNIX_EPOCH, grace_seconds: None });
-        let mut pod = Pod { phase, ready, deletion, ..Pod::default() };
+        let mut pod = Pod { deletion, phase, ready, ..Pod::default() };
         pod.namespace = "d".to_owned();
         pod
     }

@@ -141,7 +141,7 @@ impl Reader {
         match (it.group(), it.kind.as_ref()) {
             ("", "Node") => all.nodes.push(it.checked(convert::node(&it.parse()?))?),
             ("", "Pod") => {
-                all.pods.push(it.checked(convert::pod(&it.parse()?, all.kubernetes, &mut self.specs))?)
+                all.pods.push(it.checked(convert::pod(&it.parse()?, all.kubernetes, &mut self.specs))?);
             }
             ("", "Namespace") => all.namespaces.push(Arc::new(convert::namespace(&it.parse()?))),
             ("", "PersistentVolume") => all.volumes.push(it.checked(convert::volume(&it.parse()?))?),

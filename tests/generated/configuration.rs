@@ -100,7 +100,9 @@ fn linked(text: &str) -> String {
     let words = text.split(' ').map(|word| {
         let page = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
         match page.strip_prefix("docs/") {
-            Some(rest) if page.ends_with(".md") => word.replace(page, &format!("[{page}](../{rest})")),
+            Some(rest) if page.rsplit_once('.').is_some_and(|(_, kind)| kind == "md") => {
+                word.replace(page, &format!("[{page}](../{rest})"))
+            }
             _ => word.to_owned(),
         }
     });

@@ -28,7 +28,7 @@ impl Cluster {
         ];
         objects.extend((0..nodes).map(node));
         objects.extend((0..pods).map(|number| pod(number, number % nodes)));
-        let text: String = objects.iter().map(|one| format!("{one}\n")).collect();
+        let text: String = objects.iter().fold(String::new(), |text, one| text + &one.to_string() + "\n");
         let (now, _) = snapshot::read(&text).unwrap();
         let time = "2026-11-21T00:00:00Z".parse().unwrap();
         Self { now, time, made: pods, random: fastrand::Rng::with_seed(7) }

@@ -104,7 +104,7 @@ async fn twice_twenty_machines_at_once_overcommit_no_host_and_fill_all_of_them()
         stage.deploy("web", 20, "1500m", "1Gi");
     }
     let (both, room) = ([&home, &shop], 128 * GIB - RESERVE);
-    fairly("the hosts are full", Duration::from_mins(60), both, room, || pods(both) == 36).await;
+    fairly("the hosts are full", Duration::from_hours(1), both, room, || pods(both) == 36).await;
     assert!(home.running_pods() >= 12 && shop.running_pods() >= 12, "both have their share");
     for stage in both {
         let waiting = stage.status().pods;

@@ -112,7 +112,7 @@ async fn serve(
     let kubernetes = live::kubernetes(&config).await?.with_observer(board.metrics().of_kubernetes());
     let listener = Listener::bind(&arguments.socket).await.map_err(refused)?;
     // Only after it listens: of two that start together, each sees the other one.
-    neighbours::refuse_shared(&arguments.config.config, &config, &arguments.socket)?;
+    neighbours::refuse_shared(&arguments.config.config, &config, &arguments.socket).await?;
 
     let clock: SharedClock = Arc::new(SystemClock);
     let instance = host_name();
