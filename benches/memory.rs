@@ -10,6 +10,9 @@
     reason = "a benchmark may stop at what it did not expect, and reports"
 )]
 
+#[path = "worlds/inventory.rs"]
+mod inventory;
+
 use std::sync::Arc;
 
 use pve_autoscaler::config::{self, Config, Needs};
@@ -95,7 +98,10 @@ fn cluster(pods: usize) -> Snapshot {
         Arc::new(pod)
     };
     let pods = (0..pods).map(|number| shared(pod(number, &nodes[number % 1000].name))).collect();
-    Snapshot { time: "2026-01-15T12:00:00Z".parse().unwrap(), nodes, pods, ..Snapshot::default() }
+    let mut all =
+        Snapshot { time: "2026-01-15T12:00:00Z".parse().unwrap(), nodes, pods, ..Snapshot::default() };
+    inventory::list_machines(&mut all);
+    all
 }
 
 /// How many allocations a decision makes.

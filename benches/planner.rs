@@ -3,6 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop at what it did not expect")]
 
+#[path = "worlds/inventory.rs"]
+mod inventory;
+
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -88,13 +91,15 @@ fn snapshot(nodes: Vec<Arc<Node>>, mut pods: Vec<Arc<Pod>>) -> Snapshot {
         deleted: false,
         template: None,
     };
-    Snapshot {
+    let mut all = Snapshot {
         time: "2026-01-15T12:00:00Z".parse().unwrap(),
         nodes,
         pods,
         controllers: vec![Arc::new(controller)],
         ..Snapshot::default()
-    }
+    };
+    inventory::list_machines(&mut all);
+    all
 }
 
 fn machines(plan: &Plan) -> usize {

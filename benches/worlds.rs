@@ -17,6 +17,8 @@ mod adversarial;
 mod clusters;
 #[path = "worlds/devices.rs"]
 mod devices;
+#[path = "worlds/inventory.rs"]
+mod inventory;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -210,6 +212,7 @@ fn with_claims(nodes: usize, pods: usize, cpu: i64, waiting: usize) -> Snapshot 
     every.sort_by_cached_key(Pod::id);
     all.pods = every.into_iter().map(Arc::new).collect();
     all.controllers = (0..100).map(|number| Arc::new(controller(&format!("app-{number:03}")))).collect();
+    inventory::list_machines(&mut all);
     all
 }
 
@@ -323,8 +326,8 @@ fn many() {
     assert_eq!(machines_of(&plan), 200);
     line(name, cost, 100.0, "200 machines");
 
-    let known = Cluster { nodes: 10_000, pods: 10, apps: 100, ..CLUSTER };
-    let (plain, _) = cost_of("10,000 nodes × 10 pods", known);
+    let known = Cluster { nodes: 10_000, pods: 10, apps: 100, machines: false, ..CLUSTER };
+    let (plain, _) = cost_of("10,000 nodes × 10 pods without their machines", known);
     let name = "10,000 nodes × 10 pods with their machines";
     let (cost, plan) = cost_of(name, Cluster { machines: true, ..known });
     assert!(plan.scale_up.is_empty());

@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use pve_autoscaler::config::{self, Config, Needs};
-use pve_autoscaler::model::machine::{Host, Machine, Phase};
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::pod::{Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint};
 use pve_autoscaler::model::pod_spec::{PodSpec, Specs};
@@ -12,6 +11,8 @@ use pve_autoscaler::model::selector::{LabelSelector, Operator, Requirement};
 use pve_autoscaler::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
 use pve_autoscaler::model::workload::{Controller, DisruptionBudget};
 use pve_autoscaler::model::{Resources, Snapshot};
+
+use crate::inventory;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const HOST: &str = "kubernetes.io/hostname";
@@ -54,7 +55,7 @@ pub const CLUSTER: Cluster = Cluster {
     manner: Manner::Plain,
     idle: false,
     waiting: 0,
-    machines: false,
+    machines: true,
     budgets: 0,
 };
 
@@ -154,12 +155,11 @@ impl Cluster {
     pub fn snapshot(self) -> Snapshot {
         let app = |number: usize| format!("app-{:05}", number % self.apps);
         let (size, manner) = ((self.size, self.size), self.manner);
-        let (mut nodes, mut pods, mut machines) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut nodes, mut pods) = (Vec::new(), Vec::new());
         for number in 0..self.nodes {
             let node = node(number, self.idle);
             let own = (0..self.pods).map(|one| number * self.pods + one);
             pods.extend(own.map(|number| pod(number, &app(number), size, manner, Some(&node.name))));
-            machines.push(machine(&node, number));
             nodes.push(Arc::new(node));
         }
         let waits = self.nodes * self.pods..self.nodes * self.pods + self.waiting;
@@ -169,31 +169,9 @@ impl Cluster {
         all.controllers = (0..self.apps).map(|number| Arc::new(controller(&app(number)))).collect();
         all.budgets = (0..self.budgets).map(|number| Arc::new(budget(&app(number)))).collect();
         if self.machines {
-            all.proxmox.machines = Some(machines);
-            let host = |number| Host {
-                name: format!("h{number:02}"),
-                online: true,
-                cores: 100_000,
-                memory: 1 << 50,
-                ..Host::default()
-            };
-            all.proxmox.hosts = Some((0..20).map(host).collect());
+            inventory::list_machines(&mut all);
         }
         all
-    }
-}
-
-fn machine(node: &Node, number: usize) -> Machine {
-    Machine {
-        name: node.name.clone(),
-        pool: node.labels[POOL_LABEL].clone(),
-        vmid: 10_000 + u32::try_from(number).unwrap(),
-        host: format!("h{:02}", number % 20),
-        cores: 10,
-        memory: 10 << 30,
-        phase: Phase::Ready,
-        node: Some(node.name.clone()),
-        ..Machine::default()
     }
 }
 
