@@ -6,6 +6,7 @@ mod adopt;
 mod check;
 mod cluster;
 pub mod exit;
+mod expiry;
 mod explain;
 mod history;
 mod input;

@@ -36,9 +36,11 @@ use serde_json::json;
 
 use super::Output;
 use super::exit::{FINDINGS, Failure, SUCCESS, UNREACHABLE, USAGE, chain};
+use super::expiry;
 use super::input::{self, ConfigFile};
 use super::live;
 use super::plan_text::count;
+use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config, Needs, Report};
 use crate::model::Node;
 
@@ -101,6 +103,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     }
     if let Some(config) = &config {
         neighbours::check(&arguments.config.config, config, &mut answer);
+        if let Some(words) = expiry::soon(config, SystemClock.now()) {
+            answer.say(Line::doubtful("credentials", words).help(expiry::WAY_OUT), SUCCESS);
+        }
     }
     if let Some(config) = config.as_ref().filter(|_| !arguments.offline) {
         live::block_on(async {

@@ -4,7 +4,6 @@
 //! help. A cluster that does not answer never ends it. SIGTERM and SIGINT end it, a second one at once;
 //! SIGHUP reads the configuration again.
 
-mod expiry;
 mod journal;
 mod logging;
 mod reload;
@@ -149,7 +148,7 @@ async fn serve(
     let ends = {
         let mut beside = pin!(async {
             let interval = || settings.borrow().scan_interval;
-            let credentials = expiry::follow(&board, || settings.borrow().clone(), clock.clone());
+            let credentials = crate::cli::expiry::follow(&board, || settings.borrow().clone(), clock.clone());
             tokio::join!(listener.serve(&board, &switch), supervisor.run(interval), pages.run(), credentials);
             std::future::pending::<()>().await;
         });

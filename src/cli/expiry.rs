@@ -1,4 +1,4 @@
-//! Looks now and then at when credentials end, while the daemon runs: whether it leads or not.
+//! When credentials end: for `check`, and now and then while the daemon runs, whether it leads or not.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +15,8 @@ use crate::observability::Board;
 const EVERY: Duration = Duration::from_hours(1);
 /// A credential that ends within this time is a problem.
 const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
+/// What helps.
+pub(super) const WAY_OUT: &str = "renew it, and restart the daemon";
 /// What the problem is about.
 const PROBLEM: &str = "credentials";
 
@@ -24,12 +26,17 @@ pub(super) async fn follow(board: &Board, settings: impl Fn() -> Arc<Config>, cl
         let config = settings();
         let found = tokio::task::spawn_blocking(move || of(&config)).await.unwrap_or_default();
         match words(&found, clock.now()) {
-            Some(words) => board.problem(PROBLEM, &words),
+            Some(words) => board.problem(PROBLEM, &format!("{words}: {WAY_OUT}")),
             None => board.clear(PROBLEM),
         }
         board.credentials(found.into_iter().map(|one| (one.credential, one.at)).collect());
         tokio::time::sleep(EVERY).await;
     }
+}
+
+/// What ends soon of what a configuration names, as one sentence.
+pub(super) fn soon(config: &Config, now: Timestamp) -> Option<String> {
+    words(&of(config), now)
 }
 
 /// The credentials that say when they end.
@@ -67,7 +74,7 @@ fn words(found: &[Expiry], now: Timestamp) -> Option<String> {
             format!("the {} {ends} at {}", one.credential, one.at.strftime("%Y-%m-%d %H:%M UTC"))
         })
         .collect();
-    (!each.is_empty()).then(|| format!("{}: renew it, and restart the daemon", each.join("; ")))
+    (!each.is_empty()).then(|| each.join("; "))
 }
 
 #[cfg(test)]
@@ -89,7 +96,7 @@ mod tests {
             words(&[far, near, over], now).as_deref(),
             Some(
                 "the certificate authority of Proxmox VE ended at 2026-11-01 00:00 UTC; \
-                 the client certificate of the kubeconfig ends at 2026-12-05 09:30 UTC: renew it, and restart the daemon"
+                 the client certificate of the kubeconfig ends at 2026-12-05 09:30 UTC"
             )
         );
     }
