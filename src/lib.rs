@@ -29,6 +29,7 @@ pub mod planning;
 pub mod proxmox;
 pub mod recording;
 pub mod redfish;
+pub mod replay;
 pub mod scheduling;
 pub mod snapshot;
 pub mod templates;

@@ -12,6 +12,7 @@ pub mod events;
 pub mod fuzz;
 mod measure;
 mod network;
+pub mod record;
 mod screen;
 pub mod simulate;
 pub mod story;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lab::{daemon, events, fuzz, simulate, story};
+use lab::{daemon, events, fuzz, record, simulate, story};
 
 /// An embedded Proxmox VE and Kubernetes, and a demo of pve-autoscaler between them.
 #[derive(Debug, Parser)]
@@ -38,6 +38,8 @@ enum Command {
     },
     /// Hours of cluster life with faults in seconds, from a seed; the same seed gives the same log
     Simulate(simulate::Wanted),
+    /// A day of a cluster's ordinary life in a minute, recorded for `pve-autoscaler simulate`
+    Record(record::Wanted),
     /// A storm of pod events, in real time: the daemon's memory and how long its rounds take
     Events(events::Wanted),
     /// Hostile input for something that the daemon reads
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
     let story = match command {
         Command::Daemon { arguments } => return daemon::become_it(arguments),
         Command::Simulate(wanted) => simulate::simulate(&wanted),
+        Command::Record(wanted) => record::record(&wanted),
         Command::Events(wanted) => runtime(events::blow(wanted)),
         Command::Fuzz(wanted) => fuzz::fuzz(&wanted),
         Command::Demo { keep, directory } => runtime(story::demo(keep, directory)),

@@ -23,6 +23,7 @@ mod retry;
 mod run;
 mod setup;
 pub mod signals;
+mod simulate;
 mod snapshot;
 mod status;
 mod table;
@@ -86,6 +87,8 @@ enum Command {
     Plan(plan::Arguments),
     /// Write what `plan` reads from the live cluster to standard output
     Snapshot(snapshot::Arguments),
+    /// Show what configurations would have done with recorded rounds
+    Simulate(simulate::Arguments),
     /// Show which nodes could take a pod, or why a node stays
     Explain(explain::Arguments),
     /// Give a machine its CPUs, as root, for the daemon that is connected to standard input
@@ -165,6 +168,7 @@ impl Arguments {
             Command::Template(arguments) => template::run(&arguments),
             Command::Plan(arguments) => plan::run(&arguments),
             Command::Snapshot(arguments) => snapshot::run(&arguments),
+            Command::Simulate(arguments) => simulate::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),
             Command::PinningHelper(arguments) => pinning_helper::run(&arguments),
             Command::Names(arguments) => Ok(names::run(&arguments)),

@@ -50,6 +50,19 @@ pub struct ScaleDown {
     pub max_removal_percentage: f64,
 }
 
+impl ScaleDown {
+    /// So many of a pool's nodes may be on their way out at a time.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of a number of nodes, rounded down"
+    )]
+    pub fn most_at_once(&self, nodes: usize) -> usize {
+        ((nodes as f64 * self.max_removal_percentage / 100.0) as usize).max(1)
+    }
+}
+
 /// The lowest priority of Kubernetes's own `system-cluster-critical` class.
 const SYSTEM_CRITICAL: i32 = 2_000_000_000;
 
@@ -155,6 +168,22 @@ impl Written {
                 (0.0, 100.0),
                 50.0,
             ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{Needs, parse};
+
+    #[test]
+    fn a_share_is_rounded_down_and_one_node_always_may_go() {
+        let mut settings = parse("c.toml", "", Needs::Plan).unwrap().scale_down;
+        for (nodes, percentage, most) in
+            [(0, 50.0, 1), (1, 50.0, 1), (3, 50.0, 1), (4, 50.0, 2), (9, 34.0, 3), (5, 0.0, 1), (5, 100.0, 5)]
+        {
+            settings.max_removal_percentage = percentage;
+            assert_eq!(settings.most_at_once(nodes), most, "{percentage} % of {nodes}");
         }
     }
 }

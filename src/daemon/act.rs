@@ -365,7 +365,7 @@ impl Daemon {
         let leaving = of_pool().filter(leaves).count();
         let nodes = leaving + of_pool().filter(|view| view.phase == Phase::Ready).count();
         let also = going.iter().filter(|one| one.view.record.pool == pool).count();
-        leaving + also >= most_at_once(nodes, config.scale_down.max_removal_percentage)
+        leaving + also >= config.scale_down.most_at_once(nodes)
     }
 
     /// Writes since when nodes have been unneeded to where it survives a restart: the Nodes. Until a Node
@@ -432,17 +432,6 @@ pub(super) fn leaves(phase: Phase) -> bool {
     matches!(phase, Phase::Draining | Phase::Stopping | Phase::Deleting)
 }
 
-/// How many of a pool's nodes may be on their way out at a time.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a share of a number of nodes, rounded down"
-)]
-fn most_at_once(nodes: usize, percentage: f64) -> usize {
-    ((nodes as f64 * percentage / 100.0) as usize).max(1)
-}
-
 fn made_for(pods: &[Arc<str>]) -> String {
     match pods {
         [] => "for the pool's minimum, or in place of a node that leaves".to_owned(),
@@ -463,19 +452,5 @@ pub(super) fn why(removal: &Removal) -> String {
         RemovalReason::Expired => "it is older than allowed".to_owned(),
         RemovalReason::Maintenance => "its host is in maintenance".to_owned(),
         RemovalReason::HostOff => "its host is to be switched off".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_share_is_rounded_down_and_one_node_always_may_go() {
-        for (nodes, percentage, most) in
-            [(0, 50.0, 1), (1, 50.0, 1), (3, 50.0, 1), (4, 50.0, 2), (9, 34.0, 3), (5, 0.0, 1), (5, 100.0, 5)]
-        {
-            assert_eq!(most_at_once(nodes, percentage), most, "{percentage} % of {nodes}");
-        }
     }
 }

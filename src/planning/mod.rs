@@ -80,6 +80,7 @@ pub use allowance::{Limits, Stop};
 pub(crate) use buffers::HOLDS_ROOM;
 pub(crate) use device_room::devices_left;
 pub use drain::{Evictions, volumes_that_stay};
+pub(crate) use fresh::expected as expected_node;
 pub(crate) use going::leaving;
 pub use homeless::homeless;
 pub(crate) use judging::{disabled, stays};

@@ -61,7 +61,7 @@ pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool 
 pub(super) type Statics<'a> = BTreeMap<&'a str, Resources>;
 
 /// What these pods' static ones request.
-fn statics(pods: &[Arc<Pod>]) -> Statics<'_> {
+pub(super) fn statics(pods: &[Arc<Pod>]) -> Statics<'_> {
     let mut all = Statics::new();
     for pod in pods {
         count_static(&mut all, pod);

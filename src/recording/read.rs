@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
 
 use super::file;
@@ -14,6 +14,8 @@ use crate::snapshot::{Changes, Fold};
 
 /// A round is no larger than this as text: what is, is no recording.
 const LARGEST: u64 = 1 << 30;
+/// A daemon that is started again goes on in a new file within this time.
+const SOON: SignedDuration = SignedDuration::from_mins(5);
 
 /// Why a folder cannot be read as a recording.
 #[derive(Debug, Error)]
@@ -98,7 +100,7 @@ impl Recording {
     /// Its rounds, oldest first.
     pub fn rounds(&self) -> Rounds {
         Rounds {
-            files: self.files.iter().map(|(_, path)| path.clone()).collect(),
+            files: self.files.iter().cloned().collect(),
             open: None,
             fold: Fold::default(),
             damages: Vec::new(),
@@ -137,10 +139,18 @@ impl Recording {
 /// The rounds of a recording, one after the other.
 #[derive(Debug)]
 pub struct Rounds {
-    files: VecDeque<PathBuf>,
+    files: VecDeque<(Timestamp, PathBuf)>,
     open: Option<Open>,
     fold: Fold,
     damages: Vec<Damage>,
+}
+
+/// What comes next in a file.
+enum Next {
+    Changes(Changes),
+    End,
+    /// Its end is missing.
+    Broken,
 }
 
 #[derive(Debug)]
@@ -159,7 +169,7 @@ impl Rounds {
                 Some(open) => open,
                 None => match self.files.pop_front() {
                     None => return false,
-                    Some(path) => match fs::File::open(&path) {
+                    Some((_, path)) => match fs::File::open(&path) {
                         Ok(file) => {
                             self.fold = Fold::default();
                             let lines = BufReader::new(GzDecoder::new(file));
@@ -174,8 +184,9 @@ impl Rounds {
                 },
             };
             match open.next() {
-                Ok(None) => {}
-                Ok(Some(changes)) => match self.fold.apply(changes) {
+                Ok(Next::End) => {}
+                Ok(Next::Broken) => self.broken_off(open),
+                Ok(Next::Changes(changes)) => match self.fold.apply(changes) {
                     Ok(()) => {
                         open.rounds += 1;
                         self.open = Some(open);
@@ -198,6 +209,14 @@ impl Rounds {
         &self.damages
     }
 
+    /// The daemon that wrote the file may have been killed, or write it now: if it goes on in the next one, nothing is missing.
+    fn broken_off(&mut self, open: Open) {
+        let goes_on = |(next, _): &(Timestamp, PathBuf)| next.duration_since(self.fold.time()) <= SOON;
+        if open.rounds == 0 || !self.files.front().is_none_or(goes_on) {
+            self.damaged(open, "its end is missing".to_owned());
+        }
+    }
+
     fn damaged(&mut self, open: Open, why: String) {
         let until = (open.rounds > 0).then(|| self.fold.time());
         self.damages.push(Damage { path: open.path, rounds: open.rounds, until, why });
@@ -205,22 +224,16 @@ impl Rounds {
 }
 
 impl Open {
-    /// The next line. A file whose end is missing ends with its last whole line: a daemon that is writing it,
-    /// or was killed, leaves it so.
-    fn next(&mut self) -> Result<Option<Changes>, String> {
+    /// The next line. What there is of one whose end is missing is left out.
+    fn next(&mut self) -> Result<Next, String> {
         let mut line = Vec::new();
         let read = (&mut self.lines).take(LARGEST).read_until(b'\n', &mut line);
         match read {
-            Ok(0) => return Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && line.is_empty() => {
-                return if self.rounds > 0 { Ok(None) } else { Err("its end is missing".to_owned()) };
-            }
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err("its end is missing".to_owned());
-            }
+            Ok(0) => return Ok(Next::End),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Next::Broken),
             Err(error) => return Err(error.to_string()),
             Ok(_) => {}
         }
-        serde_json::from_slice(&line).map(Some).map_err(|error| error.to_string())
+        serde_json::from_slice(&line).map(Next::Changes).map_err(|error| error.to_string())
     }
 }

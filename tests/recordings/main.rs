@@ -116,14 +116,18 @@ fn a_file_without_its_end_is_read_as_far_as_it_goes() {
     // As a daemon leaves it that is killed: all its rounds are there.
     fs::write(file, &whole[..whole.len() - 10]).unwrap();
     assert_eq!(count(folder.path()), (30, Vec::new()));
-    // Cut off in the midst of a round.
+    // Cut off, although there is a later one: what is missing is said.
+    let mut later = Cluster::new(2, 10);
+    later.time = written[29].time + SignedDuration::from_mins(7);
+    record(folder.path(), &mut later, 1);
     fs::write(file, &whole[..whole.len() * 3 / 4]).unwrap();
     let (rounds, damages) = count(folder.path());
-    assert!((1..30).contains(&rounds), "{rounds}");
+    let read = rounds - 1;
+    assert!((1..30).contains(&read), "{read}");
     let said = format!(
-        "{} is damaged after its first {rounds} rounds, which were read (until {}): its end is missing",
+        "{} is damaged after its first {read} rounds, which were read (until {}): its end is missing",
         file.display(),
-        written[rounds - 1].time
+        written[read - 1].time
     );
     assert_eq!(damages, [said]);
 }

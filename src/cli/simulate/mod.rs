@@ -1,0 +1,118 @@
+//! `simulate`: what configurations would have done with recorded rounds.
+
+mod json;
+mod text;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+
+use super::exit::{Failure, SUCCESS};
+use super::{Output, input};
+use crate::config::{self, Needs};
+use crate::recording::{Damage, Recording, RecordingError};
+use crate::replay::{Demand, Facts, Figures, Simulation, Watcher, WhatIf};
+
+/// Arguments of `simulate`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// A folder of recorded rounds (`[record] days`)
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/pve-autoscaler/rounds")]
+    records: PathBuf,
+    /// A configuration; repeat it to compare several
+    #[arg(long, value_name = "FILE", default_value = "/etc/pve-autoscaler/config.toml")]
+    config: Vec<PathBuf>,
+    /// What if there were so many times as many pods? e.g. `2.0` or `0.5`
+    #[arg(long, value_name = "TIMES", default_value = "1", value_parser = thousandths)]
+    scale: u32,
+    /// What if this host were not there? Repeat it for more of them
+    #[arg(long, value_name = "HOST")]
+    without_host: Vec<String>,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// What came of one configuration, or of the record itself.
+struct Column {
+    name: String,
+    figures: Figures,
+}
+
+/// Everything that is printed.
+struct Found {
+    facts: Arc<Facts>,
+    what_if: WhatIf,
+    columns: Vec<Column>,
+    damages: Vec<Damage>,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
+    let what_if =
+        WhatIf { demand: arguments.scale, without: arguments.without_host.iter().cloned().collect() };
+    let found = simulate(arguments, what_if)?;
+    for damage in &found.damages {
+        anstream::eprintln!("warning: {damage}");
+    }
+    match arguments.output {
+        Output::Json => input::json(&json::render(&found))?,
+        Output::Text => input::text(&text::render(&found))?,
+    }
+    Ok(SUCCESS)
+}
+
+/// Reads the record twice: what it says of the cluster is known before anything is simulated.
+fn simulate(arguments: &Arguments, what_if: WhatIf) -> Result<Found, Failure> {
+    let mut configs = Vec::new();
+    for path in &arguments.config {
+        let config = config::load(path, Needs::Plan).map_err(Failure::Configuration)?;
+        configs.push((path.display().to_string(), config));
+    }
+    let recording = Recording::open(&arguments.records).map_err(Failure::Recording)?;
+    let (mut rounds, mut watcher) = (recording.rounds(), Watcher::default());
+    while rounds.next_round() {
+        watcher.round(&rounds.fold().snapshot());
+    }
+    let facts = watcher.finish();
+    let damages = rounds.damages().to_vec();
+    if facts.rounds == 0 {
+        let path = arguments.records.clone();
+        let nothing = damages.into_iter().next().map(RecordingError::Nothing);
+        return Err(Failure::Recording(nothing.unwrap_or(RecordingError::Empty { path })));
+    }
+    if let Some(unknown) = what_if.without.iter().find(|host| !facts.hosts.contains(*host)) {
+        let known = facts.hosts.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        return Err(Failure::NotFound(format!("the record has no host `{unknown}`: its hosts are {known}")));
+    }
+    let happened = Column { name: "recorded".to_owned(), figures: facts.happened.clone() };
+    let facts = Arc::new(facts);
+    let mut all: Vec<(String, Simulation)> = configs
+        .into_iter()
+        .map(|(name, config)| (name, Simulation::new(config, facts.clone(), what_if.clone())))
+        .collect();
+    let (mut rounds, mut demand) = (recording.rounds(), Demand::default());
+    // No further than was read before: the daemon may go on recording.
+    for _ in 0..facts.rounds {
+        if !rounds.next_round() {
+            break;
+        }
+        let round = rounds.fold().snapshot();
+        let events = demand.round(&round);
+        for (_, simulation) in &mut all {
+            simulation.round(&round, &events);
+        }
+    }
+    let simulated = all.into_iter().map(|(name, one)| Column { name, figures: one.finish() });
+    let columns = std::iter::once(happened).chain(simulated).collect();
+    Ok(Found { facts, what_if, columns, damages })
+}
+
+fn thousandths(text: &str) -> Result<u32, String> {
+    let times: f64 = text.parse().map_err(|_| "expected a number such as 2.0".to_owned())?;
+    if !(0.001..=1000.0).contains(&times) {
+        return Err("expected 0.001 to 1000".to_owned());
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
+    Ok((times * 1000.0).round() as u32)
+}

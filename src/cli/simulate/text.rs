@@ -1,0 +1,215 @@
+//! A simulation for a person.
+
+use std::fmt::Write;
+
+use super::{Column, Found};
+use crate::cli::table::{Align, Table};
+use crate::replay::{ASSUMPTIONS, CREATION, Figures, RETIREMENT, Took, Use, WAKING, Waits};
+
+use Align::{Left, Right};
+
+pub(super) fn render(found: &Found) -> String {
+    let mut out = String::new();
+    let facts = &found.facts;
+    let hours = facts.happened.hours;
+    let _ = writeln!(out, "{} rounds from {:.0} to {:.0} ({hours:.1} h)", facts.rounds, facts.from, facts.to);
+    let missing: f64 =
+        facts.gaps.iter().map(|(from, to)| to.duration_since(*from).as_secs_f64() / 3600.0).sum();
+    if !facts.gaps.is_empty() {
+        let count = facts.gaps.len();
+        let _ = writeln!(
+            out,
+            "Unknown: {missing:.1} h in {count} gaps without a round; what was before them is taken to hold."
+        );
+    }
+    if found.what_if.demand != 1000 {
+        let times = f64::from(found.what_if.demand) / 1000.0;
+        let _ = writeln!(out, "What if: {times} times as many pods.");
+    }
+    for host in &found.what_if.without {
+        let _ = writeln!(out, "What if: without the host {host}.");
+    }
+    out.push('\n');
+    machines(found, &mut out);
+    out.push_str("\nWaiting for room, by pool\n");
+    waits(found, &mut out);
+    out.push_str("\nHosts, on average\n");
+    hosts(found, &mut out);
+    refusals(found, &mut out);
+    assumptions(found, &mut out);
+    out
+}
+
+/// Seconds as people say them.
+fn time(seconds: Option<i64>) -> String {
+    match seconds {
+        None => String::new(),
+        Some(seconds) if seconds < 120 => format!("{seconds} s"),
+        Some(seconds) if seconds < 7200 => format!("{:.1} min", f(seconds) / 60.0),
+        Some(seconds) => format!("{:.1} h", f(seconds) / 3600.0),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn f(number: i64) -> f64 {
+    number as f64
+}
+
+fn percentiles(waits: &Waits) -> [String; 4] {
+    [
+        waits.count().to_string(),
+        time(waits.percentile(50)),
+        time(waits.percentile(95)),
+        time(waits.percentile(100)),
+    ]
+}
+
+fn machines(found: &Found, out: &mut String) {
+    let mut table = Table::new(&[
+        ("configuration", Left),
+        ("made", Right),
+        ("removed", Right),
+        ("node-hours", Right),
+        ("nodes at most", Right),
+        ("pods waited", Right),
+        ("p50", Right),
+        ("p95", Right),
+        ("worst", Right),
+        ("wait still", Right),
+    ]);
+    for Column { name, figures } in &found.columns {
+        let sum = |of: fn(&crate::replay::PoolFigures) -> u64| {
+            figures.pools.values().map(of).sum::<u64>().to_string()
+        };
+        let node_hours = figures.pools.values().fold(0.0, |sum, pool| sum + pool.node_hours);
+        let most = figures.series.points.iter().map(|point| point.0).max().unwrap_or(0);
+        let cells = [
+            name.clone(),
+            sum(|pool| pool.made),
+            sum(|pool| pool.removed),
+            format!("{node_hours:.1}"),
+            most.to_string(),
+        ];
+        let cells = cells.into_iter().chain(percentiles(&figures.waits()));
+        table.row(cells.chain([figures.waiting.to_string()]));
+    }
+    table.render(out);
+}
+
+fn waits(found: &Found, out: &mut String) {
+    let mut table = Table::new(&[
+        ("configuration", Left),
+        ("pool", Left),
+        ("made", Right),
+        ("removed", Right),
+        ("node-hours", Right),
+        ("pods", Right),
+        ("waited", Right),
+        ("p50", Right),
+        ("p95", Right),
+        ("worst", Right),
+    ]);
+    for Column { name, figures } in &found.columns {
+        for (pool, own) in &figures.pools {
+            let hours = format!("{:.1}", own.node_hours);
+            let cells = [
+                name.clone(),
+                pool.clone(),
+                own.made.to_string(),
+                own.removed.to_string(),
+                hours,
+                own.pods.to_string(),
+            ];
+            table.row(cells.into_iter().chain(percentiles(&own.waits)));
+        }
+    }
+    table.render(out);
+}
+
+/// What is there and what it is used for, divided by the hours.
+fn hosts(found: &Found, out: &mut String) {
+    let mut table = Table::new(&[
+        ("configuration", Left),
+        ("", Left),
+        ("hosts have", Right),
+        ("others take", Right),
+        ("machines take", Right),
+        ("pods request", Right),
+        ("nodes free", Right),
+        ("hosts free", Right),
+    ]);
+    for Column { name, figures } in &found.columns {
+        let used = &figures.used;
+        let of = |one: fn(&Use) -> f64| {
+            let average = |of: &Use| if figures.hours > 0.0 { one(of) / figures.hours } else { 0.0 };
+            let (hosts, others, machines) =
+                (average(&used.hosts), average(&used.others), average(&used.machines));
+            let (requested, offered) = (average(&used.requested), average(&used.offered));
+            [hosts, others, machines, requested, offered - requested, hosts - others - machines]
+        };
+        for (unit, figures) in [("GiB", of(|one| one.memory)), ("cores", of(|one| one.cores))] {
+            let cells = figures.into_iter().map(|one| format!("{one:.1}"));
+            table.row([name.clone(), unit.to_owned()].into_iter().chain(cells));
+        }
+    }
+    table.render(out);
+    for Column { name, figures } in &found.columns {
+        let _ = writeln!(out, "{name}: {}", idle_hosts(figures));
+    }
+}
+
+fn idle_hosts(figures: &Figures) -> String {
+    if figures.idle_hosts.is_empty() {
+        return "which hosts could have been off is unknown: the record does not say what their guests were given".to_owned();
+    }
+    let idle: Vec<String> = figures
+        .idle_hosts
+        .iter()
+        .filter(|(_, hours)| hours.0 >= 0.05)
+        .map(|(host, hours)| format!("{host} for {:.1} h of {:.1}", hours.0, hours.1))
+        .collect();
+    if idle.is_empty() {
+        "no host could have been off".to_owned()
+    } else {
+        format!("could have been off: {}", idle.join(", "))
+    }
+}
+
+fn refusals(found: &Found, out: &mut String) {
+    let mut table = Table::new(&[("configuration", Left), ("verdict", Left), ("pods", Right)]);
+    for Column { name, figures } in found.columns.iter().skip(1) {
+        for (verdict, pods) in &figures.refusals {
+            table.row([name.clone(), verdict.clone(), pods.to_string()]);
+        }
+    }
+    let mut text = String::new();
+    table.render(&mut text);
+    if !text.is_empty() {
+        let _ = write!(out, "\nPods that no machine was made for at some time\n{text}");
+    }
+}
+
+fn assumptions(found: &Found, out: &mut String) {
+    out.push_str("\nTaken for granted\n");
+    for line in ASSUMPTIONS {
+        let _ = writeln!(out, "* {line}");
+    }
+    let facts = &found.facts;
+    let mut said = Vec::new();
+    for (what, all) in [("comes", &facts.creation), ("is woken", &facts.waking), ("goes", &facts.retirement)]
+    {
+        let told = |(pool, took): (&String, &Took)| {
+            Some(format!("one of {pool} {what} in {} (median of {})", time(took.median()), took.count()))
+                .filter(|_| took.count() > 0)
+        };
+        said.extend(all.iter().filter_map(told));
+    }
+    let said = if said.is_empty() { "none was seen".to_owned() } else { said.join(", ") };
+    let _ = writeln!(
+        out,
+        "* Machines: {said}; others come in {} s, are woken in {} s and go in {} s.",
+        CREATION.as_secs(),
+        WAKING.as_secs(),
+        RETIREMENT.as_secs()
+    );
+}
