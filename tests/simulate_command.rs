@@ -160,6 +160,23 @@ fn more_demand_and_fewer_hosts_are_tried() {
 }
 
 #[test]
+fn nodes_and_waiting_pods_are_drawn() {
+    let scene = Scene::new();
+    let said = scene.run(&["--config", "a.toml", "--picture", "p.svg"]);
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let drawn = fs::read_to_string(scene.folder.path().join("p.svg")).unwrap();
+    assert!(drawn.starts_with("<svg xmlns") && drawn.ends_with("</svg>\n"), "{drawn}");
+    assert!(drawn.contains(">a.toml</text>") && drawn.contains(">recorded</text>"), "{drawn}");
+    // The node comes in minute 11 of 120 and goes in minute 71: up from the ground, and down to it again.
+    let line =
+        drawn.lines().find(|line| line.contains("#0072b2") && line.contains("d=\"M52.0 228.0H")).unwrap();
+    assert_eq!(line.matches('V').count(), 2, "{line}");
+    let said = scene.run(&["--config", "a.toml", "--picture", "missing/p.svg"]);
+    assert_eq!(said.status.code(), Some(5));
+    assert!(String::from_utf8(said.stderr).unwrap().contains("missing/p.svg"));
+}
+
+#[test]
 fn the_same_record_gives_the_same_bytes() {
     let scene = Scene::new();
     let run = || scene.run(&["--config", "a.toml", "--scale", "3", "--output", "json"]).stdout;

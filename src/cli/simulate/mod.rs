@@ -1,6 +1,7 @@
 //! `simulate`: what configurations would have done with recorded rounds.
 
 mod json;
+mod picture;
 mod text;
 
 use std::path::PathBuf;
@@ -29,6 +30,9 @@ pub(super) struct Arguments {
     /// What if this host were not there? Repeat it for more of them
     #[arg(long, value_name = "HOST")]
     without_host: Vec<String>,
+    /// Also draw nodes and waiting pods over time into this file (SVG)
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
     /// How to print
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -54,6 +58,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let found = simulate(arguments, what_if)?;
     for damage in &found.damages {
         anstream::eprintln!("warning: {damage}");
+    }
+    if let Some(file) = &arguments.picture {
+        std::fs::write(file, picture::render(&found)).map_err(|error| {
+            Failure::Output(std::io::Error::new(error.kind(), format!("{}: {error}", file.display())))
+        })?;
     }
     match arguments.output {
         Output::Json => input::json(&json::render(&found))?,
