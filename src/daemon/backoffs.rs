@@ -20,7 +20,7 @@ pub(super) fn shorten(memory: &mut Memory, config: &Config) -> bool {
     changed
 }
 
-/// Ends the back-offs of a host or a pool, or all; returns what was left alone, each with why.
+/// Ends the back-offs of a host or a pool and its nodes, or all; returns what was left alone, each with why.
 pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Vec<String> {
     let meant = |one: &str| name.is_none_or(|name| name == one);
     let mut ended = Vec::new();
@@ -40,6 +40,9 @@ pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Ve
             note(&format!("pool {pool}"), memory.backoff.take());
             note(&format!("growing machines of pool {pool}"), memory.grow_backoff.take());
         }
+    }
+    for (node, memory) in memory.nodes.iter_mut().filter(|(_, memory)| meant(&memory.pool)) {
+        note(&format!("removing {node}"), memory.removal_backoff.take());
     }
     for missed in &mut memory.predictions.missed {
         if missed.pool.as_deref().is_some_and(meant) {

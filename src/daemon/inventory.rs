@@ -60,9 +60,8 @@ struct Known {
 pub(super) struct Start {
     /// What its hosts' names begin with where hosts of all clusters meet.
     pub prefix: String,
-    /// Whether each look asks for the quorum: if there are several clusters, one without it is left alone by
-    /// itself.
-    pub asks_for_quorum: bool,
+    /// Whether there are other clusters: one that cannot be looked at is left alone by itself then.
+    pub several: bool,
     pub proxmox: Client,
     pub config: watch::Receiver<Arc<Config>>,
     pub templates: Templates,
@@ -85,7 +84,7 @@ impl Inventory {
     /// Starts looking.
     pub fn start(start: Start, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
         let region = regions::name(&start.prefix).into();
-        let several = start.asks_for_quorum;
+        let several = start.several;
         let inventory = Self { known: Arc::default(), changed: start.changed.clone(), region, several };
         let (this, cancel) = (inventory.clone(), cancel.clone());
         tasks.spawn(async move {
@@ -99,7 +98,7 @@ impl Inventory {
     }
 
     async fn watch(&self, start: Start) {
-        let Start { prefix, asks_for_quorum, proxmox, mut config, templates, clock, .. } = start;
+        let Start { prefix, several, proxmox, mut config, templates, clock, .. } = start;
         let mut templates_due = Instant::now();
         let mut templates_seen: Option<Instant> = None;
         let mut survey_due = Instant::now();
@@ -107,7 +106,7 @@ impl Inventory {
         let mut device_survey = DeviceSurvey::default();
         loop {
             let settings = config.borrow_and_update().alone(&prefix);
-            match look(&proxmox, asks_for_quorum).await {
+            match look(&proxmox, several).await {
                 Ok((seen, problem)) => {
                     let last = self.last().0;
                     let seen = match last {
@@ -292,17 +291,18 @@ fn online_since(look: &Look, last: Option<&Look>) -> BTreeMap<String, Timestamp>
     online.map(|host| (host.name.clone(), since(&host.name).unwrap_or(look.at))).collect()
 }
 
+/// Why a cluster cannot be acted on that has no quorum: it lets VMs be stopped, and none be made, started or
+/// destroyed.
+pub(super) const NOT_QUORATE: &str = "the cluster is not quorate";
+
 /// The cluster's list, and why it cannot be acted on, if so. A token that may not ask for the quorum finds
 /// out when it acts.
-async fn look(proxmox: &Client, asks_for_quorum: bool) -> Result<(Seen, Option<String>), Error> {
+async fn look(proxmox: &Client, several: bool) -> Result<(Seen, Option<String>), Error> {
     let seen = proxmox.resources().await?;
-    if !asks_for_quorum {
-        return Ok((seen, None));
-    }
     match proxmox.quorate().await {
         Ok(true) => Ok((seen, None)),
-        Ok(false) => Ok((seen, Some("the cluster is not quorate".to_owned()))),
-        Err(error) if error.kind == Kind::Forbidden => Ok((seen, None)),
+        Ok(false) => Ok((seen, Some(NOT_QUORATE.to_owned()))),
+        Err(error) if error.kind == Kind::Forbidden || !several => Ok((seen, None)),
         Err(error) => Err(error),
     }
 }

@@ -61,7 +61,7 @@ use crate::clock::SharedClock;
 use crate::config::{Config, Mode};
 use crate::fence::Fence;
 use crate::kubernetes::{Cluster, Lease, Recorder, Watches};
-use crate::machines::{Context, Pace, Probe, Registry, Reports, Told, View};
+use crate::machines::{Context, Ending, Pace, Probe, Registry, Reports, Told, View};
 use crate::model::{Plan, Record, Snapshot};
 use crate::observability::{Board, Rounds};
 use crate::pinning::Door;
@@ -479,7 +479,7 @@ impl Daemon {
         self.waiting.look(&snapshot, self.board.metrics());
         // Where nothing may be begun no time passes for timers: they count from the last round before.
         if self.act(&config, &snapshot, &plan).await {
-            self.memory.counted(now);
+            self.memory.counted(&config, now);
             self.look_at_outcomes(&config, &snapshot, &plan);
             self.go_on_with(&plan);
             if config.mode == Mode::Active {
@@ -547,6 +547,15 @@ impl Daemon {
         };
         let others_failed = self.registry.all().iter().any(failed);
         self.memory.heard(told, others_failed, &config, now);
+        if let Ending::GivenUp(why) = &told.ending
+            // What a pause has ended goes on after it.
+            && self.switch.paused().is_none()
+            && config.mode == Mode::Active
+        {
+            let record = &told.record;
+            let node = self.registry.get(&record.id).and_then(|view| view.node);
+            self.memory.stays(node.as_ref().unwrap_or(&record.name), &record.pool, why, &config, now);
+        }
         self.mend.heard(told, &config);
         self.physical.heard(told);
         self.board.heard(told, now);

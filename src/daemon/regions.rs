@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Deps;
-use super::inventory::{Inventory, Look, Start};
+use super::inventory::{Inventory, Look, NOT_QUORATE, Start};
 use crate::config::Config;
 use crate::fence::Fence;
 use crate::machines::Templates;
@@ -89,7 +89,7 @@ impl Regions {
             let (proxmox, templates) = (client.fenced(&Fence::closed()), Templates::default());
             let start = Start {
                 prefix: prefix.clone(),
-                asks_for_quorum: several,
+                several,
                 proxmox: proxmox.clone(),
                 config: deps.config.clone(),
                 templates: templates.clone(),
@@ -140,14 +140,15 @@ impl Regions {
         self.get(place::split(key).0)
     }
 
-    /// Why nothing is decided about the pools and machines of a cluster, if so. With one cluster alone the
-    /// looks' age says all: what is not seen is asked of each machine itself.
+    /// Why nothing is decided about the pools and machines of a cluster, if so. Whether one cluster alone can
+    /// be seen says the looks' age: what is not seen is asked of each machine itself.
     pub fn unseen(&self, config: &Config, prefix: &str, now: Timestamp) -> Option<String> {
         let Some(region) = self.get(prefix) else {
             return Some(format!("region `{prefix}` is not connected: it needs its table and a restart"));
         };
         if !self.several() {
-            return None;
+            let (_, problem) = region.inventory.last();
+            return problem.filter(|problem| problem == NOT_QUORATE);
         }
         let why = match region.inventory.last() {
             (_, Some(problem)) => problem,

@@ -111,7 +111,8 @@ impl Remembered {
 
     /// A round was decided, and its timers are written or will be. Nothing else moves the time of the last
     /// round: by what has passed since then without one, the next round moves the timers that it reads.
-    pub fn counted(&mut self, now: Timestamp) {
+    pub fn counted(&mut self, config: &Config, now: Timestamp) {
+        planning::watched(&mut self.memory, config, now);
         let before = self.memory.last_round.replace(now);
         // One that lies ahead was stored before the clock was set back.
         let old = |time: Timestamp| time > now || now.duration_since(time) >= STORE_ANYWAY;
@@ -197,6 +198,15 @@ impl Remembered {
             let before = before.filter(|before| now.duration_since(before.until) <= EMPTIED_AGAIN);
             memory.emptying_backoff = Some(Backoff::next(before.as_ref(), reason, lengths, now));
         });
+    }
+
+    /// A removal of a node was given up: the next one waits, longer each time.
+    pub fn stays(&mut self, node: &str, pool: &str, why: &str, config: &Config, now: Timestamp) {
+        let memory = self.memory.nodes.entry(node.to_owned()).or_default();
+        pool.clone_into(&mut memory.pool);
+        let before = memory.removal_backoff.take();
+        memory.removal_backoff = Some(planning::removal_given_up(before.as_ref(), why, config, now));
+        self.store(now);
     }
 
     /// An operator wants what is left alone to be tried again; returns what that is.

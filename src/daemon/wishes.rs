@@ -138,6 +138,10 @@ impl Daemon {
                 self.waits(snapshot.time, &node.name, &why);
                 continue;
             }
+            if let Some(why) = planning::wish_rests(snapshot, config, node) {
+                self.waits(snapshot.time, &node.name, &why);
+                continue;
+            }
             if let Some(why) = kept_by(snapshot, config, &node.name, &view.record.pool, (min, max)) {
                 self.waits(snapshot.time, &node.name, &why);
                 continue;

@@ -12,7 +12,6 @@ use super::trouble::{Blame, Trouble, insist};
 use super::{Context, drain};
 use crate::model::machine::Intent;
 use crate::model::node::Node;
-use crate::model::snapshot::BEING_DELETED_TAINT;
 use crate::proxmox::VmConfig;
 
 /// The Node of the machine as it is now, past what the watches show; `None` if there is none of this very VM.
@@ -134,19 +133,20 @@ pub(super) async fn pinned(
 /// emptied. Any other is closed and empty then.
 ///
 /// So is one that is closed, and is heard of again after its VM could not be reached for a while: it ends its
-/// pods now, and gives its volumes back. If its guest was asked to shut down before, for which `emptied` is
-/// `None`, it is only waited for.
+/// pods now, and gives its volumes back. If its guest was asked to shut down before, or is off (`ends`), it is
+/// only waited for. That it is closed says no more than that its drain has begun.
 pub(super) async fn serving_again(
     ctx: &Context,
     machine: &mut Tracked,
     emptied: Option<Instant>,
+    ends: bool,
 ) -> Result<Option<(Box<Node>, String)>, Trouble> {
     let Some(node) = own(ctx, machine).await? else { return Ok(None) };
-    let closed = node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT);
+    let closed = drain::is_closed(&node);
     if closed && (emptied.is_some_and(|at| at.elapsed() <= FRESH) || nodes::is_silent(&node)) {
         return Ok(None);
     }
-    if closed && emptied.is_none() {
+    if closed && ends && emptied.is_none() {
         retire::give_back(ctx, machine, &node).await;
         return Ok(None);
     }

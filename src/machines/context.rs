@@ -8,7 +8,7 @@ use tokio::sync::{Semaphore, watch};
 use super::ownership::Owner;
 use super::{KnownFacts, Pace, Probe, Registry, Templates};
 use crate::clock::SharedClock;
-use crate::config::{Config, Redfish};
+use crate::config::{Config, Mode, Redfish};
 use crate::fence::Fence;
 use crate::kubernetes::{Cluster, Recorder, Watches};
 use crate::model::Pause;
@@ -66,9 +66,32 @@ impl Context {
         self.live.borrow().pools.iter().any(|pool| pool.name == name)
     }
 
-    /// Why nothing new is begun now, in words, if so.
+    /// Why nothing new is begun now, in words, if so: everything is paused, or the settings have come to only
+    /// observe since the task began.
     pub(super) fn paused(&self) -> Option<String> {
-        self.pause.borrow().as_ref().map(|pause| format!("everything is paused: {}", pause.words()))
+        if let Some(pause) = self.pause.borrow().as_ref() {
+            return Some(format!("everything is paused: {}", pause.words()));
+        }
+        let observes = self.live.borrow().mode == Mode::Observe;
+        observes.then(|| "it only observes (`mode = \"observe\"`)".to_owned())
+    }
+
+    /// Waits until something new may be begun, or may not; ends with the daemon otherwise.
+    pub(super) async fn until_paused(&self, paused: bool) {
+        let (mut pause, mut live) = (self.pause.clone(), self.live.clone());
+        loop {
+            pause.mark_unchanged();
+            live.mark_unchanged();
+            if self.paused().is_some() == paused {
+                return;
+            }
+            tokio::select! {
+                Ok(()) = pause.changed() => {}
+                Ok(()) = live.changed() => {}
+                // Both end with the daemon: then this does, too.
+                else => std::future::pending().await,
+            }
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The end of a VM, and of what belonged to it: stopped, Node deleted, destroyed, nothing left behind, record
 //! dropped.
 
-use jiff::{SignedDuration, Timestamp};
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::finding::{CLONING, DESTROYED, Found, find, stale_lock, unlock};
@@ -13,7 +14,7 @@ use super::retire::FRESH;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::warm::SUSPENDED;
-use super::{Context, back, leftovers, node, physical, protection, seed, tokens};
+use super::{Context, back, hindrance, leftovers, node, physical, protection, seed, tokens};
 use crate::model::Record;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
@@ -33,7 +34,7 @@ pub(super) enum Manner {
 /// A Node whose VM cannot be seen, and may run, goes only after its kubelet was silent for this long:
 /// Kubernetes waits as long before it ends the pods of such a node
 /// (`--default-unreachable-toleration-seconds`).
-const UNHEARD: SignedDuration = SignedDuration::from_mins(5);
+const UNHEARD: Duration = Duration::from_mins(5);
 
 /// How the end of a VM ended.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub(super) enum Ended {
     Gone,
     /// It runs on: its guest is this Node again, and serves, for this reason.
     Serves(Box<Node>, String),
+    /// The same, for what passes by itself, or is mended by an administrator.
+    ServesForNow(Box<Node>, String),
 }
 
 /// Whether a machine has ever had a VM. One that has not leaves alone what has its VMID.
@@ -77,8 +80,18 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner
     }
     let asked = Instant::now();
     let found = present(ctx, machine).await?;
+    if let Present::Locked(trouble) = found {
+        let node = hindrance::serving(ctx, machine, manner).await?;
+        return match node {
+            Some(node) => Ok(Ended::ServesForNow(node, trouble.to_string())),
+            None => Err(trouble),
+        };
+    }
     if let Present::There(present) = found {
         note(ctx, machine, &present).await?;
+        if let Some((node, why)) = hindrance::of_emptied(ctx, machine, manner).await? {
+            return Ok(Ended::ServesForNow(node, why));
+        }
         if let Some((node, why)) = protection::keeps(ctx, machine, &present, manner).await? {
             return Ok(Ended::Serves(node, why));
         }
@@ -127,7 +140,8 @@ async fn begin(
     emptied: &mut Option<Instant>,
     cut_short: bool,
 ) -> Result<Option<(Box<Node>, String)>, Trouble> {
-    if let Some(kept) = back::serving_again(ctx, machine, *emptied).await? {
+    let ends = cut_short || machine.record().entered.contains_key(&Phase::Stopping);
+    if let Some(kept) = back::serving_again(ctx, machine, *emptied, ends).await? {
         return Ok(Some(kept));
     }
     if cut_short {
@@ -194,17 +208,21 @@ enum Present {
     NotOurs,
     /// What has it cannot be seen, and may be ours.
     Hidden,
+    /// It is ours, and stays locked.
+    Locked(Trouble),
 }
 
 /// What stands at a VMID may be ours all the same, taken out of our pool or with other notes: as long as its
 /// kubelet is heard, its Node stays; if it cannot be seen, for some time after that, too.
 pub(super) async fn no_kubelet(ctx: &Context, machine: &Tracked, hidden: bool) -> Result<(), Trouble> {
-    let now = ctx.clock.now();
-    let is_silent = |node: &Node| node::is_silent(node) && (!hidden || has_long_been_silent(node, now));
-    let Some(node) = back::node(ctx, machine).await?.filter(|node| !is_silent(node)) else {
+    let Some(node) = back::node(ctx, machine).await? else { return Ok(()) };
+    let is_silent = node::is_silent(&node);
+    // By what has passed here: the Node says since when by the clock of another machine.
+    let silent_for = ctx.registry.silent(&machine.record().id, is_silent);
+    if is_silent && (!hidden || silent_for >= UNHEARD) {
         return Ok(());
-    };
-    let heard = if node::is_silent(&node) { "was heard of within five minutes" } else { "is heard of" };
+    }
+    let heard = if is_silent { "was heard of within five minutes" } else { "is heard of" };
     let record = machine.record();
     let vmid = record.slot.vmid;
     Err(Trouble::Failed {
@@ -215,12 +233,6 @@ pub(super) async fn no_kubelet(ctx: &Context, machine: &Tracked, hidden: bool) -
         ),
         blame: Blame::Nobody,
     })
-}
-
-fn has_long_been_silent(node: &Node, now: Timestamp) -> bool {
-    let ready = node.conditions.iter().find(|one| one.kind == "Ready");
-    let since = ready.and_then(|ready| ready.last_transition);
-    since.is_none_or(|since| now.duration_since(since) >= UNHEARD)
 }
 
 /// A host that was taken out of the cluster, and was not switched off, runs its VMs on: as long as the
@@ -277,9 +289,10 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Present, Troubl
                 || lock == CLONING && jobs::is_cloning(ctx, machine.record()).await?
             {
                 let what = format!("the lock ({lock}) of VM {}", machine.record().slot.vmid);
-                return Err(Trouble::Limit { what, limit: limits.clone, blame: Blame::Nobody });
+                let trouble = Trouble::Limit { what, limit: limits.clone, blame: Blame::Nobody };
+                return Ok(Present::Locked(trouble));
             }
-            return Err(stale_lock(machine, &lock));
+            return Ok(Present::Locked(stale_lock(machine, &lock)));
         }
         let note = format!("the VM is locked ({lock}); if nothing works on it by now, {}", unlock(machine));
         machine.say(ctx, &note);
@@ -345,7 +358,7 @@ async fn stop(
         let kept = match manner {
             Manner::Abrupt => back::keeps(ctx, machine).await?,
             Manner::Graceful { .. } if looked.is_some_and(|at| at.elapsed() <= FRESH) => None,
-            Manner::Graceful { .. } => back::serving_again(ctx, machine, None).await?,
+            Manner::Graceful { .. } => back::serving_again(ctx, machine, None, true).await?,
         };
         if let Some((node, why)) = kept {
             return Ok(Stopped::Kept(node, why));

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::Context;
 use super::endings::Endings;
+use super::node::is_ready;
 use super::tracked::Tracked;
 use super::trouble::Trouble;
 use crate::kubernetes::{Cluster, Error, Eviction};
@@ -53,14 +54,14 @@ struct Refused {
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut Tracked,
-    node: &str,
+    node: &Node,
     limit: Duration,
     met: &mut Met,
 ) -> Result<Drained, Trouble> {
     let end = *met.end.get_or_insert_with(|| Instant::now() + limit);
-    let mut drain = Drain { ctx, node, end, met };
-    let (mut changed, mut pause) = (ctx.watches.changed(), ctx.pause.clone());
-    pause.mark_unchanged();
+    let (uid, node) = (node.uid.as_str(), node.name.as_str());
+    let mut drain = Drain { ctx, node, uid, end, met };
+    let mut changed = ctx.watches.changed();
     let mut places = Places::default();
     loop {
         changed.mark_unchanged();
@@ -94,7 +95,7 @@ pub(super) async fn run(
         tokio::select! {
             biased;
             () = changed.changed() => {}
-            Ok(()) = pause.changed() => {}
+            () = ctx.until_paused(true) => {}
             () = tokio::time::sleep_until(drain.next_look()) => {}
         }
     }
@@ -114,6 +115,8 @@ enum Look {
 struct Drain<'a> {
     ctx: &'a Context,
     node: &'a str,
+    /// Of the Node that was closed.
+    uid: &'a str,
     end: Instant,
     met: &'a mut Met,
 }
@@ -180,8 +183,26 @@ impl Drain<'_> {
 
     /// The node, if it shows that it no longer takes pods.
     fn closed<'s>(&self, snapshot: &'s Snapshot) -> Option<&'s Node> {
-        let node = snapshot.nodes.iter().find(|node| node.name == self.node)?;
-        node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT).then_some(node)
+        snapshot.nodes.iter().find(|node| node.name == self.node && is_closed(node)).map(|node| &**node)
+    }
+
+    /// Why a node that takes pods again is not drained any further, if it is one: kube-scheduler puts pods on
+    /// it, and each that was evicted would be followed by the next. One that is not ready takes none.
+    async fn opened(&self, snapshot: &Snapshot) -> Option<&'static str> {
+        let shown = snapshot.nodes.iter().find(|node| node.name == self.node)?;
+        if shown.uid == self.uid && is_closed(shown) {
+            return None;
+        }
+        // Past the watch, which shows late that it was closed.
+        let node = self.ctx.kubernetes.get_node(self.node).await.ok()??;
+        if is_closed(&node) || !is_ready(&node) {
+            return None;
+        }
+        Some(if node.uid == self.uid {
+            "its Node was opened meanwhile"
+        } else {
+            "its Node has registered again"
+        })
     }
 
     fn some_came_back(&self, snapshot: &Snapshot) -> bool {
@@ -198,6 +219,9 @@ impl Drain<'_> {
         self.met.endings.restate(&mut snapshot, self.node);
         if let Some(why) = self.ctx.paused().or_else(|| pinned(&snapshot, self.node)) {
             return Look::Over(Drained::GivenUp(why));
+        }
+        if let Some(why) = self.opened(&snapshot).await {
+            return Look::Over(Drained::GivenUp(why.to_owned()));
         }
         let left = match self.judge(&snapshot) {
             Ok(left) => left,
@@ -292,6 +316,11 @@ impl Drain<'_> {
             None => pods,
         }
     }
+}
+
+/// Whether the Node bears the taint of those that are being taken away.
+pub(super) fn is_closed(node: &Node) -> bool {
+    node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT)
 }
 
 /// Why a node stays that an administrator wants to keep meanwhile.

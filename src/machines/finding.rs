@@ -37,7 +37,10 @@ pub(super) enum Found {
 pub(super) async fn find(ctx: &Context, machine: &mut Tracked) -> Result<Found, Trouble> {
     loop {
         match sight(ctx, machine).await? {
-            Sight::Ours(config) => return Ok(Found::There(config)),
+            Sight::Ours(config) => {
+                ctx.registry.silent(&machine.record().id, false);
+                return Ok(Found::There(config));
+            }
             Sight::BeingCloned => return Ok(Found::BeingCloned),
             Sight::BeingDestroyed => return Ok(Found::BeingDestroyed),
             Sight::Foreign(what) => {
@@ -207,4 +210,10 @@ pub(super) fn stale_lock(machine: &Tracked, lock: &str) -> Trouble {
         ),
         command: unlock(machine),
     }
+}
+
+/// A lock on whose VM a task is at work.
+pub(super) fn locked(machine: &Tracked, lock: &str) -> Trouble {
+    let what = format!("VM {} is locked ({lock}), and a task is at work on it", machine.record().slot.vmid);
+    Trouble::Failed { what, blame: Blame::Nobody }
 }

@@ -33,6 +33,7 @@ mod facts;
 mod finding;
 mod grow;
 mod guest;
+mod hindrance;
 pub mod inherited;
 mod jobs;
 mod join;

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::changes::{Changed, Changes};
 use crate::config::Config;
@@ -109,6 +111,8 @@ struct Inner {
     doubts: Mutex<BTreeMap<String, Arc<Notify>>>,
     /// Machines whose VMs an administrator has protected, by id.
     protected: Mutex<BTreeSet<String>>,
+    /// Since when the Node of a machine whose VM cannot be seen is silent, by id.
+    silent: Mutex<BTreeMap<String, Instant>>,
     changed: Changes,
 }
 
@@ -123,6 +127,7 @@ impl Default for Registry {
             freed: Mutex::default(),
             doubts: Mutex::default(),
             protected: Mutex::default(),
+            silent: Mutex::default(),
             changed: Changes::default(),
         }))
     }
@@ -189,6 +194,18 @@ impl Registry {
         }
     }
 
+    /// Notes whether the Node of a machine is silent now; for how long it has been at each look.
+    pub(super) fn silent(&self, id: &str, is_silent: bool) -> Duration {
+        // Held, so that nothing is noted of one that is forgotten meanwhile.
+        let machines = self.machines();
+        let mut silent = self.0.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_silent || !machines.contains_key(id) {
+            silent.remove(id);
+            return Duration::ZERO;
+        }
+        silent.entry(id.to_owned()).or_insert_with(Instant::now).elapsed()
+    }
+
     /// Whether the VM of a machine was protected when it was looked at last.
     pub fn is_protected(&self, id: &str) -> bool {
         self.protected().contains(id)
@@ -239,6 +256,7 @@ impl Registry {
         let gone = self.machines().remove(id);
         self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         self.protected().remove(id);
+        self.0.silent.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         if let Some(view) = gone {
             let mut freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
             freed.entry(view.record.pool).or_default().insert(view.record.slot.vmid, now);

@@ -12,8 +12,9 @@ use super::task::Reports;
 use super::touched::{self, Touched};
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist, words};
-use super::{Context, protection};
+use super::{Context, hindrance, protection};
 use crate::kubernetes::ErrorKind;
+use crate::model::Record;
 use crate::model::machine::{Intent, Phase};
 use crate::model::node::{Node, Taint, TaintEffect};
 use crate::model::snapshot::{BEING_DELETED_TAINT, RETIRE, UNNEEDED_SINCE};
@@ -51,6 +52,10 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, reports: &Reports)
             reopen(ctx, machine, &node).await?;
             return Ok(Retired::GivenUp(why));
         }
+        if let Some(why) = hindrance::of_running(ctx, machine, &node).await {
+            reopen_for_now(ctx, machine, &node).await?;
+            return Ok(Retired::GivenUp(why));
+        }
         close(ctx, machine, &node).await?;
         match empty_while_there(ctx, machine, &node, reports).await? {
             Emptied::Yes => emptied = Some(Instant::now()),
@@ -65,6 +70,10 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, reports: &Reports)
         Ended::Gone => Ok(Retired::Gone),
         Ended::Serves(node, why) => {
             reopen(ctx, machine, &node).await?;
+            Ok(Retired::GivenUp(why))
+        }
+        Ended::ServesForNow(node, why) => {
+            reopen_for_now(ctx, machine, &node).await?;
             Ok(Retired::GivenUp(why))
         }
     }
@@ -158,7 +167,7 @@ async fn go_on(
     let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);
     let limit = pool.and_then(|pool| pool.drain).unwrap_or(limits.drain);
     for turn in 1.. {
-        match drain::run(ctx, machine, &node.name, limit, &mut progress.met).await? {
+        match drain::run(ctx, machine, node, limit, &mut progress.met).await? {
             Drained::Empty => {}
             Drained::GivenUp(why) => return Ok(Some(why)),
         }
@@ -215,6 +224,16 @@ async fn detached(ctx: &Context, node: &str) {
 /// The node serves again, as it did before. One whose making was given up serves from now on: it has the time
 /// of any other where it is not ready.
 pub(super) async fn reopen(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
+    if is_wish_over(ctx, machine.record(), &node.name) {
+        let limit = ctx.config.limits.drain;
+        insist!(limit, machine.seed(), Ok(ctx.kubernetes.annotate_node(&node.name, RETIRE, None).await?))
+            .await?;
+    }
+    reopen_for_now(ctx, machine, node).await
+}
+
+/// The same, with what an operator wants of the node: it is to go once that can be.
+async fn reopen_for_now(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
     let limit = ctx.config.limits.drain;
     if machine.record().node_uid.is_none() {
         node::serve(ctx, machine, node).await?;
@@ -222,11 +241,8 @@ pub(super) async fn reopen(ctx: &Context, machine: &mut Tracked, node: &Node) ->
     if machine.record().cordoned {
         insist!(limit, machine.seed(), Ok(ctx.kubernetes.uncordon(&node.name).await?)).await?;
     }
-    // A wish that could not be fulfilled is over, so that it is not tried again and again.
-    for key in [UNNEEDED_SINCE, RETIRE] {
-        insist!(limit, machine.seed(), Ok(ctx.kubernetes.annotate_node(&node.name, key, None).await?))
-            .await?;
-    }
+    insist!(limit, machine.seed(), Ok(ctx.kubernetes.annotate_node(&node.name, UNNEEDED_SINCE, None).await?))
+        .await?;
     insist!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &leaving()).await?)).await?;
     // Until this is written it goes on leaving, for the rounds here as for the run that goes on after a
     // crash.
@@ -239,4 +255,12 @@ pub(super) async fn reopen(ctx: &Context, machine: &mut Tracked, node: &Node) ->
         .await?;
     machine.enter(ctx, Phase::Ready, "");
     Ok(())
+}
+
+/// Whether an operator's wish is over: one that could not be fulfilled is, so that it is not tried again and
+/// again. Another removal of its node fulfils none, and a pause ends none.
+fn is_wish_over(ctx: &Context, record: &Record, node: &str) -> bool {
+    let Intent::Retire { reason, .. } = &record.intent else { return false };
+    let wished = ctx.watches.node(node).and_then(|node| node.annotations.get(RETIRE).cloned());
+    wished.as_ref() == Some(reason) && ctx.paused().is_none()
 }

@@ -394,7 +394,7 @@ async fn discarding(ctx: &Context, mut machine: Tracked, reason: &str, reports: 
     }
     let (node, why) = match destroy::run(ctx, &mut machine, destroy::Manner::Abrupt).await {
         Ok(destroy::Ended::Gone) => return tell(ctx, reports, machine.record(), Ending::Discarded),
-        Ok(destroy::Ended::Serves(node, why)) => (node, why),
+        Ok(destroy::Ended::Serves(node, why) | destroy::Ended::ServesForNow(node, why)) => (node, why),
         Err(trouble) => return stuck(ctx, &mut machine, &trouble, reports),
     };
     tracing::warn!(machine = %machine.record().name, node = %node.name, why, "a machine that was given up is kept");

@@ -42,10 +42,7 @@ pub(super) async fn not_paused(ctx: &Context, machine: &mut Tracked) -> Result<(
     }
     let Some(why) = ctx.paused() else { return Ok(()) };
     machine.say(ctx, &why);
-    if ctx.pause.clone().wait_for(Option::is_none).await.is_err() {
-        // It ends with the daemon: then this does, too.
-        std::future::pending::<()>().await;
-    }
+    ctx.until_paused(false).await;
     let now = ctx.clock.now();
     machine.change(ctx, |record| _ = record.entered.insert(Phase::Requested, now)).await
 }
@@ -76,11 +73,6 @@ pub(super) async fn place<'c>(
         let names: Vec<&str> = sources.iter().map(String::as_str).collect();
         machine.say(ctx, &format!("waiting for its turn to be cloned from {}", names.join(", ")));
     }
-    let paused = async {
-        if ctx.pause.clone().wait_for(Option::is_some).await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
     let placed = async {
         // Before the place among those that are created: one that waits for a slow storage holds up no other.
         let turn = ctx.proxmox.clone_turn(&sources, full).await;
@@ -95,7 +87,7 @@ pub(super) async fn place<'c>(
     };
     tokio::select! {
         biased;
-        () = paused => Ok(None),
+        () = ctx.until_paused(true) => Ok(None),
         placed = placed => Ok(Some(placed)),
         () = timed => Ok(None),
         () = tokio::time::sleep(LIMIT) => Err(late("its turn to be made")),

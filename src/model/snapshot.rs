@@ -195,6 +195,20 @@ pub struct HostMemory {
     pub power: Option<PowerMemory>,
 }
 
+/// What is remembered of a node (part of `kind: AutoscalerState`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeMemory {
+    /// Its pool.
+    pub pool: String,
+    /// Its removal was given up: the next one does not begin before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub removal_backoff: Option<Backoff>,
+    /// Since when it has been seen not to be ready, by the clock of who saw it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unready_since: Option<Timestamp>,
+}
+
 /// What the daemon remembers and no object shows (`kind: AutoscalerState`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -205,6 +219,9 @@ pub struct Memory {
     pub pools: BTreeMap<String, PoolMemory>,
     /// By host.
     pub hosts: BTreeMap<String, HostMemory>,
+    /// By node: those that are not ready, and those whose removal was given up.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub nodes: BTreeMap<String, NodeMemory>,
     /// Free slots by pool, in the order in which they should be used. `None`: unknown, machines get no name.
     pub free_slots: Option<BTreeMap<String, Vec<Slot>>>,
     /// Seed of the names of new machines.

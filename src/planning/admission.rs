@@ -12,9 +12,10 @@ use super::headroom::Headroom;
 use super::judging::Drainable;
 use super::pending::{is_daemon, is_mirror};
 use super::removal::Moves;
+use super::rests::rests;
 use super::scale_up::Growth;
 use super::utilization::overdue;
-use super::{View, being_deleted, health, pauses, pool_of, replacement};
+use super::{View, being_deleted, health, is_leaving, pauses, pool_of, replacement};
 use crate::model::machine::Phase;
 use crate::model::plan::{NodeOutcome, NodeVerdict};
 use crate::model::pod::Pod;
@@ -100,14 +101,14 @@ impl<'a> Round<'a> {
             if replacement::reason(node).is_some() {
                 continue;
             }
-            if being_deleted(node) {
+            if is_leaving(node) {
                 // What cannot go on there holds up no pod elsewhere, nor do pods that a dead kubelet does not
                 // end.
                 let drained =
                     |pod: &Pod| !is_daemon(pod) && !is_mirror(pod) && !overdue(pod, view.snapshot.time);
                 let busy = view.bound[at].iter().any(|pod| drained(pod));
                 drains += usize::from(busy && !out_of_sight.contains_key(pool));
-            } else if !leaving.contains(node.name.as_str()) {
+            } else if !being_deleted(node) && !leaving.contains(node.name.as_str()) {
                 *sizes.entry(pool.to_owned()).or_default() += 1;
                 *joining.entry(pool.to_owned()).or_default() +=
                     u32::from(coming.contains(node.name.as_str()));
@@ -183,6 +184,10 @@ impl<'a> Round<'a> {
         }
         if let Some(why) = self.closed(pool) {
             return Err(why);
+        }
+        if let Some(why) = rests(view.snapshot, &view.snapshot.nodes[at]) {
+            // It goes by itself in a while; that may be long, and nothing else waits for it.
+            return Err(NotNow::because(NodeOutcome::Blocked, why));
         }
         if let Some(why) = self.allowed.refuses(node.reason(), pool) {
             return Err(NotNow::because(NodeOutcome::CoolingDown, why));

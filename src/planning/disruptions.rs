@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::{being_deleted, pool_of};
+use super::{is_leaving, pool_of};
 use crate::config::{Config, Disruption, Window};
 use crate::model::Snapshot;
 use crate::model::machine::Phase;
@@ -75,7 +75,7 @@ pub(super) fn leaving(snapshot: &Snapshot) -> BTreeMap<&str, usize> {
         // A guest that was started again is a Node without our label: its machine is counted.
         if let Some(pool) = pool_of(node) {
             names.insert(&node.name);
-            *leaving.entry(pool).or_default() += usize::from(being_deleted(node));
+            *leaving.entry(pool).or_default() += usize::from(is_leaving(node));
         }
     }
     for machine in snapshot.proxmox.machines.iter().flatten() {

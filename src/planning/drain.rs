@@ -136,16 +136,17 @@ impl<'a> Rules<'a> {
     }
 
     /// The pods of a node that is being drained, but those that stay until it is gone. A budget without room
-    /// no longer blocks anything: it is asked again, and one without room for a pod that stays is waited for.
+    /// no longer blocks anything: it is asked again. Those that stay go all at once, with their machine: what
+    /// their budgets have no room for together is waited for.
     pub(super) fn evictions(
         &self,
         pods: &[&Arc<Pod>],
-        budgets: &Budgets,
+        mut budgets: Budgets,
         stays: impl Fn(&Pod) -> bool,
     ) -> Result<Evictions, Blocker> {
         let mut evictions = Evictions::default();
         for pod in pods {
-            match self.judge(pod, budgets) {
+            match self.judge(pod, &budgets) {
                 Outcome::Skip if pod.deletion.is_some() && !overdue(pod, self.now) && !is_daemon(pod) => {
                     evictions.leaving.push((*pod).clone());
                 }
@@ -161,7 +162,7 @@ impl<'a> Rules<'a> {
                     return Err(Blocker { reason: SEVERAL, pod: pod.id() });
                 }
                 Outcome::Block("NotEnoughPdb") if stays(pod) => evictions.leaving.push((*pod).clone()),
-                Outcome::Finished | Outcome::Move if stays(pod) => {}
+                Outcome::Finished | Outcome::Move if stays(pod) => budgets.take(std::iter::once(*pod)),
                 Outcome::Finished | Outcome::Move | Outcome::Block("NotEnoughPdb") => {
                     evictions.evict.push((*pod).clone());
                 }

@@ -33,7 +33,7 @@ pub fn homeless(snapshot: &Snapshot, config: &Config, node: &str) -> Option<Stri
     let at = snapshot.nodes.iter().position(|one| one.name == node)?;
     let rules = Rules::new(snapshot, &config.scale_down);
     // A pod that must stay is another question's answer.
-    let leaving = rules.evictions(&view.bound[at], &Budgets::new(snapshot), |_| false).ok()?;
+    let leaving = rules.evictions(&view.bound[at], Budgets::new(snapshot), |_| false).ok()?;
     let mut moves: Vec<Arc<Pod>> = leaving.evict.into_iter().filter(|pod| !pod.is_finished()).collect();
     moves.sort_by_key(|pod| Reverse((pod.requests.cpu_milli, pod.requests.memory)));
     view.world.close(at);

@@ -7,9 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::budgets::Budgets;
 use super::drain::{Blocker, Drain, Rules};
-use super::replacement::not_ready_since;
 use super::utilization::{self, rounded};
-use super::{View, being_deleted, pool_of, ready};
+use super::{View, being_deleted, pool_of, ready, unready};
 use crate::config::{Config, Pool};
 use crate::model::Snapshot;
 use crate::model::node::Node;
@@ -99,7 +98,8 @@ pub(super) fn judge<'a>(
     let since = unneeded_since(view, node);
     // It may have been unneeded for hours and kept by something else, which is no reason to take a restart of
     // its kubelet for a loss.
-    let silent = || not_ready_since(node).map_or(since, |silent| silent.max(since));
+    let silent =
+        || unready::since(view.snapshot, view.config, node).map_or(since, |silent| silent.max(since));
     let removable_at =
         if ready { after(since, settings.unneeded_time) } else { after(silent(), settings.unready_time) };
     verdict.verdict = if ready { NodeOutcome::Unneeded } else { NodeOutcome::Unready };
@@ -181,8 +181,12 @@ pub(super) fn unneeded_since(view: &View, node: &Node) -> Timestamp {
 
 /// The beginning of a time that is counted, moved as [`unneeded_since`] says.
 pub(super) fn watched_since(snapshot: &Snapshot, config: &Config, since: Timestamp) -> Timestamp {
-    let now = snapshot.time;
-    let Some(last) = snapshot.memory.last_round.filter(|last| *last <= now) else { return since };
+    moved(since, snapshot.memory.last_round, config, snapshot.time)
+}
+
+/// The same, with when the last round ran.
+pub(super) fn moved(since: Timestamp, last: Option<Timestamp>, config: &Config, now: Timestamp) -> Timestamp {
+    let Some(last) = last.filter(|last| *last <= now) else { return since };
     let gap = now.duration_since(last);
     let usual = SignedDuration::try_from(config.scan_interval * 3).unwrap_or(SignedDuration::MAX);
     if gap > usual { since.saturating_add(gap).map_or(now, |moved| moved.min(now)) } else { since }

@@ -57,6 +57,7 @@ mod repair;
 mod replacement;
 mod replacing;
 mod requests;
+mod rests;
 mod rooms;
 mod scale_down;
 mod scale_up;
@@ -70,6 +71,7 @@ mod storage_room;
 mod together;
 mod turns;
 mod unlike;
+mod unready;
 mod utilization;
 mod verdict;
 mod warm;
@@ -86,7 +88,9 @@ pub use homeless::homeless;
 pub(crate) use judging::{disabled, stays};
 pub use outcomes::follow;
 pub use prospects::{PoolAnswer, Prospects, Removal, Treatment, prospects};
+pub use rests::{removal_given_up, wish_rests};
 pub use unlike::unlike_declared;
+pub use unready::watched;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -108,11 +112,12 @@ use crate::model::{Plan, Snapshot};
 use crate::scheduling::{Effort, World};
 
 /// Remembers what nodes teach of those that will be made: what they offer, and which CSI drivers and devices
-/// they have. Whether anything changed.
+/// they have; and since when they are not ready. Whether anything changed.
 pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
     let shapes = shape::learn(memory, snapshot, config);
     let devices = slices::learn(memory, snapshot, config);
-    csi::learn(memory, snapshot, config) || shapes || devices
+    let unready = unready::notice(memory, snapshot);
+    csi::learn(memory, snapshot, config) || shapes || devices || unready
 }
 
 /// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
@@ -230,7 +235,7 @@ pub fn evictions(
     let rules = drain::Rules::new(snapshot, &config.scale_down);
     let priorities = pending::Priorities::new(snapshot, config);
     rules
-        .evictions(&pods, &budgets::Budgets::new(snapshot), stays)
+        .evictions(&pods, budgets::Budgets::new(snapshot), stays)
         .map(|all| all.in_groups(&config.scale_down.drain_priorities, |pod| priorities.of(pod)))
         .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }
@@ -240,7 +245,7 @@ pub fn evictions(
 pub fn must_stay(snapshot: &Snapshot, config: &Config, node: &str) -> Option<String> {
     let pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     let rules = drain::Rules::new(snapshot, &config.scale_down);
-    let blocker = rules.evictions(&pods, &budgets::Budgets::new(snapshot), |_| false).err()?;
+    let blocker = rules.evictions(&pods, budgets::Budgets::new(snapshot), |_| false).err()?;
     Some(format!("pod {} must stay ({}): {}", blocker.pod, blocker.reason, drain::rule(blocker.reason)))
 }
 
@@ -478,13 +483,18 @@ impl<'a> View<'a> {
     }
 }
 
-/// Whether the node is being taken away.
+/// Whether the node is being taken away, or is to be as soon as that can be: pods are to find another place.
 pub(crate) fn being_deleted(node: &Node) -> bool {
+    // Another takes its place before it goes, if its pool is at its minimum.
+    is_leaving(node) || node.annotations.contains_key(RETIRE)
+}
+
+/// Whether the node is being taken away: that has begun, or is thought through in this round. One that an
+/// operator only wants gone serves on with its pods, however long its wish waits, and holds up no other.
+fn is_leaving(node: &Node) -> bool {
     const TAINTS: [&str; 3] =
         [BEING_DELETED_TAINT, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];
     node.deleted.is_some()
-        // Another takes its place before it goes, if its pool is at its minimum.
-        || node.annotations.contains_key(RETIRE)
         || node.annotations.contains_key(REPLACED)
         || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
 }

@@ -20,7 +20,7 @@ use super::judging::after;
 use super::pending::{is_daemon, is_mirror};
 use super::turns::Turns;
 use super::warm::is_kept;
-use super::{being_deleted, pool_of, ready};
+use super::{being_deleted, is_leaving, pool_of, ready, rests, unready};
 use crate::config::{Config, Pool, Size};
 use crate::model::machine::{Machine, Phase};
 use crate::model::node::Node;
@@ -71,10 +71,15 @@ pub(super) fn mark(
     let mut turns = Turns::new(snapshot, config);
     turns.spare = spare(snapshot, pods, &due);
     let drains = drains(snapshot, pods, config, &due);
-    // Nodes that serve worst go first, then the oldest.
+    // Nodes that serve worst go first, then the oldest; those that could not go lately let others go before.
     due.sort_by_key(|(at, one)| {
         let node = &snapshot.nodes[*at];
-        (rank(one.reason), node.created.unwrap_or(Timestamp::MAX), node.name.clone())
+        (
+            rests::was_given_up(snapshot, node),
+            rank(one.reason),
+            node.created.unwrap_or(Timestamp::MAX),
+            node.name.clone(),
+        )
     });
     let mut all = BTreeMap::new();
     for (at, mut one) in due {
@@ -204,7 +209,7 @@ fn is_anything_under_way(snapshot: &Snapshot, plan: &Plan) -> bool {
         || !plan.grow.is_empty()
         || plan.hosts.iter().any(|host| changes(host.verdict))
         || snapshot.proxmox.machines.iter().flatten().any(|one| comes_or_goes(one) || one.growing.is_some())
-        || snapshot.nodes.iter().any(|node| being_deleted(node))
+        || snapshot.nodes.iter().any(|node| is_leaving(node))
 }
 
 /// Whether a host is on its way on or off.
@@ -251,7 +256,7 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
         if !ready(node) {
             // One that is not ready for the first time is its creation's business.
             let served = machine.is_none_or(|machine| machine.phase == Phase::Ready);
-            found.extend(silent(snapshot.time, config, node).filter(|_| served).map(|due| (at, due)));
+            found.extend(silent(snapshot, config, node).filter(|_| served).map(|due| (at, due)));
             continue;
         }
         let all = [
@@ -271,15 +276,10 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
     found
 }
 
-/// Since when a node that is not ready has not been, as it says itself.
-pub(super) fn not_ready_since(node: &Node) -> Option<Timestamp> {
-    node.conditions.iter().find(|one| one.kind == "Ready")?.last_transition
-}
-
 /// A node that has not been ready for too long.
-fn silent(now: Timestamp, config: &Config, node: &Node) -> Option<Due> {
-    let since = not_ready_since(node)?;
-    let due = after(since, config.replace.unready_after?) <= now;
+fn silent(snapshot: &Snapshot, config: &Config, node: &Node) -> Option<Due> {
+    let since = unready::since(snapshot, config, node)?;
+    let due = after(since, config.replace.unready_after?) <= snapshot.time;
     let words = format!("not ready since {since}");
     due.then_some(Due { reason: RemovalReason::Unready, words, held: None })
 }

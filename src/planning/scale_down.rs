@@ -11,9 +11,13 @@ use super::drain::Rules;
 use super::headroom::Headroom;
 use super::judging::{Drainable, judge, unneeded_since};
 use super::removal::{self, Candidate, Moves, Together};
+use super::rests::rests;
 use super::scale_up::Growth;
 use super::utilization::rounded;
-use super::{Depth, View, aftermath, annotations, buffers, consolidation, pool_of, ready, replacing};
+use super::{
+    Depth, View, aftermath, annotations, buffers, consolidation, is_leaving, pool_of, ready, replacing,
+};
+use crate::model::node::Node;
 use crate::model::plan::{Move, NodeOutcome, NodeVerdict, PoolGrowth, Removal, RemovalReason};
 use crate::model::pod::Pod;
 use crate::model::snapshot::UNNEEDED_SINCE;
@@ -70,7 +74,9 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
     }
     let mut replacements = Vec::new();
     let consolidates = view.config.scale_down.consolidation && depth == Depth::Real;
-    if consolidates && !after.needed.values().any(|need| *need == Need::Machine) && at_rest(growth, &verdicts)
+    if consolidates
+        && !after.needed.values().any(|need| *need == Need::Machine)
+        && at_rest(view, growth, &verdicts)
     {
         replacements = replace(view, growth, drainable.iter().chain(&kept), &round, &mut verdicts);
     }
@@ -217,14 +223,17 @@ fn passed_on(removals: &mut [Removal], moves: BTreeMap<String, String>) {
 }
 
 /// No machine is on its way, and no node goes or is about to by itself.
-fn at_rest(growth: &Growth, verdicts: &[NodeVerdict]) -> bool {
+fn at_rest(view: &View, growth: &Growth, verdicts: &[NodeVerdict]) -> bool {
     use NodeOutcome::{BeingDeleted, CoolingDown, Remove, Unneeded, Unready};
-    let going =
-        |one: &NodeVerdict| matches!(one.verdict, Remove | Unneeded | CoolingDown | Unready | BeingDeleted);
+    let going = |(one, node): (&NodeVerdict, &Arc<Node>)| match one.verdict {
+        Remove | Unneeded | CoolingDown | Unready => true,
+        BeingDeleted => is_leaving(node),
+        _ => false,
+    };
     growth.pools.is_empty()
         && growth.upcoming.is_empty()
         && growth.growing.is_empty()
-        && !verdicts.iter().any(going)
+        && !verdicts.iter().zip(&view.snapshot.nodes).any(going)
 }
 
 /// Machines in place of nodes whose time has come. Nodes that could be replaced have their time counted.
@@ -235,13 +244,14 @@ fn replace<'v, 'a: 'v>(
     round: &Round,
     verdicts: &mut [NodeVerdict],
 ) -> Vec<PoolGrowth> {
-    let replaceable = |node: &Drainable| {
+    let replaceable = |at: NodeIndex, node: &Drainable| {
         consolidation::may_be_replaced(node)
+            && rests(view.snapshot, &view.snapshot.nodes[at]).is_none()
             && round.closed(&node.pool.name).is_none()
             && round.allowed.shut(RemovalReason::Consolidation, &node.pool.name).is_none()
     };
     let all: BTreeMap<NodeIndex, &Drainable> =
-        candidates.filter(|(_, node)| replaceable(node)).map(|(at, node)| (*at, node)).collect();
+        candidates.filter(|(at, node)| replaceable(**at, node)).map(|(at, node)| (*at, node)).collect();
     let due: BTreeMap<NodeIndex, &Drainable> = all
         .iter()
         .filter(|(_, node)| node.removable_at <= view.snapshot.time)
@@ -331,6 +341,7 @@ fn candidates(view: &View, drainable: &Drainables, growth: &Growth, round: &Roun
             pool: view.config.pools.iter().position(|pool| pool.name == node.pool.name).unwrap_or(0),
             due: node.removable_at <= now
                 && node.drain.awaited.is_none()
+                && rests(view.snapshot, &view.snapshot.nodes[at]).is_none()
                 && round.allowed.shut(node.reason(), &node.pool.name).is_none()
                 && round.closed(&node.pool.name).is_none(),
             ripe: view.config.scale_down.consolidation && node.removable_at <= now,

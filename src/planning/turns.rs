@@ -6,6 +6,7 @@ use super::disruptions::{Allowed, leaving};
 use super::drain::Drain;
 use super::judging::{after, stays, unrepaired};
 use super::replacement::Due;
+use super::rests::rests;
 use super::warm::is_kept;
 use super::{being_deleted, health, pool_of, ready};
 use crate::config::{Config, Pool};
@@ -83,6 +84,7 @@ impl<'a> Turns<'a> {
         };
         let held = decided
             .or_else(|| self.pool_rests(snapshot, config, pool))
+            .or_else(|| rests(snapshot, node))
             .or_else(|| drain.awaited.as_ref().map(|pod| format!("waits for {pod} to end")))
             .or_else(|| self.no_room(pool, ready(node), drain))
             .or_else(|| self.others_first(config, pool))

@@ -14,7 +14,7 @@ use crate::model::prediction::Predictions;
 use crate::model::quantity::{self, QuantityError};
 use crate::model::resources::Resources;
 use crate::model::snapshot::{
-    DeclaredFeatures, DriverLimits, HostMemory, Inventory, Learnt, Memory, PoolMemory,
+    DeclaredFeatures, DriverLimits, HostMemory, Inventory, Learnt, Memory, NodeMemory, PoolMemory,
 };
 use crate::model::unfinished::Unfinished;
 use crate::model::workload::Backoff;
@@ -117,6 +117,8 @@ pub(super) struct StateDocument {
     pools: BTreeMap<String, PoolDocument>,
     #[serde(default)]
     hosts: BTreeMap<String, HostMemory>,
+    #[serde(default)]
+    nodes: BTreeMap<String, NodeMemory>,
     free_slots: Option<BTreeMap<String, Vec<Slot>>>,
     #[serde(default)]
     name_seed: u64,
@@ -276,6 +278,7 @@ impl StateDocument {
             last_round: self.last_round,
             pools,
             hosts: self.hosts,
+            nodes: self.nodes,
             free_slots: self.free_slots,
             name_seed: self.name_seed,
             removals: self.removals,

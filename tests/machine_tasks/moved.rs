@@ -268,3 +268,18 @@ async fn a_vm_is_not_stopped_while_its_node_is_heard_of_as_another_machine() {
     assert_eq!(world.go_on().await, Ending::Discarded);
     assert!(world.pve.vm(VMID).is_none());
 }
+
+/// Its taint is there from the beginning of a drain on.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_found_by_another_uuid_is_drained_before_its_vm_is_shut_down() {
+    let mut world = of_another_uuid(ToOwned::to_owned).await;
+    let name = format!("workers-{VMID}");
+    let mut stored = world.stored().await.pop().unwrap();
+    stored.record.intent = Intent::Retire { reason: "a test".to_owned(), since: world.context.clock.now() };
+    world.context.kubernetes.update_record(&mut stored).await.unwrap();
+    world.store.taint_node(&name);
+    world.store.put_kept_pod("web-0", &name);
+    let ending = world.go_on().await;
+    assert!(matches!(&ending, Ending::GivenUp(why) if why.contains("d/web-0")), "{ending:?}");
+    assert!(world.pve.vm(VMID).unwrap().running, "its pod runs on");
+}

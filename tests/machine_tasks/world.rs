@@ -42,9 +42,11 @@ memory = "4GiB"
 vmids = "9101-9130"
 "#;
 
-/// ConfigMaps by name, and Nodes.
+type Objects = Arc<Mutex<BTreeMap<String, Value>>>;
+
+/// ConfigMaps by name, Nodes, and pods that no budget lets go.
 #[derive(Clone, Default)]
-pub struct Store(Arc<Mutex<BTreeMap<String, Value>>>, Arc<Mutex<BTreeMap<String, Value>>>);
+pub struct Store(Objects, Objects, Objects);
 
 impl Store {
     pub fn names(&self) -> Vec<String> {
@@ -74,6 +76,36 @@ impl Store {
         self.1.lock().unwrap().insert(name.to_owned(), node);
     }
 
+    /// Marks a Node as one that is being drained.
+    pub fn taint_node(&self, name: &str) {
+        let taint = json!({ "key": "pve-autoscaler/being-deleted", "effect": "NoSchedule" });
+        if let Some(node) = self.1.lock().unwrap().get_mut(name) {
+            node["spec"] = json!({ "unschedulable": true, "taints": [taint] });
+        }
+    }
+
+    /// A pod of a ReplicaSet on this Node, whose eviction is refused.
+    pub fn put_kept_pod(&self, name: &str, node: &str) {
+        let owner = json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": true });
+        let pod = json!({
+            "kind": "Pod", "apiVersion": "v1",
+            "metadata": { "name": name, "namespace": "d", "uid": format!("uid-{name}"), "ownerReferences": [owner] },
+            "spec": { "nodeName": node, "containers": [{ "name": "c", "image": "i" }] },
+            "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] },
+        });
+        self.2.lock().unwrap().insert(name.to_owned(), pod);
+    }
+
+    /// What is asked of pods, if it is one.
+    fn pods(&self, asked: &Asked) -> Option<Reply> {
+        if asked.path.ends_with("/eviction") {
+            return Some(refusal(429, "TooManyRequests", "it would violate the pod's disruption budget"));
+        }
+        let items: Vec<Value> = self.2.lock().unwrap().values().cloned().collect();
+        let list = json!({ "kind": "PodList", "apiVersion": "v1", "metadata": { "resourceVersion": "1" }, "items": items });
+        (asked.path == "/api/v1/pods").then(|| Reply::Json(200, list))
+    }
+
     pub fn has_node(&self, name: &str) -> bool {
         self.1.lock().unwrap().contains_key(name)
     }
@@ -87,6 +119,9 @@ impl Store {
     fn answer(&self, asked: &Asked) -> Reply {
         if asked.query.contains("watch=true") {
             return Reply::Silence;
+        }
+        if let Some(reply) = self.pods(asked) {
+            return reply;
         }
         let node = asked.path.strip_prefix("/api/v1/nodes/");
         if let Some(reply) = node.and_then(|name| self.node(&asked.method, name)) {

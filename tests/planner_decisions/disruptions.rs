@@ -86,6 +86,27 @@ fn nodes_on_their_way_out_count_and_lost_ones_are_bound_by_nothing_that_does_not
     assert_eq!(removed(&lost.plan(&under(&format!("{none}reasons = [\"unready\", \"empty\"]\n")))).len(), 0);
 }
 
+/// What an operator wants gone and cannot go yet serves with its pods.
+#[test]
+fn a_wish_that_only_waits_holds_up_no_removal() {
+    // With pods that fit no other node, and none that could be made.
+    let wished = |names: &[&str]| {
+        let nodes = names
+            .iter()
+            .fold(Cluster::empty(), |all, name| all.large(name, 8).pod(&format!("p-{name}"), "7", name));
+        nodes.replace("annotations: {", "annotations: {pve-autoscaler/retire: memory, ")
+    };
+    let rules = "[[disruption]]\nmax_nodes = 1\n";
+    assert_eq!(removed(&idle().and(&wished(&["w9"])).plan(&under(rules))).len(), 1);
+    // As many as are drained at a time.
+    let busy = Cluster::new().idle("x0", "other").idle("x1", "other").pod("a", "1", "x0").pod("b", "1", "x1");
+    let plan = busy.and(&wished(&["w5", "w6", "w7", "w8"])).plan(&under(""));
+    assert_eq!(removed(&plan).len(), 1, "{:#?}", plan.nodes);
+    // One that has begun counts.
+    let begun = wished(&["w9"]).replace("taints: []", &format!("taints: [{LEAVING}]"));
+    assert_eq!(removed(&idle().and(&begun).plan(&under(rules))).len(), 0);
+}
+
 #[test]
 fn a_pool_has_its_scheduled_minimum_at_the_time() {
     for (start, made, goes) in [("0 11 * * *", 1, 0), ("0 13 * * *", 0, 1)] {

@@ -286,8 +286,10 @@ async fn a_vm_that_was_stopped_to_go_and_that_an_administrator_starts_while_no_d
     let mut stage = self_joining(&with("method = \"none\"\n").replace("[[pool]]", quick), without_agent());
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
-    stage.pve.set_quorum(false);
     stage.kube.scale("default", "web", 0);
+    let stops = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Stopping");
+    stage.until("it is shut down", SOON * 5, stops).await;
+    stage.pve.set_quorum(false);
     let gone = |stage: &Stage| stage.ready_nodes("workers").is_empty();
     stage.until("its Node is gone", SOON * 5, gone).await;
     stage.kill();

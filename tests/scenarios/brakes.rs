@@ -217,6 +217,40 @@ async fn a_drain_is_given_up_by_a_pause_and_its_node_serves_again() {
     stage.until("it is closed again", Duration::from_mins(10), tainted).await;
 }
 
+/// The settings with which the daemon only says what it would do.
+fn observing() -> String {
+    quick("").replacen("cluster", "mode = \"observe\"\ncluster", 1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_is_given_up_by_settings_that_only_observe_and_its_node_serves_again() {
+    let stage = draining_in_vain().await;
+    stage.reload(&observing());
+    let took = stage.until("the node serves again", SOON, |stage| !tainted(stage)).await;
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    let evictions = |stage: &Stage| {
+        stage.kube.calls().into_iter().filter(|call| call.path.ends_with("/eviction")).count()
+    };
+    let before = evictions(&stage);
+    let stays = |stage: &Stage| !tainted(stage) && vms(stage) == 2 && evictions(stage) == before;
+    stage.throughout("it stays", Duration::from_mins(10), stays).await;
+    stage.reload(&quick(""));
+    stage.until("it is closed again", Duration::from_mins(10), tainted).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_making_has_not_begun_waits_while_the_settings_only_observe() {
+    let text = format!("{}[limits]\nmax_parallel_creates = 1\n", quick(""));
+    let stage = Stage::running(&text);
+    stage.deploy("web", 3, "1500m", "1Gi");
+    stage.until("one is made", SOON, |stage| vms(stage) == 1).await;
+    stage.reload(&text.replacen("cluster", "mode = \"observe\"\ncluster", 1));
+    stage.until("it is finished", SOON, |stage| stage.running_pods() == 1).await;
+    stage.throughout("no other one is made", Duration::from_mins(10), |stage| vms(stage) == 1).await;
+    stage.reload(&text);
+    stage.until("all run", Duration::from_mins(15), |stage| stage.running_pods() == 3).await;
+}
+
 /// A run that goes on after a crash goes by the record.
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_drain_is_given_up_leaves_for_everybody_until_its_record_is_written() {
@@ -459,10 +493,12 @@ async fn nothing_is_destroyed_without_quorum() {
 async fn an_answer_about_the_quorum_that_took_long_is_asked_for_again() {
     let stage = Stage::running(&quick(""));
     nodes(&stage, 1).await;
+    stage.kube.scale("default", "web", 0);
+    let stops = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Stopping");
+    stage.until("it is shut down", Duration::from_mins(20), stops).await;
     let late = world::proxmox::Effect::WorkThenDelay(Duration::from_secs(6));
     let (method, path) = ("GET".to_owned(), "/cluster/status".to_owned());
-    stage.pve.inject(world::proxmox::Fault { method, path, times: 1, effect: late });
-    stage.kube.scale("default", "web", 0);
+    stage.pve.inject(world::proxmox::Fault { method, path, times: usize::MAX, effect: late });
     let ends = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Deleting");
     stage.until("it is about to be destroyed", Duration::from_mins(20), ends).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -470,6 +506,40 @@ async fn an_answer_about_the_quorum_that_took_long_is_asked_for_again() {
     // Its disks would be gone, and its configuration stay.
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert!(stage.pve.calls().iter().all(|call| call.method != "DELETE"));
+    stage.pve.forget_faults();
     stage.pve.set_quorum(true);
     stage.until("it goes", Duration::from_mins(20), |stage| vms(stage) == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_serves_on_while_its_cluster_is_not_quorate() {
+    let stage = Stage::running(&quick(""));
+    nodes(&stage, 1).await;
+    stage.pve.set_quorum(false);
+    stage.kube.scale("default", "web", 0);
+    let serves = |stage: &Stage| !tainted(stage) && stage.pve.vm(9100).is_some_and(|vm| vm.running);
+    stage.throughout("it serves", Duration::from_mins(20), serves).await;
+    let why = |stage: &Stage| stage.status().nodes.iter().any(|one| one.why.contains("not quorate"));
+    assert!(why(&stage), "{}", stage.scene());
+    // Nothing could be cloned either.
+    stage.deploy("more", 2, "1500m", "1Gi");
+    stage.until("one pod runs there", SOON, |stage| stage.running_pods() == 1).await;
+    assert_eq!(vms(&stage), 1);
+    stage.pve.set_quorum(true);
+    stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quorum_that_is_lost_while_a_node_is_drained_lets_it_serve_again() {
+    let stage = draining_in_vain().await;
+    stage.pve.set_quorum(false);
+    stage.kube.forget_faults();
+    stage.until("it serves again", SOON, |stage| !tainted(stage)).await;
+    let serve = |stage: &Stage| {
+        let all = stage.vms(9100..=9109);
+        !tainted(stage) && all.len() == 2 && all.iter().all(|vmid| stage.pve.vm(*vmid).unwrap().running)
+    };
+    stage.throughout("both serve", Duration::from_mins(20), serve).await;
+    stage.pve.set_quorum(true);
+    stage.until("one goes", Duration::from_mins(20), |stage| vms(stage) == 1).await;
 }

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use pve_autoscaler::observability::Order;
 use serde_json::{Value, json};
 use world::kubernetes::spec::{KubeSpec, KubeTimings};
 use world::kubernetes::{Effect, Fault, samples};
 use world::proxmox;
 use world::proxmox::spec::ClusterSpec;
 
-use crate::stage::{ONE_POOL, Stage};
+use crate::stage::{ONE_POOL, Stage, is_ready, name};
 
 const SOON: Duration = Duration::from_mins(3);
 const LATER: Duration = Duration::from_mins(10);
@@ -316,4 +317,88 @@ async fn a_daemon_pods_volume_goes_with_the_machine() {
     claim_volumes_for_daemons(&stage);
     stage.until("a node is closed", LATER, closed).await;
     stage.until("its VM is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+}
+
+/// Two pods that come back to their node as soon as they are evicted, and another node with room for both.
+async fn with_two_that_come_back() -> (Stage, String) {
+    let stage = Stage::running(ONE_POOL);
+    let spec = json!({ "tolerations": [{ "operator": "Exists" }], "nodeSelector": { "pve-autoscaler/pool": "workers" } });
+    stage.deploy_with("stubborn", 2, "100m", "128Mi", &spec);
+    stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
+    let node = stage.ready_nodes("workers").remove(0);
+    let elsewhere = json!({ "key": "kubernetes.io/hostname", "operator": "NotIn", "values": [node] });
+    let terms = json!([{ "matchExpressions": [elsewhere] }]);
+    let affinity = json!({ "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": terms },
+    } });
+    stage.deploy_with("web", 1, "1500m", "1Gi", &json!({ "affinity": affinity }));
+    stage.until("all run", SOON, |stage| stage.running_pods() == 3).await;
+    (stage, node)
+}
+
+fn retire(node: &str) -> Order {
+    Order::Retire { node: node.to_owned(), reason: "its host gets new memory".to_owned() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_go_with_their_machine_count_together_for_their_budget() {
+    let (stage, node) = with_two_that_come_back().await;
+    stage.kube.apply(&samples::budget("stubborn", 1)).unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    stage.order("pve1", retire(&node)).await;
+    let some_run = |stage: &Stage| {
+        let pods = stage.kube.list("Pod");
+        let ours = pods.iter().filter(|pod| name(pod).starts_with("stubborn"));
+        ours.into_iter().any(|pod| pod["status"]["phase"] == "Running" && is_ready(pod))
+    };
+    stage.until("it is being drained", SOON, closed).await;
+    stage.throughout("one of them runs", Duration::from_mins(20), some_run).await;
+    assert!(!closed(&stage), "it serves again: {}", stage.scene());
+}
+
+/// A node that is being drained, whose pods may not be evicted, by its name.
+async fn drained_in_vain() -> (Stage, String) {
+    let stage = two_nodes_too_many_by_one(&quick("")).await;
+    refuse_evictions(&stage);
+    stage.until("a node is closed", LATER, closed).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let nodes = stage.kube.list("Node");
+    let node = nodes.iter().find(|node| node["spec"]["unschedulable"] == true).unwrap();
+    (stage, name(node))
+}
+
+fn serves(stage: &Stage, node: &str) -> bool {
+    stage.status().machines.iter().any(|one| one.name == node && one.phase == "Ready")
+}
+
+/// Evictions of the pods of a Deployment that were asked for.
+fn evictions_of(stage: &Stage, name: &str) -> usize {
+    let of_it = format!("/pods/{name}-");
+    let calls = stage.kube.calls();
+    calls.iter().filter(|call| call.path.ends_with("/eviction") && call.path.contains(&of_it)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_opened_while_it_is_drained_keeps_what_comes_to_it() {
+    let (stage, node) = drained_in_vain().await;
+    let open = json!({ "spec": { "unschedulable": null, "taints": null } });
+    assert!(stage.kube.patch_by_hand("Node", "", &node, &open));
+    stage.deploy("late", 2, "50m", "64Mi");
+    stage.until("it serves", Duration::from_secs(10), |stage| serves(stage, &node)).await;
+    stage.until("all run", SOON, |stage| stage.running_pods() == 5).await;
+    assert_eq!(evictions_of(&stage, "late"), 0);
+    let why = "its Node was opened meanwhile";
+    assert!(stage.status().decisions.iter().any(|one| one.what.contains(why)), "{}", stage.scene());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_registers_again_while_it_is_drained_keeps_what_comes_to_it() {
+    let (stage, node) = drained_in_vain().await;
+    stage.kube.remove("Node", "", &node);
+    stage.kube.restart_kubelet(&node);
+    stage.deploy("late", 2, "50m", "64Mi");
+    stage.until("it serves", Duration::from_secs(20), |stage| serves(stage, &node)).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(evictions_of(&stage, "late"), 0);
+    assert_eq!((stage.running_pods(), stage.vms(9100..=9109).len()), (5, 2), "{}", stage.scene());
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pve_autoscaler::observability::Order;
 use world::proxmox::{Effect, Fault};
 
 use crate::stage::{ONE_POOL, Stage};
@@ -103,4 +104,46 @@ async fn a_lock_that_comes_just_before_a_clone_or_a_start_is_waited_for() {
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(failures(&stage), [""; 0]);
     assert_eq!(stage.vms(9100..=9109), [9100], "its first machine was not given up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_vm_stays_locked_serves_on_and_goes_once_it_is_unlocked() {
+    let quick = "[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n[[pool]]";
+    let stage = Stage::running(&ONE_POOL.replace("[[pool]]", quick));
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let node = stage.ready_nodes("workers").remove(0);
+    stage.pve.set_config_by_hand(9100, "lock", Some("backup"));
+    stage.kube.scale("default", "web", 0);
+    let serves = |stage: &Stage| {
+        let seen = stage.kube.get("Node", "", &node);
+        let open = seen.is_some_and(|node| !node["spec"]["taints"].is_array());
+        open && stage.pve.vm(9100).is_some_and(|vm| vm.running)
+    };
+    stage.throughout("it serves", Duration::from_mins(30), serves).await;
+    let said = |stage: &Stage| stage.status().decisions.iter().any(|one| one.what.contains("qm unlock 9100"));
+    assert!(said(&stage), "{}", stage.scene());
+    stage.pve.set_config_by_hand(9100, "lock", None);
+    stage.until("it goes", Duration::from_mins(30), |stage| stage.vms(9100..=9109).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wish_for_a_node_whose_vm_is_locked_waits_and_is_followed_once_it_is_unlocked() {
+    let stage = Stage::running(ONE_POOL);
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let node = stage.ready_nodes("workers").remove(0);
+    stage.pve.set_config_by_hand(9100, "lock", Some("backup"));
+    stage.order("pve1", Order::Retire { node: node.clone(), reason: "new memory".to_owned() }).await;
+    let serves = |stage: &Stage| {
+        let seen = stage.kube.get("Node", "", &node);
+        let open = seen.is_some_and(|node| !node["spec"]["taints"].is_array());
+        open && stage.pve.vm(9100).is_some_and(|vm| vm.running)
+    };
+    stage.throughout("it serves", Duration::from_mins(30), serves).await;
+    let said = stage.status().decisions.into_iter().filter(|one| one.what.contains("qm unlock 9100"));
+    assert!((2..=30).contains(&said.count()), "{}", stage.scene());
+    stage.pve.set_config_by_hand(9100, "lock", None);
+    stage.until("it goes", Duration::from_mins(10), |stage| !stage.vms(9100..=9109).contains(&9100)).await;
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }

@@ -35,6 +35,8 @@ async fn waiting_for_the_quorum() -> Stage {
     let quick = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]";
     let stage = with_one_node(&ONE_POOL.replace("[[pool]]", quick)).await;
     stage.kube.scale("default", "web", 0);
+    let stops = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Stopping");
+    stage.until("the VM is shut down", SOON * 2, stops).await;
     stage.pve.set_quorum(false);
     stage.until("the VM has stopped", SOON * 2, |stage| !stage.pve.vm(9100).unwrap().running).await;
     tokio::time::sleep(Duration::from_secs(10)).await;

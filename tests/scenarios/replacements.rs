@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use world::proxmox::{TaskFault, Touch};
 
-use crate::stage::{ONE_POOL, Stage};
+use crate::stage::{ONE_POOL, Stage, name};
 
 const SOON: Duration = Duration::from_mins(5);
 const LATER: Duration = Duration::from_hours(2);
@@ -229,5 +230,65 @@ async fn nodes_carry_their_annotations_and_their_providers_id() {
         assert_eq!(node["spec"]["providerID"], format!("proxmox://lab/{}", machine.vmid));
         let where_it_is = format!("{} {}", machine.host, machine.vmid);
         assert_eq!(node["metadata"]["annotations"]["example.org/where"], where_it_is);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_be_emptied_holds_up_no_other_and_is_tried_less_and_less() {
+    let stage = two_nodes(&with_drift()).await;
+    let mut nodes = stage.kube.list("Node");
+    nodes.retain(|node| node["metadata"]["labels"]["pve-autoscaler/pool"] == "workers");
+    nodes.sort_by_key(|node| (node["metadata"]["creationTimestamp"].to_string(), name(node)));
+    let [first, second] = [name(&nodes[0]), name(&nodes[1])];
+    // Its driver never detaches it, and its pod is long gone.
+    let attachment = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": { "name": "csi-left" },
+        "spec": { "attacher": "csi.example.com", "nodeName": first, "source": { "persistentVolumeName": "left" } },
+        "status": { "attached": true },
+    });
+    stage.kube.apply(&attachment).unwrap();
+    stage.reload(&with_drift().replace("bridge =", "max_pods = 60\nbridge ="));
+    let gone = |stage: &Stage| !stage.ready_nodes("workers").contains(&second);
+    stage.until("the other one is replaced", Duration::from_hours(1), gone).await;
+    let tried = std::cell::Cell::new(0);
+    let began = stage.now();
+    while stage.now().duration_since(began) < jiff::SignedDuration::from_hours(4) {
+        let before =
+            stage.status().decisions.iter().filter(|one| one.what.contains("still attached")).count();
+        tried.set(before);
+        tokio::time::sleep(Duration::from_mins(1)).await;
+    }
+    assert!((2..=8).contains(&tried.get()), "{} times: {}", tried.get(), stage.scene());
+    stage.kube.remove("VolumeAttachment", "", "csi-left");
+    stage.until("it is replaced", LATER * 2, |stage| !stage.ready_nodes("workers").contains(&first)).await;
+}
+
+/// The daemon's clock is wrong, or that of the machine which says since when.
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_that_is_silent_for_a_moment_costs_no_node_however_wrong_a_clock_is() {
+    for minutes in [-10, 0, 60, 600] {
+        let more = "[scale_down]\nunneeded_time = \"30h\"\n[replace]\nunready_after = \"30m\"\n[[pool]]";
+        let mut stage = Stage::new(&ONE_POOL.replace("[[pool]]", more));
+        stage.ahead = jiff::SignedDuration::from_mins(minutes);
+        stage.start();
+        stage.deploy("web", 2, "1500m", "1Gi");
+        stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
+        stage.deploy("small", 2, "100m", "128Mi");
+        stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
+        stage.kube.scale("default", "web", 0);
+        let all = stage.vms(9100..=9109);
+        let node = stage.ready_nodes("workers").remove(0);
+        stage.kube.set_kubelet_silent(&node, true);
+        let is_silent = |stage: &Stage| !stage.ready_nodes("workers").contains(&node);
+        stage.until("it is silent", SOON, is_silent).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        stage.kube.set_kubelet_silent(&node, false);
+        let stay = |stage: &Stage| stage.vms(9100..=9109) == all;
+        stage.throughout(&format!("{minutes} min: all stay"), Duration::from_mins(20), stay).await;
+        // One that is lost goes all the same.
+        stage.kube.set_kubelet_silent(&node, true);
+        let goes = |stage: &Stage| stage.vms(9100..=9109) != all;
+        let took = stage.until("it goes", LATER, goes).await;
+        assert!(took > Duration::from_mins(19), "{minutes} min: {took:?}");
     }
 }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde_json::json;
 use world::guest::GuestFaults;
 use world::kubernetes::{Effect, Fault};
@@ -31,7 +32,13 @@ const PHASES: [At; 4] = [At::Booting, At::Joining, At::Registered, At::Ready];
 /// A stage whose only machine is in this phase, and stays there for longer than it may take to notice
 /// something.
 async fn at(phase: At) -> Stage {
+    at_with(phase, SignedDuration::ZERO).await
+}
+
+/// The same where the clock of the daemon's host is ahead by this much.
+async fn at_with(phase: At, ahead: SignedDuration) -> Stage {
     let mut stage = Stage::new(ONE_POOL);
+    stage.ahead = ahead;
     let slow = Duration::from_secs(90);
     let faults = match phase {
         At::Booting => GuestFaults { agent_late: slow, ..GuestFaults::default() },
@@ -160,18 +167,20 @@ async fn a_vm_that_leaves_the_pool_is_noticed_in_every_phase() {
 
 #[tokio::test(start_paused = true)]
 async fn the_node_of_a_vm_that_is_hidden_stays_for_a_while_though_its_kubelet_is_silent() {
-    let stage = at(At::Ready).await;
-    let node = stage.ready_nodes("workers").remove(0);
-    stage.kube.set_kubelet_silent(&node, true);
-    stage.pve.touch(9100, WHO, &Touch::LeftPool);
-    stage.until("it is silent", SOON, |stage| stage.ready_nodes("workers").is_empty()).await;
-    // The VM runs on, and so may its pods.
-    let is_there = |stage: &Stage| stage.kube.get("Node", "", &node).is_some();
-    stage.throughout("the Node stays", Duration::from_secs(290), is_there).await;
-    let words = "was heard of within five minutes: put the VM back into its pool";
-    assert!(serde_json::to_string(&stage.status()).unwrap().contains(words), "{}", stage.scene());
-    stage.until("the Node goes", LATE, |stage| !is_there(stage)).await;
-    assert!(stage.pve.vm(9100).is_some_and(|vm| vm.running));
+    for minutes in [-10, 0, 10] {
+        let stage = at_with(At::Ready, SignedDuration::from_mins(minutes)).await;
+        let node = stage.ready_nodes("workers").remove(0);
+        stage.kube.set_kubelet_silent(&node, true);
+        stage.pve.touch(9100, WHO, &Touch::LeftPool);
+        stage.until("it is silent", SOON, |stage| stage.ready_nodes("workers").is_empty()).await;
+        // The VM runs on, and so may its pods.
+        let is_there = |stage: &Stage| stage.kube.get("Node", "", &node).is_some();
+        stage.throughout("the Node stays", Duration::from_secs(290), is_there).await;
+        let words = "was heard of within five minutes: put the VM back into its pool";
+        assert!(serde_json::to_string(&stage.status()).unwrap().contains(words), "{}", stage.scene());
+        stage.until("the Node goes", LATE, |stage| !is_there(stage)).await;
+        assert!(stage.pve.vm(9100).is_some_and(|vm| vm.running));
+    }
 }
 
 /// A node that is drained, and of which no pod may be evicted: its VM.
@@ -276,8 +285,10 @@ async fn a_protected_vm_keeps_its_power_though_its_node_was_deleted() {
 async fn a_protected_vm_that_an_administrator_starts_to_look_at_keeps_its_power() {
     let stage = at(At::Ready).await;
     // Its Node goes, and it is not destroyed yet.
-    stage.pve.set_quorum(false);
     stage.kube.scale("default", "web", 0);
+    let stops = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Stopping");
+    stage.until("it is shut down", LATE, stops).await;
+    stage.pve.set_quorum(false);
     stage.until("its Node is gone", LATE, |stage| stage.ready_nodes("workers").is_empty()).await;
     stage.until("it is off", SOON, |stage| !runs(stage, 9100)).await;
     stage.pve.touch(9100, WHO, &Touch::Protected);

@@ -142,6 +142,52 @@ async fn a_drain_that_a_budget_forbids_ends_the_wish_and_the_node_serves_again()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wish_outlives_a_pause_in_the_middle_of_its_drain() {
+    let stage = Stage::running(&quick(""));
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.kube.apply(&samples::budget("web", 1)).unwrap();
+    let node = stage.ready_nodes("workers").remove(0);
+    stage.order("pve1", retire(&node)).await;
+    stage.until("it is being drained", SOON, |stage| is_closed(stage, &node)).await;
+    stage.order("pve1", Order::Pause { reason: String::new() }).await;
+    stage.until("it serves again", SOON, |stage| !is_closed(stage, &node)).await;
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    stage.order("pve1", Order::Resume).await;
+    stage.until("it is drained again", SOON, |stage| is_closed(stage, &node)).await;
+    stage.kube.remove("PodDisruptionBudget", "default", "web");
+    stage.until("it is gone", Duration::from_mins(10), |stage| marks(stage, &node).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wish_outlives_another_removal_of_its_node_that_is_given_up() {
+    let stage = Stage::running(&quick(""));
+    stage.deploy("web", 2, "1500m", "1Gi");
+    stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
+    stage.deploy("small", 2, "100m", "128Mi");
+    stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
+    let body = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 429, "reason": "TooManyRequests" });
+    stage.kube.inject(Fault {
+        method: "POST".to_owned(),
+        path: "/api/v1/namespaces/*/pods/*/eviction".to_owned(),
+        times: usize::MAX,
+        effect: Effect::Answer { status: 429, body },
+    });
+    stage.kube.scale("default", "web", 1);
+    let drained =
+        |stage: &Stage| stage.ready_nodes("workers").into_iter().find(|node| is_closed(stage, node));
+    stage.until("one is drained", Duration::from_mins(10), |stage| drained(stage).is_some()).await;
+    let node = drained(&stage).unwrap();
+    stage.order("pve1", retire(&node)).await;
+    // Its pods no longer fit elsewhere.
+    stage.deploy("burst", 1, "400m", "1Gi");
+    stage.until("it serves again", SOON, |stage| !is_closed(stage, &node)).await;
+    stage.kube.forget_faults();
+    stage.until("it is gone", Duration::from_mins(15), |stage| marks(stage, &node).is_empty()).await;
+    stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_is_pinned_stays_until_it_is_unpinned() {
     let stage = Stage::running(&quick(""));
     stage.deploy("web", 1, "1500m", "1Gi");

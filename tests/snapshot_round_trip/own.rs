@@ -7,7 +7,7 @@ use pve_autoscaler::model::machine::{Growing, Host, Machine, Phase, Slot, Storag
 use pve_autoscaler::model::pci::{Held, HostPci};
 use pve_autoscaler::model::power::{HostFacts, PowerFacts, PowerMemory, PowerStep};
 use pve_autoscaler::model::prediction::{Awaited, MadeFor, Missed, Moved, Predictions};
-use pve_autoscaler::model::snapshot::{DeclaredFeatures, HostMemory, Learnt, Memory, PoolMemory};
+use pve_autoscaler::model::snapshot::{DeclaredFeatures, HostMemory, Learnt, Memory, NodeMemory, PoolMemory};
 use pve_autoscaler::model::unfinished::{NodeTurns, PodTurns, Unfinished};
 use pve_autoscaler::model::workload::Backoff;
 
@@ -202,21 +202,31 @@ pub fn memory() -> impl Strategy<Value = Memory> {
     let slot = (any::<u32>(), option::of(name()), option::of(any::<std::net::IpAddr>()), further)
         .prop_map(|(vmid, machine, address, further)| Slot { vmid, machine, address, further });
     let slots = option::of(btree_map(text(), vec(slot, 0..3), 0..3));
-    let maps = (btree_map(text(), pool, 0..3), btree_map(text(), host, 0..3), slots);
+    let node = (text(), option::of(backoff()), option::of(time()));
+    let node = node.prop_map(|(pool, removal_backoff, unready_since)| NodeMemory {
+        pool,
+        removal_backoff,
+        unready_since,
+    });
+    let nodes = btree_map(text(), node, 0..3);
+    let maps = (btree_map(text(), pool, 0..3), btree_map(text(), host, 0..3), nodes, slots);
     let followed = (predictions(), unfinished());
     (option::of(time()), maps, any::<u64>(), vec(time(), 0..3), followed).prop_map(
-        |(last_round, (pools, hosts, free_slots), name_seed, removals, (predictions, unfinished))| Memory {
-            // What was decided is no part of a snapshot.
-            backoff_initial: None,
-            decisions: Vec::new(),
-            last_round,
-            pools,
-            hosts,
-            free_slots,
-            name_seed,
-            removals,
-            predictions,
-            unfinished,
+        |(last_round, (pools, hosts, nodes, free_slots), name_seed, removals, (predictions, unfinished))| {
+            Memory {
+                // What was decided is no part of a snapshot.
+                backoff_initial: None,
+                decisions: Vec::new(),
+                last_round,
+                pools,
+                hosts,
+                nodes,
+                free_slots,
+                name_seed,
+                removals,
+                predictions,
+                unfinished,
+            }
         },
     )
 }

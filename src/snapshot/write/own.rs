@@ -105,10 +105,17 @@ pub(super) fn state(memory: &Memory) -> Value {
             .time("idleSince", host.idle_since)
             .some("power", host.power.as_ref().and_then(|power| serde_json::to_value(power).ok()))
     });
+    let nodes = collected(&memory.nodes, |node| {
+        Fields::default()
+            .with("pool", node.pool.as_str())
+            .some("removalBackoff", node.removal_backoff.as_ref().map(backoff))
+            .time("unreadySince", node.unready_since)
+    });
     Fields::object(VERSION, "AutoscalerState")
         .time("lastRound", memory.last_round)
         .part("pools", collected(&memory.pools, pool))
         .part("hosts", hosts)
+        .part("nodes", nodes)
         .some("freeSlots", memory.free_slots.as_ref().map(slots))
         .with("nameSeed", memory.name_seed)
         .list("removals", memory.removals.iter().map(ToString::to_string))
