@@ -11,14 +11,14 @@ const SOON: Duration = Duration::from_mins(3);
 /// Calls to Proxmox for one node, from its clone to its end, with a look at its configuration every half
 /// minute at most.
 const LIFE: usize = 37;
-/// Calls to Proxmox in a minute in which nothing happens: two lists every ten seconds, and each configuration
-/// twice.
-const IDLE: usize = 24;
+/// Calls to Proxmox in a minute in which nothing happens: two lists and the quorum every ten seconds, and each
+/// configuration twice.
+const IDLE: usize = 30;
 
 /// The paths that Proxmox was asked since, but for the regular look at everything.
 fn asked_since(stage: &Stage, since: Timestamp) -> Vec<String> {
     let calls = stage.pve.calls();
-    let lists = ["/cluster/resources", "/cluster/tasks"];
+    let lists = ["/cluster/resources", "/cluster/status", "/cluster/tasks"];
     let since = calls.into_iter().filter(|call| call.time > since && !lists.contains(&call.path.as_str()));
     since.map(|call| format!("{} {} {}", call.method, call.path, call.status)).collect()
 }
