@@ -180,6 +180,17 @@ async fn a_further_cluster_of_the_host_gets_what_the_first_one_has_not() {
         assert!(written.lines().any(|one| one == line), "{line}: {written}");
     }
 
+    // The first one's token was made for a host with one cluster.
+    let first = bench.path("etc/config.toml").display().to_string();
+    let mut check = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
+    let output = check.args(["check", "--config", &first]).output().await.unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("the token lacks VM.Audit on /vms") && said.contains("beside cluster `shop`"),
+        "{said}"
+    );
+
     // Addresses that the first one has.
     let taken =
         answers.map(|answer| if answer.contains("10.60-") { "10.10.10.55-10.10.10.64" } else { answer });

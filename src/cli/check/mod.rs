@@ -109,7 +109,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     }
     if let Some(config) = config.as_ref().filter(|_| !arguments.offline) {
         live::block_on(async {
-            look(config, &mut answer).await;
+            look(&arguments.config.config, config, &mut answer).await;
             Ok(())
         })?;
     }
@@ -153,7 +153,7 @@ fn to_fill_in(path: &Path) -> Option<Line> {
     (!marked.is_empty()).then(|| Line::doubtful(format!("config {}", path.display()), marks).help(help))
 }
 
-async fn look(config: &Config, answer: &mut Answer) {
+async fn look(file: &Path, config: &Config, answer: &mut Answer) {
     clusters::secrets(config, answer);
     let mut seen = Vec::new();
     for cluster in config.clusters() {
@@ -170,6 +170,7 @@ async fn look(config: &Config, answer: &mut Answer) {
     clusters::apart(&seen, answer);
     for (pve, alone) in &seen {
         if let Some(pve) = pve {
+            neighbours::rights(file, pve, answer).await;
             region(pve, alone, nodes, answer).await;
         }
     }

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use super::lines::{Answer, Line};
-use crate::cli::exit::{SUCCESS, USAGE};
+use super::pve::Pve;
+use crate::cli::cluster;
+use crate::cli::exit::{FINDINGS, SUCCESS, USAGE};
 use crate::cli::neighbours;
 use crate::config::Config;
 
@@ -19,5 +21,26 @@ pub(super) fn check(file: &Path, config: &Config, answer: &mut Answer) {
     for (what, error) in neighbours::unusable(file) {
         answer
             .say(Line::doubtful(what, error).help("its daemon does not start until that is mended"), SUCCESS);
+    }
+    let pinned = config.pools.iter().find(|pool| pool.pinning.is_some());
+    if let (Some(pool), Some((_, Some(_)))) = (pinned, cluster::base_of(file)) {
+        let words =
+            "the helper that runs as root reads the configuration of the cluster without a name alone";
+        let help = "leave `[pool.pinning]` out, or let that cluster have the pool";
+        answer.say(Line::wrong("pinning", words).of(&pool.name).key("pinning").help(help), FINDINGS);
+    }
+}
+
+/// Whether the token sees the VMs of other clusters: if it does not, it is not known what they were promised.
+pub(super) async fn rights(file: &Path, pve: &Pve, answer: &mut Answer) {
+    if neighbours::of(file).is_empty() {
+        return;
+    }
+    // What hinders this question is said elsewhere.
+    if let Ok(Some((lacks, help))) = pve.lacks("/vms", &["VM.Audit"]).await {
+        let words =
+            format!("{lacks}: what machines of other clusters were promised is not seen before they use it");
+        answer
+            .say(Line::doubtful("hosts that are shared", words).key("proxmox.token_id").help(help), SUCCESS);
     }
 }
