@@ -80,6 +80,8 @@ fn snapshot(nodes: Vec<Arc<Node>>, mut pods: Vec<Arc<Pod>>) -> Snapshot {
         specs.share(Arc::get_mut(pod).unwrap());
     }
     pods.sort_by_cached_key(|pod| pod.id());
+    // One after the other in memory, as a list of the API server leaves them there.
+    let pods: Vec<_> = pods.iter().map(|pod| Arc::new(Pod::clone(pod))).collect();
     let controller = Controller {
         api_version: "apps/v1".to_owned(),
         kind: "ReplicaSet".to_owned(),

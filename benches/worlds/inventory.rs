@@ -1,0 +1,39 @@
+//! The machines of nodes, and hosts that have room for more.
+
+use std::sync::Arc;
+
+use pve_autoscaler::model::Snapshot;
+use pve_autoscaler::model::machine::{Host, Machine, Phase};
+use pve_autoscaler::model::node::Node;
+use pve_autoscaler::model::snapshot::POOL_LABEL;
+
+/// Lists a machine for each node of a snapshot, on twenty hosts. Nothing if there is no node.
+pub fn list_machines(all: &mut Snapshot) {
+    if all.nodes.is_empty() {
+        return;
+    }
+    let machines = all.nodes.iter().enumerate().map(|(number, node)| machine(node, number));
+    all.proxmox.machines = Some(machines.collect());
+    let host = |number| Host {
+        name: format!("h{number:02}"),
+        online: true,
+        cores: 100_000,
+        memory: 1 << 50,
+        ..Host::default()
+    };
+    all.proxmox.hosts = Some((0..20).map(host).collect());
+}
+
+fn machine(node: &Arc<Node>, number: usize) -> Machine {
+    Machine {
+        name: node.name.clone(),
+        pool: node.labels[POOL_LABEL].clone(),
+        vmid: 10_000 + u32::try_from(number).unwrap(),
+        host: format!("h{:02}", number % 20),
+        cores: 10,
+        memory: 10 << 30,
+        phase: Phase::Ready,
+        node: Some(node.name.clone()),
+        ..Machine::default()
+    }
+}
