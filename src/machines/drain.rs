@@ -59,8 +59,8 @@ pub(super) async fn run(
     met: &mut Met,
 ) -> Result<Drained, Trouble> {
     let end = *met.end.get_or_insert_with(|| Instant::now() + limit);
-    let (uid, node) = (node.uid.as_str(), node.name.as_str());
-    let mut drain = Drain { ctx, node, uid, end, met };
+    let (id, uid, node) = (machine.record().id.clone(), node.uid.as_str(), node.name.as_str());
+    let mut drain = Drain { ctx, id: &id, node, uid, end, met };
     let mut changed = ctx.watches.changed();
     let mut places = Places::default();
     loop {
@@ -78,7 +78,8 @@ pub(super) async fn run(
                 "{pod} came to the node meanwhile, and tolerates all its taints"
             )));
         }
-        let some_need_a_place = left.left() > left.leaving.len() || drain.some_came_back(&snapshot);
+        let some_need_a_place =
+            left.left() > left.leaving.len() || drain.that_came_back(&snapshot).next().is_some();
         if some_need_a_place && let Some(pod) = places.lost(ctx, &snapshot, node) {
             return Ok(Drained::GivenUp(format!("{pod} no longer has a place on another node")));
         }
@@ -114,6 +115,8 @@ enum Look {
 
 struct Drain<'a> {
     ctx: &'a Context,
+    /// Of the machine.
+    id: &'a str,
     node: &'a str,
     /// Of the Node that was closed.
     uid: &'a str,
@@ -205,12 +208,11 @@ impl Drain<'_> {
         })
     }
 
-    fn some_came_back(&self, snapshot: &Snapshot) -> bool {
-        let (Some(first), Some(node)) = (self.met.first.as_ref(), self.closed(snapshot)) else {
-            return false;
-        };
-        let mut here = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(self.node));
-        here.any(|pod| first.came_back(pod, node))
+    /// Pods that have come in the place of those that were evicted, and end with the machine.
+    fn that_came_back<'s>(&'s self, snapshot: &'s Snapshot) -> impl Iterator<Item = &'s Arc<Pod>> {
+        let closed = self.met.first.as_ref().zip(self.closed(snapshot));
+        let here = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(self.node));
+        here.filter(move |pod| closed.is_some_and(|(first, node)| first.came_back(pod, node)))
     }
 
     async fn look(&mut self) -> Look {
@@ -223,7 +225,8 @@ impl Drain<'_> {
         if let Some(why) = self.opened(&snapshot).await {
             return Look::Over(Drained::GivenUp(why.to_owned()));
         }
-        let left = match self.judge(&snapshot) {
+        let others = self.ctx.registry.staying(self.id, |others| (others.to_vec(), None));
+        let left = match self.judge(&snapshot, &others) {
             Ok(left) => left,
             Err(why) => return Look::Over(Drained::GivenUp(why)),
         };
@@ -240,7 +243,13 @@ impl Drain<'_> {
         snapshot.pods.retain(|pod| pod.node.as_deref() != Some(self.node));
         snapshot.pods.extend(pods);
         self.met.endings.restate(&mut snapshot, self.node);
-        match self.judge(&snapshot) {
+        let judged = self.ctx.registry.staying(self.id, |others| {
+            let judged = self.judge(&snapshot, others);
+            let is_empty = judged.as_ref().is_ok_and(|left| left.left() == 0);
+            let own = is_empty.then(|| self.that_came_back(&snapshot).cloned().collect());
+            (judged, own)
+        });
+        match judged {
             Err(why) => Look::Over(Drained::GivenUp(why)),
             Ok(left) => match left.evict.first() {
                 // The removal was decided on without it: the node may well be needed.
@@ -251,11 +260,12 @@ impl Drain<'_> {
         }
     }
 
-    /// What the rules say; why the drain must end if they let a pod stay.
-    fn judge(&self, snapshot: &Snapshot) -> Result<Evictions, String> {
+    /// What the rules say, with the pods that end with other machines; why the drain must end if they let a
+    /// pod stay.
+    fn judge(&self, snapshot: &Snapshot, others: &[Arc<Pod>]) -> Result<Evictions, String> {
         let closed = self.met.first.as_ref().zip(self.closed(snapshot));
         let stays = |pod: &Pod| closed.is_some_and(|(first, node)| first.came_back(pod, node));
-        planning::evictions(snapshot, &self.ctx.config, self.node, stays)
+        planning::evictions(snapshot, &self.ctx.config, self.node, stays, others)
             .map_err(|why| format!("{why} came to the node meanwhile and must stay"))
     }
 

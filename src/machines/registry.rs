@@ -12,7 +12,7 @@ use crate::changes::{Changed, Changes};
 use crate::config::Config;
 use crate::kubernetes::Versioned;
 use crate::model::machine::{Machine, Phase};
-use crate::model::{Record, Slot};
+use crate::model::{Pod, Record, Slot};
 
 /// A machine as it is seen from outside its task.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,6 +111,8 @@ struct Inner {
     doubts: Mutex<BTreeMap<String, Arc<Notify>>>,
     /// Machines whose VMs an administrator has protected, by id.
     protected: Mutex<BTreeSet<String>>,
+    /// Pods that end with the machines of nodes that are empty but for them, by id.
+    staying: Mutex<BTreeMap<String, Vec<Arc<Pod>>>>,
     /// Since when the Node of a machine whose VM cannot be seen is silent, by id.
     silent: Mutex<BTreeMap<String, Instant>>,
     changed: Changes,
@@ -127,6 +129,7 @@ impl Default for Registry {
             freed: Mutex::default(),
             doubts: Mutex::default(),
             protected: Mutex::default(),
+            staying: Mutex::default(),
             silent: Mutex::default(),
             changed: Changes::default(),
         }))
@@ -194,6 +197,29 @@ impl Registry {
         }
     }
 
+    /// Judges whether nothing of a machine's node is left but pods that end with it, with those that end with
+    /// other machines; and notes its own, if it is so. Of two that judge at a time, the second knows of the
+    /// first.
+    pub(super) fn staying<T>(
+        &self,
+        id: &str,
+        judge: impl FnOnce(&[Arc<Pod>]) -> (T, Option<Vec<Arc<Pod>>>),
+    ) -> T {
+        let mut all = self.0.staying.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(id);
+        let others: Vec<Arc<Pod>> = all.values().flatten().cloned().collect();
+        let (judged, own) = judge(&others);
+        if let Some(own) = own.filter(|own| !own.is_empty()) {
+            all.insert(id.to_owned(), own);
+        }
+        judged
+    }
+
+    /// The pods of a machine's node no longer end with it: it serves again, or they have.
+    pub(super) fn none_stay(&self, id: &str) {
+        self.0.staying.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
     /// Notes whether the Node of a machine is silent now; for how long it has been at each look.
     pub(super) fn silent(&self, id: &str, is_silent: bool) -> Duration {
         // Held, so that nothing is noted of one that is forgotten meanwhile.
@@ -255,6 +281,7 @@ impl Registry {
     pub fn forget(&self, id: &str, now: Timestamp) {
         let gone = self.machines().remove(id);
         self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.none_stay(id);
         self.protected().remove(id);
         self.0.silent.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         if let Some(view) = gone {

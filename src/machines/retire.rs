@@ -234,6 +234,7 @@ pub(super) async fn reopen(ctx: &Context, machine: &mut Tracked, node: &Node) ->
 
 /// The same, with what an operator wants of the node: it is to go once that can be.
 async fn reopen_for_now(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
+    ctx.registry.none_stay(&machine.record().id);
     let limit = ctx.config.limits.drain;
     if machine.record().node_uid.is_none() {
         node::serve(ctx, machine, node).await?;

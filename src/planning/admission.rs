@@ -186,8 +186,9 @@ impl<'a> Round<'a> {
             return Err(why);
         }
         if let Some(why) = rests(view.snapshot, &view.snapshot.nodes[at]) {
-            // It goes by itself in a while; that may be long, and nothing else waits for it.
-            return Err(NotNow::because(NodeOutcome::Blocked, why));
+            // That may be long: what waits for nodes that go by themselves does not wait for this one.
+            let blocked = NotNow::because(NodeOutcome::Blocked, why);
+            return Err(NotNow { reason: Some("RemovalGivenUp"), ..blocked });
         }
         if let Some(why) = self.allowed.refuses(node.reason(), pool) {
             return Err(NotNow::because(NodeOutcome::CoolingDown, why));

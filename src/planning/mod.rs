@@ -220,7 +220,9 @@ fn decide(
     Decision { plan, homeless: homeless.collect() }
 }
 
-/// The pods that leave a node which is being drained, by the rules that chose it.
+/// The pods that leave a node which is being drained, by the rules that chose it. `others` are pods that end
+/// with the machines of other nodes: those that are still there count for their budgets as those that stay
+/// here.
 ///
 /// # Errors
 /// A pod has come that must not be evicted: it, and why.
@@ -229,13 +231,19 @@ pub fn evictions(
     config: &Config,
     node: &str,
     stays: impl Fn(&Pod) -> bool,
+    others: &[Arc<Pod>],
 ) -> Result<Evictions, String> {
+    let mut budgets = budgets::Budgets::new(snapshot);
+    if !others.is_empty() {
+        let others: BTreeSet<&str> = others.iter().map(|pod| &*pod.uid).collect();
+        budgets.take(snapshot.pods.iter().filter(|pod| others.contains(&*pod.uid)));
+    }
     let mut pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     pods.sort_by_cached_key(|pod| (pod.priority, pod.id()));
     let rules = drain::Rules::new(snapshot, &config.scale_down);
     let priorities = pending::Priorities::new(snapshot, config);
     rules
-        .evictions(&pods, budgets::Budgets::new(snapshot), stays)
+        .evictions(&pods, budgets, stays)
         .map(|all| all.in_groups(&config.scale_down.drain_priorities, |pod| priorities.of(pod)))
         .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }

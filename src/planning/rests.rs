@@ -52,5 +52,5 @@ pub fn wish_rests(snapshot: &Snapshot, config: &Config, node: &Node) -> Option<S
 }
 
 fn words(until: Timestamp, backoff: &Backoff) -> String {
-    format!("until {until}, after a removal that was given up: {}", backoff.reason)
+    format!("a removal of it was given up, and the next one waits until {until}: {}", backoff.reason)
 }

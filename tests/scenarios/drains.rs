@@ -336,6 +336,13 @@ async fn with_two_that_come_back() -> (Stage, String) {
     (stage, node)
 }
 
+/// Whether a pod of this Deployment runs.
+fn some_run(stage: &Stage, of: &str) -> bool {
+    let pods = stage.kube.list("Pod");
+    let mut ours = pods.iter().filter(|pod| name(pod).starts_with(of));
+    ours.any(|pod| pod["status"]["phase"] == "Running" && is_ready(pod))
+}
+
 fn retire(node: &str) -> Order {
     Order::Retire { node: node.to_owned(), reason: "its host gets new memory".to_owned() }
 }
@@ -346,14 +353,39 @@ async fn pods_that_go_with_their_machine_count_together_for_their_budget() {
     stage.kube.apply(&samples::budget("stubborn", 1)).unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     stage.order("pve1", retire(&node)).await;
-    let some_run = |stage: &Stage| {
-        let pods = stage.kube.list("Pod");
-        let ours = pods.iter().filter(|pod| name(pod).starts_with("stubborn"));
-        ours.into_iter().any(|pod| pod["status"]["phase"] == "Running" && is_ready(pod))
-    };
     stage.until("it is being drained", SOON, closed).await;
-    stage.throughout("one of them runs", Duration::from_mins(20), some_run).await;
+    stage.throughout("one of them runs", Duration::from_mins(20), |stage| some_run(stage, "stubborn")).await;
     assert!(!closed(&stage), "it serves again: {}", stage.scene());
+}
+
+/// The same for the nodes of two machines.
+#[tokio::test(start_paused = true)]
+async fn pods_that_go_with_two_machines_count_together_for_their_budget() {
+    let stage = Stage::running(ONE_POOL);
+    let apart = json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
+        { "topologyKey": "kubernetes.io/hostname", "labelSelector": { "matchLabels": { "app": "stubborn" } } },
+    ] } });
+    let spec = json!({
+        "affinity": apart, "tolerations": [{ "operator": "Exists" }],
+        "nodeSelector": { "pve-autoscaler/pool": "workers" },
+    });
+    stage.deploy_with("stubborn", 2, "100m", "128Mi", &spec);
+    stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
+    let nodes = stage.ready_nodes("workers");
+    let elsewhere = json!({ "key": "kubernetes.io/hostname", "operator": "NotIn", "values": nodes });
+    let terms = json!([{ "matchExpressions": [elsewhere] }]);
+    let affinity = json!({ "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": terms },
+    } });
+    stage.deploy_with("web", 2, "1500m", "1Gi", &json!({ "affinity": affinity }));
+    stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
+    stage.kube.apply(&samples::budget("stubborn", 1)).unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    for node in &nodes {
+        stage.order("pve1", retire(node)).await;
+    }
+    stage.throughout("one of them runs", Duration::from_mins(10), |stage| some_run(stage, "stubborn")).await;
+    assert!(stage.ready_nodes("workers").iter().all(|node| !nodes.contains(node)), "{}", stage.scene());
 }
 
 /// A node that is being drained, whose pods may not be evicted, by its name.
