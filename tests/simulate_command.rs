@@ -22,7 +22,8 @@ memory = "8GiB"
 vmids = "9100-9109"
 "#;
 
-/// A folder with a record of two hours, in which two pods are wanted from minute 10 to minute 60, and the record has no machines.
+/// A folder with a record of two hours, in which two pods are wanted from minute 10 to minute 60, and the
+/// record has no machines.
 struct Scene {
     folder: TempDir,
 }
@@ -93,7 +94,7 @@ fn at(round: i64) -> Snapshot {
                     {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}})
         }));
     }
-    let text: String = objects.iter().map(|one| format!("{one}\n")).collect();
+    let text: String = objects.iter().fold(String::new(), |text, one| text + &one.to_string() + "\n");
     let (mut seen, _) = snapshot::read(&text).unwrap();
     seen.time = time;
     seen

@@ -1,5 +1,5 @@
-//! Hours of a cluster's ordinary life, recorded: the real daemon between the embedded clusters under virtual time, Deployments that
-//! follow the time of day, Jobs that come when they like, and nothing that goes wrong.
+//! Hours of a cluster's ordinary life, recorded: the real daemon between the embedded clusters under virtual
+//! time, Deployments that follow the time of day, Jobs that come when they like, and nothing that goes wrong.
 
 use std::f64::consts::TAU;
 use std::fs;

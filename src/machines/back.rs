@@ -133,8 +133,8 @@ pub(super) async fn pinned(
 /// emptied. Any other is closed and empty then.
 ///
 /// So is one that is closed, and is heard of again after its VM could not be reached for a while: it ends its
-/// pods now, and gives its volumes back. If its guest was asked to shut down before, or is off (`ends`), it is
-/// only waited for. That it is closed says no more than that its drain has begun.
+/// pods now, and gives its volumes back. If its guest was asked to shut down before, or is off (`ends`), it
+/// is only waited for. That it is closed says no more than that its drain has begun.
 pub(super) async fn serving_again(
     ctx: &Context,
     machine: &mut Tracked,

@@ -22,7 +22,7 @@ pub fn removal_given_up(before: Option<&Backoff>, why: &str, config: &Config, no
     Backoff::next(before, why, (first, first.max(LONGEST)), now)
 }
 
-/// Whether a wait ended so long ago that the next one begins with the first length again.
+/// Whether a wait ended long enough ago for the next one to begin with the first length again.
 pub(super) fn is_long_ago(backoff: &Backoff, now: Timestamp) -> bool {
     let longest = SignedDuration::try_from(LONGEST).unwrap_or(SignedDuration::MAX);
     now.duration_since(backoff.until) > longest

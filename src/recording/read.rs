@@ -209,7 +209,8 @@ impl Rounds {
         &self.damages
     }
 
-    /// The daemon that wrote the file may have been killed, or write it now: if it goes on in the next one, nothing is missing.
+    /// The daemon that wrote the file may have been killed, or write it now: if it goes on in the next one,
+    /// nothing is missing.
     fn broken_off(&mut self, open: Open) {
         let goes_on = |(next, _): &(Timestamp, PathBuf)| next.duration_since(self.fold.time()) <= SOON;
         if open.rounds == 0 || !self.files.front().is_none_or(goes_on) {

@@ -1,4 +1,5 @@
-//! Which node a waiting pod gets: the filters that decide for real, and a short form of kube-scheduler's scores.
+//! Which node a waiting pod gets: the filters that decide for real, and a short form of kube-scheduler's
+//! scores.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -8,10 +9,12 @@ use crate::model::Snapshot;
 use crate::model::pod::Pod;
 use crate::scheduling::{NodeIndex, Priorities, World};
 
-/// What a pod that requests nothing counts for in scores: kube-scheduler's `DefaultMilliCPURequest` and `DefaultMemoryRequest`.
+/// What a pod that requests nothing counts for in scores: kube-scheduler's `DefaultMilliCPURequest` and
+/// `DefaultMemoryRequest`.
 const AT_LEAST: (i64, i64) = (100, 200 << 20);
 
-/// Puts pods of a cluster that wait on its nodes, by priority and age. What was put where: places in the list of pods, and nodes.
+/// Puts pods of a cluster that wait on its nodes, by priority and age. What was put where: places in the list
+/// of pods, and nodes.
 pub(super) fn bind(snapshot: &Snapshot) -> Vec<(usize, NodeIndex)> {
     let is_waiting = |pod: &Pod| pod.digest().waits && !pod.digest().gated && !pod.digest().daemon;
     let all = snapshot.pods.iter().enumerate();
@@ -74,5 +77,5 @@ fn room(world: &World, pod: &Pod, node: NodeIndex) -> i64 {
     };
     let cpu = share(offered.cpu_milli, sim.used.cpu_milli, pod.requests.cpu_milli.max(AT_LEAST.0));
     let memory = share(offered.memory, sim.used.memory, pod.requests.memory.max(AT_LEAST.1));
-    (cpu + memory) / 2 + 100 - (cpu - memory).abs() / 2
+    i64::midpoint(cpu, memory) + 100 - (cpu - memory).abs() / 2
 }

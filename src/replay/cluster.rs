@@ -240,12 +240,11 @@ impl Simulation {
                 runs: None,
                 refused: std::collections::BTreeSet::new(),
             };
-            match member.pod.node.clone().filter(|_| stays) {
-                Some(node) => member.bind(&node, self.now),
-                None => {
-                    let since = if stays && number > 0 { self.now } else { member.since };
-                    member.wait(since);
-                }
+            if let Some(node) = member.pod.node.clone().filter(|_| stays) {
+                member.bind(&node, self.now);
+            } else {
+                let since = if stays && number > 0 { self.now } else { member.since };
+                member.wait(since);
             }
             self.members.insert((unit, number), member);
         }

@@ -1,4 +1,4 @@
-//! What pods were wanted when, whoever placed them.
+//! Which pods were wanted when, wherever they were placed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -10,10 +10,11 @@ use crate::model::pod::{Pod, Scheduling};
 use crate::model::snapshot::POOL_LABEL;
 use crate::planning::{being_deleted, leaving, ready};
 
-/// A pod that goes with its node is made again by its controller within this time, or was not wanted any more.
+/// A pod that goes with its node is made again by its controller within this time, or was no longer wanted.
 const MADE_AGAIN: SignedDuration = SignedDuration::from_mins(2);
 
-/// Something that happened to what is wanted. A unit is a pod, and those that its controller made in its place when it was moved.
+/// Something that happened to what is wanted. A unit is a pod, and those that its controller made in its
+/// place when it was moved.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A pod is wanted from now on. At the beginning it may have its node.
@@ -62,7 +63,7 @@ pub struct Demand {
 #[derive(Clone, Debug)]
 struct Known {
     pod: Arc<Pod>,
-    /// None: it is no business of ours, or over.
+    /// None: the daemon has nothing to do with it, or it is over.
     unit: Option<u64>,
     /// Since when it has a node.
     bound: Option<Timestamp>,
@@ -154,7 +155,7 @@ impl Demand {
         known
     }
 
-    /// A pod is on its way out, or not there any more.
+    /// A pod is on its way out, or no longer there.
     fn ended(&mut self, gone: Known, now: Timestamp, there: &Nodes, events: &mut Vec<Event>) {
         let Some(unit) = gone.unit else { return };
         let owner = gone.pod.owner.as_ref().filter(|_| there.is_leaving(&gone.pod));
@@ -164,7 +165,7 @@ impl Demand {
         }
     }
 
-    /// What was not made again was not wanted any more.
+    /// What was not made again was no longer wanted.
     fn give_up(&mut self, now: Timestamp, events: &mut Vec<Event>) {
         for units in self.moved.values_mut() {
             while let Some((_, unit)) =
@@ -237,13 +238,14 @@ mod tests {
             name: "web".to_owned(),
             uid: "rs".to_owned(),
         };
-        Pod {
+        let mut pod = Pod {
             name: name.to_owned(),
             uid: name.to_owned(),
             node: node.map(ToOwned::to_owned),
-            owner: Some(owner),
             ..Pod::default()
-        }
+        };
+        pod.owner = Some(owner);
+        pod
     }
 
     fn node(name: &str, pool: bool, leaves: bool) -> Arc<Node> {
@@ -298,7 +300,7 @@ mod tests {
         assert_eq!(words(&demand.round(&round(10, drained(), vec![pod("b", None)]))), [""; 0]);
         assert_eq!(words(&demand.round(&round(20, drained(), vec![pod("b", Some("m"))]))), [""; 0]);
         assert_eq!(words(&demand.round(&round(30, drained(), vec![]))), ["1 gone"]);
-        // One that is not made again was not wanted any more.
+        // One that is not made again was no longer wanted.
         demand.round(&round(40, vec![node("n", true, false)], vec![pod("c", Some("n"))]));
         assert_eq!(words(&demand.round(&round(50, drained(), vec![]))), [""; 0]);
         assert_eq!(words(&demand.round(&round(170, drained(), vec![]))), ["2 gone"]);

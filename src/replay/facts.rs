@@ -15,7 +15,7 @@ use crate::planning::ready;
 
 /// Times that are kept of a pool at most.
 const MOST: usize = 10_000;
-/// Without a round for so long, nothing is known of what happened meanwhile.
+/// Without a round for this long, nothing is known of what happened meanwhile.
 const GAP: SignedDuration = SignedDuration::from_mins(5);
 
 /// How long something took, in seconds.

@@ -96,7 +96,8 @@ impl Scale {
         Self { demand, rest: BTreeMap::new(), copies: BTreeMap::new() }
     }
 
-    /// How many there are of a new unit: over all pods of a controller as many as asked for, rounded to the nearest.
+    /// How many there are of a new unit: over all pods of a controller as many as asked for, rounded to the
+    /// nearest.
     pub fn born(&mut self, unit: u64, pod: &Pod) -> u32 {
         let owner = pod.owner.as_ref().map_or_else(|| pod.id(), |owner| owner.uid.clone());
         let rest = self.rest.entry(owner).or_insert(500);
@@ -125,8 +126,8 @@ pub(super) fn copy(pod: &Arc<Pod>, number: u32) -> Arc<Pod> {
         return pod.clone();
     }
     let mut copy = Pod::clone(pod);
-    copy.name.push_str(&format!("-copy-{number}"));
-    copy.uid.push_str(&format!("-{number}"));
+    copy.name = format!("{}-copy-{number}", copy.name);
+    copy.uid = format!("{}-{number}", copy.uid);
     copy.node = None;
     Arc::new(copy)
 }

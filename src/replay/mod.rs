@@ -1,4 +1,5 @@
-//! What a configuration would have done with what was recorded: virtual time, and the planner that decides for real.
+//! What a configuration would have done with what was recorded: virtual time, and the planner that decides
+//! for real.
 //!
 //! ```text
 //!  recorded rounds ─┬─> Watcher ─> Facts: how long machines took, what happened      (first reading)
@@ -6,8 +7,8 @@
 //!                                     └─> Simulation, one for each configuration: binding ─> planning::plan ─> machines ─> Figures
 //! ```
 //!
-//! Pure: the same rounds and configuration give the same figures. Rounds are given one by one, so that weeks of them take no more
-//! memory than the cluster itself.
+//! Pure: the same rounds and configuration give the same figures. Rounds are given one by one, so that weeks
+//! of them take no more memory than the cluster itself.
 
 mod binding;
 mod cluster;
@@ -27,12 +28,12 @@ pub use figures::{Figures, HostUse, PoolFigures, Series, Use, Waits};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A machine takes so long until its node is ready where no recorded one shows it.
-pub const CREATION: Duration = Duration::from_secs(60);
+/// A machine takes this long until its node is ready if no recorded one shows it.
+pub const CREATION: Duration = Duration::from_mins(1);
 /// The same of one that was kept warm, and of a running one that grows.
 pub const WAKING: Duration = Duration::from_secs(20);
-/// A node takes so long to go where no recorded one shows it.
-pub const RETIREMENT: Duration = Duration::from_secs(60);
+/// A node takes this long to go if no recorded one shows it.
+pub const RETIREMENT: Duration = Duration::from_mins(1);
 
 /// What is different from what was recorded, beside the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -92,7 +92,8 @@ impl Others {
     }
 }
 
-/// The slots that are free beside these machines. What was neither free nor a machine's in the record, others have.
+/// The slots that are free beside these machines. What was neither free nor a machine's in the record, others
+/// have.
 pub(super) fn slots(
     config: &Config,
     round: &Snapshot,

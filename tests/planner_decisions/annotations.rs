@@ -89,7 +89,8 @@ fn a_daemon_sets_pod_that_asks_for_it_is_evicted_last() {
     for (annotation, tolerations, expected) in [("", "", 0), (asks, "", 1), (asks, "{operator: Exists}", 0)] {
         let alone = Cluster::new().idle("w0", "w").with(set).with(&daemon(annotation, tolerations));
         let names = |cluster: &Cluster| {
-            let left = planning::evictions(&cluster.snapshot(), &pools(0, 9, ""), "w0", |_| false).unwrap();
+            let left =
+                planning::evictions(&cluster.snapshot(), &pools(0, 9, ""), "w0", |_| false, &[]).unwrap();
             (left.evict.iter().map(|pod| pod.name.clone()).collect::<Vec<_>>(), left.later.len())
         };
         assert_eq!(names(&alone), (vec!["agent".to_owned(); expected], 0), "{annotation} {tolerations}");

@@ -290,7 +290,7 @@ fn a_pod_that_is_deleted_with_its_controller_ends_no_drain() {
         let pod =
             pod_with("p", "w0", metadata, "", "phase: Running").replace("name: rs, uid", "name: gone, uid");
         let snapshot = Cluster::new().idle("w0", "w").with(&pod).snapshot();
-        evictions(&snapshot, &pools(0, 9, ""), "w0", |_| false)
+        evictions(&snapshot, &pools(0, 9, ""), "w0", |_| false, &[])
             .map(|all| (all.evict.len(), all.leaving.len()))
     };
     let deleted = "deletionTimestamp: 2026-01-01T11:59:50Z\n  deletionGracePeriodSeconds: 30";

@@ -11,8 +11,8 @@ const SOON: Duration = Duration::from_mins(3);
 /// Calls to Proxmox for one node, from its clone to its end, with a look at its configuration every half
 /// minute at most.
 const LIFE: usize = 37;
-/// Calls to Proxmox in a minute in which nothing happens: two lists and the quorum every ten seconds, and each
-/// configuration twice.
+/// Calls to Proxmox in a minute in which nothing happens: two lists and the quorum every ten seconds, and
+/// each configuration twice.
 const IDLE: usize = 30;
 
 /// The paths that Proxmox was asked since, but for the regular look at everything.

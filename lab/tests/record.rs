@@ -1,0 +1,49 @@
+//! Replaying a record with the configuration that was in force gives what happened.
+//!
+//! Two seeds of six hours every time; more, and whole days, on demand: `RECORD_SEEDS=10 RECORD_HOURS=24 cargo
+//! test -p lab --test record -- --nocapture`.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+/// A number of the environment.
+fn asked(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+/// As near as five in a hundred, or one.
+fn near(one: f64, other: f64) -> bool {
+    (one - other).abs() <= (0.05 * one).max(1.0)
+}
+
+#[test]
+fn the_configuration_that_was_in_force_gives_what_happened() {
+    let hours = asked("RECORD_HOURS", 6);
+    for seed in 1..=asked("RECORD_SEEDS", 2) {
+        let folder = tempfile::TempDir::new().unwrap();
+        let config = lab::record::live(seed, hours, folder.path()).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
+        command.args(["daemon", "simulate", "--output", "json", "--records"]).arg(folder.path());
+        let said = command.arg("--config").arg(config).output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        let said: Value = serde_json::from_slice(&said.stdout).unwrap();
+        let (happened, simulated) = (&said["configurations"][0], &said["configurations"][1]);
+        for figure in ["made", "removed", "nodeHours"] {
+            let of = |one: &Value| one[figure].as_f64().unwrap();
+            println!("seed {seed}: {figure} {} simulated {}", of(happened), of(simulated));
+            assert!(near(of(happened), of(simulated)), "seed {seed}: {figure}");
+        }
+        assert!(happened["made"].as_u64().unwrap() > 5, "nothing happened: {happened}");
+        let waited = |one: &Value| {
+            (one["waited"]["pods"].as_f64().unwrap(), one["waited"]["p95Seconds"].as_f64().unwrap())
+        };
+        let (then, now) = (waited(happened), waited(simulated));
+        println!(
+            "seed {seed}: {} pods waited, p95 {} s, simulated {} and {} s",
+            then.0, then.1, now.0, now.1
+        );
+        assert!((then.0 - now.0).abs() <= (0.15 * then.0).max(3.0), "seed {seed}: pods that waited");
+        assert!((then.1 - now.1).abs() <= 10.0, "seed {seed}: for how long");
+    }
+}
