@@ -451,7 +451,8 @@ impl Daemon {
 
     /// Whether something could be decided.
     async fn round(&mut self) -> bool {
-        let config = self.config.borrow().clone();
+        let mut settings = self.config.clone();
+        let config = settings.borrow_and_update().clone();
         self.look_at_switch().await;
         self.mend(&config).await;
         let now = self.clock.now();
@@ -473,7 +474,7 @@ impl Daemon {
             return false;
         };
         let now = snapshot.time;
-        let Some(plan) = self.decide(&snapshot, &config) else { return false };
+        let Some(plan) = self.decide(&snapshot, &config, settings) else { return false };
         self.rounds.keep(&config.record, &snapshot, &plan);
         self.memory.seen(now);
         self.waiting.look(&snapshot, self.board.metrics());
@@ -495,10 +496,17 @@ impl Daemon {
     }
 
     /// What the planner decides. `None`: the settings changed meanwhile, or this term is over.
-    fn decide(&self, snapshot: &Snapshot, config: &Config) -> Option<Plan> {
+    fn decide(
+        &self,
+        snapshot: &Snapshot,
+        config: &Config,
+        mut settings: watch::Receiver<Arc<Config>>,
+    ) -> Option<Plan> {
         let stop = Stop::default();
-        let (mut settings, over, ends) = (self.config.clone(), self.cancel.clone(), stop.clone());
-        settings.mark_unchanged();
+        if settings.has_changed().unwrap_or(false) {
+            stop.set();
+        }
+        let (over, ends) = (self.cancel.clone(), stop.clone());
         let obsolete = AbortOnDropHandle::new(tokio::spawn(async move {
             tokio::select! {
                 biased;

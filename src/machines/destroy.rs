@@ -1,8 +1,6 @@
 //! The end of a VM, and of what belonged to it: stopped, Node deleted, destroyed, nothing left behind, record
 //! dropped.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
 use super::finding::{CLONING, DESTROYED, Found, find, stale_lock, unlock};
@@ -14,7 +12,7 @@ use super::retire::FRESH;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::warm::SUSPENDED;
-use super::{Context, back, hindrance, leftovers, node, physical, protection, seed, tokens};
+use super::{Context, back, hindrance, leftovers, node, physical, protection, seed, tokens, unheard};
 use crate::model::Record;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
@@ -30,11 +28,6 @@ pub(super) enum Manner {
     /// Its plug is pulled: nothing depends on it.
     Abrupt,
 }
-
-/// A Node whose VM cannot be seen, and may run, goes only after its kubelet was silent for this long:
-/// Kubernetes waits as long before it ends the pods of such a node
-/// (`--default-unreachable-toleration-seconds`).
-const UNHEARD: Duration = Duration::from_mins(5);
 
 /// How the end of a VM ended.
 #[derive(Debug)]
@@ -212,29 +205,6 @@ enum Present {
     Locked(Trouble),
 }
 
-/// What stands at a VMID may be ours all the same, taken out of our pool or with other notes: as long as its
-/// kubelet is heard, its Node stays; if it cannot be seen, for some time after that, too.
-pub(super) async fn no_kubelet(ctx: &Context, machine: &Tracked, hidden: bool) -> Result<(), Trouble> {
-    let Some(node) = back::node(ctx, machine).await? else { return Ok(()) };
-    let is_silent = node::is_silent(&node);
-    // By what has passed here: the Node says since when by the clock of another machine.
-    let silent_for = ctx.registry.silent(&machine.record().id, is_silent);
-    if is_silent && (!hidden || silent_for >= UNHEARD) {
-        return Ok(());
-    }
-    let heard = if is_silent { "was heard of within five minutes" } else { "is heard of" };
-    let record = machine.record();
-    let vmid = record.slot.vmid;
-    Err(Trouble::Failed {
-        what: format!(
-            "VM {vmid} cannot be seen, or no longer bears our mark, and Node {} {heard}: put the VM back into its pool with its notes; or, if it is yours now: {}",
-            node.name,
-            crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
-        ),
-        blame: Blame::Nobody,
-    })
-}
-
 /// A host that was taken out of the cluster, and was not switched off, runs its VMs on: as long as the
 /// kubelet of one is heard, its Node and its slot stay.
 async fn does_not_run_apart(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
@@ -410,7 +380,7 @@ fn passing(job: Job, text: String) -> Trouble {
 /// Deletes the Node that the machine became, and no namesake.
 async fn forget_node(ctx: &Context, machine: &mut Tracked, off: Off) -> Result<(), Trouble> {
     if matches!(off, Off::Unknown | Off::Hidden) {
-        no_kubelet(ctx, machine, off == Off::Hidden).await?;
+        unheard::no_kubelet(ctx, machine, off == Off::Hidden).await?;
     }
     if off == Off::Apart {
         does_not_run_apart(ctx, machine).await?;

@@ -6,7 +6,7 @@ use super::destroy::Manner;
 use super::finding::{locked, stale_lock};
 use super::jobs;
 use super::tracked::Tracked;
-use super::trouble::Trouble;
+use super::trouble::{Trouble, insist};
 use super::warm::SUSPENDED;
 use super::{Context, back, node};
 use crate::model::machine::Phase;
@@ -62,7 +62,9 @@ pub(super) async fn of_emptied(
     if !may_serve(machine, manner) {
         return Ok(None);
     }
-    let Some(why) = no_quorum(ctx, machine).await? else { return Ok(None) };
+    let limit = ctx.config.limits.destroy;
+    let asked = insist!(limit, machine.seed(), no_quorum(ctx, machine).await).await?;
+    let Some(why) = asked else { return Ok(None) };
     Ok(serving(ctx, machine, manner).await?.map(|node| (node, why)))
 }
 

@@ -66,6 +66,7 @@ mod touched;
 mod tracked;
 mod trouble;
 mod turn;
+mod unheard;
 mod warm;
 
 pub(crate) use asking::{answering as answering_hosts, in_time as ask_hosts_in_time};

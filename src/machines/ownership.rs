@@ -124,6 +124,10 @@ fn judge(owner: &Owner, record: &Record, config: VmConfig) -> Sight {
         Description::Ours(marker) if marker.machine == record.id && marker.cluster == owner.cluster => {
             Sight::Ours(Box::new(config))
         }
+        // Copied records do not make it ours either if its mark is older than uids of Kubernetes clusters.
+        Description::Ours(marker) if marker.cluster != owner.cluster => {
+            Sight::Foreign(format!("it is machine {} of cluster `{}`", marker.machine, marker.cluster))
+        }
         // An administrator may have rewritten the notes; the uuid was recorded when the marker was still
         // there.
         _ if same_uuid => Sight::Ours(Box::new(config)),
@@ -136,5 +140,49 @@ fn judge(owner: &Owner, record: &Record, config: VmConfig) -> Sight {
             "it is `{}` and does not carry our mark",
             config.get("name").unwrap_or("?")
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxmox::marker::Marker;
+
+    const UUID: &str = "8d7c0a6e-0000-4000-8000-000000000001";
+
+    fn seen(notes: &str, kubernetes: Option<&str>) -> Sight {
+        let record = Record { smbios_uuid: Some(UUID.to_owned()), ..Record::example() };
+        let smbios = format!("uuid={UUID}");
+        let options = [("smbios1", smbios.as_str()), ("description", notes)];
+        let config = options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let owner = Owner { cluster: "home".to_owned(), kubernetes: kubernetes.map(ToOwned::to_owned) };
+        judge(&owner, &record, config)
+    }
+
+    fn mark(cluster: &str, kubernetes: Option<&str>) -> String {
+        let marker = Marker {
+            cluster: cluster.to_owned(),
+            region: None,
+            pool: "workers".to_owned(),
+            machine: Record::example().id,
+            kubernetes: kubernetes.map(ToOwned::to_owned),
+        };
+        marker.describe("")
+    }
+
+    #[test]
+    fn a_record_that_was_copied_into_another_cluster_does_not_make_its_vm_that_clusters() {
+        let (one, other) = (Some("uid-1"), Some("uid-2"));
+        for (notes, is_ours) in [
+            (mark("home", one), true),
+            (mark("home", None), true),
+            ("notes that an administrator wrote".to_owned(), true),
+            (mark("home", other), false),
+            (mark("shop", other), false),
+            // A mark that is older than uids of Kubernetes clusters.
+            (mark("shop", None), false),
+        ] {
+            assert_eq!(matches!(seen(&notes, one), Sight::Ours(_)), is_ours, "{notes}");
+        }
     }
 }

@@ -15,7 +15,7 @@ use super::touched::{self, Touched};
 use super::tracked::{Tracked, seed};
 use super::trouble::{Blame, Trouble, insist};
 use super::{Context, grow, warm};
-use super::{back, destroy, finding};
+use super::{back, destroy, finding, unheard};
 use crate::kubernetes::{ErrorKind, Versioned};
 use crate::model::Record;
 use crate::model::machine::{Intent, Phase};
@@ -267,7 +267,7 @@ async fn serves_on(
         finding::Found::NotOurs | finding::Found::Hidden => {
             let what = words(machine.record(), Touched::NotOurs).await;
             touched::say(ctx, reports, machine.record(), &format!("{what}: the VM is left alone"));
-            destroy::no_kubelet(ctx, machine, matches!(found, finding::Found::Hidden)).await?;
+            unheard::no_kubelet(ctx, machine, matches!(found, finding::Found::Hidden)).await?;
             return Ok(Some(what));
         }
         finding::Found::BeingCloned | finding::Found::BeingDestroyed => return Ok(None),

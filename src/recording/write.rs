@@ -56,7 +56,16 @@ impl Writer {
                 && round.time > open.before.time
                 && open.size < most / PART
         };
-        let open = match self.open.take().filter(goes_on) {
+        let age = SignedDuration::from_hours(24 * i64::from(days));
+        // A clock that jumps must not drop everything.
+        let before = self.open.as_ref().map(|open| open.before.time);
+        let jumps = before.is_some_and(|before| round.time.duration_since(before) > age);
+        let oldest = round.time.saturating_sub(age).unwrap_or(Timestamp::MIN);
+        let oldest = if jumps { Timestamp::MIN } else { oldest };
+        let open = self.open.take().filter(goes_on);
+        // Before anything is written: of a full disk only what is dropped makes room.
+        make_room(folder, open.as_ref().map(|open| open.path.as_path()), oldest, most)?;
+        let open = match open {
             Some(open) => open.go_on(round)?,
             None => Open::begin(folder, round)?,
         };
@@ -66,9 +75,7 @@ impl Writer {
             fs::remove_file(&open.path).map_err(failed(&open.path))?;
             return Err(RecordError::TooLarge { size, most });
         }
-        let oldest = round.time.saturating_sub(SignedDuration::from_hours(24 * i64::from(days)));
-        let oldest = oldest.unwrap_or(Timestamp::MIN);
-        make_room(folder, &open.path, oldest, most)?;
+        make_room(folder, Some(&open.path), oldest, most)?;
         self.open = Some(open);
         Ok(())
     }
@@ -83,7 +90,11 @@ impl Open {
         let file = options.write(true).create_new(true).mode(0o600).open(&path).map_err(failed(&path))?;
         let file = GzEncoder::new(file, Compression::default());
         let (began, before) = (round.time, round.clone());
-        Self { path, began, before, size: 0, file }.line(&snapshot::changes(None, round))
+        let begun = Self { path: path.clone(), began, before, size: 0, file };
+        begun.line(&snapshot::changes(None, round)).inspect_err(|_| {
+            // Without its first line a file says nothing. What refuses is in the error.
+            let _ = fs::remove_file(&path);
+        })
     }
 
     fn go_on(mut self, round: &Snapshot) -> Result<Self, RecordError> {
@@ -103,7 +114,10 @@ impl Open {
 }
 
 /// Drops the oldest files but the one that is written.
-fn make_room(folder: &Path, written: &Path, oldest: Timestamp, most: u64) -> Result<(), RecordError> {
+fn make_room(folder: &Path, written: Option<&Path>, oldest: Timestamp, most: u64) -> Result<(), RecordError> {
+    if !folder.exists() {
+        return Ok(());
+    }
     let mut files = Vec::new();
     for (began, path) in file::all(folder).map_err(failed(folder))? {
         let size = fs::metadata(&path).map_err(failed(&path))?.len();
@@ -112,7 +126,7 @@ fn make_room(folder: &Path, written: &Path, oldest: Timestamp, most: u64) -> Res
     let mut bytes: u64 = files.iter().map(|file| file.2).sum();
     for (began, path, size) in files {
         let over = began.saturating_add(LONGEST).is_ok_and(|end| end < oldest);
-        if path == written || !(over || bytes > most) {
+        if Some(path.as_path()) == written || !(over || bytes > most) {
             continue;
         }
         fs::remove_file(&path).map_err(failed(&path))?;

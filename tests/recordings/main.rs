@@ -108,6 +108,36 @@ fn what_is_older_than_asked_for_goes() {
 }
 
 #[test]
+fn a_clock_that_jumps_ahead_drops_nothing() {
+    let folder = TempDir::new().unwrap();
+    let mut cluster = Cluster::new(1, 1);
+    let mut writer = Writer::default();
+    let mut keep = |cluster: &mut Cluster, days: i64| {
+        cluster.time += SignedDuration::from_hours(24 * days);
+        writer.keep(folder.path(), (2, MUCH), &cluster.next_round()).unwrap();
+    };
+    keep(&mut cluster, 0);
+    keep(&mut cluster, 20);
+    keep(&mut cluster, -20);
+    assert_eq!(files(folder.path()).len(), 3);
+}
+
+#[test]
+fn a_file_that_cannot_be_begun_is_not_left_behind_and_room_is_made_first() {
+    let folder = TempDir::new().unwrap();
+    let mut cluster = Cluster::new(1, 1);
+    Writer::default().keep(folder.path(), (1, MUCH), &cluster.next_round()).unwrap();
+    let old = files(folder.path());
+    cluster.time += SignedDuration::from_hours(72);
+    let round = cluster.next_round();
+    // A file of this name refuses to be made.
+    let name = format!("recording-{}.jsonl.gz", format!("{:.9}", round.time).replace(':', "-"));
+    std::fs::create_dir(folder.path().join(name)).unwrap();
+    Writer::default().keep(folder.path(), (1, MUCH), &round).unwrap_err();
+    assert!(!old[0].exists(), "what is old goes first");
+}
+
+#[test]
 fn a_file_without_its_end_is_read_as_far_as_it_goes() {
     let folder = TempDir::new().unwrap();
     let written = record(folder.path(), &mut Cluster::new(2, 10), 30);
