@@ -37,8 +37,8 @@ pub(super) async fn no_kubelet(ctx: &Context, machine: &Tracked, hidden: bool) -
     })
 }
 
-/// Whether the kubelet has long not been heard of: it was silent at each look for this long, and its Node does
-/// not say that it was heard of between two of them.
+/// Whether the kubelet has long not been heard of: it was silent at each look for this long, and its Node
+/// does not say that it was heard of between two of them.
 fn is_long_silent(node: &Node, silent_for: Duration, now: Timestamp) -> bool {
     let ready = node.conditions.iter().find(|one| one.kind == "Ready");
     let since = ready.and_then(|ready| ready.last_transition);
