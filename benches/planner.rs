@@ -81,7 +81,12 @@ fn snapshot(nodes: Vec<Arc<Node>>, mut pods: Vec<Arc<Pod>>) -> Snapshot {
     }
     pods.sort_by_cached_key(|pod| pod.id());
     // One after the other in memory, as a list of the API server leaves them there.
-    let pods: Vec<_> = pods.iter().map(|pod| Arc::new(Pod::clone(pod))).collect();
+    let known = |pod: &Arc<Pod>| {
+        let pod = Arc::new(Pod::clone(pod));
+        pod.digest();
+        pod
+    };
+    let pods: Vec<_> = pods.iter().map(known).collect();
     let controller = Controller {
         api_version: "apps/v1".to_owned(),
         kind: "ReplicaSet".to_owned(),
