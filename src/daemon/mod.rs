@@ -63,7 +63,7 @@ use crate::fence::Fence;
 use crate::kubernetes::{Cluster, Lease, Recorder, Watches};
 use crate::machines::{Context, Ending, Pace, Probe, Registry, Reports, Told, View};
 use crate::model::{Plan, Record, Snapshot};
-use crate::observability::{Board, Rounds};
+use crate::observability::{Board, RoundOutcome, Rounds};
 use crate::pinning::Door;
 use crate::planning::{self, Stop};
 use crate::proxmox::Client;
@@ -319,8 +319,8 @@ impl Daemon {
         let mut asked = self.strangers.first(&self.regions, &config, self.clock.now()).await;
         loop {
             let began = Instant::now();
-            let decided = self.round().await;
-            self.board.metrics().round(decided, began.elapsed());
+            let outcome = self.round().await;
+            self.board.metrics().round(outcome, began.elapsed());
             let interval = self.config.borrow().scan_interval;
             let wait = self.next_timer().map_or(interval, |timer| timer.min(interval));
             // Reports are taken in while the daemon waits, and are worth a round themselves.
@@ -449,8 +449,8 @@ impl Daemon {
         self.board.ready();
     }
 
-    /// Whether something could be decided.
-    async fn round(&mut self) -> bool {
+    /// Looks, decides and acts once.
+    async fn round(&mut self) -> RoundOutcome {
         let mut settings = self.config.clone();
         let config = settings.borrow_and_update().clone();
         self.look_at_switch().await;
@@ -465,16 +465,18 @@ impl Daemon {
                 .map_or("watches are broken", |one| one.what.as_str());
             self.board.problem("kubernetes", what);
             self.publish(&config, None);
-            return false;
+            return RoundOutcome::Blind;
         }
         self.board.clear("kubernetes");
         self.tell_what_is_not_seen();
         let Some(snapshot) = self.gather_with_records(&config).await else {
             self.publish(&config, None);
-            return false;
+            return RoundOutcome::Blind;
         };
         let now = snapshot.time;
-        let Some(plan) = self.decide(&snapshot, &config, settings) else { return false };
+        let Some(plan) = self.decide(&snapshot, &config, settings) else {
+            return RoundOutcome::Obsolete;
+        };
         self.rounds.keep(&config.record, &snapshot, &plan);
         self.memory.seen(now);
         self.waiting.look(&snapshot, self.board.metrics());
@@ -492,7 +494,7 @@ impl Daemon {
         self.measure(&config, &snapshot, &plan);
         self.customary.decided(&config, &snapshot, &plan, &self.registry.all());
         self.publish(&config, Some((&snapshot, plan)));
-        true
+        RoundOutcome::Decided
     }
 
     /// What the planner decides. `None`: the settings changed meanwhile, or this term is over.

@@ -307,11 +307,11 @@ impl Remembered {
             Blame::Host | Blame::HostOrPool => {
                 (&mut self.memory.hosts.entry(host).or_default().backoff, reason.to_owned())
             }
-            Blame::Pool | Blame::Nobody => (&mut pool.backoff, reason.to_owned()),
+            Blame::Pool | Blame::Other => (&mut pool.backoff, reason.to_owned()),
         };
         // What is no fault of pool or host may last all the same: a right that is missing in Kubernetes, a
         // network that is shut.
-        let first = if *blame == Blame::Nobody { NO_FAULT } else { config.scale_up.backoff_initial };
+        let first = if *blame == Blame::Other { NO_FAULT } else { config.scale_up.backoff_initial };
         *place = Some(Backoff::next(place.as_ref(), &reason, (first, config.scale_up.backoff_max), now));
     }
 

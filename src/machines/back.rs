@@ -85,7 +85,7 @@ async fn own(ctx: &Context, machine: &Tracked) -> Result<Option<Node>, Trouble> 
                 node.system_uuid,
                 machine.record().slot.vmid,
             ),
-            blame: Blame::Nobody,
+            blame: Blame::Other,
         }),
         None => Ok(None),
     }

@@ -12,7 +12,7 @@ use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::turn::{self, Place};
 use super::{
-    Context, anew, finding, join, node, physical, pinning, room, security, seed, shape, touched, warm,
+    Context, blank, finding, join, node, physical, pinning, room, security, seed, shape, touched, warm,
 };
 use crate::config::{CloneKind, Pool};
 use crate::model::machine::{Phase, STORED_ON, WarmState};
@@ -118,7 +118,7 @@ async fn in_turn(
 
 pub(super) fn no_pool(name: &str) -> Trouble {
     let what = format!("pool `{name}` is no longer in the configuration");
-    Trouble::Failed { what, blame: Blame::Nobody }
+    Trouble::Failed { what, blame: Blame::Other }
 }
 
 /// What is done for a machine to have a VM; one that another run has begun may have it.
@@ -254,7 +254,7 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
                 // its name.
                 Sight::Absent | Sight::BeingDestroyed if machine.record().smbios_uuid.is_some() => {
                     let what = "its VM was removed by another client".to_owned();
-                    return Err(Trouble::Failed { what, blame: Blame::Nobody });
+                    return Err(Trouble::Failed { what, blame: Blame::Other });
                 }
                 Sight::BeingDestroyed => {
                     let what = "it is being destroyed, or was left halfway".to_owned();
@@ -343,7 +343,7 @@ async fn send_clone(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<Sen
         ctx.config.cluster, pool.name
     ));
     if !record.is_clone() {
-        return sent(anew::send(ctx, record, pool, description).await);
+        return sent(blank::send(ctx, record, pool, description).await);
     }
     let request = CloneRequest {
         template_host: record.template_host.clone(),
@@ -505,7 +505,7 @@ async fn as_configured(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> 
         "VM {} was started by another client before it was configured: `{waiting}` waits for its next start",
         record.slot.vmid
     );
-    Err(Trouble::Failed { what, blame: Blame::Nobody })
+    Err(Trouble::Failed { what, blame: Blame::Other })
 }
 
 /// Until the VM runs. One that is `known_off` is not asked at first whether it runs.
@@ -527,7 +527,7 @@ pub(super) async fn start(ctx: &Context, machine: &Tracked, known_off: bool) -> 
             exit => match jobs::failed(START, &upid, &exit) {
                 // One that was removed meanwhile says nothing about its host.
                 Trouble::Proxmox(error) if error.text.contains("onfiguration file") => {
-                    Err(Trouble::Failed { what: error.text, blame: Blame::Nobody })
+                    Err(Trouble::Failed { what: error.text, blame: Blame::Other })
                 }
                 Trouble::Proxmox(error)
                     if matches!(error.kind, Kind::Other | Kind::NotFound) && error.meaning().is_none() =>

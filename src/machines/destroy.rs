@@ -162,7 +162,7 @@ async fn begin(
 /// run on it.
 async fn stays_off(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     if let Some(what) = ctx.paused() {
-        return Err(Trouble::Failed { what, blame: Blame::Nobody });
+        return Err(Trouble::Failed { what, blame: Blame::Other });
     }
     let record = machine.record();
     if ctx.proxmox.power(&record.host, record.slot.vmid).await? != Power::Stopped {
@@ -173,7 +173,7 @@ async fn stays_off(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
 
 fn started_again() -> Trouble {
     let what = "its VM was started again: its node is drained first".to_owned();
-    Trouble::Failed { what, blame: Blame::Nobody }
+    Trouble::Failed { what, blame: Blame::Other }
 }
 
 /// Records what can no longer be read once the VM is gone: where its disks are, and the uuid by which a Node
@@ -259,7 +259,7 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Present, Troubl
                 || lock == CLONING && jobs::is_cloning(ctx, machine.record()).await?
             {
                 let what = format!("the lock ({lock}) of VM {}", machine.record().slot.vmid);
-                let trouble = Trouble::Limit { what, limit: limits.clone, blame: Blame::Nobody };
+                let trouble = Trouble::Limit { what, limit: limits.clone, blame: Blame::Other };
                 return Ok(Present::Locked(trouble));
             }
             return Ok(Present::Locked(stale_lock(machine, &lock)));

@@ -169,7 +169,7 @@ async fn may_look(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     let vmid = record.slot.vmid;
     let what =
         format!("there is a VM {vmid}, and the token may not see whose it is: it lacks VM.Audit on {path}");
-    Err(Trouble::Failed { what, blame: Blame::Nobody })
+    Err(Trouble::Failed { what, blame: Blame::Other })
 }
 
 /// What an administrator has to decide: is the VM that cannot be seen our own half-made clone?
@@ -215,5 +215,5 @@ pub(super) fn stale_lock(machine: &Tracked, lock: &str) -> Trouble {
 /// A lock on whose VM a task is at work.
 pub(super) fn locked(machine: &Tracked, lock: &str) -> Trouble {
     let what = format!("VM {} is locked ({lock}), and a task is at work on it", machine.record().slot.vmid);
-    Trouble::Failed { what, blame: Blame::Nobody }
+    Trouble::Failed { what, blame: Blame::Other }
 }

@@ -38,7 +38,7 @@ pub(super) async fn leave_lost_host(ctx: &Context, machine: &mut Tracked) -> Res
     }
     sees_all(ctx, machine).await?;
     if has_left && has_it.as_ref() == Some(&record.host) {
-        return Err(Trouble::Failed { what: left_with_files(record), blame: Blame::Nobody });
+        return Err(Trouble::Failed { what: left_with_files(record), blame: Blame::Other });
     }
     let any = || seen.hosts.keys().find(|host| has_left && is_on(&seen, host)).cloned();
     let Some(host) = has_it.or_else(any).filter(|host| *host != record.host) else { return Ok(()) };

@@ -18,10 +18,10 @@
 //!   until then.
 
 pub mod adoption;
-mod anew;
 mod asking;
 mod back;
 mod blame;
+mod blank;
 mod boot;
 mod context;
 mod create;

@@ -85,7 +85,7 @@ pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, Tro
             Sight::Foreign(what) => return Err(Trouble::Foreign { vmid: record.slot.vmid, what }),
             Sight::BeingCloned | Sight::BeingDestroyed | Sight::Absent => {
                 let what = "the VM has disappeared".to_owned();
-                return Err(Trouble::Failed { what, blame: Blame::Nobody });
+                return Err(Trouble::Failed { what, blame: Blame::Other });
             }
         }
     }

@@ -278,7 +278,7 @@ async fn keeps(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Tro
             take(ctx, machine, &node).await?;
             Ok(Some((Box::new(node), why)))
         }
-        None => Err(Trouble::Failed { what: format!("it is not switched off: {why}"), blame: Blame::Nobody }),
+        None => Err(Trouble::Failed { what: format!("it is not switched off: {why}"), blame: Blame::Other }),
     }
 }
 
@@ -449,7 +449,7 @@ fn controller(ctx: &Context, record: &Record) -> Result<(PhysicalMachine, Client
             "machine `{}` is no longer in the configuration of pool `{}`: how to reach it is not known",
             record.name, record.pool
         );
-        return Err(Trouble::Failed { what, blame: Blame::Nobody });
+        return Err(Trouble::Failed { what, blame: Blame::Other });
     };
     match (ctx.controllers)(&own.redfish) {
         Ok(client) => Ok((own, client.fenced(&ctx.fence))),

@@ -147,7 +147,7 @@ fn lacks(
     let own = ctx.config.hosts.get(&record.host);
     let reserve = own.and_then(|own| own.memory_reserve).unwrap_or(pool.memory_reserve);
     // As the planner has it: neither is more promised than there is, nor more used.
-    let promised = total.memory - share(host.memory, pool.memory_overcommit);
+    let promised = total.memory - quantity::share(host.memory, pool.memory_overcommit);
     let used = host.memory_used.saturating_add(coming) - host.memory;
     let lacking = promised.max(used).saturating_add(reserve);
     if lacking > 0 {
@@ -157,14 +157,4 @@ fn lacks(
     let cores = f64::from(threads) * pool.cpu_overcommit;
     (f64::from(total.cores) > cores)
         .then(|| format!("lacks {:.0} vCPUs", (f64::from(total.cores) - cores).ceil()))
-}
-
-/// A part of an amount in bytes.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    reason = "bytes of a host, and to the page"
-)]
-fn share(amount: i64, part: f64) -> i64 {
-    if (part - 1.0).abs() < f64::EPSILON { amount } else { (amount as f64 * part) as i64 }
 }

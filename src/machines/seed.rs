@@ -60,7 +60,7 @@ pub(super) async fn provide(
     }
     if record.made_of.get(MADE_OF) != pool.made_of().get(MADE_OF) {
         let what = "`cloud_init` of its pool was changed while it was made".to_owned();
-        return Err(Trouble::Failed { what, blame: Blame::Nobody });
+        return Err(Trouble::Failed { what, blame: Blame::Other });
     }
     upload(ctx, machine, pool, seed, config).await
 }
@@ -218,7 +218,7 @@ pub(super) async fn remove(ctx: &Context, machine: &mut Tracked) -> Result<(), T
         "host {host} is down, and the seed of VM {}, which was there once, may be: it is removed when the host is back",
         record.slot.vmid
     );
-    Err(Trouble::Failed { what, blame: Blame::Nobody })
+    Err(Trouble::Failed { what, blame: Blame::Other })
 }
 
 /// Why the machine's seed may be in a drive of what has its VMID now, which is no longer ours: a template,

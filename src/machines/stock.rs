@@ -72,7 +72,7 @@ async fn counted(ctx: &Context, machine: &mut Tracked, before: &Growing) -> Resu
             Found::Gone | Found::NotOurs | Found::Hidden => return Ok((before, false)),
             Found::BeingCloned | Found::BeingDestroyed => {
                 let what = format!("another client makes or destroys a VM with its VMID {vmid}");
-                return Err(Trouble::Failed { what, blame: Blame::Nobody });
+                return Err(Trouble::Failed { what, blame: Blame::Other });
             }
         };
         let host = machine.record().host.as_str();

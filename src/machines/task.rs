@@ -86,7 +86,7 @@ pub async fn create(ctx: Context, record: Record, reports: Reports) {
         if std::mem::replace(&mut repeated, true)
             && let Some(what) = ctx.paused()
         {
-            return Err(Trouble::Failed { what, blame: Blame::Nobody });
+            return Err(Trouble::Failed { what, blame: Blame::Other });
         }
         Ok(ctx.kubernetes.create_record(&record).await?)
     });
@@ -102,7 +102,7 @@ pub async fn create(ctx: Context, record: Record, reports: Reports) {
             // finds it.
             ctx.registry.forget(&record.id, ctx.clock.now());
             let reason = format!("{error}");
-            tell(&ctx, &reports, &record, Ending::Failed { reason, blame: Blame::Nobody });
+            tell(&ctx, &reports, &record, Ending::Failed { reason, blame: Blame::Other });
             return;
         }
     };
@@ -340,7 +340,7 @@ async fn creating(ctx: &Context, mut machine: Tracked, reports: &Reports, fresh:
     tracing::warn!(machine = %machine.record().name, reason, "a machine could not be made");
     let ending = match &trouble {
         // The pool is held until the right is there, and goes on at once then.
-        _ if refused.is_some() => Ending::Failed { reason: reason.clone(), blame: Blame::Nobody },
+        _ if refused.is_some() => Ending::Failed { reason: reason.clone(), blame: Blame::Other },
         Trouble::Foreign { .. } | Trouble::Taken { .. } => Ending::SlotTaken(trouble.to_string()),
         _ => {
             let blame = super::blame::of(ctx, &machine, &trouble).await;

@@ -133,7 +133,7 @@ pub(super) async fn look_into(ctx: &Context, machine: &mut Tracked) -> Result<Op
 /// Whether a trouble in making a machine may come from what another client has done with its VM.
 pub(super) fn may_explain(trouble: &Trouble) -> bool {
     match trouble {
-        Trouble::Failed { blame: Blame::Nobody, .. } | Trouble::Foreign { .. } => true,
+        Trouble::Failed { blame: Blame::Other, .. } | Trouble::Foreign { .. } => true,
         Trouble::Proxmox(error) => match error.kind {
             Kind::NotFound | Kind::Forbidden => true,
             Kind::Other => error.text.contains("not running"),
@@ -196,7 +196,7 @@ pub(super) async fn go_on(
     };
     let what = words(ctx, machine.record(), &before, &touched).await;
     match touched {
-        Touched::Gone => Err(Trouble::Failed { what, blame: Blame::Nobody }),
+        Touched::Gone => Err(Trouble::Failed { what, blame: Blame::Other }),
         Touched::NotOurs => {
             say(ctx, reports, machine.record(), &format!("{what}: it is given up, and the VM is left alone"));
             Err(not_ours(ctx, machine.record(), what).await)
@@ -217,7 +217,7 @@ pub(super) async fn go_on(
         }
         Touched::Off if *starts >= STARTS => {
             let what = format!("{what}; it was started again {STARTS} times already");
-            Err(Trouble::Failed { what, blame: Blame::Nobody })
+            Err(Trouble::Failed { what, blame: Blame::Other })
         }
         Touched::Off => {
             *starts += 1;
@@ -232,7 +232,7 @@ pub(super) async fn go_on(
 async fn not_ours(ctx: &Context, record: &Record, what: String) -> Trouble {
     match look(&ctx.proxmox, &ctx.owner(), record).await {
         Ok(Sight::Foreign(found)) => Trouble::Foreign { vmid: record.slot.vmid, what: found },
-        _ => Trouble::Failed { what, blame: Blame::Nobody },
+        _ => Trouble::Failed { what, blame: Blame::Other },
     }
 }
 

@@ -23,7 +23,7 @@ pub enum Blame {
     /// same fails on another one.
     HostOrPool,
     /// Neither: it was an accident, or an administrator's will.
-    Nobody,
+    Other,
 }
 
 /// Why a step did not get done.
@@ -97,7 +97,7 @@ impl Trouble {
         match self {
             Self::Limit { blame, .. } | Self::Failed { blame, .. } => blame.clone(),
             Self::Proxmox(error) => match (error.kind, error.meaning()) {
-                (Kind::Fenced | Kind::NoQuorum | Kind::Changed | Kind::Locked, _) => Blame::Nobody,
+                (Kind::Fenced | Kind::NoQuorum | Kind::Changed | Kind::Locked, _) => Blame::Other,
                 (_, Some(Meaning::Pool | Meaning::Template | Meaning::Right) | None) => Blame::Pool,
                 (_, Some(Meaning::Host | Meaning::NotSeen | Meaning::Storage)) => Blame::HostOrPool,
                 (_, Some(Meaning::Passes | Meaning::Full)) => Blame::Host,
@@ -111,7 +111,7 @@ impl Trouble {
             | Self::Kubernetes(_)
             | Self::RecordLost(_)
             | Self::Foreign { .. }
-            | Self::Administrator { .. } => Blame::Nobody,
+            | Self::Administrator { .. } => Blame::Other,
         }
     }
 
@@ -332,7 +332,7 @@ mod tests {
         let started = Instant::now();
         let failed = insist!(Duration::from_mins(5), 1, Err::<(), _>(locked())).await.unwrap_err();
         assert!(started.elapsed() > Duration::from_mins(4));
-        assert_eq!(failed.blame(), Blame::Nobody);
+        assert_eq!(failed.blame(), Blame::Other);
     }
 
     #[test]

@@ -104,7 +104,7 @@ pub(super) async fn to_suspend(ctx: &Context, host: &str) -> Result<CloneTurn, T
 }
 
 fn late(what: &str) -> Trouble {
-    Trouble::Limit { what: what.to_owned(), limit: LIMIT, blame: Blame::Nobody }
+    Trouble::Limit { what: what.to_owned(), limit: LIMIT, blame: Blame::Other }
 }
 
 /// Whether there is something of a machine, as far as its record says.

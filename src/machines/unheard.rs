@@ -33,7 +33,7 @@ pub(super) async fn no_kubelet(ctx: &Context, machine: &Tracked, hidden: bool) -
             node.name,
             crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
         ),
-        blame: Blame::Nobody,
+        blame: Blame::Other,
     })
 }
 

@@ -131,7 +131,7 @@ async fn kept(ctx: &Context, machine: &mut Tracked) -> Result<(Box<VmConfig>, Po
             (Sight::Absent | Sight::BeingCloned | Sight::BeingDestroyed, _) => {
                 if !matches!(finding::find(ctx, machine).await?, finding::Found::There(_)) {
                     let what = "the VM that was kept warm has disappeared".to_owned();
-                    return Err(Trouble::Failed { what, blame: Blame::Nobody });
+                    return Err(Trouble::Failed { what, blame: Blame::Other });
                 }
             }
         }

@@ -25,6 +25,16 @@ pub fn units(text: &str) -> Result<i64, QuantityError> {
     scaled(text, 0)
 }
 
+/// A part of an amount in bytes, e.g. what an overcommit allows of a host's memory.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "bytes of a host, and to the page"
+)]
+pub fn share(bytes: i64, part: f64) -> i64 {
+    if (part - 1.0).abs() < f64::EPSILON { bytes } else { (bytes as f64 * part) as i64 }
+}
+
 /// Bytes as the shortest exact binary quantity, e.g. `8Gi`.
 pub fn binary(bytes: i64) -> String {
     const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];

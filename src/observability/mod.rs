@@ -16,7 +16,7 @@ pub use crate::model::snapshot::Decision;
 pub use board::Board;
 pub(crate) use board::Judge;
 pub use metrics::{Metrics, OthersNames};
-pub(crate) use metrics::{Seen, names, number};
+pub(crate) use metrics::{RoundOutcome, Seen, names, number};
 pub use notify::Supervisor;
 pub(crate) use notify::counted;
 pub use orders::{Order, Orders};

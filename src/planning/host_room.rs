@@ -133,20 +133,10 @@ impl HostRoom {
     /// Memory in bytes that is left for machines of the pool: neither is more promised than the pool's
     /// `memory_overcommit` allows, nor more used than there is.
     fn free(&self, pool: &Pool) -> i64 {
-        let promised = share(self.memory, pool.memory_overcommit).saturating_sub(self.promised);
+        let promised = quantity::share(self.memory, pool.memory_overcommit).saturating_sub(self.promised);
         let unused = self.memory.saturating_sub(self.used);
         promised.min(unused).saturating_sub(self.reserve.unwrap_or(pool.memory_reserve))
     }
-}
-
-/// A part of an amount in bytes.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    reason = "bytes of a host, and to the page"
-)]
-fn share(amount: i64, part: f64) -> i64 {
-    if (part - 1.0).abs() < f64::EPSILON { amount } else { (amount as f64 * part) as i64 }
 }
 
 /// The hosts' room, by their names; `None` if no host is known.

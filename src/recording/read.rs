@@ -120,16 +120,18 @@ impl Recording {
         let mut damages = Vec::new();
         for at in (0..=before).rev() {
             let one = Self { folder: path.clone(), files: vec![self.files[at].clone()] };
-            let (mut rounds, mut found) = (one.rounds(), None);
-            while rounds.next_round() {
-                if rounds.fold().time() > wanted {
-                    break;
-                }
-                found = Some(rounds.fold().snapshot());
+            let (mut rounds, mut count) = (one.rounds(), 0);
+            while rounds.next_round() && rounds.fold().time() <= wanted {
+                count += 1;
             }
             damages.append(&mut rounds.damages);
-            if let Some(found) = found {
-                return Ok((found, damages));
+            if count > 0 {
+                // Once more up to the last of them: a whole round is only put together here.
+                let mut rounds = one.rounds();
+                for _ in 0..count {
+                    rounds.next_round();
+                }
+                return Ok((rounds.fold().snapshot(), damages));
             }
         }
         Err(damages.pop().map_or(RecordingError::TooEarly { path, begins, wanted }, RecordingError::Nothing))

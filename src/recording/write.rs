@@ -62,12 +62,14 @@ impl Writer {
         let jumps = before.is_some_and(|before| round.time.duration_since(before) > age);
         let oldest = round.time.saturating_sub(age).unwrap_or(Timestamp::MIN);
         let oldest = if jumps { Timestamp::MIN } else { oldest };
-        let open = self.open.take().filter(goes_on);
-        // Before anything is written: of a full disk only what is dropped makes room.
-        make_room(folder, open.as_ref().map(|open| open.path.as_path()), oldest, most)?;
-        let open = match open {
-            Some(open) => open.go_on(round)?,
-            None => Open::begin(folder, round)?,
+        let open = if let Some(open) = self.open.take().filter(goes_on) {
+            open.go_on(round)?
+        } else {
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+            made.map_err(failed(folder))?;
+            // Before anything is written: on a full disk only what is dropped makes room.
+            make_room(folder, None, oldest, most)?;
+            Open::begin(folder, round)?
         };
         let size = open.size;
         if size > most {
@@ -83,8 +85,6 @@ impl Writer {
 
 impl Open {
     fn begin(folder: &Path, round: &Snapshot) -> Result<Self, RecordError> {
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(failed(folder))?;
         let path = folder.join(file::name(round.time));
         let mut options = fs::OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(&path).map_err(failed(&path))?;
@@ -115,9 +115,6 @@ impl Open {
 
 /// Drops the oldest files but the one that is written.
 fn make_room(folder: &Path, written: Option<&Path>, oldest: Timestamp, most: u64) -> Result<(), RecordError> {
-    if !folder.exists() {
-        return Ok(());
-    }
     let mut files = Vec::new();
     for (began, path) in file::all(folder).map_err(failed(folder))? {
         let size = fs::metadata(&path).map_err(failed(&path))?.len();

@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use super::crowd::{Around, Crowd};
-use super::dynamic_resources::{self, Asked, Devices};
+use super::dynamic_resources::{self, Devices};
 use super::effort::{self, Effort, Price};
 use super::node_volume_limits::Held;
+use super::prepared::Prepared;
 use super::refusal::Refusal;
 use super::sim_node::SimNode;
 use super::spreads::Spreads;
 use super::terms::{Namespaces, Terms};
 use super::topology::{Key, Topologies};
-use super::volumes::{Mounted, Volumes};
+use super::volumes::Volumes;
 use super::{
     inter_pod_affinity, node_affinity, node_declared_features, node_ports, node_resources_fit,
     node_unschedulable, node_volume_limits, pod_topology_spread, preferences, taint_toleration,
     volume_binding, volume_restrictions, volume_zone,
 };
-use crate::model::features::Features;
 use crate::model::node::Node;
 use crate::model::pod::{Pod, PodPhase, Volume};
 use crate::model::resources::Resources;
@@ -65,28 +65,6 @@ struct Free {
     memory: i64,
     pods: i64,
     open: bool,
-}
-
-/// A pod, prepared against a world (kube-scheduler's PreFilter). Stale once the world changes other than by
-/// [`World::place`] and [`World::remove`] with a report to this preparation.
-#[derive(Clone, Debug)]
-pub struct Prepared {
-    pod: Arc<Pod>,
-    price: Price,
-    spread: pod_topology_spread::State,
-    affinity: inter_pod_affinity::State,
-    /// Spread or affinity has a say.
-    social: bool,
-    volumes_matter: bool,
-    volumes_refused: Option<Refusal>,
-    claims_refused: Option<Refusal>,
-    mounted: Mounted,
-    binding: volume_binding::State,
-    zones: volume_zone::State,
-    /// What the scheduler asks of a node's kubelet for it.
-    features: Features,
-    /// The devices that it asks for, if any.
-    devices: Option<Arc<Asked>>,
 }
 
 impl World {
@@ -205,6 +183,11 @@ impl World {
     pub(super) fn claim_in_use(&self, namespace: &str, name: &str) -> bool {
         let key = (namespace.to_owned(), name.to_owned());
         self.claims_in_use.get(&key).is_some_and(|users| *users > 0)
+    }
+
+    /// Whether each device can be used from one node alone.
+    pub(super) fn devices_are_local(&self) -> bool {
+        self.devices.as_ref().is_none_or(|devices| devices.are_local())
     }
 
     /// Whether any pod has required anti-affinity.
@@ -622,31 +605,5 @@ impl Free {
         (wanted.cpu_milli == 0 || wanted.cpu_milli <= self.cpu_milli)
             && (wanted.memory == 0 || wanted.memory <= self.memory)
             && self.pods > 0
-    }
-}
-
-impl Prepared {
-    /// The pod.
-    pub fn pod(&self) -> &Arc<Pod> {
-        &self.pod
-    }
-
-    /// Whether a node that refuses the pod goes on refusing pods like it while the world only fills up: true
-    /// without topology spread and pod affinity, which other pods can satisfy.
-    pub fn refusals_last(&self) -> bool {
-        self.spread.is_empty() && self.pod.affinity.pods.is_empty()
-    }
-
-    /// Whether nothing but the node itself decides, and room there only gets less with pods that come: so it
-    /// is for plain pods, and for those with claims of their own if devices are of one node each.
-    pub fn is_local(&self, world: &World) -> bool {
-        let own = |asked: &Asked| {
-            asked.is_own() && world.devices.as_ref().is_none_or(|devices| devices.are_local())
-        };
-        self.refusals_last()
-            && self.pod.affinity.anti.is_empty()
-            && !self.volumes_matter
-            && self.devices.as_deref().is_none_or(own)
-            && self.affinity.repels_no_pod(world)
     }
 }

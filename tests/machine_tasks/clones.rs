@@ -50,7 +50,7 @@ async fn the_host_is_to_blame_where_it_lacks_what_a_vm_needs_to_start() {
     for (said, expected) in [
         ("bridge 'vmbr1' does not exist", Blame::HostOrPool),
         ("start failed: QEMU exited with code 1", Blame::HostOrPool),
-        (gone, Blame::Nobody),
+        (gone, Blame::Other),
     ] {
         let mut world = World::new(support::pve(), |_| {}).await;
         world.pve.inject_task("qmstart", TaskFault::Fails(said.to_owned()));

@@ -74,9 +74,32 @@ const PROBLEMS: [&str; 8] = [
     "proxmox",
     "strangers",
 ];
+/// What came of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RoundOutcome {
+    /// It was decided what is to be done.
+    Decided,
+    /// Too little could be seen to decide anything.
+    Blind,
+    /// What was being decided was no longer wanted.
+    Obsolete,
+}
+
+impl RoundOutcome {
+    const ALL: [Self; 3] = [Self::Decided, Self::Blind, Self::Obsolete];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Decided => "decided",
+            Self::Blind => "blind",
+            Self::Obsolete => "obsolete",
+        }
+    }
+}
+
 /// How terms end.
 const TERM_ENDS: [&str; 4] = ["Taken", "HostSlow", "ApiSlow", "ApiFailed"];
-const MADE: [&str; 5] = ["Ready", "SlotTaken", "Pool", "Host", "Nobody"];
+const MADE: [&str; 5] = ["Ready", "SlotTaken", "Pool", "Host", "Other"];
 const REMOVED: [&str; 4] = ["Removed", "GivenUp", "Discarded", "Stuck"];
 const GROWN: [&str; 2] = ["Grown", "NotGrown"];
 /// What is decided about a pool, each with its reasons.
@@ -180,7 +203,7 @@ impl Default for Metrics {
             to_ready: registered(&mut registry, names::TO_READY, slow()),
         };
         // A series that is there from the start shows its first event as a growth.
-        for outcome in ["decided", "blind"] {
+        for outcome in RoundOutcome::ALL.map(RoundOutcome::label) {
             drop(counted.rounds.get_or_create_owned(&vec![("outcome", outcome.to_owned())]));
         }
         for cause in TERM_ENDS {
@@ -251,9 +274,8 @@ impl Metrics {
     }
 
     /// A round is over.
-    pub(crate) fn round(&self, decided: bool, took: Duration) {
-        let outcome = if decided { "decided" } else { "blind" };
-        self.0.counted.rounds.get_or_create(&vec![("outcome", outcome.to_owned())]).inc();
+    pub(crate) fn round(&self, outcome: RoundOutcome, took: Duration) {
+        self.0.counted.rounds.get_or_create(&vec![("outcome", outcome.label().to_owned())]).inc();
         self.0.counted.round.observe(took.as_secs_f64());
         self.0.cluster_autoscaler.round(took.as_secs_f64());
     }
@@ -309,7 +331,7 @@ impl Metrics {
             Ending::SlotTaken(_) => (&counted.made, "SlotTaken"),
             Ending::Failed { blame: Blame::Pool, .. } => (&counted.made, "Pool"),
             Ending::Failed { blame: Blame::Host | Blame::HostOrPool, .. } => (&counted.made, "Host"),
-            Ending::Failed { blame: Blame::Nobody, .. } => (&counted.made, "Nobody"),
+            Ending::Failed { blame: Blame::Other, .. } => (&counted.made, "Other"),
             Ending::Grown => (&counted.grown, "Grown"),
             Ending::NotGrown(_) => (&counted.grown, "NotGrown"),
             Ending::Removed => (&counted.removed, "Removed"),
@@ -499,7 +521,7 @@ mod tests {
         metrics.show(seen, &["workers".to_owned()]);
         metrics.asked_for("workers", "m1", true, None);
         metrics.taken_back("workers", Some(RemovalReason::Empty));
-        metrics.round(true, Duration::from_millis(20));
+        metrics.round(RoundOutcome::Decided, Duration::from_millis(20));
         let others = OthersNames { cluster_autoscaler: true, ..OthersNames::default() };
         let text = metrics.encode_beside(&board.status(), others).unwrap();
         for line in [

@@ -78,7 +78,7 @@ metrics! {
         PAUSED: Gauge "paused" None, &[], "1 while an operator has paused everything; known to who leads";
         OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which nothing is done";
         PROBLEM: Gauge "problem" None, &["about"], "1 while something is wrong with `kubernetes`, `proxmox`, the `lease` by which one instance leads, the `configuration` that was last read, `credentials` that end within two weeks, VMs of `strangers`, bare-metal `machines`, or these `metrics`; any other problem of the status is there by the first word of its name while it lasts";
-        ROUNDS: Counter "rounds" None, &["outcome"], "Rounds: `decided`, or `blind` if too little could be seen to decide anything";
+        ROUNDS: Counter "rounds" None, &["outcome"], "Rounds: `decided`, `blind` if too little could be seen to decide anything, or `obsolete` if settings changed or the term ended while it was being decided";
         ROUND: Histogram "round_duration" SECONDS, &[], "How long a round took, without the waits between rounds";
         LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "When a round last decided";
         REGION_ACTS: Gauge "region_acts" None, REGION, "1 while the Proxmox VE cluster of the region is seen and quorate, so that its pools get decisions; only if there are several";
@@ -113,7 +113,7 @@ metrics! {
     }
     "Machines" {
         MACHINES: Gauge "machines" None, &["pool", "phase"], "Machines by their phase, as `status` names it";
-        MADE: Counter "machines_made" None, &["pool", "outcome"], "Ends of creations: `Ready`, `Warm` if it is kept until it is needed, `SlotTaken` by another VM or Node, or failed through the `Pool`, the `Host` or `Nobody` in particular";
+        MADE: Counter "machines_made" None, &["pool", "outcome"], "Ends of creations: `Ready`, `Warm` if it is kept until it is needed, `SlotTaken` by another VM or Node, or failed through the `Pool`, the `Host` or an `Other` cause";
         GROWN: Counter "machines_grown" None, &["pool", "outcome"], "Ends of attempts to make a running machine larger: `Grown`, or `NotGrown` so that it serves on as it was";
         REMOVED: Counter "machines_removed" None, &["pool", "outcome"], "Ends of removals: `Removed`, `GivenUp` so that the node serves again, `Discarded` after a failed creation, or `Stuck` and tried again later";
         STEP: Histogram "machine_step" SECONDS, &["step"], "How long each step of a machine's creation took (`clone`, `configure`, `start`, `boot`, `join`, `ready`), the `whole` of it from the decision on, and of its removal (`drain`, `remove`)";
