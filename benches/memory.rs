@@ -15,13 +15,13 @@ mod inventory;
 
 use std::sync::Arc;
 
-use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::pod::{Owner, Pod, PodPhase, Toleration};
 use pve_autoscaler::model::pod_spec::{PodSpec, Specs};
 use pve_autoscaler::model::snapshot::POOL_LABEL;
 use pve_autoscaler::model::{Resources, Snapshot};
 use pve_autoscaler::planning::plan;
+use pve_autoscaler::settings::{self, Config, Needs};
 
 const LIMIT_MIB: u64 = 45;
 
@@ -120,7 +120,7 @@ fn main() {
     let snapshot = cluster(30_000);
     let held = status("VmRSS:").unwrap();
     let config = "[[pool]]\nname = \"w\"\nmax = 2000\ncores = 10\nmemory = \"10GiB\"\n";
-    let config = config::parse("bench", config, Needs::Plan).unwrap();
+    let config = settings::parse("bench", config, Needs::Plan).unwrap();
     for _ in 0..3 {
         let answer = plan(&snapshot, &config);
         assert!(answer.scale_down.is_empty() && answer.nodes.len() == 1000);

@@ -13,9 +13,9 @@
     reason = "a benchmark may stop at what it did not expect, and reports"
 )]
 
-#[path = "../tests/packing_quality/bound.rs"]
+#[path = "../crates/pure/planning/tests/packing_quality/bound.rs"]
 mod bound;
-#[path = "../tests/packing_quality/mixes.rs"]
+#[path = "../crates/pure/planning/tests/packing_quality/mixes.rs"]
 mod mixes;
 
 use std::collections::BTreeMap;

@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use criterion::measurement::WallTime;
 use criterion::{BatchSize, BenchmarkGroup, Criterion, criterion_group, criterion_main};
-use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::plan::PodOutcome;
 use pve_autoscaler::model::pod::{Owner, Pod, PodAffinityTerm, PodPhase, SpreadConstraint};
@@ -25,13 +24,14 @@ use pve_autoscaler::model::workload::Controller;
 use pve_autoscaler::model::{Plan, Resources, Snapshot};
 use pve_autoscaler::planning::plan;
 use pve_autoscaler::scheduling::World;
+use pve_autoscaler::settings::{self, Config, Needs};
 
 fn config(max: u32, cpu: &str, memory: &str, pods: u32) -> Config {
     let text = format!(
         "[scale_down]\ndelay_after_add = \"0s\"\nmax_parallel_drains = 5000\n[[pool]]\nname = \"w\"\nmax = {max}\n\
          cores = 10\nmemory = \"8GiB\"\nallocatable = {{ cpu = \"{cpu}\", memory = \"{memory}\", pods = {pods} }}\n"
     );
-    config::parse("bench", &text, Needs::Plan).unwrap()
+    settings::parse("bench", &text, Needs::Plan).unwrap()
 }
 
 fn pod(name: String, cpu: i64, memory: i64, node: Option<String>, owned: bool) -> Arc<Pod> {
@@ -227,7 +227,7 @@ fn sizes() -> Config {
             );
         }
     }
-    config::parse("bench", &text, Needs::Plan).unwrap()
+    settings::parse("bench", &text, Needs::Plan).unwrap()
 }
 
 fn repelled(name: String, app: &str, node: Option<String>) -> Arc<Pod> {
@@ -390,7 +390,7 @@ fn consolidated(cpu: i64) -> (Snapshot, Config) {
     let text = "[scale_down]\ndelay_after_add = \"0s\"\nconsolidation = true\nmax_parallel_drains = 5000\n\
                 [[pool]]\nname = \"w\"\nmax = 5000\ncores = 10\nmemory = \"8GiB\"\n\
                 sizes = [{ cores = 5, memory = \"4GiB\" }]\n";
-    (nodes_at_two_fifths(1000, 30, cpu, true), config::parse("bench", text, Needs::Plan).unwrap())
+    (nodes_at_two_fifths(1000, 30, cpu, true), settings::parse("bench", text, Needs::Plan).unwrap())
 }
 
 fn consolidation(criterion: &mut Criterion) {

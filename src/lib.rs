@@ -1,35 +1,47 @@
 //! pve-autoscaler gives a Kubernetes cluster on Proxmox VE the worker nodes it needs, and takes them back.
 //!
+//! Its parts are crates of their own below `crates/`, which this one shows under their names. Here are the
+//! commands ([`cli`]), the templates that they make ([`templates`]), and the settings of other autoscalers
+//! that they translate ([`migration`]).
+//!
 //! ```text
-//!  config ───────────────────────┐
+//!  settings ─────────────────────┐
 //!  kubernetes (watches) ─┐       ├─> planning::plan ─> model::Plan
 //!  proxmox (inventory) ──┼─> model::Snapshot      pure, uses scheduling
 //!  snapshot (files) ─────┘      plain data
 //! ```
-//!
-//! * [`model`], [`scheduling`] and [`planning`] are pure: no I/O, no clock, no randomness, no async.
-//! * [`kubernetes`] is the only place that names kube's types, [`proxmox`] the only one that names reqwest's.
-//! * [`cli`] is what an operator types.
 
-pub mod bootstrap;
-mod causes;
-pub mod changes;
 pub mod cli;
-pub mod clock;
-pub mod config;
-pub mod daemon;
-pub mod fence;
-pub mod kubernetes;
-pub mod machines;
 pub mod migration;
-pub mod model;
-pub mod observability;
-pub mod pinning;
-pub mod planning;
-pub mod proxmox;
-pub mod recording;
-pub mod redfish;
-pub mod replay;
-pub mod scheduling;
-pub mod snapshot;
 pub mod templates;
+
+/// The crates that the daemon is made of, as the targets of its log begin.
+pub const CRATES: [&str; 17] = [
+    "bootstrap",
+    "daemon",
+    "files",
+    "kubernetes",
+    "machines",
+    "model",
+    "observability",
+    "pinning",
+    "planning",
+    "proxmox",
+    "pve_autoscaler",
+    "recording",
+    "replay",
+    "runtime",
+    "scheduling",
+    "settings",
+    "snapshot",
+];
+
+/// Whether an event of the log with this target is one of the daemon's own, and no library's.
+pub fn is_own(target: &str) -> bool {
+    CRATES.contains(&target.split("::").next().unwrap_or(target))
+}
+
+pub use {
+    bootstrap, daemon, files, kubernetes, machines, model, observability, pinning, planning, proxmox,
+    recording, replay, runtime, scheduling, settings, snapshot,
+};

@@ -14,9 +14,9 @@ use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Output};
 
 use pve_autoscaler::cli::exit;
-use pve_autoscaler::config::{self, Needs};
 use pve_autoscaler::model::snapshot;
 use pve_autoscaler::observability::DEFAULT_SOCKET;
+use pve_autoscaler::settings::{self, Needs};
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
@@ -43,7 +43,7 @@ fn said(output: &Output) -> String {
 fn the_configuration_in_the_readme_is_all_that_the_daemon_needs() {
     let readme = text("README.md");
     let written = readme.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
-    config::parse("README.md", written, Needs::Run).unwrap();
+    settings::parse("README.md", written, Needs::Run).unwrap();
     assert!(written.lines().count() < 25, "it is to be a small one");
 }
 
@@ -415,7 +415,7 @@ fn the_pages_that_messages_and_other_pages_name_are_in_the_package() {
             let to = target(folder, link);
             // What proves a claim is a test, and what makes templates are playbooks: both are with the
             // sources.
-            let sources = ["CONTRIBUTING.md", "ansible", "lab", "src", "tests"];
+            let sources = ["CONTRIBUTING.md", "ansible", "crates", "lab", "src", "tests"];
             if page.starts_with("docs") && sources.iter().any(|part| to.starts_with(part)) {
                 continue;
             }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pve_autoscaler::bootstrap::{CommandEnd, KeyFault, SshError, TokenHost};
-use pve_autoscaler::config::{SecretSource, Ssh};
+use pve_autoscaler::settings::{SecretSource, Ssh};
 use russh::keys::ssh_key::{LineEnding, private::Ed25519Keypair};
 use russh::keys::{HashAlg, PrivateKey, PublicKey};
 use russh::server::{self, Auth, ChannelOpenHandle, Msg, Server as _, Session, VerifiedPublicKey};

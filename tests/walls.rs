@@ -1,9 +1,11 @@
-//! The walls of the house: what is pure stays pure, and each client library is named in one place only.
+//! The walls of the house: what is pure stays pure, and each client library is named by one crate only. Cargo
+//! and clippy keep most of them (`crates/pure/clippy.toml`); here is what they cannot say.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect, and says what it skips")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Names whose appearance in code means I/O, a clock, randomness or a client library.
 const IMPURE: &[&str] = &[
@@ -72,54 +74,100 @@ fn offences(folders: &[&str], words: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn the_planner_and_what_it_stands_on_are_pure() {
-    // Who gets which CPUs is decided the same way.
-    let choice = ["src/pinning/choice.rs", "src/pinning/settings.rs", "src/pinning/cpus.rs"];
-    let pure = [&["src/model", "src/scheduling", "src/planning", "src/replay"][..], &choice].concat();
-    let found = offences(&pure, IMPURE);
+fn who_gets_which_cpus_is_decided_without_looking_at_the_world() {
+    let found = offences(
+        &["crates/pinning/src/choice.rs", "crates/pinning/src/settings.rs", "crates/pinning/src/cpus.rs"],
+        IMPURE,
+    );
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-#[test]
-fn only_the_kubernetes_side_names_kube() {
-    let others: Vec<_> = [
-        "src/bootstrap",
-        "src/cli",
-        "src/config",
-        "src/daemon",
-        "src/machines",
-        "src/observability",
-        "src/proxmox",
-        "src/redfish",
-    ]
-    .into();
-    let found = offences(&others, &["kube", "k8s_openapi"]);
-    assert!(found.is_empty(), "{}", found.join("\n"));
+/// What a crate is built from, all that it depends on included.
+fn tree(package: &str) -> Vec<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let tree = Command::new(cargo)
+        .args([
+            "tree",
+            "--locked",
+            "--offline",
+            "--edges",
+            "normal",
+            "--prefix",
+            "none",
+            "--format",
+            "{p}",
+            "-p",
+        ])
+        .arg(package)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    tree.lines().filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect()
+}
+
+/// What a crate names itself in its `[dependencies]`.
+fn dependencies(manifest: &Path) -> Vec<String> {
+    let manifest: toml::Table = fs::read_to_string(manifest).unwrap().parse().unwrap();
+    manifest.get("dependencies").into_iter().flat_map(|own| own.as_table().unwrap().keys().cloned()).collect()
+}
+
+fn manifests() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest: toml::Table = fs::read_to_string(root.join("Cargo.toml")).unwrap().parse().unwrap();
+    let members = manifest["workspace"]["members"].as_array().unwrap();
+    let members = members.iter().map(|member| member.as_str().unwrap());
+    members
+        .filter(|member| !member.starts_with("lab"))
+        .map(|member| root.join(member).join("Cargo.toml"))
+        .collect()
 }
 
 #[test]
-fn only_the_proxmox_side_names_reqwest() {
-    let others: Vec<_> = [
-        "src/bootstrap",
-        "src/cli",
-        "src/config",
-        "src/daemon",
-        "src/kubernetes",
-        "src/machines",
-        "src/observability",
-        "src/redfish",
-    ]
-    .into();
-    let found = offences(&others, &["reqwest"]);
-    assert!(found.is_empty(), "{}", found.join("\n"));
+fn nothing_below_the_pure_crates_acts_or_waits() {
+    for package in ["model", "scheduling", "settings", "planning", "replay"] {
+        let tree = tree(&format!("pve-autoscaler-{package}"));
+        assert!(tree.iter().any(|name| name == "serde"), "{package}: {tree:?}");
+        for impure in
+            ["tokio", "kube", "k8s-openapi", "reqwest", "hyper", "futures", "russh", "fastrand", "getrandom"]
+        {
+            assert!(!tree.iter().any(|name| name == impure), "{package} must not depend on {impure}");
+        }
+    }
 }
 
 #[test]
-fn only_the_ssh_side_of_bootstrapping_names_russh() {
-    let ours = ["src/bootstrap/ssh.rs", "src/bootstrap/ssh_keys.rs"];
-    let mut found = offences(&["src"], &["russh"]);
-    found.retain(|offence| !ours.iter().any(|file| offence.contains(file)));
-    assert!(found.is_empty(), "{}", found.join("\n"));
+fn each_client_library_is_named_by_one_crate() {
+    for (library, only) in [
+        ("kube", "crates/kubernetes"),
+        ("k8s-openapi", "crates/kubernetes"),
+        ("reqwest", "crates/proxmox"),
+        ("russh", "crates/bootstrap"),
+    ] {
+        let naming: Vec<PathBuf> = manifests()
+            .into_iter()
+            .filter(|path| dependencies(path).iter().any(|name| name == library))
+            .collect();
+        let expected = Path::new(env!("CARGO_MANIFEST_DIR")).join(only).join("Cargo.toml");
+        assert_eq!(naming, [expected], "{library}");
+    }
+}
+
+#[test]
+fn each_crate_of_the_daemon_is_known_to_its_log() {
+    let mut names: Vec<String> = manifests()
+        .iter()
+        .map(|path| {
+            let manifest: toml::Table = fs::read_to_string(path).unwrap().parse().unwrap();
+            let name = manifest["package"]["name"].as_str().unwrap();
+            manifest
+                .get("lib")
+                .map_or_else(|| name.replace('-', "_"), |lib| lib["name"].as_str().unwrap().to_owned())
+        })
+        .collect();
+    names.sort();
+    assert_eq!(names, pve_autoscaler::CRATES);
 }
 
 #[test]

@@ -13,8 +13,8 @@
 
 use std::io::BufRead;
 
-use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::{Plan, Snapshot};
+use pve_autoscaler::settings::{self, Config, Needs};
 use pve_autoscaler::{planning, snapshot};
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ fn world(settings: &str, objects: &str) -> (Snapshot, Config) {
     let (mut snapshot, own) = snapshot::read(objects).unwrap();
     let _ = own;
     snapshot.time = "2026-01-15T12:00:00Z".parse().unwrap();
-    (snapshot, config::parse("world", settings, Needs::Plan).unwrap())
+    (snapshot, settings::parse("world", settings, Needs::Plan).unwrap())
 }
 
 /// What both builds say in the same words: machines with their pods, nodes that go, verdicts.

@@ -3,7 +3,6 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::pod::{Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint};
 use pve_autoscaler::model::pod_spec::{PodSpec, Specs};
@@ -11,6 +10,7 @@ use pve_autoscaler::model::selector::{LabelSelector, Operator, Requirement};
 use pve_autoscaler::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
 use pve_autoscaler::model::workload::{Controller, DisruptionBudget};
 use pve_autoscaler::model::{Resources, Snapshot};
+use pve_autoscaler::settings::{self, Config, Needs};
 
 use crate::inventory;
 
@@ -219,5 +219,5 @@ pub fn pools(count: usize) -> String {
 
 /// Settings as decisions read them.
 pub fn parsed(settings: &str) -> Config {
-    config::parse("bench", settings, Needs::Plan).unwrap()
+    settings::parse("bench", settings, Needs::Plan).unwrap()
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use jiff::Timestamp;
-use pve_autoscaler::clock::TokioClock;
-use pve_autoscaler::config::{self, Needs};
+use pve_autoscaler::runtime::clock::TokioClock;
+use pve_autoscaler::settings::{self, Needs};
 use serde_json::json;
 use stage::{Actor, Cast, ONE_POOL, Wire};
 use tokio::sync::watch;
@@ -63,7 +63,7 @@ pub async fn blow(wanted: Wanted) -> anyhow::Result<()> {
 
     let settings = ONE_POOL.replace("cores = 2", "cores = 8").replace("4GiB", "16GiB");
     let config =
-        config::parse("storm.toml", &settings, Needs::Run).map_err(|report| anyhow::anyhow!("{report}"))?;
+        settings::parse("storm.toml", &settings, Needs::Run).map_err(|report| anyhow::anyhow!("{report}"))?;
     let config = watch::Sender::new(Arc::new(config));
     let cast = Cast {
         pve: pve.clone(),

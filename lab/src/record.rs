@@ -12,8 +12,8 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 use fastrand::Rng;
 use jiff::Timestamp;
-use pve_autoscaler::clock::TokioClock;
-use pve_autoscaler::config::{self, Needs};
+use pve_autoscaler::runtime::clock::TokioClock;
+use pve_autoscaler::settings::{self, Needs};
 use serde_json::{Value, json};
 use stage::{Actor, Cast, Wire, without_pools};
 use tokio::sync::watch;
@@ -119,7 +119,7 @@ async fn play(seed: u64, time: Duration, text: &str) -> anyhow::Result<()> {
     let control_plane: Arc<dyn ControlPlane> = Arc::new(kube.clone());
     let pve = Pve::new(ClusterSpec::demo(), clock, random.u64(..), control_plane);
     apply(&kube, &json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } }))?;
-    let settings = config::parse("record.toml", text, Needs::Run)
+    let settings = settings::parse("record.toml", text, Needs::Run)
         .map_err(|report| anyhow::anyhow!("{report}"))
         .context("the settings are refused")?;
     let settings = watch::Sender::new(Arc::new(settings));

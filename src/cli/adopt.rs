@@ -9,10 +9,10 @@ use super::exit::{FINDINGS, Failure, SUCCESS};
 use super::input::{self, ConfigFile};
 use super::table::plain;
 use super::{Output, live};
-use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, Mode, Pool};
-use crate::machines::adoption::{self, Adoption, AdoptionError, Judgement};
-use crate::observability::{DEFAULT_SOCKET, Order, order};
+use machines::adoption::{self, Adoption, AdoptionError, Judgement};
+use observability::{DEFAULT_SOCKET, Order, order};
+use runtime::clock::{Clock, SystemClock};
+use settings::{Config, Mode, Pool};
 
 const HELP: &str = "\
 What it needs

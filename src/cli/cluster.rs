@@ -219,7 +219,7 @@ mod tests {
         }
         assert!(is_the_units(Path::new("/etc/pve-autoscaler/clusters/shop")));
         assert!(is_the_units(Path::new(FOLDER)) && !is_the_units(Path::new("/tmp/clusters/shop")));
-        assert_eq!(Path::new(crate::observability::DEFAULT_SOCKET), socket(Path::new(RUN), None));
+        assert_eq!(Path::new(observability::DEFAULT_SOCKET), socket(Path::new(RUN), None));
     }
 
     #[test]

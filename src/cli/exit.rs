@@ -6,10 +6,11 @@ use std::path::Path;
 
 use super::cluster;
 use super::neighbours::Clash;
-use crate::config::{Report, SecretError};
-use crate::observability::SocketError;
-use crate::recording::RecordingError;
-use crate::snapshot::SnapshotError;
+use files::SecretError;
+use observability::SocketError;
+use recording::RecordingError;
+use settings::Report;
+use snapshot::SnapshotError;
 
 /// All went well, whatever a plan says.
 pub const SUCCESS: u8 = 0;

@@ -1,15 +1,16 @@
 //! When credentials end: for `check`, and now and then while the daemon runs, whether it leads or not.
 
+use files::ReadSecret;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::clock::SharedClock;
-use crate::config::{Config, ProxmoxTrust};
-use crate::kubernetes::{Expiry, certificates_end, expiries};
-use crate::observability::Board;
+use kubernetes::{Expiry, certificates_end, expiries};
+use observability::Board;
+use runtime::clock::SharedClock;
+use settings::{Config, ProxmoxTrust};
 
 /// How often: files may be replaced while the daemon runs.
 const EVERY: Duration = Duration::from_hours(1);

@@ -13,11 +13,11 @@ use serde_json::json;
 use super::exit::{Failure, SUCCESS};
 use super::input;
 use super::{Output, live, plan_text};
-use crate::config::{self, Config, Needs};
-use crate::model::plan::{NodeVerdict, PodVerdict};
-use crate::model::{Plan, Snapshot};
-use crate::planning::{self, PoolAnswer, Prospects, Removal, Treatment};
-use crate::scheduling::{self, Explanation};
+use model::plan::{NodeVerdict, PodVerdict};
+use model::{Plan, Snapshot};
+use planning::{PoolAnswer, Prospects, Removal, Treatment};
+use scheduling::Explanation;
+use settings::{Config, Needs};
 
 /// Where the configuration is, unless another is named.
 const CONFIG: &str = "/etc/pve-autoscaler/config.toml";
@@ -66,7 +66,7 @@ struct Story<'a> {
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let file = arguments.config.as_deref();
     let config =
-        || config::load(file.unwrap_or(Path::new(CONFIG)), Needs::Plan).map_err(Failure::Configuration);
+        || files::load(file.unwrap_or(Path::new(CONFIG)), Needs::Plan).map_err(Failure::Configuration);
     let (snapshot, place) = match &arguments.snapshot {
         Some(file) => (input::snapshot(file, arguments.now)?, "snapshot"),
         None => (live::snapshot(&config()?, arguments.now)?, "cluster"),

@@ -11,8 +11,8 @@ use serde_json::json;
 use super::exit::{Failure, SUCCESS};
 use super::table::plain;
 use super::{Output, input, live};
-use crate::clock::{Clock, SystemClock};
-use crate::observability::{DEFAULT_SOCKET, Decision, ask};
+use observability::{DEFAULT_SOCKET, Decision, ask};
+use runtime::clock::{Clock, SystemClock};
 
 const WHAT: &str = "\
 The daemon keeps the latest 100; the latest 50 of them are kept in Kubernetes (ConfigMap `autoscaler-state`) and outlive a

@@ -7,9 +7,8 @@ use clap::Args;
 use jiff::Timestamp;
 
 use super::exit::Failure;
-use crate::config::{self, Config, Needs};
-use crate::model::Snapshot;
-use crate::snapshot;
+use model::Snapshot;
+use settings::{Config, Needs};
 
 /// Where the configuration is.
 #[derive(Debug, Args)]
@@ -21,7 +20,7 @@ pub(super) struct ConfigFile {
 
 impl ConfigFile {
     pub(super) fn load(&self) -> Result<Config, Failure> {
-        config::load(&self.config, Needs::Plan).map_err(Failure::Configuration)
+        files::load(&self.config, Needs::Plan).map_err(Failure::Configuration)
     }
 }
 
@@ -36,7 +35,7 @@ pub(super) fn snapshot(path: &Path, now: Option<Timestamp>) -> Result<Snapshot, 
     };
     let text = text.map_err(|error| Failure::File(path.display().to_string(), error))?;
     let (mut snapshot, own) = snapshot::read(&text).map_err(Failure::Snapshot)?;
-    snapshot.time = now.or(own).unwrap_or_else(|| crate::clock::Clock::now(&crate::clock::SystemClock));
+    snapshot.time = now.or(own).unwrap_or_else(|| runtime::clock::Clock::now(&runtime::clock::SystemClock));
     Ok(snapshot)
 }
 

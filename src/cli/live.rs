@@ -1,5 +1,6 @@
 //! Looking at the live clusters, once.
 
+use files::{ReadSecret, SecretError};
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,14 +9,14 @@ use secrecy::ExposeSecret;
 use tokio_util::sync::CancellationToken;
 
 use super::exit::Failure;
-use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, Proxmox, ProxmoxTrust, Redfish, SecretError};
-use crate::kubernetes::{self, Cluster, ConnectOptions, ErrorKind, Watches};
-use crate::machines::{DeviceSurvey, View};
-use crate::model::workload::Backoff;
-use crate::model::{Snapshot, place};
-use crate::proxmox::{self, Client, Settings, Trust};
-use crate::redfish;
+use kubernetes::{Cluster, ConnectOptions, ErrorKind, Watches};
+use machines::{DeviceSurvey, View};
+use model::workload::Backoff;
+use model::{Snapshot, place};
+use proxmox::redfish;
+use proxmox::{Client, Settings, Trust};
+use runtime::clock::{Clock, SystemClock};
+use settings::{Config, Proxmox, ProxmoxTrust, Redfish};
 
 /// How long the first lists of all kinds may take together.
 const SYNC_LIMIT: Duration = Duration::from_mins(1);

@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use super::cluster::{self, ClusterName};
 use super::exit::SUCCESS;
 use super::{input, live};
-use crate::observability::{DEFAULT_SOCKET, Status, ask};
+use observability::{DEFAULT_SOCKET, Status, ask};
 
 /// How long the daemon is waited for.
 const LIMIT: Duration = Duration::from_millis(300);
@@ -121,7 +121,7 @@ mod tests {
     fn a_name_that_a_shell_would_run_is_left_out() {
         let mut status = Status::default();
         for name in ["workers-1", "$(reboot)", "a b", "east/pve1"] {
-            let machine = crate::observability::MachineStatus { name: name.to_owned(), ..Default::default() };
+            let machine = observability::MachineStatus { name: name.to_owned(), ..Default::default() };
             status.machines.push(machine);
         }
         assert_eq!(of(Kind::All, &status).into_iter().collect::<Vec<_>>(), ["east/pve1", "workers-1"]);

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use super::cluster::{self, ClusterName};
 use super::exit::Failure;
-use crate::config::{self, Config, Needs, Pool, Proxmox, Report};
-use crate::model::machine::Slot;
+use model::machine::Slot;
+use settings::{Config, Needs, Pool, Proxmox, Report};
 
 /// How long a daemon that was started at the same time, and has to give way, is waited for.
 const GIVES_WAY: Duration = Duration::from_secs(5);
@@ -65,7 +65,7 @@ fn beside(config: &Path) -> Vec<(Option<ClusterName>, PathBuf, Result<Config, Re
     let names = std::iter::once(None).chain(cluster::named(&base).into_iter().map(Some));
     let others = names.filter(|name| *name != own).map(|name| {
         let file = cluster::file(&base, name.as_ref());
-        let config = config::load(&file, Needs::Plan);
+        let config = files::load(&file, Needs::Plan);
         (name, file, config)
     });
     // There need not be one without a name.
@@ -335,7 +335,7 @@ mod tests {
         }
 
         fn config(&self, name: Option<&str>) -> Config {
-            config::load(&self.file(name), Needs::Plan).unwrap()
+            files::load(&self.file(name), Needs::Plan).unwrap()
         }
 
         /// What `shop` shares with the other one.

@@ -9,7 +9,7 @@ use super::exit::Failure;
 use super::exit::SUCCESS;
 use super::table::plain;
 use super::{Output, input, pause};
-use crate::observability::{DEFAULT_SOCKET, Order};
+use observability::{DEFAULT_SOCKET, Order};
 
 const RETIRE: &str = "\
 What happens

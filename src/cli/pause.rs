@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::exit::{Failure, SUCCESS};
 use super::{input, live};
-use crate::observability::{DEFAULT_SOCKET, Order, SocketError, order};
+use observability::{DEFAULT_SOCKET, Order, SocketError, order};
 
 const WHAT: &str = "\
 While it is paused

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::exit::{Failure, SUCCESS};
 use super::input::ConfigFile;
-use crate::pinning::helper::{Places, serve_stdin};
+use pinning::helper::{Places, serve_stdin};
 
 /// Arguments of `pinning-helper`.
 #[derive(Debug, Args)]

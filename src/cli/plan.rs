@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use super::exit::{Failure, SUCCESS};
 use super::input::{self, ConfigFile};
 use super::{Output, live, plan_text};
-use crate::planning;
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use anstyle::{AnsiColor, Style};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::Plan;
-use crate::model::machine::FIRST_NUMBER;
-use crate::model::plan::{
+use model::Plan;
+use model::machine::FIRST_NUMBER;
+use model::plan::{
     BufferOutcome, NewMachine, NodeOutcome, NodeVerdict, PodOutcome, PodVerdict, RemovalReason,
 };
-use crate::model::power::HostOutcome;
+use model::power::HostOutcome;
 
 const GROWS: Style = AnsiColor::Green.on_default();
 const GOES: Style = AnsiColor::Yellow.on_default();

@@ -7,7 +7,7 @@ use clap::Args;
 use super::exit::{Failure, SUCCESS};
 use super::table::plain;
 use super::{input, pause};
-use crate::observability::{DEFAULT_SOCKET, Order};
+use observability::{DEFAULT_SOCKET, Order};
 
 const WHAT: &str = "\
 After a failure, a host or pool is left alone for `backoff_initial`, longer each time up to `backoff_max`; `status` says for how

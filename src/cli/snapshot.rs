@@ -8,9 +8,8 @@ use jiff::Timestamp;
 use super::exit::{Failure, SUCCESS};
 use super::input::{self, ConfigFile};
 use super::live;
-use crate::model::Snapshot;
-use crate::recording::Recording;
-use crate::snapshot;
+use model::Snapshot;
+use recording::Recording;
 
 /// Arguments of `snapshot`.
 #[derive(Debug, Args)]

@@ -13,8 +13,8 @@ use super::exit::{Failure, SUCCESS};
 use super::plan_text::span;
 use super::table::{Align, Table, plain};
 use super::{Output, history, input, live, watch};
-use crate::clock::{Clock, SystemClock};
-use crate::observability::{DEFAULT_SOCKET, Status, ask, counted};
+use observability::{DEFAULT_SOCKET, Status, ask, counted};
+use runtime::clock::{Clock, SystemClock};
 
 const PROBLEM: Style = AnsiColor::Red.on_default();
 const WARNING: Style = AnsiColor::Yellow.on_default();
@@ -275,7 +275,7 @@ fn percent(share: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observability::{Decision, MachineStatus, NodeStatus, PodStatus, PoolStatus};
+    use observability::{Decision, MachineStatus, NodeStatus, PodStatus, PoolStatus};
 
     fn text(status: &Status) -> String {
         let now = "2026-11-21T12:05:00Z".parse().unwrap();

@@ -7,9 +7,9 @@ use clap::Args;
 
 use super::exit::{FINDINGS, Failure, SUCCESS, UNREACHABLE, chain};
 use super::{input, live};
-use crate::config::{Config, SecretSource, Template};
-use crate::proxmox::{Client, Error, Seen};
 use crate::templates::{self, Step, Stop};
+use proxmox::{Client, Error, Seen};
+use settings::{Config, SecretSource, Template};
 
 const HELP: &str = "\
 For each [[template]] a host downloads the image and checks it, imports it as the disk of a new VM, and turns that into a

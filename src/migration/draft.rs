@@ -7,7 +7,7 @@ use std::ops::Range;
 use toml::Value;
 
 use super::{Migrated, Origin};
-use crate::config::{self, Needs};
+use settings::Needs;
 
 /// Comments are broken at this width.
 const WIDTH: usize = 118;
@@ -135,7 +135,7 @@ impl Draft {
         let most: usize = self.tables.iter().map(|table| table.lines.len() + 1).sum();
         for _ in 0..=most {
             let (text, places) = self.render(origin);
-            let Err(report) = config::parse("migrated", &text, Needs::Plan) else { break };
+            let Err(report) = settings::parse("migrated", &text, Needs::Plan) else { break };
             let mut refused = BTreeMap::new();
             for finding in report.findings() {
                 let Some((at, _)) = &finding.at else { continue };

@@ -9,7 +9,7 @@ use super::draft::{Draft, Table};
 use super::parts::{self, ProxmoxSide, Said};
 use super::source::{Tree, all_documents, text_at};
 use super::{SourceError, SourceFile};
-use crate::config::option_privilege;
+use settings::option_privilege;
 
 /// What the file says of one provider, for the pools that use it.
 struct Provider {

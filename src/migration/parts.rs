@@ -4,7 +4,7 @@
 use toml::Value;
 
 use super::draft::{Draft, Table};
-use crate::model::quantity;
+use model::quantity;
 
 /// Something of the other autoscaler, and what it is called there.
 #[derive(Clone, Debug)]

@@ -1,11 +1,11 @@
 //! Single settings and broken files; whole files are in `tests/migration`.
 
 use super::*;
-use crate::config::{self, Needs};
+use settings::Needs;
 
 fn of(origin: Origin, text: &str) -> Migrated {
     let migrated = migrate(origin, &[SourceFile { name: "values.yaml", text }]).unwrap();
-    let report = config::parse("migrated", &migrated.text, Needs::Plan).err();
+    let report = settings::parse("migrated", &migrated.text, Needs::Plan).err();
     assert!(report.is_none(), "{}\n{}", report.unwrap(), migrated.text);
     migrated
 }

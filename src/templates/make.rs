@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::mark::TemplateMark;
 use super::survey::{Found, Place, Step};
-use crate::config::Template;
-use crate::proxmox::{Client, Download, Error, Exit, Kind, Seen, Upid, VmConfig, WaitError};
+use proxmox::{Client, Download, Error, Exit, Kind, Seen, Upid, VmConfig, WaitError};
+use settings::Template;
 
 /// How often a task is looked at first, and a VM that is being made.
 const LOOK: Duration = Duration::from_millis(300);

@@ -73,7 +73,7 @@ impl TemplateMark {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxmox::marker::{self, Description};
+    use proxmox::marker::{self, Description};
 
     #[test]
     fn a_mark_is_read_back_and_is_no_machines() {

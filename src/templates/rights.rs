@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::survey::Place;
-use crate::config::Template;
-use crate::proxmox::{Client, Error};
+use proxmox::{Client, Error};
+use settings::Template;
 
 const ON_TEMPLATES: [&str; 10] = [
     "VM.Allocate",

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use sha2::{Digest, Sha256};
 
 use super::mark::TemplateMark;
-use crate::config::Template;
-use crate::proxmox::VmConfig;
+use proxmox::VmConfig;
+use settings::Template;
 
 /// A VM that bears the mark of a template, or its name.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use pve_autoscaler::config::Config;
 use pve_autoscaler::model::{Plan, Snapshot};
+use pve_autoscaler::settings::Config;
 use pve_autoscaler::snapshot;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Random clusters: pools, nodes, DaemonSets, and pods that wait, with all that makes a scheduler choose.
 
-use pve_autoscaler::config::{self, Needs};
+use pve_autoscaler::settings::{self, Needs};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Pool};
@@ -49,7 +49,7 @@ pub fn draw(seed: u64) -> Cluster {
         "[scale_down]\nunneeded_time = \"0s\"\ndelay_after_add = \"0s\"\nmax_parallel_drains = 100\n\
          consolidation = {consolidation}\n{tables}"
     );
-    let config = config::parse("closed loop", &text, Needs::Plan).unwrap();
+    let config = settings::parse("closed loop", &text, Needs::Plan).unwrap();
     let mut cluster =
         Cluster { pools, config, nodes: Vec::new(), pods: Vec::new(), rest: Vec::new(), made: 0 };
     cluster.rest.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "d"}}));

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use pve_autoscaler::bootstrap::{self, Act, JoinEnd, Settle};
-use pve_autoscaler::clock::{Clock as _, SystemClock};
 use pve_autoscaler::model::machine::guest_sees;
+use pve_autoscaler::runtime::clock::{Clock as _, SystemClock};
 use serde_json::Value;
 use tokio::time::Instant;
 use world::proxmox::spec::ClusterSpec;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use pve_autoscaler::clock::{Clock as _, SystemClock};
 use pve_autoscaler::proxmox::{Client, ExecStatus, Exit, Settings, Trust, Upid, connect};
+use pve_autoscaler::runtime::clock::{Clock as _, SystemClock};
 use secrecy::SecretString;
 use tempfile::TempDir;
 use tokio::time::Instant;

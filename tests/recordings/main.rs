@@ -11,7 +11,7 @@ use std::process::Command;
 
 use jiff::SignedDuration;
 use pve_autoscaler::model::Snapshot;
-use pve_autoscaler::observability::RecordError;
+use pve_autoscaler::recording::RecordError;
 use pve_autoscaler::recording::{Recording, RecordingError, Writer};
 use pve_autoscaler::snapshot;
 use tempfile::TempDir;

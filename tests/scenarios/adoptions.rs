@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use pve_autoscaler::config::{Config, Needs, parse};
 use pve_autoscaler::kubernetes::Cluster;
 use pve_autoscaler::machines::adoption::{self, Judgement};
 use pve_autoscaler::observability::Order;
 use pve_autoscaler::proxmox::Client;
+use pve_autoscaler::settings::{Config, Needs, parse};
 use serde_json::json;
 use stage::Wire;
 use world::kubernetes::{Effect, Fault};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pve_autoscaler::config::{self, Needs};
+use pve_autoscaler::settings::{self, Needs};
 use pve_autoscaler::{planning, snapshot};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -109,7 +109,7 @@ async fn no_machine_is_made_for_a_part_of_a_gang() {
         if read.nodes.len() > 1 || read.pods.len() != 3 {
             continue;
         }
-        let config = config::parse("lab.toml", &text, Needs::Plan).unwrap();
+        let config = settings::parse("lab.toml", &text, Needs::Plan).unwrap();
         let taken = std::fs::read_to_string(path.with_extension("json")).unwrap();
         if taken.contains("AwaitsGang") {
             let again = serde_json::to_string_pretty(&planning::plan(&read, &config)).unwrap() + "\n";

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
-use pve_autoscaler::clock::{Clock, TokioClock};
+use pve_autoscaler::runtime::clock::{Clock, TokioClock};
 use stage::{Arrival, Call, Observer, Side};
 
 /// A call that has arrived.

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use pve_autoscaler::config::{self, Needs};
 use pve_autoscaler::model::Plan;
 use pve_autoscaler::recording::Recording;
+use pve_autoscaler::settings::{self, Needs};
 use pve_autoscaler::{planning, snapshot};
 use tempfile::TempDir;
 
@@ -36,7 +36,7 @@ fn records(folder: &Path) -> Vec<PathBuf> {
 
 /// A plan is made of each recorded round again, and is what was decided.
 fn replayed(folder: &Path, text: &str) -> Vec<(PathBuf, Plan)> {
-    let config = config::parse("lab.toml", text, Needs::Plan).unwrap();
+    let config = settings::parse("lab.toml", text, Needs::Plan).unwrap();
     let again = |path: PathBuf| {
         let (mut read, time) = snapshot::read(&std::fs::read_to_string(&path).unwrap()).unwrap();
         read.time = time.unwrap();
@@ -50,7 +50,7 @@ fn replayed(folder: &Path, text: &str) -> Vec<(PathBuf, Plan)> {
 
 /// A plan is made of each round of the recording, too, and is what was decided.
 fn replayed_from_recording(folder: &Path, text: &str) -> usize {
-    let config = config::parse("lab.toml", text, Needs::Plan).unwrap();
+    let config = settings::parse("lab.toml", text, Needs::Plan).unwrap();
     let mut rounds = Recording::open(folder).unwrap().rounds();
     let mut count = 0;
     while rounds.next_round() {

@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use pve_autoscaler::clock::{Clock, TokioClock};
-use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::observability::{Board, Order, Orders, Status};
+use pve_autoscaler::runtime::clock::{Clock, TokioClock};
+use pve_autoscaler::settings::{self, Config, Needs};
 use serde_json::{Value, json};
 use stage::{Actor, Cast, Helpers, Kubes, Stall, Wire};
 use tokio::sync::watch;
@@ -81,7 +81,8 @@ impl Stage {
         let control_plane: Arc<dyn ControlPlane> = Arc::new(kubes.clone());
         let pve = Pve::new(cluster, world.clone(), 7, control_plane);
         kube.apply(&json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } })).unwrap();
-        let config = config::parse("lab.toml", text, Needs::Run).unwrap_or_else(|report| panic!("{report}"));
+        let config =
+            settings::parse("lab.toml", text, Needs::Run).unwrap_or_else(|report| panic!("{report}"));
         Self {
             pve,
             regions: Vec::new(),
@@ -120,7 +121,7 @@ impl Stage {
         kube.apply(&json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } })).unwrap();
         self.kubes.add(&kube);
         let config =
-            config::parse("other.toml", text, Needs::Run).unwrap_or_else(|report| panic!("{report}"));
+            settings::parse("other.toml", text, Needs::Run).unwrap_or_else(|report| panic!("{report}"));
         Self {
             pve: self.pve.clone(),
             regions: Vec::new(),
@@ -257,7 +258,8 @@ impl Stage {
 
     /// Gives the daemon another configuration, as SIGHUP does.
     pub fn reload(&self, text: &str) {
-        let config = config::parse("lab.toml", text, Needs::Run).unwrap_or_else(|report| panic!("{report}"));
+        let config =
+            settings::parse("lab.toml", text, Needs::Run).unwrap_or_else(|report| panic!("{report}"));
         self.config.send_replace(Arc::new(config));
     }
 

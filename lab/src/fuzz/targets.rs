@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use clap::ValueEnum;
 use http::{Request, Response};
-use pve_autoscaler::config::{self, Needs};
 use pve_autoscaler::model::quantity;
 use pve_autoscaler::proxmox::{Client, Settings, TaskFilter, Transport, Upid, marker};
+use pve_autoscaler::settings::{self, Needs};
 use pve_autoscaler::{bootstrap, planning, snapshot};
 use secrecy::SecretString;
 use serde_json::json;
@@ -68,7 +68,7 @@ impl Target {
 fn configuration(text: &str) -> bool {
     let mut fine = false;
     for needs in [Needs::Plan, Needs::Run] {
-        match config::parse("c.toml", text, needs) {
+        match settings::parse("c.toml", text, needs) {
             Ok(config) => {
                 fine = true;
                 for pool in &config.pools {
@@ -89,7 +89,7 @@ fn configuration(text: &str) -> bool {
 
 fn snapshot(text: &str) -> Result<bool, String> {
     let Ok((found, _)) = snapshot::read(text) else { return Ok(false) };
-    let pools = config::parse("c.toml", POOLS, Needs::Plan).map_err(|report| report.plain())?;
+    let pools = settings::parse("c.toml", POOLS, Needs::Plan).map_err(|report| report.plain())?;
     let plan = planning::plan(&found, &pools);
     if planning::plan(&found, &pools) != plan {
         return Err("the same snapshot gives two plans".to_owned());

@@ -111,7 +111,7 @@ impl<S: Subscriber> Layer<S> for Ear {
         let text = format!("{}{}", line.message, line.fields);
         self.log.watch_for_secrets(&text, &self.always_secret);
         let meta = event.metadata();
-        if !meta.target().starts_with("pve_autoscaler") {
+        if !pve_autoscaler::is_own(meta.target()) {
             return;
         }
         let asks = *meta.level() <= Level::WARN;

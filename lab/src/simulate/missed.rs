@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use pve_autoscaler::clock::Clock as _;
+use pve_autoscaler::runtime::clock::Clock as _;
 use serde_json::{Value, json};
 
 use super::checker::{Checker, name};

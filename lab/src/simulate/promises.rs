@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use pve_autoscaler::clock::Clock as _;
+use pve_autoscaler::runtime::clock::Clock as _;
 use serde_json::Value;
 use stage::Call;
 use tokio::time::Instant;

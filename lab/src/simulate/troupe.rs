@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
-use pve_autoscaler::clock::{Clock, TokioClock};
-use pve_autoscaler::config::Config;
 use pve_autoscaler::kubernetes::Entropy;
 use pve_autoscaler::observability::{Order, Orders, Status};
+use pve_autoscaler::runtime::clock::{Clock, TokioClock};
+use pve_autoscaler::settings::Config;
 use stage::{Actor, Cast, Side, Stall, Wire};
 use tokio::sync::watch;
 use tokio::time::Instant;

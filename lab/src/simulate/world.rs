@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use fastrand::Rng;
 use jiff::Timestamp;
-use pve_autoscaler::clock::TokioClock;
-use pve_autoscaler::config::{self, Config, Needs};
+use pve_autoscaler::runtime::clock::TokioClock;
+use pve_autoscaler::settings::{Config, Needs};
 use serde_json::json;
 use tempfile::TempDir;
 use world::clock::WorldClock;
@@ -206,7 +206,7 @@ impl World {
 /// # Errors
 /// They are refused, which is a mistake here.
 pub fn parse(text: &str) -> anyhow::Result<Config> {
-    config::parse("simulation.toml", text, Needs::Run)
+    pve_autoscaler::settings::parse("simulation.toml", text, Needs::Run)
         .map_err(|report| anyhow::anyhow!("{report}"))
         .context("the simulation's settings are refused")
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use pve_autoscaler::clock::SharedClock;
-use pve_autoscaler::config::Config;
 use pve_autoscaler::daemon::{self, Controllers, Deps, Renewal, Switch};
 use pve_autoscaler::kubernetes::{Cluster, Entropy};
 use pve_autoscaler::machines::{NoProbe, Probe};
 use pve_autoscaler::observability::Board;
-use pve_autoscaler::redfish::{Client, Settings};
+use pve_autoscaler::proxmox::redfish::{Client, Settings};
+use pve_autoscaler::runtime::clock::SharedClock;
+use pve_autoscaler::settings::Config;
 use secrecy::SecretString;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

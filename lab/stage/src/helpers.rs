@@ -7,11 +7,11 @@ use std::io::{Error, ErrorKind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
-use pve_autoscaler::config::Config;
 use pve_autoscaler::pinning::choice::{Taken, choose, keeps};
 use pve_autoscaler::pinning::topology::Topology;
 use pve_autoscaler::pinning::{Answer, Astray, Cpus, Door, DoorError, Request, SOCKET, VmFile, settings};
 use pve_autoscaler::proxmox::marker::Description;
+use pve_autoscaler::settings::Config;
 use tokio::sync::watch;
 use world::proxmox::Pve;
 

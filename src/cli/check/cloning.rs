@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use super::lines::Line;
 use super::pve::Pve;
 use super::template::{self, Need};
-use crate::config::{CloneKind, CloudInit, Pool};
-use crate::machines::Usable;
-use crate::proxmox::{Drive, VmConfig};
+use machines::Usable;
+use proxmox::{Drive, VmConfig};
+use settings::{CloneKind, CloudInit, Pool};
 
 /// The networks of the template that the token may not use. `looked_at`: those of which another line says so.
 pub(super) async fn networks(

@@ -1,5 +1,6 @@
 //! Do both clusters answer, and may we do what we need to?
 
+use files::ReadSecret;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -10,15 +11,15 @@ use super::published;
 use super::pve::Pve;
 use super::reach;
 use super::serving;
-use crate::bootstrap::TokenHost;
 use crate::cli::exit::{FINDINGS, Failure, SUCCESS, UNREACHABLE, USAGE, chain};
 use crate::cli::live;
 use crate::cli::plan_text::count;
-use crate::config::{Bootstrap, BootstrapMethod, Config, Power, Ssh};
-use crate::kubernetes::{Cluster, Right};
-use crate::machines::DeviceSurvey;
-use crate::model::{KubernetesVersion, Snapshot};
-use crate::proxmox::{Client, Kind, agent_privilege};
+use bootstrap::TokenHost;
+use kubernetes::{Cluster, Right};
+use machines::DeviceSurvey;
+use model::{KubernetesVersion, Snapshot};
+use proxmox::{Client, Kind, agent_privilege};
+use settings::{Bootstrap, BootstrapMethod, Config, Power, Ssh};
 
 /// What a machine's whole life needs of Proxmox VE (measured on 9.2.11), and what is needed to see hosts,
 /// storages and quorum; the agent's privilege goes by the release.

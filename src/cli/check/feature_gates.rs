@@ -2,7 +2,7 @@
 //! locked to the other value.
 
 use super::lines::Line;
-use crate::config::Pool;
+use settings::Pool;
 
 /// By minor version of Kubernetes 1: the gates that kubelets do not know from it on (the constants of
 /// `pkg/features` and of the packages that add theirs to them).

@@ -3,9 +3,9 @@
 
 use super::lines::Line;
 use super::pve::Pve;
-use crate::config::Pool;
-use crate::machines::Usable;
-use crate::proxmox::VmConfig;
+use machines::Usable;
+use proxmox::VmConfig;
+use settings::Pool;
 
 /// What of a template stands in the way. `what` of the lines is filled in later.
 pub(super) fn unfit(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {

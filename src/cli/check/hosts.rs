@@ -6,10 +6,9 @@ use super::lines::{Answer, Line};
 use super::pve::Pve;
 use super::template::{Fit, binary};
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
-use crate::config::{HostSettings, Pool};
-use crate::model::machine::Host;
-use crate::planning;
-use crate::proxmox::Error;
+use model::machine::Host;
+use proxmox::Error;
+use settings::{HostSettings, Pool};
 
 pub(super) async fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer) {
     for host in pool.hosts.iter().filter(|host| !pve.seen.hosts.contains_key(*host)) {
@@ -220,7 +219,7 @@ async fn tagged(pve: &Pve, what: &str, bridge: &str, tag: u16) -> Option<Line> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{self, Needs};
+    use settings::Needs;
 
     #[test]
     fn room_is_the_least_of_memory_cpu_and_the_pools_own_limit() {
@@ -243,7 +242,7 @@ mod tests {
             ("cores = 2\nmemory = \"8GiB\"\nmemory_overcommit = 1.5", 0, 6),
         ] {
             let text = format!("[[pool]]\nname = \"w\"\nmax = 9\n{settings}\n");
-            let config = config::parse("c", &text, Needs::Plan).unwrap();
+            let config = settings::parse("c", &text, Needs::Plan).unwrap();
             assert_eq!(fits(&config.pools[0], &host, None, here), expected, "{settings}");
         }
     }

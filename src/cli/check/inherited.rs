@@ -3,10 +3,10 @@
 
 use super::lines::Line;
 use super::pve::Pve;
-use crate::config::{CloudInit, Pool};
-use crate::machines::Usable;
-use crate::proxmox::VmConfig;
-use crate::proxmox::property::{stem, truth};
+use machines::Usable;
+use proxmox::VmConfig;
+use proxmox::property::{stem, truth};
+use settings::{CloudInit, Pool};
 
 pub(super) fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let mut wrong = cpus(pool, usable, vm);

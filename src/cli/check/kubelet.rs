@@ -4,7 +4,7 @@
 use super::feature_gates;
 use super::lines::{Answer, Line};
 use crate::cli::exit::FINDINGS;
-use crate::config::{Config, Pool};
+use settings::{Config, Pool};
 
 /// An argument that is gone, or will be.
 struct Gone {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::cli::exit::SUCCESS;
 use crate::cli::plan_text::count;
 use crate::cli::table::plain;
-use crate::config::{Finding, Report};
+use settings::{Finding, Report};
 
 const GOOD: Style = AnsiColor::Green.on_default();
 const DOUBTFUL: Style = AnsiColor::Yellow.on_default();

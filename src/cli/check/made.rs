@@ -3,8 +3,8 @@
 use super::lines::{Answer, Line};
 use super::pve::Pve;
 use crate::cli::exit::{FINDINGS, UNREACHABLE, chain};
-use crate::config::{Config, Template};
 use crate::templates::{self, Step};
+use settings::{Config, Template};
 
 pub(super) async fn check(pve: &Pve, config: &Config, answer: &mut Answer) {
     for template in &config.templates {

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use super::lines::Line;
 use super::pve::Pve;
 use super::template::binary;
-use crate::config::{CloneKind, Pool};
-use crate::machines::Usable;
-use crate::proxmox::{Drive, StorageConfig, VmConfig};
+use machines::Usable;
+use proxmox::{Drive, StorageConfig, VmConfig};
+use settings::{CloneKind, Pool};
 
 /// The option of a VM that names the storage.
 const NAMED: &str = "vmstatestorage";

@@ -40,9 +40,9 @@ use super::expiry;
 use super::input::{self, ConfigFile};
 use super::live;
 use super::plan_text::count;
-use crate::clock::{Clock, SystemClock};
-use crate::config::{self, Config, Needs, Report};
-use crate::model::Node;
+use model::Node;
+use runtime::clock::{Clock, SystemClock};
+use settings::{Config, Needs, Report};
 
 use lines::{Answer, Line};
 use pve::Pve;
@@ -87,7 +87,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     };
     let mut answer = Answer::default();
     let mut shown = String::new();
-    let config = match config::load(&arguments.config.config, needs) {
+    let config = match files::load(&arguments.config.config, needs) {
         Ok(config) => {
             answer.say(Line::good(format!("config {path}"), summary(&config)), SUCCESS);
             Some(config)
@@ -95,7 +95,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         Err(report) => {
             shown = refused(&path, &report, arguments.output, &mut answer);
             // What is there may be enough to look at the clusters all the same.
-            config::load(&arguments.config.config, Needs::Plan).ok()
+            files::load(&arguments.config.config, Needs::Plan).ok()
         }
     };
     if let Some(line) = to_fill_in(&arguments.config.config) {

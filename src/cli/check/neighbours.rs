@@ -7,7 +7,7 @@ use super::pve::Pve;
 use crate::cli::cluster;
 use crate::cli::exit::{FINDINGS, SUCCESS, USAGE};
 use crate::cli::neighbours;
-use crate::config::Config;
+use settings::Config;
 
 /// Holds a configuration against those of the other clusters of this host.
 pub(super) fn check(file: &Path, config: &Config, answer: &mut Answer) {

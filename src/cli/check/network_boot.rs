@@ -6,8 +6,8 @@ use super::lines::{Answer, Line};
 use super::pve::Pve;
 use super::template::{self, binary};
 use crate::cli::exit::FINDINGS;
-use crate::config::{Boot, Pool};
-use crate::proxmox::StorageConfig;
+use proxmox::StorageConfig;
+use settings::{Boot, Pool};
 
 /// Looks at the storages of a pool without template, and at what the token may do there.
 pub(super) async fn check(pve: &Pve, pool: &Pool, answer: &mut Answer) {

@@ -4,8 +4,7 @@ use super::lines::{Answer, Line};
 use super::pve::Pve;
 use super::template::Fit;
 use crate::cli::exit::{FINDINGS, SUCCESS};
-use crate::config::{Pci, Pool};
-use crate::planning;
+use settings::{Pci, Pool};
 
 pub(super) fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer) {
     for one in &pool.pci {

@@ -3,8 +3,8 @@
 use super::lines::{Answer, Line};
 use crate::cli::exit::{FINDINGS, UNREACHABLE, chain};
 use crate::cli::live;
-use crate::config::{PhysicalMachine, Pool};
-use crate::redfish::{Look, PowerState, Reset};
+use proxmox::redfish::{Look, PowerState, Reset};
+use settings::{PhysicalMachine, Pool};
 
 /// Asks the controller of each machine for its power, and for what it can be asked.
 pub(super) async fn check(pool: &Pool, answer: &mut Answer) {
@@ -49,7 +49,7 @@ fn judge(what: &str, pool: &Pool, machine: &PhysicalMachine, look: &Look, answer
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Needs, parse};
+    use settings::{Needs, parse};
 
     #[test]
     fn what_a_controller_lacks_is_said() {

@@ -3,8 +3,8 @@
 
 use super::lines::{Answer, Line};
 use crate::cli::exit::{FINDINGS, SUCCESS, chain};
-use crate::config::Config;
-use crate::pinning::{self, Door, DoorError, ENABLE, Request, SOCKET, SocketDoor};
+use pinning::{Door, DoorError, ENABLE, Request, SOCKET, SocketDoor};
+use settings::Config;
 
 const WHAT: &str = "pinning helper of this host";
 

@@ -4,8 +4,9 @@ use super::lines::{Answer, Line};
 use super::pve::Pve;
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
 use crate::cli::live;
-use crate::config::Power;
-use crate::machines::answering_hosts;
+use files::ReadSecret;
+use machines::answering_hosts;
+use settings::Power;
 
 /// Looks at rights, votes, Ceph, and at how each host is woken.
 pub(super) async fn check(pve: &Pve, answer: &mut Answer) {

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use super::lines::{Answer, Line};
 use crate::cli::exit::SUCCESS;
-use crate::config::{Config, Pool};
-use crate::model::Snapshot;
-use crate::planning;
+use model::Snapshot;
+use settings::{Config, Pool};
 
 pub(super) fn check(config: &Config, snapshot: &Snapshot, answer: &mut Answer) {
     let unlike = planning::unlike_declared(snapshot, config);

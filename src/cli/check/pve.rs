@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::sync::Mutex;
 
-use crate::config::{HostSettings, Pool};
-use crate::model::machine::Host;
-use crate::proxmox::{Bridge, Client, Error, Seen, StorageConfig};
+use model::machine::Host;
+use proxmox::{Bridge, Client, Error, Seen, StorageConfig};
+use settings::{HostSettings, Pool};
 
 /// A cluster that answers.
 pub(super) struct Pve {

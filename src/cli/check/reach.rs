@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::config::{Proxmox, ProxmoxTrust};
-use crate::proxmox::{Error, Kind};
+use proxmox::{Error, Kind};
+use settings::{Proxmox, ProxmoxTrust};
 
 /// What hinders a connection, as far as its error tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::lines::{Answer, Line};
 use super::pve::Pve;
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
-use crate::config::Pool;
+use settings::Pool;
 
 /// Looks at what the pool's firewall needs of the datacenter.
 pub(super) async fn check(pve: &Pve, pool: &Pool, answer: &mut Answer) {

@@ -2,8 +2,8 @@
 
 use super::lines::{Answer, Line};
 use crate::cli::exit::{SUCCESS, UNREACHABLE, chain};
-use crate::config::{Addressing, Config, Pool};
-use crate::kubernetes::Cluster;
+use kubernetes::Cluster;
+use settings::{Addressing, Config, Pool};
 
 const KEY: &str = "kubernetes.approve_serving_certificates";
 
@@ -23,7 +23,7 @@ pub(super) async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answ
         Err(error) => return answer.say(Line::wrong(what, chain(&error)), UNREACHABLE),
     };
     let missing = rights.iter().filter(|right| !right.granted);
-    let line = |right: &crate::kubernetes::Right| {
+    let line = |right: &kubernetes::Right| {
         Line::wrong(what, format!("may not {}, to {}", right.words(), right.purpose)).key(KEY)
     };
     let mut wrong: Vec<Line> = missing.map(line).collect();

@@ -9,12 +9,12 @@ use futures::StreamExt;
 use super::lines::{Answer, Line};
 use super::pve::Pve;
 use crate::cli::exit::{FINDINGS, UNREACHABLE, chain};
-use crate::config::{Addressing, Config, Pool};
-use crate::machines::{Taken, free};
-use crate::model::Slot;
-use crate::model::node::Node;
-use crate::proxmox::marker::Description;
-use crate::proxmox::{Error, Guest, Kind};
+use model::Slot;
+use model::node::Node;
+use planning::slots::{Taken, free};
+use proxmox::marker::Description;
+use proxmox::{Error, Guest, Kind};
+use settings::{Addressing, Config, Pool};
 
 /// Calls at a time.
 const AT_A_TIME: usize = 4;

@@ -7,10 +7,10 @@ use super::lines::{Answer, Level, Line};
 use super::pve::Pve;
 use super::{cloning, grow, hosts, inherited, memory};
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
-use crate::config::{Addressing, CloneKind, CloudInit, Config, Pool, Seed, TemplateRef, option_privilege};
-use crate::machines::{Templates, Usable};
-use crate::proxmox::cloning::asked_by;
-use crate::proxmox::{Drive, VmConfig, makes_linked_clones};
+use machines::{Templates, Usable};
+use proxmox::cloning::asked_by;
+use proxmox::{Drive, VmConfig, makes_linked_clones};
+use settings::{Addressing, CloneKind, CloudInit, Config, Pool, Seed, TemplateRef, option_privilege};
 
 /// The drive that a machine's seed is put into.
 const SEED_DRIVE: &str = "ide2";
@@ -107,7 +107,7 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
             let line = Line::wrong("", format!("it has a drive {} already", disk.device));
             wrong.push(line.key("extra_disks").help("give the further disk another number"));
         }
-        if !pve.storages.get(&disk.storage).is_some_and(crate::proxmox::StorageConfig::holds_disks) {
+        if !pve.storages.get(&disk.storage).is_some_and(proxmox::StorageConfig::holds_disks) {
             let message = format!("there is no storage `{}` for disks that the token may see", disk.storage);
             let help = "name another, or grant Datastore.AllocateSpace and Datastore.Audit on it";
             wrong.push(Line::wrong("", message).key("extra_disks").help(help));
@@ -337,7 +337,7 @@ fn kind(pve: &Pve, storage: &str) -> String {
 
 /// A storage of this host that takes disks and makes linked clones.
 fn thin<'p>(pve: &'p Pve, host: &str) -> Option<&'p str> {
-    let fine = |one: &&crate::proxmox::StorageConfig| {
+    let fine = |one: &&proxmox::StorageConfig| {
         one.holds_disks() && one.is_on(host) && makes_linked_clones(&one.kind) == Some(true)
     };
     pve.storages.values().find(fine).map(|one| one.name.as_str())

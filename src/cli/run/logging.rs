@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
 use super::journal::Journal;
+use crate::CRATES;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
@@ -21,7 +22,8 @@ pub(super) fn directives(text: &str) -> Result<String, String> {
     if LEVELS.contains(&level.as_str()) {
         let others = if ["off", "error"].contains(&level.as_str()) { level.as_str() } else { "warn" };
         // This one logs each call that fails, which those who made the call do already.
-        return Ok(format!("{others},kube_client=off,pve_autoscaler={level}"));
+        let own: String = CRATES.iter().flat_map(|name| [",", name, "=", &level]).collect();
+        return Ok(format!("{others},kube_client=off{own}"));
     }
     match EnvFilter::try_new(text) {
         // A word that is no level is read as the name of a crate.
@@ -67,8 +69,10 @@ mod tests {
 
     #[test]
     fn a_level_alone_is_ours() {
-        assert_eq!(directives("debug").as_deref(), Ok("warn,kube_client=off,pve_autoscaler=debug"));
-        assert_eq!(directives("ERROR").as_deref(), Ok("error,kube_client=off,pve_autoscaler=error"));
+        let debug = directives("debug").unwrap();
+        assert!(debug.starts_with("warn,kube_client=off,bootstrap=debug,daemon=debug,"), "{debug}");
+        assert!(debug.contains(",pve_autoscaler=debug,"), "{debug}");
+        assert!(directives("ERROR").unwrap().starts_with("error,kube_client=off,bootstrap=error,"));
         assert_eq!(directives("info,kube=debug").as_deref(), Ok("info,kube=debug"));
         for wrong in ["", "loud", "a=b=c"] {
             assert!(directives(wrong).is_err(), "{wrong}");

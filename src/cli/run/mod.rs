@@ -26,13 +26,13 @@ use super::exit::{Failure, SUCCESS};
 use super::input::ConfigFile;
 use super::live;
 use super::neighbours;
-use crate::clock::{SharedClock, SystemClock};
-use crate::config::{self, Config, Mode, Needs};
-use crate::daemon::{self, Deps, Renewal, Switch};
-use crate::machines::{NoProbe, Probe, TcpProbe};
-use crate::observability::{Board, DEFAULT_SOCKET, Listener, Pages, SocketError, Supervisor};
-use crate::pinning::{self, SocketDoor};
-use crate::proxmox::Client;
+use daemon::{Deps, Renewal, Switch};
+use machines::{NoProbe, Probe, TcpProbe};
+use observability::{Board, DEFAULT_SOCKET, Listener, Pages, SocketError, Supervisor};
+use pinning::SocketDoor;
+use proxmox::Client;
+use runtime::clock::{SharedClock, SystemClock};
+use settings::{Config, Mode, Needs};
 
 /// The rounds have one thread, and what serves beside them the other. The lease has another one of its own.
 const THREADS: usize = 2;
@@ -69,7 +69,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
-    let config = config::load(&arguments.config.config, Needs::Run).map_err(Failure::Configuration)?;
+    let config = files::load(&arguments.config.config, Needs::Run).map_err(Failure::Configuration)?;
     logging::start(&arguments.log_level);
     // A second installation changes nothing.
     let _ = aws_lc_rs::default_provider().install_default();

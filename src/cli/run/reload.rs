@@ -1,5 +1,6 @@
 //! SIGHUP: the configuration is read again, and applied as far as that can be done while machines live.
 
+use files::ReadSecret;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,10 +10,10 @@ use tokio::sync::watch;
 
 use crate::cli::exit::Failure;
 use crate::cli::{live, neighbours};
-use crate::config::{self, Config, Needs, PhysicalMachine, Pool, SecretSource};
-use crate::model::machine::FIRST_NUMBER;
-use crate::model::place;
-use crate::observability::MachineStatus;
+use model::machine::FIRST_NUMBER;
+use model::place;
+use observability::MachineStatus;
+use settings::{Config, Needs, PhysicalMachine, Pool, SecretSource};
 
 /// The secrets that the daemon works with: another one in the same file is only seen by comparing.
 pub(super) struct Secrets {
@@ -63,7 +64,7 @@ pub(super) fn reload(
     secrets: &Secrets,
     machines: &[MachineStatus],
 ) -> Option<String> {
-    let new = match config::load(path, Needs::Run) {
+    let new = match files::load(path, Needs::Run) {
         Ok(new) => new,
         Err(report) => {
             let all: Vec<String> = report.findings().iter().map(|one| one.title.clone()).collect();
@@ -150,7 +151,7 @@ fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
             old.linked_clones_per_storage == new.linked_clones_per_storage,
         );
         keep("proxmox.full_clones_per_storage", old.full_clones_per_storage == new.full_clones_per_storage);
-        *new = config::Proxmox {
+        *new = settings::Proxmox {
             resource_pool: new.resource_pool.clone(),
             cpu_overcommit: new.cpu_overcommit,
             memory_overcommit: new.memory_overcommit,
@@ -266,7 +267,7 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Config {
-        config::parse("config.toml", text, Needs::Plan).unwrap()
+        settings::parse("config.toml", text, Needs::Plan).unwrap()
     }
 
     fn with_ranges(workers: &str, others: &str) -> Config {

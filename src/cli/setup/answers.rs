@@ -9,8 +9,8 @@ use clap::Args;
 use super::found::{Found, Template};
 use crate::cli::exit::Failure;
 use crate::cli::table::plain;
-use crate::config::Config;
-use crate::proxmox::Client;
+use proxmox::Client;
+use settings::Config;
 
 /// Flags; what is missing is asked for.
 #[derive(Debug, Args)]
@@ -113,7 +113,7 @@ pub(super) async fn choose(
         dns: given.dns.or(gateway),
         vmids,
         max: given.max.unwrap_or(count.min(10)),
-        agent_privilege: crate::proxmox::agent_privilege(&found.version),
+        agent_privilege: proxmox::agent_privilege(&found.version),
     })
 }
 

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{Steps, kept, named};
 use crate::cli::cluster;
 use crate::cli::exit::Failure;
-use crate::kubernetes::{AccountToken, Cluster};
+use kubernetes::{AccountToken, Cluster};
 
 /// The configuration that the package brings, which means nothing yet.
 const EXAMPLE: &str = include_str!("../../../config.example.toml");

@@ -7,11 +7,11 @@ use futures::StreamExt;
 
 use crate::cli::exit::Failure;
 use crate::cli::neighbours::Reserved;
-use crate::config::Config;
-use crate::kubernetes::Cluster;
-use crate::proxmox::Client;
-use crate::proxmox::cloning::AskedFor;
 use crate::templates::TemplateMark;
+use kubernetes::Cluster;
+use proxmox::Client;
+use proxmox::cloning::AskedFor;
+use settings::Config;
 
 /// Guests that are asked about at a time.
 const AT_A_TIME: usize = 4;
@@ -64,8 +64,7 @@ pub(super) struct Found {
 }
 
 pub(super) async fn look(proxmox: &Client, kubernetes: &Cluster) -> Result<Found, Failure> {
-    let unreachable =
-        |error: crate::proxmox::Error| Failure::Unreachable("Proxmox VE".to_owned(), error.into());
+    let unreachable = |error: proxmox::Error| Failure::Unreachable("Proxmox VE".to_owned(), error.into());
     let version = proxmox.version().await.map_err(unreachable)?;
     let seen = proxmox.resources().await.map_err(unreachable)?;
     let (mut templates, mut addresses) = (Vec::new(), BTreeSet::new());
@@ -229,7 +228,7 @@ mod tests {
             "[[template]]\nname = \"worker\"\nimage = \"https://example.org/a.qcow2\"\nchecksum = \"sha256:{checksum}\"\n\
              image_storage = \"local\"\nvmids = \"9000-9002\"\nstorage = \"local-lvm\"\nbridge = \"vmbr0\"\n"
         );
-        let config = crate::config::parse("c", &text, crate::config::Needs::Plan).unwrap();
+        let config = settings::parse("c", &text, settings::Needs::Plan).unwrap();
         assert_eq!(found.versions(offered[1], Some(&config)), [9000, 9001, 9002].into());
     }
 

@@ -1,11 +1,12 @@
 //! The Kubernetes side: the objects of `rbac.yaml`, and the service account's token.
 
+use files::ReadSecret;
 use std::time::Duration;
 
 use super::{Arguments, Steps};
 use crate::cli::exit::Failure;
-use crate::config::SecretSource;
-use crate::kubernetes::{AccountToken, Cluster, ConnectOptions, Error};
+use kubernetes::{AccountToken, Cluster, ConnectOptions, Error};
+use settings::SecretSource;
 
 /// What the package ships for those who apply it by hand.
 const MANIFEST: &str = include_str!("../../../packaging/rbac.yaml");

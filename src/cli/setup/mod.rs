@@ -16,8 +16,8 @@ use super::cluster::{self, ClusterName};
 use super::exit::Failure;
 use super::neighbours::{self, Reserved};
 use super::{check, input, live};
-use crate::config::{self, Needs};
 use answers::Answers;
+use settings::Needs;
 
 const HELP: &str = r#"It needs an administrator on both sides, once:
   Proxmox VE   root on any of its hosts: it asks through pvesh there. Elsewhere a token of root without privilege separation
@@ -109,7 +109,7 @@ async fn set_up(arguments: &Arguments) -> Result<Option<PathBuf>, Failure> {
     let reserved = Reserved::by(&neighbours::of(&arguments.folder.join("config.toml")));
     let found = found::look(&admin, &cluster).await?.without(&reserved);
     // One that is wrong, or of another kind, says nothing of templates.
-    let configured = config::load(&arguments.folder.join("config.toml"), Needs::Plan).ok();
+    let configured = ::files::load(&arguments.folder.join("config.toml"), Needs::Plan).ok();
     let choice = answers::choose(&arguments.answers, &found, configured.as_ref(), &admin).await?;
     let say = Steps { dry: arguments.dry_run };
     let folder = &arguments.folder;

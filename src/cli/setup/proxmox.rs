@@ -1,5 +1,6 @@
 //! The Proxmox VE side: resource pool, roles, user, token, grants.
 
+use files::ReadSecret;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,8 +14,8 @@ use super::{Arguments, Steps, kept, named};
 use crate::cli::cluster::ClusterName;
 use crate::cli::exit::Failure;
 use crate::cli::live;
-use crate::config::SecretSource;
-use crate::proxmox::{self, Client, Error, Granted, Settings};
+use proxmox::{Client, Error, Granted, Settings};
+use settings::SecretSource;
 
 const COMMENT: &str = "pve-autoscaler";
 const MACHINES: &str = "Pool.Audit VM.Allocate VM.Audit VM.PowerMgmt VM.Config.CPU VM.Config.Memory VM.Config.Disk \

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{Column, Found};
-use crate::replay::{ASSUMPTIONS, CREATION, PoolFigures, RETIREMENT, Took, Use, WAKING, Waits};
+use replay::{ASSUMPTIONS, CREATION, PoolFigures, RETIREMENT, Took, Use, WAKING, Waits};
 
 pub(super) fn render(found: &Found) -> Value {
     let facts = &found.facts;

@@ -11,9 +11,9 @@ use clap::Args;
 
 use super::exit::{Failure, SUCCESS};
 use super::{Output, input};
-use crate::config::{self, Needs};
-use crate::recording::{Damage, Recording, RecordingError};
-use crate::replay::{Demand, Facts, Figures, Simulation, Watcher, WhatIf};
+use recording::{Damage, Recording, RecordingError};
+use replay::{Demand, Facts, Figures, Simulation, Watcher, WhatIf};
+use settings::Needs;
 
 /// Arguments of `simulate`.
 #[derive(Debug, Args)]
@@ -75,7 +75,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
 fn simulate(arguments: &Arguments, what_if: WhatIf) -> Result<Found, Failure> {
     let mut configs = Vec::new();
     for path in &arguments.config {
-        let config = config::load(path, Needs::Plan).map_err(Failure::Configuration)?;
+        let config = files::load(path, Needs::Plan).map_err(Failure::Configuration)?;
         configs.push((path.display().to_string(), config));
     }
     let recording = Recording::open(&arguments.records).map_err(Failure::Recording)?;

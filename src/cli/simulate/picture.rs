@@ -5,7 +5,7 @@ use std::fmt::Write;
 use jiff::SignedDuration;
 
 use super::{Column, Found};
-use crate::replay::Series;
+use replay::Series;
 
 const WIDTH: f64 = 960.0;
 /// Of one chart, and what is around it.

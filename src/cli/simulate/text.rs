@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Column, Found};
 use crate::cli::table::{Align, Table};
-use crate::replay::{ASSUMPTIONS, CREATION, Figures, RETIREMENT, Took, Use, WAKING, Waits};
+use replay::{ASSUMPTIONS, CREATION, Figures, RETIREMENT, Took, Use, WAKING, Waits};
 
 use Align::{Left, Right};
 
@@ -78,9 +78,8 @@ fn machines(found: &Found, out: &mut String) {
         ("wait still", Right),
     ]);
     for Column { name, figures } in &found.columns {
-        let sum = |of: fn(&crate::replay::PoolFigures) -> u64| {
-            figures.pools.values().map(of).sum::<u64>().to_string()
-        };
+        let sum =
+            |of: fn(&replay::PoolFigures) -> u64| figures.pools.values().map(of).sum::<u64>().to_string();
         let node_hours = figures.pools.values().fold(0.0, |sum, pool| sum + pool.node_hours);
         let most = figures.series.points.iter().map(|point| point.0).max().unwrap_or(0);
         let cells = [

@@ -9,7 +9,7 @@ use super::super::draft::Table;
 use super::super::parts;
 use super::super::source::{Tree, text_at};
 use super::{Objects, class};
-use crate::model::quantity;
+use model::quantity;
 
 const FAMILY: &str = "karpenter.proxmox.sinextra.dev/instance-family";
 const TYPE: &str = "node.kubernetes.io/instance-type";

@@ -1,0 +1,91 @@
+//! The configuration that an agent of K3s reads, from a file that only root can read.
+//!
+//! It goes into `/etc/rancher/k3s/config.yaml.d/`, after the template's own `config.yaml`; lists are added to
+//! what that file says (a key with `+`). The token is in no argument and no environment of any process.
+
+use std::collections::BTreeMap;
+
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::json;
+
+use model::node::Taint;
+use model::selector::Labels;
+use settings::own_labels::{may_set_itself, starting_taint, taint_text};
+
+/// What a machine's agent is started with.
+#[derive(Clone, Debug)]
+pub struct K3sFacts {
+    /// The Node's name.
+    pub name: String,
+    /// `host:port` of the server.
+    pub server: String,
+    /// The agent token, or the server's.
+    pub token: SecretString,
+    /// The Node's labels.
+    pub labels: Labels,
+    /// The Node's taints; the one that keeps pods away until the Node was read back is added.
+    pub taints: Vec<Taint>,
+    /// The Node's address, or one of each family with a comma between them, if it is known.
+    pub addresses: Option<String>,
+    /// More arguments of the kubelet, without dashes.
+    pub kubelet_args: BTreeMap<String, String>,
+    /// `--max-pods`, if it is not the kubelet's default.
+    pub max_pods: Option<u32>,
+}
+
+/// The configuration as JSON, which is YAML too. It holds the token: it goes to standard input and nowhere
+/// else.
+pub fn configuration(facts: &K3sFacts) -> SecretString {
+    let own = facts.labels.iter().filter(|(key, _)| may_set_itself(key));
+    let labels: Vec<String> = own.map(|(key, value)| format!("{key}={value}")).collect();
+    let taints: Vec<String> = facts.taints.iter().chain([&starting_taint()]).map(taint_text).collect();
+    let mut arguments: Vec<String> =
+        facts.kubelet_args.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    arguments.extend(facts.max_pods.map(|most| format!("max-pods={most}")));
+    let mut whole = json!({
+        "server": format!("https://{}", facts.server),
+        "token": facts.token.expose_secret(),
+        "node-name": facts.name,
+        "node-label+": labels,
+        "node-taint+": taints,
+    });
+    if !arguments.is_empty() {
+        whole["kubelet-arg+"] = json!(arguments);
+    }
+    if let Some(addresses) = &facts.addresses {
+        whole["node-ip"] = json!(addresses);
+    }
+    format!("{whole:#}\n").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn an_agent_is_told_what_its_node_is_like() {
+        let labels = [("pve-autoscaler/pool", "w"), ("node-role.kubernetes.io/worker", "")];
+        let facts = K3sFacts {
+            name: "w-1".to_owned(),
+            server: "10.0.0.1:6443".to_owned(),
+            token: "K10abc::server:s3cret-and-long".to_owned().into(),
+            labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+            taints: Vec::new(),
+            addresses: Some("10.0.0.5".to_owned()),
+            kubelet_args: BTreeMap::from([("v".to_owned(), "2".to_owned())]),
+            max_pods: Some(50),
+        };
+        let read: Value = serde_json::from_str(configuration(&facts).expose_secret()).unwrap();
+        assert_eq!(
+            read,
+            json!({
+                "server": "https://10.0.0.1:6443", "token": "K10abc::server:s3cret-and-long", "node-name": "w-1",
+                "node-label+": ["pve-autoscaler/pool=w"], "node-taint+": ["pve-autoscaler/starting=:NoSchedule"],
+                "kubelet-arg+": ["v=2", "max-pods=50"], "node-ip": "10.0.0.5",
+            })
+        );
+        assert!(!format!("{facts:?}").contains("s3cret"));
+    }
+}

@@ -1,0 +1,123 @@
+//! What the script's end means.
+
+use secrecy::SecretString;
+
+use super::masking::{hidden, last_lines};
+use super::script::Act;
+use proxmox::ExecStatus;
+
+/// How a join ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JoinEnd {
+    /// The machine has joined, now or before; what it says about it.
+    Joined {
+        /// systemd came up `degraded`.
+        degraded: bool,
+    },
+    /// Another run of the script holds the lock: ask again.
+    Busy,
+    /// It has not joined, for this reason.
+    Failed(String),
+}
+
+/// Reads the script's exit status and its output. What was on standard input does not get any further.
+pub fn read(act: &Act, input: Option<&SecretString>, ended: &ExecStatus) -> JoinEnd {
+    let (stdout, stderr) = (ended.stdout.as_str(), ended.stderr.as_str());
+    // Hidden first: what is cut in two is no longer found.
+    let last_lines = |text: &str| last_lines(&hidden(text, input));
+    let what = act.name();
+    match ended.exit_code {
+        Some(0) => JoinEnd::Joined { degraded: stdout.contains("degraded") },
+        Some(75) => JoinEnd::Busy,
+        Some(71) => JoinEnd::Failed(
+            "systemd came up degraded, and `bootstrap.accept_degraded` is off: look at `systemctl --failed` in the template"
+                .to_owned(),
+        ),
+        Some(72) => JoinEnd::Failed(format!("the guest did not come up: {}", last_lines(stderr))),
+        Some(124) => JoinEnd::Failed(format!("{what} did not end in time: {}", last_lines(stderr))),
+        Some(127) => JoinEnd::Failed(format!("the template lacks a program: {}", last_lines(stderr))),
+        Some(code) => {
+            JoinEnd::Failed(format!("{what} exited with {code}: {}{}", last_lines(stderr), advice(stderr)))
+        }
+        None => {
+            let signal = ended.signal.map_or_else(|| "no status".to_owned(), |signal| format!("signal {signal}"));
+            JoinEnd::Failed(format!("the join was ended by {signal}"))
+        }
+    }
+}
+
+/// What to look at, if a program says something of which that is known.
+fn advice(stderr: &str) -> &'static str {
+    // kubeadm's `pubkeypin.Set.CheckAny`.
+    if stderr.contains("none of the public keys") {
+        return " (the CA in the ConfigMap kube-public/cluster-info is not the one that was pinned when the machine was made; it is read \
+                again for the next one: compare it with /etc/kubernetes/pki/ca.crt of the control plane)";
+    }
+    ""
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(exit_code: Option<i64>, signal: Option<i64>, stdout: &str, stderr: &str) -> ExecStatus {
+        let (stdout, stderr) = (stdout.to_owned(), stderr.to_owned());
+        ExecStatus { exited: true, exit_code, signal, stdout, stderr }
+    }
+
+    #[test]
+    fn each_end_says_what_it_means() {
+        let cases = [
+            (Some(0), None, "joined, systemd was running\n", "", JoinEnd::Joined { degraded: false }),
+            (Some(0), None, "joined, systemd was degraded\n", "", JoinEnd::Joined { degraded: true }),
+            (Some(75), None, "", "another join runs here", JoinEnd::Busy),
+            (
+                Some(72),
+                None,
+                "",
+                "systemd is starting\n",
+                JoinEnd::Failed("the guest did not come up: systemd is starting".to_owned()),
+            ),
+            (Some(1), None, "", "a\n\nb\n", JoinEnd::Failed("`kubeadm join` exited with 1: a; b".to_owned())),
+            (
+                Some(1),
+                None,
+                "",
+                "cluster CA found in cluster-info ConfigMap is invalid: none of the public keys \"sha256:00\" are pinned",
+                JoinEnd::Failed(
+                    "`kubeadm join` exited with 1: cluster CA found in cluster-info ConfigMap is invalid: none of the public keys \
+                     \"sha256:00\" are pinned (the CA in the ConfigMap kube-public/cluster-info is not the one that was pinned when \
+                     the machine was made; it is read again for the next one: compare it with /etc/kubernetes/pki/ca.crt of the control \
+                     plane)"
+                        .to_owned(),
+                ),
+            ),
+            (None, Some(9), "", "", JoinEnd::Failed("the join was ended by signal 9".to_owned())),
+        ];
+        for (code, signal, out, err, expected) in cases {
+            let ended = ended(code, signal, out, err);
+            assert_eq!(read(&Act::Kubeadm, None, &ended), expected);
+        }
+    }
+
+    #[test]
+    fn a_token_in_the_output_is_masked() {
+        let stderr = "error: token \"abcdef.0123456789abcdef\" is bad";
+        let ended = ended(Some(1), None, "", stderr);
+        let end = read(&Act::Kubeadm, None, &ended);
+        assert_eq!(
+            end,
+            JoinEnd::Failed("`kubeadm join` exited with 1: error: token \"abcdef.***\" is bad".to_owned())
+        );
+    }
+
+    #[test]
+    fn what_a_command_was_given_is_masked() {
+        let input = SecretString::from("user: me\npassword: correct-horse-battery\n");
+        let stderr = "+ login me\nrefused: correct-horse-battery, or password: correct-horse-battery";
+        let ended = ended(Some(3), None, "", stderr);
+        let end = read(&Act::Command(String::new()), Some(&input), &ended);
+        let expected = "the command exited with 3: + login me; refused: ***, or ***";
+        assert_eq!(end, JoinEnd::Failed(expected.to_owned()));
+    }
+}

@@ -1,0 +1,162 @@
+//! Why a control plane node gave no bootstrap token over SSH.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use files::SecretError;
+
+/// Why a control plane node did not do what it was asked for over SSH. Nothing of it holds a secret.
+#[derive(Debug, Error)]
+pub enum SshError {
+    /// The private key cannot be read.
+    #[error("the private key for SSH cannot be read")]
+    Secret(#[source] SecretError),
+    /// The private key is not one that can be used.
+    #[error("the private key for SSH {0}")]
+    Key(KeyFault),
+    /// `ssh_host_key` cannot be used.
+    #[error(
+        "`ssh_host_key` {0}: name the host's Ed25519 or ECDSA key, as `ssh-keyscan -t ed25519,ecdsa HOST` prints it"
+    )]
+    HostKeySetting(String),
+    /// The host cannot be reached.
+    #[error("{address} cannot be reached over SSH")]
+    Unreachable {
+        /// `host:port`.
+        address: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Another server answers, or the host got new keys.
+    #[error(
+        "{address} is not the host that it should be: its key is {seen}, but `ssh_host_key` is {expected}. If the host got new \
+         keys, and `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` says so on the host itself, take the new one from \
+         `{scan}` into `ssh_host_key`, without the host's name"
+    )]
+    HostKey {
+        /// `host:port`.
+        address: String,
+        /// Kind and fingerprint of the key that was seen, or what was seen instead.
+        seen: String,
+        /// Kind and fingerprint of the configured key.
+        expected: String,
+        /// The command that shows the host's keys.
+        scan: String,
+    },
+    /// The host does not let us in.
+    #[error(
+        "{address} does not let `{user}` in with the key {key}: put its public half into `~{user}/.ssh/authorized_keys` there"
+    )]
+    Refused {
+        /// `host:port`.
+        address: String,
+        /// Who we are there.
+        user: String,
+        /// Fingerprint of our key.
+        key: String,
+    },
+    /// The command failed.
+    #[error("`{command}` on {address} {end}{}{stderr}", if stderr.is_empty() { "" } else { ": " })]
+    Command {
+        /// The command.
+        command: String,
+        /// `host:port`.
+        address: String,
+        /// How it ended.
+        end: CommandEnd,
+        /// The last lines of its standard error, without tokens.
+        stderr: String,
+    },
+    /// The command's output is not what it should be.
+    #[error("`{command}` on {address} printed {what}")]
+    Answer {
+        /// The command.
+        command: String,
+        /// `host:port`.
+        address: String,
+        /// What is wrong, without the output itself.
+        what: &'static str,
+    },
+    /// The conversation broke.
+    #[error("the SSH connection to {address} broke")]
+    Broken {
+        /// `host:port`.
+        address: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The limit is over. What was asked for may have been done all the same.
+    #[error("{address} did not do over SSH what it was asked for within {} s", limit.as_secs_f64())]
+    Limit {
+        /// `host:port`.
+        address: String,
+        /// The limit.
+        limit: Duration,
+    },
+    /// The id is not one. It is not shown: it may be a whole token.
+    #[error("this is not the id of a bootstrap token, which has six letters or digits")]
+    NoId,
+}
+
+impl SshError {
+    /// Whether it may pass by itself: the host restarts, is busy, or its API server is away.
+    pub fn passes(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Broken { .. } | Self::Limit { .. } => true,
+            // `sudo` wants a password, or the shell finds nothing to run (POSIX: 126, 127): that stays so.
+            Self::Command { end, stderr, .. } => {
+                !stderr.starts_with("sudo:")
+                    && !matches!(end, CommandEnd::Exit(126 | 127) | CommandEnd::Denied)
+            }
+            Self::Secret(_)
+            | Self::Key(_)
+            | Self::HostKeySetting(_)
+            | Self::HostKey { .. }
+            | Self::Refused { .. }
+            | Self::Answer { .. }
+            | Self::NoId => false,
+        }
+    }
+}
+
+/// How a command on another host ended.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CommandEnd {
+    /// It has exited, with this status.
+    #[error("exited with {0}")]
+    Exit(u32),
+    /// A signal has ended it.
+    #[error("was ended by signal {0}")]
+    Signal(String),
+    /// The SSH server did not start it.
+    #[error("was not allowed by the SSH server")]
+    Denied,
+    /// The connection ended before it did.
+    #[error("ended without a status")]
+    Unknown,
+}
+
+/// What is wrong with a private key.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum KeyFault {
+    /// It has a passphrase, and there is no user to type it.
+    #[error(
+        "has a passphrase, which a daemon cannot type: make a key for it alone with `ssh-keygen -t ed25519 -N ''`"
+    )]
+    Encrypted,
+    /// It is neither Ed25519 nor ECDSA.
+    #[error("is of the kind {0}, not Ed25519 or ECDSA: make one with `ssh-keygen -t ed25519 -N ''`")]
+    Kind(String),
+    /// It is in an older format.
+    #[error("is not in OpenSSH's own format: convert it with `ssh-keygen -p -N '' -f FILE`")]
+    Format,
+    /// It is the public half.
+    #[error("is a public key: name the file without `.pub`")]
+    Public,
+    /// It is no key, or is damaged.
+    #[error("is not a key, or is damaged: make one with `ssh-keygen -t ed25519 -N ''`")]
+    Unreadable,
+}

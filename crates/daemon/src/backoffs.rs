@@ -1,0 +1,128 @@
+//! What is left alone after failures: made shorter by new settings, and ended by an operator's word. Pure.
+
+use jiff::Timestamp;
+
+use model::snapshot::Memory;
+use model::workload::Backoff;
+use settings::Config;
+
+/// Back-offs that run are no longer than the settings have them now. Returns whether something has changed.
+pub(super) fn shorten(memory: &mut Memory, config: &Config) -> bool {
+    let whole = |time: std::time::Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX).max(1);
+    let (first, most) = (whole(config.scale_up.backoff_initial), whole(config.scale_up.backoff_max));
+    let before = memory.backoff_initial.replace(first).unwrap_or(first);
+    let mut changed = before != first;
+    let pools = memory.pools.values_mut().flat_map(|pool| [&mut pool.backoff, &mut pool.grow_backoff]);
+    let hosts = memory.hosts.values_mut().map(|host| &mut host.backoff);
+    for backoff in pools.chain(hosts).flatten() {
+        changed |= backoff.shorten((before, first), most);
+    }
+    changed
+}
+
+/// Ends the back-offs of a host or a pool and its nodes, or all; returns what was left alone, each with why.
+pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Vec<String> {
+    let meant = |one: &str| name.is_none_or(|name| name == one);
+    let mut ended = Vec::new();
+    let mut note = |what: &str, backoff: Option<Backoff>| {
+        if let Some(backoff) = backoff.filter(|backoff| backoff.runs(now)) {
+            ended.push(format!("{what} is tried again: it was left alone, since {}", backoff.reason));
+        }
+    };
+    for (host, memory) in memory.hosts.iter_mut().filter(|(host, _)| meant(host)) {
+        note(host, memory.backoff.take());
+        note(&format!("switching off {host}"), memory.emptying_backoff.take());
+    }
+    for (pool, memory) in &mut memory.pools {
+        // A host that is tried again is no longer a pool's last choice.
+        memory.failed_on.retain(|host, _| !meant(host) && !meant(pool));
+        if meant(pool) {
+            note(&format!("pool {pool}"), memory.backoff.take());
+            note(&format!("growing machines of pool {pool}"), memory.grow_backoff.take());
+        }
+    }
+    for (node, memory) in memory.nodes.iter_mut().filter(|(_, memory)| meant(&memory.pool)) {
+        note(&format!("removing {node}"), memory.removal_backoff.take());
+    }
+    for missed in &mut memory.predictions.missed {
+        if missed.pool.as_deref().is_some_and(meant) {
+            missed.backoff.until = missed.backoff.until.min(now);
+        }
+    }
+    ended
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+    use model::snapshot::{HostMemory, PoolMemory};
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds)
+    }
+
+    fn backoff(until: i64, seconds: i64) -> Backoff {
+        Backoff { until: at(until), reason: "the clone failed".to_owned(), seconds }
+    }
+
+    fn config(text: &str) -> Config {
+        settings::parse("c", text, settings::Needs::Plan).unwrap()
+    }
+
+    #[test]
+    fn a_shorter_first_back_off_counts_at_once() {
+        let mut memory = Memory::default();
+        memory.hosts.insert(
+            "pve1".to_owned(),
+            HostMemory { backoff: Some(backoff(1200, 1200)), ..HostMemory::default() },
+        );
+        memory.pools.insert(
+            "w".to_owned(),
+            PoolMemory { grow_backoff: Some(backoff(300, 300)), ..PoolMemory::default() },
+        );
+        let usual = config("");
+        assert!(!shorten(&mut memory, &usual), "how they were reckoned is known from now on");
+        assert!(shorten(&mut memory, &config("[scale_up]\nbackoff_initial = \"1m\"\n")));
+        // The third in a row lasts four times as long as the first.
+        assert_eq!(memory.hosts["pve1"].backoff, Some(backoff(240, 240)));
+        assert_eq!(memory.pools["w"].grow_backoff, Some(backoff(60, 60)));
+        assert!(shorten(
+            &mut memory,
+            &config("[scale_up]\nbackoff_initial = \"1m\"\nbackoff_max = \"2m\"\n")
+        ));
+        assert_eq!(memory.hosts["pve1"].backoff, Some(backoff(120, 120)));
+        assert!(shorten(&mut memory, &usual));
+        assert_eq!(memory.hosts["pve1"].backoff, Some(backoff(120, 120)), "none gets longer");
+    }
+
+    #[test]
+    fn only_what_is_named_is_tried_again_or_all() {
+        let mut all = Memory::default();
+        for name in ["pve1", "pve2"] {
+            all.hosts.insert(
+                name.to_owned(),
+                HostMemory { backoff: Some(backoff(100, 100)), ..HostMemory::default() },
+            );
+        }
+        let failed_on = [("pve1".to_owned(), at(99)), ("pve2".to_owned(), at(99))].into();
+        all.pools.insert(
+            "w".to_owned(),
+            PoolMemory { backoff: Some(backoff(100, 100)), failed_on, ..PoolMemory::default() },
+        );
+        let mut one = all.clone();
+        assert_eq!(
+            end(&mut one, Some("pve1"), at(50)),
+            ["pve1 is tried again: it was left alone, since the clone failed"]
+        );
+        assert_eq!(one.hosts["pve1"].backoff, None);
+        assert_eq!(one.hosts["pve2"].backoff, Some(backoff(100, 100)));
+        assert_eq!(one.pools["w"].backoff, Some(backoff(100, 100)));
+        assert_eq!(one.pools["w"].failed_on.keys().collect::<Vec<_>>(), ["pve2"]);
+        assert_eq!(end(&mut one, Some("pve1"), at(50)), [""; 0]);
+        assert_eq!(end(&mut all, None, at(50)).len(), 3);
+        assert!(all.pools["w"].failed_on.is_empty());
+        assert_eq!(end(&mut all, None, at(50)), [""; 0]);
+    }
+}

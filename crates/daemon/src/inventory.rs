@@ -1,0 +1,308 @@
+//! The Proxmox side, looked at every `scan_interval` with one call, so that a slow Proxmox delays no round.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::regions;
+use super::survey::{self, Survey};
+use machines::{DeviceSurvey, Devices, Found, Templates};
+use model::machine::Host;
+use proxmox::{Client, Error, Guest, Kind, Seen, TAG};
+use runtime::clock::SharedClock;
+use settings::Config;
+
+/// Templates are looked at again after this time, sooner if one has a problem.
+const TEMPLATES: Duration = Duration::from_mins(5);
+/// The same, if a pool's template has a problem.
+const TEMPLATES_WITH_PROBLEMS: Duration = Duration::from_secs(30);
+
+/// After this long without a look, a host may have been off and be back again.
+const BLIND: SignedDuration = SignedDuration::from_mins(1);
+
+/// One look.
+#[derive(Clone, Debug)]
+pub(super) struct Look {
+    pub seen: Arc<Seen>,
+    /// What speaks against switching hosts off, if any may be.
+    pub survey: Option<Arc<Survey>>,
+    /// The PCI devices that pools give to machines.
+    pub devices: Arc<Devices>,
+    pub at: Timestamp,
+    /// Since when each host that is online was seen so by every look.
+    pub online: Arc<BTreeMap<String, Timestamp>>,
+    /// How many looks came before.
+    pub number: u64,
+}
+
+impl Look {
+    /// The hosts as the planner wants them.
+    pub fn hosts(&self, counts_stopped: bool) -> Vec<Host> {
+        let mut hosts = self.seen.hosts(counts_stopped);
+        self.devices.give(&mut hosts);
+        hosts
+    }
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    look: Option<Look>,
+    problem: Option<String>,
+}
+
+/// What looking begins with.
+pub(super) struct Start {
+    /// What its hosts' names begin with where hosts of all clusters meet.
+    pub prefix: String,
+    /// Whether there are other clusters: one that cannot be looked at is left alone by itself then.
+    pub several: bool,
+    pub proxmox: Client,
+    pub config: watch::Receiver<Arc<Config>>,
+    pub templates: Templates,
+    pub clock: SharedClock,
+    /// Grows with each change that is worth a round.
+    pub changed: watch::Sender<u64>,
+}
+
+/// The last look at one cluster. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Inventory {
+    known: Arc<Mutex<Known>>,
+    changed: watch::Sender<u64>,
+    region: Arc<str>,
+    /// There are others: when one is lost to sight that is worth a round.
+    several: bool,
+}
+
+impl Inventory {
+    /// Starts looking.
+    pub fn start(start: Start, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
+        let region = regions::name(&start.prefix).into();
+        let several = start.several;
+        let inventory = Self { known: Arc::default(), changed: start.changed.clone(), region, several };
+        let (this, cancel) = (inventory.clone(), cancel.clone());
+        tasks.spawn(async move {
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => {}
+                () = this.watch(start) => {}
+            }
+        });
+        inventory
+    }
+
+    async fn watch(&self, start: Start) {
+        let Start { prefix, several, proxmox, mut config, templates, clock, .. } = start;
+        let mut templates_due = Instant::now();
+        let mut templates_seen: Option<Instant> = None;
+        let mut survey_due = Instant::now();
+        let mut surveyed: Option<Arc<Survey>> = None;
+        let mut device_survey = DeviceSurvey::default();
+        loop {
+            let settings = config.borrow_and_update().alone(&prefix);
+            match look(&proxmox, several).await {
+                Ok((seen, problem)) => {
+                    let last = self.last().0;
+                    let seen = match last {
+                        Some(last) if seen.silent().next().is_some() => seen.with_known(&last.seen),
+                        _ => seen,
+                    };
+                    // What is asked beside the list makes it no younger.
+                    let at = clock.now();
+                    let seen = Arc::new(seen);
+                    if self.hosts_differ(&seen) {
+                        templates_due = Instant::now();
+                        survey_due = Instant::now();
+                    }
+                    // A backup locks a template for some minutes.
+                    if self.locks_differ(&seen) {
+                        templates_due = Instant::now();
+                    }
+                    // A right that was missing may be there meanwhile.
+                    if templates.has_refusals()
+                        && templates_seen.is_none_or(|seen| seen.elapsed() >= TEMPLATES_WITH_PROBLEMS)
+                    {
+                        templates_due = Instant::now();
+                    }
+                    if Instant::now() >= templates_due {
+                        templates_seen = Some(Instant::now());
+                        match templates.refresh(&proxmox, &settings, &seen).await {
+                            Ok(()) => {
+                                let all = templates.all();
+                                let fine = all.values().all(Found::is_fine);
+                                templates_due =
+                                    Instant::now() + if fine { TEMPLATES } else { TEMPLATES_WITH_PROBLEMS };
+                            }
+                            Err(error) => {
+                                tracing::warn!(%error, "a template cannot be looked at");
+                                templates_due = Instant::now() + TEMPLATES_WITH_PROBLEMS;
+                            }
+                        }
+                    }
+                    let looked = device_survey.look(&proxmox, &settings, &seen).await;
+                    let devices = looked.unwrap_or_else(|error| {
+                        tracing::warn!(%error, "PCI devices cannot be looked at");
+                        device_survey.found(&seen)
+                    });
+                    let look = Look {
+                        seen: seen.clone(),
+                        survey: surveyed.clone(),
+                        devices: Arc::new(devices),
+                        at,
+                        online: Arc::default(),
+                        number: 0,
+                    };
+                    self.saw(look, problem);
+                    let awaits = surveyed.as_ref().is_some_and(|survey| survey.awaits(&seen));
+                    if awaits || Instant::now() >= survey_due {
+                        let at_home = config.borrow().is_at_home(&prefix);
+                        surveyed = Survey::make(&proxmox, &settings, &seen, at_home).await;
+                        survey_due = Instant::now() + survey::AGAIN;
+                        self.surveyed(surveyed.clone());
+                    }
+                }
+                Err(error) => self.missed(&error),
+            }
+            tokio::select! {
+                biased;
+                changed = config.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    templates_due = Instant::now();
+                    survey_due = Instant::now();
+                }
+                () = tokio::time::sleep(settings.scan_interval) => {}
+            }
+        }
+    }
+
+    /// Loads change all the time; what is worth a round of its own is a host that came or went.
+    fn hosts_differ(&self, seen: &Seen) -> bool {
+        let hosts = |seen: &Seen| -> Vec<(String, bool, bool)> {
+            seen.hosts.values().map(|host| (host.name.clone(), host.online, host.maintenance)).collect()
+        };
+        self.last().0.is_none_or(|look| hosts(&look.seen) != hosts(seen))
+    }
+
+    /// Whether a template is locked, or is no longer: none of them is cloned meanwhile.
+    fn locks_differ(&self, seen: &Seen) -> bool {
+        self.last().0.is_none_or(|look| !locks(&look.seen).eq(locks(seen)))
+    }
+
+    fn saw(&self, mut look: Look, problem: Option<String>) {
+        let (last, trouble) = self.last();
+        look.online = Arc::new(online_since(&look, last.as_ref()));
+        let other =
+            last.is_some_and(|last| last.devices != look.devices || has_lost_some(&last.seen, &look.seen));
+        let free = self.locks_differ(&look.seen) || self.hosts_differ(&look.seen);
+        let different = other || free || trouble.is_some() != problem.is_some();
+        {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let number = known.look.as_ref().map_or(0, |look| look.number + 1);
+            match (&known.problem, &problem) {
+                (Some(_), None) => tracing::info!(region = %self.region, "Proxmox VE answers again"),
+                (None, Some(problem)) => {
+                    tracing::warn!(region = %self.region, problem, "nothing is done there");
+                }
+                _ => {}
+            }
+            known.problem = problem;
+            known.look = Some(Look { number, ..look });
+        }
+        if different {
+            self.changed.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// A survey that found something else than the one before is worth a round.
+    fn surveyed(&self, survey: Option<Arc<Survey>>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(look) = known.look.as_mut().filter(|look| look.survey != survey) else { return };
+        look.survey = survey;
+        drop(known);
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    fn missed(&self, error: &Error) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.problem.is_none() {
+            tracing::warn!(region = %self.region, %error, "Proxmox VE cannot be looked at");
+        }
+        let first = known.problem.replace(error.to_string()).is_none();
+        drop(known);
+        if first && self.several {
+            self.changed.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// The last look, and what is wrong since, if anything.
+    pub fn last(&self) -> (Option<Look>, Option<String>) {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        (known.look.clone(), known.problem.clone())
+    }
+
+    /// Waits for the first look, for `limit` at most; whether there was one. Of several clusters, one that
+    /// fails is not waited for.
+    pub async fn first(&self, limit: Duration) -> bool {
+        let mut changed = self.changed.subscribe();
+        let looked = async {
+            loop {
+                let (look, problem) = self.last();
+                if look.is_some() || (self.several && problem.is_some()) || changed.changed().await.is_err() {
+                    return look.is_some();
+                }
+            }
+        };
+        tokio::time::timeout(limit, looked).await.unwrap_or(false)
+    }
+}
+
+/// Templates that are locked, by their VMIDs.
+fn locks(seen: &Seen) -> impl Iterator<Item = u32> {
+    let locked = |guest: &&Guest| guest.template && guest.lock.is_some();
+    seen.guests.values().filter(locked).map(|guest| guest.vmid)
+}
+
+/// Whether one of our machines is gone since the last look, off, on another host or a template: another
+/// client may have done that.
+fn has_lost_some(before: &Seen, now: &Seen) -> bool {
+    let mut ours = before.guests.values().filter(|guest| guest.tags.iter().any(|tag| tag == TAG));
+    ours.any(|then| {
+        now.guests.get(&then.vmid).is_none_or(|guest| {
+            let off = guest.stopped && then.running;
+            off || guest.host != then.host || guest.template != then.template
+        })
+    })
+}
+
+/// Since when hosts are online. Unknown for one that no look has seen for long: it may have been off
+/// meanwhile.
+fn online_since(look: &Look, last: Option<&Look>) -> BTreeMap<String, Timestamp> {
+    let last = last.filter(|last| look.at.duration_since(last.at) < BLIND);
+    let since = |host: &String| last.and_then(|last| last.online.get(host).copied());
+    let online = look.seen.hosts.values().filter(|host| host.online);
+    online.map(|host| (host.name.clone(), since(&host.name).unwrap_or(look.at))).collect()
+}
+
+/// Why a cluster cannot be acted on that has no quorum: it lets VMs be stopped, and none be made, started or
+/// destroyed.
+pub(super) const NOT_QUORATE: &str = "the cluster is not quorate";
+
+/// The cluster's list, and why it cannot be acted on, if so. A token that may not ask for the quorum finds
+/// out when it acts.
+async fn look(proxmox: &Client, several: bool) -> Result<(Seen, Option<String>), Error> {
+    let seen = proxmox.resources().await?;
+    match proxmox.quorate().await {
+        Ok(true) => Ok((seen, None)),
+        Ok(false) => Ok((seen, Some(NOT_QUORATE.to_owned()))),
+        Err(error) if error.kind == Kind::Forbidden || !several => Ok((seen, None)),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,85 @@
+//! Nodes with a pool's label and none of our machines behind them. Most often another client has set it; but
+//! a machine that was adopted at another instance has a record that was not read here yet, and counts for its
+//! pool's maximum.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Daemon;
+use super::long_work::at_length;
+use model::Snapshot;
+use settings::Config;
+
+/// Those of the last snapshot, by their uids, and those for whom the records were read.
+#[derive(Debug, Default)]
+pub(super) struct Labelled {
+    here: BTreeSet<String>,
+    met: BTreeSet<String>,
+}
+
+impl Labelled {
+    /// Takes those of a snapshot. One that is gone and comes back counts as new.
+    pub fn see(&mut self, here: BTreeSet<String>) {
+        self.met.retain(|uid| here.contains(uid));
+        self.here = here;
+    }
+
+    /// Whether the records were read since this Node came, and no machine was behind it.
+    pub fn has_met(&self, uid: &str) -> bool {
+        self.met.contains(uid)
+    }
+
+    fn has_new(&self) -> bool {
+        !self.here.is_subset(&self.met)
+    }
+
+    fn meet(&mut self) {
+        self.met.clone_from(&self.here);
+    }
+}
+
+impl Daemon {
+    /// The snapshot for a decision. If a Node is met that may be an adopted machine's, the records are read
+    /// before, once for each; `None` if they cannot be.
+    pub(super) async fn gather_with_records(&mut self, config: &Arc<Config>) -> Option<Snapshot> {
+        loop {
+            let now = self.clock.now();
+            let snapshot = at_length(|| self.gather(config, now));
+            if !self.labelled.has_new() {
+                return Some(snapshot);
+            }
+            match self.kubernetes.list_records().await {
+                Ok(records) => self.take_up(records),
+                Err(error) => {
+                    tracing::warn!(%error, "the machine records cannot be read, and one may have come: nothing is decided");
+                    self.board.problem("kubernetes", &error.to_string());
+                    return None;
+                }
+            }
+            self.labelled.meet();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_met_once_while_it_is_here() {
+        let all = |uids: &[&str]| uids.iter().map(|uid| (*uid).to_owned()).collect();
+        let mut labelled = Labelled::default();
+        for (here, expected) in [
+            (all(&[]), false),
+            (all(&["a"]), true),
+            (all(&["a"]), false),
+            (all(&["a", "b"]), true),
+            (all(&["b"]), false),
+            (all(&["a", "b"]), true),
+        ] {
+            labelled.see(here);
+            assert_eq!(labelled.has_new(), expected, "{labelled:?}");
+            labelled.meet();
+        }
+    }
+}

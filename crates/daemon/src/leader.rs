@@ -1,0 +1,230 @@
+//! Which of several instances acts: the one that holds the Lease, for as long as it can renew it.
+//!
+//! A term begins when the lease is ours and ends when it could not be renewed for `renew_deadline`, another
+//! instance has it, or the daemon stops. Whatever writes has the term's fence, which closes by the clock
+//! alone, and runs under the term's token.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::terms::{Lost, PROBLEM, TermEnd, Unclaimed};
+use kubernetes::{Claim, ErrorKind, Lease};
+use observability::Board;
+use runtime::causes::chain;
+use runtime::fence::Fence;
+use settings::{Config, Leader};
+
+/// How long giving up the lease may take when the daemon stops: without it others wait for its end.
+const RELEASE: Duration = Duration::from_secs(3);
+
+/// The time in which this instance acts.
+#[derive(Clone, Debug)]
+pub(super) struct Term {
+    /// What writes have to pass.
+    pub fence: Fence,
+    /// Cancelled when the term is over.
+    pub over: CancellationToken,
+}
+
+/// Where this instance stands.
+#[derive(Clone, Debug)]
+pub(super) enum Standing {
+    /// It is not known yet who leads.
+    Unknown,
+    /// Another instance leads.
+    Standby {
+        /// Who.
+        leader: String,
+    },
+    /// It leads.
+    Leading(Term),
+}
+
+/// Takes part until it is cancelled, and gives the lease back then: whatever wrote in the term must have
+/// ended first.
+pub(super) async fn take_part(
+    mut lease: Lease,
+    config: watch::Receiver<Arc<Config>>,
+    board: Board,
+    standing: watch::Sender<Standing>,
+    cancel: CancellationToken,
+) -> Lease {
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => {}
+        () = campaign(&mut lease, &config, &board, &standing, &cancel) => {}
+    }
+    lease
+}
+
+/// Lets another instance take over at once.
+pub(super) async fn give_up(mut lease: Lease) {
+    match tokio::time::timeout(RELEASE, lease.release()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "the lease could not be given up; it runs out by itself"),
+        Err(_) => tracing::debug!("the lease could not be given up in time; it runs out by itself"),
+    }
+}
+
+async fn campaign(
+    lease: &mut Lease,
+    config: &watch::Receiver<Arc<Config>>,
+    board: &Board,
+    standing: &watch::Sender<Standing>,
+    cancel: &CancellationToken,
+) {
+    let mut lost = Lost::default();
+    loop {
+        let settings = config.borrow().leader.clone();
+        let pause = match ask(lease, &settings).await {
+            Ok(Claim::Held { since }) => {
+                lost.show(board);
+                let term =
+                    Term { fence: Fence::until(since + settings.renew_deadline), over: cancel.child_token() };
+                standing.send_replace(Standing::Leading(term.clone()));
+                let end = hold(lease, config, (board, &mut lost), &term, since).await;
+                // Closed before the tasks are told: nothing may be written while they still wind up.
+                term.fence.close();
+                term.over.cancel();
+                board.metrics().term_ended(end.cause());
+                lost.note(&end);
+                tracing::warn!(why = %end, "lost leadership");
+                standing.send_replace(Standing::Unknown);
+                continue;
+            }
+            Ok(Claim::Other { holder, free_at }) => {
+                board.clear(PROBLEM);
+                let usual = settings.retry_period / 2;
+                standing.send_if_modified(|standing| {
+                    let same = matches!(standing, Standing::Standby { leader } if *leader == holder);
+                    if !same {
+                        *standing = Standing::Standby { leader: holder.clone() };
+                    }
+                    !same
+                });
+                // Just after its end: asked at that very moment, it would not be over yet.
+                let left = free_at.map(|at| at.saturating_duration_since(Instant::now()));
+                left.map_or(usual, |left| usual.min(left + Duration::from_millis(10)))
+            }
+            Err(problem) => {
+                board.problem(PROBLEM, &problem.to_string());
+                settings.retry_period / 2
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Renews the lease until that is no longer possible; says why.
+async fn hold(
+    lease: &mut Lease,
+    config: &watch::Receiver<Arc<Config>>,
+    (board, lost): (&Board, &mut Lost),
+    term: &Term,
+    since: Instant,
+) -> TermEnd {
+    let settings = config.borrow().leader.clone();
+    let mut end = since + settings.renew_deadline;
+    let mut pause = settings.retry_period;
+    let (mut trouble, mut late) = (None, Duration::ZERO);
+    loop {
+        late = late.max(wake(end.min(Instant::now() + pause)).await);
+        let settings = config.borrow().leader.clone();
+        match tokio::time::timeout_at(end, ask(lease, &settings)).await {
+            Ok(Ok(Claim::Held { since })) => {
+                end = since + settings.renew_deadline;
+                term.fence.extend(end);
+                pause = settings.retry_period;
+                (trouble, late) = (None, Duration::ZERO);
+                lost.show(board);
+            }
+            // Another write was faster, perhaps our own last one, come late: the next try tells. The fence
+            // closes all the same.
+            Ok(Ok(Claim::Other { free_at: None, .. })) => pause = settings.retry_period / 4,
+            Ok(Ok(Claim::Other { holder, .. })) => return TermEnd::Taken { holder },
+            Ok(Err(why)) => {
+                board.problem(PROBLEM, &format!("it cannot be renewed: {why}"));
+                // After an answer that did not come there is no time to lose.
+                pause = if why == Unclaimed::Silence { Duration::ZERO } else { settings.retry_period / 4 };
+                trouble = Some(why);
+            }
+            Err(_) => {
+                late = late.max(end.elapsed());
+                return TermEnd::of(trouble, late, settings.renew_deadline);
+            }
+        }
+    }
+}
+
+/// Waits until then; says how much later it became.
+async fn wake(due: Instant) -> Duration {
+    tokio::time::sleep_until(due).await;
+    due.elapsed()
+}
+
+/// One try, which must not use up the time for another.
+async fn ask(lease: &mut Lease, settings: &Leader) -> Result<Claim, Unclaimed> {
+    match tokio::time::timeout(settings.renew_deadline / 2, lease.claim(settings.lease_duration)).await {
+        Ok(Ok(claim)) => Ok(claim),
+        Ok(Err(error)) if error.kind() == ErrorKind::Timeout => Err(Unclaimed::Silence),
+        Ok(Err(error)) => Err(Unclaimed::Refused(chain(&error))),
+        Err(_) => Err(Unclaimed::Silence),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_term_that_ends_for_slowness_says_which_side_was_slow() {
+        let seconds = Duration::from_secs_f64;
+        let deadline = seconds(6.0);
+        let refused = || Unclaimed::Refused("connection refused".to_owned());
+        for (trouble, late, cause) in [
+            (None, 0.1, "ApiSlow"),
+            (Some(Unclaimed::Silence), 0.1, "ApiSlow"),
+            (Some(refused()), 0.1, "ApiFailed"),
+            // An answer that came while nothing here ran was not heard in time.
+            (None, 4.0, "HostSlow"),
+            (Some(Unclaimed::Silence), 2.0, "HostSlow"),
+            (Some(refused()), 30.0, "HostSlow"),
+        ] {
+            let end = TermEnd::of(trouble, seconds(late), deadline);
+            assert_eq!(end.cause(), cause, "{end}");
+        }
+        let stood = TermEnd::of(None, seconds(4.25), deadline).to_string();
+        assert!(stood.contains("4.2 s late"), "{stood}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_term_lost_to_slowness_stays_a_problem_for_a_while() {
+        let (board, mut lost) = (Board::default(), Lost::default());
+        let problem = || board.status().problems.get(PROBLEM).cloned();
+        lost.note(&TermEnd::Taken { holder: "pve2".to_owned() });
+        lost.show(&board);
+        assert_eq!(problem(), None);
+        let slow = TermEnd::ApiSlow { deadline: Duration::from_secs(6) };
+        lost.note(&slow);
+        lost.show(&board);
+        let once = problem().unwrap();
+        assert!(
+            once.starts_with("it was lost once within the last 10 minutes: the Kubernetes API"),
+            "{once}"
+        );
+        tokio::time::advance(Duration::from_mins(6)).await;
+        lost.note(&slow);
+        lost.show(&board);
+        assert!(problem().unwrap().starts_with("it was lost 2 times within"));
+        tokio::time::advance(Duration::from_mins(6)).await;
+        lost.show(&board);
+        assert!(problem().unwrap().starts_with("it was lost once within"));
+        tokio::time::advance(Duration::from_mins(6)).await;
+        lost.show(&board);
+        assert_eq!(problem(), None);
+    }
+}

@@ -1,0 +1,581 @@
+//! The round: what is seen → plan → machines' tasks.
+//!
+//! ```text
+//!  watches ────┐
+//!  inventory ──┼─> gather ─> Snapshot ─> planning::plan ─> act ─┬─> machines::create / retire, one task each
+//!  registry ───┤                                                ├─> Node annotations, events
+//!  memory ─────┘                                                └─> status board
+//!       └──────────────── reports of the tasks <────────────────────┘
+//! ```
+//!
+//! A round starts a batch window after something that matters has changed, when a timer is due, and every
+//! `scan_interval` in any case. No fault of a remote side ends the daemon: it says what is wrong, and tries
+//! again.
+
+mod act;
+mod backoffs;
+mod buffers;
+mod customary;
+mod dead_hosts;
+mod gather;
+mod inventory;
+mod labelled;
+mod leader;
+mod long_work;
+mod measure;
+mod mend;
+mod outcomes;
+mod physical;
+mod pins;
+mod power;
+mod reach;
+mod regions;
+mod remember;
+mod requests;
+mod serving;
+mod show;
+mod silence;
+mod speak;
+mod standby;
+mod strangers;
+mod survey;
+mod switch;
+mod terms;
+mod touched;
+mod trigger;
+mod vms;
+mod wishes;
+mod written;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+
+use kubernetes::{Cluster, Lease, Recorder, Watches};
+use machines::{Context, Ending, Pace, Probe, Registry, Reports, Told, View};
+use model::{Plan, Record, Snapshot};
+use observability::{Board, RoundOutcome};
+use pinning::Door;
+use planning::Stop;
+use proxmox::Client;
+use recording::RoundFiles;
+use runtime::clock::SharedClock;
+use runtime::fence::Fence;
+use settings::{Config, Mode};
+
+use customary::Customary;
+use dead_hosts::DeadHosts;
+use labelled::Labelled;
+use leader::{Standing, Term};
+use long_work::at_length;
+use regions::Regions;
+use remember::Remembered;
+use standby::{Eyes, Warm};
+pub use switch::Switch;
+use trigger::Trigger;
+
+/// How long the first look at everything is waited for before a warning, and between two.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Between two looks at whether views are fresh again.
+const LOOK: Duration = Duration::from_millis(100);
+/// What the status calls the problem of kinds that the API server refuses to show.
+const UNSEEN: &str = "kinds";
+/// And that of rounds that could not look at everything.
+const UNFINISHED: &str = "unfinished";
+
+pub use machines::Controllers;
+
+/// What the daemon is given.
+pub struct Deps {
+    /// The settings; a new value is taken up by the next round.
+    pub config: watch::Receiver<Arc<Config>>,
+    /// The Proxmox VE cluster in `[proxmox]`.
+    pub proxmox: Client,
+    /// Further clusters, by the names of their regions.
+    pub regions: BTreeMap<String, Client>,
+    /// Kubernetes.
+    pub kubernetes: Cluster,
+    /// Kubernetes for the lease alone.
+    pub renewal: Renewal,
+    /// Wall-clock time.
+    pub clock: SharedClock,
+    /// Sees guests come up.
+    pub probe: Arc<dyn Probe>,
+    /// Reaches the management controllers of hosts.
+    pub controllers: Controllers,
+    /// Asks the helper of this host for CPUs of machines' own.
+    pub helper: Arc<dyn Door>,
+    /// Seed of names, ids and jitter.
+    pub seed: u64,
+    /// The name of this instance, e.g. the host's.
+    pub instance: String,
+    /// Where the daemon shows what it does.
+    pub board: Board,
+}
+
+/// How the lease is renewed.
+#[derive(Clone, Debug)]
+pub enum Renewal {
+    /// Over the connections and on the threads that everything else uses: for tests in virtual time.
+    Shared,
+    /// Over connections and on threads of its own, so that no work is ever in its way.
+    Apart {
+        /// Kubernetes once more.
+        kubernetes: Box<Cluster>,
+        /// Where the task runs.
+        threads: Handle,
+    },
+}
+
+impl std::fmt::Debug for Deps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Deps").field("instance", &self.instance).finish_non_exhaustive()
+    }
+}
+
+/// Runs until it is cancelled. What is under way then is left as it is: its records say how to go on.
+///
+/// Of several instances only the one that holds the lease acts; the others watch, and take over when it is
+/// gone.
+pub async fn run(deps: Deps, cancel: CancellationToken) {
+    let tasks = TaskTracker::new();
+    // Dropping this future must not leave a candidate behind.
+    let candidate = cancel.child_token();
+    let _guard = candidate.clone().drop_guard();
+    let (standing, seen) = watch::channel(Standing::Unknown);
+    // Another seed in each run, so that it also tells runs apart.
+    let (kubernetes, threads) = match &deps.renewal {
+        Renewal::Shared => (deps.kubernetes.clone(), Handle::current()),
+        Renewal::Apart { kubernetes, threads } => (Cluster::clone(kubernetes), threads.clone()),
+    };
+    let lease = Lease::new(kubernetes, &deps.instance, &format!("{:016x}", deps.seed));
+    let part = leader::take_part(lease, deps.config.clone(), deps.board.clone(), standing, candidate.clone());
+    let part = threads.spawn(part);
+    tokio::select! {
+        biased;
+        () = standby::serve(&deps, &cancel, &tasks, seen) => {}
+        () = pins::serve(&deps) => {}
+    }
+    candidate.cancel();
+    tasks.close();
+    tasks.wait().await;
+    if let Ok(lease) = part.await {
+        leader::give_up(lease).await;
+    }
+}
+
+/// The host that an instance runs on, as Proxmox VE calls it: the kernel may know it by a longer name.
+fn host_of(instance: &str) -> &str {
+    instance.split('.').next().unwrap_or_default()
+}
+
+/// The daemon's own state between rounds.
+struct Daemon {
+    config: watch::Receiver<Arc<Config>>,
+    regions: Regions,
+    kubernetes: Cluster,
+    clock: SharedClock,
+    probe: Arc<dyn Probe>,
+    watches: Watches,
+    registry: Registry,
+    pace: Pace,
+    recorder: Recorder,
+    facts: machines::KnownFacts,
+    memory: Remembered,
+    board: Board,
+    random: fastrand::Rng,
+    reports: Reports,
+    tasks: TaskTracker,
+    cancel: CancellationToken,
+    mend: mend::State,
+    overlay: gather::Overlay,
+    unshown: gather::Overlay,
+    said: speak::Said,
+    labelled: Labelled,
+    rounds: RoundFiles,
+    switch: switch::Seen,
+    waiting: measure::Waiting,
+    told_buffers: written::Written,
+    told_requests: written::Written,
+    /// What nodes wait for that are to be retired, as the last round found it.
+    waiting_wishes: BTreeMap<String, String>,
+    customary: Customary,
+    asked: power::Asked,
+    physical: physical::Physical,
+    strangers: strangers::Strangers,
+    controllers: Controllers,
+    fence: Fence,
+    instance: String,
+}
+
+/// Acts until the term is over, and until everything that acted in it has ended. What was learnt last is
+/// stored then.
+async fn lead(deps: &Deps, warm: &Warm, eyes: Eyes, term: &Term) {
+    let tasks = TaskTracker::new();
+    let (reports, mut told) = mpsc::unbounded_channel();
+    let mut daemon = Daemon::new(deps, warm, &eyes, term, &tasks, reports);
+    let looked = tokio::select! {
+        biased;
+        () = term.over.cancelled() => false,
+        () = daemon.first_look() => true,
+    };
+    if looked {
+        daemon.spawn(daemon.approver().run());
+        daemon.spawn(daemon.physical.clone().watch(deps.config.clone(), deps.controllers.clone()));
+        daemon.spawn(daemon.strangers.clone().watch(
+            daemon.regions.clone(),
+            daemon.registry.clone(),
+            deps.config.clone(),
+            deps.clock.clone(),
+        ));
+        daemon.spawn(daemon.dead_hosts().watch());
+        let touched = touched::Touched::new(
+            daemon.regions.clone(),
+            daemon.registry.clone(),
+            deps.config.clone(),
+            deps.clock.clone(),
+            deps.board.clone(),
+        );
+        daemon.spawn(touched.watch());
+        tokio::select! {
+            biased;
+            () = term.over.cancelled() => {}
+            () = daemon.rounds(&mut told) => {}
+        }
+    }
+    tasks.close();
+    tasks.wait().await;
+    if looked {
+        daemon.take_in(&mut told);
+        daemon.memory.decided(daemon.board.latest_decisions(), daemon.clock.now());
+        daemon.memory.finish().await;
+    }
+}
+
+impl Daemon {
+    fn new(
+        deps: &Deps,
+        warm: &Warm,
+        eyes: &Eyes,
+        term: &Term,
+        tasks: &TaskTracker,
+        reports: Reports,
+    ) -> Self {
+        let config = deps.config.borrow().clone();
+        let kubernetes = deps.kubernetes.fenced(&term.fence);
+        Self {
+            registry: Registry::default(),
+            recorder: Recorder::new(kubernetes.clone(), &deps.instance),
+            facts: machines::KnownFacts::default(),
+            memory: Remembered::start(&kubernetes, &term.over, tasks),
+            customary: Customary::start(&kubernetes, &term.over, tasks),
+            asked: power::Asked::default(),
+            physical: physical::Physical::default(),
+            strangers: strangers::Strangers::default(),
+            controllers: deps.controllers.clone(),
+            fence: term.fence.clone(),
+            instance: deps.instance.clone(),
+            random: warm.random(),
+            pace: warm.pace.clone(),
+            config: deps.config.clone(),
+            regions: eyes.regions.fenced(&term.fence, &config),
+            kubernetes,
+            clock: deps.clock.clone(),
+            probe: deps.probe.clone(),
+            board: deps.board.clone(),
+            tasks: tasks.clone(),
+            cancel: term.over.clone(),
+            mend: mend::State::default(),
+            overlay: gather::Overlay::default(),
+            unshown: gather::Overlay::default(),
+            said: speak::Said::default(),
+            labelled: Labelled::default(),
+            rounds: RoundFiles::default(),
+            waiting: measure::Waiting::default(),
+            told_buffers: written::Written::default(),
+            told_requests: written::Written::default(),
+            waiting_wishes: BTreeMap::new(),
+            switch: switch::Seen::new(&deps.board),
+            watches: warm.watches.clone(),
+            reports,
+        }
+    }
+
+    /// One round after the other, once it is known which addresses others have.
+    async fn rounds(&mut self, told: &mut mpsc::UnboundedReceiver<Told>) {
+        let mut trigger = Trigger::new(
+            &self.watches,
+            &self.registry,
+            (&self.regions, &self.physical),
+            &self.config,
+            &self.board,
+        );
+        let config = self.config.borrow().clone();
+        let mut asked = self.strangers.first(&self.regions, &config, self.clock.now()).await;
+        loop {
+            let began = Instant::now();
+            let outcome = self.round().await;
+            self.board.metrics().round(outcome, began.elapsed());
+            let interval = self.config.borrow().scan_interval;
+            let wait = self.next_timer().map_or(interval, |timer| timer.min(interval));
+            // Reports are taken in while the daemon waits, and are worth a round themselves.
+            tokio::select! {
+                biased;
+                first = told.recv() => {
+                    if let Some(first) = first {
+                        self.heard(&first);
+                    }
+                }
+                Ok(()) = asked.changed() => {}
+                () = trigger.fire(wait) => {}
+            }
+            let (window, most) = {
+                let config = self.config.borrow();
+                (config.batch_window, config.batch_max)
+            };
+            trigger.settle(window, most).await;
+            self.take_in(told);
+        }
+    }
+
+    fn take_in(&mut self, told: &mut mpsc::UnboundedReceiver<Told>) {
+        while let Ok(more) = told.try_recv() {
+            self.heard(&more);
+        }
+    }
+
+    fn dead_hosts(&self) -> DeadHosts {
+        DeadHosts {
+            regions: self.regions.clone(),
+            registry: self.registry.clone(),
+            watches: self.watches.clone(),
+            kubernetes: self.kubernetes.clone(),
+            recorder: self.recorder.clone(),
+            board: self.board.clone(),
+            clock: self.clock.clone(),
+            config: self.config.clone(),
+            off: BTreeMap::new(),
+            said: speak::Said::default(),
+        }
+    }
+
+    /// What a machine's task works with: the cluster of the record's region, and the settings as if it were
+    /// the only one. `None` if there is no such region, which is said: then nothing is done about the
+    /// machine.
+    fn context(&mut self, config: &Arc<Config>, record: &Record) -> Option<Context> {
+        let Some(region) = self.regions.of(config, record) else {
+            let name = record.region.as_deref().unwrap_or_default();
+            self.said.once(&format!("region {name}"), || {
+                tracing::error!(machine = %record.name, region = name,
+                    "its region is not configured, or was added since the start (restart to use it): the machine is left alone");
+            });
+            return None;
+        };
+        let config =
+            if self.regions.several() { Arc::new(config.alone(&region.prefix)) } else { config.clone() };
+        Some(Context {
+            config,
+            live: self.config.clone(),
+            proxmox: region.proxmox.clone(),
+            kubernetes: self.kubernetes.clone(),
+            watches: self.watches.clone(),
+            clock: self.clock.clone(),
+            probe: self.probe.clone(),
+            registry: self.registry.clone(),
+            pace: self.pace.clone(),
+            templates: region.templates.clone(),
+            recorder: self.recorder.clone(),
+            creating: region.creating.clone(),
+            cluster_facts: self.facts.clone(),
+            controllers: self.controllers.clone(),
+            fence: self.fence.clone(),
+            pause: self.switch.watch(),
+        })
+    }
+
+    /// Runs something beside the rounds until it ends or the daemon does.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let cancel = self.cancel.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => {}
+                () = task => {}
+            }
+        });
+    }
+
+    /// Waits until both sides were seen once and all records are known; then goes on with the machines that
+    /// there are.
+    async fn first_look(&mut self) {
+        loop {
+            let looked = tokio::time::timeout(PATIENCE, self.watches.synced()).await;
+            if looked.is_ok() {
+                break;
+            }
+            let mut kinds: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+            for problem in self.watches.problems() {
+                kinds.entry(problem.what).or_default().push(problem.kind);
+            }
+            for (problem, kinds) in &kinds {
+                tracing::warn!(problem, kinds = kinds.join(", "), "waiting for the Kubernetes API");
+            }
+            let why = kinds.keys().next().map_or("the first lists take long", String::as_str);
+            self.board.problem("kubernetes", &format!("not everything could be listed yet: {why}"));
+        }
+        // After a time without the API, in which another instance may have led, old views are worth nothing.
+        let waited = tokio::time::Instant::now();
+        while !self.watches.is_current() && waited.elapsed() < PATIENCE {
+            tokio::time::sleep(LOOK).await;
+        }
+        self.memory.load(&self.kubernetes).await;
+        self.board.recall(self.memory.decisions());
+        // Before anything goes on that a pause holds up: as long as it is unknown whether all is paused,
+        // nothing does.
+        let mut pause = mend::TRIES.0;
+        while !self.read_switch().await {
+            self.board.problem("kubernetes", "cannot read yet whether all is paused");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(mend::TRIES.1);
+        }
+        self.read_records().await;
+        self.regions.first(PATIENCE).await;
+        tracing::info!(machines = self.registry.all().len(), "both clusters were seen, rounds begin");
+        self.board.ready();
+    }
+
+    /// Looks, decides and acts once.
+    async fn round(&mut self) -> RoundOutcome {
+        let mut settings = self.config.clone();
+        let config = settings.borrow_and_update().clone();
+        self.look_at_switch().await;
+        self.mend(&config).await;
+        let now = self.clock.now();
+        let config = config.at(now);
+        if !self.watches.is_current() {
+            let problems = self.watches.problems();
+            let what = problems
+                .iter()
+                .find(|one| one.essential)
+                .map_or("watches are broken", |one| one.what.as_str());
+            self.board.problem("kubernetes", what);
+            self.publish(&config, None);
+            return RoundOutcome::Blind;
+        }
+        self.board.clear("kubernetes");
+        self.tell_what_is_not_seen();
+        let Some(snapshot) = self.gather_with_records(&config).await else {
+            self.publish(&config, None);
+            return RoundOutcome::Blind;
+        };
+        let now = snapshot.time;
+        let Some(plan) = self.decide(&snapshot, &config, settings) else {
+            return RoundOutcome::Obsolete;
+        };
+        self.rounds.keep(&config.record, &snapshot, &plan);
+        self.memory.seen(now);
+        self.waiting.look(&snapshot, self.board.metrics());
+        // Where nothing may be begun no time passes for timers: they count from the last round before.
+        if self.act(&config, &snapshot, &plan).await {
+            self.memory.counted(&config, now);
+            self.look_at_outcomes(&config, &snapshot, &plan);
+            self.go_on_with(&plan);
+            if config.mode == Mode::Active {
+                self.tell_buffers(&snapshot, &plan).await;
+                self.answer_requests(&snapshot, &plan).await;
+            }
+        }
+        self.memory.decided(self.board.latest_decisions(), now);
+        self.measure(&config, &snapshot, &plan);
+        self.customary.decided(&config, &snapshot, &plan, &self.registry.all());
+        self.publish(&config, Some((&snapshot, plan)));
+        RoundOutcome::Decided
+    }
+
+    /// What the planner decides. `None`: the settings changed meanwhile, or this term is over.
+    fn decide(
+        &self,
+        snapshot: &Snapshot,
+        config: &Config,
+        mut settings: watch::Receiver<Arc<Config>>,
+    ) -> Option<Plan> {
+        let stop = Stop::default();
+        if settings.has_changed().unwrap_or(false) {
+            stop.set();
+        }
+        let (over, ends) = (self.cancel.clone(), stop.clone());
+        let obsolete = AbortOnDropHandle::new(tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                _ = settings.changed() => {}
+                () = over.cancelled() => {}
+            }
+            ends.set();
+        }));
+        let plan = at_length(|| planning::plan_unless(&stop, snapshot, config));
+        drop(obsolete);
+        if plan.is_none() {
+            tracing::info!("what is being decided is obsolete: deciding again");
+        }
+        plan
+    }
+
+    /// What this round could not look at is looked at in the next ones.
+    fn go_on_with(&mut self, plan: &Plan) {
+        self.memory.left_over(plan.unfinished.clone());
+        if plan.unfinished.is_empty() {
+            self.board.clear(UNFINISHED);
+        } else {
+            self.board.problem(UNFINISHED, &plan.unfinished.words());
+        }
+    }
+
+    /// Rounds go on without a kind that they can do without, as if there were none of it, or no change to it:
+    /// that is for an operator to know.
+    fn tell_what_is_not_seen(&self) {
+        let unseen = self.watches.unseen();
+        match unseen.first() {
+            Some(first) => {
+                let kinds: Vec<&str> = unseen.iter().map(|one| one.kind).collect();
+                self.board.problem(UNSEEN, &format!("{} cannot be seen: {}", kinds.join(", "), first.what));
+            }
+            None => self.board.clear(UNSEEN),
+        }
+    }
+
+    fn heard(&mut self, told: &Told) {
+        let config = self.config.borrow().clone();
+        let now = self.clock.now();
+        let failed = |view: &View| {
+            let is_other = view.record.pool == told.record.pool && view.record.id != told.record.id;
+            is_other && view.record.grow_backoff.as_ref().is_some_and(|backoff| backoff.runs(now))
+        };
+        let others_failed = self.registry.all().iter().any(failed);
+        self.memory.heard(told, others_failed, &config, now);
+        if let Ending::GivenUp(why) = &told.ending
+            // What a pause has ended goes on after it.
+            && self.switch.paused().is_none()
+            && config.mode == Mode::Active
+        {
+            let record = &told.record;
+            let node = self.registry.get(&record.id).and_then(|view| view.node);
+            self.memory.stays(node.as_ref().unwrap_or(&record.name), &record.pool, why, &config, now);
+        }
+        self.mend.heard(told, &config);
+        self.physical.heard(told);
+        self.board.heard(told, now);
+    }
+
+    /// Until something in the last plan is due.
+    fn next_timer(&self) -> Option<Duration> {
+        let due = self.board.next_due()?;
+        let wait = due.duration_since(self.clock.now());
+        Some(Duration::try_from(wait).unwrap_or_default().max(Duration::from_millis(100)))
+    }
+}

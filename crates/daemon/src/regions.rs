@@ -1,0 +1,182 @@
+//! The Proxmox VE clusters, each with its own client, its own look and its own limits: what befalls one
+//! delays none of the others.
+//!
+//! A machine is only ever looked at, changed and destroyed through the cluster of its record's region; one
+//! whose region the configuration does not have is left alone. While a cluster cannot be seen or is not
+//! quorate, its machines count as they are known, its pools get no machine and lose no node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::Deps;
+use super::inventory::{Inventory, Look, NOT_QUORATE, Start};
+use machines::Templates;
+use model::Record;
+use model::place;
+use model::snapshot::TemplateSeen;
+use proxmox::Client;
+use runtime::fence::Fence;
+use settings::Config;
+
+/// A look that is older than this many scan intervals is not acted on.
+const STALE_LOOKS: u32 = 6;
+
+/// One cluster.
+#[derive(Clone)]
+pub(super) struct Region {
+    /// What its hosts' names begin with ([`place::key`]); empty for the cluster in `[proxmox]`.
+    pub prefix: String,
+    pub proxmox: Client,
+    pub templates: Templates,
+    pub inventory: Inventory,
+    /// Machines that are being created there at a time: those that wait for a cluster which is away hold up
+    /// no other's.
+    pub creating: Arc<Semaphore>,
+}
+
+impl Region {
+    /// Under which name the status shows what is wrong with it.
+    pub fn name(&self) -> String {
+        name(&self.prefix)
+    }
+
+    /// Its templates, with hosts by their names among those of all clusters.
+    pub fn templates_seen(&self) -> Vec<TemplateSeen> {
+        let key = |host: &String| place::key(&self.prefix, host);
+        let keyed = |one: TemplateSeen| TemplateSeen {
+            host: key(&one.host),
+            hosts: one.hosts.iter().map(key).collect(),
+            ..one
+        };
+        self.templates.seen().into_iter().map(keyed).collect()
+    }
+
+    /// The last look, if it is recent enough to act on.
+    pub fn fresh(&self, config: &Config, now: Timestamp) -> Option<Look> {
+        let too_old =
+            SignedDuration::try_from(config.scan_interval * STALE_LOOKS).unwrap_or(SignedDuration::MAX);
+        self.inventory.last().0.filter(|look| now.duration_since(look.at) <= too_old)
+    }
+}
+
+/// Under which name the status shows what is wrong with a cluster.
+pub(super) fn name(prefix: &str) -> String {
+    if prefix.is_empty() { "proxmox".to_owned() } else { format!("region {prefix}") }
+}
+
+/// All clusters, by the prefixes of their hosts' names. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Regions {
+    all: Arc<BTreeMap<String, Region>>,
+    changed: watch::Sender<u64>,
+}
+
+impl Regions {
+    /// Begins to look at all of them, with clients that only read.
+    pub fn open(deps: &Deps, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
+        let changed = watch::Sender::new(0);
+        let several = !deps.regions.is_empty();
+        let most = deps.config.borrow().limits.max_parallel_creates as usize;
+        let first = std::iter::once((String::new(), &deps.proxmox));
+        let all = first.chain(deps.regions.iter().map(|(name, client)| (name.clone(), client)));
+        let region = |(prefix, client): (String, &Client)| {
+            let (proxmox, templates) = (client.fenced(&Fence::closed()), Templates::default());
+            let start = Start {
+                prefix: prefix.clone(),
+                several,
+                proxmox: proxmox.clone(),
+                config: deps.config.clone(),
+                templates: templates.clone(),
+                clock: deps.clock.clone(),
+                changed: changed.clone(),
+            };
+            let inventory = Inventory::start(start, cancel, tasks);
+            let creating = Arc::new(Semaphore::new(most));
+            (prefix.clone(), Region { prefix, proxmox, templates, inventory, creating })
+        };
+        Self { all: Arc::new(all.map(region).collect()), changed }
+    }
+
+    /// The same, with clients whose writes this fence has to let pass, for a new term.
+    pub fn fenced(&self, fence: &Fence, config: &Config) -> Self {
+        let most = config.limits.max_parallel_creates as usize;
+        let one = |(prefix, region): (&String, &Region)| {
+            let creating = Arc::new(Semaphore::new(most));
+            let region = Region { proxmox: region.proxmox.fenced(fence), creating, ..region.clone() };
+            (prefix.clone(), region)
+        };
+        Self { all: Arc::new(self.all.iter().map(one).collect()), changed: self.changed.clone() }
+    }
+
+    /// All clusters, that of `[proxmox]` first.
+    pub fn iter(&self) -> impl Iterator<Item = &Region> {
+        self.all.values()
+    }
+
+    /// Whether there is more than one.
+    pub fn several(&self) -> bool {
+        self.all.len() > 1
+    }
+
+    /// A cluster by the prefix of its hosts' names; `None` if it was added to the configuration since the
+    /// start, or removed from it.
+    pub fn get(&self, prefix: &str) -> Option<&Region> {
+        self.all.get(prefix)
+    }
+
+    /// The cluster that has a record's VM.
+    pub fn of(&self, config: &Config, record: &Record) -> Option<&Region> {
+        self.get(config.prefix(record.region.as_deref()))
+    }
+
+    /// The cluster of a host, by its name among those of all clusters.
+    pub fn of_host(&self, key: &str) -> Option<&Region> {
+        self.get(place::split(key).0)
+    }
+
+    /// Why nothing is decided about the pools and machines of a cluster, if so. Whether one cluster alone can
+    /// be seen says the looks' age: what is not seen is asked of each machine itself.
+    pub fn unseen(&self, config: &Config, prefix: &str, now: Timestamp) -> Option<String> {
+        let Some(region) = self.get(prefix) else {
+            return Some(format!("region `{prefix}` is not connected: it needs its table and a restart"));
+        };
+        if !self.several() {
+            let (_, problem) = region.inventory.last();
+            return problem.filter(|problem| problem == NOT_QUORATE);
+        }
+        let why = match region.inventory.last() {
+            (_, Some(problem)) => problem,
+            (None, None) => "it was not seen yet".to_owned(),
+            (Some(look), None) if region.fresh(config, now).is_none() => {
+                format!("it was last seen at {}", look.at)
+            }
+            (Some(_), None) => return None,
+        };
+        let name = config.cluster(prefix).and_then(|one| one.region.as_deref()).unwrap_or(prefix);
+        Some(format!("region `{name}` cannot be acted on: {why}"))
+    }
+
+    /// A number that grows with each change that is worth a round.
+    pub fn changed(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Waits for the first look at each, for `limit` at most.
+    pub async fn first(&self, limit: Duration) {
+        let looks = self.iter().map(|region| async move {
+            if !region.inventory.first(limit).await {
+                tracing::warn!(
+                    region = region.name(),
+                    "Proxmox VE was not seen yet: nothing can be made until it is"
+                );
+            }
+        });
+        futures::future::join_all(looks).await;
+    }
+}

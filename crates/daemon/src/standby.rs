@@ -1,0 +1,125 @@
+//! What an instance does while another one leads: it keeps its watches synced, shows where it stands, and
+//! waits for its term.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use super::leader::{Standing, Term};
+use super::regions::Regions;
+use super::{Deps, lead};
+use kubernetes::Watches;
+use machines::Pace;
+use observability::Judge;
+
+/// What lasts from one term to the next.
+pub(super) struct Warm {
+    pub watches: Watches,
+    pub pace: Pace,
+    random: Arc<Mutex<fastrand::Rng>>,
+}
+
+impl Warm {
+    /// Random numbers that no earlier term has drawn.
+    pub fn random(&self) -> fastrand::Rng {
+        self.random.lock().unwrap_or_else(PoisonError::into_inner).fork()
+    }
+}
+
+/// The look at Proxmox, which only who leads, or may do so at any moment, needs. It ends when this is
+/// dropped.
+pub(super) struct Eyes {
+    pub regions: Regions,
+    _open: DropGuard,
+}
+
+impl Eyes {
+    fn open(deps: &Deps, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
+        let token = cancel.child_token();
+        Self { regions: Regions::open(deps, &token, tasks), _open: token.drop_guard() }
+    }
+}
+
+/// Waits for terms and acts in them, until it is cancelled.
+pub(super) async fn serve(
+    deps: &Deps,
+    cancel: &CancellationToken,
+    tasks: &TaskTracker,
+    mut standing: watch::Receiver<Standing>,
+) {
+    let warm = Warm {
+        watches: Watches::start(&deps.kubernetes, cancel),
+        pace: Pace::default(),
+        random: Arc::new(Mutex::new(fastrand::Rng::with_seed(deps.seed))),
+    };
+    deps.board.judges(judge(deps, &warm.watches));
+    // Most often no other instance leads: then nothing has to wait for the answer.
+    let mut eyes = Some(Eyes::open(deps, cancel, tasks));
+    loop {
+        let term = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return,
+            term = next_term(deps, &warm, &mut standing, &mut eyes) => term,
+        };
+        let Some(term) = term else { return };
+        tracing::info!(instance = deps.instance, "this instance leads");
+        let eyes = eyes.take().unwrap_or_else(|| Eyes::open(deps, cancel, tasks));
+        lead(deps, &warm, eyes, &term).await;
+    }
+}
+
+/// Judges orders about nodes by what is watched, whichever instance leads. If that is old, nothing is known.
+fn judge(deps: &Deps, watches: &Watches) -> Judge {
+    let (watches, config, clock) = (watches.clone(), deps.config.clone(), deps.clock.clone());
+    Arc::new(move |node| {
+        if !watches.is_current() {
+            return None;
+        }
+        let mut snapshot = watches.snapshot();
+        snapshot.time = clock.now();
+        let config = config.borrow().clone();
+        planning::must_stay(&snapshot, &config, node)
+    })
+}
+
+/// `None` if there will not be any.
+async fn next_term(
+    deps: &Deps,
+    warm: &Warm,
+    standing: &mut watch::Receiver<Standing>,
+    eyes: &mut Option<Eyes>,
+) -> Option<Term> {
+    let mut led_by = String::new();
+    loop {
+        let now = standing.borrow_and_update().clone();
+        match now {
+            Standing::Leading(term) if !term.over.is_cancelled() => return Some(term),
+            Standing::Leading(_) | Standing::Unknown => {}
+            Standing::Standby { leader } => {
+                *eyes = None;
+                if led_by != leader {
+                    tracing::info!(leader, "another instance leads; this one stands by");
+                    led_by = leader;
+                }
+            }
+        }
+        show(deps, warm, &led_by);
+        let beat = deps.config.borrow().scan_interval;
+        tokio::select! {
+            biased;
+            changed = standing.changed() => if changed.is_err() { return None },
+            () = tokio::time::sleep(beat) => {}
+        }
+    }
+}
+
+fn show(deps: &Deps, warm: &Warm, leader: &str) {
+    let problems = warm.watches.problems();
+    match problems.iter().find(|one| one.essential) {
+        Some(problem) => deps.board.problem("kubernetes", &problem.what),
+        None => deps.board.clear("kubernetes"),
+    }
+    deps.board.stand_by(leader, deps.clock.now());
+}

@@ -1,0 +1,128 @@
+//! How terms end, and what an operator sees of those that were lost because something was too slow.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use observability::Board;
+
+/// What the board calls trouble with the lease.
+pub(super) const PROBLEM: &str = "lease";
+/// How long a term that was lost to slowness stays a problem.
+const SHOWN: Duration = Duration::from_mins(10);
+/// How many lost terms are counted at most.
+const COUNTED: usize = 1000;
+/// A timer that fires later than this part of the deadline says that this host is too slow.
+const LATE: u32 = 4;
+
+/// Why the lease could not be claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unclaimed {
+    /// There was no answer in time.
+    Silence,
+    /// The API server could not be reached, or refused.
+    Refused(String),
+}
+
+impl fmt::Display for Unclaimed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silence => f.write_str("the Kubernetes API does not answer in time"),
+            Self::Refused(why) => f.write_str(why),
+        }
+    }
+}
+
+/// How a term ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TermEnd {
+    /// Another instance has the lease.
+    Taken { holder: String },
+    /// A timer of this process fired much too late.
+    HostSlow { late: Duration },
+    /// The API server answered too late, or not at all.
+    ApiSlow { deadline: Duration },
+    /// The API server refused, or could not be reached.
+    ApiFailed { why: String },
+}
+
+impl TermEnd {
+    /// The end of a term that could not be renewed in time: after this trouble, if there was any, and with a
+    /// timer that was so late.
+    pub fn of(trouble: Option<Unclaimed>, late: Duration, deadline: Duration) -> Self {
+        match trouble {
+            _ if late >= deadline / LATE => Self::HostSlow { late },
+            None | Some(Unclaimed::Silence) => Self::ApiSlow { deadline },
+            Some(Unclaimed::Refused(why)) => Self::ApiFailed { why },
+        }
+    }
+
+    /// As the metric names it.
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Self::Taken { .. } => "Taken",
+            Self::HostSlow { .. } => "HostSlow",
+            Self::ApiSlow { .. } => "ApiSlow",
+            Self::ApiFailed { .. } => "ApiFailed",
+        }
+    }
+}
+
+impl fmt::Display for TermEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken { holder } => write!(f, "{holder} has taken the lease"),
+            Self::HostSlow { late } => write!(
+                f,
+                "this host was too slow to renew it, or stood still: a timer fired {:.1} s late",
+                late.as_secs_f64()
+            ),
+            Self::ApiSlow { deadline } => write!(
+                f,
+                "the Kubernetes API was too slow to renew it: no answer within {} s",
+                deadline.as_secs_f64()
+            ),
+            Self::ApiFailed { why } => write!(f, "it was not renewed in time: {why}"),
+        }
+    }
+}
+
+/// Terms that were lost to slowness lately.
+#[derive(Debug, Default)]
+pub(super) struct Lost {
+    when: VecDeque<Instant>,
+    last: String,
+}
+
+impl Lost {
+    /// A term has ended.
+    pub fn note(&mut self, end: &TermEnd) {
+        if !matches!(end, TermEnd::HostSlow { .. } | TermEnd::ApiSlow { .. }) {
+            return;
+        }
+        if self.when.len() >= COUNTED {
+            self.when.pop_front();
+        }
+        self.when.push_back(Instant::now());
+        self.last = end.to_string();
+    }
+
+    /// Shows those of the last minutes as a problem; all other trouble with the lease is over.
+    pub fn show(&mut self, board: &Board) {
+        while self.when.front().is_some_and(|when| when.elapsed() >= SHOWN) {
+            self.when.pop_front();
+        }
+        let times = match self.when.len() {
+            0 => return board.clear(PROBLEM),
+            1 => "once".to_owned(),
+            many => format!("{many} times"),
+        };
+        let minutes = SHOWN.as_secs() / 60;
+        board.problem(
+            PROBLEM,
+            &format!("it was lost {times} within the last {minutes} minutes: {}", self.last),
+        );
+    }
+}

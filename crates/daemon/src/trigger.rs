@@ -1,0 +1,218 @@
+//! When a round starts: something changed, a batch window is over, or it is time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::physical::Physical;
+use super::regions::Regions;
+use kubernetes::Watches;
+use machines::Registry;
+use observability::Board;
+use runtime::changes::Changed;
+use settings::Config;
+
+/// Everything whose change is worth a round.
+pub(super) struct Trigger {
+    cluster: Changed,
+    /// Those changes of the cluster by which a pod begins to wait for a node.
+    demand: Changed,
+    machines: Changed,
+    inventory: watch::Receiver<u64>,
+    physical: watch::Receiver<u64>,
+    config: watch::Receiver<Arc<Config>>,
+    pokes: watch::Receiver<u64>,
+}
+
+impl Trigger {
+    pub fn new(
+        watches: &Watches,
+        registry: &Registry,
+        (regions, physical): (&Regions, &Physical),
+        config: &watch::Receiver<Arc<Config>>,
+        board: &Board,
+    ) -> Self {
+        Self {
+            cluster: watches.changed(),
+            demand: watches.demand(),
+            machines: registry.changed(),
+            inventory: regions.changed(),
+            physical: physical.changed(),
+            config: config.clone(),
+            pokes: board.pokes(),
+        }
+    }
+
+    /// Waits for the first change, for `longest` at most.
+    pub async fn fire(&mut self, longest: Duration) {
+        tokio::select! {
+            biased;
+            () = self.cluster.changed() => {}
+            () = self.machines.changed() => {}
+            Ok(()) = self.inventory.changed() => {}
+            Ok(()) = self.physical.changed() => {}
+            Ok(()) = self.config.changed() => {}
+            Ok(()) = self.pokes.changed() => {}
+            () = tokio::time::sleep(longest) => {}
+        }
+    }
+
+    /// Lets what belongs together arrive together: waits for the window, and on while changes come in quick
+    /// succession, but for `most` at most.
+    ///
+    /// Once a pod waits for a node, only more of such pods are waited for: what else happens in a large
+    /// cluster all the time is nothing to it. Its window begins when it began to wait, be it while the last
+    /// round still ran, and is over when no other followed in its second half.
+    pub async fn settle(&mut self, window: Duration, most: Duration) {
+        let now = Instant::now();
+        let mut waits = self.demand.pending();
+        tokio::time::sleep_until(waits.unwrap_or(now) + window).await;
+        loop {
+            waits = self.demand.pending().or(waits);
+            self.demand.mark_unchanged();
+            self.cluster.mark_unchanged();
+            let quiet = waits.unwrap_or_else(Instant::now) + window / 2;
+            let more = if waits.is_some() { &mut self.demand } else { &mut self.cluster };
+            if tokio::time::timeout_at(quiet.min(now + most), more.changed()).await.is_err() {
+                break;
+            }
+            waits = waits.map(|_| Instant::now());
+        }
+        self.demand.mark_unchanged();
+        self.cluster.mark_unchanged();
+        self.machines.mark_unchanged();
+        self.inventory.mark_unchanged();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runtime::changes::Changes;
+
+    const WINDOW: Duration = Duration::from_millis(100);
+    const MOST: Duration = Duration::from_secs(1);
+
+    #[derive(Default)]
+    struct Cluster {
+        all: Changes,
+        demand: Changes,
+    }
+
+    impl Cluster {
+        fn trigger(&self) -> Trigger {
+            let config = settings::parse("c", "", settings::Needs::Plan).unwrap();
+            Trigger {
+                cluster: self.all.subscribe(),
+                demand: self.demand.subscribe(),
+                machines: Changes::default().subscribe(),
+                inventory: watch::channel(0).1,
+                physical: watch::channel(0).1,
+                config: watch::channel(Arc::new(config)).1,
+                pokes: watch::channel(0).1,
+            }
+        }
+
+        /// Something happens all the time.
+        fn storm(&self) -> tokio::task::JoinHandle<()> {
+            let all = self.all.clone();
+            tokio::spawn(async move {
+                loop {
+                    all.announce();
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            })
+        }
+
+        /// Pods begin to wait, from this many milliseconds on, one every 20.
+        fn pods(&self, from: u64, number: usize) {
+            let (all, demand) = (self.all.clone(), self.demand.clone());
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(from)).await;
+                for _ in 0..number {
+                    demand.announce();
+                    all.announce();
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            });
+        }
+    }
+
+    async fn settles_after(trigger: &mut Trigger) -> u128 {
+        let started = Instant::now();
+        trigger.settle(WINDOW, MOST).await;
+        started.elapsed().as_millis()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_can_no_longer_be_changed_is_worth_no_round() {
+        let (cluster, began) = (Cluster::default(), Instant::now());
+        cluster.trigger().fire(10 * MOST).await;
+        assert_eq!(began.elapsed(), 10 * MOST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_single_change_waits_for_the_window_and_a_half() {
+        assert_eq!(settles_after(&mut Cluster::default().trigger()).await, 150);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_single_pod_waits_for_the_window_alone() {
+        let cluster = Cluster::default();
+        let mut trigger = cluster.trigger();
+        cluster.demand.announce();
+        cluster.all.announce();
+        assert_eq!(settles_after(&mut trigger).await, 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_came_while_a_round_ran_has_waited_for_that_long() {
+        for (ran, expected) in [(30, 70), (99, 1), (250, 0)] {
+            let cluster = Cluster::default();
+            let mut trigger = cluster.trigger();
+            cluster.demand.announce();
+            cluster.all.announce();
+            tokio::time::sleep(Duration::from_millis(ran)).await;
+            let took = settles_after(&mut trigger).await;
+            assert!((expected..=expected + 1).contains(&took), "a round of {ran} ms: {took} ms");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_storm_of_changes_waits_no_longer_than_the_most() {
+        let cluster = Cluster::default();
+        let mut trigger = cluster.trigger();
+        let storm = cluster.storm();
+        let took = settles_after(&mut trigger).await;
+        storm.abort();
+        assert!((900..=1060).contains(&took), "{took} ms");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_waits_for_a_node_waits_for_no_storm() {
+        for (from, expected) in [(0, 100..=105), (30, 100..=105), (70, 120..=125), (500, 550..=560)] {
+            let cluster = Cluster::default();
+            let mut trigger = cluster.trigger();
+            let storm = cluster.storm();
+            cluster.pods(from, 1);
+            let took = settles_after(&mut trigger).await;
+            storm.abort();
+            assert!(expected.contains(&took), "a pod after {from} ms: {took} ms");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_that_come_together_are_decided_on_together() {
+        for (number, expected) in [(10, 220..=240), (200, 990..=1060)] {
+            let cluster = Cluster::default();
+            let mut trigger = cluster.trigger();
+            let storm = cluster.storm();
+            cluster.pods(0, number);
+            let took = settles_after(&mut trigger).await;
+            storm.abort();
+            assert!(expected.contains(&took), "{number} pods: {took} ms");
+        }
+    }
+}

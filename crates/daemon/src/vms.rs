@@ -1,0 +1,157 @@
+//! Machines held against what the cluster's list shows of their VMs: gone, off, on another host, made a
+//! template.
+//!
+//! The list lags, so nothing is concluded from it: the machine's task asks the VM itself. That is done at the
+//! first look that shows something strange, so that what others do is noticed within some twenty seconds, and
+//! then at every third.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Daemon;
+use super::gather::LISTS_LAG;
+use super::inventory::Look;
+use machines::{View, should_run};
+use model::Record;
+use model::machine::{Phase, WarmState};
+use proxmox::Guest;
+use settings::Config;
+
+/// A VM that was asked itself because the list shows it strangely is asked again after this many looks.
+const ASKED_AGAIN: u64 = 3;
+/// What the daemon of another host has written may be so far ahead.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
+
+impl Daemon {
+    /// Machines whose VM is gone, off, or on another host. Where it is gets reported even while everything
+    /// else is paused: what comes after depends on that.
+    pub(super) fn hold_against_vms(&mut self, config: &Arc<Config>, now: Timestamp, paused: bool) {
+        let looks: BTreeMap<String, Look> = (self.regions.iter())
+            .filter_map(|region| match region.inventory.last() {
+                (Some(look), None) => Some((region.prefix.clone(), look)),
+                _ => None,
+            })
+            .collect();
+        let mut locked: BTreeMap<String, Timestamp> = BTreeMap::new();
+        for view in self.registry.all().into_iter().filter(|view| !view.record.is_physical()) {
+            let Some(look) = looks.get(config.prefix(view.record.region.as_deref())) else { continue };
+            if view.busy {
+                if is_doubtful(&view, look, now) {
+                    self.registry.doubt(&view.record.id);
+                }
+            } else if matches!(view.phase, Phase::Ready | Phase::Warm) {
+                self.hold_quiet_against_vm(config, &view, look, (now, paused), &mut locked);
+            }
+        }
+        self.mend.vm_locked = locked;
+    }
+
+    /// The same of a machine that no task works on.
+    fn hold_quiet_against_vm(
+        &mut self,
+        config: &Arc<Config>,
+        view: &View,
+        look: &Look,
+        (now, paused): (Timestamp, bool),
+        locked: &mut BTreeMap<String, Timestamp>,
+    ) {
+        let patience = SignedDuration::try_from(config.limits.clone).unwrap_or(SignedDuration::MAX);
+        let runs = view.record.warm.is_none_or(WarmState::runs);
+        let id = &view.record.id;
+        let guest = look.seen.guests.get(&view.record.slot.vmid);
+        let put_off = self.mend.is_put_off(id, now);
+        let host_up = look.seen.hosts.get(&view.record.host).is_some_and(|host| host.online);
+        if guest.is_some_and(|guest| guest.lock.is_some()) {
+            let since = self.mend.vm_locked.get(id).copied().unwrap_or(now);
+            locked.insert(id.clone(), since);
+        }
+        // A lock means that a task is at work, unless it stays: for a machine that waits it may be its state.
+        let is_held = || {
+            let since = locked.get(id);
+            since.is_some_and(|at| view.record.warm.is_some() || now.duration_since(*at) < patience)
+        };
+        // Not there, off (or on, where it is to wait), or another one: its own task finds out which.
+        let missed = || {
+            // What the statistics know nothing of, as after a restart of pvestatd, is neither.
+            let otherwise = |guest: &Guest| if runs { guest.stopped } else { guest.running };
+            let wrong = |guest: &Guest| otherwise(guest) || guest.template || is_other(&view.record, guest);
+            host_up && !put_off && !paused && guest.is_none_or(|guest| wrong(guest) && !is_held())
+        };
+        let elsewhere = guest.map(|guest| &guest.host).filter(|host| **host != view.record.host);
+        if elsewhere.is_none() && !missed() {
+            self.mend.vm_strange.remove(id);
+            return;
+        }
+        // The look may be of the time before the machine came so far: a clone is on its template's host until
+        // it is done.
+        let too_early = is_too_early(look.at, view.since, now);
+        let asked = self.mend.vm_strange.get(id).copied();
+        if too_early || asked.is_some_and(|at| look.number < at + ASKED_AGAIN) {
+            return;
+        }
+        self.mend.vm_strange.insert(id.clone(), look.number);
+        // Its task finds out who has moved it, too; while everything is paused it is only followed.
+        match elsewhere.filter(|_| paused || !host_up || put_off) {
+            Some(host) => self.moved(view, host.clone()),
+            None => self.missed(config, view),
+        }
+    }
+
+    /// A VM that is not in sight may be hidden: its task has to find out.
+    fn missed(&mut self, config: &Arc<Config>, view: &View) {
+        let Some(context) = self.context(config, &view.record) else { return };
+        self.spawn(machines::missed(context, view.stored(), self.reports.clone()));
+    }
+
+    /// Follows a VM that was moved to another host.
+    fn moved(&mut self, view: &View, host: String) {
+        tracing::info!(machine = %view.record.name, from = %view.record.host, to = %host, "the VM was moved to another host");
+        self.note_on(view, |record| record.follow(host));
+    }
+}
+
+/// Whether a look may not show yet what has been so since then. A moment that lies ahead is of a clock that
+/// was set back since, which tells nothing of the look.
+fn is_too_early(looked: Timestamp, since: Timestamp, now: Timestamp) -> bool {
+    looked.duration_since(since) < LISTS_LAG && since.duration_since(now) <= CLOCKS_DIFFER
+}
+
+/// Whether a look shows the VM of a machine that a task works on as it should not be.
+fn is_doubtful(view: &View, look: &Look, now: Timestamp) -> bool {
+    let record = &view.record;
+    let booting = record.entered.get(&Phase::Booting);
+    // Before that its VM is asked at each step, and the list may not know it yet.
+    let known = booting.is_some_and(|at| !is_too_early(look.at, *at, now));
+    let Some(guest) = look.seen.guests.get(&record.slot.vmid) else { return booting.is_some() };
+    let host_up = look.seen.hosts.get(&record.host).is_some_and(|host| host.online);
+    let off = || host_up && guest.stopped && should_run(record, view.phase);
+    known && (guest.host != record.host || guest.template || off())
+}
+
+/// Whether a waiting machine's VM has another name: an administrator renamed it, or put another VM in its
+/// place. For a node, its Node tells.
+fn is_other(record: &Record, guest: &Guest) -> bool {
+    record.warm.is_some() && guest.name.as_ref().is_some_and(|name| *name != record.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_too_early_for_what_has_just_come_and_not_for_what_a_clock_ahead_has_written() {
+        let at = |seconds| Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds);
+        for (looked, since, now, expected) in [
+            (100, 90, 101, true),
+            (100, 80, 101, false),
+            // The look is old: rounds are far apart.
+            (100, 900, 1000, true),
+            (100, 130, 102, true),
+            (100, 7300, 101, false),
+        ] {
+            assert_eq!(is_too_early(at(looked), at(since), at(now)), expected, "{looked} {since} {now}");
+        }
+    }
+}

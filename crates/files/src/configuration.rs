@@ -1,0 +1,44 @@
+//! Reading the configuration.
+
+use std::path::Path;
+
+use settings::{Config, Needs, Report, parse};
+
+/// Reads and checks a file.
+///
+/// # Errors
+/// A report of everything that is wrong, ready to be printed.
+pub fn load(path: &Path, needs: Needs) -> Result<Config, Report> {
+    let name = path.display().to_string();
+    match std::fs::read_to_string(path) {
+        Ok(text) => parse(&name, &text, needs),
+        Err(error) => Err(Report::unreadable(&name, &error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_of_text_is_told_apart() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("c.toml");
+        std::fs::write(&path, [0xff, 0xfe]).unwrap();
+        let cases = [
+            (folder.path(), "name the file in it"),
+            (path.as_path(), "not a text file"),
+            (Path::new("/nonexistent/c.toml"), "config.example.toml"),
+        ];
+        for (path, expected) in cases {
+            let report = load(path, Needs::Plan).unwrap_err().plain();
+            assert!(report.contains(expected), "{report}");
+        }
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let report = load(Path::new("/nonexistent/c.toml"), Needs::Plan).unwrap_err().plain();
+        assert!(report.contains("cannot read `/nonexistent/c.toml`"), "{report}");
+    }
+}

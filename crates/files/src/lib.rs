@@ -1,0 +1,7 @@
+//! What lies on this machine's disks: the configuration, and the secrets that it names.
+
+mod configuration;
+mod secret;
+
+pub use configuration::load;
+pub use secret::{ReadSecret, SecretError};

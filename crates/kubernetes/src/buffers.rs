@@ -1,0 +1,166 @@
+//! CapacityBuffers and ProvisioningRequests: what they refer to, and what their status says.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kube::Api;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::board::Board;
+use super::capacity_buffer as api;
+use super::cluster::Cluster;
+use super::convert;
+use super::error::Error;
+#[cfg(doc)]
+use super::error::ErrorKind;
+use super::provisioning_request as requests;
+use super::served::Custom;
+use super::signals;
+use super::store::Store;
+use model::buffer::{BufferStatus, CapacityBuffer, TemplateRef};
+use model::condition::StatusCondition;
+use model::request::ProvisioningRequest;
+
+/// The kind.
+pub(super) const KIND: &str = "CapacityBuffer";
+/// The other.
+pub(super) const REQUEST: &str = "ProvisioningRequest";
+
+/// What buffers refer to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Referred {
+    /// One refers to a PodTemplate.
+    pub templates: bool,
+    /// Kinds and keys of controllers.
+    controllers: BTreeSet<(String, String)>,
+}
+
+impl Referred {
+    fn of(buffers: &[Arc<CapacityBuffer>]) -> Self {
+        let mut all = Self::default();
+        for buffer in buffers {
+            match &buffer.template {
+                Some(TemplateRef::PodTemplate(_)) => all.templates = true,
+                Some(TemplateRef::Scalable { kind, name, .. }) => {
+                    all.controllers.insert((kind.clone(), format!("{}/{name}", buffer.namespace)));
+                }
+                None => {}
+            }
+        }
+        all
+    }
+
+    /// The keys of the controllers of a kind.
+    pub(super) fn of_kind(&self, kind: &str) -> BTreeSet<String> {
+        let all = self.controllers.iter();
+        all.filter(|(other, _)| other == kind).map(|(_, key)| key.clone()).collect()
+    }
+}
+
+/// How they are watched.
+pub(super) const BUFFERS: Custom<api::CapacityBuffer, CapacityBuffer> = Custom {
+    kind: KIND,
+    version: api::VERSION,
+    plural: api::PLURAL,
+    convert: convert::capacity_buffer,
+    worth: signals::buffer,
+};
+
+/// How ProvisioningRequests are.
+pub(super) const REQUESTS: Custom<requests::ProvisioningRequest, ProvisioningRequest> = Custom {
+    kind: REQUEST,
+    version: requests::VERSION,
+    plural: requests::PLURAL,
+    convert: convert::provisioning_request,
+    worth: signals::request,
+};
+
+/// Says what buffers and requests refer to, until it is dropped.
+pub(super) async fn tell_referred(
+    board: Board,
+    (store, requests): (Store<CapacityBuffer>, Store<ProvisioningRequest>),
+    told: watch::Sender<Arc<Referred>>,
+) {
+    let mut changed = board.changed();
+    loop {
+        let mut now = Referred::of(&store.all());
+        now.templates |= !requests.all().is_empty();
+        told.send_if_modified(|before| {
+            let differs = **before != now;
+            if differs {
+                *before = Arc::new(now);
+            }
+            differs
+        });
+        changed.changed().await;
+    }
+}
+
+impl Cluster {
+    /// Writes what a buffer's status is to be over the version that was read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if the buffer is another one by now; else the call failed.
+    pub async fn write_buffer_status(
+        &self,
+        buffer: &CapacityBuffer,
+        status: &BufferStatus,
+    ) -> Result<(), Error> {
+        let buffers: Api<api::CapacityBuffer> = Api::namespaced(self.client.clone(), &buffer.namespace);
+        let patch = json!({
+            "metadata": { "resourceVersion": buffer.resource_version },
+            "status": body(status),
+        });
+        let action = format!("write the status of CapacityBuffer `{}`", buffer.id());
+        let (options, patch) = (kube::api::PatchParams::default(), kube::api::Patch::Merge(&patch));
+        self.call(action, buffers.patch_status(&buffer.name, &options, &patch)).await?;
+        Ok(())
+    }
+
+    /// Writes what a request's conditions are to be over the version that was read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if the request is another one by now; else the call failed.
+    pub async fn write_request_conditions(
+        &self,
+        request: &ProvisioningRequest,
+        conditions: &[StatusCondition],
+    ) -> Result<(), Error> {
+        let all: Api<requests::ProvisioningRequest> =
+            Api::namespaced(self.client.clone(), &request.namespace);
+        let patch = json!({
+            "metadata": { "resourceVersion": request.resource_version },
+            "status": { "conditions": conditions.iter().map(condition).collect::<Vec<_>>() },
+        });
+        let action = format!("write the status of ProvisioningRequest `{}`", request.id());
+        let (options, patch) = (kube::api::PatchParams::default(), kube::api::Patch::Merge(&patch));
+        self.call(action, all.patch_status(&request.name, &options, &patch)).await?;
+        Ok(())
+    }
+}
+
+/// What is absent is taken out.
+fn body(status: &BufferStatus) -> Value {
+    json!({
+        "podTemplateRef": status.template.as_ref().map(|name| json!({ "name": name })),
+        "podTemplateGeneration": status.template_generation,
+        "replicas": status.replicas,
+        "provisioningStrategy": status.strategy,
+        "conditions": status.conditions.iter().map(condition).collect::<Vec<_>>(),
+    })
+}
+
+fn condition(one: &StatusCondition) -> Value {
+    let mut condition = json!({
+        "type": one.kind,
+        "status": one.status,
+        "reason": one.reason,
+        "message": one.message,
+        "lastTransitionTime": one.since.map(|since| since.to_string()),
+    });
+    if let Some(generation) = one.generation {
+        condition["observedGeneration"] = json!(generation);
+    }
+    condition
+}

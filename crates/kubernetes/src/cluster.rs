@@ -1,0 +1,253 @@
+//! The client: how the cluster is reached, and the limit that every call has.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::HttpBody;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use secrecy::{ExposeSecret, SecretString};
+use thiserror::Error;
+use tokio::time::Instant;
+use tower::{BoxError, Service, ServiceExt, service_fn};
+
+use super::error::{Error, ErrorKind};
+use super::feed::WATCH_SECONDS;
+use super::kubeconfig;
+use super::patience;
+use runtime::clock::{SharedClock, SystemClock};
+use runtime::fence::Fence;
+
+/// How long a call may take if nothing else is said.
+const DEFAULT_LIMIT: Duration = Duration::from_secs(15);
+/// How long a connection may take to come up, at most.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+/// No random bytes could be had.
+#[derive(Debug, Error)]
+#[error("the source of random bytes failed")]
+pub struct EntropyError;
+
+/// A source of random bytes for secrets. Tests and the simulation put a seeded one here.
+pub type Entropy = Arc<dyn Fn(&mut [u8]) -> Result<(), EntropyError> + Send + Sync>;
+
+/// Gets a report of each call when it is over: what kind of failure it was, if it was one, and how long it
+/// took. Watches are not reported.
+pub type Observer = Arc<dyn Fn(Option<ErrorKind>, Duration) + Send + Sync>;
+
+/// How a cluster is reached, besides the kubeconfig.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// The kubeconfig's context; `None` takes the current one.
+    pub context: Option<String>,
+    /// Our own namespace, where records are kept.
+    pub namespace: String,
+    /// How long one call may take.
+    pub request_timeout: Duration,
+}
+
+/// A Kubernetes cluster, as this daemon reaches it. Cheap to clone.
+#[derive(Clone)]
+pub struct Cluster {
+    pub(super) client: Client,
+    /// The same without a fence, and without patience.
+    pub(super) bare: Client,
+    pub(super) namespace: Arc<str>,
+    pub(super) clock: SharedClock,
+    pub(super) entropy: Entropy,
+    fence: Fence,
+    limit: Duration,
+    server: Arc<str>,
+    observer: Option<Observer>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster")
+            .field("server", &self.server)
+            .field("namespace", &self.namespace)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// A cluster by kubeconfig. Nothing is sent yet. Must be called inside a tokio runtime, after the
+    /// process's rustls provider was installed.
+    ///
+    /// No proxy is used, whatever the environment says.
+    ///
+    /// # Errors
+    /// The text is no kubeconfig, lacks the context, or names unusable certificates.
+    pub async fn connect(kubeconfig: &SecretString, options: &ConnectOptions) -> Result<Self, Error> {
+        let kubeconfig = Kubeconfig::from_yaml(kubeconfig.expose_secret()).map_err(Error::Kubeconfig)?;
+        if let Some(lacks) = kubeconfig::lacks(&kubeconfig, options.context.as_deref()) {
+            return Err(Error::KubeconfigLacks(lacks));
+        }
+        let program = kubeconfig::program(&kubeconfig, options.context.as_deref());
+        let choice = KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
+        let mut config =
+            kube::Config::from_custom_kubeconfig(kubeconfig, &choice).await.map_err(Error::Kubeconfig)?;
+        if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
+            let reason = "its certificate authority holds no certificate".to_owned();
+            return Err(Error::Unusable { action: "use the kubeconfig".to_owned(), reason });
+        }
+        // kube repeats 429, 503 and 504 for minutes by default, and a disruption budget's refusal is a 429.
+        config.default_retry = false;
+        config.connect_timeout = Some(CONNECT_LIMIT.min(options.request_timeout));
+        config.write_timeout = Some(options.request_timeout);
+        // A watch ends by itself after WATCH_SECONDS: a connection silent for longer is dead.
+        config.read_timeout =
+            Some(Duration::from_secs(u64::from(WATCH_SECONDS) + 15).max(options.request_timeout));
+        // The environment's; one of the kubeconfig was refused.
+        config.proxy_url = None;
+        let server = config.cluster_url.to_string();
+        let client = Client::try_from(config).map_err(|source| match program {
+            Some(program) => Error::KubeconfigLacks(format!(
+                "its user gets tokens from the program `{program}`, which gave none: use a kubeconfig with a token or certificate \
+                 of its own, e.g. of the ServiceAccount in rbac.yaml"
+            )),
+            None => Error::Client(Box::new(source)),
+        })?;
+        let mut cluster = Self::with_client(client, &options.namespace);
+        cluster.limit = options.request_timeout;
+        cluster.server = server.into();
+        Ok(cluster)
+    }
+
+    /// A cluster behind a client that is already there, whose retries must be off. Must be called inside a
+    /// tokio runtime.
+    pub fn with_client(client: Client, namespace: &str) -> Self {
+        let fence = Fence::open();
+        Self {
+            client: patient(&client, &fence, namespace),
+            bare: client,
+            namespace: namespace.into(),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(operating_system),
+            fence,
+            limit: DEFAULT_LIMIT,
+            server: "".into(),
+            observer: None,
+        }
+    }
+
+    /// A cluster behind an in-process service, for tests and simulations. Must be called inside a tokio
+    /// runtime.
+    pub fn with_service<S, B>(service: S, namespace: &str) -> Self
+    where
+        S: Service<http::Request<Bytes>, Response = http::Response<B>> + Clone + Send + 'static,
+        S::Future: Send,
+        S::Error: Into<BoxError>,
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let adapted = service_fn(move |request: http::Request<Body>| {
+            let service = service.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.map_err(BoxError::from)?.to_bytes();
+                service.oneshot(http::Request::from_parts(parts, body)).await.map_err(Into::into)
+            }
+        });
+        Self::with_client(Client::new(adapted, namespace), namespace)
+    }
+
+    /// The same cluster, with another source of time (expirations of tokens, times of events).
+    pub fn with_clock(mut self, clock: SharedClock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The same cluster, with another source of random bytes.
+    pub fn with_entropy(mut self, entropy: Entropy) -> Self {
+        self.entropy = entropy;
+        self
+    }
+
+    /// The same cluster, whose writes this fence has to let pass: all requests but GET, whichever part of the
+    /// daemon sends them.
+    pub fn fenced(&self, fence: &Fence) -> Self {
+        let client = patient(&self.bare, fence, &self.namespace);
+        Self { client, fence: fence.clone(), ..self.clone() }
+    }
+
+    /// The same cluster, with another limit for each call.
+    pub fn with_limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// The same cluster, with a listener that each call is reported to.
+    pub fn with_observer(mut self, observer: Observer) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// Our own namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The API server's address, empty for an in-process one.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// The API server's version, e.g. `v1.37.2`.
+    ///
+    /// # Errors
+    /// There was no answer, or it was a refusal.
+    pub async fn version(&self) -> Result<String, Error> {
+        let info = self.call("ask the API server for its version", self.client.apiserver_version()).await?;
+        Ok(info.git_version)
+    }
+
+    /// Lets a change to the cluster pass that is made in another way than through the API server.
+    ///
+    /// # Errors
+    /// [`super::ErrorKind::Fenced`]: this instance does not lead.
+    pub async fn may_write(&self) -> Result<(), Error> {
+        self.fence.pass().await.map_err(|fenced| {
+            let source = Box::new(kube::Error::Service(Box::new(fenced)));
+            Error::Call { action: "change anything".to_owned(), source }
+        })
+    }
+
+    /// Awaits a call, but not for longer than the limit.
+    pub(super) async fn call<T>(
+        &self,
+        action: impl Into<String>,
+        call: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, Error> {
+        let sent = Instant::now();
+        let outcome = match tokio::time::timeout(self.limit, call).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(source)) => Err(Error::Call { action: action.into(), source: Box::new(source) }),
+            Err(_) => Err(Error::Timeout { action: action.into(), limit: self.limit }),
+        };
+        if let Some(observer) = &self.observer {
+            observer(outcome.as_ref().err().map(Error::kind), sent.elapsed());
+        }
+        outcome
+    }
+}
+
+/// A client that waits if the API server asks for that, and whose writes this fence has to let pass.
+fn patient(bare: &Client, fence: &Fence, namespace: &str) -> Client {
+    let (bare, fence) = (bare.clone(), fence.clone());
+    let service = service_fn(move |request: http::Request<Body>| {
+        let (bare, fence) = (bare.clone(), fence.clone());
+        async move { patience::send(&bare, &fence, request).await }
+    });
+    Client::new(service, namespace)
+}
+
+fn operating_system(bytes: &mut [u8]) -> Result<(), EntropyError> {
+    rustls::crypto::aws_lc_rs::default_provider().secure_random.fill(bytes).map_err(|_| EntropyError)
+}

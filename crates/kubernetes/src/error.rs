@@ -1,0 +1,211 @@
+//! Why a call to Kubernetes failed, in the terms that a caller acts on.
+
+use std::time::Duration;
+
+use kube::core::Status;
+use thiserror::Error;
+
+use runtime::fence::Fenced;
+
+/// A call to Kubernetes that failed.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The kubeconfig cannot be used.
+    #[error("the kubeconfig cannot be used")]
+    Kubeconfig(#[source] kube::config::KubeconfigError),
+    /// The kubeconfig lacks something, in one sentence.
+    #[error("{0}")]
+    KubeconfigLacks(String),
+    /// No client can be made of the settings, e.g. because a certificate is not one.
+    #[error("no client can be made of the kubeconfig")]
+    Client(#[source] Box<kube::Error>),
+    /// The API server refused, or could not be reached.
+    #[error("cannot {action}")]
+    Call {
+        /// What was tried, as an infinitive.
+        action: String,
+        /// The answer, or why there was none.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// There was no answer within the limit. A write may have been carried out all the same.
+    #[error("cannot {action}: no answer within {} s", limit.as_secs_f64())]
+    Timeout {
+        /// What was tried, as an infinitive.
+        action: String,
+        /// How long it was waited for.
+        limit: Duration,
+    },
+    /// Others changed the object again and again while we tried to.
+    #[error("cannot {action}: it was changed by others {attempts} times meanwhile")]
+    Contended {
+        /// What was tried, as an infinitive.
+        action: String,
+        /// How often it was tried.
+        attempts: u32,
+    },
+    /// The answer is not what it should be.
+    #[error("cannot {action}: {reason}")]
+    Unusable {
+        /// What was tried, as an infinitive.
+        action: String,
+        /// What is wrong with the answer.
+        reason: String,
+    },
+    /// The answer holds text that cannot be read as what it should be.
+    #[error("cannot {action}: the content is malformed")]
+    Malformed {
+        /// What was tried, as an infinitive.
+        action: String,
+        /// What is wrong with the text.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The operating system gave no random bytes.
+    #[error("no random bytes for a bootstrap token")]
+    Entropy(#[source] super::EntropyError),
+}
+
+/// What kind of failure an [`enum@Error`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ErrorKind {
+    /// 404: the object, or the kind, does not exist.
+    NotFound,
+    /// 401: the credentials are not accepted.
+    Unauthorized,
+    /// 403: a right is missing. A restarting API server says so for a moment to every client.
+    Forbidden,
+    /// 409, reason `AlreadyExists`.
+    AlreadyExists,
+    /// 409: the object is not in the state that the write was meant for.
+    Conflict,
+    /// 400 or 422: the request is wrong.
+    Invalid,
+    /// 410: the version is too old.
+    Expired,
+    /// 429: a disruption budget, or too many requests.
+    TooManyRequests,
+    /// No connection, or 5xx: it may work later.
+    Unavailable,
+    /// No answer in time.
+    Timeout,
+    /// This instance does not lead, or no longer leads: the write was not sent.
+    Fenced,
+    /// The settings, or what an answer holds, cannot be used.
+    Unusable,
+    /// Anything else.
+    Other,
+}
+
+impl Error {
+    /// What kind of failure this is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Call { source, .. } => kind_of(source),
+            Self::Timeout { .. } => ErrorKind::Timeout,
+            Self::Contended { .. } => ErrorKind::Conflict,
+            Self::Kubeconfig(_)
+            | Self::KubeconfigLacks(_)
+            | Self::Client(_)
+            | Self::Unusable { .. }
+            | Self::Malformed { .. } => ErrorKind::Unusable,
+            Self::Entropy(_) => ErrorKind::Other,
+        }
+    }
+
+    /// Whether the API server has answered, and would answer the same call so again: another call may well
+    /// succeed.
+    pub fn is_refusal(&self) -> bool {
+        use ErrorKind::{AlreadyExists, Conflict, Forbidden, Invalid, NotFound};
+        matches!(self.kind(), NotFound | Forbidden | AlreadyExists | Conflict | Invalid)
+    }
+
+    /// Whether the API server has answered, and knows who asks: what is asked of another namespace may have
+    /// another answer.
+    pub fn was_answered(&self) -> bool {
+        self.status().is_some() && self.kind() != ErrorKind::Unauthorized
+    }
+
+    /// Whether a write that failed so may have been carried out all the same.
+    pub fn outcome_unknown(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Timeout | ErrorKind::Unavailable)
+    }
+
+    /// The API server's answer, if there was one.
+    pub(super) fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Call { source, .. } => status_of(source),
+            _ => None,
+        }
+    }
+}
+
+/// The API server's answer, if there was one.
+pub(super) fn status_of(error: &kube::Error) -> Option<&Status> {
+    match error {
+        kube::Error::Api(status) => Some(status),
+        _ => None,
+    }
+}
+
+pub(super) fn kind_of(error: &kube::Error) -> ErrorKind {
+    match error {
+        kube::Error::Api(status) => kind_of_status(status),
+        kube::Error::Service(source) if source.is::<Fenced>() => ErrorKind::Fenced,
+        kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_) => {
+            ErrorKind::Unavailable
+        }
+        _ => ErrorKind::Other,
+    }
+}
+
+pub(super) fn kind_of_status(status: &Status) -> ErrorKind {
+    match status.code {
+        404 => ErrorKind::NotFound,
+        401 => ErrorKind::Unauthorized,
+        403 => ErrorKind::Forbidden,
+        409 if status.reason == "AlreadyExists" => ErrorKind::AlreadyExists,
+        409 => ErrorKind::Conflict,
+        400 | 422 => ErrorKind::Invalid,
+        410 => ErrorKind::Expired,
+        429 => ErrorKind::TooManyRequests,
+        500..=599 => ErrorKind::Unavailable,
+        _ => ErrorKind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(code: u16, reason: &str) -> Error {
+        let status = Status { code, reason: reason.to_owned(), ..Status::default() };
+        Error::Call { action: "try".to_owned(), source: Box::new(kube::Error::Api(Box::new(status))) }
+    }
+
+    #[test]
+    fn each_answer_has_its_kind() {
+        let cases = [
+            (404, "NotFound", ErrorKind::NotFound),
+            (403, "Forbidden", ErrorKind::Forbidden),
+            (401, "Unauthorized", ErrorKind::Unauthorized),
+            (409, "AlreadyExists", ErrorKind::AlreadyExists),
+            (409, "Conflict", ErrorKind::Conflict),
+            (422, "Invalid", ErrorKind::Invalid),
+            (410, "Expired", ErrorKind::Expired),
+            (429, "TooManyRequests", ErrorKind::TooManyRequests),
+            (504, "Timeout", ErrorKind::Unavailable),
+            (500, "", ErrorKind::Unavailable),
+        ];
+        for (code, reason, expected) in cases {
+            assert_eq!(answer(code, reason).kind(), expected, "{code} {reason}");
+        }
+    }
+
+    #[test]
+    fn an_answer_lost_on_the_way_leaves_the_outcome_open() {
+        let late = Error::Timeout { action: "write".to_owned(), limit: Duration::from_secs(1) };
+        assert!(late.outcome_unknown());
+        assert!(!answer(409, "Conflict").outcome_unknown());
+    }
+}

@@ -1,0 +1,190 @@
+//! Events on pods and nodes: what this daemon decided about them, where `kubectl describe` shows it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+
+use super::MANAGED_BY;
+use super::cluster::Cluster;
+use super::error::Error;
+use model::{Node, Pod};
+
+/// The same thing is not said again before this has passed.
+const REPEAT_AFTER: SignedDuration = SignedDuration::from_mins(10);
+/// What the API server could not take for now is tried again after this, so that others have their turn
+/// before.
+const RETRY_AFTER: SignedDuration = SignedDuration::from_mins(1);
+/// How many sayings are remembered at most; past it, the oldest are forgotten.
+const REMEMBERED: usize = 4096;
+/// The API server's limit for a note, in bytes.
+const LONGEST_NOTE: usize = 1024;
+
+/// How an event is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EventKind {
+    /// Nothing to worry about.
+    Normal,
+    /// Something that an administrator should look at.
+    Warning,
+}
+
+/// What is said about a pod or node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Saying {
+    /// How it is shown.
+    pub kind: EventKind,
+    /// A word in CamelCase.
+    pub reason: &'static str,
+    /// What was done or decided.
+    pub action: &'static str,
+    /// What of it, beside the object and the reason, makes it something new, which is said at once. Without
+    /// figures: those may change all the time.
+    pub code: String,
+    /// The same in words, with figures.
+    pub note: String,
+}
+
+/// Says things about pods and nodes, each only once in a while. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    cluster: Cluster,
+    instance: Arc<str>,
+    said: Arc<Mutex<Said>>,
+}
+
+#[derive(Debug, Default)]
+struct Said {
+    /// Until when it is not said again, by what.
+    fresh: BTreeMap<Key, Timestamp>,
+    count: u64,
+}
+
+/// uid, reason and code.
+type Key = (String, &'static str, String);
+
+impl Said {
+    fn is_fresh(&self, key: &Key, now: Timestamp) -> bool {
+        self.fresh.get(key).is_some_and(|until| now < *until && until.duration_since(now) <= REPEAT_AFTER)
+    }
+}
+
+impl Recorder {
+    /// A recorder that signs with the name of this instance, e.g. the host's.
+    pub fn new(cluster: Cluster, instance: &str) -> Self {
+        Self { cluster, instance: instance.into(), said: Arc::default() }
+    }
+
+    /// Whether something was said about a pod or node, by its uid, a moment ago, so that it would not be said
+    /// now.
+    pub fn has_said(&self, uid: &str, reason: &'static str, code: &str) -> bool {
+        let key = (uid.to_owned(), reason, code.to_owned());
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.is_fresh(&key, self.cluster.clock.now())
+    }
+
+    /// Says something about a pod. What the API server refuses is not tried again before what it has taken
+    /// would be.
+    ///
+    /// # Errors
+    /// The call failed. Nothing depends on an event: log it and go on.
+    pub async fn event_on_pod(&self, pod: &Pod, saying: &Saying) -> Result<(), Error> {
+        self.say(reference("Pod", Some(&pod.namespace), &pod.name, &pod.uid), saying).await
+    }
+
+    /// Says something about a node, in namespace `default` as the kubelet does.
+    ///
+    /// # Errors
+    /// The call failed. Nothing depends on an event: log it and go on.
+    pub async fn event_on_node(&self, node: &Node, saying: &Saying) -> Result<(), Error> {
+        self.say(reference("Node", None, &node.name, &node.uid), saying).await
+    }
+
+    async fn say(&self, about: ObjectReference, saying: &Saying) -> Result<(), Error> {
+        let now = self.cluster.clock.now();
+        let key = (about.uid.clone().unwrap_or_default(), saying.reason, saying.code.clone());
+        let Some(number) = self.remember(&key, now) else { return Ok(()) };
+        let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
+        let name = about.name.clone().unwrap_or_default();
+        let word = match saying.kind {
+            EventKind::Normal => "Normal",
+            EventKind::Warning => "Warning",
+        };
+        let event = Event {
+            metadata: ObjectMeta {
+                // As client-go does: the object's name and the time in hex; the number keeps two of one
+                // instant apart.
+                name: Some(format!("{name}.{:x}.{number:x}", now.as_nanosecond())),
+                namespace: Some(namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(now)),
+            regarding: Some(about),
+            reporting_controller: Some(MANAGED_BY.to_owned()),
+            reporting_instance: Some(self.instance.to_string()),
+            type_: Some(word.to_owned()),
+            reason: Some(saying.reason.to_owned()),
+            action: Some(saying.action.to_owned()),
+            note: Some(shortened(&saying.note)),
+            ..Event::default()
+        };
+        let events: Api<Event> = Api::namespaced(self.cluster.client.clone(), &namespace);
+        let action = format!("say something about `{name}`");
+        let outcome = self.cluster.call(action, events.create(&PostParams::default(), &event)).await;
+        if let Err(error) = &outcome
+            && !error.is_refusal()
+        {
+            let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            if error.was_answered() {
+                said.fresh.insert(key, now.saturating_add(RETRY_AFTER).unwrap_or(Timestamp::MAX));
+            } else {
+                said.fresh.remove(&key);
+            }
+        }
+        outcome.map(|_| ())
+    }
+
+    /// `None` if the same was said a moment ago.
+    fn remember(&self, key: &Key, now: Timestamp) -> Option<u64> {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.is_fresh(key, now) {
+            return None;
+        }
+        if said.fresh.len() >= REMEMBERED
+            && let Some(oldest) =
+                said.fresh.iter().min_by_key(|(_, until)| **until).map(|(key, _)| key.clone())
+        {
+            said.fresh.remove(&oldest);
+        }
+        said.fresh.insert(key.clone(), now.saturating_add(REPEAT_AFTER).unwrap_or(Timestamp::MAX));
+        said.count += 1;
+        Some(said.count)
+    }
+}
+
+fn reference(kind: &str, namespace: Option<&str>, name: &str, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some(kind.to_owned()),
+        namespace: namespace.map(ToOwned::to_owned),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
+fn shortened(note: &str) -> String {
+    if note.len() <= LONGEST_NOTE {
+        return note.to_owned();
+    }
+    let mut end = LONGEST_NOTE - '…'.len_utf8();
+    while !note.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &note[..end])
+}

@@ -1,0 +1,151 @@
+//! Evictions: the only way in which this daemon removes pods, and what each answer means.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::Api;
+use kube::api::ListParams;
+use kube::core::Status;
+use serde_json::json;
+
+use super::cluster::Cluster;
+use super::convert;
+use super::error::{Error, ErrorKind};
+use model::pod_spec::Specs;
+use model::{KubernetesVersion, Pod};
+
+/// What came of an eviction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Eviction {
+    /// The pod is being deleted.
+    Evicted,
+    /// A disruption budget, or an API server with too much to do, says not now.
+    Refused {
+        /// Why, in the API server's words.
+        message: String,
+        /// When it may be tried again, if the API server says so. A budget that merely has no room says
+        /// nothing.
+        retry_after: Option<Duration>,
+    },
+    /// It cannot be evicted at all as things are, e.g. because two budgets select it.
+    Blocked {
+        /// Why, in the API server's words.
+        message: String,
+    },
+    /// The pod is gone, or another one has its name.
+    Gone,
+}
+
+impl Cluster {
+    /// The pods that are bound to a node, as the API server has them now: what a watch knows of them may be
+    /// old.
+    ///
+    /// # Errors
+    /// The call failed, or a pod cannot be read.
+    pub async fn pods_on(&self, node: &str) -> Result<Vec<Arc<Pod>>, Error> {
+        let action = format!("list the pods of node `{node}`");
+        let bound = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let api: Api<core::Pod> = Api::all(self.client.clone());
+        let list = self.call(action.clone(), api.list(&bound)).await?;
+        let malformed = |source: convert::ConvertError| Error::Malformed {
+            action: action.clone(),
+            source: Box::new(source),
+        };
+        // What they take of their node plays no part in an eviction.
+        let mut specs = Specs::default();
+        let mut read = |pod| convert::pod(pod, KubernetesVersion::NEWEST, &mut specs);
+        list.items.iter().map(|pod| read(pod).map(Arc::new).map_err(malformed)).collect()
+    }
+
+    /// The PersistentVolumes that are attached to a node, as the API server has them now; one that is none,
+    /// by the attachment's name.
+    ///
+    /// # Errors
+    /// The call failed.
+    pub async fn attached(&self, node: &str) -> Result<BTreeSet<String>, Error> {
+        let api: Api<VolumeAttachment> = Api::all(self.client.clone());
+        let every = ListParams::default();
+        let list = self.call(format!("list the volumes of node `{node}`"), api.list(&every)).await?;
+        let here = list.items.into_iter().filter(|one| one.spec.node_name == node);
+        Ok(here.filter_map(|one| one.spec.source.persistent_volume_name.or(one.metadata.name)).collect())
+    }
+
+    /// Asks for the eviction of the pod with this uid. `grace` shortens its grace period.
+    ///
+    /// The uid guards against a namesake. It must come from a fresh view: an eviction that is refused for its
+    /// uid uses up the budget all the same.
+    ///
+    /// # Errors
+    /// The call failed in a way that says nothing about the pod.
+    pub async fn evict(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        grace: Option<Duration>,
+    ) -> Result<Eviction, Error> {
+        let action = format!("evict pod `{namespace}/{name}`");
+        // kube's own call names the field `delete_options`, which the API server ignores.
+        let body = json!({
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": { "name": name, "namespace": namespace },
+            "deleteOptions": {
+                "preconditions": { "uid": uid },
+                "gracePeriodSeconds": grace.map(|grace| grace.as_secs()),
+            },
+        });
+        let request = http::Request::post(format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction"))
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(body.to_string().into_bytes())
+            .map_err(|source| Error::Malformed { action: action.clone(), source: Box::new(source) })?;
+        match self.call(action, self.client.request::<Status>(request)).await {
+            Ok(_) => Ok(Eviction::Evicted),
+            Err(error) => outcome(error),
+        }
+    }
+}
+
+fn outcome(error: Error) -> Result<Eviction, Error> {
+    let Some(status) = error.status() else { return Err(error) };
+    match error.kind() {
+        ErrorKind::NotFound => Ok(Eviction::Gone),
+        ErrorKind::TooManyRequests => {
+            Ok(Eviction::Refused { message: words(status), retry_after: retry_after(status) })
+        }
+        // A budget that counts less than nothing, or whose controller does not keep up.
+        ErrorKind::Forbidden if is_of_budget(status) => {
+            Ok(Eviction::Refused { message: words(status), retry_after: None })
+        }
+        ErrorKind::Conflict if status.message.contains("UID in") => Ok(Eviction::Gone),
+        ErrorKind::Conflict => Ok(Eviction::Refused { message: words(status), retry_after: None }),
+        // The only 500 of this call that is about the pod; it carries no reason.
+        ErrorKind::Unavailable if status.message.contains("more than one PodDisruptionBudget") => {
+            Ok(Eviction::Blocked { message: words(status) })
+        }
+        _ => Err(error),
+    }
+}
+
+/// Whether a budget refuses, and no right is missing. API servers before 1.37 name no cause: they name the
+/// budget as what is forbidden.
+fn is_of_budget(status: &Status) -> bool {
+    status.details.as_ref().is_some_and(|details| {
+        details.kind == "poddisruptionbudget"
+            || details.causes.iter().any(|cause| cause.reason == "DisruptionBudget")
+    })
+}
+
+/// The cause names the budget, the message doesn't.
+fn words(status: &Status) -> String {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.map(|cause| &cause.message).find(|text| !text.is_empty()).unwrap_or(&status.message).clone()
+}
+
+fn retry_after(status: &Status) -> Option<Duration> {
+    let seconds = status.details.as_ref()?.retry_after_seconds;
+    (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+}

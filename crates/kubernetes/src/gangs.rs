@@ -1,0 +1,21 @@
+//! PodGroups: watched if the API server serves them, which takes its gate `GenericWorkload` and the version
+//! in `--runtime-config`.
+
+use k8s_openapi::api::scheduling::v1beta1 as scheduling;
+
+use super::convert;
+use super::served::Custom;
+use super::signals;
+use model::gang::PodGroup;
+
+/// The kind.
+pub(super) const KIND: &str = "PodGroup";
+
+/// Its API group and version.
+pub(super) const VERSION: &str = "scheduling.k8s.io/v1beta1";
+/// Its name in paths.
+pub(super) const PLURAL: &str = "podgroups";
+
+/// How they are watched.
+pub(super) const GROUPS: Custom<scheduling::PodGroup, PodGroup> =
+    Custom { kind: KIND, version: VERSION, plural: PLURAL, convert: convert::pod_group, worth: signals::any };

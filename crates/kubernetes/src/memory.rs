@@ -1,0 +1,262 @@
+//! What the daemon remembers between rounds, and what operators say to the leader, in one ConfigMap of its
+//! own namespace.
+//!
+//! The leader writes the former, the instance that an operator talks to writes the latter: each write keeps
+//! what it does not mean to change, and is based on the version that it was read in.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{ObjectMeta, PostParams};
+
+use super::cluster::Cluster;
+use super::error::{Error, ErrorKind};
+use super::{MANAGED_BY, MANAGED_BY_LABEL};
+use model::snapshot::Memory;
+use model::{Pause, Retry};
+
+const NAME: &str = "autoscaler-state";
+const KEY: &str = "state";
+/// The key of the switch: whatever it holds, it is on.
+const PAUSED: &str = "paused";
+/// The key of what is to be tried again, and how much of it waits at most.
+const RETRY: (&str, usize) = ("retry", 50);
+/// How often it is tried to write an operator's word while the daemon writes what it remembers.
+const ATTEMPTS: u32 = 5;
+
+/// The version of what is stored, which the next write must be based on, and what that write has to keep.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryVersion {
+    resource_version: String,
+    /// What operators said.
+    others: BTreeMap<String, String>,
+}
+
+impl Cluster {
+    /// What was remembered, with the version that [`Cluster::store_memory`] needs; nothing if nothing was
+    /// stored yet.
+    ///
+    /// # Errors
+    /// The call failed, or what is stored cannot be read.
+    pub async fn load_memory(&self) -> Result<(Memory, Option<MemoryVersion>), Error> {
+        let action = "read the stored state";
+        let Some(map) = self.call(action, self.config_maps().get_opt(NAME)).await? else {
+            return Ok((Memory::default(), None));
+        };
+        let version = Some(version(&map));
+        let Some(text) = map.data.as_ref().and_then(|data| data.get(KEY)) else {
+            return Ok((Memory::default(), version));
+        };
+        let memory = serde_json::from_str(text)
+            .map_err(|source| Error::Malformed { action: action.to_owned(), source: Box::new(source) })?;
+        Ok((memory, version))
+    }
+
+    /// The version alone, for overwriting something that cannot be read.
+    ///
+    /// # Errors
+    /// The call failed.
+    pub async fn memory_version(&self) -> Result<Option<MemoryVersion>, Error> {
+        let found = self.call("read the stored state", self.config_maps().get_opt(NAME)).await?;
+        Ok(found.as_ref().map(version))
+    }
+
+    /// Stores what is to be remembered over the given version (`None`: there must be none yet) and returns
+    /// the new one. What a ConfigMap has no room for is left out: brakes and back-offs are stored in any
+    /// case.
+    ///
+    /// # Errors
+    /// [`super::ErrorKind::Conflict`] or [`super::ErrorKind::AlreadyExists`] if another client stored
+    /// something meanwhile; else the call failed.
+    pub async fn store_memory(
+        &self,
+        memory: &Memory,
+        version: Option<&MemoryVersion>,
+    ) -> Result<MemoryVersion, Error> {
+        match self.store_text(memory, version).await {
+            Err(error) if error.kind() == ErrorKind::Invalid => {
+                let least = without_the_largest(memory);
+                let stored = self.store_text(&least, version).await?;
+                tracing::warn!(
+                    config_map = NAME,
+                    %error,
+                    "the state is refused as a whole: past decisions, and the devices of pools' nodes, are not stored"
+                );
+                Ok(stored)
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn store_text(
+        &self,
+        memory: &Memory,
+        version: Option<&MemoryVersion>,
+    ) -> Result<MemoryVersion, Error> {
+        let action = "store the state";
+        let mut data = BTreeMap::from([(KEY.to_owned(), json(action, memory)?)]);
+        data.extend(version.map(|version| version.others.clone()).unwrap_or_default());
+        self.write(action, data, version.map(|version| version.resource_version.clone())).await
+    }
+
+    /// Whether everything is stopped. A value that cannot be read is taken for a reason.
+    ///
+    /// # Errors
+    /// The call failed.
+    pub async fn pause(&self) -> Result<Option<Pause>, Error> {
+        Ok(self.orders().await?.0)
+    }
+
+    /// Whether everything is stopped, and whether something is to be tried again.
+    ///
+    /// # Errors
+    /// The call failed.
+    pub async fn orders(&self) -> Result<(Option<Pause>, bool), Error> {
+        let found = self.call("read the switch `paused`", self.config_maps().get_opt(NAME)).await?;
+        let mut data = found.and_then(|map| map.data).unwrap_or_default();
+        let pause = data.remove(PAUSED).map(|text| {
+            let by_hand = |_| Pause { reason: text.trim().to_owned(), ..Pause::default() };
+            serde_json::from_str(&text).unwrap_or_else(by_hand)
+        });
+        Ok((pause, data.contains_key(RETRY.0)))
+    }
+
+    /// Turns the switch. The operator's word: no lease is asked for.
+    ///
+    /// # Errors
+    /// The call failed, or others got in the way again and again.
+    pub async fn set_pause(&self, pause: Option<&Pause>) -> Result<(), Error> {
+        let action = "turn the switch `paused`";
+        let text = pause.map(|pause| json(action, pause)).transpose()?;
+        self.edit(action, |data| {
+            let before = match &text {
+                Some(text) => data.insert(PAUSED.to_owned(), text.clone()),
+                None => data.remove(PAUSED),
+            };
+            Ok(before != text)
+        })
+        .await
+    }
+
+    /// Says to the leader what is to be tried again. The operator's word: no lease is asked for.
+    ///
+    /// # Errors
+    /// The call failed, or others got in the way again and again.
+    pub async fn ask_retry(&self, retry: &Retry) -> Result<(), Error> {
+        let action = "say what is to be tried again";
+        self.edit(action, |data| {
+            let mut all = retries(data.get(RETRY.0));
+            if all.contains(retry) || all.len() >= RETRY.1 {
+                return Ok(false);
+            }
+            all.push(retry.clone());
+            data.insert(RETRY.0.to_owned(), json(action, &all)?);
+            Ok(true)
+        })
+        .await
+    }
+
+    /// Takes what is to be tried again: it is returned once.
+    ///
+    /// # Errors
+    /// The call failed, or others got in the way again and again.
+    pub async fn take_retries(&self) -> Result<Vec<Retry>, Error> {
+        let mut taken = Vec::new();
+        self.edit("take what is to be tried again", |data| {
+            let text = data.remove(RETRY.0);
+            taken = retries(text.as_ref());
+            Ok(text.is_some())
+        })
+        .await?;
+        Ok(taken)
+    }
+
+    /// Changes what is stored, as often as others get in the way; false from `change`: there is nothing to
+    /// write.
+    async fn edit(
+        &self,
+        action: &str,
+        mut change: impl FnMut(&mut BTreeMap<String, String>) -> Result<bool, Error>,
+    ) -> Result<(), Error> {
+        for _ in 0..ATTEMPTS {
+            let found = self.call(action, self.config_maps().get_opt(NAME)).await?;
+            let resource_version = found.as_ref().and_then(|map| map.metadata.resource_version.clone());
+            let mut data = found.and_then(|map| map.data).unwrap_or_default();
+            if !change(&mut data)? {
+                return Ok(());
+            }
+            match self.write(action, data, resource_version).await {
+                Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists) => {}
+                outcome => return outcome.map(|_| ()),
+            }
+        }
+        Err(Error::Contended { action: action.to_owned(), attempts: ATTEMPTS })
+    }
+
+    async fn write(
+        &self,
+        action: &str,
+        data: BTreeMap<String, String>,
+        resource_version: Option<String>,
+    ) -> Result<MemoryVersion, Error> {
+        let map = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(NAME.to_owned()),
+                labels: Some(BTreeMap::from([(MANAGED_BY_LABEL.to_owned(), MANAGED_BY.to_owned())])),
+                resource_version,
+                ..ObjectMeta::default()
+            },
+            data: Some(data),
+            ..ConfigMap::default()
+        };
+        let (maps, options) = (self.config_maps(), PostParams::default());
+        let stored = match map.metadata.resource_version {
+            Some(_) => self.call(action, maps.replace(NAME, &options, &map)).await?,
+            None => self.call(action, maps.create(&options, &map)).await?,
+        };
+        Ok(MemoryVersion {
+            resource_version: stored.metadata.resource_version.unwrap_or_default(),
+            others: others(map.data.as_ref()),
+        })
+    }
+}
+
+/// What is remembered, without what takes the most room: devices are learnt again, and past decisions decide
+/// nothing.
+fn without_the_largest(memory: &Memory) -> Memory {
+    let mut memory = memory.clone();
+    memory.decisions.clear();
+    for pool in memory.pools.values_mut() {
+        pool.device_slices.clear();
+        pool.declared_devices.clear();
+    }
+    memory
+}
+
+/// Everything but what the daemon remembers.
+fn others(data: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
+    let mut others = data.cloned().unwrap_or_default();
+    others.remove(KEY);
+    others
+}
+
+fn json(action: &str, value: &impl serde::Serialize) -> Result<String, Error> {
+    serde_json::to_string(value)
+        .map_err(|source| Error::Malformed { action: action.to_owned(), source: Box::new(source) })
+}
+
+/// What was written by hand is a name, or nothing for everything.
+fn retries(text: Option<&String>) -> Vec<Retry> {
+    let by_hand = |text: &str| {
+        let name = Some(text.trim().to_owned()).filter(|name| !name.is_empty());
+        vec![Retry { name, ..Retry::default() }]
+    };
+    text.map(|text| serde_json::from_str(text).unwrap_or_else(|_| by_hand(text))).unwrap_or_default()
+}
+
+fn version(map: &ConfigMap) -> MemoryVersion {
+    MemoryVersion {
+        resource_version: map.metadata.resource_version.clone().unwrap_or_default(),
+        others: others(map.data.as_ref()),
+    }
+}

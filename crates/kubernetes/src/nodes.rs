@@ -1,0 +1,200 @@
+//! Changes to Node objects. Each either touches only its own field or is based on the version that was read.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use k8s_openapi::api::core::v1::Node as Object;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use serde_json::{Value, json};
+
+use super::cluster::Cluster;
+use super::convert;
+use super::error::{Error, ErrorKind};
+use model::node::{Node, Taint, TaintEffect};
+use model::selector::Labels;
+
+/// How often a change is tried again that others got in the way of.
+const ATTEMPTS: u32 = 5;
+
+impl Cluster {
+    /// A Node as it is now, past the watch cache; `None` if there is none.
+    ///
+    /// # Errors
+    /// The call failed, or the object is malformed.
+    pub async fn get_node(&self, name: &str) -> Result<Option<Node>, Error> {
+        let action = format!("read node `{name}`");
+        let found = self.call(action.clone(), self.nodes().get_opt(name)).await?;
+        found
+            .map(|object| convert::node(&object))
+            .transpose()
+            .map_err(|source| Error::Malformed { action, source: Box::new(source) })
+    }
+
+    /// Sets an annotation, or removes it with `None`.
+    ///
+    /// # Errors
+    /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
+    pub async fn annotate_node(&self, name: &str, key: &str, value: Option<&str>) -> Result<(), Error> {
+        let change = json!({ "metadata": { "annotations": { key: value } } });
+        self.patch_node(format!("annotate node `{name}`"), name, &change).await
+    }
+
+    /// Adds labels or changes their values; others stay.
+    ///
+    /// # Errors
+    /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
+    pub async fn set_labels(&self, name: &str, labels: &Labels) -> Result<(), Error> {
+        let change = json!({ "metadata": { "labels": labels } });
+        self.patch_node(format!("label node `{name}`"), name, &change).await
+    }
+
+    /// Keeps new pods away. The `unschedulable` taint follows by the node controller.
+    ///
+    /// # Errors
+    /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
+    pub async fn cordon(&self, name: &str) -> Result<(), Error> {
+        self.patch_node(format!("cordon node `{name}`"), name, &json!({ "spec": { "unschedulable": true } }))
+            .await
+    }
+
+    /// Lets new pods come again.
+    ///
+    /// # Errors
+    /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
+    pub async fn uncordon(&self, name: &str) -> Result<(), Error> {
+        self.patch_node(
+            format!("uncordon node `{name}`"),
+            name,
+            &json!({ "spec": { "unschedulable": null } }),
+        )
+        .await
+    }
+
+    /// Adds a taint; one with the same key and effect is replaced.
+    ///
+    /// # Errors
+    /// The call failed; [`Error::Contended`] if others changed the Node each time we tried.
+    pub async fn add_taint(&self, name: &str, taint: &Taint) -> Result<(), Error> {
+        self.edit_taints(format!("taint node `{name}`"), name, |_, taints| add(taint, taints)).await
+    }
+
+    /// The same, but only to a Node of which this is true in the version that is changed, and that has none
+    /// with this key. Says whether it is true.
+    ///
+    /// # Errors
+    /// The call failed; [`Error::Contended`] if others changed the Node each time we tried.
+    pub async fn add_taint_if(
+        &self,
+        name: &str,
+        taint: &Taint,
+        may: impl Fn(&Node) -> bool,
+    ) -> Result<bool, Error> {
+        let has = AtomicBool::new(false);
+        let edit = |node: &Object, taints: &mut Vec<Value>| {
+            let fits = convert::node(node).is_ok_and(|node| may(&node));
+            has.store(fits, Ordering::Relaxed);
+            // One that is set already stays.
+            let there = || taints.iter().any(|one| one["key"] == taint.key.as_str());
+            fits && !there() && add(taint, taints)
+        };
+        self.edit_taints(format!("taint node `{name}`"), name, edit).await?;
+        Ok(has.into_inner())
+    }
+
+    /// Removes the taint with this key and effect, whatever its value.
+    ///
+    /// # Errors
+    /// The call failed; [`Error::Contended`] if others changed the Node each time we tried.
+    pub async fn remove_taint(&self, name: &str, taint: &Taint) -> Result<(), Error> {
+        self.edit_taints(format!("remove a taint of node `{name}`"), name, |_, taints| {
+            let before = taints.len();
+            taints.retain(|one| !same(one, taint));
+            taints.len() != before
+        })
+        .await
+    }
+
+    /// Deletes a Node, but only the one with this uid. One that is gone already is no error.
+    ///
+    /// The precondition travels in the body: with one, the API server reads nothing of the query.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if a Node of this name is another one; else the call failed.
+    pub async fn delete_node(&self, name: &str, uid: &str) -> Result<(), Error> {
+        let only = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let options = DeleteParams::default().preconditions(only);
+        match self.call(format!("delete node `{name}`"), self.nodes().delete(name, &options)).await {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn nodes(&self) -> Api<Object> {
+        Api::all(self.client.clone())
+    }
+
+    async fn patch_node(&self, action: String, name: &str, change: &Value) -> Result<(), Error> {
+        self.call(action, self.nodes().patch(name, &PatchParams::default(), &Patch::Merge(change))).await?;
+        Ok(())
+    }
+
+    /// Changes the list of taints, which only can be written as a whole, over the version that it was read
+    /// in. `edit` says whether there is anything to write.
+    async fn edit_taints(
+        &self,
+        action: String,
+        name: &str,
+        edit: impl Fn(&Object, &mut Vec<Value>) -> bool,
+    ) -> Result<(), Error> {
+        for _ in 0..ATTEMPTS {
+            let node = self.call(action.clone(), self.nodes().get(name)).await?;
+            let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+            let mut taints: Vec<Value> =
+                taints.iter().map(serde_json::to_value).collect::<Result<_, _>>().map_err(|source| {
+                    Error::Malformed { action: action.clone(), source: Box::new(source) }
+                })?;
+            if !edit(&node, &mut taints) {
+                return Ok(());
+            }
+            let change = json!({
+                "metadata": { "resourceVersion": node.metadata.resource_version },
+                "spec": { "taints": taints },
+            });
+            match self.patch_node(action.clone(), name, &change).await {
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                outcome => return outcome,
+            }
+        }
+        Err(Error::Contended { action, attempts: ATTEMPTS })
+    }
+}
+
+fn word(effect: TaintEffect) -> &'static str {
+    match effect {
+        TaintEffect::NoSchedule => "NoSchedule",
+        TaintEffect::PreferNoSchedule => "PreferNoSchedule",
+        TaintEffect::NoExecute => "NoExecute",
+    }
+}
+
+/// Whether there is anything to write.
+fn add(taint: &Taint, taints: &mut Vec<Value>) -> bool {
+    if taints.iter().any(|one| same(one, taint) && one["value"].as_str().unwrap_or("") == taint.value) {
+        return false;
+    }
+    taints.retain(|one| !same(one, taint));
+    taints.push(written(taint));
+    true
+}
+
+fn same(object: &Value, taint: &Taint) -> bool {
+    object["key"] == taint.key.as_str() && object["effect"] == word(taint.effect)
+}
+
+fn written(taint: &Taint) -> Value {
+    let mut object = json!({ "key": taint.key, "effect": word(taint.effect) });
+    if !taint.value.is_empty() {
+        object["value"] = json!(taint.value);
+    }
+    object
+}

@@ -1,0 +1,276 @@
+//! The record of each machine, one ConfigMap in our own namespace. Creating it claims the slot.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions};
+use thiserror::Error;
+
+use super::cluster::Cluster;
+use super::error::{Error, ErrorKind};
+use super::{MANAGED_BY, MANAGED_BY_LABEL};
+use model::Record;
+use model::machine::{Intent, Pinned};
+
+/// The key of a record's ConfigMap that holds it.
+const KEY: &str = "record";
+/// The label with the pool's name.
+const POOL: &str = "pve-autoscaler/pool";
+/// The label with the host of a machine that waits for CPUs of its own there.
+const PINS_ON: &str = "pve-autoscaler/pins-on";
+/// The label with the machine's id: the slot's next machine has a record of the same name.
+const MACHINE: &str = "pve-autoscaler/machine";
+/// How many records one page of a list holds.
+const PAGE: u32 = 200;
+
+/// A record as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Versioned<T> {
+    /// What is stored.
+    pub record: T,
+    /// The version that a change must be based on.
+    pub resource_version: String,
+    /// The uid of the object that holds it.
+    pub uid: String,
+}
+
+/// A ConfigMap that is marked as a record and holds none. Its slot must stay closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableRecord {
+    /// The ConfigMap's name.
+    pub name: String,
+    /// The VMID, if the name tells it.
+    pub vmid: Option<u32>,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// All records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Records {
+    /// Those that can be read, by name of their ConfigMap.
+    pub readable: Vec<Versioned<Record>>,
+    /// Those that cannot.
+    pub unreadable: Vec<UnreadableRecord>,
+}
+
+/// Why a record could not be written.
+#[derive(Debug, Error)]
+pub enum RecordError {
+    /// Another machine holds the slot.
+    #[error("the slot of VMID {vmid} in pool `{pool}` is taken by another machine")]
+    SlotTaken {
+        /// The pool.
+        pool: String,
+        /// The VMID.
+        vmid: u32,
+    },
+    /// The record was changed, or replaced by that of another machine, since it was read.
+    #[error("the record of `{name}` was changed by others")]
+    Changed {
+        /// The machine's name.
+        name: String,
+    },
+    /// The call failed.
+    #[error("the record of `{name}` could not be written")]
+    Kubernetes {
+        /// The machine's name.
+        name: String,
+        /// How.
+        #[source]
+        source: Error,
+    },
+}
+
+impl Cluster {
+    /// All records.
+    ///
+    /// # Errors
+    /// The list could not be read. A record that cannot be read is no error, but is listed apart.
+    pub async fn list_records(&self) -> Result<Records, Error> {
+        let selector = format!("{MANAGED_BY_LABEL}={MANAGED_BY},{POOL}");
+        let mut page = ListParams::default().labels(&selector).limit(PAGE);
+        let mut records = Records::default();
+        loop {
+            let list = self.call("list the machine records", self.config_maps().list(&page)).await?;
+            for map in list.items {
+                match read(map) {
+                    Ok(record) => records.readable.push(record),
+                    Err(unreadable) => records.unreadable.push(unreadable),
+                }
+            }
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(records),
+            }
+        }
+    }
+
+    /// Records of machines on this host that wait for CPUs of their own. Few at any time, so that they can be
+    /// asked for often.
+    ///
+    /// # Errors
+    /// The list could not be read. Records that cannot be read are left out: nothing waits for those.
+    pub async fn awaiting_cpus(&self, host: &str) -> Result<Vec<Record>, Error> {
+        let selector = format!("{MANAGED_BY_LABEL}={MANAGED_BY},{PINS_ON}={host}");
+        let page = ListParams::default().labels(&selector).limit(PAGE);
+        let list = self.call("list the machines that wait for CPUs", self.config_maps().list(&page)).await?;
+        let records = list.items.into_iter().filter_map(|map| Some(read(map).ok()?.record));
+        Ok(records.filter(|record| record.host == host && awaits_cpus(record)).collect())
+    }
+
+    /// Writes a machine's record and so claims its slot. Doing it again for the same machine changes nothing.
+    ///
+    /// # Errors
+    /// [`RecordError::SlotTaken`] if another machine has the slot; else the call failed, and the record may
+    /// have been written all the same if the error's outcome is unknown.
+    pub async fn create_record(&self, record: &Record) -> Result<Versioned<Record>, RecordError> {
+        let failed = |source| RecordError::Kubernetes { name: record.name.clone(), source };
+        let map = write(record, None).map_err(failed)?;
+        let action = format!("create the record of machine `{}`", record.name);
+        match self.call(action, self.config_maps().create(&PostParams::default(), &map)).await {
+            Ok(stored) => Ok(versioned(record.clone(), stored.metadata)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let taken = || RecordError::SlotTaken { pool: record.pool.clone(), vmid: record.slot.vmid };
+                let stored = self.record(&name(record)).await.map_err(failed)?.ok_or_else(taken)?;
+                if stored.record.id == record.id { Ok(stored) } else { Err(taken()) }
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Writes a changed record over the version that it is based on.
+    ///
+    /// A conflict that the lost answer to the very same write left behind is recognised and no error; one
+    /// without another writer is a failed call, to be tried again.
+    ///
+    /// # Errors
+    /// [`RecordError::Changed`] if the stored one is another; else the call failed.
+    pub async fn update_record(&self, record: &mut Versioned<Record>) -> Result<(), RecordError> {
+        let who = record.record.name.clone();
+        let failed = |source| RecordError::Kubernetes { name: who.clone(), source };
+        let map = write(&record.record, Some((&record.resource_version, &record.uid))).map_err(failed)?;
+        let action = format!("write the record of machine `{who}`");
+        let key = name(&record.record);
+        match self.call(action, self.config_maps().replace(&key, &PostParams::default(), &map)).await {
+            Ok(stored) => {
+                record.resource_version = stored.metadata.resource_version.unwrap_or_default();
+                Ok(())
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => {
+                match self.record(&key).await.map_err(failed)? {
+                    Some(stored) if stored.uid == record.uid && stored.record == record.record => {
+                        record.resource_version = stored.resource_version;
+                        Ok(())
+                    }
+                    // It has not changed: what stood in the way was no other writer.
+                    Some(stored)
+                        if stored.uid == record.uid && stored.resource_version == record.resource_version =>
+                    {
+                        Err(failed(error))
+                    }
+                    _ => Err(RecordError::Changed { name: who }),
+                }
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Drops a record, which opens its slot. One that is gone already is no error.
+    ///
+    /// # Errors
+    /// [`RecordError::Changed`] if the stored one is newer or another machine's; else the call failed.
+    pub async fn delete_record(&self, record: &Versioned<Record>) -> Result<(), RecordError> {
+        let options = DeleteParams::default().preconditions(Preconditions {
+            uid: Some(record.uid.clone()),
+            resource_version: Some(record.resource_version.clone()),
+        });
+        let who = &record.record.name;
+        let action = format!("delete the record of machine `{who}`");
+        match self.call(action, self.config_maps().delete(&name(&record.record), &options)).await {
+            Ok(_) => Ok(()),
+            Err(error) => match error.kind() {
+                ErrorKind::NotFound => Ok(()),
+                ErrorKind::Conflict => Err(RecordError::Changed { name: who.clone() }),
+                _ => Err(RecordError::Kubernetes { name: who.clone(), source: error }),
+            },
+        }
+    }
+
+    /// One record by the name of its ConfigMap; `None` if there is none that can be read.
+    async fn record(&self, name: &str) -> Result<Option<Versioned<Record>>, Error> {
+        let found = self.call(format!("read the record `{name}`"), self.config_maps().get_opt(name)).await?;
+        Ok(found.and_then(|map| read(map).ok()))
+    }
+
+    pub(super) fn config_maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+}
+
+/// The name of the ConfigMap that keeps a record.
+pub fn name(record: &Record) -> String {
+    format!("machine-{}-{}", record.pool, record.slot.vmid)
+}
+
+/// The command with which an administrator drops the record of this machine, and of no other that has its
+/// slot by then.
+pub fn command_to_drop(namespace: &str, record: &Record) -> String {
+    format!("kubectl -n {namespace} delete configmap -l {MACHINE}={}", record.id)
+}
+
+fn awaits_cpus(record: &Record) -> bool {
+    record.pinned == Some(Pinned::Awaited) && record.intent == Intent::Create
+}
+
+fn versioned(record: Record, meta: ObjectMeta) -> Versioned<Record> {
+    Versioned {
+        record,
+        resource_version: meta.resource_version.unwrap_or_default(),
+        uid: meta.uid.unwrap_or_default(),
+    }
+}
+
+fn read(map: ConfigMap) -> Result<Versioned<Record>, UnreadableRecord> {
+    let text = map.data.as_ref().and_then(|data| data.get(KEY));
+    let name_of_map = map.metadata.name.clone().unwrap_or_default();
+    let wrong = |reason: String| UnreadableRecord {
+        vmid: name_of_map.rsplit_once('-').and_then(|(_, number)| number.parse().ok()),
+        name: name_of_map.clone(),
+        reason,
+    };
+    let text = text.ok_or_else(|| wrong(format!("it has no key `{KEY}`")))?;
+    let record: Record = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+    if name(&record) == name_of_map {
+        Ok(versioned(record, map.metadata))
+    } else {
+        Err(wrong(format!("it holds the record of `{}`", name(&record))))
+    }
+}
+
+fn write(record: &Record, stored: Option<(&str, &str)>) -> Result<ConfigMap, Error> {
+    let text = serde_json::to_string(record).map_err(|source| Error::Malformed {
+        action: "write a record down".to_owned(),
+        source: Box::new(source),
+    })?;
+    let mut labels = BTreeMap::from([
+        (MANAGED_BY_LABEL.to_owned(), MANAGED_BY.to_owned()),
+        (POOL.to_owned(), record.pool.clone()),
+        (MACHINE.to_owned(), record.id.clone()),
+    ]);
+    if awaits_cpus(record) {
+        labels.insert(PINS_ON.to_owned(), record.host.clone());
+    }
+    Ok(ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name(record)),
+            labels: Some(labels),
+            resource_version: stored.map(|(version, _)| version.to_owned()),
+            uid: stored.map(|(_, uid)| uid.to_owned()),
+            ..ObjectMeta::default()
+        },
+        data: Some(BTreeMap::from([(KEY.to_owned(), text)])),
+        ..ConfigMap::default()
+    })
+}

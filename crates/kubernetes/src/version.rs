@@ -1,0 +1,83 @@
+//! Which version the control plane has. It is asked for regularly, because it is upgraded while the daemon
+//! runs.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::board::Board;
+use super::cluster::Cluster;
+use super::error::ErrorKind;
+use super::feed::{GIVEN_UP_WAIT, Waits};
+use super::signals::Worth;
+use model::KubernetesVersion;
+use runtime::causes::chain;
+
+/// What problems call it.
+pub(super) const KIND: &str = "/version";
+/// How soon it is asked for again.
+const AGAIN: Duration = Duration::from_mins(1);
+
+/// Keeps the version up to date until it is dropped. `known` stays empty until the API server has said
+/// something.
+pub(super) async fn follow(cluster: Cluster, board: Board, known: watch::Sender<Option<KubernetesVersion>>) {
+    let mut waits = Waits::new(KIND);
+    loop {
+        let wait = match cluster.version().await {
+            Ok(text) => {
+                waits.reset();
+                take(&text, &board, &known);
+                AGAIN
+            }
+            // An answer came that is none: asking at once again would bring the same.
+            Err(error) if error.kind() == ErrorKind::Other => {
+                unreadable(&chain(&error), &board, &known);
+                AGAIN
+            }
+            Err(error) => {
+                if board.failed(KIND, Some(error.kind()), chain(&error)) {
+                    settle(None, &board, &known);
+                    GIVEN_UP_WAIT
+                } else {
+                    waits.next()
+                }
+            }
+        };
+        sleep(wait).await;
+    }
+}
+
+fn take(text: &str, board: &Board, known: &watch::Sender<Option<KubernetesVersion>>) {
+    match text.parse() {
+        Ok(version) => {
+            board.well_formed(KIND, KIND);
+            settle(Some(version), board, known);
+            board.live(KIND);
+        }
+        Err(error) => unreadable(&chain(&error), board, known),
+    }
+}
+
+fn unreadable(why: &str, board: &Board, known: &watch::Sender<Option<KubernetesVersion>>) {
+    board.malformed(KIND, KIND, why);
+    settle(None, board, known);
+    board.live(KIND);
+}
+
+/// Takes a version over. Without one, what was known stays; and if nothing was, it is taken for the newest.
+fn settle(
+    version: Option<KubernetesVersion>,
+    board: &Board,
+    known: &watch::Sender<Option<KubernetesVersion>>,
+) {
+    let before = *known.borrow();
+    let now = version.or(before).unwrap_or_default();
+    if before != Some(now) {
+        if before.is_some() {
+            tracing::info!(version = %now, "the control plane has another version");
+            board.bump(Worth::Round);
+        }
+        known.send_replace(Some(now));
+    }
+}

@@ -1,0 +1,465 @@
+//! What is in the cluster, kept up to date by watches.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use k8s_openapi::api::apps::v1 as apps;
+use k8s_openapi::api::batch::v1 as batch;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::policy::v1 as policy;
+use k8s_openapi::api::resource::v1 as resource;
+use k8s_openapi::api::scheduling::v1 as scheduling;
+use k8s_openapi::api::storage::v1 as storage;
+use kube::core::DeserializeGuard;
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::board::{Board, Problem};
+use super::buffers::{self, Referred};
+use super::cluster::Cluster;
+use super::convert::{self, ConvertError};
+use super::feed::Feed;
+use super::gangs;
+use super::signals::{self, Worth};
+use super::store::Store;
+use super::templates;
+use super::version;
+use model::buffer::{CapacityBuffer, PodTemplate, TemplateRef};
+use model::devices::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
+use model::gang::PodGroup;
+use model::pod_spec::Specs;
+use model::request::ProvisioningRequest;
+use model::workload::{
+    Controller, CsiDriver, CsiNode, DaemonSet, DisruptionBudget, Namespace, PersistentVolume, PriorityClass,
+    StorageCapacity, StorageClass, VolumeAttachment, VolumeClaim,
+};
+use model::{KubernetesVersion, Node, Pod, Snapshot};
+use runtime::changes::Changed;
+
+/// The kinds that are watched, and whether nothing can be decided without them.
+const KINDS: &[(&str, bool)] = &[
+    ("Node", true),
+    ("Pod", true),
+    ("PodDisruptionBudget", true),
+    ("Namespace", false),
+    ("ReplicaSet", false),
+    ("ReplicationController", false),
+    ("StatefulSet", false),
+    ("Deployment", false),
+    ("DaemonSet", false),
+    ("Job", false),
+    ("PriorityClass", false),
+    ("PersistentVolume", false),
+    ("PersistentVolumeClaim", false),
+    ("StorageClass", false),
+    ("CSIDriver", false),
+    ("CSINode", false),
+    ("CSIStorageCapacity", false),
+    ("VolumeAttachment", false),
+    ("ResourceClaim", false),
+    ("DeviceClass", false),
+    ("ResourceSlice", false),
+    ("DeviceTaintRule", false),
+    (buffers::KIND, false),
+    (buffers::REQUEST, false),
+    (templates::KIND, false),
+    (gangs::KIND, false),
+    (version::KIND, false),
+];
+
+#[derive(Debug, Default)]
+struct Stores {
+    nodes: Store<Node>,
+    pods: Store<Pod>,
+    budgets: Store<DisruptionBudget>,
+    namespaces: Store<Namespace>,
+    uid: Arc<OnceLock<String>>,
+    replica_sets: Store<Controller>,
+    replication_controllers: Store<Controller>,
+    stateful_sets: Store<Controller>,
+    deployments: Store<Controller>,
+    jobs: Store<Controller>,
+    daemon_sets: Store<DaemonSet>,
+    priority_classes: Store<PriorityClass>,
+    volumes: Store<PersistentVolume>,
+    claims: Store<VolumeClaim>,
+    storage_classes: Store<StorageClass>,
+    csi_drivers: Store<CsiDriver>,
+    csi_nodes: Store<CsiNode>,
+    storage_capacities: Store<StorageCapacity>,
+    attachments: Store<VolumeAttachment>,
+    resource_claims: Store<ResourceClaim>,
+    device_classes: Store<DeviceClass>,
+    resource_slices: Store<ResourceSlice>,
+    device_taint_rules: Store<DeviceTaintRule>,
+    buffers: Store<CapacityBuffer>,
+    requests: Store<ProvisioningRequest>,
+    pod_templates: Store<PodTemplate>,
+    pod_groups: Store<PodGroup>,
+}
+
+impl Stores {
+    /// Whether what the buffer refers to has been looked for: until then there is no such buffer.
+    fn can_be_resolved(&self, buffer: &CapacityBuffer, controllers: &[Arc<Controller>]) -> bool {
+        match &buffer.template {
+            Some(TemplateRef::PodTemplate(_)) => self.pod_templates.is_listed(),
+            Some(TemplateRef::Scalable { .. }) => {
+                let found = controllers.iter().find(|one| buffer.refers_to(one));
+                found.is_none_or(|controller| controller.template.is_some())
+            }
+            None => true,
+        }
+    }
+
+    /// Whether each template that the request names is known. If the list is not current, that one of them is
+    /// not there says nothing: until it is, there is no such request.
+    fn have_templates_of(&self, request: &ProvisioningRequest) -> bool {
+        let key = |name: &str| format!("{}/{name}", request.namespace);
+        request.sets.iter().all(|(name, _)| self.pod_templates.get(&key(name)).is_some())
+    }
+}
+
+/// Watches of every kind that decisions read. Cheap to clone; they end with the last clone.
+#[derive(Clone, Debug)]
+pub struct Watches {
+    stores: Arc<Stores>,
+    version: watch::Receiver<Option<KubernetesVersion>>,
+    board: Board,
+    _stop: Arc<DropGuard>,
+}
+
+impl Watches {
+    /// Starts watching, until `cancel` or the last clone of the result is dropped. Must be called inside a
+    /// tokio runtime.
+    pub fn start(cluster: &Cluster, cancel: &CancellationToken) -> Self {
+        let stores = Arc::new(Stores::default());
+        let board = Board::new(KINDS);
+        let cancel = cancel.child_token();
+        let starter = Starter { cluster, board: &board, cancel: &cancel };
+        let version = starter.version();
+        let s = &*stores;
+        starter.spawn::<core::Node, _>("Node", convert::node, signals::node, &s.nodes);
+        starter.pods(&s.pods, version.clone());
+        starter.spawn::<policy::PodDisruptionBudget, _>(
+            "PodDisruptionBudget",
+            convert::budget,
+            signals::any,
+            &s.budgets,
+        );
+        starter.namespaces(&s.namespaces, &s.uid);
+        let referred = starter.buffers(&s.buffers, &s.requests, &s.pod_templates);
+        starter.controllers(s, &referred);
+        starter.storage(s);
+        starter.devices(s);
+        starter.run(gangs::GROUPS.follow(cluster.clone(), board.clone(), s.pod_groups.clone()));
+        starter.spawn::<scheduling::PriorityClass, _>(
+            "PriorityClass",
+            |one| Ok(convert::priority_class(one)),
+            signals::none,
+            &s.priority_classes,
+        );
+        Self { stores, version, board, _stop: Arc::new(cancel.drop_guard()) }
+    }
+
+    /// Everything as it is known now. Its time, its Proxmox side and its memory are the caller's to fill in.
+    pub fn snapshot(&self) -> Snapshot {
+        let s = &self.stores;
+        let controllers =
+            [&s.replica_sets, &s.replication_controllers, &s.stateful_sets, &s.deployments, &s.jobs];
+        let mut snapshot = Snapshot {
+            kubernetes: self.version.borrow().unwrap_or_default(),
+            nodes: s.nodes.all(),
+            pods: s.pods.all(),
+            namespaces: s.namespaces.all(),
+            controllers: controllers.into_iter().flat_map(Store::all).collect(),
+            daemon_sets: s.daemon_sets.all(),
+            budgets: s.budgets.all(),
+            volumes: s.volumes.all(),
+            claims: s.claims.all(),
+            storage_classes: s.storage_classes.all(),
+            csi_drivers: s.csi_drivers.all(),
+            csi_nodes: s.csi_nodes.all(),
+            storage_capacities: s.storage_capacities.all(),
+            attachments: s.attachments.all(),
+            priority_classes: s.priority_classes.all(),
+            resource_claims: s.resource_claims.all(),
+            device_classes: s.device_classes.all(),
+            resource_slices: s.resource_slices.all(),
+            device_taint_rules: s.device_taint_rules.all(),
+            pod_templates: s.pod_templates.all(),
+            ..Snapshot::default()
+        };
+        snapshot.buffers = s.buffers.all();
+        let current = s.pod_templates.is_listed() && self.board.is_well(templates::KIND);
+        let requests =
+            || s.requests.all().into_iter().filter(|one| current || s.have_templates_of(one)).collect();
+        snapshot.pod_groups = s.pod_groups.is_listed().then(|| s.pod_groups.all());
+        snapshot.requests = s.requests.is_listed().then(requests);
+        snapshot.buffers.retain(|buffer| s.can_be_resolved(buffer, &snapshot.controllers));
+        snapshot
+    }
+
+    /// A node by name.
+    pub fn node(&self, name: &str) -> Option<Arc<Node>> {
+        self.stores.nodes.get(name)
+    }
+
+    /// The node with this `systemUUID`.
+    pub fn node_by_system_uuid(&self, uuid: &str) -> Option<Arc<Node>> {
+        self.stores.nodes.all().into_iter().find(|node| node.system_uuid == uuid)
+    }
+
+    /// The PersistentVolumes that are attached to the node; one that is none, by the attachment's name.
+    pub fn attached(&self, node: &str) -> BTreeSet<String> {
+        let all = self.stores.attachments.all();
+        let here = all.iter().filter(|one| one.node == node);
+        here.map(|one| one.volume.clone().unwrap_or_else(|| one.name.clone())).collect()
+    }
+
+    /// What tells this Kubernetes cluster from every other, once its namespaces are known.
+    pub fn kubernetes_uid(&self) -> Option<String> {
+        self.stores.uid.get().cloned()
+    }
+
+    /// A pod by namespace and name.
+    pub fn pod(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
+        self.stores.pods.get(&format!("{namespace}/{name}"))
+    }
+
+    /// A number that grows with every change that is worth a round.
+    pub fn changed(&self) -> Changed {
+        self.board.changed()
+    }
+
+    /// A number that grows, before [`Self::changed`] does, with every pod that begins to wait for a node.
+    pub fn demand(&self) -> Changed {
+        self.board.demand()
+    }
+
+    /// Waits until every kind was listed once, or is known not to be served. Waits for ever while an
+    /// essential kind is refused: [`Watches::problems`] says so.
+    pub async fn synced(&self) {
+        // The sender lives in `self`, so that this cannot fail.
+        let _ = self.board.settled().wait_for(|settled| *settled).await;
+    }
+
+    /// Whether every kind was listed once, or is known not to be served.
+    pub fn is_synced(&self) -> bool {
+        *self.board.settled().borrow()
+    }
+
+    /// What is wrong at the moment: kinds that cannot be seen, objects that cannot be read.
+    pub fn problems(&self) -> Vec<Problem> {
+        self.board.problems()
+    }
+
+    /// Kinds that the API server refuses to show at the moment: what is known of them is old, or nothing.
+    pub fn unseen(&self) -> Vec<Problem> {
+        self.board.unseen()
+    }
+
+    /// Whether what is known of the essential kinds is current: synced, and none of their watches is broken.
+    pub fn is_current(&self) -> bool {
+        self.is_synced() && !self.problems().iter().any(|problem| problem.essential)
+    }
+}
+
+pub(super) struct Starter<'a> {
+    pub cluster: &'a Cluster,
+    pub board: &'a Board,
+    cancel: &'a CancellationToken,
+}
+
+impl Starter<'_> {
+    fn version(&self) -> watch::Receiver<Option<KubernetesVersion>> {
+        let (known, version) = watch::channel(None);
+        self.run(version::follow(self.cluster.clone(), self.board.clone(), known));
+        version
+    }
+
+    /// Pods are counted as the control plane's version counts them: if it changes, all of them are listed
+    /// again.
+    fn pods(&self, store: &Store<Pod>, mut version: watch::Receiver<Option<KubernetesVersion>>) {
+        let api: Api<DeserializeGuard<core::Pod>> = Api::all(self.cluster.client.clone());
+        let (store, board) = (store.clone(), self.board.clone());
+        self.run(async move {
+            loop {
+                let Ok(known) = version.wait_for(Option::is_some).await.map(|known| *known) else { return };
+                let specs = Mutex::new(Specs::default());
+                let convert = Box::new(move |pod: &_| {
+                    let mut specs = specs.lock().unwrap_or_else(PoisonError::into_inner);
+                    convert::pod(pod, known.unwrap_or_default(), &mut specs)
+                });
+                let feed = Feed {
+                    kind: "Pod",
+                    api: api.clone(),
+                    fields: None,
+                    convert,
+                    worth: signals::pod,
+                    store: store.clone(),
+                    board: board.clone(),
+                };
+                tokio::select! {
+                    biased;
+                    other = version.wait_for(|other| *other != known) => {
+                        if other.is_err() {
+                            return;
+                        }
+                    }
+                    () = feed.follow() => {}
+                }
+            }
+        });
+    }
+
+    fn controllers(&self, s: &Stores, referred: &watch::Receiver<Arc<Referred>>) {
+        self.controllers_of::<apps::ReplicaSet>(
+            "ReplicaSet",
+            convert::replica_set,
+            &s.replica_sets,
+            referred,
+        );
+        self.controllers_of::<apps::StatefulSet>(
+            "StatefulSet",
+            convert::stateful_set,
+            &s.stateful_sets,
+            referred,
+        );
+        self.controllers_of::<apps::Deployment>("Deployment", convert::deployment, &s.deployments, referred);
+        self.controllers_of::<batch::Job>("Job", convert::job, &s.jobs, referred);
+        self.controllers_of::<core::ReplicationController>(
+            "ReplicationController",
+            convert::replication_controller,
+            &s.replication_controllers,
+            referred,
+        );
+        self.spawn::<apps::DaemonSet, _>("DaemonSet", convert::daemon_set, signals::none, &s.daemon_sets);
+    }
+
+    fn storage(&self, s: &Stores) {
+        self.spawn::<core::PersistentVolume, _>(
+            "PersistentVolume",
+            convert::volume,
+            signals::none,
+            &s.volumes,
+        );
+        self.spawn::<core::PersistentVolumeClaim, _>(
+            "PersistentVolumeClaim",
+            convert::claim,
+            signals::none,
+            &s.claims,
+        );
+        self.spawn::<storage::StorageClass, _>(
+            "StorageClass",
+            |one| Ok(convert::storage_class(one)),
+            signals::none,
+            &s.storage_classes,
+        );
+        self.spawn::<storage::CSIDriver, _>(
+            "CSIDriver",
+            |one| Ok(convert::csi_driver(one)),
+            signals::none,
+            &s.csi_drivers,
+        );
+        self.spawn::<storage::CSIStorageCapacity, _>(
+            "CSIStorageCapacity",
+            convert::storage_capacity,
+            signals::none,
+            &s.storage_capacities,
+        );
+        self.spawn::<storage::CSINode, _>(
+            "CSINode",
+            |one| Ok(convert::csi_node(one)),
+            signals::none,
+            &s.csi_nodes,
+        );
+        // A machine on its way out waits for its attachments to go.
+        self.spawn::<storage::VolumeAttachment, _>(
+            "VolumeAttachment",
+            |one| Ok(convert::attachment(one)),
+            signals::any,
+            &s.attachments,
+        );
+    }
+
+    /// What is absent if the API server does not serve it.
+    fn devices(&self, s: &Stores) {
+        self.spawn::<resource::ResourceClaim, _>(
+            "ResourceClaim",
+            convert::resource_claim,
+            signals::none,
+            &s.resource_claims,
+        );
+        self.spawn::<resource::DeviceClass, _>(
+            "DeviceClass",
+            |one| Ok(convert::device_class(one)),
+            signals::none,
+            &s.device_classes,
+        );
+        self.spawn::<resource::ResourceSlice, _>(
+            "ResourceSlice",
+            convert::resource_slice,
+            signals::none,
+            &s.resource_slices,
+        );
+        self.spawn::<resource::DeviceTaintRule, _>(
+            "DeviceTaintRule",
+            |one| Ok(convert::device_taint_rule(one)),
+            signals::none,
+            &s.device_taint_rules,
+        );
+    }
+
+    /// Namespaces. The uid of `kube-system`, which lives as long as the cluster, is the cluster's.
+    fn namespaces(&self, store: &Store<Namespace>, uid: &Arc<OnceLock<String>>) {
+        let uid = uid.clone();
+        let convert = move |one: &core::Namespace| {
+            if let ("kube-system", Some(own)) =
+                (one.metadata.name.as_deref().unwrap_or_default(), &one.metadata.uid)
+            {
+                uid.get_or_init(|| own.clone());
+            }
+            Ok(convert::namespace(one))
+        };
+        let feed = Feed {
+            kind: "Namespace",
+            api: Api::all(self.cluster.client.clone()),
+            fields: None,
+            convert: Box::new(convert),
+            worth: signals::none,
+            store: store.clone(),
+            board: self.board.clone(),
+        };
+        self.run(feed.follow());
+    }
+
+    fn spawn<K, T>(
+        &self,
+        kind: &'static str,
+        convert: fn(&K) -> Result<T, ConvertError>,
+        worth: fn(Option<&T>, Option<&T>) -> Worth,
+        store: &Store<T>,
+    ) where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+        T: PartialEq + Send + Sync + 'static,
+    {
+        let api: Api<DeserializeGuard<K>> = Api::all(self.cluster.client.clone());
+        let (store, board, convert) = (store.clone(), self.board.clone(), Box::new(convert));
+        let feed = Feed { kind, api, fields: None, convert, worth, store, board };
+        self.run(feed.follow());
+    }
+
+    pub(super) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let cancel = self.cancel.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => {}
+                () = task => {}
+            }
+        });
+    }
+}

@@ -1,0 +1,100 @@
+//! An API server that answers from a script and remembers what it was asked.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures::stream;
+use http::{Method, Request, Response};
+use kubernetes::Cluster;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tower::{BoxError, service_fn};
+
+/// A request as it arrived.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub method: Method,
+    pub path: String,
+    pub query: String,
+    pub body: Value,
+}
+
+/// What the script says to a request.
+pub enum Reply {
+    Json(u16, Value),
+    /// After a while.
+    Late(Duration, Value),
+    /// Lines as they come, until the sender is dropped.
+    Stream(mpsc::UnboundedReceiver<Value>),
+    /// No connection.
+    Refused,
+    /// Nothing at all, ever.
+    Silence,
+}
+
+/// Everything that was asked.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<Vec<Asked>>>);
+
+impl Log {
+    pub fn all(&self) -> Vec<Asked> {
+        self.0.lock().unwrap().clone()
+    }
+
+    pub fn last(&self) -> Asked {
+        self.all().pop().expect("nothing was asked")
+    }
+}
+
+/// A cluster whose API server is the script. It must be called inside a runtime.
+pub fn cluster(script: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> (Cluster, Log) {
+    let script = Arc::new(script);
+    let log = Log::default();
+    let seen = log.clone();
+    let service = service_fn(move |request: Request<Bytes>| {
+        let (script, seen) = (script.clone(), seen.clone());
+        async move {
+            let asked = Asked {
+                method: request.method().clone(),
+                path: request.uri().path().to_owned(),
+                query: request.uri().query().unwrap_or_default().to_owned(),
+                body: serde_json::from_slice(request.body()).unwrap_or(Value::Null),
+            };
+            seen.0.lock().unwrap().push(asked.clone());
+            answer(script(&asked)).await
+        }
+    });
+    (Cluster::with_service(service, "pve-autoscaler"), log)
+}
+
+async fn answer(reply: Reply) -> Result<Response<Body>, BoxError> {
+    let (status, body) = match reply {
+        Reply::Json(status, value) => (status, Body::from(value.to_string())),
+        Reply::Late(after, value) => {
+            tokio::time::sleep(after).await;
+            (200, Body::from(value.to_string()))
+        }
+        Reply::Stream(lines) => {
+            let lines = stream::unfold(lines, |mut lines| async move {
+                let line = lines.recv().await?;
+                Some((Ok::<_, Infallible>(Bytes::from(format!("{line}\n"))), lines))
+            });
+            (200, Body::from_stream(lines))
+        }
+        Reply::Refused => return Err("connection refused".into()),
+        Reply::Silence => std::future::pending().await,
+    };
+    Ok(Response::builder().status(status).header("content-type", "application/json").body(body)?)
+}
+
+/// A refusal, as the API server words it.
+pub fn refusal(code: u16, reason: &str, message: &str) -> Reply {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code,
+    });
+    Reply::Json(code, status)
+}

@@ -1,0 +1,371 @@
+//! Taking a worker over that others made: its VM and its Node become a machine of a pool.
+//!
+//! What is taken over is drained and destroyed as any other machine once it is unneeded. So everything is
+//! looked at first, and all that speaks against it is said at once ([`judge`]). Then the record is written,
+//! which claims the slot and names the VM by its SMBIOS uuid, then our mark into the VM's notes, and last the
+//! pool's labels, taints and annotations onto the Node. Torn off in between it is repeated, and does what is
+//! left. Nothing else of the VM is changed.
+//!
+//! The record says that its Node has registered: the machine is never taken for one whose creation is too
+//! late, and so failed.
+
+mod obstacles;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use thiserror::Error;
+
+use obstacles::{of_disks, of_node, of_pool, of_vm, slot, unseen};
+
+use super::node;
+use kubernetes::{Cluster, RecordError};
+use model::machine::{Intent, Phase};
+use model::node::{Node, Taint};
+use model::selector::Labels;
+use model::{Record, Slot};
+use proxmox::marker::{Description, Marker};
+use proxmox::{Client, Guest, TAG, VmConfig, VmStatus};
+use settings::{Config, Pool, TemplateRef};
+
+/// How long Proxmox VE may take to write the notes before it makes a task of it, in seconds.
+const WAIT: u8 = 20;
+
+/// A VM that could be the Node's.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Where it is, and what the list says of it.
+    pub guest: Guest,
+    /// Its configuration.
+    pub config: VmConfig,
+    /// How it is.
+    pub status: VmStatus,
+}
+
+/// Everything that counts.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The Node.
+    pub node: Node,
+    /// VMs with its SMBIOS uuid that the token can see.
+    pub vms: Vec<Candidate>,
+    /// Other guests that have its name.
+    pub namesakes: Vec<u32>,
+    /// All records that can be read.
+    pub records: Vec<Record>,
+    /// Names of records that cannot.
+    pub unreadable: Vec<String>,
+    /// Whether the Proxmox VE cluster is quorate.
+    pub quorate: bool,
+    /// The resource pools of which the token is shown which guests are in them (`Pool.Audit`).
+    pub pools: BTreeSet<String>,
+}
+
+/// What would be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adoption {
+    /// The machine's record.
+    pub record: Record,
+    /// It is stored already.
+    pub stored: bool,
+    /// What is written into the VM's configuration; empty if the mark is there.
+    pub change: BTreeMap<String, String>,
+    /// The state of the configuration that this was decided on.
+    pub digest: String,
+    /// Labels that the Node gets.
+    pub labels: Labels,
+    /// Taints that the Node gets.
+    pub taints: Vec<Taint>,
+    /// Annotations that the Node gets.
+    pub annotations: Labels,
+    /// What is worth knowing before.
+    pub remarks: Vec<String>,
+}
+
+/// Whether a worker may be taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// It may, or was in part.
+    May(Box<Adoption>),
+    /// It is a machine of the pool already.
+    Already(String),
+    /// It may not, and why.
+    Not(Vec<String>),
+}
+
+/// Why something could not be looked at, or written.
+#[derive(Debug, Error)]
+pub enum AdoptionError {
+    /// Kubernetes does not answer, or refuses.
+    #[error("Kubernetes cannot be asked")]
+    Kubernetes(#[from] kubernetes::Error),
+    /// Proxmox VE does not answer, or refuses.
+    #[error("Proxmox VE cannot be asked")]
+    Proxmox(#[from] proxmox::Error),
+    /// There is no such Node.
+    #[error("there is no node `{0}`")]
+    NoNode(String),
+    /// The record could not be written: nothing was done.
+    #[error("the record could not be written")]
+    Record(#[from] RecordError),
+    /// The record is there, the mark is not.
+    #[error("VM {vmid} got its record, and not our mark: repeat the command")]
+    Unmarked {
+        /// The VMID.
+        vmid: u32,
+        /// What Proxmox VE said.
+        #[source]
+        source: Option<proxmox::Error>,
+    },
+    /// Record and mark are there, the Node lacks something of the pool's.
+    #[error("node `{name}` did not get all of its pool's labels and taints: repeat the command")]
+    Unlabelled {
+        /// The Node.
+        name: String,
+        /// What Kubernetes said.
+        #[source]
+        source: kubernetes::Error,
+    },
+}
+
+/// Looks at everything that counts.
+///
+/// # Errors
+/// There is no such Node, or one of the clusters cannot be asked. That proves nothing.
+pub async fn look(client: &Client, cluster: &Cluster, name: &str) -> Result<Found, AdoptionError> {
+    let node = cluster.get_node(name).await?.ok_or_else(|| AdoptionError::NoNode(name.to_owned()))?;
+    let records = cluster.list_records().await?;
+    let seen = client.resources().await?;
+    let guests: Vec<&Guest> =
+        seen.guests.values().filter(|guest| !guest.container && !guest.template).collect();
+    let mut vms = Vec::new();
+    for guest in guests.into_iter().filter(|_| !node.system_uuid.is_empty()) {
+        let config = match client.config(&guest.host, guest.vmid).await {
+            Ok(config) => config,
+            // The list shows more than a token may read.
+            Err(error) if matches!(error.kind, proxmox::Kind::Forbidden | proxmox::Kind::NotFound) => {
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if config.smbios_uuid().as_deref() == Some(node.system_uuid.as_str()) {
+            let status = client.vm_status(&guest.host, guest.vmid).await?;
+            vms.push(Candidate { guest: guest.clone(), config, status });
+        }
+    }
+    let own: BTreeSet<u32> = vms.iter().map(|one| one.guest.vmid).collect();
+    let same_name = |guest: &&Guest| guest.name.as_deref() == Some(name) && !own.contains(&guest.vmid);
+    Ok(Found {
+        namesakes: seen.guests.values().filter(same_name).map(|guest| guest.vmid).collect(),
+        node,
+        vms,
+        records: records.readable.into_iter().map(|stored| stored.record).collect(),
+        unreadable: records.unreadable.into_iter().map(|one| one.name).collect(),
+        quorate: client.quorate().await?,
+        pools: client.pool_names().await?,
+    })
+}
+
+/// Whether the Node and its VM may become a machine of the pool. `id` is the machine's if it does.
+pub fn judge(config: &Config, pool: &Pool, found: &Found, id: &str, now: Timestamp) -> Judgement {
+    let mut against = of_node(pool, found);
+    let vm = match found.vms.as_slice() {
+        [vm] => vm,
+        [] => {
+            against.push(unseen(config, &found.node));
+            return Judgement::Not(against);
+        }
+        several => {
+            let ids: Vec<_> = several.iter().map(|one| one.guest.vmid.to_string()).collect();
+            against.push(format!(
+                "its SMBIOS uuid is that of VMs {}: which one it is cannot be determined",
+                ids.join(", ")
+            ));
+            return Judgement::Not(against);
+        }
+    };
+    let known =
+        found.records.iter().find(|record| record.smbios_uuid.as_deref() == Some(&found.node.system_uuid));
+    if let Some(record) = known.filter(|record| record.pool != pool.name) {
+        return Judgement::Not(vec![format!("it is machine `{}` of pool `{}`", record.name, record.pool)]);
+    }
+    let marked = matches!(vm.config.owner(), Description::Ours(marker)
+        if known.is_some_and(|record| marker.machine == record.id) && marker.cluster == config.cluster);
+    against.extend(of_vm(config, vm, known, &found.pools));
+    against.extend(of_disks(pool, &vm.config));
+    if !found.quorate {
+        against.push("the Proxmox VE cluster is not quorate".to_owned());
+    }
+    let slot = slot(config, pool, found, vm, known).map_err(|why| against.push(why)).ok();
+    if known.is_none() {
+        against.extend(of_pool(pool, found, vm));
+    }
+    let Some(slot) = slot.filter(|_| against.is_empty()) else { return Judgement::Not(against) };
+    let record = known.cloned().unwrap_or_else(|| record(pool, &found.node, vm, slot, id, now));
+    let node = &found.node;
+    let labels = node::missing_labels(&node::wanted_labels(&record, pool), node);
+    let lacks =
+        |taint: &&Taint| !node.taints.iter().any(|own| (&own.key, own.effect) == (&taint.key, taint.effect));
+    let taints: Vec<Taint> = pool.taints.iter().filter(lacks).cloned().collect();
+    if marked && labels.is_empty() && taints.is_empty() {
+        return Judgement::Already(record.name);
+    }
+    Judgement::May(Box::new(Adoption {
+        change: if marked { BTreeMap::new() } else { marked_as(config, &record, &vm.config) },
+        digest: vm.config.digest().unwrap_or_default().to_owned(),
+        annotations: pool.annotations_for(&record.host, &record.name, record.slot.vmid),
+        remarks: remarks(pool, &record, found),
+        stored: known.is_some(),
+        labels,
+        taints,
+        record,
+    }))
+}
+
+/// Writes the record, then the mark, and reads that back.
+///
+/// # Errors
+/// [`AdoptionError::Record`]: nothing was done. [`AdoptionError::Unmarked`]: it is to be repeated.
+pub async fn carry_out(
+    client: &Client,
+    cluster: &Cluster,
+    config: &Config,
+    adoption: &Adoption,
+) -> Result<(), AdoptionError> {
+    let record = &adoption.record;
+    if !adoption.stored {
+        cluster.create_record(record).await?;
+    }
+    let (host, vmid) = (&record.host, record.slot.vmid);
+    let unmarked = |source| AdoptionError::Unmarked { vmid, source };
+    if !adoption.change.is_empty() {
+        let written = client.set_config(host, vmid, &adoption.change, &[], &adoption.digest, WAIT).await;
+        if let Some(upid) = written.map_err(|error| unmarked(Some(error)))? {
+            // What came of it is read back.
+            let _ = client.wait_task(&upid, config.limits.configure, config.limits.task_poll).await;
+        }
+    }
+    let read = client.config(host, vmid).await.map_err(|error| unmarked(Some(error)))?;
+    if !matches!(read.owner(), Description::Ours(marker) if marker.machine == record.id) {
+        return Err(unmarked(None));
+    }
+    label(cluster, adoption)
+        .await
+        .map_err(|source| AdoptionError::Unlabelled { name: record.name.clone(), source })
+}
+
+/// What the pool puts on its nodes; its label last, which is what makes it one.
+async fn label(cluster: &Cluster, adoption: &Adoption) -> Result<(), kubernetes::Error> {
+    let name = &adoption.record.name;
+    for taint in &adoption.taints {
+        cluster.add_taint(name, taint).await?;
+    }
+    for (key, value) in &adoption.annotations {
+        cluster.annotate_node(name, key, Some(value)).await?;
+    }
+    if adoption.labels.is_empty() {
+        return Ok(());
+    }
+    cluster.set_labels(name, &adoption.labels).await
+}
+
+fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: Timestamp) -> Record {
+    let number = |key: &str| vm.config.get(key).and_then(|text| text.parse::<u32>().ok());
+    let cores = number("cores").unwrap_or(1).saturating_mul(number("sockets").unwrap_or(1));
+    let memory = number("memory").map_or(vm.guest.memory, |mib| i64::from(mib) << 20);
+    let template = match &pool.template {
+        Some(TemplateRef::Vmid(vmid)) => *vmid,
+        _ => 0,
+    };
+    let created = node.created.unwrap_or(now);
+    Record {
+        id: id.to_owned(),
+        pool: pool.name.clone(),
+        name: node.name.clone(),
+        slot,
+        region: pool.region.clone(),
+        host: vm.guest.host.clone(),
+        left_hosts: BTreeSet::new(),
+        template,
+        template_host: vm.guest.host.clone(),
+        cores,
+        memory,
+        intent: Intent::Create,
+        created,
+        task: None,
+        smbios_uuid: Some(node.system_uuid.clone()),
+        token_id: None,
+        old_token_ids: Vec::new(),
+        node_uid: Some(node.uid.clone()),
+        cordoned: false,
+        seen_off: None,
+        clone_in_doubt: false,
+        destroy_asked: false,
+        storages: vm.config.storages().into_iter().map(ToOwned::to_owned).collect(),
+        warm: None,
+        asked: None,
+        kept: None,
+        pinned: None,
+        entered: BTreeMap::from([(Phase::Requested, created), (Phase::Ready, now)]),
+        vm_gone: None,
+        pods: Vec::new(),
+        // Of what it was made is not known: no difference to it replaces the node.
+        growing: None,
+        grow_backoff: None,
+        takes_no_cpus: false,
+        takes_no_memory: false,
+        made_of: BTreeMap::new(),
+    }
+}
+
+/// Our mark before its notes, and our tag beside its own.
+fn marked_as(config: &Config, record: &Record, vm: &VmConfig) -> BTreeMap<String, String> {
+    let marker = Marker {
+        cluster: config.cluster.clone(),
+        region: record.region.clone(),
+        pool: record.pool.clone(),
+        machine: record.id.clone(),
+        kubernetes: None,
+    };
+    let notes = vm.get("description").unwrap_or_default().trim_end();
+    let mut tags: Vec<&str> =
+        vm.get("tags").unwrap_or_default().split([';', ',', ' ']).filter(|tag| !tag.is_empty()).collect();
+    tags.push(TAG);
+    tags.sort_unstable();
+    tags.dedup();
+    BTreeMap::from([("description".to_owned(), marker.describe(notes)), ("tags".to_owned(), tags.join(";"))])
+}
+
+/// What an operator should know before.
+fn remarks(pool: &Pool, record: &Record, found: &Found) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let fits = pool.sizes.iter().any(|size| (size.cores, size.memory) == (record.cores, record.memory));
+    if !fits {
+        remarks.push(format!(
+            "it has {} vCPUs and {} MiB, which is none of the pool's sizes",
+            record.cores,
+            record.memory >> 20
+        ));
+    }
+    let labels = pool.labels_for(&record.host, &record.name, record.slot.vmid);
+    let other = |(key, value): (&String, &String)| {
+        found
+            .node
+            .labels
+            .get(key)
+            .filter(|own| *own != value)
+            .map(|own| format!("its label {key}={own} becomes {value}"))
+    };
+    remarks.extend(labels.iter().filter_map(other));
+    let new = |taint: &&Taint| !found.node.taints.iter().any(|own| own.key == taint.key);
+    remarks.extend(
+        pool.taints.iter().filter(new).map(|taint| format!("it gets the pool's taint {}", taint.key)),
+    );
+    if found.node.unschedulable {
+        remarks.push("it is cordoned, and stays so".to_owned());
+    }
+    remarks
+}
+
+#[cfg(test)]
+mod tests;

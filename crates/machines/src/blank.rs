@@ -1,0 +1,49 @@
+//! Machines that are clones of nothing: what their VM is made of before it is configured.
+
+use std::collections::BTreeMap;
+
+use super::{Context, shape};
+use model::Record;
+use model::machine::STORED_ON;
+use proxmox::{Error, Upid, VmConfig};
+use settings::{Bootstrap, Pool};
+
+/// Asks for the VM. Its description bears the mark from the moment in which anything of it can be seen.
+///
+/// # Errors
+/// As for a clone: [`proxmox::Kind::Exists`] if the VMID is taken.
+pub(super) async fn send(
+    ctx: &Context,
+    record: &Record,
+    pool: &Pool,
+    description: String,
+) -> Result<Upid, Error> {
+    let agent = ctx.config.bootstrap_of(pool).is_none_or(Bootstrap::needs_agent);
+    let options = options(record, pool, description, agent);
+    let resource_pool = ctx.config.proxmox.as_ref().and_then(|proxmox| proxmox.resource_pool.as_deref());
+    ctx.proxmox.create_vm(&record.host, record.slot.vmid, &options, resource_pool).await
+}
+
+/// What the rest of its settings, which it gets as a clone does, cannot be added to later: its disk, and a
+/// device to boot from.
+fn options(record: &Record, pool: &Pool, description: String, agent: bool) -> BTreeMap<String, String> {
+    let mut options = BTreeMap::from([
+        ("name".to_owned(), record.name.clone()),
+        ("description".to_owned(), description),
+        ("cores".to_owned(), record.cores.to_string()),
+        ("memory".to_owned(), (record.memory >> 20).to_string()),
+        ("ostype".to_owned(), "l26".to_owned()),
+        ("agent".to_owned(), format!("enabled={}", u8::from(agent))),
+    ]);
+    let device = pool.devices.first();
+    options.extend(device.and_then(|device| shape::network(0, device, &VmConfig::default())));
+    // What is on the disk comes second: an empty one has nothing to boot.
+    let mut order = "order=net0".to_owned();
+    let storage = record.made_of.get(STORED_ON).or_else(|| pool.storages.first());
+    if let (Some(disk), Some(storage)) = (&pool.disk, storage) {
+        order.extend([";", disk.device.as_str()]);
+        options.insert(disk.device.clone(), format!("{storage}:{},backup=0,discard=on", disk.bytes >> 30));
+    }
+    options.insert("boot".to_owned(), order);
+    options
+}

@@ -1,0 +1,119 @@
+//! Waiting for a guest to come up, without keeping its host busy.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Context;
+use model::Record;
+
+/// Between two probes.
+const PROBE: Duration = Duration::from_millis(200);
+/// When a guest's agent is asked first, until it was seen how long the pool's guests take: most take a little
+/// longer.
+const BOOT: Duration = Duration::from_secs(6);
+/// The part of the limit after which the agent is asked in any case.
+const PART: u32 = 3;
+/// What a guest takes from its first open port to its agent's first answer, until it was seen.
+const AFTER_PROBE: Duration = Duration::from_millis(700);
+
+/// How many times the first guess to wait for a port if it is not known yet how long the pool's guests take.
+const UNKNOWN: u32 = 3;
+/// Questions that follow each other sooner than `agent_poll`.
+const NEAR: u32 = 4;
+
+/// When the guest agent is asked, and what is learnt from its answers.
+pub(super) struct Boot {
+    started: Instant,
+    asked: Option<Instant>,
+    opened: Option<Instant>,
+    tries: u32,
+    what: String,
+    /// The guest is up already: nothing is waited for, and nothing learnt.
+    up: bool,
+    /// Its clock stands where it stood when its memory was written to disk.
+    pub old_clock: bool,
+}
+
+impl Boot {
+    /// A guest that was started at `started`.
+    pub fn new(record: &Record, started: Instant) -> Self {
+        let what = format!("boot of {}", record.pool);
+        Self { started, asked: None, opened: None, tries: 0, what, up: false, old_clock: false }
+    }
+
+    /// A guest that is up.
+    pub fn up(record: &Record) -> Self {
+        Self { up: true, ..Self::new(record, Instant::now()) }
+    }
+
+    /// The same, with a clock that has to be set.
+    pub fn with_old_clock(self) -> Self {
+        Self { old_clock: true, ..self }
+    }
+
+    /// Waits until it is time to ask the agent (again).
+    pub async fn wait(&mut self, ctx: &Context, record: &Record) {
+        self.tries += 1;
+        if let Some(asked) = self.asked {
+            // The usual time was a little short: the first answer is near.
+            let poll = ctx.config.limits.agent_poll;
+            let pause = if self.tries <= NEAR { poll / 4 } else { poll };
+            tokio::time::sleep_until(asked + pause).await;
+        } else if let (false, Some(address)) = (self.up, record.slot.address) {
+            self.probe(ctx, address).await;
+        } else if !self.up {
+            self.usual(ctx).await;
+        }
+        self.asked = Some(Instant::now());
+    }
+
+    async fn probe(&mut self, ctx: &Context, address: std::net::IpAddr) {
+        let patience = match ctx.pace.known(&self.what) {
+            Some(_) => self.expected(ctx),
+            None => self.expected(ctx) * UNKNOWN,
+        };
+        loop {
+            match ctx.probe.booted(address).await {
+                None => return self.usual(ctx).await,
+                Some(true) => {
+                    self.opened = Some(Instant::now());
+                    return tokio::time::sleep(ctx.pace.usual(&self.after_probe(), AFTER_PROBE)).await;
+                }
+                // A port that stays closed (a firewall, no route) makes nothing slower than it is without
+                // probes.
+                Some(false) if self.started.elapsed() >= patience => return,
+                Some(false) => tokio::time::sleep(PROBE).await,
+            }
+        }
+    }
+
+    async fn usual(&self, ctx: &Context) {
+        tokio::time::sleep_until(self.started + self.expected(ctx)).await;
+    }
+
+    fn expected(&self, ctx: &Context) -> Duration {
+        ctx.pace.usual(&self.what, BOOT).min(ctx.config.limits.agent / PART)
+    }
+
+    fn after_probe(&self) -> String {
+        format!("{} after its first port", self.what)
+    }
+
+    /// The agent has answered: how long did it take? An answer to the first question means that it could have
+    /// been asked a little earlier.
+    pub fn answered(&self, ctx: &Context) {
+        if self.up {
+            return;
+        }
+        let asked = self.asked.unwrap_or(self.started);
+        let took = |since: Instant| {
+            let time = asked.saturating_duration_since(since);
+            if self.tries == 1 { time * 19 / 20 } else { time }
+        };
+        if let Some(opened) = self.opened {
+            ctx.pace.learn(&self.after_probe(), took(opened));
+        }
+        ctx.pace.learn(&self.what, took(self.started));
+    }
+}

@@ -1,0 +1,555 @@
+//! A machine from its record to a ready node. Each step looks at what is there first, unless nothing can be.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::boot::Boot;
+use super::jobs::{self, CONFIGURE, RESIZE, START};
+use super::ownership::{Sight, look, ours, still_ours};
+use super::task::Reports;
+use super::tracked::Tracked;
+use super::trouble::{Blame, Trouble, insist};
+use super::turn::{self, Place};
+use super::{
+    Context, blank, finding, join, node, physical, pinning, room, security, seed, shape, touched, warm,
+};
+use model::machine::{Phase, STORED_ON, WarmState};
+use proxmox::marker::Marker;
+use proxmox::{CloneRequest, Exit, Kind, Power, Upid, VmConfig};
+use settings::{CloneKind, Pool};
+
+/// Between two looks at a clone that another client makes.
+const CLONE_LOOK: Duration = Duration::from_secs(2);
+
+/// What a machine has become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Made {
+    /// A ready node.
+    Ready,
+    /// One that waits to be asked to join.
+    Warm,
+}
+
+/// Goes through all steps. `fresh`: the record was written just now, so that nothing can be there yet.
+pub(super) async fn run(
+    ctx: &Context,
+    machine: &mut Tracked,
+    fresh: bool,
+    reports: &Reports,
+) -> Result<Made, Trouble> {
+    let made = Box::pin(in_time(ctx, machine, fresh, reports)).await;
+    let nothing_known = machine.record().task.is_none() && machine.record().smbios_uuid.is_none();
+    // An earlier run may have asked for its VM, whatever ends this; and so may one that was cut off before
+    // the answer.
+    let cut_off = machine.phase == Phase::Cloning && matches!(made, Err(Trouble::Limit { .. }));
+    if made.is_err() && nothing_known && (!fresh || cut_off) {
+        machine.stored.record.clone_in_doubt = true;
+    }
+    made
+}
+
+/// All steps within their limit. What a machine waits before anything of it is begun does not count: a pause,
+/// or its turn.
+async fn in_time(
+    ctx: &Context,
+    machine: &mut Tracked,
+    mut fresh: bool,
+    reports: &Reports,
+) -> Result<Made, Trouble> {
+    let name = machine.record().pool.clone();
+    let pool = ctx.config.pools.iter().find(|pool| pool.name == name).cloned();
+    let pool = pool.ok_or_else(|| no_pool(&name))?;
+    let mut starts = 0;
+    loop {
+        turn::not_paused(ctx, machine).await?;
+        let id = machine.record().id.clone();
+        let made = tokio::select! {
+            biased;
+            made = in_turn(ctx, machine, &pool, fresh) => Some(made),
+            () = touched::noticed(ctx, &id) => None,
+        };
+        let trouble = match made {
+            Some(Ok(Some(made))) => return Ok(made),
+            Some(Ok(None)) => continue,
+            Some(Err(trouble)) => Some(trouble),
+            None => None,
+        };
+        let is_known = machine.record().smbios_uuid.is_some();
+        match trouble {
+            Some(trouble) if !is_known || !touched::may_explain(&trouble) => return Err(trouble),
+            trouble => touched::go_on(ctx, machine, trouble, &mut starts, reports).await?,
+        }
+        fresh = false;
+    }
+}
+
+/// Waits for a machine's turn, then goes through the steps that have to be done within its limit. `None`: a
+/// pause came before anything was begun.
+async fn in_turn(
+    ctx: &Context,
+    machine: &mut Tracked,
+    pool: &Pool,
+    fresh: bool,
+) -> Result<Option<Made>, Trouble> {
+    let joins = machine.record().asked.is_some() || (!fresh && node::find(ctx, machine.record()).is_some());
+    let place = if joins || machine.record().is_physical() {
+        None
+    } else {
+        let Some(place) = turn::place(ctx, machine, pool).await? else { return Ok(None) };
+        Some(place)
+    };
+    let limit = ctx.config.scale_up.max_node_provision_time;
+    let age = ctx.clock.now().duration_since(machine.record().wanted_since()).unsigned_abs();
+    let steps = Box::pin(steps(ctx, machine, pool, fresh, place));
+    let Ok(made) = tokio::time::timeout(limit.saturating_sub(age), steps).await else {
+        return Err(Trouble::Limit {
+            what: "becoming a ready node".to_owned(),
+            limit,
+            blame: machine.blame(),
+        });
+    };
+    let made = made?;
+    if made == Made::Warm {
+        warm::rest(ctx, machine, pool).await?;
+    }
+    Ok(Some(made))
+}
+
+pub(super) fn no_pool(name: &str) -> Trouble {
+    let what = format!("pool `{name}` is no longer in the configuration");
+    Trouble::Failed { what, blame: Blame::Other }
+}
+
+/// What is done for a machine to have a VM; one that another run has begun may have it.
+fn cloning(fresh: bool, is_clone: bool) -> &'static str {
+    match (fresh, is_clone) {
+        (true, true) => "the clone is being made",
+        (true, false) => "the VM is being made",
+        (false, true) => "its clone is looked for, and made if it is not there",
+        (false, false) => "its VM is looked for, and made if it is not there",
+    }
+}
+
+async fn steps(
+    ctx: &Context,
+    machine: &mut Tracked,
+    pool: &Pool,
+    fresh: bool,
+    place: Option<Place<'_>>,
+) -> Result<Made, Trouble> {
+    if machine.record().is_physical() {
+        physical::run(ctx, machine).await?;
+    } else if let Some(place) = place {
+        let is_started = vm(ctx, machine, pool, fresh, place).await?;
+        let boot = Boot::new(machine.record(), Instant::now());
+        if machine.record().warm.is_some() {
+            if is_started {
+                join::await_boot(ctx, machine, pool, boot).await?;
+            }
+            return Ok(Made::Warm);
+        }
+        join::run(ctx, machine, pool, boot).await?;
+    } else if machine.record().asked.is_some() && node::find(ctx, machine.record()).is_none() {
+        let boot = warm::wake(ctx, machine).await?;
+        join::run(ctx, machine, pool, boot).await?;
+    }
+    node::settle(ctx, machine, pool).await?;
+    Ok(Made::Ready)
+}
+
+/// Until the machine's VM is there, configured, and started if it is to run: whether it was. Its place is
+/// given back then: a machine that boots holds up no other.
+async fn vm(
+    ctx: &Context,
+    machine: &mut Tracked,
+    pool: &Pool,
+    fresh: bool,
+    place: Place<'_>,
+) -> Result<bool, Trouble> {
+    let limits = &ctx.config.limits;
+    machine.enter(ctx, Phase::Cloning, cloning(fresh, machine.record().is_clone()));
+    let cloned = within(limits.clone, "the clone", clone(ctx, machine, pool, fresh)).await?;
+    let _permit = place.cloned();
+    let suspended = warm::is_suspended(&cloned);
+    if !suspended {
+        machine.enter(ctx, Phase::Configuring, "settings and disk size are being set");
+        within(limits.configure, "the configuration", configure(ctx, machine, pool, cloned)).await?;
+        let firewall = security::apply(ctx, machine, pool);
+        within(limits.configure, "the firewall's settings", firewall).await?;
+        pinning::settle(ctx, machine, pool).await?;
+    }
+    if machine.record().warm.is_some() {
+        warm::still_wanted(ctx, pool)?;
+    }
+    let starts = match machine.record().warm {
+        None => true,
+        Some(WarmState::Stopped) => false,
+        Some(WarmState::Booted | WarmState::Suspended) => !suspended,
+    };
+    if starts {
+        room::confirm(ctx, machine, pool).await?;
+        machine.enter(ctx, Phase::Starting, "the VM is being started");
+        within(limits.start, "the start", start(ctx, machine, fresh)).await?;
+    }
+    Ok(starts)
+}
+
+/// A step within its limit.
+pub(super) async fn within<T>(
+    limit: Duration,
+    what: &str,
+    step: impl Future<Output = Result<T, Trouble>>,
+) -> Result<T, Trouble> {
+    let over = || Trouble::Limit { what: what.to_owned(), limit, blame: Blame::Host };
+    tokio::time::timeout(limit, step).await.unwrap_or_else(|_| Err(over()))
+}
+
+/// Until the clone is there, unlocked and ours.
+async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -> Result<VmConfig, Trouble> {
+    let mut look_first = !fresh;
+    let mut maybe_sent: Option<Instant> = None;
+    loop {
+        if let Some(upid) = machine.record().task.as_deref().and_then(Upid::parse) {
+            let exit =
+                jobs::finish(ctx, jobs::making(machine.record()), &upid, ctx.config.limits.clone).await?;
+            machine.stored.record.task = None;
+            match exit {
+                Exit::Ok | Exit::Warnings(_) | Exit::Unknown => {}
+                Exit::Failed(ref text) if exit.problem() == Some(Kind::Exists) => {
+                    had_before(ctx, machine, text).await?;
+                }
+                Exit::Failed(_) => {
+                    // It may have left its VM behind, locked.
+                    machine.stored.record.clone_in_doubt = true;
+                    return Err(jobs::failed(jobs::making(machine.record()), &upid, &exit));
+                }
+            }
+            machine.stored.record.clone_in_doubt |= exit == Exit::Unknown;
+            look_first = true;
+        }
+        if look_first {
+            let sight = insist!(ctx.config.limits.clone, machine.seed(), {
+                Ok(look(&ctx.proxmox, &ctx.owner(), machine.record()).await?)
+            });
+            match sight.await? {
+                Sight::Ours(config) if config.lock().is_none() || warm::is_suspended(&config) => {
+                    return Ok(*config);
+                }
+                Sight::Ours(_) | Sight::BeingCloned => {
+                    machine.say(ctx, "the clone is still locked");
+                    tokio::time::sleep(CLONE_LOOK).await;
+                    continue;
+                }
+                Sight::Foreign(what) => {
+                    return Err(Trouble::Foreign { vmid: machine.record().slot.vmid, what });
+                }
+                // The call may still be on its way: only after a while is it certain that nothing comes of
+                // it. Should it come all the same, the VMID is taken by then, and the marker says by whom.
+                Sight::Absent if maybe_sent.is_some_and(|sent| sent.elapsed() < jobs::ON_ITS_WAY) => {
+                    tokio::time::sleep(CLONE_LOOK).await;
+                    continue;
+                }
+                // Its guest may have become a Node that was not seen yet: that has to go before another gets
+                // its name.
+                Sight::Absent | Sight::BeingDestroyed if machine.record().smbios_uuid.is_some() => {
+                    let what = "its VM was removed by another client".to_owned();
+                    return Err(Trouble::Failed { what, blame: Blame::Other });
+                }
+                Sight::BeingDestroyed => {
+                    let what = "it is being destroyed, or was left halfway".to_owned();
+                    return Err(Trouble::Foreign { vmid: machine.record().slot.vmid, what });
+                }
+                Sight::Absent => {}
+            }
+        }
+        // A run that goes on with a machine does not know what the one before has asked for.
+        let mut doubt = !fresh;
+        let template = template_now(ctx, machine).await;
+        machine.stored.record.made_of.extend(template.map(|print| (TEMPLATE.to_owned(), print)));
+        let sent = insist!(ctx.config.limits.clone, machine.seed(), {
+            let sent = send_clone(ctx, machine, pool).await;
+            // A host that dies while it works no longer answers.
+            doubt |= sent.as_ref().is_err_and(Trouble::leaves_doubt);
+            sent
+        })
+        .await;
+        // Though this one is begun, it may find the VMID taken by the one that was asked for before.
+        machine.stored.record.clone_in_doubt |= doubt;
+        match sent? {
+            Sent::Started(upid) => machine.change(ctx, |record| record.task = Some(upid.to_string())).await?,
+            Sent::Unknown => {
+                machine.stored.record.clone_in_doubt = true;
+                maybe_sent = Some(Instant::now());
+            }
+            Sent::Taken(text) => had_before(ctx, machine, &text).await?,
+        }
+        look_first = true;
+    }
+}
+
+/// A clone does not wait longer for what its template is like just now.
+const TEMPLATE_READ: Duration = Duration::from_secs(1);
+/// What the record of a machine calls the template that it is made of.
+const TEMPLATE: &str = "template";
+
+/// What tells the template from others just before it is cloned; `None`: what was known of it holds.
+async fn template_now(ctx: &Context, machine: &Tracked) -> Option<String> {
+    let record = machine.record();
+    if !record.is_clone() || !record.made_of.contains_key(TEMPLATE) {
+        return None;
+    }
+    let asked = Instant::now();
+    let read = ctx.proxmox.config(&record.template_host, record.template);
+    match tokio::time::timeout(TEMPLATE_READ, read).await {
+        Ok(Ok(vm)) => Some(ctx.templates.is_now(record.template, &vm, asked)),
+        Ok(Err(error)) => {
+            tracing::debug!(machine = %record.name, %error, "its template cannot be read just now");
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+enum Sent {
+    Started(Upid),
+    Unknown,
+    /// In Proxmox's words.
+    Taken(String),
+}
+
+/// Pods that a VM's notes name at most.
+const PODS_SAID: usize = 5;
+
+async fn send_clone(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<Sent, Trouble> {
+    let record = machine.record();
+    let marker = Marker {
+        cluster: ctx.config.cluster.clone(),
+        region: record.region.clone(),
+        pool: pool.name.clone(),
+        machine: record.id.clone(),
+        kubernetes: ctx.watches.kubernetes_uid(),
+    };
+    let made_for = match record.pods.as_slice() {
+        [] if record.warm.is_some() => "Made ahead of demand.".to_owned(),
+        [] => "Made for the pool's minimum, or in place of a node that leaves.".to_owned(),
+        pods if pods.len() > PODS_SAID => {
+            format!("Made for {} and {} more.", pods[..PODS_SAID].join(", "), pods.len() - PODS_SAID)
+        }
+        pods => format!("Made for {}.", pods.join(", ")),
+    };
+    let description = marker.describe(&format!(
+        "Worker of Kubernetes cluster {}, pool {}.\n{made_for}",
+        ctx.config.cluster, pool.name
+    ));
+    if !record.is_clone() {
+        return sent(blank::send(ctx, record, pool, description).await);
+    }
+    let request = CloneRequest {
+        template_host: record.template_host.clone(),
+        template: record.template,
+        vmid: record.slot.vmid,
+        name: record.name.clone(),
+        description,
+        pool: ctx.config.proxmox.as_ref().and_then(|proxmox| proxmox.resource_pool.clone()),
+        target: (record.host != record.template_host).then(|| record.host.clone()),
+        full: pool.clone == CloneKind::Full,
+        storage: record.made_of.get(STORED_ON).or_else(|| pool.storages.first()).cloned(),
+    };
+    sent(ctx.proxmox.clone_vm(&request).await)
+}
+
+/// What came of the call that makes a VM.
+fn sent(answer: Result<Upid, proxmox::Error>) -> Result<Sent, Trouble> {
+    match answer {
+        Ok(upid) => Ok(Sent::Started(upid)),
+        Err(error) => match error.kind {
+            Kind::OutcomeUnknown => Ok(Sent::Unknown),
+            Kind::Exists => Ok(Sent::Taken(error.text)),
+            Kind::NotFound if error.meaning().is_none() => {
+                Err(Trouble::pool(format!("the template cannot be cloned: {}", error.text)))
+            }
+            _ => Err(error.into()),
+        },
+    }
+}
+
+/// Something has the VMID already: it may be the machine's own, which is awaited, or an unmanaged one.
+async fn had_before(ctx: &Context, machine: &mut Tracked, said: &str) -> Result<(), Trouble> {
+    match look(&ctx.proxmox, &ctx.owner(), machine.record()).await? {
+        Sight::Ours(_) | Sight::BeingCloned => Ok(()),
+        // An earlier run may have asked for it, and it is still at work.
+        Sight::Absent
+            if machine.record().clone_in_doubt && jobs::is_cloning(ctx, machine.record()).await? =>
+        {
+            machine.say(ctx, "waiting for a clone that may be its own");
+            tokio::time::sleep(CLONE_LOOK).await;
+            Ok(())
+        }
+        Sight::Foreign(_) | Sight::BeingDestroyed | Sight::Absent => taken(ctx, machine, said).await,
+    }
+}
+
+/// The VMID belongs to another VM: says which, if that can be seen. Or a clone of our own has ended since it
+/// was last looked at.
+async fn taken(ctx: &Context, machine: &Tracked, said: &str) -> Result<(), Trouble> {
+    let vmid = machine.record().slot.vmid;
+    match look(&ctx.proxmox, &ctx.owner(), machine.record()).await {
+        Ok(Sight::Ours(_) | Sight::BeingCloned) => Ok(()),
+        Ok(Sight::Foreign(what)) => Err(Trouble::Foreign { vmid, what }),
+        _ if machine.record().clone_in_doubt => Err(finding::in_doubt(ctx, machine)),
+        _ if ctx.proxmox.vmid_taken(vmid).await? => {
+            Err(Trouble::Foreign { vmid, what: "it was there before ours".to_owned() })
+        }
+        // A disk or a file that was left behind.
+        _ => Err(Trouble::Foreign { vmid, what: format!("it is gone, and has left something: {said}") }),
+    }
+}
+
+/// Settings, then the disk's size. What is right already is not written again.
+async fn configure(
+    ctx: &Context,
+    machine: &mut Tracked,
+    pool: &Pool,
+    cloned: VmConfig,
+) -> Result<(), Trouble> {
+    let limit = ctx.config.limits.configure;
+    let record = machine.record().clone();
+    // An earlier run has configured it, and it was started as it was asked for: changed settings apply to
+    // later machines.
+    if record.smbios_uuid.is_some() {
+        let (host, vmid) = (&record.host, record.slot.vmid);
+        let power = insist!(limit, machine.seed(), Ok(ctx.proxmox.power(host, vmid).await?));
+        if power.await? == Power::Running {
+            return Ok(());
+        }
+    }
+    seed::provide(ctx, machine, pool, &cloned).await?;
+    set_options(ctx, machine, pool, &cloned).await?;
+    if let Some(disk) = &pool.disk {
+        let present = cloned.drive_size(&disk.device).ok_or_else(|| {
+            Trouble::pool(format!(
+                "the template has no disk `{}`: set `disk_device` of the pool",
+                disk.device
+            ))
+        })?;
+        if present < disk.bytes {
+            insist!(limit, machine.seed(), {
+                let asked = Instant::now();
+                ours(ctx, &record).await?;
+                let (host, vmid) = (&record.host, record.slot.vmid);
+                let (device, bytes) = (&disk.device, disk.bytes);
+                let upid = still_ours(ctx, &record, asked).await?.resize(host, vmid, device, bytes).await?;
+                jobs::succeed(ctx, RESIZE, &upid, limit).await
+            })
+            .await?;
+        }
+    }
+    let uuid = cloned.smbios_uuid();
+    machine
+        .change(ctx, |record| {
+            record.smbios_uuid = uuid;
+            record.task = None;
+        })
+        .await
+}
+
+/// Until its options are as the pool wants them. What stands in the way of the rest goes first.
+async fn set_options(
+    ctx: &Context,
+    machine: &Tracked,
+    pool: &Pool,
+    cloned: &VmConfig,
+) -> Result<(), Trouble> {
+    let (limit, record) = (ctx.config.limits.configure, machine.record());
+    let tags = ctx.templates.tags();
+    let mut known = Some(cloned.clone());
+    insist!(limit, machine.seed(), {
+        loop {
+            let config = match known.take() {
+                Some(config) => config,
+                None => ours(ctx, record).await?,
+            };
+            let (change, is_last) = shape::next(pool, record, &config, tags.as_ref());
+            if !change.is_empty() {
+                let (host, vmid) = (&record.host, record.slot.vmid);
+                let digest = config.digest().unwrap_or_default();
+                let delete: Vec<&str> = change.delete.iter().map(String::as_str).collect();
+                if let Some(upid) =
+                    ctx.proxmox.set_config(host, vmid, &change.set, &delete, digest, 20).await?
+                {
+                    jobs::succeed(ctx, CONFIGURE, &upid, limit).await?;
+                }
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    })
+    .await
+}
+
+/// A new VM that an administrator started before it was configured has booted as its template, with its size
+/// and its name: it is not what was asked for.
+async fn as_configured(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    let record = machine.record();
+    if record.entered.contains_key(&Phase::Booting) {
+        return Ok(());
+    }
+    let waiting = ctx.proxmox.pending(&record.host, record.slot.vmid).await?;
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    let waiting = waiting.into_iter().collect::<Vec<_>>().join("`, `");
+    let what = format!(
+        "VM {} was started by another client before it was configured: `{waiting}` waits for its next start",
+        record.slot.vmid
+    );
+    Err(Trouble::Failed { what, blame: Blame::Other })
+}
+
+/// Until the VM runs. One that is `known_off` is not asked at first whether it runs.
+pub(super) async fn start(ctx: &Context, machine: &Tracked, known_off: bool) -> Result<(), Trouble> {
+    let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
+    let mut known_off = known_off;
+    insist!(ctx.config.limits.start, machine.seed(), {
+        let asked = Instant::now();
+        ours(ctx, machine.record()).await?;
+        if !std::mem::take(&mut known_off) && ctx.proxmox.power(host, vmid).await? == Power::Running {
+            return as_configured(ctx, machine).await;
+        }
+        let upid = still_ours(ctx, machine.record(), asked).await?.start(host, vmid).await?;
+        match jobs::finish(ctx, START, &upid, ctx.config.limits.start).await? {
+            Exit::Failed(text) if text.contains("already running") => as_configured(ctx, machine).await,
+            exit if exit.is_success() => Ok(()),
+            // QEMU did not come up: the host lacks something (memory, a device, a bridge, an image) more
+            // often than the template does.
+            exit => match jobs::failed(START, &upid, &exit) {
+                // One that was removed meanwhile says nothing about its host.
+                Trouble::Proxmox(error) if error.text.contains("onfiguration file") => {
+                    Err(Trouble::Failed { what: error.text, blame: Blame::Other })
+                }
+                Trouble::Proxmox(error)
+                    if matches!(error.kind, Kind::Other | Kind::NotFound) && error.meaning().is_none() =>
+                {
+                    Err(Trouble::Failed { what: error.text, blame: Blame::Host })
+                }
+                trouble => Err(trouble),
+            },
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vm_that_may_be_there_is_not_said_to_be_made() {
+        for is_clone in [true, false] {
+            assert!(cloning(true, is_clone).ends_with("is being made"));
+            assert!(cloning(false, is_clone).contains("is looked for"));
+        }
+    }
+}

@@ -1,0 +1,536 @@
+//! The end of a VM, and of what belonged to it: stopped, Node deleted, destroyed, nothing left behind, record
+//! dropped.
+
+use tokio::time::Instant;
+
+use super::finding::{CLONING, DESTROYED, Found, find, stale_lock, unlock};
+use super::jobs::{self, DESTROY, Job, SHUTDOWN, STOP};
+use super::lost_host::{hosts_that_left, leave_lost_host};
+use super::out_of_service::{self, Off};
+use super::ownership::{TRIES, is_fresh, ours, still_ours};
+use super::retire::FRESH;
+use super::tracked::Tracked;
+use super::trouble::{Blame, Trouble, insist};
+use super::warm::SUSPENDED;
+use super::{Context, back, hindrance, leftovers, node, physical, protection, seed, tokens, unheard};
+use model::Record;
+use model::machine::Phase;
+use model::node::Node;
+use proxmox::{Client, Exit, Kind, Power, Upid, VmConfig};
+
+/// How a VM is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// The guest is asked to shut down, and has its time. With when its Node was seen empty: `None` if it was
+    /// not looked at in this run, as after a restart in the midst of it. `cut_short` if its drain ended
+    /// because its VM was off: it is removed only while it stays off.
+    Graceful { emptied: Option<Instant>, cut_short: bool },
+    /// Its plug is pulled: nothing depends on it.
+    Abrupt,
+}
+
+/// How the end of a VM ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// Nothing of it is left.
+    Gone,
+    /// It runs on: its guest is this Node again, and serves, for this reason.
+    Serves(Box<Node>, String),
+    /// The same, for what passes by itself, or is mended by an administrator.
+    ServesForNow(Box<Node>, String),
+}
+
+/// Whether a machine has ever had a VM. One that has not leaves alone what has its VMID.
+fn had_vm(record: &Record) -> bool {
+    record.smbios_uuid.is_some() || record.node_uid.is_some()
+}
+
+/// What is done about a machine that has no VM.
+fn without_vm(record: &Record) -> &'static str {
+    if had_vm(record) {
+        "the VM is gone; its Node is being deleted"
+    } else {
+        "there is no VM of its own to destroy; what else there is of it is being removed"
+    }
+}
+
+/// What is done once a machine has no VM and no Node.
+fn clearing(record: &Record) -> &'static str {
+    if had_vm(record) {
+        "the VM is gone; what it has left behind is being removed"
+    } else {
+        "what there is of it besides a VM is being removed"
+    }
+}
+
+/// Stops the VM, deletes its Node, destroys it and drops the record. Each part is skipped if it is done
+/// already.
+///
+/// A guest that is a Node again, and is needed as one, is left running: its plug is not pulled.
+pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner) -> Result<Ended, Trouble> {
+    if machine.record().is_physical() {
+        return physical::end(ctx, machine).await;
+    }
+    let asked = Instant::now();
+    let found = present(ctx, machine).await?;
+    if let Present::Locked(trouble) = found {
+        let node = hindrance::serving(ctx, machine, manner).await?;
+        return match node {
+            Some(node) => Ok(Ended::ServesForNow(node, trouble.to_string())),
+            None => Err(trouble),
+        };
+    }
+    if let Present::There(present) = found {
+        note(ctx, machine, &present).await?;
+        if let Some((node, why)) = hindrance::of_emptied(ctx, machine, manner).await? {
+            return Ok(Ended::ServesForNow(node, why));
+        }
+        if let Some((node, why)) = protection::keeps(ctx, machine, &present, manner).await? {
+            return Ok(Ended::Serves(node, why));
+        }
+        if let Manner::Graceful { emptied, cut_short } = &mut manner
+            && let Some((node, why)) = begin(ctx, machine, emptied, *cut_short).await?
+        {
+            return Ok(Ended::Serves(node, why));
+        }
+        let off = match stop(ctx, machine, manner, (*present, asked)).await? {
+            Stopped::Kept(node, why) => return Ok(Ended::Serves(node, why)),
+            Stopped::Off(off) => off,
+        };
+        machine.enter(ctx, Phase::Deleting, "the Node and the VM are being deleted");
+        forget_node(ctx, machine, off).await?;
+        if let Some((node, why)) = destroy(ctx, machine).await? {
+            return Ok(Ended::Serves(node, why));
+        }
+    } else {
+        let off = match found {
+            Present::Gone if hosts_that_left(ctx, machine).await?.is_empty() => Off::Gone,
+            Present::Gone => Off::Apart,
+            Present::Hidden => Off::Hidden,
+            _ => Off::Unknown,
+        };
+        if machine.phase != Phase::Clearing {
+            machine.enter(ctx, Phase::Deleting, without_vm(machine.record()));
+        }
+        forget_node(ctx, machine, off).await?;
+    }
+    // A run that goes on knows that it is no longer a machine, however long that takes.
+    machine.enter(ctx, Phase::Clearing, clearing(machine.record()));
+    machine.save(ctx).await?;
+    // Before disks that only an administrator can remove: the record may be dropped by hand after those.
+    seed::remove(ctx, machine).await?;
+    tokens::delete_all(ctx, machine, ctx.config.limits.destroy).await?;
+    leftovers::none(ctx, machine).await?;
+    machine.drop_record(ctx).await?;
+    Ok(Ended::Gone)
+}
+
+/// Writes down that its end begins, unless the guest is a Node again that is needed, or is kept: this Node,
+/// and why.
+async fn begin(
+    ctx: &Context,
+    machine: &mut Tracked,
+    emptied: &mut Option<Instant>,
+    cut_short: bool,
+) -> Result<Option<(Box<Node>, String)>, Trouble> {
+    let ends = cut_short || machine.record().entered.contains_key(&Phase::Stopping);
+    if let Some(kept) = back::serving_again(ctx, machine, *emptied, ends).await? {
+        return Ok(Some(kept));
+    }
+    if cut_short {
+        stays_off(ctx, machine).await?;
+    }
+    if emptied.is_none_or(|at| at.elapsed() > FRESH) {
+        *emptied = Some(Instant::now());
+    }
+    // One that is off is not shut down: if it is started before its Node is gone, the run that goes on drains
+    // the Node first.
+    let (phase, note) = if cut_short {
+        (Phase::Deleting, "the VM is off; the Node and the VM are being deleted")
+    } else {
+        (Phase::Stopping, "the VM is being shut down")
+    };
+    let again = machine.record().entered.contains_key(&phase);
+    machine.enter(ctx, phase, note);
+    // The point of no return, for one that was emptied: a run that goes on after a crash must not open the
+    // node again.
+    machine.save(ctx).await?;
+    if again { Ok(None) } else { back::pinned(ctx, machine).await }
+}
+
+/// Refuses to remove a node that was not emptied, as its VM was off, if the VM was started again: pods may
+/// run on it.
+async fn stays_off(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    if let Some(what) = ctx.paused() {
+        return Err(Trouble::Failed { what, blame: Blame::Other });
+    }
+    let record = machine.record();
+    if ctx.proxmox.power(&record.host, record.slot.vmid).await? != Power::Stopped {
+        return Err(started_again());
+    }
+    Ok(())
+}
+
+fn started_again() -> Trouble {
+    let what = "its VM was started again: its node is drained first".to_owned();
+    Trouble::Failed { what, blame: Blame::Other }
+}
+
+/// Records what can no longer be read once the VM is gone: where its disks are, and the uuid by which a Node
+/// is known that its guest may have become although its making was given up.
+async fn note(ctx: &Context, machine: &mut Tracked, present: &VmConfig) -> Result<(), Trouble> {
+    let uuid = present.smbios_uuid();
+    let storages = present.storages().into_iter().map(ToOwned::to_owned);
+    machine
+        .change(ctx, |record| {
+            // An administrator has restored it from a backup.
+            record.vm_gone = None;
+            record.smbios_uuid = record.smbios_uuid.take().or(uuid);
+            record.storages.extend(storages);
+        })
+        .await?;
+    back::follow(ctx, machine, present).await.map(|_| ())
+}
+
+/// What there is of a machine that is to go.
+enum Present {
+    There(Box<VmConfig>),
+    /// Nothing has its VMID.
+    Gone,
+    /// What has it is not ours.
+    NotOurs,
+    /// What has it cannot be seen, and may be ours.
+    Hidden,
+    /// It is ours, and stays locked.
+    Locked(Trouble),
+}
+
+/// A host that was taken out of the cluster, and was not switched off, runs its VMs on: as long as the
+/// kubelet of one is heard, its Node and its slot stay.
+async fn does_not_run_apart(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    let Some(node) = back::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
+        return Ok(());
+    };
+    let record = machine.record();
+    let (vmid, hosts) = (record.slot.vmid, hosts_that_left(ctx, machine).await?);
+    let stops: Vec<String> = hosts.iter().map(|host| format!("on {host}: qm stop {vmid}")).collect();
+    Err(Trouble::Administrator {
+        what: format!(
+            "VM {vmid} is no longer in the cluster, and Node {} is heard of: it may run on, on {}, which has left the cluster; its slot stays closed",
+            node.name,
+            hosts.join(", "),
+        ),
+        command: format!(
+            "{}; or, if the Node is yours now: {}",
+            stops.join("; "),
+            kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
+        ),
+    })
+}
+
+/// The VM, if it is there and ours. One that was moved to another host is followed there.
+async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Present, Trouble> {
+    let limits = &ctx.config.limits;
+    leave_lost_host(ctx, machine).await?;
+    let until = Instant::now() + limits.clone;
+    if let Some(upid) = machine.record().task.as_deref().and_then(Upid::parse) {
+        // What still runs has to end first.
+        let destroys = jobs::recorded_destruction(machine.record()).is_some();
+        let job = if destroys { DESTROY } else { jobs::making(machine.record()) };
+        let exit = jobs::finish(ctx, job, &upid, limits.clone).await?;
+        // One that did not end well may have left its VM behind where it is not seen.
+        let taken = exit.problem() == Some(Kind::Exists);
+        machine.stored.record.clone_in_doubt |= jobs::makes(upid.kind()) && !exit.is_success() && !taken;
+    }
+    loop {
+        let lock = match find(ctx, machine).await? {
+            Found::There(config) => match config.lock() {
+                None | Some(SUSPENDED) => return Ok(Present::There(config)),
+                Some(lock) => lock.to_owned(),
+            },
+            Found::BeingCloned => CLONING.to_owned(),
+            Found::BeingDestroyed => DESTROYED.to_owned(),
+            Found::Gone => return Ok(Present::Gone),
+            Found::NotOurs => return Ok(Present::NotOurs),
+            Found::Hidden => return Ok(Present::Hidden),
+        };
+        if Instant::now() >= until {
+            if jobs::is_worked_on(ctx, machine.record()).await?
+                || lock == CLONING && jobs::is_cloning(ctx, machine.record()).await?
+            {
+                let what = format!("the lock ({lock}) of VM {}", machine.record().slot.vmid);
+                let trouble = Trouble::Limit { what, limit: limits.clone, blame: Blame::Other };
+                return Ok(Present::Locked(trouble));
+            }
+            return Ok(Present::Locked(stale_lock(machine, &lock)));
+        }
+        let note = format!("the VM is locked ({lock}); if nothing works on it by now, {}", unlock(machine));
+        machine.say(ctx, &note);
+        tokio::time::sleep(ctx.config.limits.task_poll * 2).await;
+    }
+}
+
+/// Takes back that the end of a machine has begun whose VM was off: it is to be drained.
+pub(super) fn begun_no_more(record: &mut Record) {
+    record.entered.remove(&Phase::Deleting);
+}
+
+/// How a stop ended.
+enum Stopped {
+    /// The Node that the guest is again keeps it, for this reason.
+    Kept(Box<Node>, String),
+    /// Nothing is left to stop.
+    Off(Off),
+}
+
+/// Until QEMU has ended, or the Node that the guest is again keeps it, and why. The configuration comes with
+/// when it was asked for.
+async fn stop(
+    ctx: &Context,
+    machine: &mut Tracked,
+    manner: Manner,
+    (config, asked): (VmConfig, Instant),
+) -> Result<Stopped, Trouble> {
+    let vmid = machine.record().slot.vmid;
+    let limits = &ctx.config.limits;
+    let patience = u32::try_from(limits.shutdown.as_secs()).unwrap_or(u32::MAX);
+    // Proxmox itself pulls the plug when the guest does not end in time.
+    let limit = limits.shutdown + limits.start;
+    let mut seen = Some((Found::There(Box::new(config)), asked));
+    let mut looked = match manner {
+        Manner::Graceful { emptied, .. } => emptied,
+        Manner::Abrupt => None,
+    };
+    insist!(limit, machine.seed(), {
+        let asked = Instant::now();
+        let (found, asked) = match seen.take() {
+            Some(seen) => seen,
+            None => (find(ctx, machine).await?, asked),
+        };
+        let config = match found {
+            Found::There(config) => config,
+            Found::Gone => return Ok(Stopped::Off(Off::Gone)),
+            Found::Hidden => return Ok(Stopped::Off(Off::Hidden)),
+            Found::BeingCloned | Found::BeingDestroyed | Found::NotOurs => {
+                return Ok(Stopped::Off(Off::Unknown));
+            }
+        };
+        let host = machine.record().host.clone();
+        let host = host.as_str();
+        if ctx.proxmox.power(host, vmid).await? == Power::Stopped {
+            return Ok(Stopped::Off(Off::Seen));
+        }
+        if matches!(manner, Manner::Graceful { cut_short: true, .. }) {
+            machine.change(ctx, begun_no_more).await?;
+            return Err(started_again());
+        }
+        // Its host may have come back since it was given up, or seen empty, and it with it.
+        let kept = match manner {
+            Manner::Abrupt => back::keeps(ctx, machine).await?,
+            Manner::Graceful { .. } if looked.is_some_and(|at| at.elapsed() <= FRESH) => None,
+            Manner::Graceful { .. } => back::serving_again(ctx, machine, None, true).await?,
+        };
+        if let Some((node, why)) = kept {
+            return Ok(Stopped::Kept(node, why));
+        }
+        // An administrator wants it as it is, and it could not be destroyed then.
+        if config.is_set("protection") {
+            return Err(protection::protected(machine));
+        }
+        looked = Some(Instant::now());
+        let placed = still_ours(ctx, machine.record(), asked).await?;
+        // Without an agent its power button is pressed, which systemd obeys as well.
+        let (job, upid) = if manner == Manner::Abrupt {
+            (STOP, placed.stop(host, vmid).await?)
+        } else {
+            (SHUTDOWN, placed.shutdown(host, vmid, patience).await?)
+        };
+        drop(placed);
+        match jobs::finish(ctx, job, &upid, limit).await? {
+            Exit::Ok | Exit::Warnings(_) if ctx.proxmox.power(host, vmid).await? == Power::Stopped => {
+                Ok(Stopped::Off(Off::Seen))
+            }
+            Exit::Ok | Exit::Warnings(_) => Err(still_runs()),
+            // Whatever it says, the VM itself is asked again.
+            exit => Err(match jobs::failed(job, &upid, &exit) {
+                Trouble::Proxmox(error) => Trouble::Proxmox(proxmox::Error { kind: Kind::Busy, ..error }),
+                trouble => trouble,
+            }),
+        }
+    })
+    .await
+}
+
+/// HA was asked to stop the VM and takes its time, or another client has started it meanwhile: it is stopped
+/// once more.
+fn still_runs() -> Trouble {
+    passing(
+        STOP,
+        "the VM runs although it was stopped: HA takes its time, or another client has started it".to_owned(),
+    )
+}
+
+/// What passes by itself, so that the job is tried again.
+fn passing(job: Job, text: String) -> Trouble {
+    Trouble::Proxmox(proxmox::Error { kind: Kind::Busy, call: job.name.to_owned(), status: 0, text })
+}
+
+/// Deletes the Node that the machine became, and no namesake.
+async fn forget_node(ctx: &Context, machine: &mut Tracked, off: Off) -> Result<(), Trouble> {
+    if matches!(off, Off::Unknown | Off::Hidden) {
+        unheard::no_kubelet(ctx, machine, off == Off::Hidden).await?;
+    }
+    if off == Off::Apart {
+        does_not_run_apart(ctx, machine).await?;
+    }
+    if let Some(node) = node::find(ctx, machine.record())
+        && delete_node(ctx, machine, (&node.name, &node.uid), off).await?
+    {
+        return Ok(());
+    }
+    // One that is not seen yet: it may have registered again until its VM was stopped.
+    match back::node(ctx, machine).await? {
+        Some(node) => delete_node(ctx, machine, (&node.name, &node.uid), off).await.map(|_| ()),
+        None => Ok(()),
+    }
+}
+
+/// Deletes this very Node, once the volumes of a machine that is off are let go of; false if another one has
+/// its name.
+pub(super) async fn delete_node(
+    ctx: &Context,
+    machine: &mut Tracked,
+    (name, uid): (&str, &str),
+    off: Off,
+) -> Result<bool, Trouble> {
+    out_of_service::release(ctx, machine, (name, uid), off).await?;
+    insist!(
+        ctx.config.limits.destroy,
+        machine.seed(),
+        match ctx.kubernetes.delete_node(name, uid).await {
+            Err(error) if error.kind() == kubernetes::ErrorKind::Conflict => Ok(false),
+            Err(error) => Err(error.into()),
+            Ok(()) => Ok(true),
+        }
+    )
+    .await
+}
+
+/// Proves that the cluster is quorate, with the VM's host in it, and the VM ours and stopped, all a moment
+/// ago: an answer that took long tells of a time before. The VM is to be destroyed with the client that this
+/// gives, which has its place for that.
+async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, Trouble> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let placed = ctx.proxmox.in_line(&record.host).await;
+        let asked_for_quorum = Instant::now();
+        let status = ctx.proxmox.cluster_status().await?;
+        // One that has lost the others destroys disks, and cannot remove the configuration.
+        if !status.quorate || status.hosts.get(&record.host) == Some(&false) {
+            return Err(Trouble::Proxmox(proxmox::Error {
+                kind: Kind::NoQuorum,
+                call: format!("DELETE VM {}", record.slot.vmid),
+                status: 0,
+                text: "the Proxmox cluster is not quorate: nothing is destroyed".to_owned(),
+            }));
+        }
+        if !is_fresh(asked) {
+            ours(ctx, record).await?;
+            // In the place that it has: who holds one and waits for another may wait for others who do the
+            // same.
+            if placed.power(&record.host, record.slot.vmid).await? != Power::Stopped {
+                return Err(passing(DESTROY, "another client has started the VM meanwhile".to_owned()));
+            }
+        }
+        if is_fresh(asked_for_quorum) || tries >= TRIES {
+            return Ok(placed);
+        }
+    }
+}
+
+/// Writes down that the VM is about to be destroyed: halfway, a destruction leaves what nothing else tells
+/// apart from an unmanaged VM. One that would not be asked for now is not written down.
+async fn announce(ctx: &Context, machine: &mut Tracked, asked: Instant) -> Result<(), Trouble> {
+    if machine.record().destroy_asked {
+        return Ok(());
+    }
+    drop(still_quorate_and_ours(ctx, machine.record(), asked).await?);
+    machine.stored.record.destroy_asked = true;
+    let stored = machine.save(ctx).await;
+    machine.stored.record.destroy_asked = stored.is_ok();
+    stored
+}
+
+/// Proves once more whose the VM is, that it is stopped and that the cluster is quorate, then destroys it;
+/// unless it was started meanwhile, and the Node that it is again keeps it.
+async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Node>, String)>, Trouble> {
+    let vmid = machine.record().slot.vmid;
+    let limit = ctx.config.limits.destroy;
+    insist!(limit, machine.seed(), {
+        let asked = Instant::now();
+        let config = match find(ctx, machine).await? {
+            Found::There(config) => config,
+            Found::Gone | Found::NotOurs | Found::Hidden => return Ok(None),
+            Found::BeingCloned if jobs::is_cloning(ctx, machine.record()).await? => {
+                return Err(passing(DESTROY, "its clone is still being made".to_owned()));
+            }
+            Found::BeingCloned => return Err(stale_lock(machine, CLONING)),
+            Found::BeingDestroyed if jobs::is_worked_on(ctx, machine.record()).await? => {
+                return Err(passing(DESTROY, "the VM is being destroyed already".to_owned()));
+            }
+            Found::BeingDestroyed => match find(ctx, machine).await? {
+                Found::BeingDestroyed => return Err(stale_lock(machine, DESTROYED)),
+                _ => return Err(passing(DESTROY, "the VM was being destroyed".to_owned())),
+            },
+        };
+        let is_protected = config.is_set("protection");
+        // It may have been moved meanwhile.
+        let host = machine.record().host.clone();
+        // A start whose answer was lost may have come after the stop.
+        if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {
+            match stop(ctx, machine, Manner::Abrupt, (*config, asked)).await? {
+                Stopped::Kept(node, why) => return Ok(Some((node, why))),
+                Stopped::Off(off) => forget_node(ctx, machine, off).await?,
+            }
+        }
+        if is_protected {
+            return Err(protection::protected(machine));
+        }
+        announce(ctx, machine, asked).await?;
+        let upid = still_quorate_and_ours(ctx, machine.record(), asked).await?.destroy(&host, vmid).await?;
+        // Its log is the only one to say which disks could not be freed.
+        machine.change(ctx, |record| record.task = Some(upid.to_string())).await?;
+        match jobs::finish(ctx, DESTROY, &upid, limit).await? {
+            Exit::Ok | Exit::Warnings(_) => Ok(None),
+            exit => {
+                // Before qemu-server 9.1.19 a storage that no longer exists fails like a VM that does not,
+                // and keeps it.
+                let absent = exit.problem() == Some(Kind::NotFound);
+                if absent && matches!(find(ctx, machine).await?, Found::Gone | Found::NotOurs | Found::Hidden)
+                {
+                    return Ok(None);
+                }
+                Err(jobs::failed(DESTROY, &upid, &exit))
+            }
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_vm_that_was_there_is_said_to_be_gone() {
+        let never = Record { smbios_uuid: None, node_uid: None, ..Record::example() };
+        let had = Record { smbios_uuid: Some("u".to_owned()), ..never.clone() };
+        let joined = Record { node_uid: Some("n".to_owned()), ..never.clone() };
+        for (record, is_gone) in [(never, false), (had, true), (joined, true)] {
+            for words in [without_vm(&record), clearing(&record)] {
+                assert_eq!(words.contains("the VM is gone"), is_gone, "{words}");
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Which PCI devices hosts have for the pools, and which VMs hold some: asked of Proxmox VE beside its list.
+//! Nothing is asked if no pool has a `[[pool.pci]]`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::asking;
+use model::machine::Host;
+use model::pci::{Held, HostPci};
+use proxmox::{Client, Error, Guest, Kind, PciMapping, Seen};
+use settings::Config;
+
+/// Mappings are looked at again after this time, and checked against the hardware.
+const MAPPINGS: Duration = Duration::from_mins(1);
+/// A VM's devices are: one that is stopped and started with others between two looks is not noticed before.
+const GUESTS: Duration = Duration::from_mins(5);
+
+/// What a host's devices are, by the hosts' names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Devices(BTreeMap<String, HostPci>);
+
+impl Devices {
+    /// Adds them to the hosts.
+    pub fn give(&self, hosts: &mut [Host]) {
+        for host in hosts {
+            host.pci = self.0.get(&host.name).cloned().unwrap_or_default();
+        }
+    }
+}
+
+/// What is known of devices from looks before; each look asks for what may have changed, and no host that
+/// hangs keeps it from the others.
+#[derive(Debug, Default)]
+pub struct DeviceSurvey {
+    mappings: Vec<PciMapping>,
+    /// Host and mapping → what is wrong.
+    broken: BTreeMap<(String, String), String>,
+    guests: BTreeMap<u32, Holder>,
+    /// VMs whose devices are not known yet: where they are, and why.
+    unread: BTreeMap<u32, (String, String)>,
+    mappings_due: Option<Instant>,
+}
+
+/// A VM as it was read.
+#[derive(Debug)]
+struct Holder {
+    host: String,
+    held: Vec<Held>,
+    /// Whether it ran: what it holds is settled when it starts.
+    running: bool,
+    /// What it says counts until it could be read again after this.
+    due: Instant,
+}
+
+impl DeviceSurvey {
+    /// Looks again, for some seconds at most. If that fails, [`Self::found`] says what is known.
+    ///
+    /// # Errors
+    /// The mappings could not be read.
+    pub async fn look(&mut self, proxmox: &Client, config: &Config, seen: &Seen) -> Result<Devices, Error> {
+        let wanted: BTreeSet<&str> =
+            config.pools.iter().flat_map(|pool| &pool.pci).map(|one| one.mapping.as_str()).collect();
+        if wanted.is_empty() {
+            *self = Self::default();
+            return Ok(Devices::default());
+        }
+        let counts_stopped = config.proxmox.as_ref().is_some_and(|proxmox| proxmox.count_stopped);
+        let to_read = self.expect(counts_stopped, seen);
+        let now = Instant::now();
+        let due = self.mappings_due.is_none_or(|due| now >= due) || !self.knows(&wanted);
+        let mapped = if due { self.look_at_mappings(proxmox, &wanted, seen).await } else { Ok(()) };
+        if due && mapped.is_ok() {
+            self.mappings_due = Some(now + MAPPINGS);
+        }
+        self.look_at_guests(proxmox, to_read).await;
+        mapped.map(|()| self.found(seen))
+    }
+
+    fn knows(&self, wanted: &BTreeSet<&str>) -> bool {
+        wanted.iter().all(|id| self.mappings.iter().any(|one| one.id == *id))
+    }
+
+    async fn look_at_mappings(
+        &mut self,
+        proxmox: &Client,
+        wanted: &BTreeSet<&str>,
+        seen: &Seen,
+    ) -> Result<(), Error> {
+        let mappings = asking::soon("PCI mappings", proxmox.pci_mappings(None)).await?;
+        let of_pools = mappings.iter().filter(|one| wanted.contains(one.id.as_str()));
+        let hosts = of_pools.flat_map(|one| one.devices.iter().map(|(host, _)| host));
+        let online = hosts.filter(|host| seen.hosts.get(*host).is_some_and(|host| host.online));
+        let to_check = online.map(|host| (host.clone(), vec![()])).collect();
+        let ask = |host: String, ()| async move { proxmox.pci_mappings(Some(&host)).await };
+        let mut broken = BTreeMap::new();
+        for (host, (), answer) in asking::hosts(to_check, ask).await {
+            match answer {
+                Ok(checked) => broken.extend(checked.into_iter().filter_map(|one| {
+                    let on_host = one.devices.iter().any(|(of, _)| *of == host);
+                    Some(((host.clone(), one.id), one.problem.filter(|_| on_host)?))
+                })),
+                // A host that does not say what is wrong is found out when a machine is started there.
+                Err(error) => {
+                    tracing::debug!(%host, %error, "its PCI mappings cannot be checked");
+                    broken.extend(self.broken.extract_if(.., |(of, _), _| *of == host));
+                }
+            }
+        }
+        (self.mappings, self.broken) = (mappings, broken);
+        Ok(())
+    }
+
+    /// The VMs that hold devices, or would if they were started, and are to be read now. Until that is done,
+    /// those that were never read as they are keep the devices of their hosts.
+    fn expect<'a>(&mut self, counts_stopped: bool, seen: &'a Seen) -> Vec<&'a Guest> {
+        let online = |guest: &Guest| seen.hosts.get(&guest.host).is_some_and(|host| host.online);
+        let counts = |guest: &&Guest| {
+            let vm = !guest.template && !guest.container && online(guest);
+            // The lists do not show yet that one runs that has just been made or started.
+            vm && (!guest.stopped || counts_stopped)
+        };
+        let there: BTreeMap<u32, &Guest> =
+            seen.guests.values().filter(counts).map(|guest| (guest.vmid, guest)).collect();
+        self.guests.retain(|vmid, known| there.get(vmid).is_some_and(|guest| guest.host == known.host));
+        let known =
+            |guest: &Guest| self.guests.get(&guest.vmid).filter(|known| known.running == guest.running);
+        let unread = there.values().filter(|guest| known(guest).is_none());
+        let why = |vmid| format!("what VM {vmid} holds was not read yet");
+        self.unread = unread.map(|guest| (guest.vmid, (guest.host.clone(), why(guest.vmid)))).collect();
+        let fresh = |guest: &Guest| known(guest).is_some_and(|known| Instant::now() < known.due);
+        there.into_values().filter(|guest| !fresh(guest)).collect()
+    }
+
+    /// Reads their configurations.
+    async fn look_at_guests(&mut self, proxmox: &Client, to_read: Vec<&Guest>) {
+        let mut by_host: BTreeMap<String, Vec<(u32, bool)>> = BTreeMap::new();
+        for guest in to_read {
+            by_host.entry(guest.host.clone()).or_default().push((guest.vmid, guest.running));
+        }
+        let ask = |host: String, (vmid, _): (u32, bool)| async move { proxmox.devices_of(&host, vmid).await };
+        for (host, (vmid, running), answer) in asking::hosts(by_host, ask).await {
+            match answer {
+                Ok(held) => {
+                    let due = Instant::now() + GUESTS;
+                    self.guests.insert(vmid, Holder { host, held, running, due });
+                    self.unread.remove(&vmid);
+                }
+                // What is gone by now, or must no longer be seen, is in no list from now on.
+                Err(error) if matches!(error.kind, Kind::Forbidden | Kind::NotFound) => {
+                    self.unread.remove(&vmid);
+                }
+                Err(error) => {
+                    tracing::debug!(vmid, %error, "what devices it holds cannot be read");
+                    if let Some((_, why)) = self.unread.get_mut(&vmid) {
+                        *why = format!("what VM {vmid} holds cannot be read: {error}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is known of the hosts' devices.
+    pub fn found(&self, seen: &Seen) -> Devices {
+        let mut hosts: BTreeMap<String, HostPci> =
+            seen.hosts.keys().map(|host| (host.clone(), HostPci::default())).collect();
+        for mapping in &self.mappings {
+            for (host, path) in &mapping.devices {
+                if let Some(host) = hosts.get_mut(host) {
+                    host.mappings.entry(mapping.id.clone()).or_default().insert(path.clone());
+                }
+            }
+        }
+        for ((host, mapping), problem) in &self.broken {
+            if let Some(host) = hosts.get_mut(host) {
+                host.broken.insert(mapping.clone(), problem.clone());
+            }
+        }
+        for (host, why) in self.unread.values() {
+            if let Some(HostPci { mappings, broken, .. }) = hosts.get_mut(host) {
+                for mapping in mappings.keys() {
+                    broken.entry(mapping.clone()).or_insert_with(|| why.clone());
+                }
+            }
+        }
+        for Holder { host, held, .. } in self.guests.values() {
+            if let Some(host) = hosts.get_mut(host) {
+                host.held.extend(held.iter().cloned());
+            }
+        }
+        Devices(hosts)
+    }
+}

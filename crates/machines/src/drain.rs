@@ -1,0 +1,369 @@
+//! Emptying a node by evictions: each refusal is asked again with back-off, a pod that must stay ends it.
+//!
+//! A pod that tolerates all taints may come back as soon as it is evicted, without end. The one that comes in
+//! the place of an evicted pod stays until the node is gone, as those of DaemonSets do; Karpenter evicts no
+//! pod that tolerates its taint in the first place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use tokio::time::Instant;
+
+use super::Context;
+use super::endings::Endings;
+use super::node::is_ready;
+use super::tracked::Tracked;
+use super::trouble::Trouble;
+use kubernetes::{Cluster, Error, Eviction};
+use model::node::Node;
+use model::pod::VolumeSource;
+use model::snapshot::BEING_DELETED_TAINT;
+use model::{Pod, Snapshot};
+use planning::Evictions;
+use scheduling::World;
+
+/// Evictions that are asked for at a time, for one node.
+const AT_A_TIME: usize = 10;
+/// The first pause after a refusal, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+/// Between two looks at what is left: at least, at most.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// The time between two looks at the places of pods, in times of what a look takes.
+const PART: u32 = 20;
+
+/// How a drain ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Drained {
+    /// Nothing is left that has to go.
+    Empty,
+    /// It cannot go on: a pod must stay, or the limit is over.
+    GivenUp(String),
+}
+
+struct Refused {
+    until: Instant,
+    pause: Duration,
+    why: String,
+}
+
+/// Evicts what the rules evict from the node, until nothing of it is left, or `limit` is over. `met` is what
+/// an earlier drain of the same removal met: one that was interrupted goes on with what is left of its limit.
+pub(super) async fn run(
+    ctx: &Context,
+    machine: &mut Tracked,
+    node: &Node,
+    limit: Duration,
+    met: &mut Met,
+) -> Result<Drained, Trouble> {
+    let end = *met.end.get_or_insert_with(|| Instant::now() + limit);
+    let (id, uid, node) = (machine.record().id.clone(), node.uid.as_str(), node.name.as_str());
+    let mut drain = Drain { ctx, id: &id, node, uid, end, met };
+    let mut changed = ctx.watches.changed();
+    let mut places = Places::default();
+    loop {
+        changed.mark_unchanged();
+        let (snapshot, left, unsure) = match drain.look().await {
+            Look::Left { snapshot, left, unsure } => (snapshot, left, unsure),
+            Look::Over(drained) => {
+                // The next one, for pods that come while volumes are waited for, has a limit of its own.
+                drain.met.finish();
+                return Ok(drained);
+            }
+        };
+        if let Some(pod) = drain.intruder(&snapshot, &left) {
+            return Ok(Drained::GivenUp(format!(
+                "{pod} came to the node meanwhile, and tolerates all its taints"
+            )));
+        }
+        let some_need_a_place =
+            left.left() > left.leaving.len() || drain.that_came_back(&snapshot).next().is_some();
+        if some_need_a_place && let Some(pod) = places.lost(ctx, &snapshot, node) {
+            return Ok(Drained::GivenUp(format!("{pod} no longer has a place on another node")));
+        }
+        if Instant::now() >= drain.end {
+            let limit = super::trouble::words(limit);
+            let what = drain.last_words(&left);
+            return Ok(Drained::GivenUp(format!("it was not empty after {limit}: {what}")));
+        }
+        if let Some(why) = drain.evict(&left).await {
+            return Ok(Drained::GivenUp(why));
+        }
+        machine.say(ctx, &unsure.unwrap_or_else(|| drain.last_words(&left)));
+        tokio::time::sleep(LOOKS.0).await;
+        tokio::select! {
+            biased;
+            () = changed.changed() => {}
+            () = ctx.until_paused(true) => {}
+            () = tokio::time::sleep_until(drain.next_look()) => {}
+        }
+    }
+}
+
+/// What a look at the node has shown.
+enum Look {
+    /// Pods that have to go; why it is not known whether these are all.
+    Left {
+        snapshot: Box<Snapshot>,
+        left: Evictions,
+        unsure: Option<String>,
+    },
+    Over(Drained),
+}
+
+struct Drain<'a> {
+    ctx: &'a Context,
+    /// Of the machine.
+    id: &'a str,
+    node: &'a str,
+    /// Of the Node that was closed.
+    uid: &'a str,
+    end: Instant,
+    met: &'a mut Met,
+}
+
+/// What the drains of one removal have met.
+#[derive(Default)]
+pub(super) struct Met {
+    first: Option<First>,
+    endings: Endings,
+    /// When the drain under way is given up.
+    end: Option<Instant>,
+    /// By the pods' uids, as in `asked`.
+    refused: BTreeMap<String, Refused>,
+    asked: BTreeMap<String, Instant>,
+}
+
+impl Met {
+    fn finish(&mut self) {
+        self.end = None;
+        self.refused.clear();
+        self.asked.clear();
+    }
+}
+
+/// What was there at the first look, by uid.
+struct First {
+    pods: BTreeSet<String>,
+    /// The pods' owners.
+    owners: BTreeSet<String>,
+}
+
+impl First {
+    fn of(pods: &[&Arc<Pod>]) -> Self {
+        let owners = pods.iter().filter_map(|pod| Some(pod.owner.as_ref()?.uid.clone()));
+        Self { pods: pods.iter().map(|pod| pod.uid.clone()).collect(), owners: owners.collect() }
+    }
+
+    /// Whether the pod has come since to a node that takes no others.
+    fn came(&self, pod: &Pod, closed: &Node) -> bool {
+        !self.pods.contains(&pod.uid) && World::accepts(pod, closed)
+    }
+
+    /// Whether it came in the place of one that was evicted. A volume of it would keep the machine: the next
+    /// one there may have it as well.
+    fn came_back(&self, pod: &Pod, closed: &Node) -> bool {
+        let claims = pod.volumes.iter().any(|volume| matches!(volume.source, VolumeSource::Claim { .. }));
+        let was_evicted = pod.owner.as_ref().is_some_and(|owner| self.owners.contains(&owner.uid));
+        was_evicted && !claims && self.came(pod, closed)
+    }
+}
+
+impl Drain<'_> {
+    /// A pod that came although the node is closed, and not in the place of one that was evicted or with
+    /// volumes: evicting it may bring the next one, without end.
+    fn intruder(&mut self, snapshot: &Snapshot, left: &Evictions) -> Option<String> {
+        let Some(first) = self.met.first.as_ref() else {
+            let there = left.evict.iter().chain(&left.leaving).chain(&left.later);
+            self.met.first = Some(First::of(&there.collect::<Vec<_>>()));
+            return None;
+        };
+        let node = self.closed(snapshot)?;
+        left.evict.iter().find(|pod| first.came(pod, node)).map(|pod| pod.id())
+    }
+
+    /// The node, if it shows that it no longer takes pods.
+    fn closed<'s>(&self, snapshot: &'s Snapshot) -> Option<&'s Node> {
+        snapshot.nodes.iter().find(|node| node.name == self.node && is_closed(node)).map(|node| &**node)
+    }
+
+    /// Why a node that takes pods again is not drained any further, if it is one: kube-scheduler puts pods on
+    /// it, and each that was evicted would be followed by the next. One that is not ready takes none.
+    async fn opened(&self, snapshot: &Snapshot) -> Option<&'static str> {
+        let shown = snapshot.nodes.iter().find(|node| node.name == self.node)?;
+        if shown.uid == self.uid && is_closed(shown) {
+            return None;
+        }
+        // Past the watch, which shows late that it was closed.
+        let node = self.ctx.kubernetes.get_node(self.node).await.ok()??;
+        if is_closed(&node) || !is_ready(&node) {
+            return None;
+        }
+        Some(if node.uid == self.uid {
+            "its Node was opened meanwhile"
+        } else {
+            "its Node has registered again"
+        })
+    }
+
+    /// Pods that have come in the place of those that were evicted, and end with the machine.
+    fn that_came_back<'s>(&'s self, snapshot: &'s Snapshot) -> impl Iterator<Item = &'s Arc<Pod>> {
+        let closed = self.met.first.as_ref().zip(self.closed(snapshot));
+        let here = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(self.node));
+        here.filter(move |pod| closed.is_some_and(|(first, node)| first.came_back(pod, node)))
+    }
+
+    async fn look(&mut self) -> Look {
+        let mut snapshot = self.ctx.watches.snapshot();
+        snapshot.time = self.ctx.clock.now();
+        self.met.endings.restate(&mut snapshot, self.node);
+        if let Some(why) = self.ctx.paused().or_else(|| pinned(&snapshot, self.node)) {
+            return Look::Over(Drained::GivenUp(why));
+        }
+        if let Some(why) = self.opened(&snapshot).await {
+            return Look::Over(Drained::GivenUp(why.to_owned()));
+        }
+        let others = self.ctx.registry.staying(self.id, |others| (others.to_vec(), None));
+        let left = match self.judge(&snapshot, &others) {
+            Ok(left) => left,
+            Err(why) => return Look::Over(Drained::GivenUp(why)),
+        };
+        if !left.evict.is_empty() || !left.leaving.is_empty() {
+            return Look::Left { snapshot: Box::new(snapshot), left, unsure: None };
+        }
+        // A watch that stands still shows no pod that was bound before the node was closed.
+        let pods = match self.ctx.kubernetes.pods_on(self.node).await {
+            Ok(pods) => pods,
+            Err(error) => {
+                return Look::Left { snapshot: Box::new(snapshot), left, unsure: Some(error.to_string()) };
+            }
+        };
+        snapshot.pods.retain(|pod| pod.node.as_deref() != Some(self.node));
+        snapshot.pods.extend(pods);
+        self.met.endings.restate(&mut snapshot, self.node);
+        let judged = self.ctx.registry.staying(self.id, |others| {
+            let judged = self.judge(&snapshot, others);
+            let is_empty = judged.as_ref().is_ok_and(|left| left.left() == 0);
+            let own = is_empty.then(|| self.that_came_back(&snapshot).cloned().collect());
+            (judged, own)
+        });
+        match judged {
+            Err(why) => Look::Over(Drained::GivenUp(why)),
+            Ok(left) => match left.evict.first() {
+                // The removal was decided on without it: the node may well be needed.
+                Some(pod) => Look::Over(Drained::GivenUp(format!("{} came to the node meanwhile", pod.id()))),
+                None if left.leaving.is_empty() => Look::Over(Drained::Empty),
+                None => Look::Left { snapshot: Box::new(snapshot), left, unsure: None },
+            },
+        }
+    }
+
+    /// What the rules say, with the pods that end with other machines; why the drain must end if they let a
+    /// pod stay.
+    fn judge(&self, snapshot: &Snapshot, others: &[Arc<Pod>]) -> Result<Evictions, String> {
+        let closed = self.met.first.as_ref().zip(self.closed(snapshot));
+        let stays = |pod: &Pod| closed.is_some_and(|(first, node)| first.came_back(pod, node));
+        planning::evictions(snapshot, &self.ctx.config, self.node, stays, others)
+            .map_err(|why| format!("{why} came to the node meanwhile and must stay"))
+    }
+
+    /// Asks for the evictions that are due; why the drain must end if one will never be granted.
+    async fn evict(&mut self, left: &Evictions) -> Option<String> {
+        let now = Instant::now();
+        // An eviction that was accepted shows in the watch a moment later.
+        let mut due = left.evict.clone();
+        due.retain(|pod| {
+            self.met.refused.get(&pod.uid).is_none_or(|refused| refused.until <= now)
+                && self.met.asked.get(&pod.uid).is_none_or(|asked| *asked + PAUSES.1 <= now)
+        });
+        let answers: Vec<_> = futures::stream::iter(due)
+            .map(|pod| evict(self.ctx.kubernetes.clone(), pod))
+            .buffer_unordered(AT_A_TIME)
+            .collect()
+            .await;
+        for (pod, answer) in answers {
+            match answer {
+                Ok(Eviction::Evicted | Eviction::Gone) => {
+                    self.met.refused.remove(&pod.uid);
+                    self.met.asked.insert(pod.uid.clone(), Instant::now());
+                }
+                Ok(Eviction::Refused { message, retry_after }) => self.refuse(&pod, &message, retry_after),
+                Ok(Eviction::Blocked { message }) => {
+                    return Some(format!("{} cannot be evicted: {message}", pod.id()));
+                }
+                Err(error) => self.refuse(&pod, &error.to_string(), None),
+            }
+        }
+        None
+    }
+
+    fn refuse(&mut self, pod: &Pod, why: &str, wait: Option<Duration>) {
+        let before = self.met.refused.get(&pod.uid).map(|refused| refused.pause);
+        let pause = before.map_or(PAUSES.0, |pause| (pause * 2).min(PAUSES.1));
+        let until = Instant::now() + wait.unwrap_or(pause);
+        self.met
+            .refused
+            .insert(pod.uid.clone(), Refused { until, pause, why: format!("{}: {why}", pod.id()) });
+    }
+
+    /// When a refused eviction may be asked for again, or something be missed.
+    fn next_look(&self) -> Instant {
+        let now = Instant::now();
+        let latest = (now + LOOKS.1).min(self.end);
+        let next = self.met.refused.values().map(|refused| refused.until).filter(|until| *until > now).min();
+        next.map_or(latest, |next| next.min(latest))
+    }
+
+    fn last_words(&self, left: &Evictions) -> String {
+        let pods = match left.left() {
+            1 => "1 pod is left".to_owned(),
+            many => format!("{many} pods are left"),
+        };
+        match self.met.refused.values().next() {
+            Some(one) => format!("{pods}; {}", one.why),
+            None => pods,
+        }
+    }
+}
+
+/// Whether the Node bears the taint of those that are being taken away.
+pub(super) fn is_closed(node: &Node) -> bool {
+    node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT)
+}
+
+/// Why a node stays that an administrator wants to keep meanwhile.
+fn pinned(snapshot: &Snapshot, node: &str) -> Option<String> {
+    kept(snapshot.nodes.iter().find(|one| one.name == node)?)
+}
+
+/// The annotation that keeps this Node, in words.
+pub(super) fn kept(node: &Node) -> Option<String> {
+    planning::disabled(node).map(|key| format!("annotation {key}"))
+}
+
+/// Looks whether the pods of a node still have places elsewhere. In a large cluster that takes a while: of
+/// the time of a drain it takes [`PART`] at most.
+#[derive(Default)]
+struct Places {
+    next: Option<Instant>,
+}
+
+impl Places {
+    /// A pod that no longer has one, if that was looked at.
+    fn lost(&mut self, ctx: &Context, snapshot: &Snapshot, node: &str) -> Option<String> {
+        let began = Instant::now();
+        if self.next.is_some_and(|next| next > began) {
+            return None;
+        }
+        let lost = planning::homeless(snapshot, &ctx.config, node);
+        self.next = Some(Instant::now() + began.elapsed() * PART);
+        lost
+    }
+}
+
+async fn evict(kubernetes: Cluster, pod: Arc<Pod>) -> (Arc<Pod>, Result<Eviction, Error>) {
+    let answer = kubernetes.evict(&pod.namespace, &pod.name, &pod.uid, None).await;
+    (pod, answer)
+}

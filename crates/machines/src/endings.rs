@@ -1,0 +1,112 @@
+//! Since when pods are on their way out, by the time that has passed here. Until when one may take is written
+//! by the clock of the API server; that of this host may be wrong by minutes, or hours if its hardware clock
+//! is in local time. One that is ahead would take each pod for one that should have ended long ago, and not
+//! wait for its end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use tokio::time::Instant;
+
+use model::Snapshot;
+use model::pod::{Deletion, Pod};
+
+/// A pod that was being deleted already when it was first seen, and whose time was over this long ago, is
+/// taken for one that will not end: here the clock is believed.
+const LONG_AGO: SignedDuration = SignedDuration::from_mins(15);
+
+/// The pods of one node that is being drained, by their uids.
+#[derive(Debug, Default)]
+pub(super) struct Endings {
+    /// Seen before they were deleted.
+    standing: BTreeSet<String>,
+    /// Seen to be deleted, since when.
+    began: BTreeMap<String, Instant>,
+}
+
+impl Endings {
+    /// Says of the pods of a node when their time is over, by the clock that the snapshot's time is from.
+    pub fn restate(&mut self, snapshot: &mut Snapshot, node: &str) {
+        let now = snapshot.time;
+        for pod in snapshot.pods.iter_mut().filter(|pod| pod.node.as_deref() == Some(node)) {
+            let Some(deletion) = pod.deletion else {
+                self.standing.insert(pod.uid.clone());
+                continue;
+            };
+            let grace = SignedDuration::from_secs(deletion.grace_seconds.unwrap_or(pod.grace_seconds));
+            let Some(began) = self.began(pod, now.duration_since(deletion.at)) else { continue };
+            let passed = SignedDuration::try_from(began.elapsed()).unwrap_or(SignedDuration::MAX);
+            let at = now.saturating_add(grace.saturating_sub(passed)).unwrap_or(deletion.at);
+            let deletion = Deletion { at, ..deletion };
+            Arc::make_mut(pod).deletion = Some(deletion);
+        }
+    }
+
+    /// When this pod that is deleted began to end; `None` if that was long before the first look.
+    fn began(&mut self, pod: &Pod, over: SignedDuration) -> Option<Instant> {
+        if let Some(began) = self.began.get(&pod.uid) {
+            return Some(*began);
+        }
+        if over > LONG_AGO && !self.standing.contains(&pod.uid) {
+            return None;
+        }
+        let now = Instant::now();
+        self.began.insert(pod.uid.clone(), now);
+        Some(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+
+    use super::*;
+
+    const GRACE: i64 = 60;
+
+    /// A node's pod, which is to have ended this many seconds after now, by the API server's clock.
+    fn seen(now: Timestamp, end: Option<i64>) -> Snapshot {
+        let deletion = end.map(|seconds| Deletion {
+            at: now + SignedDuration::from_secs(seconds),
+            grace_seconds: Some(GRACE),
+        });
+        let pod = Pod { uid: "one".to_owned(), node: Some("n".to_owned()), deletion, ..Pod::default() };
+        Snapshot { time: now, pods: vec![Arc::new(pod)], ..Snapshot::default() }
+    }
+
+    fn left(snapshot: &Snapshot) -> i64 {
+        let deletion = snapshot.pods[0].deletion.unwrap();
+        deletion.at.duration_since(snapshot.time).as_secs()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ends_are_counted_from_when_they_were_seen_to_begin() {
+        for (stands_first, stated, expected) in [
+            (true, 60, 50),
+            (true, -7200, 50),
+            (true, 7200, 50),
+            (false, 60, 50),
+            (false, -600, 50),
+            // It is stuck for longer than a clock is likely to be wrong.
+            (false, -901, -901),
+        ] {
+            let mut endings = Endings::default();
+            let now: Timestamp = "2026-11-21T00:00:00Z".parse().unwrap();
+            if stands_first {
+                endings.restate(&mut seen(now, None), "n");
+            }
+            endings.restate(&mut seen(now, Some(stated)), "n");
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            // Meanwhile the clock was set, too.
+            let mut later = seen(now + SignedDuration::from_hours(1), Some(stated));
+            endings.restate(&mut later, "n");
+            assert_eq!(left(&later), expected, "{stands_first} {stated}");
+            let mut elsewhere = seen(now, Some(stated));
+            endings.restate(&mut elsewhere, "another");
+            assert_eq!(left(&elsewhere), stated);
+        }
+    }
+}

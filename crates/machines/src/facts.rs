@@ -1,0 +1,55 @@
+//! What a join needs to know of the cluster, kept for the joins that follow.
+
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+
+use kubernetes::{Cluster, ClusterInfo, Error};
+
+/// The release that is assumed of an API server whose version cannot be read: the first with kubeadm's
+/// present configuration.
+const MINOR: u32 = 31;
+
+/// What a join needs to know of the cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterFacts {
+    /// Address and CA.
+    pub info: ClusterInfo,
+    /// Minor version.
+    pub minor: u32,
+}
+
+/// The facts as they were read last. Cheap to clone.
+///
+/// A join that fails makes it forget them: the cluster may have another CA, address or release since, and a
+/// pin of the old CA would make every further join fail.
+#[derive(Clone, Debug, Default)]
+pub struct KnownFacts(Arc<Mutex<Option<ClusterFacts>>>);
+
+impl KnownFacts {
+    /// The facts, read from the cluster where they are not known. Who asks meanwhile waits for the same
+    /// answer.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub async fn get(&self, cluster: &Cluster) -> Result<ClusterFacts, Error> {
+        let mut known = self.0.lock().await;
+        if let Some(facts) = &*known {
+            return Ok(facts.clone());
+        }
+        let facts = read(cluster).await?;
+        Ok(known.insert(facts).clone())
+    }
+
+    /// Has them read again for the next join.
+    pub async fn forget(&self) {
+        *self.0.lock().await = None;
+    }
+}
+
+async fn read(cluster: &Cluster) -> Result<ClusterFacts, Error> {
+    let info = cluster.cluster_info().await?;
+    let version = cluster.version().await?;
+    let minor = version.trim_start_matches('v').split('.').nth(1).and_then(|minor| minor.parse().ok());
+    Ok(ClusterFacts { info, minor: minor.unwrap_or(MINOR) })
+}

@@ -1,0 +1,295 @@
+//! A running machine is given more vCPUs and memory where it is.
+//!
+//! ```text
+//!  record (what it is to have, what it had) ─> the guest is asked ─> plugged, read back ─> taken up in the guest ─> its Node says so ─> record
+//! ```
+//!
+//! * The record holds the size that is wanted before anything is asked of Proxmox, so that its host's room
+//!   and all limits count it. Each step looks at what is there and goes on from that.
+//! * Proxmox keeps for the next start what it cannot plug, and says nothing of it: that is read back, and
+//!   taken back.
+//! * Whatever goes wrong, the node serves on. What was plugged and its Node does not report is taken out of
+//!   the VM again (`stock`), and the record ends with what the VM has. Nothing else ever shrinks. A run that
+//!   goes on after a crash takes back and plugs nothing more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::jobs::{self, CONFIGURE};
+use super::ownership::ours;
+use super::stock::{self, given, has};
+use super::take_up::{self, failed};
+use super::task::{self, Ending, Reports};
+use super::tracked::Tracked;
+use super::trouble::{Trouble, insist};
+use super::{Context, node, touched};
+use kubernetes::Versioned;
+use model::Record;
+use model::machine::{Growing, Phase};
+use model::workload::Backoff;
+use proxmox::VmConfig;
+use settings::{Grow, Size};
+
+/// The option that says how many of a VM's `cores` it has.
+pub(super) const VCPUS: &str = "vcpus";
+/// The option that says how many it may have at most, and has if nothing else is said.
+pub(super) const CORES: &str = "cores";
+/// The option that says how much memory it has, in MiB.
+pub(super) const MEMORY: &str = "memory";
+
+/// Gives a ready machine more: `before` is what it has and what its Node says, `to` what it is to have.
+pub async fn grow(ctx: Context, stored: Versioned<Record>, before: Growing, to: Size, reports: Reports) {
+    let Some(mut machine) = task::claimed(&ctx, stored) else { return };
+    machine.phase = Phase::Ready;
+    let wanted = |record: &mut Record| {
+        (record.cores, record.memory) = (to.cores, to.memory);
+        record.growing = Some(before);
+    };
+    match machine.change(&ctx, wanted).await {
+        Ok(()) => go_on(&ctx, machine, &reports).await,
+        Err(trouble) => task::lost(&ctx, &machine, &trouble, &reports),
+    }
+}
+
+/// Goes on with a machine whose record says that it grows.
+pub(super) async fn go_on(ctx: &Context, mut machine: Tracked, reports: &Reports) {
+    machine.phase = Phase::Ready;
+    machine.node = node::find(ctx, machine.record()).map(|node| node.name.clone()).or(machine.node);
+    let size = Size { cores: machine.record().cores, memory: machine.record().memory };
+    let (grown, disturbed) = grown(ctx, &mut machine, size).await;
+    if matches!(grown, Err(Trouble::RecordLost(_))) {
+        let trouble = Trouble::RecordLost(machine.record().name.clone());
+        return task::lost(ctx, &machine, &trouble, reports);
+    }
+    // Before its node takes pods again, and before the record says that it no longer grows: a run that goes
+    // on after a crash opens it as well.
+    let left = match &grown {
+        Ok(()) => take_up::open(ctx, &machine).await.map(|()| None),
+        Err(trouble) => taken_back(ctx, &mut machine, (!disturbed).then_some(size), trouble).await,
+    };
+    let left = match left {
+        Ok(left) => left,
+        Err(trouble) => return task::stuck(ctx, &mut machine, &trouble, reports),
+    };
+    let ending = match grown {
+        Ok(()) => {
+            note_growth(&mut machine.stored.record);
+            Ending::Grown
+        }
+        Err(trouble) => {
+            let left = left.map(|left| format!("; {left}")).unwrap_or_default();
+            let record = &mut machine.stored.record;
+            let reason = format!("{} could not grow to {}: {trouble}{left}", record.name, size.words());
+            let scale_up = &ctx.config.scale_up;
+            let lengths = (scale_up.backoff_initial, scale_up.backoff_max);
+            record.grow_backoff =
+                Some(Backoff::next(record.grow_backoff.as_ref(), &reason, lengths, ctx.clock.now()));
+            tracing::warn!(machine = %record.name, reason, "a machine did not grow");
+            Ending::NotGrown(reason)
+        }
+    };
+    machine.stored.record.growing = None;
+    if let Err(trouble) = machine.save(ctx).await {
+        return task::lost(ctx, &machine, &trouble, reports);
+    }
+    machine.say(ctx, "");
+    task::tell(ctx, reports, machine.record(), ending);
+    ctx.registry.release(&machine.record().id);
+}
+
+/// Lets it grow, unless that was given up before; and whether another client has changed its VM meanwhile.
+async fn grown(ctx: &Context, machine: &mut Tracked, size: Size) -> (Result<(), Trouble>, bool) {
+    let given_up = machine.record().growing.as_ref().and_then(|growing| growing.failed.clone());
+    if let Some(why) = given_up {
+        return (Err(failed(why)), false);
+    }
+    machine.say(ctx, &format!("it grows to {}", size.words()));
+    let id = machine.record().id.clone();
+    tokio::select! {
+        biased;
+        grown = Box::pin(run(ctx, machine)) => (grown, false),
+        () = touched::noticed(ctx, &id) => {
+            (Err(failed("another client has ended, moved or taken its VM".to_owned())), true)
+        }
+    }
+}
+
+/// What of a growth that has failed did not come is taken back, and its node opened once it says what is so.
+/// What came of it, in words.
+async fn taken_back(
+    ctx: &Context,
+    machine: &mut Tracked,
+    plugged: Option<Size>,
+    why: &Trouble,
+) -> Result<Option<String>, Trouble> {
+    if plugged.is_some() {
+        let given_up = |growing: &mut Growing| _ = growing.failed.get_or_insert_with(|| why.to_string());
+        machine.change(ctx, |record| record.growing.iter_mut().for_each(given_up)).await?;
+    }
+    match stock::take(ctx, machine, plugged).await {
+        Ok(left) => take_up::open(ctx, machine).await.map(|()| left),
+        Err(trouble) => {
+            take_up::open_if_true(ctx, machine).await?;
+            Err(trouble)
+        }
+    }
+}
+
+/// The guest has taken what was plugged. Of what was not, it says nothing.
+fn note_growth(record: &mut Record) {
+    let Some(before) = &record.growing else { return };
+    record.takes_no_cpus &= record.cores <= before.cores;
+    record.takes_no_memory &= record.memory <= before.memory;
+    if !record.takes_no_cpus && !record.takes_no_memory {
+        record.grow_backoff = None;
+    }
+}
+
+async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    let name = machine.record().pool.clone();
+    let pool = ctx.config.pools.iter().find(|pool| pool.name == name);
+    let none = || failed(format!("pool `{name}` no longer grows machines"));
+    let (pool, grow) = pool.and_then(|pool| Some((pool, pool.grow.as_ref()?))).ok_or_else(none)?;
+    let permit = ctx.creating.acquire().await;
+    let service = take_up::service(ctx, pool, grow)?;
+    take_up::can_grow(ctx, machine, &service).await?;
+    plug(ctx, machine, grow).await?;
+    // While only its guest is at work it holds up no other.
+    drop(permit);
+    take_up::taken_up(ctx, machine, &service).await
+}
+
+/// Until the VM has what the record says. If it has more, the record says so from then on.
+async fn plug(ctx: &Context, machine: &mut Tracked, grow: &Grow) -> Result<(), Trouble> {
+    let limit = ctx.config.limits.configure;
+    let record = machine.record().clone();
+    let (host, vmid) = (&record.host, record.slot.vmid);
+    machine.say(ctx, "vCPUs and memory are being plugged");
+    let asked = insist!(limit, machine.seed(), {
+        let waiting = ctx.proxmox.pending(host, vmid).await?;
+        let now = ctx.proxmox.current_config(host, vmid).await?;
+        let next = ours(ctx, &record).await?;
+        let Wanted { set, asked } = wanted(&record, grow, &now, (&next, &waiting))?;
+        if !set.is_empty() {
+            let digest = now.digest().unwrap_or_default();
+            if let Some(upid) = ctx.proxmox.set_config(host, vmid, &set, &[], digest, 20).await? {
+                jobs::succeed(ctx, CONFIGURE, &upid, limit).await?;
+            }
+        }
+        Ok(asked)
+    });
+    let asked = asked.await?;
+    let waiting = insist!(limit, machine.seed(), Ok(ctx.proxmox.pending(host, vmid).await?)).await?;
+    let kept: Vec<&str> = asked.into_iter().filter(|key| waiting.contains(*key)).collect();
+    if kept.is_empty() {
+        // Without other waiting changes, such as `cores` that an administrator raised: the guest has none of
+        // it.
+        let now = insist!(limit, machine.seed(), Ok(ctx.proxmox.current_config(host, vmid).await?)).await?;
+        let Size { cores, memory } = has(&now, Size { cores: record.cores, memory: record.memory });
+        return machine.change(ctx, |record| (record.cores, record.memory) = (cores, memory)).await;
+    }
+    Err(failed(format!(
+        "Proxmox VE keeps `{}` of VM {vmid} for its next start: its `hotplug` or `numa` was changed, or QEMU refused; look at \
+         `qm config {vmid} --current` on {host}, or replace the node",
+        kept.join("` and `")
+    )))
+}
+
+/// What a growth asks of Proxmox.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    set: BTreeMap<String, String>,
+    /// The keys of that, and those that were set before and wait for the VM's next start.
+    asked: Vec<&'static str>,
+}
+
+/// What is to be set, if the VM has less `now`. If it has more, another client gave it that, and it stays.
+///
+/// # Errors
+/// It is to have something else from its next start on, by the will of others.
+fn wanted(
+    record: &Record,
+    grow: &Grow,
+    now: &VmConfig,
+    (next, waiting): (&VmConfig, &BTreeSet<String>),
+) -> Result<Wanted, Trouble> {
+    let ((cores, memory), (next_cores, next_memory)) = (given(now), given(next));
+    let all = [
+        (grow.grows_cores, VCPUS, i64::from(record.cores), cores, next_cores),
+        (grow.grows_memory, MEMORY, record.memory >> 20, memory, next_memory),
+    ];
+    let mut wanted = Wanted::default();
+    for (_, key, to, _, next) in
+        all.into_iter().filter(|(grows, _, to, now, _)| *grows && now.is_none_or(|now| now < *to))
+    {
+        if !waiting.contains(key) {
+            wanted.set.insert(key.to_owned(), to.to_string());
+        } else if next != Some(to) {
+            let (vmid, next) =
+                (record.slot.vmid, next.map_or_else(|| "nothing".to_owned(), |next| next.to_string()));
+            return Err(failed(format!(
+                "another client has set `{key}` of VM {vmid} to {next} for its next start: `qm set {vmid} --revert {key}` takes that back"
+            )));
+        }
+        wanted.asked.push(key);
+    }
+    Ok(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const GIB: i64 = 1 << 30;
+
+    fn growing() -> Record {
+        let growing = Growing { cores: 2, memory: 4 * GIB, ..Growing::default() };
+        Record { cores: 3, memory: 5 * GIB, growing: Some(growing), ..Record::example() }
+    }
+
+    #[test]
+    fn only_what_was_plugged_and_came_is_taken_again() {
+        let told = |cores, memory| {
+            let mut record =
+                Record { cores, memory, takes_no_cpus: true, takes_no_memory: true, ..growing() };
+            record.grow_backoff = Some(Backoff::default());
+            note_growth(&mut record);
+            (record.takes_no_cpus, record.takes_no_memory, record.grow_backoff.is_some())
+        };
+        assert_eq!(told(3, 5 * GIB), (false, false, false));
+        assert_eq!(told(2, 5 * GIB), (true, false, true), "its memory came: of CPUs that says nothing");
+        assert_eq!(told(3, 4 * GIB), (false, true, true));
+    }
+
+    #[test]
+    fn what_waits_by_the_will_of_others_is_neither_set_nor_taken_for_refused() {
+        let grow =
+            Grow { max_cores: 6, max_memory: 12 * GIB, grows_cores: true, grows_memory: true, service: None };
+        let config = |vcpus: u32, memory: u32| {
+            VmConfig::read(&json!({"cores": 6, "vcpus": vcpus, "memory": memory.to_string()})).unwrap()
+        };
+        let (now, record) = (config(2, 4096), growing());
+        let asked = |next: &VmConfig, waiting: &[&str]| {
+            let waiting = waiting.iter().copied().map(String::from).collect();
+            let all =
+                wanted(&record, &grow, &now, (next, &waiting)).map_err(|trouble| trouble.to_string())?;
+            Ok::<_, String>((all.set.into_iter().collect::<Vec<_>>(), all.asked))
+        };
+        let text = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let all = vec![text(MEMORY, "5120"), text(VCPUS, "3")];
+        assert_eq!(asked(&now, &[]), Ok((all, vec![VCPUS, MEMORY])));
+        let set = vec![text(VCPUS, "3")];
+        assert_eq!(
+            asked(&config(2, 5120), &[MEMORY]),
+            Ok((set, vec![VCPUS, MEMORY])),
+            "it was asked for before"
+        );
+        let refused = asked(&config(2, 8192), &[MEMORY]).unwrap_err();
+        assert!(refused.contains("another client has set `memory`") && refused.contains("8192"), "{refused}");
+        let record = Record { memory: 4 * GIB, ..growing() };
+        let waiting = BTreeSet::from([MEMORY.to_owned()]);
+        let cpus = wanted(&record, &grow, &now, (&config(2, 8192), &waiting)).unwrap();
+        assert_eq!(cpus.asked, [VCPUS], "CPUs alone: what waits of memory is none of its business");
+    }
+}

@@ -1,0 +1,95 @@
+//! What would keep an emptied node's VM where it is, so that the node is not emptied: without quorum a VM can
+//! be stopped, and neither destroyed nor started again; one that is locked can be neither. Until its VM is
+//! being shut down a node that was closed for it serves again.
+
+use super::destroy::Manner;
+use super::finding::{locked, stale_lock};
+use super::jobs;
+use super::tracked::Tracked;
+use super::trouble::{Trouble, insist};
+use super::warm::SUSPENDED;
+use super::{Context, back, node};
+use model::machine::Phase;
+use model::node::Node;
+use proxmox::Power;
+
+/// Why a node that is heard of is not drained now; what cannot be seen now is looked at once more before its
+/// VM is shut down.
+pub(super) async fn of_running(ctx: &Context, machine: &Tracked, node: &Node) -> Option<String> {
+    let record = machine.record();
+    if record.is_physical() || node::is_silent(node) {
+        return None;
+    }
+    if let Some(why) = no_quorum(ctx, machine).await.ok()? {
+        return Some(why);
+    }
+    let (host, vmid) = (&record.host, record.slot.vmid);
+    let config = ctx.proxmox.config(host, vmid).await.ok()?;
+    let is_ours = record.smbios_uuid.is_some() && config.smbios_uuid() == record.smbios_uuid;
+    let lock = config.lock().filter(|lock| is_ours && *lock != SUSPENDED)?;
+    let runs = matches!(ctx.proxmox.power(host, vmid).await, Ok(power) if power != Power::Stopped);
+    if !runs {
+        return None;
+    }
+    let worked_on = jobs::is_worked_on(ctx, record).await.unwrap_or(true);
+    let trouble = if worked_on { locked(machine, lock) } else { stale_lock(machine, lock) };
+    Some(trouble.to_string())
+}
+
+/// Why nothing of the machine's cluster could be destroyed now, if so. A token that may not ask finds out
+/// when it destroys.
+async fn no_quorum(ctx: &Context, machine: &Tracked) -> Result<Option<String>, Trouble> {
+    let status = match ctx.proxmox.cluster_status().await {
+        Ok(status) => status,
+        Err(error) if error.kind == proxmox::Kind::Forbidden => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let host = &machine.record().host;
+    let apart = !status.quorate || status.hosts.get(host) == Some(&false);
+    Ok(apart.then(|| {
+        let vmid = machine.record().slot.vmid;
+        format!("the Proxmox cluster of its host {host} is not quorate: VM {vmid} could be neither destroyed nor started again")
+    }))
+}
+
+/// The Node that serves on since its VM could not be destroyed, as the cluster has lost its quorum while it
+/// was drained.
+pub(super) async fn of_emptied(
+    ctx: &Context,
+    machine: &mut Tracked,
+    manner: Manner,
+) -> Result<Option<(Box<Node>, String)>, Trouble> {
+    if !may_serve(machine, manner) {
+        return Ok(None);
+    }
+    let limit = ctx.config.limits.destroy;
+    let asked = insist!(limit, machine.seed(), no_quorum(ctx, machine).await).await?;
+    let Some(why) = asked else { return Ok(None) };
+    Ok(serving(ctx, machine, manner).await?.map(|node| (node, why)))
+}
+
+/// The Node that serves on where its VM cannot be shut down now.
+pub(super) async fn serving(
+    ctx: &Context,
+    machine: &mut Tracked,
+    manner: Manner,
+) -> Result<Option<Box<Node>>, Trouble> {
+    let record = machine.record();
+    // One that is off runs no pods.
+    if !may_serve(machine, manner)
+        || ctx.proxmox.power(&record.host, record.slot.vmid).await? == Power::Stopped
+    {
+        return Ok(None);
+    }
+    let Some(node) = back::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
+        return Ok(None);
+    };
+    machine.node = Some(node.name.clone());
+    Ok(Some(Box::new(node)))
+}
+
+/// Whether there is a way back.
+fn may_serve(machine: &Tracked, manner: Manner) -> bool {
+    let drained = matches!(manner, Manner::Graceful { cut_short: false, .. });
+    drained && !machine.record().entered.contains_key(&Phase::Stopping)
+}

@@ -1,0 +1,282 @@
+//! The join: what the guest is given, the script in it, and the Node that comes of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use tokio::time::Instant;
+
+use super::boot::Boot;
+use super::context::Ticket;
+use super::facts::ClusterFacts;
+use super::tracked::Tracked;
+use super::trouble::{Blame, Trouble, insist};
+use super::{Context, guest, node, self_join, tokens};
+use bootstrap::{Act, JoinEnd, JoinFacts, K3sFacts, Settle};
+use files::ReadSecret;
+use model::Record;
+use model::machine::Phase;
+use proxmox::Kind;
+use settings::{Bootstrap, BootstrapMethod, Command, K3s, Kubeadm, MachineFacts, Pool, SecretSource};
+
+/// What settling and joining take together, until it was seen: the first guess of when to look.
+const JOIN: Duration = Duration::from_secs(15);
+/// Tokens of earlier runs that are kept for a join that may be under way: the first ones, since joins wait
+/// for each other.
+const OLD_TOKENS: usize = 3;
+/// What an agent call and its answer may add to the limits that hold inside the guest.
+const MARGIN: Duration = Duration::from_secs(30);
+
+/// What a guest is asked to do.
+struct Order {
+    act: Act,
+    input: Option<SecretString>,
+}
+
+/// Makes a VM whose guest comes up a node, the way the configuration says.
+pub(super) async fn run(
+    ctx: &Context,
+    machine: &mut Tracked,
+    pool: &Pool,
+    boot: Boot,
+) -> Result<(), Trouble> {
+    let settings = settings(ctx, pool)?;
+    let order = match &settings.method {
+        BootstrapMethod::Kubeadm(kubeadm) => {
+            // The guest boots meanwhile.
+            let ticket = ticket(ctx, machine, kubeadm).await?;
+            let facts = join_facts(ctx, machine, pool, kubeadm, &ticket).await?;
+            let act = pool.kubelet.patch().map_or(Act::Kubeadm, Act::KubeadmWith);
+            Order { act, input: Some(bootstrap::configuration(&facts)) }
+        }
+        BootstrapMethod::K3s(k3s) => agent_of_k3s(machine, pool, k3s)?,
+        BootstrapMethod::Command(command) => ordered(ctx, machine, pool, command)?,
+        BootstrapMethod::None => return self_join::run(ctx, machine).await,
+    };
+    machine.enter(ctx, Phase::Booting, "waiting for the guest agent");
+    in_guest(ctx, machine, &order, settings.accept_degraded, boot).await
+}
+
+/// Waits until a guest is up that is not to join yet.
+pub(super) async fn await_boot(
+    ctx: &Context,
+    machine: &mut Tracked,
+    pool: &Pool,
+    boot: Boot,
+) -> Result<(), Trouble> {
+    machine.enter(ctx, Phase::Booting, "waiting for the guest agent");
+    let accept_degraded = settings(ctx, pool)?.accept_degraded;
+    in_guest(ctx, machine, &Order { act: Act::Wait, input: None }, accept_degraded, boot).await
+}
+
+fn agent_of_k3s(machine: &Tracked, pool: &Pool, settings: &K3s) -> Result<Order, Trouble> {
+    let token = settings.token.read();
+    let record = machine.record();
+    let facts = K3sFacts {
+        name: record.name.clone(),
+        server: settings.server.clone(),
+        token: token.map_err(|error| Trouble::pool(format!("the token of K3s: {error}")))?,
+        labels: node::wanted_labels(record, pool),
+        taints: pool.taints.iter().chain(&pool.startup_taints).cloned().collect(),
+        addresses: record.slot.node_ips().or_else(|| record.slot.address.map(|own| own.to_string())),
+        kubelet_args: kubelet_args(record, pool),
+        max_pods: pool.max_pods,
+    };
+    Ok(Order { act: Act::K3s, input: Some(bootstrap::k3s_configuration(&facts)) })
+}
+
+/// The operator's script, filled in, with what it gets on standard input.
+fn ordered(ctx: &Context, machine: &Tracked, pool: &Pool, command: &Command) -> Result<Order, Trouble> {
+    let facts = MachineFacts::new(&ctx.config.cluster, machine.record(), pool);
+    let wrong = |error: &dyn std::fmt::Display| Trouble::pool(format!("`bootstrap.command`: {error}"));
+    let script = facts.fill(&command.script).map_err(|error| wrong(&error))?;
+    let input = command.input.as_ref().map(SecretSource::read).transpose();
+    Ok(Order { act: Act::Command(script), input: input.map_err(|error| wrong(&error))? })
+}
+
+/// A fresh token, recorded and signed. The secret of one that an earlier run of the daemon has minted is
+/// lost, but a join with it may be under way in the guest, where it would wait in vain if it were deleted: it
+/// goes once the node has registered.
+async fn ticket(ctx: &Context, machine: &mut Tracked, settings: &Kubeadm) -> Result<Ticket, Trouble> {
+    let limit = ctx.config.limits.join;
+    if let Some(old) = machine.record().token_id.clone() {
+        if machine.record().old_token_ids.len() < OLD_TOKENS {
+            machine.stored.record.old_token_ids.push(old);
+        } else {
+            tokens::delete(ctx, machine, &old, limit).await?;
+        }
+    }
+    let ticket = tokens::mint(ctx, machine, settings, limit).await?;
+    ctx.kubernetes.wait_for_signature(&ticket.id, limit).await?;
+    Ok(ticket)
+}
+
+/// Runs the script in the guest, and returns once it has ended well or the Node is there.
+async fn in_guest(
+    ctx: &Context,
+    machine: &mut Tracked,
+    order: &Order,
+    accept_degraded: bool,
+    mut boot: Boot,
+) -> Result<(), Trouble> {
+    let limits = &ctx.config.limits;
+    let record = machine.record().clone();
+    let settle = Settle {
+        settle: limits.system_running,
+        join: limits.join,
+        accept_degraded,
+        clock: boot.old_clock.then(|| ctx.clock.now()),
+    };
+    let command = bootstrap::command(&record.id, &settle, &order.act);
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    let in_guest = limits.system_running + limits.join + MARGIN;
+    loop {
+        let pid = asked(ctx, &mut boot, &record, &command, order.input.as_ref()).await?;
+        if order.act == Act::Wait {
+            machine.say(ctx, "systemd is at work");
+        } else {
+            machine.enter(ctx, Phase::Joining, &format!("systemd and {} are at work", order.act.name()));
+        }
+        let watched = tokio::time::timeout(in_guest, watch(ctx, machine, order, pid)).await;
+        let late = || Trouble::Limit { what: "the join".to_owned(), limit: in_guest, blame: Blame::Pool };
+        match watched.unwrap_or_else(|_| Err(late()))? {
+            Some(JoinEnd::Joined { degraded }) => {
+                if degraded {
+                    tracing::warn!(machine = %record.name, "systemd came up degraded: look at `systemctl --failed` in the template");
+                }
+                return Ok(());
+            }
+            Some(JoinEnd::Failed(why)) => {
+                ctx.cluster_facts.forget().await;
+                return Err(Trouble::pool(why));
+            }
+            // The script can be run again: it joins once.
+            Some(JoinEnd::Busy) | None => {
+                tracing::debug!(machine = %record.name, "the join is asked for again");
+            }
+        }
+    }
+}
+
+/// Starts the script as soon as the agent answers.
+async fn asked(
+    ctx: &Context,
+    boot: &mut Boot,
+    record: &Record,
+    command: &[&str],
+    input: Option<&SecretString>,
+) -> Result<i64, Trouble> {
+    let limit = ctx.config.limits.agent;
+    let late =
+        || Trouble::Limit { what: "the guest agent's first answer".to_owned(), limit, blame: Blame::Pool };
+    let asking = async {
+        loop {
+            boot.wait(ctx, record).await;
+            match guest::exec(ctx, record, command, input).await {
+                Ok(pid) => {
+                    boot.answered(ctx);
+                    return Ok(pid);
+                }
+                Err(trouble) if guest::is_for_good(&trouble) => return Err(trouble),
+                Err(error) => {
+                    tracing::debug!(machine = %record.name, %error, "the guest agent does not answer yet");
+                }
+            }
+        }
+    };
+    tokio::time::timeout(limit, asking).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// Waits for the script's end, or for the Node if that comes first. `None`: the agent has forgotten the
+/// script.
+async fn watch(
+    ctx: &Context,
+    machine: &Tracked,
+    order: &Order,
+    pid: i64,
+) -> Result<Option<JoinEnd>, Trouble> {
+    let record = machine.record();
+    let registered = async { node::until(ctx, || node::find(ctx, record)).await };
+    let ended = async {
+        let what = format!("join of {}", record.pool);
+        let started = Instant::now();
+        let mut looks = ctx.pace.watch(&what, JOIN);
+        loop {
+            let longest = ctx.config.limits.task_poll * 10;
+            tokio::time::sleep(looks.pause(started.elapsed(), longest)).await;
+            match ctx
+                .proxmox
+                .agent_exec_status(&record.host, record.slot.vmid, pid)
+                .await
+                .map_err(Trouble::from)
+            {
+                Ok(status) if status.exited => {
+                    ctx.pace.learn(&what, looks.took());
+                    return Ok(Some(bootstrap::read(&order.act, order.input.as_ref(), &status)));
+                }
+                Ok(_) => {}
+                Err(Trouble::Proxmox(error)) if error.kind == Kind::NotFound => return Ok(None),
+                Err(trouble) if guest::is_for_good(&trouble) => return Err(trouble),
+                Err(error) => {
+                    tracing::debug!(machine = %record.name, %error, "the join cannot be looked at for the moment");
+                }
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = registered => Ok(Some(JoinEnd::Joined { degraded: false })),
+        ended = ended => ended,
+    }
+}
+
+fn settings<'c>(ctx: &'c Context, pool: &'c Pool) -> Result<&'c Bootstrap, Trouble> {
+    let none = || Trouble::pool("the configuration has no table `[bootstrap]` for its pool");
+    ctx.config.bootstrap_of(pool).ok_or_else(none)
+}
+
+async fn join_facts(
+    ctx: &Context,
+    machine: &Tracked,
+    pool: &Pool,
+    settings: &Kubeadm,
+    ticket: &Ticket,
+) -> Result<JoinFacts, Trouble> {
+    let facts =
+        insist!(ctx.config.limits.join, machine.seed(), Ok(ctx.cluster_facts.get(&ctx.kubernetes).await?));
+    let facts: ClusterFacts = facts.await?;
+    let server = facts.info.server.trim_start_matches("https://").trim_end_matches('/').to_owned();
+    let api_server = settings.api_server.clone().unwrap_or(server);
+    let record = machine.record();
+    Ok(JoinFacts {
+        name: record.name.clone(),
+        api_server,
+        ca_hash: facts.info.ca_hash.clone(),
+        token: ticket.token.clone(),
+        minor: facts.minor,
+        labels: node::wanted_labels(record, pool),
+        taints: pool.taints.iter().chain(&pool.startup_taints).cloned().collect(),
+        kubelet_args: kubelet_args_with_address(record, pool),
+        max_pods: pool.max_pods,
+        patched: pool.kubelet.patch().is_some(),
+        ignore_preflight_errors: settings.ignore_preflight_errors.clone(),
+    })
+}
+
+/// What kubeadm gives the kubelet: also which of several addresses are the node's, unless the pool says that
+/// itself.
+fn kubelet_args_with_address(record: &Record, pool: &Pool) -> BTreeMap<String, String> {
+    let mut arguments = kubelet_args(record, pool);
+    if let Some(own) = record.slot.node_ips() {
+        arguments.entry("node-ip".to_owned()).or_insert(own);
+    }
+    arguments
+}
+
+/// The pool's own arguments, and the provider's ID, which only the kubelet's first registration can set.
+fn kubelet_args(record: &Record, pool: &Pool) -> BTreeMap<String, String> {
+    let mut arguments = pool.kubelet_args.clone();
+    let id = pool.provider_id_for(&record.host, &record.name, record.slot.vmid);
+    arguments.extend(id.map(|id| ("provider-id".to_owned(), id)));
+    arguments
+}

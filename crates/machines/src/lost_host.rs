@@ -1,0 +1,75 @@
+//! Hosts that machines were on, and that are off or have left the cluster.
+
+use super::Context;
+use super::finding::sees_all;
+use super::jobs;
+use super::tracked::Tracked;
+use super::trouble::{Blame, Trouble, insist};
+use model::Record;
+use proxmox::{Seen, Upid};
+
+/// The hosts that a machine was on and that are no longer in the cluster.
+pub(super) async fn hosts_that_left(ctx: &Context, machine: &Tracked) -> Result<Vec<String>, Trouble> {
+    let record = machine.record();
+    let limit = ctx.config.limits.destroy;
+    let seen = insist!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
+    let were = record.left_hosts.iter().chain([&record.host]);
+    let left: Vec<String> = were.filter(|host| !seen.hosts.contains_key(*host)).cloned().collect();
+    if !left.is_empty() {
+        sees_all(ctx, machine).await?;
+    }
+    Ok(left)
+}
+
+/// Turns away from a host that is off, or has left the cluster, if the VM is no longer there: to the host
+/// that has it now, moved by hand or recovered, else to any that is on, which sees what all hosts share.
+pub(super) async fn leave_lost_host(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    let limit = ctx.config.limits.destroy;
+    let seen = insist!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
+    forget_lost_task(ctx, machine, &seen).await?;
+    let record = machine.record();
+    if is_on(&seen, &record.host) {
+        return Ok(());
+    }
+    let has_it = seen.guests.get(&record.slot.vmid).map(|guest| guest.host.clone());
+    let has_left = !seen.hosts.contains_key(&record.host);
+    if !has_left && has_it.as_ref().is_none_or(|host| *host == record.host) {
+        return Ok(());
+    }
+    sees_all(ctx, machine).await?;
+    if has_left && has_it.as_ref() == Some(&record.host) {
+        return Err(Trouble::Failed { what: left_with_files(record), blame: Blame::Other });
+    }
+    let any = || seen.hosts.keys().find(|host| has_left && is_on(&seen, host)).cloned();
+    let Some(host) = has_it.or_else(any).filter(|host| *host != record.host) else { return Ok(()) };
+    tracing::info!(machine = %record.name, left = record.host, host, "the VM is not on its host, which is off or has left the cluster");
+    machine.change(ctx, |record| record.follow(host)).await
+}
+
+/// `pvecm delnode` leaves the configurations of the VMs of a host. The daemon cannot tell whether that may
+/// come back.
+fn left_with_files(record: &Record) -> String {
+    let (host, vmid) = (&record.host, record.slot.vmid);
+    format!(
+        "host {host} has left the cluster, and VM {vmid} is still listed on it: the folder /etc/pve/nodes/{host} is there. If {host} is not to come back, move what is to live on to the folder of another host, and remove it"
+    )
+}
+
+fn is_on(seen: &Seen, host: &str) -> bool {
+    seen.hosts.get(host).is_some_and(|host| host.online)
+}
+
+/// What was at work on a host that is off, or has left the cluster, has ended, and it is not known how: a
+/// clone may have left its VM behind unseen. It may have been on another host than its VM, the template's.
+async fn forget_lost_task(ctx: &Context, machine: &mut Tracked, seen: &Seen) -> Result<(), Trouble> {
+    let task = machine.record().task.as_deref().and_then(Upid::parse);
+    let Some(upid) = task.filter(|upid| !is_on(seen, upid.node())) else { return Ok(()) };
+    sees_all(ctx, machine).await?;
+    tracing::info!(machine = %machine.record().name, task = %upid, "the task's host is off or has left the cluster: it is not awaited");
+    machine
+        .change(ctx, |record| {
+            record.task = None;
+            record.clone_in_doubt |= jobs::makes(upid.kind());
+        })
+        .await
+}

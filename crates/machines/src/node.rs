@@ -1,0 +1,161 @@
+//! The Node that a machine becomes: found by its SMBIOS uuid, read back, opened when it is ready.
+
+use std::sync::Arc;
+
+use super::tracked::Tracked;
+use super::trouble::{Trouble, insist};
+use super::{Context, physical, tokens};
+use kubernetes::Watches;
+use model::Record;
+use model::machine::Phase;
+use model::node::Node;
+use model::selector::Labels;
+use model::snapshot::{POOL_LABEL, STARTING_TAINT};
+use settings::Pool;
+use settings::own_labels::starting_taint;
+
+/// The Node whose `systemUUID` is the VM's; `None` while there is none.
+pub(super) fn find(ctx: &Context, record: &Record) -> Option<Arc<Node>> {
+    seen(&ctx.watches, record)
+}
+
+/// The same in these watches.
+pub fn seen(watches: &Watches, record: &Record) -> Option<Arc<Node>> {
+    if record.is_physical() {
+        return physical::seen(watches, record);
+    }
+    let uuid = record.smbios_uuid.as_deref()?;
+    let named = watches.node(&record.name).filter(|node| node.system_uuid == uuid);
+    named.or_else(|| watches.node_by_system_uuid(uuid))
+}
+
+/// Waits until something in the cluster changes and the condition holds.
+pub(super) async fn until<T>(ctx: &Context, mut condition: impl FnMut() -> Option<T>) -> T {
+    let mut changed = ctx.watches.changed();
+    loop {
+        changed.mark_unchanged();
+        if let Some(found) = condition() {
+            return found;
+        }
+        changed.changed().await;
+    }
+}
+
+/// Waits for the Node, then for its readiness; labels, taints and name are read back, because kubeadm only
+/// warns about what it does not know.
+pub(super) async fn settle(ctx: &Context, machine: &mut Tracked, pool: &Pool) -> Result<(), Trouble> {
+    let limits = &ctx.config.limits;
+    let blame = machine.blame();
+    let late = |what: &str, limit| Trouble::Limit { what: what.to_owned(), limit, blame: blame.clone() };
+    let record = machine.record().clone();
+    let found = tokio::time::timeout(limits.registered, until(ctx, || find(ctx, &record))).await;
+    let node = found.map_err(|_| late("the Node's registration", limits.registered))?;
+    machine.node = Some(node.name.clone());
+    machine.enter(ctx, Phase::Registered, "the Node is not ready yet");
+    read_back(ctx, machine, pool, &node).await?;
+    let ready =
+        tokio::time::timeout(limits.ready, until(ctx, || find(ctx, &record).filter(|node| is_ready(node))));
+    let node = ready.await.map_err(|_| late("the Node's readiness", limits.ready))?;
+    serve(ctx, machine, &node).await?;
+    machine.enter(ctx, Phase::Ready, "");
+    machine.save(ctx).await
+}
+
+/// What ends the making of a machine once its Node is ready; the record says so with its next change.
+pub(super) async fn serve(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
+    if let Some(pool) = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool) {
+        open(ctx, machine, pool, node).await?;
+    }
+    tokens::delete_all(ctx, machine, ctx.config.limits.ready).await?;
+    machine.stored.record.token_id = None;
+    machine.stored.record.old_token_ids.clear();
+    machine.stored.record.node_uid = Some(node.uid.clone());
+    Ok(())
+}
+
+/// Whether the Node of a machine that has served lacks what was put on it: it was deleted and has registered
+/// again, or an administrator took the pool's label off. One that is not ready lacks its labels only: like
+/// any other it has its time to be ready again.
+pub fn is_bare(record: &Record, node: &Node) -> bool {
+    let registered_again = || record.node_uid.as_ref().is_some_and(|uid| *uid != node.uid);
+    let starting = || node.taints.iter().any(|taint| taint.key == STARTING_TAINT);
+    node.labels.get(POOL_LABEL) != Some(&record.pool)
+        || (is_ready(node) && (registered_again() || starting()))
+}
+
+/// Puts that back, and notes which Node it is once it is open.
+pub(super) async fn restore(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    let record = machine.record().clone();
+    let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
+    let (Some(pool), Some(node)) = (pool, find(ctx, &record)) else { return Ok(()) };
+    tracing::info!(machine = %record.name, node = %node.name, "the Node gets back what it has lost");
+    machine.node = Some(node.name.clone());
+    if !is_ready(&node) {
+        return read_back(ctx, machine, pool, &node).await;
+    }
+    open(ctx, machine, pool, &node).await?;
+    machine.stored.record.node_uid = Some(node.uid.clone());
+    machine.save(ctx).await
+}
+
+/// Whether the kubelet says that the Node is ready.
+pub fn is_ready(node: &Node) -> bool {
+    node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
+}
+
+/// Whether nothing is heard of the kubelet (`Unknown`): one that says that it is not ready still obeys.
+pub fn is_silent(node: &Node) -> bool {
+    node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "Unknown")
+}
+
+/// Puts on the Node what it lacks of the pool's labels and taints.
+async fn read_back(ctx: &Context, machine: &Tracked, pool: &Pool, node: &Node) -> Result<(), Trouble> {
+    let missing = missing_labels(&wanted_labels(machine.record(), pool), node);
+    let limit = ctx.config.limits.ready;
+    if !missing.is_empty() {
+        insist!(limit, machine.seed(), Ok(ctx.kubernetes.set_labels(&node.name, &missing).await?)).await?;
+    }
+    for taint in &pool.taints {
+        let there = node
+            .taints
+            .iter()
+            .any(|one| (&one.key, &one.value, one.effect) == (&taint.key, &taint.value, taint.effect));
+        if !there {
+            insist!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, taint).await?)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Lets pods come: labels once more (a kubelet that restarted may have taken them off), then the start-up
+/// taint goes.
+async fn open(ctx: &Context, machine: &Tracked, pool: &Pool, node: &Node) -> Result<(), Trouble> {
+    read_back(ctx, machine, pool, node).await?;
+    let record = machine.record();
+    for (key, value) in pool.annotations_for(&record.host, &record.name, record.slot.vmid) {
+        let write = || ctx.kubernetes.annotate_node(&node.name, &key, Some(&value));
+        insist!(ctx.config.limits.ready, machine.seed(), Ok(write().await?)).await?;
+    }
+    let taint = starting_taint();
+    if node.taints.iter().any(|one| one.key == taint.key) {
+        let limit = ctx.config.limits.ready;
+        insist!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &taint).await?)).await?;
+    }
+    Ok(())
+}
+
+/// The labels that a machine's Node has to have.
+pub(super) fn wanted_labels(record: &Record, pool: &Pool) -> Labels {
+    let mut labels = pool.labels_for(&record.host, &record.name, record.slot.vmid);
+    labels.insert(POOL_LABEL.to_owned(), pool.name.clone());
+    labels
+}
+
+pub(super) fn missing_labels(wanted: &Labels, node: &Node) -> Labels {
+    let lacks = |key: &String, value: &String| node.labels.get(key) != Some(value);
+    wanted
+        .iter()
+        .filter(|(key, value)| lacks(key, value))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}

@@ -1,0 +1,188 @@
+//! Whose VM is it? Nothing is done to one whose own configuration has not just proved that it is the
+//! record's.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Context;
+use super::room::Promise;
+use super::trouble::{Blame, Trouble};
+use super::warm::{ONBOOT, with_host};
+use model::Record;
+use proxmox::marker::{Description, Marker};
+use proxmox::{Client, Error, Kind, VmConfig};
+
+/// An older proof is asked for again before anything is done.
+const FRESH: Duration = Duration::from_secs(2);
+/// How often an answer that took longer is asked for again: if all take that long, the last has to do.
+pub(super) const TRIES: u32 = 3;
+
+/// Whose records they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// The id of the Kubernetes cluster, from the configuration.
+    pub cluster: String,
+    /// Its uid, once it is known.
+    pub kubernetes: Option<String>,
+}
+
+/// What stands at a record's VMID.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// The record's machine: its marker, or its SMBIOS uuid, says so.
+    Ours(Box<VmConfig>),
+    /// An unmanaged VM.
+    Foreign(String),
+    /// A clone is being made; whose is not known yet.
+    BeingCloned,
+    /// What a destruction that is at work, or was interrupted, has left: a lock, and nothing that says whose
+    /// it was.
+    BeingDestroyed,
+    /// Nothing that we can see: no VM on this host, or one that our token may not see (another pool's).
+    Absent,
+}
+
+impl Owner {
+    /// Whether a mark is another Kubernetes cluster's.
+    pub fn is_not(&self, marker: &Marker) -> bool {
+        marker.cluster != self.cluster || marker.is_of_another(self.kubernetes.as_deref())
+    }
+}
+
+/// Whose machine a VM is, and what it takes of its host once it runs: nothing if it is kept stopped, which it
+/// says with `onboot`.
+pub fn promise_of(config: &VmConfig) -> Option<(Marker, Promise)> {
+    let Description::Ours(marker) = config.owner() else { return None };
+    let starts = config.get(ONBOOT) == Some(with_host(true)) && !config.is_template();
+    let promise = Promise { cores: config.vcpus().unwrap_or(0), memory: config.memory().unwrap_or(0) };
+    starts.then_some((marker, promise))
+}
+
+/// Looks at the record's VMID on the record's host.
+///
+/// # Errors
+/// The VM could not be asked. That proves nothing.
+pub async fn look(proxmox: &Client, owner: &Owner, record: &Record) -> Result<Sight, Error> {
+    match proxmox.config(&record.host, record.slot.vmid).await {
+        Ok(config) => Ok(judge(owner, record, config)),
+        // A token that sees VMs only through their pool is refused until the clone has ended.
+        Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => Ok(Sight::Absent),
+        Err(error) => Err(error),
+    }
+}
+
+/// The VM's configuration, if it is still ours. An answer that was long on its way says what was: it is asked
+/// for again.
+pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, Trouble> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let asked = Instant::now();
+        match look(&ctx.proxmox, &ctx.owner(), record).await? {
+            Sight::Ours(_) if !is_fresh(asked) && tries < TRIES => {}
+            Sight::Ours(config) => return Ok(*config),
+            Sight::Foreign(what) => return Err(Trouble::Foreign { vmid: record.slot.vmid, what }),
+            Sight::BeingCloned | Sight::BeingDestroyed | Sight::Absent => {
+                let what = "the VM has disappeared".to_owned();
+                return Err(Trouble::Failed { what, blame: Blame::Other });
+            }
+        }
+    }
+}
+
+/// Proves it again where the proof was asked for too long ago; what is then asked of the VM is asked with the
+/// client that this gives, which has a place for one call: nothing has to wait by then.
+pub(super) async fn still_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, Trouble> {
+    let placed = ctx.proxmox.in_line(&record.host).await;
+    if !is_fresh(asked) {
+        ours(ctx, record).await?;
+    }
+    Ok(placed)
+}
+
+/// Whether what was asked for then tells of a moment ago.
+pub(super) fn is_fresh(asked: Instant) -> bool {
+    asked.elapsed() < FRESH
+}
+
+fn judge(owner: &Owner, record: &Record, config: VmConfig) -> Sight {
+    // The administrator who made it one wants to keep it: it no longer runs, and destroying it would destroy
+    // what is to be cloned.
+    if config.is_template() {
+        return Sight::Foreign("it was made a template".to_owned());
+    }
+    let same_uuid = record.smbios_uuid.is_some() && config.smbios_uuid() == record.smbios_uuid;
+    match config.owner() {
+        // A record that was copied into another cluster does not make its VM that cluster's.
+        Description::Ours(marker) if marker.is_of_another(owner.kubernetes.as_deref()) => {
+            Sight::Foreign(format!(
+                "it is machine {} of another Kubernetes cluster, whose id is `{}`",
+                marker.machine, marker.cluster
+            ))
+        }
+        Description::Ours(marker) if marker.machine == record.id && marker.cluster == owner.cluster => {
+            Sight::Ours(Box::new(config))
+        }
+        // Copied records do not make it ours either if its mark is older than uids of Kubernetes clusters.
+        Description::Ours(marker) if marker.cluster != owner.cluster => {
+            Sight::Foreign(format!("it is machine {} of cluster `{}`", marker.machine, marker.cluster))
+        }
+        // An administrator may have rewritten the notes; the uuid was recorded when the marker was still
+        // there.
+        _ if same_uuid => Sight::Ours(Box::new(config)),
+        Description::Ours(marker) => {
+            Sight::Foreign(format!("it is machine {} of cluster `{}`", marker.machine, marker.cluster))
+        }
+        Description::BeingCloned => Sight::BeingCloned,
+        Description::BeingDestroyed => Sight::BeingDestroyed,
+        Description::Foreign => Sight::Foreign(format!(
+            "it is `{}` and does not carry our mark",
+            config.get("name").unwrap_or("?")
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proxmox::marker::Marker;
+
+    const UUID: &str = "8d7c0a6e-0000-4000-8000-000000000001";
+
+    fn seen(notes: &str, kubernetes: Option<&str>) -> Sight {
+        let record = Record { smbios_uuid: Some(UUID.to_owned()), ..Record::example() };
+        let smbios = format!("uuid={UUID}");
+        let options = [("smbios1", smbios.as_str()), ("description", notes)];
+        let config = options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let owner = Owner { cluster: "home".to_owned(), kubernetes: kubernetes.map(ToOwned::to_owned) };
+        judge(&owner, &record, config)
+    }
+
+    fn mark(cluster: &str, kubernetes: Option<&str>) -> String {
+        let marker = Marker {
+            cluster: cluster.to_owned(),
+            region: None,
+            pool: "workers".to_owned(),
+            machine: Record::example().id,
+            kubernetes: kubernetes.map(ToOwned::to_owned),
+        };
+        marker.describe("")
+    }
+
+    #[test]
+    fn a_record_that_was_copied_into_another_cluster_does_not_make_its_vm_that_clusters() {
+        let (one, other) = (Some("uid-1"), Some("uid-2"));
+        for (notes, is_ours) in [
+            (mark("home", one), true),
+            (mark("home", None), true),
+            ("notes that an administrator wrote".to_owned(), true),
+            (mark("home", other), false),
+            (mark("shop", other), false),
+            // A mark that is older than uids of Kubernetes clusters.
+            (mark("shop", None), false),
+        ] {
+            assert_eq!(matches!(seen(&notes, one), Sight::Ours(_)), is_ours, "{notes}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! CPUs of a machine's own, before its first start. The helper on its host sets them, asked by the daemon
+//! there: this only says that they are wanted, and looks until they are there.
+
+use std::time::Duration;
+
+use super::Context;
+use super::ownership::ours;
+use super::tracked::Tracked;
+use super::trouble::{Blame, Trouble, insist, words};
+use model::Record;
+use model::machine::Pinned;
+use pinning::{Cpus, ENABLE, NO_AFFINITY};
+use proxmox::VmConfig;
+use settings::{Pinning, Pool};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Until the machine has CPUs of its own, if its pool wants it to.
+pub(super) async fn settle(ctx: &Context, machine: &mut Tracked, pool: &Pool) -> Result<(), Trouble> {
+    let Some(pinning) = &pool.pinning else {
+        // The settings have changed on the way.
+        return machine.change(ctx, |record| record.pinned = None).await;
+    };
+    if machine.record().pinned == Some(Pinned::Done) {
+        return Ok(());
+    }
+    if machine.record().pinned.is_none() {
+        not_inherited(ctx, machine).await?;
+        machine.change(ctx, |record| record.pinned = Some(Pinned::Awaited)).await?;
+    }
+    let host = machine.record().host.clone();
+    machine.say(ctx, &format!("the helper on {host} is to give it its CPUs"));
+    let limit = ctx.config.limits.pinning;
+    let seen = tokio::time::timeout(limit, seen(ctx, machine, pinning)).await;
+    seen.unwrap_or_else(|_| Err(unanswered(&host, limit)))?;
+    machine.change(ctx, |record| record.pinned = Some(Pinned::Done)).await
+}
+
+/// CPUs that come with the template are those of all its clones, and cannot be distinguished from a machine's
+/// own.
+async fn not_inherited(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    let record = machine.record();
+    let config = insist!(ctx.config.limits.configure, machine.seed(), ours(ctx, record).await).await?;
+    if config.get("affinity").is_none() {
+        return Ok(());
+    }
+    Err(Trouble::pool(format!(
+        "its template is pinned itself; to mend it: qm set {} --delete affinity, as root on {}",
+        record.template, record.template_host
+    )))
+}
+
+async fn seen(ctx: &Context, machine: &Tracked, pinning: &Pinning) -> Result<(), Trouble> {
+    let record = machine.record();
+    loop {
+        match ours(ctx, record).await {
+            Ok(config) if is_pinned(pinning, record, &config) => return Ok(()),
+            Ok(_) => {}
+            Err(trouble) if trouble.passes() => {}
+            Err(trouble) => return Err(trouble),
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The leader does not learn why the helper refuses: the log on that host says it.
+fn unanswered(host: &str, limit: Duration) -> Trouble {
+    let what = format!(
+        "no helper on {host} has given it CPUs of its own within {}; a daemon must run there, and its helper be enabled: {ENABLE} \
+         (as root on {host}); whether it refuses, and why, `journalctl -u pve-autoscaler` and `pve-autoscaler check` say there",
+        words(limit)
+    );
+    Trouble::Failed { what, blame: Blame::Host }
+}
+
+/// Whether the VM has what its pool wants for it.
+fn is_pinned(pinning: &Pinning, record: &Record, config: &VmConfig) -> bool {
+    let affinity = config.get("affinity").filter(|text| *text != NO_AFFINITY);
+    let cpus = affinity.and_then(|text| text.parse::<Cpus>().ok());
+    if cpus.is_none_or(|cpus| cpus.len() < record.cores as usize) {
+        return false;
+    }
+    let pages = pinning.hugepages.map(|page| page.mib().to_string());
+    if pages.as_deref().is_some_and(|pages| config.get("hugepages") != Some(pages)) {
+        return false;
+    }
+    !pinning.numa || (config.get("numa") == Some("1") && bound(config) == record.memory >> 20)
+}
+
+/// Memory that is bound to nodes, in MiB. Proxmox VE starts no VM if that is not all of it.
+fn bound(config: &VmConfig) -> i64 {
+    let nodes = config
+        .all()
+        .filter(|(key, _)| key.strip_prefix("numa").is_some_and(|number| number.parse::<u8>().is_ok()));
+    let memory =
+        |value: &str| value.split(',').find_map(|part| part.strip_prefix("memory=")?.parse::<i64>().ok());
+    nodes.filter_map(|(_, value)| memory(value)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use settings::HugePages;
+
+    #[test]
+    fn a_machine_is_pinned_once_all_of_it_is_there() {
+        let all = [
+            ("affinity", "1,5"),
+            ("hugepages", "2"),
+            ("numa", "1"),
+            ("numa0", "cpus=0,hostnodes=0,memory=1024,policy=bind"),
+            ("numa1", "cpus=1,hostnodes=1,memory=1024,policy=bind"),
+        ];
+        let record: Record = serde_json::from_value(serde_json::json!({
+            "id": "m", "pool": "w", "name": "w-1", "slot": { "vmid": 9100 }, "host": "pve1", "template": 9000, "templateHost": "pve1",
+            "cores": 2, "memory": 2_u64 << 30, "intent": { "kind": "create" }, "created": "2026-01-01T00:00:00Z",
+        }))
+        .unwrap();
+        let numa = Pinning { numa: true, hugepages: Some(HugePages::TwoMib), reserve: 1 };
+        let plain = Pinning { numa: false, hugepages: None, reserve: 1 };
+        let config = |without: &str| -> VmConfig {
+            let rest = all.iter().filter(|(key, _)| *key != without);
+            rest.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        for (without, with_numa, without_numa) in [
+            ("", true, true),
+            ("affinity", false, false),
+            ("hugepages", false, true),
+            ("numa", false, true),
+            ("numa1", false, true),
+        ] {
+            let config = config(without);
+            assert_eq!(is_pinned(&numa, &record, &config), with_numa, "{without}");
+            assert_eq!(is_pinned(&plain, &record, &config), without_numa, "{without}");
+        }
+        let larger = Record { cores: 3, ..record };
+        assert!(!is_pinned(&plain, &larger, &config("")), "too few CPUs");
+    }
+}

@@ -1,0 +1,67 @@
+//! VMs that an administrator has protected since they were made: Proxmox VE destroys none of them, so their
+//! nodes serve on.
+
+use super::destroy::Manner;
+use super::tracked::Tracked;
+use super::trouble::Trouble;
+use super::{Context, back, node};
+use model::machine::Phase;
+use model::node::Node;
+use proxmox::{Power, VmConfig};
+
+/// Why a node that is heard of is not drained: an administrator has protected its VM, which could not be
+/// destroyed then. If that cannot be seen now, it is looked at once more before the VM is shut down.
+pub(super) async fn of_running(ctx: &Context, machine: &Tracked, node: &Node) -> Option<String> {
+    let record = machine.record();
+    if record.is_physical() || node::is_silent(node) {
+        return None;
+    }
+    let (host, vmid) = (&record.host, record.slot.vmid);
+    let config = ctx.proxmox.config(host, vmid).await.ok()?;
+    let is_ours = record.smbios_uuid.is_some() && config.smbios_uuid() == record.smbios_uuid;
+    let is_protected = is_ours && config.is_set("protection");
+    // Rounds learn of it, so that they do not choose it again.
+    ctx.registry.protect(&record.id, is_protected);
+    if !is_protected {
+        return None;
+    }
+    // One that is off runs no pods.
+    let runs = matches!(ctx.proxmox.power(host, vmid).await, Ok(power) if power != Power::Stopped);
+    runs.then(|| protected(machine).to_string())
+}
+
+/// The Node that serves on because its VM was protected since it was drained.
+///
+/// # Errors
+/// There is none that is heard of, and the VM runs: it is left so.
+pub(super) async fn keeps(
+    ctx: &Context,
+    machine: &mut Tracked,
+    config: &VmConfig,
+    manner: Manner,
+) -> Result<Option<(Box<Node>, String)>, Trouble> {
+    let record = machine.record();
+    let drained = matches!(manner, Manner::Graceful { cut_short: false, .. });
+    if !drained || record.entered.contains_key(&Phase::Stopping) || !config.is_set("protection") {
+        return Ok(None);
+    }
+    // One that is off runs no pods.
+    if ctx.proxmox.power(&record.host, record.slot.vmid).await? == Power::Stopped {
+        return Ok(None);
+    }
+    let Some(node) = back::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
+        return Err(protected(machine));
+    };
+    machine.node = Some(node.name.clone());
+    ctx.registry.protect(&machine.record().id, true);
+    Ok(Some((Box::new(node), protected(machine).to_string())))
+}
+
+/// An administrator wants it kept: Proxmox VE destroys no VM that is protected.
+pub(super) fn protected(machine: &Tracked) -> Trouble {
+    let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
+    Trouble::Administrator {
+        what: format!("VM {vmid} is protected, and so is neither stopped nor destroyed"),
+        command: format!("on {host}: qm set {vmid} --protection 0"),
+    }
+}

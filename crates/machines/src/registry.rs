@@ -1,0 +1,301 @@
+//! Where every machine is in its life: written by the machines' tasks, read by rounds, `status` and metrics.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use kubernetes::Versioned;
+use model::machine::{Machine, Phase};
+use model::{Pod, Record, Slot};
+use runtime::changes::{Changed, Changes};
+use settings::Config;
+
+/// A machine as it is seen from outside its task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct View {
+    /// Its record.
+    pub record: Record,
+    /// Version and uid of the stored record; empty while it is not stored yet.
+    pub version: (String, String),
+    /// Where it is.
+    pub phase: Phase,
+    /// Since when.
+    pub since: Timestamp,
+    /// What it waits for, or why it is on its way out.
+    pub note: String,
+    /// The Node that it became.
+    pub node: Option<String>,
+    /// A task works on it.
+    pub busy: bool,
+}
+
+impl View {
+    /// A machine that was just decided on: its record is not stored yet.
+    pub fn requested(record: Record, now: Timestamp) -> Self {
+        let note = "the record is being written".to_owned();
+        let version = (String::new(), String::new());
+        Self { record, version, phase: Phase::Requested, since: now, note, node: None, busy: true }
+    }
+
+    /// A machine whose record was found, with the Node that it became.
+    pub fn found(stored: &Versioned<Record>, node: Option<String>, now: Timestamp) -> Self {
+        let record = &stored.record;
+        let phase = match record.phase() {
+            Phase::Requested if node.is_some() => Phase::Ready,
+            phase => phase,
+        };
+        let since =
+            if phase == Phase::Clearing { record.vm_gone } else { record.entered.get(&phase).copied() };
+        let since = since.unwrap_or(now);
+        let version = (stored.resource_version.clone(), stored.uid.clone());
+        Self { record: record.clone(), version, phase, since, note: String::new(), node, busy: false }
+    }
+
+    /// The same, of one that is kept warm and waits.
+    #[must_use]
+    pub fn waiting(mut self) -> Self {
+        self.phase = Phase::Warm;
+        self.since = self.record.entered.get(&Phase::Warm).copied().unwrap_or(self.since);
+        self.note = self
+            .record
+            .warm
+            .map(|state| format!("kept {} until it is needed", state.name()))
+            .unwrap_or_default();
+        self
+    }
+
+    /// The record as it is stored.
+    pub fn stored(&self) -> Versioned<Record> {
+        let (resource_version, uid) = self.version.clone();
+        Versioned { record: self.record.clone(), resource_version, uid }
+    }
+
+    /// As a round's snapshot wants it. One that was given up before it was a node is none of its pool's that
+    /// leave.
+    pub fn machine(&self, config: &Config) -> Machine {
+        let never_served = self.phase == Phase::Deleting && self.record.was_never_a_node();
+        Machine {
+            name: self.record.name.clone(),
+            pool: self.record.pool.clone(),
+            vmid: self.record.slot.vmid,
+            host: config.host_key(self.record.region.as_deref(), &self.record.host),
+            seen_on: None,
+            cores: self.record.cores,
+            memory: self.record.memory,
+            phase: if never_served { Phase::Failed } else { self.phase },
+            just_stored: false,
+            since: Some(self.since),
+            requested: Some(self.record.wanted_since()),
+            node: self.node.clone(),
+            pods: self.record.pods.clone(),
+            warm: self.record.warm,
+            growing: self.record.growing.clone(),
+            grow_backoff: self.record.grow_backoff.clone(),
+            takes_no_cpus: self.record.takes_no_cpus,
+            takes_no_memory: self.record.takes_no_memory,
+            made_of: self.record.made_of.clone(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    machines: Mutex<BTreeMap<String, View>>,
+    /// When each pool's slots were last given back.
+    freed: Mutex<BTreeMap<String, BTreeMap<u32, Timestamp>>>,
+    /// Wakes the tasks that wait to hear that something is wrong with their machines' VMs.
+    doubts: Mutex<BTreeMap<String, Arc<Notify>>>,
+    /// Machines whose VMs an administrator has protected, by id.
+    protected: Mutex<BTreeSet<String>>,
+    /// Pods that end with the machines of nodes that are empty but for them, by id.
+    staying: Mutex<BTreeMap<String, Vec<Arc<Pod>>>>,
+    /// Since when the Node of a machine whose VM cannot be seen is silent, by id.
+    silent: Mutex<BTreeMap<String, Instant>>,
+    changed: Changes,
+}
+
+/// All machines by id. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Registry(Arc<Inner>);
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self(Arc::new(Inner {
+            machines: Mutex::default(),
+            freed: Mutex::default(),
+            doubts: Mutex::default(),
+            protected: Mutex::default(),
+            staying: Mutex::default(),
+            silent: Mutex::default(),
+            changed: Changes::default(),
+        }))
+    }
+}
+
+impl Registry {
+    /// Every machine, by name.
+    pub fn all(&self) -> Vec<View> {
+        let mut all: Vec<_> = self.machines().values().cloned().collect();
+        all.sort_by(|a, b| a.record.name.cmp(&b.record.name));
+        all
+    }
+
+    /// A machine by the name of its Node.
+    pub fn of_node(&self, node: &str) -> Option<View> {
+        self.machines().values().find(|view| view.node.as_deref() == Some(node)).cloned()
+    }
+
+    /// A machine by its id.
+    pub fn get(&self, id: &str) -> Option<View> {
+        self.machines().get(id).cloned()
+    }
+
+    /// A number that grows whenever a machine enters a phase.
+    pub fn changed(&self) -> Changed {
+        self.0.changed.subscribe()
+    }
+
+    /// When a pool's slot was last given back, if that happened since the start.
+    pub fn freed(&self, pool: &str, slot: &Slot) -> Option<Timestamp> {
+        let freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
+        freed.get(pool)?.get(&slot.vmid).copied()
+    }
+
+    /// The VMIDs of a pool's machines whose records went after that time.
+    pub fn freed_since(&self, pool: &str, since: Timestamp) -> BTreeSet<u32> {
+        let freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
+        let freed = freed.get(pool).into_iter().flatten();
+        freed.filter(|(_, at)| **at > since).map(|(vmid, _)| *vmid).collect()
+    }
+
+    /// The machine's VM is not seen as it should be: the task that works on it is to look.
+    pub fn doubt(&self, id: &str) {
+        let doubts = self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(task) = doubts.get(id) {
+            task.notify_one();
+        }
+    }
+
+    /// Notes whether an administrator has protected the VM of a machine: it could not be removed then.
+    pub fn protect(&self, id: &str, is_protected: bool) {
+        let changed = {
+            // Held, so that nothing is noted of one that is forgotten meanwhile.
+            let machines = self.machines();
+            let mut protected = self.protected();
+            if is_protected && machines.contains_key(id) {
+                protected.insert(id.to_owned())
+            } else {
+                protected.remove(id)
+            }
+        };
+        if changed {
+            self.0.changed.announce();
+        }
+    }
+
+    /// Judges whether nothing of a machine's node is left but pods that end with it, with those that end with
+    /// other machines; and notes its own, if it is so. Of two that judge at a time, the second knows of the
+    /// first.
+    pub(super) fn staying<T>(
+        &self,
+        id: &str,
+        judge: impl FnOnce(&[Arc<Pod>]) -> (T, Option<Vec<Arc<Pod>>>),
+    ) -> T {
+        let mut all = self.0.staying.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(id);
+        let others: Vec<Arc<Pod>> = all.values().flatten().cloned().collect();
+        let (judged, own) = judge(&others);
+        if let Some(own) = own.filter(|own| !own.is_empty()) {
+            all.insert(id.to_owned(), own);
+        }
+        judged
+    }
+
+    /// The pods of a machine's node no longer end with it: it serves again, or they have.
+    pub(super) fn none_stay(&self, id: &str) {
+        self.0.staying.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    /// Notes whether the Node of a machine is silent now; for how long it has been at each look.
+    pub(super) fn silent(&self, id: &str, is_silent: bool) -> Duration {
+        // Held, so that nothing is noted of one that is forgotten meanwhile.
+        let machines = self.machines();
+        let mut silent = self.0.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_silent || !machines.contains_key(id) {
+            silent.remove(id);
+            return Duration::ZERO;
+        }
+        silent.entry(id.to_owned()).or_insert_with(Instant::now).elapsed()
+    }
+
+    /// Whether the VM of a machine was protected when it was looked at last.
+    pub fn is_protected(&self, id: &str) -> bool {
+        self.protected().contains(id)
+    }
+
+    /// What wakes the task of a machine when there is such a doubt.
+    pub(super) fn doubts(&self, id: &str) -> Arc<Notify> {
+        let mut doubts = self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        doubts.entry(id.to_owned()).or_default().clone()
+    }
+
+    /// Claims a machine for a task: false if one works on it already.
+    pub(super) fn claim(&self, id: &str) -> bool {
+        match self.machines().get_mut(id) {
+            Some(view) if view.busy => false,
+            Some(view) => {
+                view.busy = true;
+                true
+            }
+            None => true,
+        }
+    }
+
+    /// Puts a machine in, or shows it again.
+    pub fn put(&self, view: View) {
+        let id = view.record.id.clone();
+        let moved = {
+            let mut machines = self.machines();
+            let before = machines.insert(id, view.clone());
+            before.is_none_or(|before| {
+                (before.phase, &before.node, before.busy) != (view.phase, &view.node, view.busy)
+            })
+        };
+        if moved {
+            self.0.changed.announce();
+        }
+    }
+
+    pub(super) fn release(&self, id: &str) {
+        if let Some(view) = self.machines().get_mut(id) {
+            view.busy = false;
+        }
+        self.0.changed.announce();
+    }
+
+    /// Forgets a machine whose record is gone.
+    pub fn forget(&self, id: &str, now: Timestamp) {
+        let gone = self.machines().remove(id);
+        self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.none_stay(id);
+        self.protected().remove(id);
+        self.0.silent.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        if let Some(view) = gone {
+            let mut freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
+            freed.entry(view.record.pool).or_default().insert(view.record.slot.vmid, now);
+        }
+        self.0.changed.announce();
+    }
+
+    fn protected(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.protected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn machines(&self) -> MutexGuard<'_, BTreeMap<String, View>> {
+        self.0.machines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,160 @@
+//! Room on a host that daemons of other Kubernetes clusters have promised to their machines: looked at once
+//! more before a machine starts.
+//!
+//! Each daemon shows its machine (tag, memory, CPUs) before it looks, so that of two that want the last room
+//! of a host at least one sees the other. Of those that see each other, the machine with the lowest VMID
+//! waits until the others have withdrawn. One that sees a machine that runs, or that does not give way,
+//! withdraws itself: nothing is started for which there is no room.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::ownership::promise_of;
+use super::tracked::Tracked;
+use super::trouble::{Blame, Trouble};
+use super::{Context, View};
+use model::Record;
+use model::machine::Phase;
+use model::quantity;
+use proxmox::{Guest, Seen, TAG};
+use settings::Pool;
+
+/// How long a machine waits until others withdraw, and between two looks.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_secs(2);
+/// So many machines of others are named.
+const NAMED: usize = 3;
+
+/// Memory and vCPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Promise {
+    /// vCPUs.
+    pub cores: u32,
+    /// Memory in bytes.
+    pub memory: i64,
+}
+
+impl Promise {
+    fn add(&mut self, other: Self) {
+        self.cores = self.cores.saturating_add(other.cores);
+        self.memory = self.memory.saturating_add(other.memory);
+    }
+}
+
+/// Until there is room for the machine beside those of other clusters. Without any on its host there is: that
+/// is what was planned.
+pub(super) async fn confirm(ctx: &Context, machine: &mut Tracked, pool: &Pool) -> Result<(), Trouble> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        // A list that cannot be had keeps no machine from its start: as far as is known there is room.
+        let Ok(seen) = ctx.proxmox.resources().await else { return Ok(()) };
+        let (own, record) = (own(ctx, machine.record()), machine.record());
+        let others: Vec<&Guest> = others(&seen, &record.host, &own).collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let promised = promised(ctx, &others).await;
+        let Some(lack) = lacks(ctx, pool, record, &seen, &own, &promised) else { return Ok(()) };
+        let is_first = promised.keys().next().is_some_and(|first| record.slot.vmid < *first);
+        if !is_first || Instant::now() >= until {
+            let names: Vec<String> = others.iter().take(NAMED).map(|one| one.vmid.to_string()).collect();
+            let more = if others.len() > NAMED { ", …" } else { "" };
+            let what = format!(
+                "{} {lack}, because machines of another Kubernetes cluster are there (VMs {}{more})",
+                record.host,
+                names.join(", ")
+            );
+            return Err(Trouble::Failed { what, blame: Blame::Host });
+        }
+        machine.say(ctx, "waiting until machines of another Kubernetes cluster withdraw from its host");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The machines of this daemon in the same Proxmox VE cluster, by their VMIDs.
+fn own(ctx: &Context, record: &Record) -> BTreeMap<u32, View> {
+    let all = ctx.registry.all().into_iter();
+    let here = all.filter(|view| !view.record.is_physical() && view.record.region == record.region);
+    here.map(|view| (view.record.slot.vmid, view)).collect()
+}
+
+/// Machines of other daemons on a host, as far as their tag shows.
+fn others<'a>(
+    seen: &'a Seen,
+    host: &'a str,
+    own: &'a BTreeMap<u32, View>,
+) -> impl Iterator<Item = &'a Guest> {
+    seen.guests.values().filter(move |guest| {
+        guest.host == host
+            && !guest.template
+            && !guest.container
+            && guest.tags.iter().any(|tag| tag == TAG)
+            && !own.contains_key(&guest.vmid)
+    })
+}
+
+/// What those that do not run yet were promised.
+async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<u32, Promise> {
+    let (mut all, owner) = (BTreeMap::new(), ctx.owner());
+    for guest in others.iter().filter(|guest| !guest.running) {
+        // One that is gone by now holds nothing.
+        let Ok(config) = ctx.proxmox.config(&guest.host, guest.vmid).await else { continue };
+        if let Some((_, promise)) = promise_of(&config).filter(|(marker, _)| owner.is_not(marker)) {
+            all.insert(guest.vmid, promise);
+        }
+    }
+    all
+}
+
+/// What the host lacks for everything that runs there, is about to or was promised to others, in words.
+fn lacks(
+    ctx: &Context,
+    pool: &Pool,
+    record: &Record,
+    seen: &Seen,
+    own: &BTreeMap<u32, View>,
+    promised: &BTreeMap<u32, Promise>,
+) -> Option<String> {
+    let host = seen.hosts.get(&record.host)?;
+    // What runs, and what is about to.
+    let (mut total, mut coming) = (Promise::default(), 0_i64);
+    let running = |vmid: &u32| seen.guests.get(vmid).is_some_and(|guest| guest.running);
+    for guest in seen.guests.values().filter(|guest| guest.running && guest.host == record.host) {
+        if guest.vmid == record.slot.vmid {
+            continue;
+        }
+        total.add(Promise { cores: guest.cores, memory: guest.memory });
+    }
+    let mut take = |promise: Promise| {
+        total.add(promise);
+        coming = coming.saturating_add(promise.memory);
+    };
+    take(Promise { cores: record.cores, memory: record.memory });
+    let is_coming = |view: &&View| {
+        let rests = view.record.warm.is_some_and(|state| !state.runs());
+        view.record.host == record.host
+            && view.record.id != record.id
+            && !rests
+            && (Phase::Configuring..=Phase::Draining).contains(&view.phase)
+            && !running(&view.record.slot.vmid)
+    };
+    for View { record, .. } in own.values().filter(is_coming) {
+        take(Promise { cores: record.cores, memory: record.memory });
+    }
+    promised.values().copied().for_each(take);
+    let own = ctx.config.hosts.get(&record.host);
+    let reserve = own.and_then(|own| own.memory_reserve).unwrap_or(pool.memory_reserve);
+    // As the planner has it: neither is more promised than there is, nor more used.
+    let promised = total.memory - quantity::share(host.memory, pool.memory_overcommit);
+    let used = host.memory_used.saturating_add(coming) - host.memory;
+    let lacking = promised.max(used).saturating_add(reserve);
+    if lacking > 0 {
+        return Some(format!("lacks {} of memory", quantity::binary(lacking)));
+    }
+    let threads = host.cores.saturating_sub(own.map_or(0, |own| own.cpu_reserve));
+    let cores = f64::from(threads) * pool.cpu_overcommit;
+    (f64::from(total.cores) > cores)
+        .then(|| format!("lacks {:.0} vCPUs", (f64::from(total.cores) - cores).ceil()))
+}

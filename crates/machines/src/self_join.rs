@@ -1,0 +1,41 @@
+//! Machines that join by themselves: the Node's registration is the sign, no agent is asked.
+
+use super::tracked::Tracked;
+use super::trouble::{Trouble, words};
+use super::{Context, node};
+use model::Record;
+use model::machine::Phase;
+use proxmox::Power;
+
+/// Waits for the Node of a VM that runs: for what systemd and the join may take together.
+pub(super) async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    machine.enter(ctx, Phase::Booting, "it joins by itself; waiting for its Node");
+    let record = machine.record().clone();
+    let limits = &ctx.config.limits;
+    let limit = limits.system_running + limits.join;
+    let registered = node::until(ctx, || node::find(ctx, &record));
+    if tokio::time::timeout(limit, registered).await.is_ok() {
+        return Ok(());
+    }
+    Err(Trouble::pool(format!("no Node of it within {}: {}", words(limit), seen(ctx, &record).await)))
+}
+
+/// What there is instead, as far as it can be seen from outside.
+async fn seen(ctx: &Context, record: &Record) -> String {
+    if record.smbios_uuid.is_none() {
+        return "its VM has no SMBIOS uuid, by which a Node is known: set `smbios1` in the template"
+            .to_owned();
+    }
+    if let Some(node) = ctx.watches.node(&record.name) {
+        let uuid = if node.system_uuid.is_empty() { "none" } else { node.system_uuid.as_str() };
+        return format!("there is a Node `{}`, but its systemUUID ({uuid}) is not the VM's", record.name);
+    }
+    match ctx.proxmox.power(&record.host, record.slot.vmid).await {
+        Ok(Power::Running) => {
+            let console = format!("`qm terminal {}` or its console shows what it does", record.slot.vmid);
+            format!("the VM runs and no Node has its name or its systemUUID; {console}")
+        }
+        Ok(Power::Stopped) => "the VM is off: its guest has shut down or crashed".to_owned(),
+        Err(error) => format!("the VM cannot be looked at: {error}"),
+    }
+}

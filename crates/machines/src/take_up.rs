@@ -1,0 +1,241 @@
+//! The guest of a machine that grows takes up what its VM has, and its Node says so.
+//!
+//! A kubelet looks at its machine when it starts, and says nothing else from then on. So it is restarted
+//! whenever its VM has become another, and its Node is closed from before that until it says what is so.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::back::node as node_now;
+use super::tracked::Tracked;
+use super::trouble::{Blame, Trouble, insist};
+use super::{Context, guest, node};
+use bootstrap::TOO_FEW_CPUS;
+use model::Record;
+use model::machine::Growing;
+use model::node::{Node, Taint, TaintEffect};
+use model::snapshot::GROWING_TAINT;
+use proxmox::{ExecStatus, Kind};
+use settings::{Grow, Pool, Size};
+
+/// How long the guest may take for one command: it waits 15 s for CPUs, and a minute for the unit.
+const IN_GUEST: Duration = Duration::from_mins(2);
+/// Between two looks at such a command.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long the Node may be behind the guest before the guest is asked again.
+const NODE_SAYS: Duration = Duration::from_secs(45);
+/// How long the node stays closed after its Node says so. The kubelet that wrote it judges pods by what it
+/// watches, and turns away for good (`OutOfcpu`) one that comes before it has seen its own word. Nothing
+/// tells when it has.
+const KUBELET_SEES: Duration = Duration::from_secs(5);
+
+/// The unit in the guest that reports what the Node has.
+pub(super) fn service(ctx: &Context, pool: &Pool, grow: &Grow) -> Result<String, Trouble> {
+    let bootstrap = ctx.config.bootstrap_of(pool);
+    let none = || failed("the configuration has no table `[bootstrap]` for its pool".to_owned());
+    bootstrap.map(|bootstrap| grow.service(&bootstrap.method).to_owned()).ok_or_else(none)
+}
+
+/// Finds out in the guest whether it can grow, before anything is plugged.
+pub(super) async fn can_grow(ctx: &Context, machine: &Tracked, service: &str) -> Result<(), Trouble> {
+    let what = "it cannot grow";
+    let status = in_guest(ctx, machine, &bootstrap::can_grow(service), what).await?;
+    ended(&status, what)
+}
+
+/// Until the guest uses what was plugged and its Node says so. If it does not come to that, the record says
+/// what the guest does not take.
+pub(super) async fn taken_up(ctx: &Context, machine: &mut Tracked, service: &str) -> Result<(), Trouble> {
+    let limit = ctx.config.limits.ready;
+    let what = "the guest did not take up what was plugged";
+    let record = machine.record().clone();
+    let command = bootstrap::take_up(record.cores, service);
+    close(ctx, machine).await?;
+    // The guest has done its part, as far as it can, and has restarted its kubelet.
+    let mut has_tried = false;
+    let until_grown = async {
+        loop {
+            machine.say(ctx, &format!("the guest takes up what was plugged, and starts {service} again"));
+            let taken = in_guest(ctx, machine, &command, what).await;
+            has_tried |=
+                taken.as_ref().is_ok_and(|status| matches!(status.exit_code, Some(0 | TOO_FEW_CPUS)));
+            machine.say(ctx, "its Node does not say yet that it has grown");
+            // Also if the guest has failed: its kubelet may have been restarted, and says what it has found a
+            // while later.
+            let says = node::until(ctx, || node::find(ctx, &record).filter(|node| has_grown(&record, node)));
+            if tokio::time::timeout(NODE_SAYS, says).await.is_ok() {
+                return Ok(());
+            }
+            ended(&taken?, what)?;
+        }
+    };
+    let late = || {
+        failed(format!(
+            "its Node did not say within {} s that it has grown: look at {service} in the guest",
+            limit.as_secs()
+        ))
+    };
+    let grown = tokio::time::timeout(limit, until_grown).await.unwrap_or_else(|_| Err(late()));
+    match grown {
+        Ok(()) => tokio::time::sleep(KUBELET_SEES).await,
+        Err(_) if has_tried => note_refusals(ctx, machine),
+        Err(_) => {}
+    }
+    grown
+}
+
+/// What its Node does not report though its kubelet was restarted and speaks, the guest does not take: it is
+/// not plugged again.
+fn note_refusals(ctx: &Context, machine: &mut Tracked) {
+    let Some(before) = machine.record().growing.clone() else { return };
+    let Some(node) = node::find(ctx, machine.record()).filter(|node| node::is_ready(node)) else { return };
+    let record = &mut machine.stored.record;
+    let (cpu, memory) = before.missing((record.cores, record.memory), &node.capacity);
+    record.takes_no_cpus |= cpu > 0 && record.cores > before.cores;
+    record.takes_no_memory |= memory > 0 && record.memory > before.memory;
+}
+
+/// Has the kubelet look at its machine again, of which something was taken out, or that was moved meanwhile,
+/// until its Node says no more than its VM has.
+///
+/// # Errors
+/// It goes on saying more. The node stays closed: kube-scheduler would send it pods for what is not there.
+pub(super) async fn settle(
+    ctx: &Context,
+    machine: &mut Tracked,
+    before: &Growing,
+    now: Size,
+) -> Result<(), Trouble> {
+    let limit = ctx.config.limits.ready;
+    let record = machine.record().clone();
+    let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
+    let service = pool.and_then(|pool| service(ctx, pool, pool.grow.as_ref()?).ok());
+    let command = service.as_deref().map(|service| bootstrap::take_up(now.cores, service));
+    close(ctx, machine).await?;
+    machine.say(ctx, "its Node has to say what is left");
+    let what = "its kubelet could not be restarted";
+    let until_true = async {
+        loop {
+            if let Some(command) = &command {
+                let ended =
+                    in_guest(ctx, machine, command, what).await.and_then(|status| ended(&status, what));
+                if let Err(error) = ended {
+                    tracing::debug!(machine = %record.name, %error, "its kubelet is restarted again later");
+                }
+            }
+            // What the kubelet before it wrote last may still be on its way.
+            tokio::time::sleep(KUBELET_SEES).await;
+            let is_true = |node: &Node| !before.says_more((now.cores, now.memory), &node.capacity);
+            let says =
+                node::until(ctx, || node::find(ctx, &record).is_none_or(|node| is_true(&node)).then_some(()));
+            let says = tokio::time::timeout(NODE_SAYS, says).await;
+            if says.is_ok() && node_now(ctx, machine).await?.is_none_or(|node| is_true(&node)) {
+                return Ok(());
+            }
+        }
+    };
+    let late = || {
+        failed(format!(
+            "its Node goes on saying that it has more than its VM, which has {}: look at its kubelet in the guest",
+            now.words()
+        ))
+    };
+    tokio::time::timeout(limit, until_true).await.unwrap_or_else(|_| Err(late()))
+}
+
+fn growing() -> Taint {
+    let effect = TaintEffect::NoSchedule;
+    Taint { key: GROWING_TAINT.to_owned(), value: String::new(), effect, time_added: None }
+}
+
+/// Lets nothing onto the node while its kubelet finds out what it has.
+async fn close(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    let Some(node) = node::find(ctx, machine.record()) else { return Ok(()) };
+    let limit = ctx.config.limits.configure;
+    insist!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, &growing()).await?)).await
+}
+
+/// Takes that back, and waits until it can be seen.
+pub(super) async fn open(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    let Some(node) = node::find(ctx, machine.record()) else { return Ok(()) };
+    let limit = ctx.config.limits.configure;
+    insist!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &growing()).await?)).await?;
+    let is_open = |node: &Node| node.taints.iter().all(|taint| taint.key != GROWING_TAINT);
+    let opened = node::until(ctx, || {
+        node::find(ctx, machine.record()).is_none_or(|node| is_open(&node)).then_some(())
+    });
+    // If it cannot be seen for long, what is decided meanwhile is decided without the node.
+    let _ = tokio::time::timeout(limit, opened).await;
+    Ok(())
+}
+
+/// The same if it is not known what the VM has: it has what it had before, so that a Node that says no more
+/// than that may be open.
+pub(super) async fn open_if_true(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    let Some(before) = &machine.record().growing else { return open(ctx, machine).await };
+    let had = (before.cores, before.memory);
+    let says_more = node_now(ctx, machine).await?.is_some_and(|node| before.says_more(had, &node.capacity));
+    if says_more { Ok(()) } else { open(ctx, machine).await }
+}
+
+/// Whether the Node says all that the machine has been given.
+fn has_grown(record: &Record, node: &Node) -> bool {
+    let missing = |before: &Growing| before.missing((record.cores, record.memory), &node.capacity);
+    record.growing.as_ref().is_none_or(|before| missing(before) == (0, 0))
+}
+
+/// Runs a command in the guest to its end. `what` is said if there is no answer.
+async fn in_guest(
+    ctx: &Context,
+    machine: &Tracked,
+    command: &[String],
+    what: &str,
+) -> Result<ExecStatus, Trouble> {
+    let record = machine.record();
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    let end = Instant::now() + IN_GUEST;
+    let mut running = None;
+    loop {
+        let step = match running {
+            None => guest::exec(ctx, record, &command, None).await.map(|pid| {
+                running = Some(pid);
+                None
+            }),
+            Some(pid) => {
+                let status = ctx.proxmox.agent_exec_status(&record.host, record.slot.vmid, pid).await;
+                status.map(Some).map_err(Trouble::from)
+            }
+        };
+        match step {
+            Ok(Some(status)) if status.exited => return Ok(status),
+            Ok(_) => {}
+            // The guest has forgotten it: an answer was lost.
+            Err(Trouble::Proxmox(error)) if error.kind == Kind::NotFound && running.is_some() => {
+                running = None;
+            }
+            Err(trouble) if guest::is_for_good(&trouble) || Instant::now() >= end => return Err(trouble),
+            Err(error) => {
+                tracing::debug!(machine = %record.name, %error, "the guest is asked again");
+            }
+        }
+        if Instant::now() >= end {
+            let what = format!("{what}: no answer");
+            return Err(Trouble::Limit { what, limit: IN_GUEST, blame: Blame::Pool });
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn ended(status: &ExecStatus, what: &str) -> Result<(), Trouble> {
+    if status.exit_code == Some(0) {
+        return Ok(());
+    }
+    let said = status.stderr.lines().last().unwrap_or_default().trim();
+    let said = if said.is_empty() { "it says nothing more" } else { said };
+    Err(failed(format!("{what}: {said}")))
+}
+
+pub(super) fn failed(what: String) -> Trouble {
+    Trouble::Failed { what, blame: Blame::Pool }
+}

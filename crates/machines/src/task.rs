@@ -1,0 +1,451 @@
+//! One task for each machine that something is done to, and how it ends.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+
+use super::create as creation;
+use super::jobs;
+use super::node;
+use super::refused;
+use super::retire as retirement;
+use super::touched::{self, Touched};
+use super::tracked::{Tracked, seed};
+use super::trouble::{Blame, Trouble, insist};
+use super::{Context, grow, warm};
+use super::{back, destroy, finding, unheard};
+use kubernetes::{ErrorKind, Versioned};
+use model::Record;
+use model::machine::{Intent, Phase};
+use proxmox::Power;
+
+/// How a machine's task ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The node is ready.
+    Ready,
+    /// It waits to be asked to join.
+    Warm,
+    /// Its creation failed; what there is of it is being removed.
+    Failed {
+        /// Why.
+        reason: String,
+        /// Who should be left alone for a while.
+        blame: Blame,
+    },
+    /// The slot was taken by another VM or Node; the daemon has left nothing there.
+    SlotTaken(String),
+    /// The node was removed.
+    Removed,
+    /// What a failed creation left was removed.
+    Discarded,
+    /// It has become larger where it is.
+    Grown,
+    /// It has not, and serves on as it was: why.
+    NotGrown(String),
+    /// The removal was given up, the node serves again.
+    GivenUp(String),
+    /// It was looked after, nothing was to be removed, and it serves on: how it is.
+    LookedAfter(String),
+    /// It goes on, after another client has changed its VM: what was changed, and what follows.
+    Touched(String),
+    /// It could not be brought to its end; it is tried again later.
+    Stuck(String),
+}
+
+/// What a task tells the daemon.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// The machine's record.
+    pub record: Record,
+    /// How it ended, or what happened on the way.
+    pub ending: Ending,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Where tasks report to.
+pub type Reports = mpsc::UnboundedSender<Told>;
+
+/// How long it is tried to write the record of a machine to be made.
+const CLAIM_LIMIT: Duration = Duration::from_mins(1);
+/// How long it is tried to write that a node is to go. What a later round decides may be something else: its
+/// time of day may be over, it may be needed again, or others may go.
+const DECISION_LIMIT: Duration = Duration::from_secs(15);
+
+/// Makes a machine: claims its slot by writing the record, then goes through all steps.
+pub async fn create(ctx: Context, record: Record, reports: Reports) {
+    // Whether a record whose answer was lost is there has to be known before another machine is made in its
+    // place.
+    let mut repeated = false;
+    let created = insist!(CLAIM_LIMIT, seed(&record.id), {
+        // Nothing is begun while everything is paused. If the record is there after all, the next look at all
+        // finds it.
+        if std::mem::replace(&mut repeated, true)
+            && let Some(what) = ctx.paused()
+        {
+            return Err(Trouble::Failed { what, blame: Blame::Other });
+        }
+        Ok(ctx.kubernetes.create_record(&record).await?)
+    });
+    let stored = match created.await {
+        Ok(stored) => stored,
+        Err(Trouble::Foreign { .. }) => {
+            ctx.registry.forget(&record.id, ctx.clock.now());
+            tell(&ctx, &reports, &record, Ending::SlotTaken("another machine's record holds it".to_owned()));
+            return;
+        }
+        Err(error) => {
+            // Where the outcome is still not known the record may be there: the next look at all records
+            // finds it.
+            ctx.registry.forget(&record.id, ctx.clock.now());
+            let reason = format!("{error}");
+            tell(&ctx, &reports, &record, Ending::Failed { reason, blame: Blame::Other });
+            return;
+        }
+    };
+    let machine = Tracked::new(stored, ctx.clock.now());
+    creating(&ctx, machine, &reports, true).await;
+}
+
+/// Goes on with a machine whose record was found, if that is still what is stored: a list may take long to
+/// arrive, and the machine may have ended meanwhile.
+pub async fn adopt(ctx: Context, stored: Versioned<Record>, reports: Reports) {
+    let id = stored.record.id.clone();
+    if !ctx.registry.claim(&id) {
+        return;
+    }
+    let mut machine = Tracked::new(stored, ctx.clock.now());
+    if let Err(trouble) = machine.save(&ctx).await {
+        return stuck(&ctx, &mut machine, &trouble, &reports);
+    }
+    match machine.record().intent.clone() {
+        Intent::Create if machine.record().growing.is_some() => grow::go_on(&ctx, machine, &reports).await,
+        Intent::Create => creating(&ctx, machine, &reports, false).await,
+        Intent::Retire { .. } => retiring(&ctx, machine, &reports).await,
+        Intent::Discard { reason, .. } => discarding(&ctx, machine, &reason, &reports).await,
+    }
+}
+
+/// Asks a machine that is kept warm to join, for these pods.
+pub async fn wake(ctx: Context, stored: Versioned<Record>, pods: Vec<String>, reports: Reports) {
+    let Some(mut machine) = claimed(&ctx, stored) else { return };
+    match ask(&ctx, &mut machine, pods).await {
+        Ok(()) => creating(&ctx, machine, &reports, false).await,
+        Err(trouble) => lost(&ctx, &machine, &trouble, &reports),
+    }
+}
+
+/// Records that a machine is to be a node from now on.
+async fn ask(ctx: &Context, machine: &mut Tracked, pods: Vec<String>) -> Result<(), Trouble> {
+    let now = ctx.clock.now();
+    machine
+        .change(ctx, |record| {
+            record.kept = record.warm.take();
+            record.asked = Some(now);
+            record.pods = pods;
+            // Its timeline begins again: no pod waited for what it took before.
+            record.entered = BTreeMap::from([(Phase::Requested, now)]);
+        })
+        .await
+}
+
+/// Takes a ready machine out of service.
+pub async fn retire(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
+    let Some(mut machine) = claimed(&ctx, stored) else { return };
+    let since = ctx.clock.now();
+    // As rounds have shown it since they decided: until its VM was looked at, too, it counts among those that
+    // leave.
+    (machine.phase, machine.since) = (Phase::Draining, since);
+    machine.note.clone_from(&reason);
+    machine.stored.record.intent = Intent::Retire { reason, since };
+    match machine.save_within(&ctx, DECISION_LIMIT).await {
+        Ok(()) => retiring(&ctx, machine, &reports).await,
+        Err(trouble) => lost(&ctx, &machine, &trouble, &reports),
+    }
+}
+
+/// Removes a machine that no longer runs pods, without draining it.
+pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
+    let Some(mut machine) = claimed(&ctx, stored) else { return };
+    match give_up(&ctx, &mut machine, &reason).await {
+        Ok(()) => discarding(&ctx, machine, &reason, &reports).await,
+        Err(trouble) => lost(&ctx, &machine, &trouble, &reports),
+    }
+}
+
+/// Looks after a ready machine whose VM was not seen to run for a while: one that is off is started again,
+/// one that is gone is removed with all that belongs to it, any other serves on. One that is kept warm and is
+/// not as it should be is removed, unless it has joined meanwhile.
+pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
+    let Some(mut machine) = claimed(&ctx, stored) else { return };
+    machine.phase = if machine.record().warm.is_some() { Phase::Warm } else { Phase::Ready };
+    if let Err(trouble) = machine.save(&ctx).await {
+        // An administrator may have dropped the record, to keep the VM.
+        return lost(&ctx, &machine, &trouble, &reports);
+    }
+    if machine.record().warm.is_some() {
+        return Box::pin(missed_warm(&ctx, machine, &reports)).await;
+    }
+    match serves_on(&ctx, &mut machine, &reports).await {
+        Ok(None) => {
+            let how = "its VM is there".to_owned();
+            tell(&ctx, &reports, machine.record(), Ending::LookedAfter(how));
+            ctx.registry.release(&machine.record().id);
+        }
+        Ok(Some(reason)) => {
+            touched::say(&ctx, &reports, machine.record(), &format!("{reason}: the machine is removed"));
+            match give_up(&ctx, &mut machine, &reason).await {
+                Ok(()) => discarding(&ctx, machine, &reason, &reports).await,
+                Err(trouble) => lost(&ctx, &machine, &trouble, &reports),
+            }
+        }
+        Err(trouble) => stuck(&ctx, &mut machine, &trouble, &reports),
+    }
+}
+
+async fn missed_warm(ctx: &Context, mut machine: Tracked, reports: &Reports) {
+    match warm::found(ctx, &mut machine).await {
+        Ok(warm::Found::AsItWas) => ctx.registry.release(&machine.record().id),
+        // Pods may run on it already: it is a node like any other.
+        Ok(warm::Found::Joins) => {
+            tracing::warn!(machine = %machine.record().name, "a warm machine was started by another client and joins by itself: it is kept as a node");
+            if let Err(trouble) = ask(ctx, &mut machine, Vec::new()).await {
+                return lost(ctx, &machine, &trouble, reports);
+            }
+            // It serves all the same.
+            if let Err(trouble) = warm::come_up_with_host(ctx, &machine, None).await {
+                tracing::warn!(machine = %machine.record().name, error = %trouble, "the machine will not be started with its host");
+            }
+            creating(ctx, machine, reports, false).await;
+        }
+        Ok(warm::Found::Otherwise) => {
+            let reason = "its VM is not as it was left: another client started, stopped or removed it";
+            tracing::warn!(machine = %machine.record().name, reason, "a machine that was kept warm is removed");
+            match give_up(ctx, &mut machine, reason).await {
+                Ok(()) => discarding(ctx, machine, reason, reports).await,
+                Err(trouble) => lost(ctx, &machine, &trouble, reports),
+            }
+        }
+        Err(trouble) => {
+            tracing::debug!(machine = %machine.record().name, error = %trouble, "a machine that is kept warm cannot be looked at");
+            ctx.registry.release(&machine.record().id);
+        }
+    }
+}
+
+/// Puts back on a ready machine's Node what it has lost: one that was deleted registers again without it.
+pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) {
+    let Some(mut machine) = claimed(&ctx, stored) else { return };
+    machine.phase = Phase::Ready;
+    if let Err(trouble) = machine.save(&ctx).await {
+        return lost(&ctx, &machine, &trouble, &reports);
+    }
+    match node::restore(&ctx, &mut machine).await {
+        Ok(()) => {
+            let how = "its Node has its labels".to_owned();
+            tell(&ctx, &reports, machine.record(), Ending::LookedAfter(how));
+            ctx.registry.release(&machine.record().id);
+        }
+        Err(trouble) => stuck(&ctx, &mut machine, &trouble, &reports),
+    }
+}
+
+/// `None` if it serves on; else why it ends.
+async fn serves_on(
+    ctx: &Context,
+    machine: &mut Tracked,
+    reports: &Reports,
+) -> Result<Option<String>, Trouble> {
+    let before = machine.record().host.clone();
+    let found = finding::find(ctx, machine).await?;
+    let words = async |record: &Record, touched| touched::words(ctx, record, &before, &touched).await;
+    let config = match found {
+        finding::Found::Gone => return Ok(Some(words(machine.record(), Touched::Gone).await)),
+        finding::Found::NotOurs | finding::Found::Hidden => {
+            let what = words(machine.record(), Touched::NotOurs).await;
+            touched::say(ctx, reports, machine.record(), &format!("{what}: the VM is left alone"));
+            unheard::no_kubelet(ctx, machine, matches!(found, finding::Found::Hidden)).await?;
+            return Ok(Some(what));
+        }
+        finding::Found::BeingCloned | finding::Found::BeingDestroyed => return Ok(None),
+        finding::Found::There(config) => config,
+    };
+    if machine.record().host != before {
+        let what = words(machine.record(), Touched::Moved).await;
+        touched::say(ctx, reports, machine.record(), &format!("{what}: it serves on there"));
+    }
+    if back::follow(ctx, machine, &config).await? {
+        touched::say(ctx, reports, machine.record(), "its VM has a new SMBIOS uuid: it serves on with that");
+    }
+    let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
+    if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {
+        return Ok(None);
+    }
+    match config.lock() {
+        // The daemon asks again in a while.
+        None if touched::is_emptied(ctx, &host).await => {
+            tracing::info!(machine = %machine.record().name, host, "all guests of its host are being stopped: its VM is not started there now");
+            Ok(None)
+        }
+        None => {
+            let what = words(machine.record(), Touched::Off).await;
+            touched::say(ctx, reports, machine.record(), &format!("{what}: it is started again"));
+            creation::start(ctx, machine, false).await?;
+            Ok(None)
+        }
+        Some(_) if jobs::is_worked_on(ctx, machine.record()).await? => Ok(None),
+        Some(lock) => Err(Trouble::Administrator {
+            what: format!(
+                "VM {vmid} is off and locked ({lock}), no task is seen to work on it, and a token cannot remove a lock"
+            ),
+            command: format!("on {host}: qm unlock {vmid}"),
+        }),
+    }
+}
+
+pub(super) fn claimed(ctx: &Context, stored: Versioned<Record>) -> Option<Tracked> {
+    let view = ctx.registry.get(&stored.record.id);
+    if !ctx.registry.claim(&stored.record.id) {
+        return None;
+    }
+    let mut machine = Tracked::new(stored, ctx.clock.now());
+    machine.node = view.and_then(|view| view.node);
+    Some(machine)
+}
+
+async fn creating(ctx: &Context, mut machine: Tracked, reports: &Reports, fresh: bool) {
+    let trouble = match Box::pin(creation::run(ctx, &mut machine, fresh, reports)).await {
+        Ok(made) => {
+            let ending = match made {
+                creation::Made::Ready => Ending::Ready,
+                creation::Made::Warm => Ending::Warm,
+            };
+            tell(ctx, reports, machine.record(), ending);
+            ctx.registry.release(&machine.record().id);
+            return;
+        }
+        Err(trouble) => trouble,
+    };
+    if matches!(trouble, Trouble::RecordLost(_)) {
+        return lost(ctx, &machine, &trouble, reports);
+    }
+    let mut reason = format!("{} failed: {trouble}", doing(machine.phase));
+    let refused = refuse(ctx, &machine, &trouble).await;
+    if let Some(words) = &refused {
+        reason = format!("{reason}; {words}");
+    }
+    tracing::warn!(machine = %machine.record().name, reason, "a machine could not be made");
+    let ending = match &trouble {
+        // The pool is held until the right is there, and goes on at once then.
+        _ if refused.is_some() => Ending::Failed { reason: reason.clone(), blame: Blame::Other },
+        Trouble::Foreign { .. } | Trouble::Taken { .. } => Ending::SlotTaken(trouble.to_string()),
+        _ => {
+            let blame = super::blame::of(ctx, &machine, &trouble).await;
+            Ending::Failed { reason: reason.clone(), blame }
+        }
+    };
+    tell(ctx, reports, machine.record(), ending);
+    match give_up(ctx, &mut machine, &reason).await {
+        Ok(()) => discarding(ctx, machine, &reason, reports).await,
+        Err(trouble) => lost(ctx, &machine, &trouble, reports),
+    }
+}
+
+/// Holds the pool of a machine that was refused for a missing right; in words, with the way out.
+async fn refuse(ctx: &Context, machine: &Tracked, trouble: &Trouble) -> Option<String> {
+    let Trouble::Proxmox(error) = trouble else { return None };
+    let record = machine.record();
+    let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool)?;
+    let right = refused::missing(ctx, record.slot.vmid, &error.text).await?;
+    let token = ctx.config.proxmox.as_ref().map(|table| table.token_id.as_str()).unwrap_or_default();
+    Some(ctx.templates.refused(pool, right, token))
+}
+
+/// What a phase does, for messages.
+fn doing(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Requested | Phase::Cloning => "the clone",
+        Phase::Configuring => "the configuration",
+        Phase::Starting => "the start",
+        Phase::Booting => "the boot",
+        Phase::Joining => "the join",
+        _ => "the registration",
+    }
+}
+
+async fn give_up(ctx: &Context, machine: &mut Tracked, reason: &str) -> Result<(), Trouble> {
+    let since = ctx.clock.now();
+    machine.enter(ctx, Phase::Failed, reason);
+    machine.change(ctx, |record| record.intent = Intent::Discard { reason: reason.to_owned(), since }).await
+}
+
+async fn discarding(ctx: &Context, mut machine: Tracked, reason: &str, reports: &Reports) {
+    if machine.phase != Phase::Clearing {
+        machine.enter(ctx, Phase::Failed, reason);
+    }
+    // It may become ready after all before its VM can be stopped: nothing more is to be put on it.
+    if let Some(node) = node::find(ctx, machine.record())
+        && let Err(trouble) = retirement::close(ctx, &mut machine, &node).await
+    {
+        return stuck(ctx, &mut machine, &trouble, reports);
+    }
+    let (node, why) = match destroy::run(ctx, &mut machine, destroy::Manner::Abrupt).await {
+        Ok(destroy::Ended::Gone) => return tell(ctx, reports, machine.record(), Ending::Discarded),
+        Ok(destroy::Ended::Serves(node, why) | destroy::Ended::ServesForNow(node, why)) => (node, why),
+        Err(trouble) => return stuck(ctx, &mut machine, &trouble, reports),
+    };
+    tracing::warn!(machine = %machine.record().name, node = %node.name, why, "a machine that was given up is kept");
+    machine.node = Some(node.name.clone());
+    match retirement::reopen(ctx, &mut machine, &node).await {
+        Ok(()) => {
+            tell(ctx, reports, machine.record(), Ending::GivenUp(why));
+            ctx.registry.release(&machine.record().id);
+        }
+        Err(trouble) => stuck(ctx, &mut machine, &trouble, reports),
+    }
+}
+
+async fn retiring(ctx: &Context, mut machine: Tracked, reports: &Reports) {
+    match retirement::run(ctx, &mut machine, reports).await {
+        Ok(retirement::Retired::Gone) => tell(ctx, reports, machine.record(), Ending::Removed),
+        Ok(retirement::Retired::GivenUp(why)) => {
+            tell(ctx, reports, machine.record(), Ending::GivenUp(why));
+            ctx.registry.release(&machine.record().id);
+        }
+        Err(trouble) => stuck(ctx, &mut machine, &trouble, reports),
+    }
+}
+
+pub(super) fn stuck(ctx: &Context, machine: &mut Tracked, trouble: &Trouble, reports: &Reports) {
+    if matches!(trouble, Trouble::RecordLost(_)) {
+        return lost(ctx, machine, trouble, reports);
+    }
+    let words = trouble.to_string();
+    tracing::warn!(machine = %machine.record().name, reason = words, "a machine is stuck; it is tried again later");
+    machine.say(ctx, &words);
+    tell(ctx, reports, machine.record(), Ending::Stuck(words));
+    ctx.registry.release(&machine.record().id);
+}
+
+/// The record is no longer ours to write: nothing else is done.
+pub(super) fn lost(ctx: &Context, machine: &Tracked, trouble: &Trouble, reports: &Reports) {
+    let gone = match trouble {
+        Trouble::Kubernetes(error) => error.kind() == ErrorKind::NotFound,
+        _ => false,
+    };
+    tracing::warn!(machine = %machine.record().name, error = %trouble, "a machine is left alone until its record is read again");
+    tell(ctx, reports, machine.record(), Ending::Stuck(trouble.to_string()));
+    if gone {
+        ctx.registry.forget(&machine.record().id, ctx.clock.now());
+    } else {
+        ctx.registry.release(&machine.record().id);
+    }
+}
+
+pub(super) fn tell(ctx: &Context, reports: &Reports, record: &Record, ending: Ending) {
+    // The receiver lives as long as the daemon: without it there is no receiver.
+    let _ = reports.send(Told { record: record.clone(), ending, at: ctx.clock.now() });
+}

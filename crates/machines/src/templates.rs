@@ -1,0 +1,579 @@
+//! Where the pools' templates are, and on which hosts a clone of them can be made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use super::refused::Refusals;
+use super::{asking, inherited};
+use model::snapshot::TemplateSeen;
+use proxmox::property::stem;
+use proxmox::{Client, Error, Guest, Kind, MissingRight, Seen, TAG, TagRules, VmConfig};
+use settings::{Boot, Bootstrap, CloudInit, Config, Pool, TemplateRef};
+
+/// How often the rules of tags are asked for: they change seldom.
+const TAGS: Duration = Duration::from_mins(10);
+
+/// A template that a pool can clone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usable {
+    /// Its VMID; 0 stands for none, if machines are made without a template.
+    pub vmid: u32,
+    /// The host that holds it: only this one can clone it.
+    pub host: String,
+    /// Hosts on which a clone of it can be made.
+    pub reach: BTreeSet<String>,
+    /// Storages that its volumes are on, with the host (`pve1/local-lvm`) if hosts do not share them.
+    pub sources: BTreeSet<String>,
+    /// Bytes that a full clone of it takes once its disk has the size that the pool says; 0 if clones are
+    /// linked.
+    pub bytes: i64,
+    /// What tells it from every other, and from one that replaces it under its name and VMID.
+    pub print: String,
+    /// The same as earlier versions made it: records of their machines have it.
+    pub former_print: String,
+}
+
+impl Usable {
+    /// The names of the storages that its volumes are on.
+    pub fn storages(&self) -> BTreeSet<String> {
+        self.sources.iter().filter_map(|source| source.rsplit('/').next()).map(ToOwned::to_owned).collect()
+    }
+}
+
+/// What was found for one pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Templates that can be used.
+    pub usable: Vec<Usable>,
+    /// What is wrong, in words: the pool cannot grow if nothing is usable.
+    pub problems: Vec<String>,
+    /// Why none of them is cloned now, if so: a right is missing for each machine of the pool.
+    pub refused: Option<String>,
+}
+
+impl Found {
+    /// Whether a machine can be made.
+    pub fn is_fine(&self) -> bool {
+        !self.usable.is_empty() && self.refused.is_none()
+    }
+}
+
+/// What tells a template from others, and the same as earlier versions made it.
+type Prints = (String, String);
+
+/// Templates by pool. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Templates {
+    by_pool: Arc<Mutex<BTreeMap<String, Found>>>,
+    /// What tells templates from others, by VMID, as they were read for clones since the last look began; and
+    /// when they were asked for.
+    just_read: Arc<Mutex<BTreeMap<u32, (Prints, Instant)>>>,
+    tags: Arc<Mutex<Option<(TagRules, Instant)>>>,
+    refusals: Refusals,
+}
+
+impl Templates {
+    /// The template for a new machine of the pool on this host: its own before another's.
+    pub fn pick(&self, pool: &str, host: &str) -> Option<Usable> {
+        let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = || all.get(pool).filter(|found| found.refused.is_none());
+        let usable = || found().into_iter().flat_map(|found| &found.usable);
+        let own = usable().find(|one| one.host == host);
+        own.or_else(|| usable().find(|one| one.reach.contains(host))).cloned()
+    }
+
+    /// The storages that a template is cloned from; its own name stands for those of one that was not looked
+    /// at yet.
+    pub fn sources(&self, template: u32) -> BTreeSet<String> {
+        let known = self.known(template).map(|usable| usable.sources);
+        known.unwrap_or_else(|| BTreeSet::from([format!("template {template}")]))
+    }
+
+    fn known(&self, template: u32) -> Option<Usable> {
+        let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut usable = all.values().flat_map(|found| &found.usable);
+        usable.find(|usable| usable.vmid == template).cloned()
+    }
+
+    /// What was found for each pool.
+    pub fn all(&self) -> BTreeMap<String, Found> {
+        self.by_pool.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// As a snapshot carries them.
+    pub fn seen(&self) -> Vec<TemplateSeen> {
+        let one = |pool: &String, usable: &Usable| TemplateSeen {
+            pool: pool.clone(),
+            vmid: usable.vmid,
+            host: usable.host.clone(),
+            hosts: usable.reach.iter().cloned().collect(),
+        };
+        self.all()
+            .iter()
+            .flat_map(|(pool, found)| found.usable.iter().map(move |usable| one(pool, usable)))
+            .collect()
+    }
+
+    /// What tells a pool's present templates from others; nothing while one of them cannot be looked at.
+    pub fn prints(&self, pool: &str) -> Vec<String> {
+        let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = all.get(pool).filter(|found| found.problems.is_empty());
+        let usable = found.into_iter().flat_map(|found| &found.usable);
+        usable.flat_map(|usable| [usable.print.clone(), usable.former_print.clone()]).collect()
+    }
+
+    /// A template is about to be cloned, and was so when it was `asked`: looks are minutes apart, and what is
+    /// cloned is none of an older look. Returns what tells it from others.
+    pub(super) fn is_now(&self, template: u32, vm: &VmConfig, asked: Instant) -> String {
+        let prints = (print(template, vm, inherited::tells), print(template, vm, told_before));
+        let mut all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let usable = all.values_mut().flat_map(|found| &mut found.usable);
+        for usable in usable.filter(|usable| usable.vmid == template) {
+            (usable.print, usable.former_print) = prints.clone();
+        }
+        let now = prints.0.clone();
+        self.just_read.lock().unwrap_or_else(PoisonError::into_inner).insert(template, (prints, asked));
+        now
+    }
+
+    /// A look has found this. If a template was read for a clone meanwhile, that is the younger word.
+    fn found(&self, mut all: BTreeMap<String, Found>, asked: &BTreeMap<u32, Instant>) {
+        let mut by_pool = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut just_read = self.just_read.lock().unwrap_or_else(PoisonError::into_inner);
+        just_read.retain(|vmid, (_, at)| asked.get(vmid).is_some_and(|asked| *asked < *at));
+        for usable in all.values_mut().flat_map(|found| &mut found.usable) {
+            if let Some((prints, _)) = just_read.get(&usable.vmid) {
+                (usable.print, usable.former_print) = prints.clone();
+            }
+        }
+        *by_pool = all;
+    }
+
+    /// What a full clone of the largest of a pool's templates takes, in bytes; 0 if clones are linked.
+    pub fn clone_bytes(&self, pool: &str) -> i64 {
+        let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let usable = all.get(pool).into_iter().flat_map(|found| &found.usable);
+        usable.map(|usable| usable.bytes).max().unwrap_or_default()
+    }
+
+    /// Which tags the token may change, once that was asked.
+    pub fn tags(&self) -> Option<TagRules> {
+        self.tags.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(rules, _)| rules.clone())
+    }
+
+    /// Asks for the rules of tags if they are old, or stand in a pool's way. If they cannot be asked for, the
+    /// known ones stay.
+    async fn look_at_tags(&self, proxmox: &Client, pools: &[Pool]) {
+        let known = self.tags.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_enough = known.is_some_and(|(rules, asked)| {
+            asked.elapsed() < TAGS && pools.iter().all(|pool| refused_tag(pool, Some(&rules)).is_none())
+        });
+        if is_enough && !self.has_refusals() {
+            return;
+        }
+        match proxmox.tag_rules().await {
+            Ok(rules) => {
+                *self.tags.lock().unwrap_or_else(PoisonError::into_inner) = Some((rules, Instant::now()));
+            }
+            Err(error) => tracing::debug!(%error, "the rules of tags cannot be asked for"),
+        }
+    }
+
+    /// Machines of the pool are refused for a right that is missing: none is made until that has changed.
+    /// What is said of it.
+    pub(super) fn refused(&self, pool: &Pool, right: MissingRight, token: &str) -> String {
+        let words = self.refusals.add(pool, right, self.tags(), token);
+        let mut all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(pool.name.clone()).or_default().refused = Some(words.clone());
+        words
+    }
+
+    /// Why no machines of a pool are made, if a right is missing.
+    pub fn refusal(&self, pool: &str) -> Option<String> {
+        self.refusals.of(pool)
+    }
+
+    /// Whether machines of any pool are refused.
+    pub fn has_refusals(&self) -> bool {
+        !self.refusals.is_empty()
+    }
+
+    /// Looks at the templates of all pools again: one call for each template.
+    ///
+    /// # Errors
+    /// A template could not be read: its pools get a problem, what was known of it stays, and all others were
+    /// looked at.
+    pub async fn refresh(&self, proxmox: &Client, config: &Config, seen: &Seen) -> Result<(), Error> {
+        let (read, ()) = tokio::join!(read(proxmox, config, seen), self.look_at_tags(proxmox, &config.pools));
+        let (read, asked) = read;
+        let rules = self.tags();
+        self.refusals.look(proxmox, &config.pools, rules.as_ref()).await;
+        let known = self.all();
+        let mut all = BTreeMap::new();
+        for pool in &config.pools {
+            if pool.boot == Boot::Network {
+                let found = Found { usable: blank_places(pool, seen), ..Found::default() };
+                all.insert(pool.name.clone(), found);
+            } else if let Some(wanted) = &pool.template {
+                let needs = Needs::of(config, pool);
+                let found = of_pool(pool, &needs, wanted, (seen, &read), known.get(&pool.name));
+                all.insert(pool.name.clone(), found);
+            }
+            if let Some(found) = all.get_mut(&pool.name) {
+                found.refused = refused_tag(pool, rules.as_ref()).or_else(|| self.refusal(&pool.name));
+            }
+        }
+        self.found(all, &asked);
+        read.into_values().find_map(Result::err).map_or(Ok(()), Err)
+    }
+}
+
+/// Configurations of templates, or why they cannot be read, by VMID.
+type Read = BTreeMap<u32, Result<VmConfig, Error>>;
+
+/// Reads the templates of all pools whose hosts are online; and when each was asked for.
+async fn read(proxmox: &Client, config: &Config, seen: &Seen) -> (Read, BTreeMap<u32, Instant>) {
+    let cloning = config.pools.iter().filter(|pool| pool.boot != Boot::Network);
+    let wanted: Vec<&TemplateRef> = cloning.filter_map(|pool| pool.template.as_ref()).collect();
+    let mut by_host: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for guest in seen.guests.values() {
+        if is_online(guest, seen) && wanted.iter().any(|wanted| matches(wanted, guest)) {
+            by_host.entry(guest.host.clone()).or_default().push(guest.vmid);
+        }
+    }
+    let asked = Mutex::new(BTreeMap::new());
+    let note = |vmid| _ = asked.lock().unwrap_or_else(PoisonError::into_inner).insert(vmid, Instant::now());
+    let ask = |host: String, vmid: u32| {
+        note(vmid);
+        async move { proxmox.config(&host, vmid).await }
+    };
+    let answers = asking::hosts(by_host, ask).await;
+    let read = answers.into_iter().map(|(_, vmid, answer)| (vmid, answer)).collect();
+    (read, asked.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn is_online(guest: &Guest, seen: &Seen) -> bool {
+    seen.hosts.get(&guest.host).is_some_and(|host| host.online)
+}
+
+fn of_pool(
+    pool: &Pool,
+    needs: &Needs,
+    wanted: &TemplateRef,
+    (seen, read): (&Seen, &Read),
+    known: Option<&Found>,
+) -> Found {
+    let mut found = Found::default();
+    let candidates: Vec<&Guest> = seen.guests.values().filter(|guest| matches(wanted, guest)).collect();
+    if candidates.is_empty() {
+        found.problems.push(missing(wanted, seen));
+    }
+    for guest in candidates {
+        if !is_online(guest, seen) {
+            found.problems.push(format!("{} cannot be cloned while its host is offline", who(guest)));
+            continue;
+        }
+        if let Some(lock) = &guest.lock {
+            found.problems.push(format!(
+                "{} cannot be cloned while it is locked ({lock}): see what task runs; a lock that stays without one goes with `qm unlock {}`",
+                who(guest),
+                guest.vmid
+            ));
+            continue;
+        }
+        match read.get(&guest.vmid) {
+            Some(Ok(vm)) => match judge(pool, needs, guest, vm, seen) {
+                Ok(usable) => found.usable.push(usable),
+                Err(problem) => found.problems.push(problem),
+            },
+            Some(Err(error)) => {
+                found.problems.push(format!("{} cannot be read: {error}", who(guest)));
+                let gone = matches!(error.kind, Kind::Forbidden | Kind::NotFound);
+                let before = known.filter(|_| !gone).into_iter().flat_map(|known| &known.usable);
+                let same = |one: &&Usable| one.vmid == guest.vmid && one.host == guest.host;
+                found.usable.extend(before.filter(same).cloned());
+            }
+            None => {}
+        }
+    }
+    found
+}
+
+/// A tag of every machine that the token may not set: no machine could be configured.
+fn refused_tag(pool: &Pool, rules: Option<&TagRules>) -> Option<String> {
+    let mut tags = pool.tags.iter().map(String::as_str).chain([TAG]);
+    let rules = rules?;
+    let (what, help) = rules.refusal(tags.find(|tag| !rules.allow(tag))?);
+    Some(format!("{what}: {help}"))
+}
+
+fn who(guest: &Guest) -> String {
+    format!("{} ({} on {})", guest.name.as_deref().unwrap_or("?"), guest.vmid, guest.host)
+}
+
+/// What stands for a template on each host where machines of the pool can be made without one.
+fn blank_places(pool: &Pool, seen: &Seen) -> Vec<Usable> {
+    let allowed = |host: &&String| pool.hosts.is_empty() || pool.hosts.contains(host);
+    let usable = |host: &String| Usable {
+        vmid: 0,
+        host: host.clone(),
+        reach: BTreeSet::from([host.clone()]),
+        sources: BTreeSet::new(),
+        bytes: 0,
+        print: "none".to_owned(),
+        former_print: "none".to_owned(),
+    };
+    seen.hosts
+        .iter()
+        .filter(|(_, one)| one.online)
+        .map(|(host, _)| host)
+        .filter(allowed)
+        .map(usable)
+        .collect()
+}
+
+fn matches(wanted: &TemplateRef, guest: &Guest) -> bool {
+    match wanted {
+        TemplateRef::Vmid(vmid) => guest.vmid == *vmid,
+        TemplateRef::Name(name) => guest.template && guest.name.as_deref() == Some(name),
+    }
+}
+
+fn missing(wanted: &TemplateRef, seen: &Seen) -> String {
+    /// How many are named.
+    const NAMED: usize = 10;
+    let there = seen.guests.values().filter(|guest| guest.template);
+    let mut there: Vec<String> = there.map(who).collect();
+    let more = there.len().saturating_sub(NAMED);
+    there.truncate(NAMED);
+    let there = match (there.is_empty(), more) {
+        (true, _) => "it sees no template at all".to_owned(),
+        (false, 0) => format!("it sees {}", there.join(", ")),
+        (false, more) => format!("it sees {} and {more} more", there.join(", ")),
+    };
+    let what = match wanted {
+        TemplateRef::Vmid(vmid) => format!(
+            "there is no VM {vmid} that the token may see: check `template`, and VM.Audit and VM.Clone on /vms/{vmid} or its pool"
+        ),
+        TemplateRef::Name(name) => format!(
+            "no template is called `{name}`, or the token may not see it: check `template`, and VM.Audit and VM.Clone on it or its pool"
+        ),
+    };
+    format!("{what}; {there}")
+}
+
+/// What a pool needs of its template.
+struct Needs {
+    /// Something is run in the guest.
+    agent: bool,
+    /// The guest has to learn what it is, and Proxmox VE's own drive is to say it.
+    drive: bool,
+}
+
+impl Needs {
+    fn of(config: &Config, pool: &Pool) -> Self {
+        let bootstrap = config.bootstrap_of(pool);
+        let agent = bootstrap.is_none_or(Bootstrap::needs_agent);
+        Self { agent, drive: pool.cloud_init == CloudInit::Drive && (agent || pool.tells_guests()) }
+    }
+}
+
+fn judge(pool: &Pool, needs: &Needs, guest: &Guest, vm: &VmConfig, seen: &Seen) -> Result<Usable, String> {
+    let who = who(guest);
+    if !vm.is_template() {
+        return Err(format!("{who} is a VM, not a template: convert it with `qm template {}`", guest.vmid));
+    }
+    if needs.agent && !vm.agent_enabled() {
+        return Err(format!(
+            "{who} has the guest agent switched off: `qm set {} --agent enabled=1`",
+            guest.vmid
+        ));
+    }
+    if needs.drive && vm.cloudinit_drive().is_none() {
+        return Err(format!(
+            "{who} has no cloud-init drive: `qm set {} --ide2 STORAGE:cloudinit`",
+            guest.vmid
+        ));
+    }
+    if let Some(refused) = uncloneable(guest.vmid, vm) {
+        return Err(format!("{who} {refused}"));
+    }
+    if let (Some(device), false) = (vm.device_keys().first(), pool.pci.is_empty()) {
+        return Err(format!(
+            "{who} has a device of its host itself, and the pool gives its machines some: `qm set {} --delete {device}`",
+            guest.vmid
+        ));
+    }
+    if let Some(disk) = &pool.disk
+        && vm.drive_size(&disk.device).is_none()
+    {
+        return Err(format!("{who} has no disk `{}`: set `disk_device` of the pool", disk.device));
+    }
+    Ok(Usable {
+        vmid: guest.vmid,
+        host: guest.host.clone(),
+        reach: reach(guest, vm, seen),
+        sources: sources(guest, vm, seen),
+        bytes: clone_bytes(pool, vm),
+        print: print(guest.vmid, vm, inherited::tells),
+        former_print: print(guest.vmid, vm, told_before),
+    })
+}
+
+/// What a full clone takes: all disks of the template, and what its disk grows by. A pool whose clones are
+/// linked names no storages.
+fn clone_bytes(pool: &Pool, vm: &VmConfig) -> i64 {
+    if pool.storages.is_empty() {
+        return 0;
+    }
+    let growth = pool
+        .disk
+        .as_ref()
+        .map_or(0, |disk| disk.bytes.saturating_sub(vm.drive_size(&disk.device).unwrap_or_default()).max(0));
+    vm.full_clone_bytes().saturating_add(growth)
+}
+
+/// What a token may never clone: devices and drives of the host itself.
+fn uncloneable(vmid: u32, vm: &VmConfig) -> Option<String> {
+    let real = |key: &&str| {
+        let parts = vm.parts(key);
+        match stem(key) {
+            "hostpci" => parts.get("mapping").is_none(),
+            "usb" => parts.get("mapping").is_none() && parts.get("host").is_none_or(|host| !is_spice(host)),
+            _ => false,
+        }
+    };
+    if let Some(device) = vm.all().map(|(key, _)| key).find(real) {
+        return Some(format!(
+            "has a device of its host itself, `{device}`, which Proxmox VE lets no token clone: make a resource mapping of it, or \
+             `qm set {vmid} --delete {device}`"
+        ));
+    }
+    let drive = vm.drives_of_the_host().next()?;
+    Some(format!(
+        "has a drive of its host itself, `{drive}`, which cannot be cloned: `qm set {vmid} --delete {drive}`"
+    ))
+}
+
+fn is_spice(host: &str) -> bool {
+    host.eq_ignore_ascii_case("spice")
+}
+
+/// What counted before there were rules for what a clone inherits.
+fn told_before(key: &str) -> bool {
+    !["cores", "description", "digest", "lock", "memory", "name", "sockets", "tags"].contains(&key)
+}
+
+/// The VMID, and a digest of what tells templates apart. One that replaces it has another SMBIOS uuid and
+/// other MACs.
+fn print(vmid: u32, vm: &VmConfig, tells: impl Fn(&str) -> bool) -> String {
+    let mut hasher = Sha256::new();
+    for (key, value) in vm.all().filter(|(key, _)| tells(key)) {
+        hasher.update(format!("{key}: {value}\n"));
+    }
+    let mut print = format!("{vmid}-");
+    for byte in hasher.finalize().iter().take(6) {
+        let _ = write!(print, "{byte:02x}");
+    }
+    print
+}
+
+fn sources(guest: &Guest, vm: &VmConfig, seen: &Seen) -> BTreeSet<String> {
+    let shared = |name: &str| seen.storages.iter().any(|one| one.name == name && one.size.shared);
+    vm.storages()
+        .into_iter()
+        .map(|name| if shared(name) { name.to_owned() } else { format!("{}/{name}", guest.host) })
+        .collect()
+}
+
+/// Its own host, and all others if every volume is on a storage that they share.
+fn reach(guest: &Guest, vm: &VmConfig, seen: &Seen) -> BTreeSet<String> {
+    let storages = vm.storages();
+    let has = |host: &str, storage: &str| {
+        seen.storages.iter().any(|one| one.host == host && one.name == storage && one.size.shared)
+    };
+    let shared = |host: &&String| storages.iter().all(|storage| has(host, storage));
+    let mut reach: BTreeSet<String> = seen.hosts.keys().filter(shared).cloned().collect();
+    reach.insert(guest.host.clone());
+    reach
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vm(options: &[(&str, &str)]) -> VmConfig {
+        options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn only_what_machines_are_made_of_makes_another_template() {
+        let plain = [("scsi0", "shared:9000/base-9000-disk-0.qcow2,size=10G"), ("cpu", "host")];
+        let before = print(9000, &vm(&plain), inherited::tells);
+        for (option, value, same) in [
+            ("protection", "1", true),
+            ("onboot", "1", true),
+            ("startup", "order=3", true),
+            ("description", "a note", true),
+            ("tags", "k8s", true),
+            ("vcpus", "1", true),
+            ("balloon", "512", true),
+            ("lock", "backup", true),
+            ("unused0", "shared:9000/vm-9000-disk-1.qcow2", true),
+            ("cpulimit", "2", false),
+            ("affinity", "0-3", false),
+            ("cicustom", "vendor=local:snippets/v.yml", false),
+            ("scsi1", "shared:9000/base-9000-disk-1.qcow2,size=10G", false),
+            ("something-new", "1", false),
+        ] {
+            let after = print(9000, &vm(&[&plain[..], &[(option, value)]].concat()), inherited::tells);
+            assert_eq!(before == after, same, "{option}");
+        }
+    }
+
+    #[test]
+    fn a_look_that_was_under_way_takes_back_nothing_that_a_clone_has_found_out() {
+        let was = vm(&[("cpu", "host")]);
+        let is = vm(&[("cpu", "x86-64-v3")]);
+        let look = || {
+            let usable =
+                Usable { vmid: 9000, print: print(9000, &was, inherited::tells), ..Usable::default() };
+            BTreeMap::from([("w".to_owned(), Found { usable: vec![usable], ..Found::default() })])
+        };
+        let (templates, began) = (Templates::default(), Instant::now());
+        let asked = |after| BTreeMap::from([(9000, began + Duration::from_secs(after))]);
+        templates.found(look(), &asked(0));
+        let now = templates.is_now(9000, &is, began + Duration::from_secs(2));
+        templates.found(look(), &asked(1));
+        assert_eq!(templates.prints("w")[0], now, "the look had asked before");
+        templates.found(look(), &asked(3));
+        assert_ne!(templates.prints("w")[0], now, "it was changed back");
+        templates.found(BTreeMap::new(), &BTreeMap::new());
+        templates.found(look(), &asked(4));
+        assert_ne!(templates.prints("w")[0], now);
+    }
+
+    #[test]
+    fn devices_and_drives_of_the_host_cannot_be_cloned() {
+        for (option, value, refused) in [
+            ("usb0", "host=1234:5678", true),
+            ("usb0", "1-2,usb3=1", true),
+            ("usb0", "spice,usb3=yes", false),
+            ("usb1", "usb3=1,host=SPICE", false),
+            ("usb0", "mapping=stick", false),
+            ("hostpci0", "0000:01:00.0", true),
+            ("hostpci0", "pcie=1,host=01:00", true),
+            ("hostpci0", "pcie=1,mapping=gpu", false),
+            ("scsi1", "/dev/disk/by-id/ata-1,size=4G", true),
+            ("ide2", "none,media=cdrom", false),
+            ("serial0", "/dev/ttyS0", false),
+        ] {
+            assert_eq!(uncloneable(9000, &vm(&[(option, value)])).is_some(), refused, "{option}: {value}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What a destruction waits for.
+
+use std::time::Duration;
+
+use machines::Ending;
+use world::proxmox::spec::{ClusterSpec, Grant, StorageSpec, VmSpec};
+use world::proxmox::{Effect, Fault, Pve, TaskFault};
+
+use crate::lab;
+use crate::support::VMID;
+use crate::world::World;
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_destroyed_once_the_quorum_is_lost_between_two_questions() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    world.ours().await;
+    world.failed(VMID).await;
+    // It is asked whether the VM runs, then once more before the destruction; the quorum goes while that is
+    // answered.
+    let effect = Effect::Delay(Duration::from_secs(5));
+    let path = "/nodes/*/qemu/*/status/current".to_owned();
+    world.pve.inject(Fault { method: "GET".into(), path, times: 2, effect });
+    let pve = world.pve.clone();
+    let cut = async {
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        pve.set_quorum(false);
+    };
+    let (ending, ()) = tokio::join!(world.go_on(), cut);
+    assert!(matches!(&ending, Ending::Stuck(why) if why.contains("not quorate")), "{ending:?}");
+    let asked: Vec<_> = pve.calls().into_iter().filter(|call| call.method == "DELETE").collect();
+    assert!(asked.is_empty(), "{asked:?}");
+    pve.set_quorum(true);
+    assert_eq!(world.go_on().await, Ending::Discarded);
+    assert!(pve.vm(VMID).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_started_while_the_quorum_is_asked_for_is_not_destroyed_as_it_runs() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    world.ours().await;
+    world.failed(VMID).await;
+    let effect = Effect::Delay(Duration::from_secs(10));
+    world.pve.inject(Fault { method: "GET".into(), path: "/cluster/status".into(), times: 1, effect });
+    let pve = world.pve.clone();
+    let start = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        pve.start_by_hand(VMID);
+    };
+    let (ending, ()) = tokio::join!(world.go_on(), start);
+    assert_eq!(ending, Ending::Discarded);
+    let calls = pve.calls().into_iter();
+    let asked: Vec<_> = calls.filter(|call| ["DELETE", "POST"].contains(&call.method.as_str())).collect();
+    let told: Vec<_> = asked.iter().map(|call| (call.method.as_str(), call.status)).collect();
+    assert_eq!(told[1..], [("POST", 200), ("DELETE", 200)], "it is stopped first: {asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destruction_that_was_held_back_is_not_taken_for_an_interrupted_one() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    world.ours().await;
+    world.failed(VMID).await;
+    world.pve.set_quorum(false);
+    let ending = world.go_on().await;
+    assert!(matches!(&ending, Ending::Stuck(why) if why.contains("not quorate")), "{ending:?}");
+    world.pve.set_quorum(true);
+    // An administrator removes it, and makes another VM in its place.
+    world.pve.delete_by_hand(VMID);
+    assert!(world.pve.create_by_hand(VmSpec::machine(VMID, "pve1", "taken")));
+    assert_eq!(world.go_on().await, Ending::Discarded);
+    assert!(world.pve.vm(VMID).is_some() && world.store.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_is_not_taken_for_destroyed_where_a_storage_of_it_is_gone() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    world.ours().await;
+    world.failed(VMID).await;
+    // What qemu-server says before 9.1.19, and what it says of a VM that is gone, too.
+    world.pve.inject_task("qmdestroy", TaskFault::Fails("storage 'old' does not exist".to_owned()));
+    let ending = world.go_on().await;
+    assert!(
+        matches!(&ending, Ending::Stuck(why) if why.contains("storage 'old' does not exist")),
+        "{ending:?}"
+    );
+    assert!(world.pve.vm(VMID).is_some());
+    assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
+    assert_eq!(world.go_on().await, Ending::Discarded);
+    assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+}
+
+/// Ends the destruction that is at work once the VM has nothing but its lock.
+async fn end_halfway(pve: Pve) {
+    let is_halfway =
+        || pve.vm(VMID).is_some_and(|vm| vm.config.get("lock").is_some_and(|lock| lock == "destroyed"));
+    while !is_halfway() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let (upid, _) = pve.task_exits().into_iter().rfind(|(upid, _)| upid.contains(":qmdestroy:")).unwrap();
+    pve.kill_task(&upid);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_interrupted_destruction_leaves_is_told_with_what_removes_it() {
+    let mut sees_all = ClusterSpec::demo();
+    for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
+        let (path, who, role) = ("/vms".to_owned(), who.to_owned(), "KasWorker".to_owned());
+        sees_all.access.grants.push(Grant { path, who, role, propagate: true });
+    }
+    // Halfway, the VM is no longer in a pool: a token with rights on the pool alone does not see it.
+    for (spec, answered) in
+        [ClusterSpec::demo(), sees_all].into_iter().flat_map(|spec| [(spec.clone(), true), (spec, false)])
+    {
+        let mut world = World::new(lab::pve(spec), |_| {}).await;
+        world.ours().await;
+        world.failed(VMID).await;
+        let pve = world.pve.clone();
+        if !answered {
+            pve.inject(without_an_answer());
+        }
+        let (first, ()) = tokio::join!(world.go_on(), end_halfway(pve.clone()));
+        // As it is found, and by the run that goes on after a restart.
+        for ending in [first, world.go_on().await] {
+            let removes = "qm unlock 9101 && qm destroy 9101 --purge 1";
+            let told = |why: &String| why.contains("destroyed") && why.contains(removes);
+            assert!(matches!(&ending, Ending::Stuck(why) if told(why)), "{ending:?}");
+            assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
+        }
+        pve.delete_by_hand(VMID);
+        assert_eq!(world.go_on().await, Ending::Discarded);
+        assert!(world.store.names().is_empty());
+    }
+}
+
+/// A destruction that is begun, and whose caller hears nothing of it.
+fn without_an_answer() -> Fault {
+    let path = format!("/nodes/*/qemu/{VMID}");
+    Fault { method: "DELETE".into(), path, times: 1, effect: Effect::WorkThenTimeOut }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destruction_of_which_no_answer_told_is_awaited_while_its_vm_is_in_no_pool() {
+    let mut spec = ClusterSpec::demo();
+    // Its last part is at work when the answer is given up.
+    spec.timings.destroy = Duration::from_secs(31);
+    spec.timings.jitter = 0.0;
+    let mut world = World::new(lab::pve(spec), |_| {}).await;
+    world.ours().await;
+    world.failed(VMID).await;
+    world.pve.inject(without_an_answer());
+    let ending = world.go_on().await;
+    assert_eq!(ending, Ending::Discarded);
+    assert!(world.pve.vm(VMID).is_none(), "the record is dropped while the VM is there");
+    assert!(world.store.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storage_that_the_host_does_not_have_holds_nothing_of_a_vm() {
+    let mut spec = ClusterSpec::demo();
+    let elsewhere = spec.storages[0].clone();
+    let (id, hosts) = ("zfs-b".to_owned(), vec!["pve2".to_owned()]);
+    spec.storages.push(StorageSpec { id, hosts, shared: false, ..elsewhere });
+    for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
+        let (path, who, role) = ("/storage/zfs-b".to_owned(), who.to_owned(), "KasStorage".to_owned());
+        spec.access.grants.push(Grant { path, who, role, propagate: true });
+    }
+    let mut world =
+        World::new(lab::pve(spec), |config| config.pools[0].storages.push("zfs-b".to_owned())).await;
+    world.ours().await;
+    world.failed(VMID).await;
+    assert_eq!(world.go_on().await, Ending::Discarded);
+    assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_destroyed_on_a_host_that_does_not_know_of_its_cluster() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    world.ours().await;
+    world.failed(VMID).await;
+    let alone = r#"{"data":[{"type":"node","name":"pve1","id":"node/pve1","local":1,"online":1}]}"#;
+    let effect = Effect::Answer { status: 200, reason: "OK".to_owned(), body: alone.to_owned() };
+    world.pve.inject(Fault {
+        method: "GET".into(),
+        path: "/cluster/status".into(),
+        times: usize::MAX,
+        effect,
+    });
+    let ending = world.go_on().await;
+    assert!(matches!(&ending, Ending::Stuck(why) if why.contains("not quorate")), "{ending:?}");
+    assert!(world.pve.vm(VMID).is_some());
+    world.pve.forget_faults();
+    assert_eq!(world.go_on().await, Ending::Discarded);
+}

@@ -1,0 +1,596 @@
+//! Metrics: what happened is counted where it happens, what is so is taken from the last round and from the
+//! board.
+
+mod cluster_autoscaler;
+mod kproximate;
+pub mod names;
+mod process;
+mod seen;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::Status;
+use cluster_autoscaler::ClusterAutoscaler;
+use kubernetes::ErrorKind;
+use machines::{Blame, Ending, Told};
+use model::machine::Phase;
+use model::plan::RemovalReason;
+use names::Metric;
+
+pub use seen::{Seen, number};
+
+type Labels = Vec<(&'static str, String)>;
+type Counters = Family<Labels, Counter>;
+type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
+
+/// Every phase that a machine is shown in.
+const PHASES: [Phase; 14] = [
+    Phase::Requested,
+    Phase::Cloning,
+    Phase::Configuring,
+    Phase::Warm,
+    Phase::Starting,
+    Phase::Booting,
+    Phase::Joining,
+    Phase::Registered,
+    Phase::Ready,
+    Phase::Draining,
+    Phase::Stopping,
+    Phase::Deleting,
+    Phase::Clearing,
+    Phase::Failed,
+];
+/// The steps of a creation: from one phase to the next.
+const STEPS: [(&str, Phase, Phase); 7] = [
+    ("clone", Phase::Cloning, Phase::Configuring),
+    ("configure", Phase::Configuring, Phase::Starting),
+    ("start", Phase::Starting, Phase::Booting),
+    ("boot", Phase::Booting, Phase::Joining),
+    ("join", Phase::Joining, Phase::Registered),
+    ("ready", Phase::Registered, Phase::Ready),
+    ("whole", Phase::Requested, Phase::Ready),
+];
+/// What is shown to be right, too; other problems are there while they last.
+const PROBLEMS: [&str; 8] = [
+    "configuration",
+    "credentials",
+    "kubernetes",
+    "lease",
+    "machines",
+    super::pages::PROBLEM,
+    "proxmox",
+    "strangers",
+];
+/// What came of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoundOutcome {
+    /// It was decided what is to be done.
+    Decided,
+    /// Too little could be seen to decide anything.
+    Blind,
+    /// What was being decided was no longer wanted.
+    Obsolete,
+}
+
+impl RoundOutcome {
+    const ALL: [Self; 3] = [Self::Decided, Self::Blind, Self::Obsolete];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Decided => "decided",
+            Self::Blind => "blind",
+            Self::Obsolete => "obsolete",
+        }
+    }
+}
+
+/// How terms end.
+const TERM_ENDS: [&str; 4] = ["Taken", "HostSlow", "ApiSlow", "ApiFailed"];
+const MADE: [&str; 5] = ["Ready", "SlotTaken", "Pool", "Host", "Other"];
+const REMOVED: [&str; 4] = ["Removed", "GivenUp", "Discarded", "Stuck"];
+const GROWN: [&str; 2] = ["Grown", "NotGrown"];
+/// What is decided about a pool, each with its reasons.
+const DECISIONS: [(&str, &str); 12] = [
+    ("add", "Pods"),
+    ("add", "Minimum"),
+    ("grow", "Pods"),
+    ("remove", "Asked"),
+    ("remove", "Empty"),
+    ("remove", "Underutilized"),
+    ("remove", "Unready"),
+    ("remove", "Consolidation"),
+    ("remove", "Drifted"),
+    ("remove", "Expired"),
+    ("remove", "Maintenance"),
+    ("remove", "HostOff"),
+];
+/// Machines whose pods' waiting is followed at most; there are never so many at a time.
+const FOLLOWED: usize = 4096;
+
+/// Whose names for figures are served beside our own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OthersNames {
+    /// kproximate's gauges.
+    pub kproximate: bool,
+    /// Cluster Autoscaler's metrics.
+    pub cluster_autoscaler: bool,
+}
+
+/// Everything that is counted. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    process: Registry,
+    counted: Counted,
+    cluster_autoscaler: ClusterAutoscaler,
+    shown: Arc<Shown>,
+    /// Machine's id → since when the pod that it is for has been unschedulable.
+    waiting: Mutex<BTreeMap<String, Timestamp>>,
+}
+
+/// What only grows.
+#[derive(Debug)]
+struct Counted {
+    rounds: Counters,
+    terms_ended: Counters,
+    round: Histogram,
+    decisions: Counters,
+    calls: Counters,
+    call: Histograms,
+    pod_wait: Histogram,
+    made: Counters,
+    removed: Counters,
+    grown: Counters,
+    missed: Counters,
+    step: Histograms,
+    clone_request: Histogram,
+    to_ready: Histogram,
+}
+
+/// What is so: as the last round found it, and as the board shows it now.
+#[derive(Debug, Default)]
+struct Shown {
+    round: Mutex<Seen>,
+    board: Mutex<Seen>,
+}
+
+/// Encodes what is so on each scrape.
+#[derive(Debug)]
+struct Gauges(Arc<Shown>);
+
+impl Collector for Gauges {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        locked(&self.0.round).encode(&mut encoder)?;
+        locked(&self.0.board).encode(&mut encoder)
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix(names::PREFIX);
+        let shown = Arc::<Shown>::default();
+        registry.register_collector(Box::new(Gauges(shown.clone())));
+        let counted = Counted {
+            rounds: counters(&mut registry, names::ROUNDS),
+            terms_ended: counters(&mut registry, names::TERMS_ENDED),
+            round: registered(&mut registry, names::ROUND, quick()),
+            decisions: counters(&mut registry, names::DECISIONS),
+            calls: counters(&mut registry, names::CALLS),
+            call: histograms(&mut registry, names::CALL, calls),
+            pod_wait: registered(&mut registry, names::POD_WAIT, slow()),
+            made: counters(&mut registry, names::MADE),
+            removed: counters(&mut registry, names::REMOVED),
+            grown: counters(&mut registry, names::GROWN),
+            missed: counters(&mut registry, names::MISSED),
+            step: histograms(&mut registry, names::STEP, slow),
+            clone_request: registered(&mut registry, names::CLONE_REQUEST, middling()),
+            to_ready: registered(&mut registry, names::TO_READY, slow()),
+        };
+        // A series that is there from the start shows its first event as a growth.
+        for outcome in RoundOutcome::ALL.map(RoundOutcome::label) {
+            drop(counted.rounds.get_or_create_owned(&vec![("outcome", outcome.to_owned())]));
+        }
+        for cause in TERM_ENDS {
+            drop(counted.terms_ended.get_or_create_owned(&vec![("cause", cause.to_owned())]));
+        }
+        for (step, ..) in STEPS {
+            drop(counted.step.get_or_create_owned(&vec![("step", step.to_owned())]));
+        }
+        let mut process = Registry::default();
+        process.register_collector(Box::new(process::OfProcess));
+        let cluster_autoscaler = ClusterAutoscaler::new(shown.clone());
+        let waiting = Mutex::default();
+        Self(Arc::new(Inner { registry, process, counted, cluster_autoscaler, shown, waiting }))
+    }
+}
+
+impl Metrics {
+    /// Everything as OpenMetrics text.
+    ///
+    /// # Errors
+    /// A value cannot be written as text.
+    pub fn encode(&self, status: &Status) -> Result<String, fmt::Error> {
+        self.encode_beside(status, OthersNames::default())
+    }
+
+    /// The same, and some of it once more under the names of others.
+    ///
+    /// # Errors
+    /// A value cannot be written as text.
+    pub fn encode_beside(&self, status: &Status, others: OthersNames) -> Result<String, fmt::Error> {
+        let board = of_board(status);
+        let mut text = String::new();
+        if others.kproximate {
+            text.push_str(&kproximate::text(&board, &locked(&self.0.shown.round)));
+        }
+        *locked(&self.0.shown.board) = board;
+        if others.cluster_autoscaler {
+            encode_registry(&mut text, &self.0.cluster_autoscaler.registry)?;
+        }
+        encode_registry(&mut text, &self.0.registry)?;
+        encode_registry(&mut text, &self.0.process)?;
+        encode_eof(&mut text)?;
+        Ok(text)
+    }
+
+    /// Another instance leads: what the last round has found is old.
+    pub(crate) fn forget(&self) {
+        *locked(&self.0.shown.round) = Seen::default();
+    }
+
+    /// What a round that could decide has found.
+    pub fn show(&self, seen: Seen, pools: &[String]) {
+        *locked(&self.0.shown.round) = seen;
+        let counted = &self.0.counted;
+        for pool in pools {
+            for (family, outcomes) in
+                [(&counted.made, &MADE[..]), (&counted.removed, &REMOVED[..]), (&counted.grown, &GROWN[..])]
+            {
+                for outcome in outcomes {
+                    drop(family.get_or_create_owned(&pool_and_outcome(pool, outcome)));
+                }
+            }
+            drop(counted.missed.get_or_create_owned(&vec![("pool", pool.clone())]));
+            for (decision, reason) in DECISIONS {
+                drop(counted.decisions.get_or_create_owned(&decision_labels(pool, decision, reason)));
+            }
+        }
+    }
+
+    /// A round is over.
+    pub fn round(&self, outcome: RoundOutcome, took: Duration) {
+        self.0.counted.rounds.get_or_create(&vec![("outcome", outcome.label().to_owned())]).inc();
+        self.0.counted.round.observe(took.as_secs_f64());
+        self.0.cluster_autoscaler.round(took.as_secs_f64());
+    }
+
+    /// This instance no longer leads.
+    pub fn term_ended(&self, cause: &str) {
+        self.0.counted.terms_ended.get_or_create(&vec![("cause", cause.to_owned())]).inc();
+    }
+
+    /// A machine is asked for, for pods of which one has been unschedulable since then, or for the pool's
+    /// minimum.
+    pub fn asked_for(&self, pool: &str, machine: &str, for_pods: bool, since: Option<Timestamp>) {
+        self.decided(pool, "add", if for_pods { "Pods" } else { "Minimum" });
+        self.0.cluster_autoscaler.added();
+        let mut waiting = locked(&self.0.waiting);
+        if let Some(since) = since.filter(|_| waiting.len() < FOLLOWED) {
+            waiting.insert(machine.to_owned(), since);
+        }
+    }
+
+    /// A running machine is to grow.
+    pub fn grows(&self, pool: &str) {
+        self.decided(pool, "grow", "Pods");
+    }
+
+    /// kube-scheduler did something else than what was expected of a pool's nodes.
+    pub fn missed(&self, pool: &str) {
+        self.0.counted.missed.get_or_create(&vec![("pool", pool.to_owned())]).inc();
+    }
+
+    /// A node is taken back; `None`: an operator asked for it.
+    pub fn taken_back(&self, pool: &str, reason: Option<RemovalReason>) {
+        self.0.cluster_autoscaler.removed(reason);
+        let reason = reason.map_or_else(|| "Asked".to_owned(), |reason| format!("{reason:?}"));
+        self.decided(pool, "remove", &reason);
+    }
+
+    fn decided(&self, pool: &str, decision: &str, reason: &str) {
+        self.0.counted.decisions.get_or_create(&decision_labels(pool, decision, reason)).inc();
+    }
+
+    /// A pod that was unschedulable has a node after this time.
+    pub fn pod_waited(&self, time: Duration) {
+        self.0.counted.pod_wait.observe(time.as_secs_f64());
+    }
+
+    /// A machine's task reported something.
+    pub(crate) fn heard(&self, told: &Told) {
+        let counted = &self.0.counted;
+        let (family, outcome) = match &told.ending {
+            Ending::Ready => (&counted.made, "Ready"),
+            Ending::Warm => (&counted.made, "Warm"),
+            Ending::SlotTaken(_) => (&counted.made, "SlotTaken"),
+            Ending::Failed { blame: Blame::Pool, .. } => (&counted.made, "Pool"),
+            Ending::Failed { blame: Blame::Host | Blame::HostOrPool, .. } => (&counted.made, "Host"),
+            Ending::Failed { blame: Blame::Other, .. } => (&counted.made, "Other"),
+            Ending::Grown => (&counted.grown, "Grown"),
+            Ending::NotGrown(_) => (&counted.grown, "NotGrown"),
+            Ending::Removed => (&counted.removed, "Removed"),
+            Ending::Discarded => (&counted.removed, "Discarded"),
+            Ending::GivenUp(_) => (&counted.removed, "GivenUp"),
+            Ending::Stuck(_) => (&counted.removed, "Stuck"),
+            // Nothing was made or removed.
+            Ending::LookedAfter(_) | Ending::Touched(_) => return,
+        };
+        family.get_or_create(&pool_and_outcome(&told.record.pool, outcome)).inc();
+        if matches!(told.ending, Ending::SlotTaken(_) | Ending::Failed { .. }) {
+            self.0.cluster_autoscaler.failed(outcome);
+        }
+        let entered = |phase| told.record.entered.get(&phase).copied();
+        let step = |name: &str, from: Option<Timestamp>, to: Option<Timestamp>| {
+            if let Some(took) = between(from, to) {
+                counted.step.get_or_create(&vec![("step", name.to_owned())]).observe(took);
+            }
+        };
+        match &told.ending {
+            Ending::Ready => {
+                for (name, from, to) in STEPS {
+                    step(name, entered(from), entered(to));
+                }
+            }
+            Ending::Removed => {
+                step("drain", entered(Phase::Draining), entered(Phase::Stopping));
+                step("remove", entered(Phase::Draining), Some(told.at));
+            }
+            _ => {}
+        }
+        if let Some(since) = locked(&self.0.waiting).remove(&told.record.id) {
+            let observe = |histogram: &Histogram, to| {
+                if let Some(took) = between(Some(since), to) {
+                    histogram.observe(took);
+                }
+            };
+            observe(&counted.clone_request, entered(Phase::Cloning));
+            if told.ending == Ending::Ready {
+                observe(&counted.to_ready, entered(Phase::Ready));
+            }
+        }
+    }
+
+    /// Counts the calls of a Proxmox VE client.
+    pub fn of_proxmox(&self) -> proxmox::Observer {
+        let this = self.clone();
+        Arc::new(move |failure: Option<proxmox::Kind>, took| {
+            this.called("proxmox", failure.map(|kind| format!("{kind:?}")), took);
+        })
+    }
+
+    /// Counts the calls of a Kubernetes client.
+    pub fn of_kubernetes(&self) -> kubernetes::Observer {
+        let this = self.clone();
+        Arc::new(move |failure: Option<ErrorKind>, took| {
+            this.called("kubernetes", failure.map(|kind| format!("{kind:?}")), took);
+        })
+    }
+
+    fn called(&self, api: &str, failure: Option<String>, took: Duration) {
+        let outcome = failure.unwrap_or_else(|| "Ok".to_owned());
+        self.0.counted.calls.get_or_create(&vec![("api", api.to_owned()), ("outcome", outcome)]).inc();
+        self.0.counted.call.get_or_create(&vec![("api", api.to_owned())]).observe(took.as_secs_f64());
+    }
+}
+
+fn of_board(status: &Status) -> Seen {
+    let mut seen = Seen::default();
+    seen.put(names::BUILD, &[env!("CARGO_PKG_VERSION")], 1.0);
+    seen.put(names::READY, &[], f64::from(u8::from(status.ready)));
+    seen.put(names::LEADER, &[], f64::from(u8::from(status.leads)));
+    seen.put(names::PAUSED, &[], f64::from(u8::from(status.paused.is_some())));
+    seen.put(names::OBSERVING, &[], f64::from(u8::from(status.mode == "observe")));
+    // Those of the one that leads come and go; the first word of a problem says its kind.
+    for about in PROBLEMS {
+        seen.put(names::PROBLEM, &[about], 0.0);
+    }
+    for about in status.problems.keys() {
+        seen.put(names::PROBLEM, &[about.split(' ').next().unwrap_or_default()], 1.0);
+    }
+    for (credential, ends) in &status.credentials {
+        seen.put(names::CREDENTIAL_END, &[credential], number(ends.as_second()));
+    }
+    for pool in &status.pools {
+        let name = pool.name.as_str();
+        seen.put(names::MIN, &[name], f64::from(pool.min));
+        seen.put(names::MAX, &[name], f64::from(pool.max));
+        seen.put(names::SLOTS, &[name], f64::from(pool.slots_free));
+        seen.put(names::POOL_BACKOFF, &[name], f64::from(u8::from(pool.backoff.is_some())));
+        if let Some(until) = pool.backoff_until {
+            seen.put(names::POOL_BACKOFF_END, &[name], number(until.as_second()));
+        }
+        for phase in PHASES {
+            seen.put(names::MACHINES, &[name, &format!("{phase:?}")], 0.0);
+        }
+        seen.put(names::DRAINS, &[name], 0.0);
+    }
+    for machine in &status.machines {
+        seen.count(names::MACHINES, &[&machine.pool, &machine.phase]);
+        if machine.phase == "Draining" {
+            seen.count(names::DRAINS, &[&machine.pool]);
+        }
+    }
+    seen
+}
+
+fn pool_and_outcome(pool: &str, outcome: &str) -> Labels {
+    vec![("pool", pool.to_owned()), ("outcome", outcome.to_owned())]
+}
+
+fn decision_labels(pool: &str, decision: &str, reason: &str) -> Labels {
+    vec![("pool", pool.to_owned()), ("decision", decision.to_owned()), ("reason", reason.to_owned())]
+}
+
+/// Seconds, if both are known and in their order: clocks are set.
+fn between(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<f64> {
+    let took = to?.duration_since(from?).as_secs_f64();
+    (took >= 0.0).then_some(took)
+}
+
+fn counters(registry: &mut Registry, metric: &'static Metric) -> Counters {
+    registered(registry, metric, Counters::default())
+}
+
+fn histograms(registry: &mut Registry, metric: &'static Metric, make: fn() -> Histogram) -> Histograms {
+    registered(registry, metric, Histograms::new_with_constructor(make))
+}
+
+fn registered<M>(registry: &mut Registry, metric: &'static Metric, made: M) -> M
+where
+    M: prometheus_client::registry::Metric + Clone,
+{
+    match metric.unit() {
+        Some(unit) => registry.register_with_unit(metric.name, metric.help, unit, made.clone()),
+        None => registry.register(metric.name, metric.help, made.clone()),
+    }
+    made
+}
+
+/// For rounds.
+fn quick() -> Histogram {
+    Histogram::new([0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0])
+}
+
+/// For calls: Proxmox VE gives up after 30 s.
+fn calls() -> Histogram {
+    Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0])
+}
+
+/// For what a decision should take, and may take if clones wait for their turn.
+fn middling() -> Histogram {
+    Histogram::new([0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0])
+}
+
+/// For what machines take.
+fn slow() -> Histogram {
+    Histogram::new([0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0])
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Board;
+
+    #[test]
+    fn each_problem_that_the_help_names_is_served() {
+        let mut named: Vec<&str> = names::PROBLEM.help.split('`').skip(1).step_by(2).collect();
+        named.sort_unstable();
+        assert_eq!(named, PROBLEMS);
+    }
+
+    #[test]
+    fn the_names_of_cluster_autoscaler_are_there_where_they_are_asked_for() {
+        let board = Board::default();
+        board.ready();
+        let mut seen = Seen::default();
+        seen.put(names::NODES, &["workers", "Ready"], 3.0);
+        seen.put(names::PENDING, &["NoPoolFits"], 2.0);
+        seen.put(names::PENDING, &["Gated"], 5.0);
+        seen.put(names::LAST_SUCCESS, &[], 1.7e9);
+        let metrics = board.metrics();
+        metrics.show(seen, &["workers".to_owned()]);
+        metrics.asked_for("workers", "m1", true, None);
+        metrics.taken_back("workers", Some(RemovalReason::Empty));
+        metrics.round(RoundOutcome::Decided, Duration::from_millis(20));
+        let others = OthersNames { cluster_autoscaler: true, ..OthersNames::default() };
+        let text = metrics.encode_beside(&board.status(), others).unwrap();
+        for line in [
+            "cluster_autoscaler_cluster_safe_to_autoscale 1.0",
+            "cluster_autoscaler_nodes_count{state=\"ready\"} 3.0",
+            "cluster_autoscaler_unschedulable_pods_count{type=\"unschedulable\"} 2.0",
+            "cluster_autoscaler_last_activity{activity=\"main\"} 1700000000.0",
+            "cluster_autoscaler_scaled_up_nodes_total 1",
+            "cluster_autoscaler_scaled_down_nodes_total{reason=\"empty\"} 1",
+            "cluster_autoscaler_scaled_down_nodes_total{reason=\"underutilized\"} 0",
+            "cluster_autoscaler_function_duration_seconds_count{function=\"main\"} 1",
+        ] {
+            assert!(text.lines().any(|one| one == line), "no {line} in\n{text}");
+        }
+        assert!(!metrics.encode(&board.status()).unwrap().contains("cluster_autoscaler_"));
+        metrics.forget();
+        let stands_by = metrics.encode_beside(&board.status(), others).unwrap();
+        assert!(!stands_by.contains("last_activity"), "{stands_by}");
+    }
+
+    #[test]
+    fn every_problem_of_the_status_has_a_series() {
+        let board = Board::default();
+        for about in ["region east", "pinning", "proxmox"] {
+            board.problem(about, "something");
+        }
+        let text = board.metrics().encode(&board.status()).unwrap();
+        for (about, value) in [("region", "1.0"), ("pinning", "1.0"), ("proxmox", "1.0"), ("lease", "0.0")] {
+            let line = format!("pve_autoscaler_problem{{about=\"{about}\"}} {value}");
+            assert!(text.lines().any(|one| one == line), "no {line} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_process_says_what_it_uses() {
+        let board = Board::default();
+        let text = board.metrics().encode(&board.status()).unwrap();
+        let value = |name: &str| -> f64 {
+            let line = text.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap_or_default();
+            line.rsplit(' ').next().and_then(|value| value.parse().ok()).unwrap_or(-1.0)
+        };
+        assert!(value("process_resident_memory_bytes") > 1e6, "{text}");
+        assert!(value("process_open_fds") >= 3.0 && value("process_max_fds") >= 64.0, "{text}");
+        assert!(value("process_cpu_seconds_total") >= 0.0 && value("process_threads") >= 1.0, "{text}");
+        assert!(value("process_start_time_seconds") > 1.7e9, "{text}");
+    }
+
+    #[test]
+    fn who_stands_by_shows_nothing_of_what_it_knew_when_it_led() {
+        let board = Board::default();
+        board.ready();
+        let mut seen = Seen::default();
+        seen.put(names::NODES, &["workers", "Ready"], 3.0);
+        board.metrics().show(seen, &["workers".to_owned()]);
+        let page = || {
+            board
+                .metrics()
+                .encode_beside(&board.status(), OthersNames { kproximate: true, ..OthersNames::default() })
+                .unwrap()
+        };
+        let nodes = "pve_autoscaler_nodes{pool=\"workers\",state=\"Ready\"} 3.0\n";
+        let led = page();
+        assert!(led.contains(nodes) && led.contains("\npve_autoscaler_leader 1.0\n"), "{led}");
+        assert!(led.contains("\nkpnodes_running 3.0\n"), "{led}");
+        // Without a leader it may be the next one itself.
+        board.stand_by("", Timestamp::UNIX_EPOCH);
+        assert!(page().contains(nodes) && page().contains("\npve_autoscaler_leader 0.0\n"));
+        board.stand_by("pve2", Timestamp::UNIX_EPOCH);
+        let stands_by = page();
+        assert!(!stands_by.contains("pve_autoscaler_nodes{"), "{stands_by}");
+        assert!(stands_by.contains("\nkpnodes_running 0.0\n"), "{stands_by}");
+    }
+}

@@ -1,0 +1,95 @@
+//! Nodes and waiting pods over the last hours, for the status page. Kept in memory: it begins again with each
+//! start.
+
+use std::collections::VecDeque;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::status::Status;
+
+/// One sample stands for this time.
+const STEP: SignedDuration = SignedDuration::from_secs(30);
+/// Samples that are kept: six hours.
+const KEPT: usize = 720;
+
+/// How things were within one step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sample {
+    /// When it began.
+    pub time: Timestamp,
+    /// Ready nodes of all pools at its end.
+    pub ready: u32,
+    /// Machines on their way at its end.
+    pub coming: u32,
+    /// The most pods that waited at a time.
+    pub waiting: usize,
+}
+
+/// The last hours.
+#[derive(Debug, Default)]
+pub(super) struct Timeline(VecDeque<Sample>);
+
+impl Timeline {
+    /// Takes a round's result in.
+    pub fn take(&mut self, status: &Status) {
+        let sample = Sample {
+            time: status.time,
+            ready: status.pools.iter().map(|pool| pool.ready).sum(),
+            coming: status.pools.iter().map(|pool| pool.coming).sum(),
+            waiting: status.pods.len(),
+        };
+        match self.0.back_mut() {
+            // A clock that was set back counts on from where it is.
+            Some(last) if sample.time >= last.time && sample.time.duration_since(last.time) < STEP => {
+                *last = Sample { time: last.time, waiting: last.waiting.max(sample.waiting), ..sample };
+            }
+            _ => {
+                if self.0.len() >= KEPT {
+                    self.0.pop_front();
+                }
+                self.0.push_back(sample);
+            }
+        }
+    }
+
+    /// Oldest first.
+    pub fn samples(&self) -> Vec<Sample> {
+        self.0.iter().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PodStatus, PoolStatus};
+
+    fn status(seconds: i64, ready: u32, waiting: usize) -> Status {
+        Status {
+            time: Timestamp::from_second(seconds).unwrap(),
+            pools: vec![PoolStatus { ready, ..PoolStatus::default() }],
+            pods: vec![PodStatus::default(); waiting],
+            ..Status::default()
+        }
+    }
+
+    #[test]
+    fn rounds_within_a_step_are_one_sample_with_the_latest_nodes_and_the_most_pods() {
+        let mut timeline = Timeline::default();
+        for (seconds, ready, waiting) in [(0, 1, 0), (10, 1, 7), (29, 2, 3), (30, 3, 0)] {
+            timeline.take(&status(seconds, ready, waiting));
+        }
+        let seen: Vec<_> = timeline.samples().iter().map(|one| (one.ready, one.waiting)).collect();
+        assert_eq!(seen, [(2, 7), (3, 0)]);
+    }
+
+    #[test]
+    fn no_more_than_the_last_hours_are_kept() {
+        let mut timeline = Timeline::default();
+        for step in 0..2000 {
+            timeline.take(&status(step * 30, 1, 0));
+        }
+        let samples = timeline.samples();
+        assert_eq!(samples.len(), KEPT);
+        assert_eq!(samples.last().unwrap().time, Timestamp::from_second(1999 * 30).unwrap());
+    }
+}

@@ -1,0 +1,64 @@
+//! The Proxmox VE client: the only place that names reqwest's types.
+//!
+//! ```text
+//!  Client ── lanes (agent, lifecycle: one host's three protected workers are never all ours) ──> Transport ──> an endpoint
+//!     │                                                                                            (the next one where
+//!     └─ answers: data, or an Error that says what can be done about it                              nothing was sent)
+//! ```
+//!
+//! Rules that hold for every call: HTTP/1.1, idle connections are closed before the server does; values are
+//! percent-encoded; numbers and booleans are read in either form; a call that may have reached the server is
+//! never repeated here, its error says that the outcome is unknown, and the caller reads back.
+
+mod access;
+mod agent;
+mod answer;
+mod client;
+pub mod cloning;
+mod cluster;
+mod error;
+mod files;
+mod firewall;
+mod inventory;
+mod lanes;
+mod lifecycle;
+mod making;
+pub mod marker;
+mod meaning;
+mod missing_right;
+mod pci;
+mod power;
+pub mod property;
+mod pvesh;
+pub mod redfish;
+mod storages;
+mod tags;
+mod task;
+mod task_list;
+mod tls;
+mod transport;
+mod upid;
+mod vm_config;
+
+pub use access::Granted;
+pub use agent::{ExecStatus, OsInfo};
+pub use client::{Client, Observer, Settings};
+pub use cluster::{Bridge, ClusterStatus, HaStatus, agent_privilege};
+pub use error::{Error, Kind};
+pub use files::Download;
+pub use inventory::{Guest, HostSeen, Seen, StorageSeen, TAG};
+pub use lanes::CloneTurn;
+pub use lifecycle::{CloneRequest, Power, VmStatus};
+pub use meaning::Meaning;
+pub use missing_right::MissingRight;
+pub use pci::PciMapping;
+pub use power::{HostSurvey, PowerSurvey};
+pub use pvesh::over_pvesh;
+pub use storages::{StorageConfig, StorageStatus, makes_linked_clones};
+pub use tags::TagRules;
+pub use task::{Exit, TaskStatus, WaitError};
+pub use task_list::{TaskFilter, TaskRow};
+pub use tls::Trust;
+pub use transport::{NotSent, Transport, connect};
+pub use upid::Upid;
+pub use vm_config::{Drive, VmConfig};

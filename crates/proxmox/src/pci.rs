@@ -1,0 +1,139 @@
+//! Resource mappings of PCI devices, and which devices a VM's configuration names.
+
+use serde_json::Value;
+
+use super::answer::text_of;
+use super::client::{Client, Lane, encode};
+use super::error::Error;
+use super::property::{Properties, stem};
+use super::vm_config::VmConfig;
+use model::pci::Held;
+
+/// A resource mapping of the datacenter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PciMapping {
+    /// Its id.
+    pub id: String,
+    /// Its entries: a host, and the address of a device there. Proxmox VE takes each entry for one device.
+    pub devices: Vec<(String, String)>,
+    /// What is wrong with it on the host that was asked to check: it starts no VM there.
+    pub problem: Option<String>,
+}
+
+impl Client {
+    /// The resource mappings that the token may see (`Mapping.Use`, `Mapping.Audit` or `Mapping.Modify` on
+    /// `/mapping/pci/ID`); `checked_on`: a host that compares them with the devices that it has.
+    ///
+    /// # Errors
+    /// The call failed, or its answer is no list.
+    pub async fn pci_mappings(&self, checked_on: Option<&str>) -> Result<Vec<PciMapping>, Error> {
+        let query: Vec<(&str, String)> =
+            checked_on.map(|host| ("check-node", host.to_owned())).into_iter().collect();
+        let data = self.get(Lane::Free, "/cluster/mapping/pci", &query).await?;
+        let rows = data.as_array().ok_or_else(|| Error::malformed("GET PCI mappings", "no list"))?;
+        Ok(rows.iter().filter_map(mapping).collect())
+    }
+
+    /// The devices of its host that a VM holds: those that it runs with, or would be started with.
+    ///
+    /// # Errors
+    /// The token may not see its configuration (`VM.Audit`), or the call failed.
+    pub async fn devices_of(&self, host: &str, vmid: u32) -> Result<Vec<Held>, Error> {
+        let path = format!("/nodes/{}/qemu/{vmid}/config", encode(host));
+        // What was changed since it runs counts from the next start on.
+        let query = [("current", "1".to_owned())];
+        let data = self.get(Lane::Free, &path, &query).await?;
+        let config = VmConfig::read(&data).ok_or_else(|| Error::malformed(&path, "no configuration"))?;
+        Ok(config.held_devices(vmid))
+    }
+}
+
+fn mapping(row: &Value) -> Option<PciMapping> {
+    let entries = row.get("map").and_then(Value::as_array).into_iter().flatten();
+    let checks = row.get("checks").and_then(Value::as_array).into_iter().flatten();
+    let error = |check: &&Value| text_of(check, "severity").as_deref() == Some("error");
+    Some(PciMapping {
+        id: text_of(row, "id")?,
+        devices: entries.filter_map(|entry| device(entry.as_str()?)).collect(),
+        problem: checks
+            .filter(error)
+            .find_map(|check| text_of(check, "message"))
+            .map(|text| text.trim().to_owned()),
+    })
+}
+
+/// Host and address of an entry, e.g. `node=pve1,path=0000:01:00,id=10de:2204`.
+fn device(entry: &str) -> Option<(String, String)> {
+    let part = |name: &str| Properties::of("map", entry).get(name).map(ToOwned::to_owned);
+    Some((part("node")?, part("path")?))
+}
+
+impl VmConfig {
+    /// The devices of its host that a VM with this configuration holds while it runs.
+    pub fn held_devices(&self, vmid: u32) -> Vec<Held> {
+        let devices = self.all().filter(|(key, _)| is_device(key));
+        devices.flat_map(|(key, value)| held(vmid, key, value)).collect()
+    }
+
+    /// The keys of its devices of the host.
+    pub fn device_keys(&self) -> Vec<&str> {
+        self.all().map(|(key, _)| key).filter(|key| is_device(key)).collect()
+    }
+}
+
+fn is_device(key: &str) -> bool {
+    stem(key) == "hostpci" && key != "hostpci"
+}
+
+/// One for a mapping, else one for each address: `host=0000:01:00.0;0000:01:00.1`, if `host=` may be left
+/// out.
+fn held(vmid: u32, key: &str, value: &str) -> Vec<Held> {
+    let parts = Properties::of(key, value);
+    if let Some(mapping) = parts.get("mapping") {
+        return vec![Held { vmid, mapping: Some(mapping.to_owned()), address: None }];
+    }
+    let addresses = parts.get("host").unwrap_or_default().split(';');
+    let one = |address: &str| Held { vmid, mapping: None, address: Some(address.to_owned()) };
+    addresses.filter(|address| !address.is_empty()).map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_mapping_is_read_with_what_is_wrong_with_it() {
+        let row = json!({
+            "id": "gpu", "type": "pci", "description": "the large ones",
+            "map": [
+                "id=10de:2204,iommugroup=14,node=pve1,path=0000:01:00,subsystem-id=10de:1467",
+                "node=pve2,path=0000:41:00.0;0000:41:00.1,id=10de:2204", "broken",
+            ],
+            "checks": [
+                {"severity": "warning", "message": "No mapping for node pve3."},
+                {"severity": "error", "message": "Invalid configuration: 'id' does not match\n"},
+            ],
+        });
+        let read = mapping(&row).unwrap();
+        let devices = [("pve1", "0000:01:00"), ("pve2", "0000:41:00.0;0000:41:00.1")];
+        assert_eq!(read.devices, devices.map(|(host, path)| (host.to_owned(), path.to_owned())));
+        assert_eq!(read.problem.as_deref(), Some("Invalid configuration: 'id' does not match"));
+        assert_eq!(mapping(&json!({"map": []})), None);
+    }
+
+    #[test]
+    fn what_a_vm_holds_is_read_from_its_configuration() {
+        let config = VmConfig::read(&json!({
+            "hostpci0": "mapping=gpu,pcie=1", "hostpci1": "0000:02:00,x-vga=1", "hostpci10": "host=03:00.0;03:00.1",
+            "hostpci2": "pcie=1,0000:04:00.0", "hostpciX": "mapping=no", "net0": "virtio",
+        }));
+        let held: Vec<String> = config
+            .unwrap()
+            .held_devices(101)
+            .into_iter()
+            .map(|one| one.mapping.or(one.address).unwrap())
+            .collect();
+        assert_eq!(held, ["gpu", "0000:02:00", "03:00.0", "03:00.1", "0000:04:00.0"]);
+    }
+}

@@ -1,0 +1,126 @@
+//! Which tags a token may set and remove: datacenter options can restrict them (`user-tag-access`,
+//! `registered-tags`).
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::client::{Client, Lane};
+use super::error::Error;
+use super::property::Properties;
+
+/// What the cluster says of tags.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TagRules {
+    /// Every user may use any tag but registered ones.
+    free: bool,
+    /// Tags that only a user with `Sys.Modify` on `/` may use.
+    registered: BTreeSet<String>,
+    /// Tags that the token may use if not all of them are free.
+    allowed: BTreeSet<String>,
+    /// The token may use every tag.
+    all: bool,
+}
+
+impl Client {
+    /// The rules for tags, as they are for the token. Without `Sys.Audit` on `/` Proxmox VE does not show
+    /// whether there are any.
+    ///
+    /// # Errors
+    /// The call failed.
+    pub async fn tag_rules(&self) -> Result<TagRules, Error> {
+        let rules = TagRules::read(&self.get(Lane::Free, "/cluster/options", &[]).await?);
+        if rules.free && rules.registered.is_empty() {
+            return Ok(rules);
+        }
+        let all = self.privileges_on("/").await?.contains("Sys.Modify");
+        Ok(TagRules { all, ..rules })
+    }
+}
+
+impl TagRules {
+    /// No restrictions.
+    pub fn free() -> Self {
+        Self { free: true, ..Self::default() }
+    }
+
+    /// This one tag is registered.
+    pub fn with_registered(tag: &str) -> Self {
+        Self { registered: BTreeSet::from([tag.to_owned()]), ..Self::free() }
+    }
+
+    fn read(options: &Value) -> Self {
+        let access = match options.get("user-tag-access") {
+            Some(Value::String(text)) => {
+                Properties::of("user-tag-access", text).get("user-allow").map(ToOwned::to_owned)
+            }
+            Some(object) => object["user-allow"].as_str().map(ToOwned::to_owned),
+            None => None,
+        };
+        Self {
+            free: access.is_none_or(|access| access == "free"),
+            registered: list(options.get("registered-tags")),
+            allowed: list(options.get("allowed-tags")),
+            all: false,
+        }
+    }
+
+    /// Whether the token may put this tag on a VM, and take it away.
+    pub fn allow(&self, tag: &str) -> bool {
+        self.all || (self.free && !self.registered.contains(tag)) || self.allowed.contains(tag)
+    }
+
+    /// Why a tag is refused, and what an administrator does about it.
+    pub fn refusal(&self, tag: &str) -> (String, String) {
+        if self.registered.contains(tag) {
+            let what = format!(
+                "the tag `{tag}` is registered in the datacenter's options, so that the token may not set it"
+            );
+            let help = "take it out of `registered-tags` (Datacenter, Options, Registered Tags)";
+            return (what, help.to_owned());
+        }
+        let what = format!(
+            "`user-tag-access` in the datacenter's options does not let the token set the tag `{tag}`"
+        );
+        let help = format!("add `{tag}` to `user-allow-list` (Datacenter, Options, User Tag Access)");
+        (what, help)
+    }
+}
+
+fn list(value: Option<&Value>) -> BTreeSet<String> {
+    match value {
+        Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).map(ToOwned::to_owned).collect(),
+        Some(Value::String(text)) => {
+            text.split([';', ',', ' ']).filter(|tag| !tag.is_empty()).map(ToOwned::to_owned).collect()
+        }
+        _ => BTreeSet::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn tags_are_allowed_as_the_datacenter_says() {
+        for (options, tag, expected) in [
+            (json!({"allowed-tags": []}), "pve-autoscaler", true),
+            (json!({"allowed-tags": [], "registered-tags": ["prod"]}), "prod", false),
+            (json!({"allowed-tags": [], "registered-tags": "prod;test"}), "test", false),
+            (json!({"allowed-tags": [], "registered-tags": ["prod"]}), "other", true),
+            (json!({"allowed-tags": ["k8s"], "user-tag-access": {"user-allow": "list"}}), "k8s", true),
+            (
+                json!({"allowed-tags": ["k8s"], "user-tag-access": "user-allow=list,user-allow-list=k8s"}),
+                "other",
+                false,
+            ),
+            (json!({"allowed-tags": [], "user-tag-access": {"user-allow": "none"}}), "pve-autoscaler", false),
+            (json!({"allowed-tags": ["a"], "user-tag-access": {"user-allow": "existing"}}), "a", true),
+            // What a user with Sys.Modify sees.
+            (json!({"allowed-tags": ["prod"], "registered-tags": ["prod"]}), "prod", true),
+        ] {
+            assert_eq!(TagRules::read(&options).allow(tag), expected, "{options} {tag}");
+        }
+    }
+}

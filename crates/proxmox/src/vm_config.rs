@@ -1,0 +1,365 @@
+//! A VM's configuration as the API returns it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use super::marker::{self, Description};
+use super::property::{self, Properties, stem, truth};
+
+/// A VM's configuration: every key as text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VmConfig {
+    values: BTreeMap<String, String>,
+}
+
+impl VmConfig {
+    /// A configuration as the API shows it; nothing if it is no object.
+    pub fn read(data: &Value) -> Option<Self> {
+        let text = |value: &Value| match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            Value::Bool(set) => Some(u8::from(*set).to_string()),
+            _ => None,
+        };
+        let values =
+            data.as_object()?.iter().filter_map(|(key, value)| Some((key.clone(), text(value)?))).collect();
+        Some(Self { values })
+    }
+
+    /// A key's value.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.values.get(key).map(String::as_str)
+    }
+
+    /// All keys with their values, in order of the keys.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.values.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// What a write must name so that it only happens to this state of the file.
+    pub fn digest(&self) -> Option<&str> {
+        self.get("digest")
+    }
+
+    /// The lock that an operation holds, e.g. `clone`.
+    pub fn lock(&self) -> Option<&str> {
+        self.get("lock")
+    }
+
+    /// Whose machine the VM is.
+    pub fn owner(&self) -> Description {
+        match (self.lock(), self.get("description")) {
+            // Of a VM that is being made again, or is all but destroyed, nothing but its lock is there.
+            (Some("create"), None) => Description::BeingCloned,
+            (Some("destroyed"), None) => Description::BeingDestroyed,
+            (_, description) => marker::read(description),
+        }
+    }
+
+    /// Whether an option that is a flag is set.
+    pub fn is_set(&self, key: &str) -> bool {
+        self.get(key).and_then(truth) == Some(true)
+    }
+
+    /// The parts of an option that is a property string; none if it is missing.
+    pub fn parts(&self, key: &str) -> Properties<'_> {
+        self.get(key).map(|text| Properties::of(key, text)).unwrap_or_default()
+    }
+
+    /// Whether it is a template.
+    pub fn is_template(&self) -> bool {
+        self.is_set("template")
+    }
+
+    /// Whether the guest agent's device is there.
+    pub fn agent_enabled(&self) -> bool {
+        self.parts("agent").flag("enabled") == Some(true)
+    }
+
+    /// Whether cloud-init upgrades all packages at a first boot: it does unless set otherwise, which makes
+    /// boots slow and their outcome a matter of luck.
+    pub fn upgrades_packages(&self) -> bool {
+        self.get("ciupgrade").and_then(truth) != Some(false)
+    }
+
+    /// The drive that holds the cloud-init data, e.g. `ide2`.
+    pub fn cloudinit_drive(&self) -> Option<&str> {
+        self.drives().find(|drive| drive.is_cloud_init()).map(|drive| drive.key)
+    }
+
+    /// The SMBIOS uuid in lower case: the guest's, and so the Node's `systemUUID`.
+    pub fn smbios_uuid(&self) -> Option<String> {
+        self.parts("smbios1").get("uuid").map(str::to_lowercase)
+    }
+
+    /// Its memory in bytes, where it is set.
+    pub fn memory(&self) -> Option<i64> {
+        let text = self.parts("memory").get("current").or_else(|| self.get("memory"))?;
+        text.parse::<i64>().ok().and_then(|mib| mib.checked_mul(1 << 20))
+    }
+
+    /// The vCPUs that it starts with, where they are set.
+    pub fn vcpus(&self) -> Option<u32> {
+        let number = |key: &str| self.get(key).and_then(|text| text.parse::<u32>().ok());
+        let all = number("cores").map(|cores| cores.saturating_mul(number("sockets").unwrap_or(1)));
+        number("vcpus").or(all)
+    }
+
+    /// The addresses that cloud-init gives the VM's network devices, without those that a server or a router
+    /// is to give.
+    pub fn static_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let texts = self.values.iter().filter(|(key, _)| stem(key) == "ipconfig" && *key != "ipconfig");
+        let parts = texts.map(|(key, text)| Properties::of(key, text));
+        let given = parts.flat_map(|parts| [parts.get("ip"), parts.get("ip6")]);
+        given.flatten().filter_map(|address| address.split('/').next()?.parse().ok())
+    }
+
+    /// The model of a network device and its MAC, if it has them.
+    pub fn net(&self, device: &str) -> (Option<&str>, Option<&str>) {
+        let parts = self.parts(device);
+        (parts.get("model"), parts.get("macaddr"))
+    }
+
+    /// A network device with its MAC kept, of this model, and with these parts set: a device that is written
+    /// without its MAC gets a new one, as one that is not there yet does.
+    pub fn net_with(&self, device: &str, model: Option<&str>, set: &[(&str, String)]) -> String {
+        let present = self.parts(device);
+        let model = model.or(present.get("model")).unwrap_or("virtio");
+        let first = match present.get("macaddr") {
+            Some(mac) => format!("{model}={mac}"),
+            None => model.to_owned(),
+        };
+        let kept = present.all().filter(|(key, _)| !["model", "macaddr"].contains(key));
+        let kept = kept.filter(|(key, _)| set.iter().all(|(name, _)| name != key));
+        let kept = kept.map(|(key, value)| format!("{key}={value}"));
+        let new = set.iter().map(|(key, value)| format!("{key}={value}"));
+        std::iter::once(first).chain(kept).chain(new).collect::<Vec<_>>().join(",")
+    }
+
+    /// All drives with a volume; CD-ROM drives among them.
+    pub fn drives(&self) -> impl Iterator<Item = Drive<'_>> {
+        self.all().filter(|(key, _)| is_drive(key)).filter_map(|(key, text)| Drive::read(key, text))
+    }
+
+    /// The drives that are files or devices of the host itself, e.g. `/dev/sdb`.
+    pub fn drives_of_the_host(&self) -> impl Iterator<Item = &str> {
+        let paths = self.all().filter(|(key, _)| is_drive(key)).filter(|(key, text)| {
+            Properties::of(key, text).get("file").is_some_and(|file| file.starts_with('/'))
+        });
+        paths.map(|(key, _)| key)
+    }
+
+    /// Whether a drive of it is a CD-ROM drive of the host itself.
+    pub fn has_physical_cdrom(&self) -> bool {
+        let mut drives = self.all().filter(|(key, _)| is_drive(key));
+        drives.any(|(key, text)| Properties::of(key, text).get("file") == Some("cdrom"))
+    }
+
+    /// The disks: what a clone gets a copy of or a link to. Neither images in a drive nor the cloud-init
+    /// drive, which is made again.
+    pub fn disks(&self) -> impl Iterator<Item = Drive<'_>> {
+        self.drives().filter(|drive| !drive.is_cdrom() && !drive.is_cloud_init())
+    }
+
+    /// The volumes of all drives, e.g. `local-lvm:vm-101-disk-0`.
+    pub fn volumes(&self) -> Vec<&str> {
+        self.drives().map(|drive| drive.volume).collect()
+    }
+
+    /// The storages that those volumes are on, and what a suspended VM's memory is in.
+    pub fn storages(&self) -> BTreeSet<&str> {
+        let volumes = self.volumes().into_iter().chain(self.get("vmstate"));
+        volumes.filter_map(|volume| Some(volume.split_once(':')?.0)).collect()
+    }
+
+    /// The disks that a backup job would take, written so that it leaves them out.
+    pub fn drives_without_backup(&self) -> Vec<(String, String)> {
+        let backed_up = |drive: &Drive| {
+            !["efidisk", "tpmstate"].contains(&stem(drive.key)) && drive.parts().flag("backup") != Some(false)
+        };
+        let without = |text: &str| {
+            let parts = text.split(',').filter(|part| !part.starts_with("backup="));
+            format!("{},backup=0", parts.collect::<Vec<_>>().join(","))
+        };
+        let disks = self.drives().filter(|drive| !drive.is_cdrom());
+        disks.filter(backed_up).map(|drive| (drive.key.to_owned(), without(drive.text))).collect()
+    }
+
+    /// A drive's size in bytes.
+    pub fn drive_size(&self, drive: &str) -> Option<i64> {
+        property::size(self.parts(drive).get("size")?)
+    }
+
+    /// What a full clone of it takes of its storage, in bytes: all disks, and the cloud-init drive that is
+    /// made again.
+    pub fn full_clone_bytes(&self) -> i64 {
+        let copied = self.drives().filter(|drive| drive.is_cloud_init() || !drive.is_cdrom());
+        copied.map(|drive| drive.size().unwrap_or(drive.least_size())).fold(0, i64::saturating_add)
+    }
+}
+
+/// A drive with a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drive<'v> {
+    /// Its option, e.g. `scsi0`.
+    pub key: &'v str,
+    /// Its volume, e.g. `local-lvm:vm-101-disk-0`.
+    pub volume: &'v str,
+    /// All of it.
+    pub text: &'v str,
+}
+
+impl<'v> Drive<'v> {
+    /// Such as Proxmox VE gives a cloud-init drive and TPM state, whose size need not be written.
+    const SMALL: i64 = 4 << 20;
+
+    fn read(key: &'v str, text: &'v str) -> Option<Self> {
+        let file = Properties::of(key, text).get("file")?;
+        (file.contains(':') && !file.starts_with('/')).then_some(Self { key, volume: file, text })
+    }
+
+    fn parts(self) -> Properties<'v> {
+        Properties::of(self.key, self.text)
+    }
+
+    /// The storage of its volume.
+    pub fn storage(self) -> &'v str {
+        self.volume.split_once(':').map_or(self.volume, |(storage, _)| storage)
+    }
+
+    /// Whether it is a CD-ROM drive, as a cloud-init drive is, too.
+    pub fn is_cdrom(self) -> bool {
+        self.parts().get("media") == Some("cdrom") || self.is_cloud_init()
+    }
+
+    /// Whether it holds the data for cloud-init: `vm-101-cloudinit` or, before it is made, `cloudinit`.
+    pub fn is_cloud_init(self) -> bool {
+        let file = self.volume.rsplit([':', '/']).next().unwrap_or_default();
+        let name = file.split('.').next().unwrap_or_default();
+        let numbered = name.strip_prefix("vm-").and_then(|rest| rest.strip_suffix("-cloudinit"));
+        name == "cloudinit" || numbered.is_some_and(|vmid| vmid.parse::<u32>().is_ok())
+    }
+
+    /// Its size in bytes.
+    pub fn size(self) -> Option<i64> {
+        property::size(self.parts().get("size")?)
+    }
+
+    fn least_size(self) -> i64 {
+        let small = self.is_cloud_init() || ["efidisk", "tpmstate"].contains(&stem(self.key));
+        if small { Self::SMALL } else { 0 }
+    }
+}
+
+impl FromIterator<(String, String)> for VmConfig {
+    fn from_iter<I: IntoIterator<Item = (String, String)>>(values: I) -> Self {
+        Self { values: values.into_iter().collect() }
+    }
+}
+
+/// Whether a key is a drive's: `scsi0`, not `scsihw`.
+fn is_drive(key: &str) -> bool {
+    let bus = stem(key);
+    bus != key && ["ide", "sata", "scsi", "virtio", "efidisk", "tpmstate"].contains(&bus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_configuration_is_read() {
+        let config = VmConfig::read(&json!({
+            "digest": "d1", "memory": "4096", "cores": 2, "template": 1, "agent": "enabled=1,fstrim_cloned_disks=1",
+            "ide2": "shared:9010/vm-9010-cloudinit.qcow2,media=cdrom", "smbios1": "uuid=AB-CD,base64=1",
+            "net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0,firewall=1", "scsi0": "local-lvm:base-9010-disk-0,size=8G",
+        }))
+        .unwrap();
+        assert!(config.is_template() && config.agent_enabled());
+        assert_eq!(config.cloudinit_drive(), Some("ide2"));
+        assert_eq!(config.smbios_uuid().as_deref(), Some("ab-cd"));
+        assert_eq!(config.drive_size("scsi0"), Some(8 << 30));
+        assert_eq!((config.get("cores"), config.get("memory")), (Some("2"), Some("4096")));
+        assert_eq!(
+            config.net_with("net0", None, &[("bridge", "vmbr1".to_owned()), ("tag", "20".to_owned())]),
+            "virtio=BC:24:11:00:00:01,firewall=1,bridge=vmbr1,tag=20"
+        );
+        assert_eq!(
+            config.net_with("net0", Some("e1000"), &[]),
+            "e1000=BC:24:11:00:00:01,bridge=vmbr0,firewall=1"
+        );
+        assert_eq!(
+            config.net_with("net1", Some("virtio"), &[("bridge", "vmbr2".to_owned())]),
+            "virtio,bridge=vmbr2"
+        );
+        assert_eq!(config.owner(), Description::Foreign);
+    }
+
+    #[test]
+    fn the_agent_can_be_enabled_in_every_spelling() {
+        for (text, enabled) in [
+            ("1", true),
+            ("1,fstrim_cloned_disks=1", true),
+            ("fstrim_cloned_disks=1,1", true),
+            ("enabled=1", true),
+            ("type=virtio,enabled=yes", true),
+            ("on", true),
+            ("0", false),
+            ("fstrim_cloned_disks=1", false),
+            ("enabled=0", false),
+            ("enabled=off", false),
+        ] {
+            let config = VmConfig::read(&json!({"agent": text})).unwrap();
+            assert_eq!(config.agent_enabled(), enabled, "{text}");
+        }
+        assert!(!VmConfig::read(&json!({})).unwrap().agent_enabled());
+    }
+
+    #[test]
+    fn a_network_device_is_read_in_any_order_of_its_parts() {
+        let config = VmConfig::read(&json!({
+            "net0": "bridge=vmbr0,virtio=BC:24:11:00:00:01,tag=5", "net1": "bridge=vmbr0,model=e1000,macaddr=BC:24:11:00:00:02",
+        }))
+        .unwrap();
+        let set = [("tag", "20".to_owned())];
+        assert_eq!(config.net_with("net0", None, &set), "virtio=BC:24:11:00:00:01,bridge=vmbr0,tag=20");
+        assert_eq!(config.net_with("net1", Some("virtio"), &[]), "virtio=BC:24:11:00:00:02,bridge=vmbr0");
+        assert_eq!(config.net("net1"), (Some("e1000"), Some("BC:24:11:00:00:02")));
+    }
+
+    #[test]
+    fn disks_of_every_bus_count_for_a_full_clone() {
+        let config = VmConfig::read(&json!({
+            "virtio0": "discard=on,local-lvm:base-9-disk-0,size=8G", "sata1": "volume=local-lvm:base-9-disk-1,size=1.5G",
+            "ide0": "local-lvm:base-9-disk-2,size=512M,backup=no", "efidisk0": "local-lvm:base-9-disk-3,efitype=4m,size=4M",
+            "tpmstate0": "local-lvm:base-9-disk-4,version=v2.0", "ide2": "local-lvm:vm-9-cloudinit,media=cdrom",
+            "ide3": "local:iso/debian.iso,media=cdrom,size=600M", "sata2": "none,media=cdrom", "unused0": "local-lvm:vm-9-disk-5",
+            "scsi1": "/dev/disk/by-id/ata-1", "scsihw": "virtio-scsi-single",
+        }))
+        .unwrap();
+        let disks: Vec<&str> = config.disks().map(|disk| disk.key).collect();
+        assert_eq!(disks, ["efidisk0", "ide0", "sata1", "tpmstate0", "virtio0"]);
+        assert_eq!(config.full_clone_bytes(), (8 << 30) + (3 << 29) + (512 << 20) + 3 * (4 << 20));
+        assert_eq!(config.cloudinit_drive(), Some("ide2"));
+        assert_eq!(config.drives_of_the_host().collect::<Vec<_>>(), ["scsi1"]);
+        let backed_up: Vec<String> = config.drives_without_backup().into_iter().map(|(key, _)| key).collect();
+        assert_eq!(backed_up, ["sata1", "virtio0"]);
+    }
+
+    #[test]
+    fn a_cloud_init_drive_is_known_by_its_volume() {
+        for (volume, expected) in [
+            ("local:cloudinit", true),
+            ("local:9010/vm-9010-cloudinit.qcow2", true),
+            ("zfs:vm-9010-cloudinit", true),
+            ("local:iso/debian-cloudinit.iso", false),
+            ("local:9010/vm-9010-disk-0.qcow2", false),
+        ] {
+            let config = VmConfig::read(&json!({ "ide2": format!("{volume},media=cdrom") })).unwrap();
+            assert_eq!(config.cloudinit_drive().is_some(), expected, "{volume}");
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! What every decision asks of every pod, worked out once for each pod and not in each round.
+//!
+//! A pod that is shared no longer changes: its digest is made when it arrives (or when it is first asked for)
+//! and stays with it. A clone begins without one, because clones are made to be changed.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, OnceLock};
+
+use sha2::{Digest as _, Sha256};
+
+use super::devices::PodClaim;
+use super::pod::{Pod, Scheduling};
+use super::pod_spec::PodSpec;
+
+/// Stands for what it was made of: who could make two different pods with one fingerprint could break
+/// SHA-256.
+///
+/// Its order means nothing and holds for this run of the program alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fingerprint([u64; 2]);
+
+/// What decisions ask of a pod again and again, close together in memory.
+#[derive(Clone, Debug)]
+pub struct Digest {
+    /// `namespace/name`.
+    pub id: Arc<str>,
+    /// Equal for pods that no filter of kube-scheduler tells apart but by their names and by where they are.
+    pub class: Fingerprint,
+    /// Equal for pods that other pods' affinity, anti-affinity and topology spread cannot tell apart.
+    pub seen_as: Fingerprint,
+    /// What it asks of others, if it asks anything.
+    looks: Option<Arc<Looks>>,
+    /// Where the `/` is, if that is not far.
+    slash: u8,
+    /// It has no node and is neither finished nor on its way out.
+    pub waits: bool,
+    /// It says itself for how long it is too young to cause a machine.
+    pub delayed: bool,
+    /// A scheduling gate holds it back.
+    pub gated: bool,
+    /// Preemption makes room for it on a node.
+    pub nominated: bool,
+    /// A DaemonSet's pod, or one that says it should be treated like one.
+    pub daemon: bool,
+    /// A static pod's mirror in the API.
+    pub mirror: bool,
+    /// It has annotations that decisions read.
+    pub annotated: bool,
+}
+
+/// What pods with one spec have in common of their digests.
+#[derive(Clone, Debug)]
+pub struct SpecDigest {
+    /// [`Digest::class`] of a pod that the cluster has.
+    pub class: Fingerprint,
+    /// [`Digest::seen_as`] of a pod that stays.
+    seen_as: Fingerprint,
+    looks: Option<Arc<Looks>>,
+    delayed: bool,
+    daemon: bool,
+    mirror: bool,
+    annotated: bool,
+}
+
+/// What a pod asks of others, apart from the digest, which fits a line of the processor's cache: few pods ask
+/// anything.
+#[derive(Clone, Debug)]
+pub struct Looks {
+    /// Equal for pods with the same affinity and anti-affinity; `None` for those without.
+    pub asks: Option<Fingerprint>,
+    /// Equal for pods that have to be spread in the same way, over the same nodes; `None` for those that need
+    /// not be.
+    pub spread_as: Option<Fingerprint>,
+}
+
+/// The `/` is behind this many bytes at least. Namespaces are shorter.
+const FAR: u8 = u8::MAX;
+
+/// A pod says with it for how long it is too young to cause a machine.
+pub const DELAY: &str = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
+
+/// Where a pod or its spec keeps what is worked out of it. Two are equal whether they have it or not.
+pub struct Memo<T>(OnceLock<T>);
+
+impl<T> Memo<T> {
+    /// What is kept, worked out if it is not there yet.
+    pub fn get_or_init(&self, work_out: impl FnOnce() -> T) -> &T {
+        self.0.get_or_init(work_out)
+    }
+}
+
+impl<T> Default for Memo<T> {
+    fn default() -> Self {
+        Self(OnceLock::new())
+    }
+}
+
+impl<T> Clone for Memo<T> {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl<T> PartialEq for Memo<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl<T> Eq for Memo<T> {}
+
+impl<T> fmt::Debug for Memo<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+impl Pod {
+    /// The pod's digest. From the first call on the pod must not be changed: change a clone.
+    pub fn digest(&self) -> &Digest {
+        self.memo.get_or_init(|| Digest::of(self))
+    }
+
+    /// What the pod asks of others, if it does. The same holds as for its digest.
+    pub fn looks(&self) -> Option<&Looks> {
+        self.digest().looks.as_deref()
+    }
+}
+
+impl Digest {
+    fn of(pod: &Pod) -> Self {
+        let spec = pod.spec.digest();
+        let leaves = pod.deletion.is_some();
+        Self {
+            id: Arc::from(pod.id()),
+            slash: u8::try_from(pod.namespace.len()).unwrap_or(FAR),
+            waits: pod.node.is_none() && !leaves && !pod.is_finished(),
+            gated: pod.scheduling == Scheduling::Gated,
+            nominated: pod.nominated_node.is_some(),
+            class: if pod.chunk { class(&pod.spec, pod.chunk) } else { spec.class },
+            seen_as: if leaves { seen_as(&pod.spec, leaves) } else { spec.seen_as },
+            looks: spec.looks.clone(),
+            delayed: spec.delayed,
+            daemon: spec.daemon,
+            mirror: spec.mirror,
+            annotated: spec.annotated,
+        }
+    }
+
+    /// Compares by namespace, then by name.
+    pub fn compare(&self, other: &Self) -> Ordering {
+        let (a, b) = (self.id.as_bytes(), other.id.as_bytes());
+        // If the namespaces are of one length, the texts compare as their parts do.
+        let same = self.slash == other.slash && self.slash != FAR;
+        if same { a.cmp(b) } else { self.parts().cmp(&other.parts()) }
+    }
+
+    fn parts(&self) -> (&str, &str) {
+        let slash = if self.slash == FAR { self.id.find('/') } else { Some(usize::from(self.slash)) };
+        self.id.split_at(slash.unwrap_or(0))
+    }
+}
+
+impl SpecDigest {
+    pub(super) fn of(spec: &PodSpec) -> Self {
+        let marked = spec.annotations.get("cluster-autoscaler.kubernetes.io/daemonset-pod");
+        Self {
+            class: class(spec, false),
+            seen_as: seen_as(spec, false),
+            looks: Looks::of(spec).map(Arc::new),
+            delayed: spec.annotations.contains_key(DELAY),
+            daemon: spec.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet")
+                || marked.is_some_and(|value| value == "true"),
+            mirror: spec.annotations.contains_key("kubernetes.io/config.mirror"),
+            annotated: !spec.annotations.is_empty(),
+        }
+    }
+}
+
+/// What other pods' affinity, anti-affinity and topology spread see of a pod.
+fn seen_as(spec: &PodSpec, leaves: bool) -> Fingerprint {
+    Fingerprint::of(&(&spec.namespace, &spec.labels, &spec.affinity.anti, leaves))
+}
+
+/// Everything of a pod that scheduling looks at. Volumes count without their names: the volume with a pod's
+/// token has a name of its own in each pod.
+fn class(pod: &PodSpec, chunk: bool) -> Fingerprint {
+    let volumes: Vec<_> =
+        pod.volumes.iter().filter(|volume| volume.decides_place()).map(|volume| &volume.source).collect();
+    let claims: Vec<_> = pod.resource_claims.iter().map(PodClaim::kind).collect();
+    let all = (
+        (&pod.requests, &pod.namespace, pod.priority, &pod.priority_class),
+        (pod.never_preempts, chunk.then_some(&pod.owner), pod.features, claims, &pod.extended),
+        &pod.labels,
+        (&pod.node_selector, &pod.affinity, &pod.tolerations),
+        (&pod.spread, &pod.host_ports),
+        volumes,
+    );
+    match &pod.scheduling_group {
+        None => Fingerprint::of(&all),
+        Some(group) => Fingerprint::of(&(all, group)),
+    }
+}
+
+impl Looks {
+    fn of(pod: &PodSpec) -> Option<Self> {
+        let (affinity, anti) = (&pod.affinity.pods, &pod.affinity.anti);
+        let hard: Vec<_> = pod.spread.iter().filter(|one| one.hard).collect();
+        let asks = !affinity.is_empty() || !anti.is_empty();
+        if !asks && hard.is_empty() {
+            return None;
+        }
+        let keys = hard.iter().flat_map(|one| &one.match_label_keys);
+        let values: Vec<_> = keys.map(|key| pod.labels.get(key)).collect();
+        let nodes = (&pod.node_selector, &pod.affinity.node, &pod.tolerations);
+        Some(Self {
+            asks: asks.then(|| Fingerprint::of(&(&pod.namespace, affinity, anti))),
+            spread_as: (!hard.is_empty()).then(|| Fingerprint::of(&(&pod.namespace, &hard, values, nodes))),
+        })
+    }
+}
+
+impl Fingerprint {
+    fn of(what: &impl Hash) -> Self {
+        let mut text = Text(Vec::with_capacity(512));
+        what.hash(&mut text);
+        let digest = Sha256::digest(&text.0);
+        let (halves, _) = digest[..16].as_chunks::<8>();
+        let mut numbers = [0; 2];
+        for (number, half) in numbers.iter_mut().zip(halves) {
+            *number = u64::from_le_bytes(*half);
+        }
+        Self(numbers)
+    }
+}
+
+/// Takes down what is hashed, every length and end with it.
+struct Text(Vec<u8>);
+
+impl Hasher for Text {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::{Volume, VolumeSource};
+
+    fn alike(a: &Pod, b: &Pod) -> bool {
+        a.digest().class == b.digest().class
+    }
+
+    fn with_volume(name: &str, source: VolumeSource) -> Pod {
+        let mut pod = Pod::default();
+        pod.volumes.push(Volume { name: name.to_owned(), source });
+        pod
+    }
+
+    #[test]
+    fn a_volume_that_goes_wherever_the_pod_goes_sets_no_pod_apart() {
+        let one = with_volume("scratch-x7k2p", VolumeSource::HostPath);
+        assert!(alike(&one, &with_volume("scratch-9qhzl", VolumeSource::HostPath)));
+        assert!(alike(&one, &Pod::default()));
+    }
+
+    #[test]
+    fn a_claim_sets_pods_apart() {
+        let claim =
+            |name: &str| VolumeSource::Claim { name: name.to_owned(), ephemeral: false, read_only: false };
+        let one = with_volume("data", claim("data-0"));
+        assert!(!alike(&one, &with_volume("data", claim("data-1"))));
+        assert!(alike(&one, &with_volume("other-name", claim("data-0"))));
+    }
+
+    #[test]
+    fn what_moves_from_one_field_to_the_next_sets_pods_apart() {
+        let named = |namespace: &str, class: &str| {
+            let (namespace, priority_class) = (namespace.to_owned(), class.to_owned());
+            let spec = PodSpec { namespace, priority_class, ..PodSpec::default() };
+            Pod { spec: spec.into(), ..Pod::default() }
+        };
+        assert!(!alike(&named("ab", "c"), &named("a", "bc")));
+        let labelled = |key: &str, value: &str| {
+            let mut pod = Pod::default();
+            pod.labels.insert(key.to_owned(), value.to_owned());
+            pod
+        };
+        assert!(!alike(&labelled("ab", "c"), &labelled("a", "bc")));
+        let mut selecting = Pod::default();
+        selecting.node_selector.insert("a".to_owned(), "b".to_owned());
+        assert!(!alike(&labelled("a", "b"), &selecting));
+    }
+
+    #[test]
+    fn a_digest_fits_a_line_of_the_cache() {
+        assert!(size_of::<Digest>() <= 64, "{}", size_of::<Digest>());
+    }
+
+    #[test]
+    fn a_changed_clone_has_a_digest_of_its_own() {
+        let pod = Pod { name: "a".to_owned(), ..Pod::default() };
+        assert_eq!(&*pod.digest().id, "/a");
+        let other = Pod { name: "b".to_owned(), ..pod.clone() };
+        assert_eq!(&*other.digest().id, "/b");
+        let placed = Pod { node: Some("n".to_owned()), ..pod.clone() };
+        assert!(pod.digest().waits && !placed.digest().waits);
+        assert_eq!((placed.digest().class, &placed), (pod.digest().class, &placed.clone()));
+    }
+
+    #[test]
+    fn namespaces_are_compared_before_names() {
+        let pod = |namespace: &str, name: &str| {
+            let mut pod = Pod { name: name.to_owned(), ..Pod::default() };
+            pod.namespace = namespace.to_owned();
+            pod
+        };
+        let far = "c".repeat(300);
+        let ordered =
+            [pod("a", "z"), pod("a", "zz"), pod("a-b", "a"), pod("b-b", "a"), pod(&far, "a"), pod(&far, "b")];
+        for (number, one) in ordered.iter().enumerate() {
+            for (other_number, other) in ordered.iter().enumerate() {
+                assert_eq!(one.digest().compare(other.digest()), number.cmp(&other_number));
+            }
+        }
+    }
+}

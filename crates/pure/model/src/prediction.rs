@@ -1,0 +1,236 @@
+//! What kube-scheduler was expected to do with pods, and what it did: the memory by which a wrong prediction
+//! is noticed.
+//!
+//! All of it is remembered by kinds of pods ([`kind`]), because the pods themselves come and go.
+
+use std::fmt::Write;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::devices::PodClaim;
+use super::pod::{Pod, VolumeSource};
+use super::selector::Labels;
+use super::workload::Backoff;
+
+/// Labels that a controller gives each of its pods or each of its runs: they set no kind apart.
+const OF_ONE_POD: &[&str] = &[
+    "statefulset.kubernetes.io/pod-name",
+    "apps.kubernetes.io/pod-index",
+    "batch.kubernetes.io/job-completion-index",
+    "batch.kubernetes.io/controller-uid",
+    "batch.kubernetes.io/job-name",
+    "controller-uid",
+    "job-name",
+];
+
+/// Everything that is followed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Predictions {
+    /// Pods that fit a ready node and are not on it yet, one of each kind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub awaited: Vec<Awaited>,
+    /// Machines that were made for pods, until one of these has come.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub made: Vec<MadeFor>,
+    /// What turned out to be wrong.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missed: Vec<Missed>,
+    /// Nodes that were taken back, until their pods run elsewhere.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub moved: Vec<Moved>,
+}
+
+impl Predictions {
+    /// Whether nothing is followed.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A pod that fits a ready node, so that kube-scheduler is expected to put it there.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Awaited {
+    /// The pod's kind.
+    pub kind: String,
+    /// The pod, `namespace/name`.
+    pub pod: String,
+    /// Its uid.
+    pub uid: String,
+    /// The node.
+    pub node: String,
+    /// What was on the node then: others may have taken the room since.
+    pub company: String,
+    /// Since when every decision has found that it fits there.
+    pub since: Timestamp,
+    /// Stands for what kube-scheduler said of the pod last.
+    pub words: String,
+    /// When it said something else last since then: it has looked again, and refused the pod again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused_again: Option<Timestamp>,
+}
+
+/// A machine that was made for pods, none of which has come yet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MadeFor {
+    /// The machine.
+    pub machine: String,
+    /// Its pool.
+    pub pool: String,
+    /// The kinds of the pods.
+    pub kinds: Vec<String>,
+    /// When it was asked for.
+    pub at: Timestamp,
+    /// Its node was ready, held nothing, and did not take the pods all the same.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub in_vain: bool,
+}
+
+/// A prediction that turned out to be wrong: kube-scheduler refuses pods of a kind where they were found to
+/// fit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Missed {
+    /// The kind of the pods.
+    pub kind: String,
+    /// One of them, `namespace/name`.
+    pub pod: String,
+    /// The pool that gets no machine for them; `None`: the node is in no pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The node.
+    pub node: String,
+    /// When it turned out. Nodes that were there then are no longer expected to take the pods.
+    pub at: Timestamp,
+    /// Why they were expected there.
+    pub ours: String,
+    /// What kube-scheduler said, in its own words.
+    pub theirs: String,
+    /// For how long the pool is left alone for such pods; longer each time.
+    pub backoff: Backoff,
+    /// Stands for what the pool was made of.
+    pub settings: String,
+    /// Stands for what the node was.
+    pub seen: String,
+    /// Stands for what the pod's volumes were; empty without any.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub volumes: String,
+    /// The uids of pods of the kind that waited.
+    pub waiting: Vec<String>,
+}
+
+/// A node that was taken back, whose pods are expected to run elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Moved {
+    /// The node.
+    pub node: String,
+    /// Its pool.
+    pub pool: String,
+    /// The kinds of its pods.
+    pub kinds: Vec<String>,
+    /// How many pods of these kinds there were in all.
+    pub pods: usize,
+    /// When it began to go.
+    pub at: Timestamp,
+    /// Which of them does not run and why, in words, once that took too long: no further node of the pool
+    /// goes meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missed: Option<String>,
+}
+
+/// Stands for everything of a pod that scheduling depends on, but for what tells it from others of its
+/// controller. The same in each run of the program.
+pub fn kind(pod: &Pod) -> String {
+    let labels: Labels = pod
+        .labels
+        .iter()
+        .filter(|(key, _)| !OF_ONE_POD.contains(&key.as_str()))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    let volumes: Vec<_> = pod
+        .volumes
+        .iter()
+        .filter(|volume| volume.decides_place())
+        .map(|volume| match &volume.source {
+            VolumeSource::Claim { ephemeral: true, .. } => (volume.name.as_str(), None),
+            // A StatefulSet names a claim after its template and the pod.
+            VolumeSource::Claim { name, .. } => {
+                (name.strip_suffix(pod.name.as_str()).unwrap_or(name.as_str()), None)
+            }
+            other => ("", Some(other)),
+        })
+        .collect();
+    let claims: Vec<_> = pod.resource_claims.iter().map(PodClaim::kind).collect();
+    fingerprint(&(
+        (&pod.namespace, pod.priority, &pod.priority_class, pod.never_preempts),
+        (&pod.requests, &pod.node_selector, &pod.affinity, &pod.tolerations),
+        (&pod.spread, &pod.host_ports, claims),
+        (labels, volumes),
+    ))
+}
+
+/// Sixteen digits that stand for what they were made of.
+pub fn fingerprint(what: &impl Serialize) -> String {
+    // What cannot be written is like nothing else that cannot be: it only sets less apart.
+    let text = serde_json::to_vec(what).unwrap_or_default();
+    Sha256::digest(&text)[..8].iter().fold(String::with_capacity(16), |mut digits, byte| {
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::Volume;
+    use crate::pod_spec::PodSpec;
+
+    fn pod(name: &str, labels: &[(&str, &str)], claim: &str) -> Pod {
+        let source = VolumeSource::Claim { name: claim.to_owned(), ephemeral: false, read_only: false };
+        let spec = PodSpec {
+            namespace: "default".to_owned(),
+            labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            volumes: vec![Volume { name: "data".to_owned(), source }],
+            ..PodSpec::default()
+        };
+        Pod { name: name.to_owned(), spec: spec.into(), ..Pod::default() }
+    }
+
+    #[test]
+    fn the_replicas_of_a_stateful_set_and_the_runs_of_a_cron_job_are_of_one_kind() {
+        let replica = |number: &str| {
+            let name = format!("db-{number}");
+            let labels = [("app", "db"), ("apps.kubernetes.io/pod-index", number)];
+            pod(&name, &labels, &format!("data-{name}"))
+        };
+        assert_eq!(kind(&replica("0")), kind(&replica("1")));
+        let run =
+            |job: &str| pod(&format!("{job}-x7k2p"), &[("job-name", job), ("controller-uid", job)], "c");
+        assert_eq!(kind(&run("nightly-29")), kind(&run("nightly-30")));
+    }
+
+    #[test]
+    fn whatever_scheduling_depends_on_sets_kinds_apart() {
+        let one = pod("a", &[("app", "a")], "shared");
+        let mut larger = one.clone();
+        larger.requests.cpu_milli += 1;
+        let mut chosen = one.clone();
+        chosen.node_selector.insert("disk".to_owned(), "ssd".to_owned());
+        for other in [larger, chosen, pod("a", &[("app", "b")], "shared"), pod("a", &[("app", "a")], "other")]
+        {
+            assert_ne!(kind(&one), kind(&other), "{other:?}");
+        }
+        assert_eq!(kind(&one), kind(&Pod { name: "b".to_owned(), ..one.clone() }));
+    }
+
+    /// A later run, of another build, must know the kinds that an earlier one has stored.
+    #[test]
+    fn a_kind_is_the_same_in_each_run() {
+        assert_eq!(fingerprint(&("web", 1)), "e0e4d929f9ebbbcc");
+    }
+}

@@ -1,0 +1,221 @@
+//! Which of the nodes that could go do go now: the limits of a round, counted down, and what a node waits
+//! for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::aftermath::Need;
+use super::budgets::Budgets;
+use super::disruptions::Allowed;
+use super::headroom::Headroom;
+use super::judging::Drainable;
+use super::pending::{is_daemon, is_mirror};
+use super::removal::Moves;
+use super::rests::rests;
+use super::scale_up::Growth;
+use super::utilization::overdue;
+use super::{View, being_deleted, health, is_leaving, pauses, pool_of, replacement};
+use model::machine::Phase;
+use model::plan::{NodeOutcome, NodeVerdict};
+use model::pod::Pod;
+use scheduling::NodeIndex;
+
+/// Why a node that could go does not go now.
+pub(super) struct NotNow {
+    verdict: Option<NodeOutcome>,
+    reason: Option<&'static str>,
+    pod: Option<String>,
+    message: Option<String>,
+}
+
+impl NotNow {
+    /// Writes it into the node's verdict.
+    pub(super) fn apply(self, to: &mut NodeVerdict) {
+        if let Some(verdict) = self.verdict {
+            to.verdict = verdict;
+        }
+        to.reason = self.reason;
+        to.pod = self.pod;
+        to.message = self.message;
+    }
+
+    fn because(verdict: NodeOutcome, message: String) -> Self {
+        Self { verdict: Some(verdict), reason: None, pod: None, message: Some(message) }
+    }
+
+    fn at_minimum(min: u32) -> Self {
+        Self::because(NodeOutcome::AtMinimum, format!("pool at its minimum of {min}"))
+    }
+
+    /// What [`super::aftermath`] found: why the node stays, or that it was not looked at.
+    pub(super) fn after(need: Option<&Need>) -> Self {
+        let message = match need {
+            Some(Need::Machine) => "without it, a new machine would be asked for",
+            Some(Need::Luck) => "its pods fit elsewhere only if kube-scheduler happens to place them so",
+            None => {
+                return Self::waits(Some("waits until it is known whether other nodes can go".to_owned()));
+            }
+        };
+        Self::because(NodeOutcome::NoPlaceToMovePods, message.to_owned())
+    }
+
+    /// It goes later; what its verdict is does not change.
+    pub(super) fn waits(message: Option<String>) -> Self {
+        Self { verdict: None, reason: None, pod: None, message }
+    }
+}
+
+/// The limits of one round, counted down.
+pub(super) struct Round<'a> {
+    /// What `[[disruption]]` allows.
+    pub(super) allowed: Allowed<'a>,
+    sizes: BTreeMap<String, u32>,
+    /// Of those the ones that have not been ready yet: what does not become ready is taken away again.
+    joining: BTreeMap<String, u32>,
+    unhealthy: BTreeSet<String>,
+    /// Why the cluster of each of these pools cannot be acted on.
+    out_of_sight: BTreeMap<String, String>,
+    cooling: BTreeMap<String, String>,
+    /// Drains under way, those that begin in this round included.
+    pub(super) drains: usize,
+}
+
+impl<'a> Round<'a> {
+    pub(super) fn new(view: &View<'a>, growth: &Growth) -> Self {
+        let mut sizes: BTreeMap<String, u32> = BTreeMap::new();
+        let mut joining: BTreeMap<String, u32> = BTreeMap::new();
+        let names = |is: fn(Phase) -> bool| -> BTreeSet<&str> {
+            let machines = view.snapshot.proxmox.machines.iter().flatten();
+            machines.filter(|machine| is(machine.phase)).map(|machine| machine.name.as_str()).collect()
+        };
+        let coming = names(|phase| phase < Phase::Ready);
+        // A machine that is given up may be a Node once more before its VM is gone, without our taint.
+        let leaving = names(|phase| phase > Phase::Ready);
+        let out_of_sight: BTreeMap<String, String> = (view.snapshot.memory.pools.iter())
+            .filter_map(|(pool, memory)| Some((pool.clone(), memory.out_of_sight.clone()?)))
+            .collect();
+        let mut drains = 0;
+        for (at, node) in view.snapshot.nodes.iter().enumerate() {
+            let Some(pool) = pool_of(node) else { continue };
+            if replacement::reason(node).is_some() {
+                continue;
+            }
+            if is_leaving(node) {
+                // What cannot go on there holds up no pod elsewhere, nor do pods that a dead kubelet does not
+                // end.
+                let drained =
+                    |pod: &Pod| !is_daemon(pod) && !is_mirror(pod) && !overdue(pod, view.snapshot.time);
+                let busy = view.bound[at].iter().any(|pod| drained(pod));
+                drains += usize::from(busy && !out_of_sight.contains_key(pool));
+            } else if !being_deleted(node) && !leaving.contains(node.name.as_str()) {
+                *sizes.entry(pool.to_owned()).or_default() += 1;
+                *joining.entry(pool.to_owned()).or_default() +=
+                    u32::from(coming.contains(node.name.as_str()));
+            }
+        }
+        let cooling = view.config.pools.iter().filter_map(|pool| {
+            let grows = growth.pools.iter().any(|one| one.pool == pool.name);
+            Some((pool.name.clone(), pauses::removal(view, &pool.name, grows)?))
+        });
+        Self {
+            allowed: Allowed::new(view.snapshot, view.config),
+            sizes,
+            joining,
+            unhealthy: health::unhealthy(view.snapshot, view.config),
+            out_of_sight,
+            cooling: cooling.collect(),
+            drains,
+        }
+    }
+
+    /// How many nodes of the pool stay, as far as is decided.
+    pub(super) fn size(&self, pool: &str) -> u32 {
+        self.sizes.get(pool).copied().unwrap_or(0)
+    }
+
+    /// How many of them count towards the minimum: those that were ready once.
+    pub(super) fn established(&self, pool: &str) -> u32 {
+        self.size(pool).saturating_sub(self.joining.get(pool).copied().unwrap_or(0))
+    }
+
+    /// Why the pool loses no node now, if so.
+    pub(super) fn closed(&self, pool: &str) -> Option<NotNow> {
+        if self.unhealthy.contains(pool) {
+            let message = "too many nodes of the pool are not ready".to_owned();
+            return Some(NotNow::because(NodeOutcome::PoolUnhealthy, message));
+        }
+        if let Some(why) = self.out_of_sight.get(pool) {
+            return Some(NotNow::because(NodeOutcome::PoolUnhealthy, why.clone()));
+        }
+        let why = self.cooling.get(pool)?;
+        Some(NotNow::because(NodeOutcome::CoolingDown, why.clone()))
+    }
+
+    /// Why a node stays whose pool is at its minimum. One that is lost goes once another has taken its place.
+    pub(super) fn why_kept(&self, node: &Drainable, now: Timestamp) -> NotNow {
+        let (pool, min) = (node.pool, node.pool.min);
+        if node.ready || node.removable_at > now {
+            return NotNow::at_minimum(min);
+        }
+        let next = if self.size(&pool.name) >= pool.max { "`max` leaves no room for" } else { "goes after" };
+        let message = format!("pool at its minimum of {min}: {next} a node in its place");
+        NotNow::because(NodeOutcome::AtMinimum, message)
+    }
+
+    /// Lets a node go now, or says why not.
+    pub(super) fn admit(
+        &mut self,
+        view: &View,
+        at: NodeIndex,
+        node: &Drainable,
+        budgets: &mut Budgets,
+        (headroom, moves): (&mut Headroom, &Moves),
+    ) -> Result<(), NotNow> {
+        let pool = &node.pool.name;
+        if self.established(pool) <= node.pool.min {
+            return Err(NotNow::at_minimum(node.pool.min));
+        }
+        if let Some(pod) = &node.drain.awaited {
+            return Err(NotNow::waits(Some(format!("waits for {pod} to end"))));
+        }
+        if node.removable_at > view.snapshot.time {
+            return Err(NotNow::waits(None));
+        }
+        if let Some(why) = self.closed(pool) {
+            return Err(why);
+        }
+        if let Some(why) = rests(view.snapshot, &view.snapshot.nodes[at]) {
+            // That may be long: what waits for nodes that go by themselves does not wait for this one.
+            let blocked = NotNow::because(NodeOutcome::Blocked, why);
+            return Err(NotNow { reason: Some("RemovalGivenUp"), ..blocked });
+        }
+        if let Some(why) = self.allowed.refuses(node.reason(), pool) {
+            return Err(NotNow::because(NodeOutcome::CoolingDown, why));
+        }
+        let drains = !node.drain.moves.is_empty();
+        let most = view.config.scale_down.max_parallel_drains;
+        if drains && self.drains >= most {
+            return Err(NotNow::waits(Some(format!("waits for its turn: {most} drains at a time"))));
+        }
+        debug_assert!(at < view.existing, "only existing nodes are removed");
+        if let Err(pod) = budgets.allow(node.drain.asked()) {
+            return Err(NotNow {
+                verdict: Some(NodeOutcome::Blocked),
+                reason: Some("NotEnoughPdb"),
+                pod: Some(pod),
+                message: None,
+            });
+        }
+        if let Err(why) = headroom.admit(view, at, moves) {
+            return Err(NotNow::because(NodeOutcome::AtMinimum, why));
+        }
+        budgets.take(node.drain.asked());
+        self.allowed.take(pool);
+        self.drains += usize::from(drains);
+        if let Some(size) = self.sizes.get_mut(pool) {
+            *size -= 1;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,167 @@
+//! What scaling up would do once nodes are gone. A removal after which it would ask for a machine, or after
+//! which a pod would wait, would only flap: it does not begin. Placing pods is no exact science, and
+//! kube-scheduler looks for room in another order than the search for nodes that can go does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::judging::Drainable;
+use super::scale_up::{self, Growth};
+use super::{View, spreading};
+use model::Snapshot;
+use model::machine::Phase;
+use model::plan::PodOutcome;
+use scheduling::NodeIndex;
+
+/// How many nodes are found out to be needed in a round; what comes after them waits for the next.
+const CULPRITS: usize = 3;
+
+/// What is to be done with nodes that were about to go.
+#[derive(Debug, Default)]
+pub(super) struct Verdicts {
+    /// They may go, all of them together.
+    pub go: BTreeSet<NodeIndex>,
+    /// They stay.
+    pub needed: BTreeMap<NodeIndex, Need>,
+}
+
+/// Why a node stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Without it, a machine would be asked for.
+    Machine,
+    /// Its pods fit elsewhere, but not wherever kube-scheduler may put them.
+    Luck,
+}
+
+/// How much a growth asks for, and how many pods it leaves waiting.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Demand {
+    machines: BTreeMap<String, usize>,
+    waiting: usize,
+}
+
+impl Demand {
+    pub(super) fn of(growth: &Growth) -> Self {
+        let stuck = |outcome: PodOutcome| {
+            matches!(
+                outcome,
+                PodOutcome::NoPoolFits
+                    | PodOutcome::PoolAtMax
+                    | PodOutcome::NoHostCapacity
+                    | PodOutcome::BackingOff
+                    | PodOutcome::AwaitsGang
+                    // It would fit elsewhere, but such pods were refused there.
+                    | PodOutcome::PredictionMissed
+            )
+        };
+        Self {
+            machines: growth.pools.iter().map(|pool| (pool.pool.clone(), pool.machines.len())).collect(),
+            waiting: growth.verdicts.iter().filter(|one| stuck(one.verdict)).count(),
+        }
+    }
+
+    pub(super) fn leaves_more_waiting_than(&self, other: &Self) -> bool {
+        self.waiting > other.waiting
+    }
+
+    pub(super) fn exceeds(&self, other: &Self) -> bool {
+        let more = |(pool, count): (&String, &usize)| *count > other.machines.get(pool).copied().unwrap_or(0);
+        self.leaves_more_waiting_than(other) || self.machines.iter().any(more)
+    }
+}
+
+/// Which of these nodes can go, in this order of preference, so that scaling up asks for nothing more than it
+/// does now, neither at once nor when kube-scheduler has placed their pods. What is in neither set was not
+/// looked at.
+pub(super) fn judge(view: &View, growth: &Growth, nodes: &[(NodeIndex, &Drainable)]) -> Verdicts {
+    let now = Demand::of(growth);
+    let with = |verdicts: &Verdicts, more: &[(NodeIndex, &Drainable)]| -> BTreeSet<NodeIndex> {
+        verdicts.go.iter().copied().chain(more.iter().map(|one| one.0)).collect()
+    };
+    let lucky = |gone: &BTreeSet<NodeIndex>| {
+        // On a node that is lost they do not run: it serves no pod, wherever they go.
+        let going = nodes.iter().filter(|one| gone.contains(&one.0) && one.1.ready);
+        let evicted = going.flat_map(|(at, node)| node.drain.moves.iter().map(|pod| (*at, pod)));
+        let waiting = growth.placed.iter().filter(|one| gone.contains(&one.1)).map(|(pod, at)| (*at, *pod));
+        !spreading::all_find_room(view, growth, gone, &evicted.chain(waiting).collect::<Vec<_>>())
+    };
+    let mut verdicts = Verdicts::default();
+    let mut rest = nodes;
+    while !rest.is_empty() && verdicts.needed.len() < CULPRITS {
+        let quiet = |count: usize| {
+            let gone = with(&verdicts, &rest[..count]);
+            // The shorter question comes first.
+            !view.allowance.is_spent() && !lucky(&gone) && !without(view, &gone).exceeds(&now)
+        };
+        let count = most(rest.len(), quiet);
+        if view.allowance.is_spent() {
+            // What was found to be quiet before holds; of the rest nothing is known.
+            verdicts.go.extend(rest[..count].iter().map(|one| one.0));
+            return verdicts;
+        }
+        if let Some((culprit, _)) = rest.get(count) {
+            let asked = without(view, &with(&verdicts, &rest[..=count])).exceeds(&now);
+            verdicts.needed.insert(*culprit, if asked { Need::Machine } else { Need::Luck });
+        }
+        verdicts.go.extend(rest[..count].iter().map(|one| one.0));
+        rest = rest.get(count + 1..).unwrap_or_default();
+    }
+    verdicts
+}
+
+/// The largest number up to `all` for which `holds`, by halving; it holds for none.
+fn most(all: usize, holds: impl Fn(usize) -> bool) -> usize {
+    if holds(all) {
+        return all;
+    }
+    let (mut good, mut bad) = (0, all);
+    while bad - good > 1 {
+        let middle = usize::midpoint(good, bad);
+        if holds(middle) { good = middle } else { bad = middle }
+    }
+    good
+}
+
+/// What scaling up would ask for without these nodes, their pods pending.
+fn without(view: &View, gone: &BTreeSet<NodeIndex>) -> Demand {
+    let names = names(view, gone);
+    let mut snapshot = world_without(view, &names);
+    if let Some(machines) = &mut snapshot.proxmox.machines {
+        machines.retain(|one| !names.contains(one.node.as_ref().unwrap_or(&one.name).as_str()));
+    }
+    let mut after = view.beside(&snapshot, &names);
+    let growth = scale_up::decide(&mut after);
+    let demand = Demand::of(&growth);
+    // What was not looked at may be what needs the nodes.
+    if growth.cut { Demand { waiting: usize::MAX, ..demand } } else { demand }
+}
+
+/// The names of these nodes.
+pub(super) fn names<'v>(view: &View<'v>, nodes: &BTreeSet<NodeIndex>) -> BTreeSet<&'v str> {
+    nodes.iter().map(|&at| view.snapshot.nodes[at].name.as_str()).collect()
+}
+
+/// The cluster without the nodes of these names. Their machines are there and drained: they hold their hosts'
+/// room.
+pub(super) fn world_without(view: &View, names: &BTreeSet<&str>) -> Snapshot {
+    let mut snapshot: Snapshot = view.snapshot.clone();
+    snapshot.nodes.retain(|node| !names.contains(node.name.as_str()));
+    for machine in snapshot.proxmox.machines.iter_mut().flatten() {
+        if names.contains(machine.node.as_ref().unwrap_or(&machine.name).as_str()) {
+            machine.phase = Phase::Draining;
+        }
+    }
+    snapshot
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halving_finds_the_last_number_that_holds() {
+        for (all, limit) in [(1, 0), (1, 1), (7, 0), (7, 3), (7, 6), (7, 7), (1200, 1199)] {
+            assert_eq!(most(all, |count| count <= limit), limit.min(all), "{limit} of {all}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! PodDisruptionBudgets, counted over all evictions that a plan makes.
+//!
+//! A budget that asks for a value of a label is only looked at for pods that have it, so that a thousand
+//! budgets cost little more than one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::Snapshot;
+use model::pod::{Pod, PodPhase};
+use model::workload::DisruptionBudget;
+use scheduling::finder::Finder;
+use scheduling::selector::labels_match;
+
+/// More than one budget speaks of a pod.
+pub(super) const SEVERAL: &str = "SeveralPdbs";
+
+/// What the budgets still allow.
+#[derive(Debug)]
+pub(super) struct Budgets {
+    by_namespace: BTreeMap<String, OfNamespace>,
+}
+
+/// The budgets of a namespace, with what each still allows.
+#[derive(Debug, Default)]
+struct OfNamespace {
+    all: Vec<(Arc<DisruptionBudget>, i64)>,
+    /// Finds them by their places.
+    finder: Finder,
+}
+
+impl OfNamespace {
+    fn add(&mut self, budget: &Arc<DisruptionBudget>) {
+        let place = self.all.len();
+        self.all.push((budget.clone(), budget.disruptions_allowed));
+        self.finder.add(place, budget.selector.iter());
+    }
+
+    /// The places of the budgets that speak of the pod.
+    fn matching(&self, pod: &Pod) -> impl Iterator<Item = usize> {
+        self.finder.candidates(&pod.labels).filter(|&place| matches(&self.all[place].0, pod))
+    }
+}
+
+impl Budgets {
+    pub(super) fn new(snapshot: &Snapshot) -> Self {
+        let mut by_namespace: BTreeMap<String, OfNamespace> = BTreeMap::new();
+        for budget in &snapshot.budgets {
+            by_namespace.entry(budget.namespace.clone()).or_default().add(budget);
+        }
+        Self { by_namespace }
+    }
+
+    fn matching<'s>(&'s self, pod: &'s Pod) -> impl Iterator<Item = &'s (Arc<DisruptionBudget>, i64)> {
+        let of_namespace = self.by_namespace.get(&pod.namespace).into_iter();
+        of_namespace.flat_map(|own| own.matching(pod).map(|place| &own.all[place]))
+    }
+
+    /// Whether any budget speaks of the pod.
+    pub(super) fn covers(&self, pod: &Pod) -> bool {
+        self.matching(pod).next().is_some()
+    }
+
+    /// Why the pod cannot be evicted now, if so.
+    pub(super) fn refusal(&self, pod: &Pod) -> Option<&'static str> {
+        let (mut count, mut full) = (0, false);
+        for (budget, left) in self.matching(pod) {
+            count += 1;
+            full |= *left < 1 && takes_from(budget, pod);
+        }
+        full.then_some("NotEnoughPdb").or_else(|| (count > 1 && is_asked(pod)).then_some(SEVERAL))
+    }
+
+    /// Whether several budgets speak of the pod: the API server evicts no such pod.
+    pub(super) fn several(&self, pod: &Pod) -> bool {
+        is_asked(pod) && self.matching(pod).nth(1).is_some()
+    }
+
+    /// The budgets that the pod's eviction takes from.
+    fn spending<'s>(&'s self, pod: &'s Pod) -> impl Iterator<Item = &'s (Arc<DisruptionBudget>, i64)> {
+        self.matching(pod).filter(|(budget, _)| takes_from(budget, pod))
+    }
+
+    /// Whether the budgets allow the eviction of all these pods together; else names the first that is one
+    /// too many.
+    pub(super) fn allow<'p>(&self, pods: impl Iterator<Item = &'p Arc<Pod>>) -> Result<(), String> {
+        let mut used: BTreeMap<*const DisruptionBudget, i64> = BTreeMap::new();
+        for pod in pods {
+            for (budget, left) in self.spending(pod) {
+                let used = used.entry(Arc::as_ptr(budget)).or_default();
+                *used += 1;
+                if *used > *left {
+                    return Err(pod.id());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the eviction of all these pods from the budgets, which allow it.
+    pub(super) fn take<'p>(&mut self, pods: impl Iterator<Item = &'p Arc<Pod>>) {
+        for pod in pods {
+            let Some(own) = self.by_namespace.get_mut(&pod.namespace) else { continue };
+            for place in own.matching(pod).collect::<Vec<_>>() {
+                let (budget, left) = &mut own.all[place];
+                *left -= i64::from(takes_from(budget, pod));
+            }
+        }
+    }
+}
+
+/// Whether the API server asks any budget before it evicts the pod: not if it has not started yet, has ended,
+/// or is on its way out (`canIgnorePDB`).
+fn is_asked(pod: &Pod) -> bool {
+    pod.deletion.is_none() && matches!(pod.phase, PodPhase::Running | PodPhase::Unknown)
+}
+
+/// Whether the pod's eviction takes from the budget. One that is not ready counts as disrupted already: it
+/// may go if the budget says so, or if enough others are healthy.
+fn takes_from(budget: &DisruptionBudget, pod: &Pod) -> bool {
+    let (healthy, desired) = budget.healthy;
+    is_asked(pod) && (pod.ready || !(budget.always_allows_unhealthy || (desired > 0 && healthy >= desired)))
+}
+
+fn matches(budget: &DisruptionBudget, pod: &Pod) -> bool {
+    budget.selector.as_ref().is_some_and(|selector| labels_match(selector, &pod.labels))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::pod::Deletion;
+    use model::selector::{LabelSelector, Operator, Requirement};
+
+    fn pod(phase: PodPhase, ready: bool, leaves: bool) -> Pod {
+        let deletion = leaves.then_some(Deletion { at: jiff::Timestamp::UNIX_EPOCH, grace_seconds: None });
+        let mut pod = Pod { deletion, phase, ready, ..Pod::default() };
+        pod.namespace = "d".to_owned();
+        pod
+    }
+
+    fn budgets(always: bool, healthy: (i64, i64), count: usize) -> Budgets {
+        let budget = DisruptionBudget {
+            namespace: "d".to_owned(),
+            name: "b".to_owned(),
+            selector: Some(LabelSelector::default()),
+            disruptions_allowed: 0,
+            always_allows_unhealthy: always,
+            healthy,
+        };
+        let budgets = (0..count).map(|_| Arc::new(budget.clone())).collect();
+        Budgets::new(&Snapshot { budgets, ..Snapshot::default() })
+    }
+
+    #[test]
+    fn a_budget_without_room_refuses_what_the_eviction_subresource_refuses() {
+        use PodPhase::{Failed, Pending, Running, Succeeded, Unknown};
+        const FULL: Option<&str> = Some("NotEnoughPdb");
+        for (phase, ready, leaves, always, healthy, expected) in [
+            (Running, true, false, false, (1, 1), FULL),
+            (Running, true, false, true, (0, 1), FULL),
+            (Running, true, true, false, (1, 1), None),
+            (Pending, false, false, false, (0, 1), None),
+            (Succeeded, false, false, false, (0, 1), None),
+            (Failed, false, false, false, (0, 1), None),
+            (Running, false, false, true, (0, 1), None),
+            (Running, false, false, false, (1, 1), None),
+            (Running, false, false, false, (0, 1), FULL),
+            (Running, false, false, false, (0, 0), FULL),
+            (Unknown, false, false, false, (0, 1), FULL),
+        ] {
+            let (pod, budgets) = (pod(phase, ready, leaves), budgets(always, healthy, 1));
+            let said = budgets.refusal(&pod);
+            assert_eq!(said, expected, "{phase:?} ready: {ready}, leaves: {leaves}, {always} {healthy:?}");
+            assert_eq!(budgets.allow([&Arc::new(pod)].into_iter()).is_ok(), expected.is_none());
+        }
+    }
+
+    #[test]
+    fn every_budget_that_speaks_of_a_pod_is_found() {
+        let requirement = |operator, values: &[&str]| {
+            let values = values.iter().map(|&value| value.to_owned()).collect();
+            Requirement { key: "app".to_owned(), operator, values }
+        };
+        let all = [
+            vec![requirement(Operator::In, &["a", "b", "a"])],
+            vec![requirement(Operator::Exists, &[]), requirement(Operator::In, &["b"])],
+            vec![requirement(Operator::NotIn, &["a"])],
+            vec![],
+            vec![requirement(Operator::In, &["c"]), requirement(Operator::In, &["a"])],
+        ];
+        let budget = |requirements| DisruptionBudget {
+            selector: Some(LabelSelector { requirements }),
+            ..DisruptionBudget::clone(&budgets(true, (1, 1), 1).by_namespace["d"].all[0].0)
+        };
+        let list = all.map(budget).map(Arc::new).to_vec();
+        let found = Budgets::new(&Snapshot { budgets: list.clone(), ..Snapshot::default() });
+        for app in [None, Some("a"), Some("b"), Some("c"), Some("d")] {
+            let mut pod = pod(PodPhase::Running, true, false);
+            pod.labels.extend(app.map(|app| ("app".to_owned(), app.to_owned())));
+            let mut places: Vec<usize> = found.by_namespace["d"].matching(&pod).collect();
+            places.sort_unstable();
+            let one_by_one: Vec<usize> = (0..list.len()).filter(|&at| matches(&list[at], &pod)).collect();
+            assert_eq!(places, one_by_one, "{app:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_of_several_budgets_is_refused_unless_none_is_asked() {
+        let two = budgets(true, (1, 1), 2);
+        assert_eq!(two.refusal(&pod(PodPhase::Running, false, false)), Some(SEVERAL));
+        assert_eq!(two.refusal(&pod(PodPhase::Pending, false, false)), None);
+        assert_eq!(two.refusal(&pod(PodPhase::Running, true, true)), None);
+    }
+}

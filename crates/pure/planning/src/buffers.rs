@@ -1,0 +1,364 @@
+//! CapacityBuffers: room that the cluster asks to be kept free, in chunks that each look like a pod.
+//!
+//! * What a buffer means is worked out as Cluster Autoscaler's buffer controller does: the larger of
+//!   `replicas` and `percentage`, no more than fits `limits`, and as much as that if nothing else is said.
+//! * A chunk is a pod in thought. It is placed after all pods that wait, so that it takes nothing from them,
+//!   and like one of them: it makes pools grow, and a node stays as long as its chunks fit nowhere else. No
+//!   object is made for it, so that there is nothing to preempt: a real pod is bound at once where room is
+//!   kept, and the next decision makes room in another place.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use super::View;
+use super::requests::Request;
+use super::scale_up::Growth;
+use model::Snapshot;
+use model::buffer::{ACTIVE, CapacityBuffer, PodTemplate, TemplateRef};
+use model::plan::{BufferOutcome, BufferVerdict, Plan, PodOutcome, PodVerdict};
+use model::pod::{Owner, Pod, VolumeSource};
+use model::pod_spec::PodSpec;
+use scheduling::NodeIndex;
+use scheduling::selector::labels_match;
+
+/// How many chunks of all buffers are provided for.
+const MOST: i64 = 10_000;
+
+/// Why a node that its chunks need stays, in one word.
+pub const HOLDS_ROOM: &str = "CapacityBuffer";
+
+/// A buffer and its chunks.
+pub(super) struct Buffer<'a> {
+    of: &'a CapacityBuffer,
+    size: Result<i64, NotReady>,
+    /// The PodTemplate that is used, and its generation.
+    template: Option<(String, i64)>,
+    chunks: Vec<Arc<Pod>>,
+}
+
+/// Why it is not known what a buffer's chunks are.
+struct NotReady {
+    outcome: BufferOutcome,
+    reason: &'static str,
+    message: String,
+}
+
+impl NotReady {
+    fn because(reason: &'static str, message: String) -> Self {
+        Self { outcome: BufferOutcome::NotReady, reason, message }
+    }
+}
+
+/// What a chunk looks like.
+struct Template<'a> {
+    pod: &'a Pod,
+    /// The name and the generation of the PodTemplate that says so.
+    of: Option<(String, i64)>,
+    /// How many pods its controller is to have.
+    replicas: Option<i64>,
+}
+
+/// The buffers of a cluster, the oldest first.
+pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Buffer<'_>> {
+    let mut sorted: Vec<&CapacityBuffer> = snapshot.buffers.iter().map(AsRef::as_ref).collect();
+    sorted.sort_by(|a, b| (a.created, &a.namespace, &a.name).cmp(&(b.created, &b.namespace, &b.name)));
+    let mut left = MOST;
+    let resolved = sorted.into_iter().map(|of| {
+        let found = template(snapshot, of);
+        let template = found.as_ref().ok().and_then(|found| found.of.clone());
+        let size = found.and_then(|found| Ok((size(of, &found)?, found.pod)));
+        let chunks = match &size {
+            Ok((size, pod)) => {
+                (1..=(*size).min(left)).map(|number| Arc::new(chunk(of, pod, number))).collect()
+            }
+            Err(_) => Vec::new(),
+        };
+        left -= i64::try_from(chunks.len()).unwrap_or(i64::MAX);
+        Buffer { of, size: size.map(|(size, _)| size), template, chunks }
+    });
+    resolved.collect()
+}
+
+/// The pods, and those in thought after them.
+pub(super) fn beside<'p>(
+    pods: &'p [Arc<Pod>],
+    buffers: &[Buffer],
+    requests: &[Request],
+) -> Cow<'p, [Arc<Pod>]> {
+    let chunks = buffers.iter().flat_map(|buffer| &buffer.chunks);
+    let mut imagined = requests.iter().flat_map(|request| &request.pods).chain(chunks).peekable();
+    if imagined.peek().is_none() {
+        return Cow::Borrowed(pods);
+    }
+    pods.iter().chain(imagined).cloned().collect()
+}
+
+/// Takes the verdicts of chunks out of the plan, and says of each buffer how it is filled.
+pub(super) fn tell(buffers: &[Buffer], plan: &mut Plan) {
+    if buffers.is_empty() {
+        return;
+    }
+    let ids = buffers.iter().enumerate().flat_map(|(number, buffer)| {
+        buffer.chunks.iter().map(move |chunk| (chunk.digest().id.clone(), number))
+    });
+    let ids: BTreeMap<Arc<str>, usize> = ids.collect();
+    let mut filled: Vec<BufferVerdict> = buffers.iter().map(begun).collect();
+    let mut chunks = Vec::new();
+    plan.pods.retain(|verdict| {
+        let Some(number) = ids.get(&verdict.pod) else { return true };
+        count(&mut filled[*number], verdict);
+        chunks.push(verdict.clone());
+        false
+    });
+    plan.chunks = chunks;
+    for (verdict, buffer) in filled.iter_mut().zip(buffers) {
+        if buffer.size.is_ok() {
+            conclude(verdict, buffer);
+        }
+    }
+    plan.buffers = filled;
+}
+
+/// The chunks of all buffers, by their ids.
+pub(super) fn chunks(snapshot: &Snapshot) -> BTreeMap<Arc<str>, Arc<Pod>> {
+    let all = resolve(snapshot).into_iter().flat_map(|buffer| buffer.chunks);
+    all.map(|chunk| (chunk.digest().id.clone(), chunk)).collect()
+}
+
+/// The nodes that chunks were placed on, with the buffer of one of them.
+pub(super) fn holders(view: &View, growth: &Growth) -> BTreeMap<NodeIndex, String> {
+    if view.snapshot.buffers.is_empty() && view.snapshot.requests.is_none() {
+        return BTreeMap::new();
+    }
+    let chunks = growth.placed.iter().filter(|(pod, _)| pod.chunk);
+    let named = |pod: &Pod| {
+        let owner = pod.owner.as_ref()?;
+        Some(format!("{} {}/{}", owner.kind, pod.namespace, owner.name))
+    };
+    chunks.filter_map(|(pod, at)| Some((*at, named(pod)?))).collect()
+}
+
+fn template<'a>(snapshot: &'a Snapshot, buffer: &CapacityBuffer) -> Result<Template<'a>, NotReady> {
+    if buffer.strategy != ACTIVE {
+        let message = format!("its strategy `{}` is another autoscaler's", buffer.strategy);
+        return Err(NotReady { outcome: BufferOutcome::NotOurs, reason: "OtherStrategy", message });
+    }
+    match &buffer.template {
+        None => {
+            let message = "it has neither `podTemplateRef` nor `scalableRef`".to_owned();
+            Err(NotReady::because("ResolutionFailed", message))
+        }
+        Some(TemplateRef::PodTemplate(name)) => {
+            let named = |one: &&Arc<PodTemplate>| (&one.namespace, &one.name) == (&buffer.namespace, name);
+            let Some(found) = snapshot.pod_templates.iter().find(named) else {
+                let message = format!("there is no PodTemplate `{name}` in namespace `{}`", buffer.namespace);
+                return Err(NotReady::because("PodTemplateNotFound", message));
+            };
+            Ok(Template { pod: &found.pod, of: Some((name.clone(), found.generation)), replicas: None })
+        }
+        Some(TemplateRef::Scalable { group, kind, name }) => {
+            of_scalable(snapshot, buffer, (group, kind, name))
+        }
+    }
+}
+
+/// The newest pod of a controller shows best what the next one will be; without one, its template does.
+fn of_scalable<'a>(
+    snapshot: &'a Snapshot,
+    buffer: &CapacityBuffer,
+    (group, kind, name): (&str, &str, &str),
+) -> Result<Template<'a>, NotReady> {
+    const KINDS: [&str; 5] = ["Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job"];
+    if !KINDS.contains(&kind) {
+        let kinds = KINDS.join(", ");
+        let message = format!("kind `{kind}` of group `{group}` is none of those that are known: {kinds}");
+        return Err(NotReady::because("ResolutionFailed", message));
+    }
+    let Some(controller) = snapshot.controllers.iter().find(|one| buffer.refers_to(one)) else {
+        let message =
+            format!("there is no {kind} `{name}` of group `{group}` in namespace `{}`", buffer.namespace);
+        return Err(NotReady::because("ScalableRefNotFound", message));
+    };
+    let is_own = |pod: &&Arc<Pod>| {
+        pod.namespace == buffer.namespace
+            && pod.deletion.is_none()
+            && !pod.is_finished()
+            && match &controller.selector {
+                Some(selector) => labels_match(selector, &pod.labels),
+                None => pod.owner.as_ref().is_some_and(|owner| owner.uid == controller.uid),
+            }
+    };
+    let newest = snapshot.pods.iter().filter(is_own).max_by_key(|pod| (pod.created, &pod.name));
+    let Some(pod) = newest.map(AsRef::as_ref).or(controller.template.as_deref()) else {
+        let message = format!("{kind} `{name}` has neither a pod nor a template");
+        return Err(NotReady::because("ResolutionFailed", message));
+    };
+    Ok(Template { pod, of: None, replicas: Some(controller.replicas) })
+}
+
+/// How many chunks the buffer is to have.
+fn size(buffer: &CapacityBuffer, template: &Template) -> Result<i64, NotReady> {
+    let by_share = buffer.percentage.zip(template.replicas);
+    let by_share = by_share.map(|(share, of)| {
+        // Rounded up.
+        if share <= 0 || of <= 0 { 0 } else { (i128::from(share) * i128::from(of) + 99) / 100 }
+    });
+    let asked = buffer.replicas.map(|replicas| i128::from(replicas.max(0))).max(by_share);
+    let fitting = buffer.limits.as_ref().map(|limits| fitting(limits, template.pod)).transpose()?;
+    let size = match (asked, fitting) {
+        (Some(asked), Some(fitting)) => asked.min(fitting),
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => {
+            let message =
+                "neither `replicas` nor `percentage` nor `limits` says how many chunks there are to be";
+            return Err(NotReady::because("ResolutionFailed", message.to_owned()));
+        }
+    };
+    Ok(i64::try_from(size).unwrap_or(i64::MAX).min(i64::from(i32::MAX)))
+}
+
+/// How many chunks fit the limits; amounts are in thousandths.
+fn fitting(limits: &BTreeMap<String, i64>, pod: &Pod) -> Result<i128, NotReady> {
+    let requests = &pod.requests;
+    let named = [
+        ("cpu", i128::from(requests.cpu_milli)),
+        ("memory", i128::from(requests.memory) * 1000),
+        ("ephemeral-storage", i128::from(requests.ephemeral_storage) * 1000),
+    ];
+    let other = requests.other.iter().map(|(name, amount)| (name.as_str(), i128::from(*amount) * 1000));
+    let counts =
+        named.into_iter().chain(other).filter(|(_, request)| *request > 0).filter_map(|(name, request)| {
+            let limit = limits.get(name).filter(|limit| **limit >= 0)?;
+            Some(i128::from(*limit) / request)
+        });
+    counts.min().ok_or_else(|| {
+        let message = "a chunk requests none of the resources in `limits`".to_owned();
+        NotReady::because("ResolutionFailed", message)
+    })
+}
+
+/// A chunk as a pod that waits.
+fn chunk(buffer: &CapacityBuffer, template: &Pod, number: i64) -> Pod {
+    let owner = Owner {
+        api_version: "autoscaling.x-k8s.io/v1beta1".to_owned(),
+        kind: "CapacityBuffer".to_owned(),
+        name: buffer.name.clone(),
+        uid: buffer.uid.clone(),
+    };
+    // No object can have such a name.
+    let name = format!("{} (chunk {number} of a CapacityBuffer)", buffer.name);
+    imagined(template, &buffer.namespace, name, owner)
+}
+
+/// A pod in thought that waits. It has no claims: what a real pod's would be bound to is not known.
+pub(super) fn imagined(template: &Pod, namespace: &str, name: String, owner: Owner) -> Pod {
+    let claims = |source: &VolumeSource| matches!(source, VolumeSource::Claim { .. });
+    let uid = format!("{}/{name}", owner.uid);
+    let spec = PodSpec {
+        namespace: namespace.to_owned(),
+        labels: template.labels.clone(),
+        owner: Some(owner),
+        scheduler: template.scheduler.clone(),
+        priority: template.priority,
+        priority_class: template.priority_class.clone(),
+        never_preempts: true,
+        requests: template.requests.clone(),
+        node_selector: template.node_selector.clone(),
+        affinity: template.affinity.clone(),
+        tolerations: template.tolerations.clone(),
+        spread: template.spread.clone(),
+        host_ports: template.host_ports.clone(),
+        volumes: template.volumes.iter().filter(|volume| !claims(&volume.source)).cloned().collect(),
+        features: template.features,
+        extended: template.extended.clone(),
+        restarts_always: template.restarts_always,
+        grace_seconds: template.grace_seconds,
+        ..PodSpec::default()
+    };
+    Pod { name, uid, chunk: true, spec: spec.into(), ..Pod::default() }
+}
+
+/// A verdict without what became of the chunks.
+fn begun(buffer: &Buffer) -> BufferVerdict {
+    let mut verdict = BufferVerdict {
+        buffer: buffer.of.id(),
+        verdict: BufferOutcome::Empty,
+        reason: None,
+        message: String::new(),
+        chunks: None,
+        on_nodes: 0,
+        on_machines: 0,
+        on_new_machines: 0,
+        nowhere: 0,
+        nowhere_because: None,
+        template: buffer.template.clone(),
+        reasons: Vec::new(),
+    };
+    match &buffer.size {
+        Ok(size) => verdict.chunks = Some(*size),
+        Err(why) => {
+            verdict.verdict = why.outcome;
+            verdict.reason = Some(why.reason);
+            verdict.message.clone_from(&why.message);
+        }
+    }
+    verdict
+}
+
+fn count(buffer: &mut BufferVerdict, chunk: &PodVerdict) {
+    match chunk.verdict {
+        PodOutcome::ExistingNode => buffer.on_nodes += 1,
+        PodOutcome::UpcomingNode | PodOutcome::GrownNode => buffer.on_machines += 1,
+        PodOutcome::NewNode => buffer.on_new_machines += 1,
+        other => {
+            if buffer.nowhere == 0 {
+                buffer.nowhere_because = Some(other);
+                buffer.reasons.clone_from(&chunk.reasons);
+            }
+            buffer.nowhere += 1;
+        }
+    }
+}
+
+fn conclude(verdict: &mut BufferVerdict, buffer: &Buffer) {
+    let (size, planned) = (verdict.chunks.unwrap_or(0), buffer.chunks.len());
+    verdict.verdict = if size == 0 {
+        BufferOutcome::Empty
+    } else if verdict.nowhere > 0 || i64::try_from(planned).is_ok_and(|planned| planned < size) {
+        BufferOutcome::Short
+    } else if verdict.on_machines + verdict.on_new_machines > 0 {
+        BufferOutcome::Filling
+    } else {
+        BufferOutcome::Filled
+    };
+    let mut parts = Vec::new();
+    for (number, one, more) in [
+        (verdict.on_nodes, "fits nodes that are there", "fit nodes that are there"),
+        (verdict.on_machines, "fits machines on their way", "fit machines on their way"),
+        (verdict.on_new_machines, "gets a new machine", "get new machines"),
+    ] {
+        if number > 0 {
+            parts.push(format!("{number} {}", if number == 1 { one } else { more }));
+        }
+    }
+    if verdict.nowhere > 0 {
+        let finds = if verdict.nowhere == 1 { "finds" } else { "find" };
+        let mut part = format!("{} {finds} no room", verdict.nowhere);
+        let why: Vec<String> =
+            verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
+        if !why.is_empty() {
+            let _ = write!(part, " ({})", why.join("; "));
+        } else if let Some(why) = verdict.nowhere_because {
+            let _ = write!(part, " ({why:?})");
+        }
+        parts.push(part);
+    }
+    let beyond = size.saturating_sub(i64::try_from(planned).unwrap_or(i64::MAX));
+    if beyond > 0 {
+        parts.push(format!("{beyond} are more than the {MOST} that are provided for"));
+    }
+    let chunks = if size == 1 { "1 chunk".to_owned() } else { format!("{size} chunks") };
+    verdict.message = if parts.is_empty() { chunks } else { format!("{chunks}: {}", parts.join(", ")) };
+}

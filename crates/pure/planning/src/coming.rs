@@ -1,0 +1,61 @@
+//! Which machines are on their way to be nodes that take pods: for how long one is waited for, and which
+//! taints pass by then.
+
+use jiff::Timestamp;
+
+use super::View;
+use model::Snapshot;
+use model::machine::{Machine, Phase};
+use model::node::{Node, Taint, TaintEffect};
+use model::passing::passes_by_itself;
+use settings::{Config, Pool};
+
+/// Whether what began then may still become a node that takes pods.
+pub(super) fn is_young(since: Timestamp, snapshot: &Snapshot, config: &Config) -> bool {
+    snapshot.time.duration_since(since).unsigned_abs() < config.scale_up.max_node_provision_time
+}
+
+/// Whether the machine has no Node, and may still become one.
+pub(super) fn is_coming(machine: &Machine, view: &View) -> bool {
+    is_without_node(machine, view) && !is_overdue(machine, view)
+}
+
+/// Whether the machine should have become a node by now. It may be impossible to look at it and give it up:
+/// its host is off, or its cluster cannot be reached.
+pub(super) fn is_missing(machine: &Machine, view: &View) -> bool {
+    is_without_node(machine, view) && is_overdue(machine, view)
+}
+
+fn is_overdue(machine: &Machine, view: &View) -> bool {
+    machine.wanted_since().is_some_and(|since| !is_young(since, view.snapshot, view.config))
+}
+
+/// One that is kept warm is nothing to wait for before it was asked to join.
+fn is_without_node(machine: &Machine, view: &View) -> bool {
+    let name = machine.node.as_ref().unwrap_or(&machine.name);
+    machine.phase < Phase::Draining && machine.warm.is_none() && view.named.find(name).is_none()
+}
+
+/// Whether a node carries a taint that goes by itself once it is set up.
+pub(super) fn is_starting(node: &Node, pool: &Pool) -> bool {
+    let bars = |taint: &Taint| taint.effect != TaintEffect::PreferNoSchedule;
+    node.taints.iter().any(|taint| bars(taint) && passes(taint, pool))
+}
+
+/// What a node that starts will keep: its pool's taints, and those of others that do not pass.
+pub(super) fn lasting_taints(node: &Node, pool: &Pool) -> Vec<Taint> {
+    let further = node.taints.iter().filter(|taint| !passes(taint, pool) && !is_of_pool(taint, pool));
+    pool.taints.iter().chain(further).cloned().collect()
+}
+
+/// Whether something takes the taint away once the node is set up. What the pool puts on its nodes for good
+/// does not pass.
+fn passes(taint: &Taint, pool: &Pool) -> bool {
+    passes_by_itself(&taint.key)
+        || pool.startup_taints.iter().any(|own| own.key == taint.key)
+        || (!is_of_pool(taint, pool) && pool.startup_taint_domains.iter().any(|domain| domain.holds(taint)))
+}
+
+fn is_of_pool(taint: &Taint, pool: &Pool) -> bool {
+    pool.taints.iter().any(|own| (&own.key, own.effect) == (&taint.key, taint.effect))
+}

@@ -1,0 +1,149 @@
+//! Which CSI drivers a fresh node has, and how many volumes of each it takes.
+//!
+//! A driver comes with a DaemonSet and registers once its node is ready, so that only nodes that are there
+//! tell. What the pool sets counts first, then what its nodes have, the newest first. What they had is
+//! remembered for when there are none. Of a pool that never had a node the drivers of all others are
+//! expected, with the largest limit that one of them has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::coming::is_young;
+use super::pool_of;
+use model::Snapshot;
+use model::node::Node;
+use model::snapshot::{DriverLimits, Memory};
+use model::workload::CsiNode;
+use settings::{Config, Pool};
+
+/// What is known of the drivers of pools' nodes.
+#[derive(Debug, Default)]
+pub(super) struct Drivers {
+    pools: BTreeMap<String, Seen>,
+    /// What the nodes of all pools have.
+    anywhere: DriverLimits,
+    /// In-tree plugins whose disks CSI drivers serve.
+    migrated: Vec<String>,
+}
+
+/// What the nodes of a pool have.
+#[derive(Debug, Default)]
+struct Seen {
+    limits: DriverLimits,
+    /// One of them is too old to be still without a driver that it will have.
+    settled: bool,
+}
+
+impl Drivers {
+    pub(super) fn new(snapshot: &Snapshot, config: &Config) -> Self {
+        if snapshot.csi_nodes.is_empty() && snapshot.csi_drivers.is_empty() {
+            return Self::default();
+        }
+        let mut anywhere: DriverLimits =
+            snapshot.csi_drivers.iter().map(|driver| (driver.name.clone(), None)).collect();
+        let mut known: BTreeSet<&str> = BTreeSet::new();
+        for (driver, limit) in snapshot.csi_nodes.iter().flat_map(|node| &node.limits) {
+            let most = anywhere.entry(driver.clone()).or_default();
+            *most = if known.insert(driver) { *limit } else { most.zip(*limit).map(|(a, b)| a.max(b)) };
+        }
+        let migrated = snapshot.csi_nodes.iter().map(|node| &node.migrated).find(|all| !all.is_empty());
+        Self { pools: seen(snapshot, config), anywhere, migrated: migrated.cloned().unwrap_or_default() }
+    }
+
+    /// The CSINode of a fresh node of the pool. `None`: nothing is known of any driver.
+    pub(super) fn of_fresh(&self, pool: &Pool, memory: &Memory) -> Option<Arc<CsiNode>> {
+        let limits = self.limits(pool, memory);
+        let known = !limits.is_empty() || !self.anywhere.is_empty();
+        known.then(|| Arc::new(CsiNode { name: String::new(), limits, migrated: self.migrated.clone() }))
+    }
+
+    fn limits(&self, pool: &Pool, memory: &Memory) -> DriverLimits {
+        let seen = self.pools.get(&pool.name);
+        let remembered = || memory.pools.get(&pool.name).map(|memory| memory.csi_limits.clone());
+        let mut limits = match seen.filter(|seen| seen.settled) {
+            Some(_) => DriverLimits::new(),
+            None => remembered().filter(|all| !all.is_empty()).unwrap_or_else(|| self.anywhere.clone()),
+        };
+        limits.extend(seen.into_iter().flat_map(|seen| seen.limits.clone()));
+        limits.extend(pool.csi_volumes.iter().map(|(driver, most)| (driver.clone(), Some(*most))));
+        limits
+    }
+}
+
+/// What the nodes of each pool have: of each driver what the newest node with it says.
+fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, Seen> {
+    let csi: BTreeMap<&str, &CsiNode> =
+        snapshot.csi_nodes.iter().map(|node| (node.name.as_str(), node.as_ref())).collect();
+    let mut nodes: Vec<&Arc<Node>> = snapshot.nodes.iter().collect();
+    nodes.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+    let mut pools: BTreeMap<String, Seen> = BTreeMap::new();
+    for node in nodes {
+        let (Some(pool), Some(csi)) = (pool_of(node), csi.get(node.name.as_str())) else { continue };
+        if !pools.contains_key(pool) {
+            pools.insert(pool.to_owned(), Seen::default());
+        }
+        let Some(seen) = pools.get_mut(pool) else { continue };
+        seen.settled |= !young(node, snapshot, config);
+        for (driver, limit) in &csi.limits {
+            match seen.limits.get_mut(driver) {
+                Some(known) => *known = *limit,
+                None => drop(seen.limits.insert(driver.clone(), *limit)),
+            }
+        }
+    }
+    pools
+}
+
+/// Whether the node may still be without something that comes once it is ready.
+fn young(node: &Node, snapshot: &Snapshot, config: &Config) -> bool {
+    node.created.is_some_and(|created| is_young(created, snapshot, config))
+}
+
+/// Remembers the drivers of each pool's nodes. Whether anything changed.
+pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
+    let mut changed = false;
+    for (pool, seen) in seen(snapshot, config) {
+        if !config.pools.iter().any(|one| one.name == pool) {
+            continue;
+        }
+        let own = memory.pools.get(&pool).map(|memory| &memory.csi_limits);
+        let mut limits = own.filter(|_| !seen.settled).cloned().unwrap_or_default();
+        limits.extend(seen.limits);
+        if own.is_some_and(|own| *own == limits) || own.is_none() && limits.is_empty() {
+            continue;
+        }
+        memory.pools.entry(pool).or_default().csi_limits = limits;
+        changed = true;
+    }
+    changed
+}
+
+/// Adds to the CSINodes of young nodes, in the planner's copy of the snapshot, the drivers that are still to
+/// come. Until then kube-scheduler may refuse a node that was made for the very pods that wait.
+pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
+    let drivers = Drivers::new(snapshot, config);
+    if drivers.anywhere.is_empty() {
+        return;
+    }
+    let places: BTreeMap<&str, usize> =
+        snapshot.csi_nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
+    let mut late = Vec::new();
+    for node in snapshot.nodes.iter().filter(|node| young(node, snapshot, config)) {
+        let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name));
+        let Some(expected) = pool.and_then(|pool| drivers.of_fresh(pool, &snapshot.memory)) else { continue };
+        late.push((node.name.clone(), places.get(node.name.as_str()).copied(), expected));
+    }
+    for (name, at, expected) in late {
+        match at {
+            Some(at) => {
+                let own = &mut snapshot.csi_nodes[at];
+                if expected.limits.keys().any(|driver| !own.limits.contains_key(driver)) {
+                    let mut limits = expected.limits.clone();
+                    limits.extend(own.limits.clone());
+                    Arc::make_mut(own).limits = limits;
+                }
+            }
+            None => snapshot.csi_nodes.push(Arc::new(CsiNode { name, ..CsiNode::clone(&expected) })),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Pods of DaemonSets. On a fresh node they are there before the pods that it is made for, on a young one
+//! they are still to come: no filter of kube-scheduler sees such a node without them.
+//!
+//! Where one runs its controller decides by node selector, node affinity and taints
+//! (`NodeShouldRunDaemonPod`), and kube-scheduler then by all that it looks at: of two that want one host
+//! port only one is there.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::View;
+use super::pending::{Priorities, is_mirror};
+use super::scale_up::Packer;
+use model::node::Node;
+use model::pod::{Pod, Volume, VolumeSource};
+use model::pod_spec::PodSpec;
+use model::selector::Operator;
+use model::workload::DaemonSet;
+use scheduling::{NodeIndex, Prepared, Refusal, SimNode, VolumeProblem, World};
+
+/// The pods that DaemonSets put on nodes, by priority: kube-scheduler takes the highest first.
+#[derive(Default)]
+pub(super) struct Daemons<'a> {
+    all: Vec<Daemon<'a>>,
+    /// Pods that are to run on a node of the world and have no room there.
+    pub without_room: Vec<(Arc<Pod>, NodeIndex)>,
+}
+
+struct Daemon<'a> {
+    set: &'a DaemonSet,
+    /// Its pod on any node. That its claims are met is taken for granted.
+    pod: Arc<Pod>,
+    /// What of it is checked: a claim that does not exist yet may come.
+    probe: Prepared,
+    /// What it takes of a node if it only waits for pods that are to come.
+    room: Arc<Pod>,
+}
+
+impl<'a> Daemons<'a> {
+    /// The pods of the snapshot's sets; `view` has all that run.
+    pub(super) fn new(view: &View<'a>) -> Self {
+        let sets = view.snapshot.daemon_sets.iter();
+        let mut all: Vec<Daemon> = sets.map(|set| Daemon::new(view, set)).collect();
+        let priorities = Priorities::new(view.snapshot, view.config);
+        all.sort_by_key(|daemon| Reverse(priorities.of(&daemon.pod)));
+        Self { all, without_room: Vec::new() }
+    }
+
+    /// Puts on a node that is in no world those that will run there and do not yet.
+    pub(super) fn settle(&self, world: &World, node: &mut SimNode) {
+        for daemon in &self.all {
+            if !node.pods.iter().any(|pod| daemon.owns(pod))
+                && let Some(pod) = daemon.on_fresh(world, node)
+            {
+                node.hold(pod);
+            }
+        }
+    }
+}
+
+impl<'a> Daemon<'a> {
+    fn new(view: &View<'a>, set: &'a DaemonSet) -> Self {
+        let mut pod = set.pod.clone();
+        // Defaults of the namespace, sidecars that are injected and autoscalers of pods may ask for more than
+        // the template does.
+        if let Some(newest) = view.newest.get(set.uid.as_str()) {
+            pod.requests.raise_to(&newest.requests);
+            if pod.volumes.iter().any(is_ephemeral) {
+                // Of which class these are, their claims say.
+                pod.volumes.clone_from(&newest.volumes);
+            }
+        }
+        pod.resource_claims.clear();
+        let mut probe = pod.clone();
+        probe.volumes.retain(|volume| is_there(view, &pod, volume));
+        let room = PodSpec {
+            namespace: pod.namespace.clone(),
+            owner: pod.owner.clone(),
+            requests: pod.requests.clone(),
+            ..PodSpec::default()
+        };
+        let room = Pod { name: pod.name.clone(), spec: room.into(), ..Pod::default() };
+        let probe = view.world.prepare(&Arc::new(probe));
+        Self { set, pod: Arc::new(pod), probe, room: Arc::new(room) }
+    }
+
+    fn owns(&self, pod: &Pod) -> bool {
+        pod.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet" && owner.uid == self.set.uid)
+    }
+
+    /// Whether its controller makes a pod for the node.
+    fn is_for(&self, node: &SimNode) -> bool {
+        let named = self.set.pod.node.as_ref().is_none_or(|name| *name == node.node.name);
+        named && World::accepts(&self.pod, &node.node)
+    }
+
+    /// What it puts on a node that is in no world.
+    fn on_fresh(&self, world: &World, node: &SimNode) -> Option<&Arc<Pod>> {
+        if !self.is_for(node) {
+            return None;
+        }
+        let prepared = self.prepared(world);
+        let prepared = prepared.as_ref().unwrap_or(&self.probe);
+        match world.check_fresh(prepared, node) {
+            Ok(()) => Some(&self.pod),
+            // Others were first. Which of them are, is not known: what there is of room goes to them.
+            Err(refusal) if is_room(&refusal) => {
+                let alone = world.check_fresh(prepared, &node.emptied());
+                (!alone.is_err_and(|refusal| is_room(&refusal))).then_some(&self.pod)
+            }
+            Err(Refusal::VolumeBinding(problem)) if problem != VolumeProblem::NodeAffinity => Some(&self.pod),
+            Err(Refusal::Affinity | Refusal::Spread(_)) => Some(&self.room),
+            Err(_) => None,
+        }
+    }
+
+    /// What the world means for one that looks at other pods; none if it was found out once for all.
+    fn prepared(&self, world: &World) -> Option<Prepared> {
+        let own = self.probe.pod();
+        let looks = !own.affinity.pods.is_empty() || !own.affinity.anti.is_empty() || !own.spread.is_empty();
+        looks.then(|| world.prepare(own))
+    }
+}
+
+/// The pods with anti-affinity that these nodes come with, each once.
+pub(super) fn repelling(prototypes: &[SimNode]) -> Vec<Arc<Pod>> {
+    let all = prototypes.iter().flat_map(|node| &node.pods).filter(|pod| !pod.affinity.anti.is_empty());
+    let once: BTreeMap<*const Pod, &Arc<Pod>> = all.map(|pod| (Arc::as_ptr(pod), pod)).collect();
+    once.into_values().cloned().collect()
+}
+
+fn is_room(refusal: &Refusal) -> bool {
+    refusal.filter() == "NodeResourcesFit"
+}
+
+fn is_ephemeral(volume: &Volume) -> bool {
+    matches!(volume.source, VolumeSource::Claim { ephemeral: true, .. })
+}
+
+/// Whether a volume of the pod is one that a filter can look at by now.
+fn is_there(view: &View, pod: &Pod, volume: &Volume) -> bool {
+    let VolumeSource::Claim { name, ephemeral, .. } = &volume.source else { return true };
+    let mut claims = view.snapshot.claims.iter();
+    !ephemeral && claims.any(|claim| claim.namespace == pod.namespace && claim.name == *name)
+}
+
+impl Packer<'_, '_> {
+    /// Takes a node that is on its way into the world: the pods that it has there already stay on it, those
+    /// of DaemonSets come. What static ones take it does not offer.
+    pub(super) fn expect_node(&mut self, node: Node, pool: usize, there: Option<NodeIndex>) -> NodeIndex {
+        let mut soon = SimNode::empty(Arc::new(node));
+        soon.expect(&self.prototypes[pool]);
+        if let Some(at) = there {
+            // Its slices, those that it will publish among them, are known under its own name.
+            soon.expect_no_slices();
+            let bound = self.view.bound[at].iter().filter(|pod| !pod.is_finished() && !is_mirror(pod));
+            for pod in bound {
+                self.view.world.remove(pod, at);
+                soon.hold(pod);
+            }
+        }
+        self.view.daemons.settle(&self.view.world, &mut soon);
+        self.adopt(&soon, None)
+    }
+
+    /// Whether nothing but a new node's labels, taints and free resources decides whether it takes the pod.
+    pub(super) fn is_plain(&self, pod: &Pod) -> bool {
+        let world = &self.view.world;
+        world.is_plain(pod) && !self.repelling.iter().any(|one| world.repels(one, pod))
+    }
+
+    /// The DaemonSet without whose pod a new node of this pool would take the one that is prepared.
+    pub(super) fn daemon_in_the_way(&self, prepared: &Prepared, pool: usize) -> Option<String> {
+        let (world, fresh) = (&self.view.world, &self.prototypes[pool]);
+        let refuses = |daemon: Option<&Arc<Pod>>| {
+            let mut node = fresh.emptied();
+            if let Some(pod) = daemon {
+                node.hold(pod);
+            }
+            world.check_fresh(prepared, &node).is_err()
+        };
+        let mut those = fresh.pods.iter().filter(|daemon| refuses(Some(daemon)));
+        let first = those.next().filter(|_| !refuses(None))?;
+        Some(format!("{}/{}", first.namespace, first.owner.as_ref()?.name))
+    }
+}
+
+/// Puts pods of DaemonSets into the world that are still to come to nodes which are there: those that wait
+/// for theirs, and on young nodes those that are still to be made. One that is missing for longer than a
+/// machine may take to become a node is not waited for.
+pub(super) fn expect(view: &mut View) {
+    let mut there: BTreeSet<(NodeIndex, &str)> = BTreeSet::new();
+    let waiting = expect_waiting(view, &mut there);
+    let young = if view.daemons.all.is_empty() { Vec::new() } else { young(view) };
+    for &at in &young {
+        for pod in view.bound[at].iter().chain(&view.expendable[at]) {
+            there.extend(pod.owner.as_ref().map(|owner| (at, owner.uid.as_str())));
+        }
+    }
+    let mut without_room = waiting;
+    for at in young {
+        for daemon in &view.daemons.all {
+            if there.contains(&(at, daemon.set.uid.as_str())) || !daemon.is_for(view.world.node(at)) {
+                continue;
+            }
+            let prepared = view.world.prepare(daemon.probe.pod());
+            match view.world.check(&prepared, at) {
+                Ok(()) => view.world.place(&daemon.pod, at),
+                Err(refusal) if is_room(&refusal) => without_room.push((daemon.pod.clone(), at)),
+                Err(_) => {}
+            }
+        }
+    }
+    view.daemons.without_room = without_room;
+}
+
+/// Puts those that wait on the nodes that they were made for, if these take them; returns those for which
+/// there is no room.
+fn expect_waiting<'a>(
+    view: &mut View<'a>,
+    there: &mut BTreeSet<(NodeIndex, &'a str)>,
+) -> Vec<(Arc<Pod>, NodeIndex)> {
+    let mut without_room = Vec::new();
+    for waiting in &view.waiting {
+        let digest = waiting.pod.digest();
+        if !digest.daemon || digest.gated {
+            continue;
+        }
+        let at = meant_for(waiting.pod).and_then(|name| view.named.find(name));
+        let (Some(at), Some(owner)) = (at, &waiting.pod.owner) else { continue };
+        there.insert((at, &owner.uid));
+        let met = || {
+            let mut pod = waiting.pod.as_ref().clone();
+            pod.resource_claims.clear();
+            Arc::new(pod)
+        };
+        let pod = if waiting.pod.resource_claims.is_empty() { waiting.pod.clone() } else { met() };
+        if !view.world.node(at).open {
+            continue;
+        }
+        let prepared = view.world.prepare(&pod);
+        match view.world.check(&prepared, at) {
+            Ok(()) => view.world.place(&pod, at),
+            Err(refusal) if is_room(&refusal) => without_room.push((pod, at)),
+            Err(_) => {}
+        }
+    }
+    without_room
+}
+
+/// The node that a DaemonSet's pod was made for, by its name.
+fn meant_for(pod: &Pod) -> Option<&str> {
+    let fields = pod.affinity.node.as_ref()?.terms.iter().flat_map(|term| &term.match_fields);
+    let mut names = fields.filter(|one| one.key == "metadata.name" && one.operator == Operator::In);
+    names.next()?.values.first().map(String::as_str)
+}
+
+/// Nodes that take pods and are younger than a machine may take to become one.
+pub(super) fn young(view: &View) -> Vec<NodeIndex> {
+    let (now, patience) = (view.snapshot.time, view.config.scale_up.max_node_provision_time);
+    let young = |at: &NodeIndex| {
+        let created = view.snapshot.nodes[*at].created;
+        created.is_some_and(|created| now.duration_since(created).unsigned_abs() < patience)
+    };
+    (0..view.existing).filter(|at| view.world.node(*at).open && young(at)).collect()
+}

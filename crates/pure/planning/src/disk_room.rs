@@ -1,0 +1,184 @@
+//! Room on storages for the disks of new machines, and for the memory of those that are kept suspended: if
+//! the configuration says which storage they are on, and what they take.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::machine::{Host, Machine, Phase, STORED_ON, Storage};
+use model::quantity;
+use model::snapshot::Snapshot;
+use settings::Pool;
+
+/// The VM's option that names the storage for its memory.
+const STATE_STORAGE: &str = "vmstatestorage";
+
+/// What is left of a host's storages.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DiskRoom {
+    storages: BTreeMap<String, Storage>,
+    clones: Arc<CloneBytes>,
+}
+
+/// What a full clone takes of its storage, by pool.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CloneBytes(BTreeMap<String, i64>);
+
+impl CloneBytes {
+    pub(super) fn new(snapshot: &Snapshot) -> Self {
+        let pools = snapshot.memory.pools.iter().filter(|(_, memory)| memory.clone_bytes != 0);
+        Self(pools.map(|(pool, memory)| (pool.clone(), memory.clone_bytes)).collect())
+    }
+
+    /// At least the disk that the pool asks for: a snapshot may say nothing of templates.
+    fn of(&self, pool: &Pool) -> i64 {
+        let asked = pool.disk.as_ref().map_or(0, |disk| disk.bytes);
+        self.0.get(&pool.name).copied().unwrap_or_default().max(asked)
+    }
+}
+
+/// What a machine takes of each storage.
+type Needs<'a> = BTreeMap<&'a str, i64>;
+
+fn add<'a>(needs: &mut Needs<'a>, storage: &'a str, bytes: i64) {
+    let sum = needs.entry(storage).or_default();
+    *sum = sum.saturating_add(bytes);
+}
+
+impl DiskRoom {
+    pub(super) fn new(host: &Host, clones: Arc<CloneBytes>) -> Self {
+        Self { storages: host.storage.clone(), clones }
+    }
+
+    /// What the disks of a machine take, with its clone on this storage.
+    fn disks<'a>(&self, pool: &'a Pool, clone: Option<&'a str>) -> Needs<'a> {
+        let mut all = Needs::new();
+        for disk in &pool.extra_disks {
+            add(&mut all, &disk.storage, disk.gib.saturating_mul(1 << 30));
+        }
+        if let Some(clone) = clone {
+            add(&mut all, clone, self.clones.of(pool));
+        }
+        all
+    }
+
+    /// The storage for the clone of the next machine of the pool (`None`: the template's), the one with the
+    /// most free space of those that have enough; or which storage lacks what, in words. What comes `across`
+    /// from the template of another host can only be put on a storage that hosts share. `state`: bytes of its
+    /// memory that are to be on disk.
+    pub(super) fn choose(&self, pool: &Pool, across: bool, state: i64) -> Result<Option<String>, String> {
+        self.check_all(pool, None, state)?;
+        if pool.storages.is_empty() {
+            return Ok(None);
+        }
+        let mut refusals = Vec::new();
+        let mut best: Option<(i64, &String)> = None;
+        for storage in &pool.storages {
+            let kept_apart = across && self.storages.get(storage).is_some_and(|seen| !seen.shared);
+            if kept_apart {
+                let why = format!("has no template of its own, and storage `{storage}` is not shared");
+                refusals.push(why);
+                continue;
+            }
+            let free = self.check_all(pool, Some(storage), state).map(|()| self.free(storage, pool));
+            match free {
+                // The first of equally empty ones.
+                Ok(free) if best.is_none_or(|(most, _)| free > most) => best = Some((free, storage)),
+                Ok(_) => {}
+                Err(why) => refusals.push(why),
+            }
+        }
+        best.map(|(_, storage)| Some(storage.clone())).ok_or_else(|| refusals.join(" and "))
+    }
+
+    /// Whether there is room for a machine whose clone is on this storage. A storage that a host does not
+    /// show cannot be used; if no storage is known at all, nothing is known to be full.
+    fn check_all(&self, pool: &Pool, clone: Option<&str>, state: i64) -> Result<(), String> {
+        if self.storages.is_empty() {
+            return Ok(());
+        }
+        let mut needs = self.disks(pool, clone);
+        let remembering = if state > 0 { self.state_storages(pool, clone) } else { Vec::new() };
+        for storage in &remembering {
+            add(&mut needs, storage, state);
+        }
+        for (storage, bytes) in needs {
+            if !self.storages.contains_key(storage) {
+                return Err(format!("has no storage `{storage}`"));
+            }
+            let free = self.free(storage, pool);
+            if free < bytes {
+                let (free, bytes) = (quantity::binary(free.max(0)), quantity::binary(bytes));
+                let memory = if remembering.contains(&storage) { ", with its memory" } else { "" };
+                return Err(format!(
+                    "has {free} left on storage `{storage}`, and a machine takes {bytes}{memory}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// How much the pool may still use of a storage.
+    fn free(&self, storage: &str, pool: &Pool) -> i64 {
+        let left = |seen: &Storage| seen.total.saturating_sub(seen.used).saturating_sub(pool.storage_reserve);
+        self.storages.get(storage).map_or(i64::MAX, left)
+    }
+
+    /// Where the memory of a suspended machine goes, as far as that is known (`find_vmstate_storage` of
+    /// qemu-server's `QemuConfig`): the storage that the VM names, else one of its disks' that hosts share,
+    /// else one of the others. Which of several alike Proxmox VE takes depends on their kinds: all of them
+    /// are to have room.
+    fn state_storages<'a>(&self, pool: &'a Pool, clone: Option<&'a str>) -> Vec<&'a str> {
+        if let Some(named) = pool.vm_options.get(STATE_STORAGE) {
+            return vec![named];
+        }
+        // Beside a disk of which it is not known where it is, nothing can be said.
+        let Some(clone) = clone else { return Vec::new() };
+        let mut all: Vec<&str> = self.disks(pool, Some(clone)).into_keys().collect();
+        let shared = |storage: &&str| self.storages.get(*storage).is_some_and(|seen| seen.shared);
+        if all.iter().any(shared) {
+            all.retain(shared);
+        }
+        all
+    }
+
+    /// Counts a machine of the pool, with this many bytes of its memory on disk; `here`: it is on this host,
+    /// else only storages that hosts share have less left.
+    pub(super) fn take(&mut self, pool: &Pool, clone: Option<&str>, state: i64, here: bool) {
+        self.count(self.disks(pool, clone), here);
+        self.count_state(pool, clone, state, here);
+    }
+
+    fn count_state(&mut self, pool: &Pool, clone: Option<&str>, state: i64, here: bool) {
+        if state > 0 {
+            let storages = self.state_storages(pool, clone);
+            self.count(storages.into_iter().map(|storage| (storage, state)).collect(), here);
+        }
+    }
+
+    fn count(&mut self, needs: Needs, here: bool) {
+        for (storage, bytes) in needs {
+            if let Some(seen) = self.storages.get_mut(storage).filter(|seen| here || seen.shared) {
+                seen.used = seen.used.saturating_add(bytes);
+            }
+        }
+    }
+
+    /// Counts the machines whose disks, or whose memory on disk, may not be in what the storages say yet.
+    pub(super) fn count_coming(&mut self, host: &str, machines: &[Machine], pools: &[Pool]) {
+        let coming = |machine: &&Machine| machine.phase <= Phase::Booting || machine.just_stored;
+        for machine in machines.iter().filter(coming) {
+            let Some(pool) = pools.iter().find(|pool| pool.name == machine.pool) else { continue };
+            let clone = machine.made_of.get(STORED_ON).or_else(|| pool.storages.first());
+            let clone = clone.filter(|storage| pool.storages.contains(storage)).map(String::as_str);
+            let here = machine.hosts().any(|one| *one == host);
+            if machine.phase <= Phase::Configuring || machine.just_stored {
+                self.count(self.disks(pool, clone), here);
+            }
+            let remembers =
+                machine.phase <= Phase::Booting && (machine.phase != Phase::Warm || machine.just_stored);
+            if let Some(state) = machine.warm.filter(|_| remembers) {
+                self.count_state(pool, clone, state.state_bytes(machine.memory), here);
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! How many nodes may be on their way out, and when (`[[disruption]]`). A removal must be allowed by every
+//! rule that speaks of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::{is_leaving, pool_of};
+use model::Snapshot;
+use model::machine::Phase;
+use model::plan::RemovalReason;
+use settings::{Config, Disruption, Window};
+
+/// What the rules allow in a round, counted down.
+pub(super) struct Allowed<'a> {
+    rules: Vec<Rule<'a>>,
+}
+
+struct Rule<'a> {
+    settings: &'a Disruption,
+    /// Why nothing is allowed at this time, if so.
+    shut: Option<String>,
+    /// Nodes of its pools that are on their way out.
+    leaving: usize,
+}
+
+impl<'a> Allowed<'a> {
+    pub(super) fn new(snapshot: &Snapshot, config: &'a Config) -> Self {
+        let leaving = leaving(snapshot);
+        let rule = |settings: &'a Disruption| Rule {
+            settings,
+            shut: shut(settings, snapshot.time),
+            leaving: leaving.iter().filter(|(pool, _)| of(settings, pool)).map(|(_, count)| count).sum(),
+        };
+        Self { rules: config.disruptions.iter().map(rule).collect() }
+    }
+
+    fn about(&self, reason: RemovalReason, pool: &str) -> impl Iterator<Item = &Rule<'a>> {
+        self.rules
+            .iter()
+            .filter(move |rule| rule.settings.reasons.contains(&reason) && of(rule.settings, pool))
+    }
+
+    /// Why no node of the pool goes for this reason at this time, if so.
+    pub(super) fn shut(&self, reason: RemovalReason, pool: &str) -> Option<String> {
+        self.about(reason, pool).find_map(|rule| rule.shut.clone())
+    }
+
+    /// The same, or because enough others are on their way out.
+    pub(super) fn refuses(&self, reason: RemovalReason, pool: &str) -> Option<String> {
+        self.shut(reason, pool).or_else(|| {
+            let mut most = self.about(reason, pool).filter_map(|rule| Some((rule, rule.settings.max_nodes?)));
+            let (_, most) = most.find(|(rule, most)| rule.leaving >= *most)?;
+            Some(match most {
+                0 => "`[[disruption]]` allows none".to_owned(),
+                most => format!("waits for its turn: `[[disruption]]` allows {most} at a time"),
+            })
+        })
+    }
+
+    /// Counts a node of the pool as on its way out.
+    pub(super) fn take(&mut self, pool: &str) {
+        for rule in self.rules.iter_mut().filter(|rule| of(rule.settings, pool)) {
+            rule.leaving += 1;
+        }
+    }
+}
+
+/// How many nodes of each pool are on their way out. One whose Node is deleted already is until its VM is
+/// gone, whatever that leaves behind.
+pub(super) fn leaving(snapshot: &Snapshot) -> BTreeMap<&str, usize> {
+    let mut leaving: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    for node in &snapshot.nodes {
+        // A guest that was started again is a Node without our label: its machine is counted.
+        if let Some(pool) = pool_of(node) {
+            names.insert(&node.name);
+            *leaving.entry(pool).or_default() += usize::from(is_leaving(node));
+        }
+    }
+    for machine in snapshot.proxmox.machines.iter().flatten() {
+        // One that was kept warm was no node.
+        let leaves = machine.warm.is_none()
+            && matches!(machine.phase, Phase::Draining | Phase::Stopping | Phase::Deleting);
+        if leaves && !names.contains(machine.node.as_ref().unwrap_or(&machine.name).as_str()) {
+            *leaving.entry(&machine.pool).or_default() += 1;
+        }
+    }
+    leaving
+}
+
+fn of(settings: &Disruption, pool: &str) -> bool {
+    settings.pools.is_empty() || settings.pools.iter().any(|one| one == pool)
+}
+
+/// Why nothing is allowed at this time.
+fn shut(settings: &Disruption, now: Timestamp) -> Option<String> {
+    let open = |windows: &[Window]| windows.iter().filter_map(|one| one.open_until(now)).max();
+    if let Some(until) = open(&settings.closed) {
+        return Some(format!("`[[disruption]]` is closed until {until}"));
+    }
+    if settings.windows.is_empty() || open(&settings.windows).is_some() {
+        return None;
+    }
+    let next = settings.windows.iter().filter_map(|one| one.opens(now)).min();
+    Some(match next {
+        Some(next) => format!("outside the windows of `[[disruption]]`, the next opens at {next}"),
+        None => "outside the windows of `[[disruption]]`".to_owned(),
+    })
+}

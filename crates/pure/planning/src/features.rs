@@ -1,0 +1,128 @@
+//! What a fresh node of a pool declares to have: what its template's kubelet does, as nodes have shown it.
+
+use model::Snapshot;
+use model::features::{Feature, Features};
+use model::node::Node;
+use model::snapshot::{DeclaredFeatures, Memory};
+use settings::Pool;
+
+use super::limits::by_node;
+use super::{pool_of, ready};
+
+/// What a fresh node of the pool declares: what its newest ready node does, else what was learnt from one,
+/// else what a kubelet of the control plane's version would. Nodes whose kubelets have other settings teach
+/// nothing.
+pub(super) fn of(snapshot: &Snapshot, pool: &Pool) -> Features {
+    let kubelet = pool.kubelet.words();
+    let memory = || snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.declared.clone());
+    let known = seen(snapshot, pool).or_else(memory).filter(|known| known.kubelet == kubelet);
+    known.map_or_else(|| told(pool, Features::by_default(snapshot.kubernetes)), |known| known.features)
+}
+
+/// Remembers what nodes of the pool declare. Whether anything changed.
+pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, pool: &Pool) -> bool {
+    let Some(seen) = seen(snapshot, pool) else { return false };
+    let before = memory.pools.get(&pool.name).and_then(|own| own.declared.as_ref());
+    if before == Some(&seen) {
+        return false;
+    }
+    memory.pools.entry(pool.name.clone()).or_default().declared = Some(seen);
+    true
+}
+
+/// What the newest ready node of the pool declares whose kubelet has the settings that the pool's have now.
+fn seen(snapshot: &Snapshot, pool: &Pool) -> Option<DeclaredFeatures> {
+    let machines = by_node(snapshot.proxmox.machines.as_deref());
+    let kubelet = pool.kubelet.words();
+    let same = |node: &&Node| {
+        let told = machines.get(node.name.as_str()).and_then(|machine| machine.made_of.get("kubelet"));
+        told.map_or("", String::as_str) == kubelet
+    };
+    let nodes = snapshot.nodes.iter().map(AsRef::as_ref);
+    let of_pool = nodes.filter(|node| pool_of(node) == Some(&*pool.name) && ready(node));
+    let newest = of_pool.filter(same).max_by_key(|node| (node.created, &node.name))?;
+    Some(DeclaredFeatures { features: newest.features, kubelet: kubelet.clone() })
+}
+
+/// The same with the feature gates that the pool's kubelets are given; an argument wins.
+fn told(pool: &Pool, features: Features) -> Features {
+    let arguments = pool.kubelet_args.get("feature-gates").map_or("", String::as_str);
+    let argument = |one: Feature| {
+        let gates = arguments.split(',').filter_map(|gate| gate.split_once('='));
+        gates.filter(|(name, _)| name.trim() == one.name()).find_map(|(_, value)| value.trim().parse().ok())
+    };
+    let fields = pool.kubelet.fields().get("featureGates");
+    let field = |one: Feature| fields.and_then(|gates| gates.get(one.name())?.as_bool());
+    let gate = |one: Feature| argument(one).or_else(|| field(one));
+    Feature::ALL.into_iter().fold(features, |all, one| match gate(one) {
+        Some(is_on) => all.with(one, is_on),
+        None => all,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use model::KubernetesVersion;
+    use model::node::Condition;
+    use model::snapshot::POOL_LABEL;
+    use settings::{Config, Needs};
+
+    fn config(own: &str) -> Config {
+        let text = format!("[[pool]]\nname = \"w\"\nmax = 9\ncores = 2\nmemory = \"4GiB\"\n{own}\n");
+        settings::parse("test", &text, Needs::Plan).unwrap()
+    }
+
+    fn snapshot(nodes: &[(&str, i64, Features)]) -> Snapshot {
+        let node = |(name, age, features): &(&str, i64, Features)| {
+            let condition =
+                Condition { kind: "Ready".to_owned(), status: "True".to_owned(), last_transition: None };
+            let mut node = Node { name: (*name).to_owned(), features: *features, ..Node::default() };
+            node.labels.insert(POOL_LABEL.to_owned(), "w".to_owned());
+            node.created = Some(jiff::Timestamp::from_second(*age).unwrap());
+            node.conditions = vec![condition];
+            Arc::new(node)
+        };
+        Snapshot { nodes: nodes.iter().map(node).collect(), ..Snapshot::default() }
+    }
+
+    fn restarts() -> Features {
+        Features::default().with(Feature::RestartAllContainers, true)
+    }
+
+    #[test]
+    fn a_pool_without_nodes_declares_what_a_kubelet_of_the_version_does() {
+        let config = config("");
+        let fresh = |kubernetes| of(&Snapshot { kubernetes, ..Snapshot::default() }, &config.pools[0]);
+        assert_eq!(fresh(KubernetesVersion::V1_37), restarts());
+        assert!(fresh(KubernetesVersion { major: 1, minor: 35 }).is_empty());
+    }
+
+    #[test]
+    fn feature_gates_of_the_pool_count_until_a_node_is_seen() {
+        let gates = "kubelet = { featureGates = { RestartAllContainersOnContainerExits = false, VolumeBindMountOptions = true } }";
+        let fresh = of(&Snapshot::default(), &config(gates).pools[0]);
+        assert_eq!(fresh.iter().collect::<Vec<_>>(), [Feature::BindMountOptions]);
+        let argument =
+            r#"kubelet_args = { feature-gates = "Other=true,RestartAllContainersOnContainerExits=false" }"#;
+        assert!(of(&Snapshot::default(), &config(argument).pools[0]).is_empty());
+    }
+
+    #[test]
+    fn the_newest_node_teaches_and_what_it_taught_stays_when_it_is_gone() {
+        let config = config("");
+        let pool = &config.pools[0];
+        // The template's kubelet is older than the control plane.
+        let seen = snapshot(&[("a", 1, restarts()), ("b", 2, Features::default())]);
+        assert!(of(&seen, pool).is_empty());
+        let mut memory = Memory::default();
+        assert!(learn(&mut memory, &seen, pool));
+        assert!(!learn(&mut memory, &seen, pool), "nothing new");
+        let gone = Snapshot { memory, ..Snapshot::default() };
+        assert!(of(&gone, pool).is_empty());
+        let told = self::config("kubelet = { maxParallelImagePulls = 3 }");
+        assert_eq!(of(&gone, &told.pools[0]), restarts(), "kubelets with other settings are not known");
+    }
+}

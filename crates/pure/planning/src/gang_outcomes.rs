@@ -1,0 +1,67 @@
+//! Gangs that are not awaited where they were found to fit: kube-scheduler places none of their pods as
+//! things are, or looks at none.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::gangs::{Key, key};
+use model::Snapshot;
+use model::gang::PodGroup;
+use model::plan::Plan;
+
+/// By namespace and name of PodGroups.
+#[derive(Default)]
+pub(super) struct GangOutcomes<'a> {
+    /// Less than the minimum runs or fits what is there: kube-scheduler refuses all until there is more.
+    pub split: BTreeSet<Key<'a>>,
+    /// The PodGroup or pods of its minimum are not there yet: kube-scheduler looks at none.
+    pub unlooked: BTreeSet<Key<'a>>,
+}
+
+/// The pods of a PodGroup.
+#[derive(Default)]
+struct Counts {
+    /// Those that kube-scheduler counts.
+    there: i64,
+    /// Those that run or fit what is there.
+    placed: i64,
+    /// They have no place because a prediction was missed.
+    missed: bool,
+}
+
+impl<'a> GangOutcomes<'a> {
+    /// `fits` are the pods that fit a ready node, by namespace and name.
+    pub(super) fn of(snapshot: &'a Snapshot, plan: &Plan, fits: &BTreeSet<&str>) -> Self {
+        let Some(groups) = &snapshot.pod_groups else { return Self::default() };
+        let missed = plan.pods.iter().filter(|one| one.missed.is_some());
+        let missed: BTreeSet<&str> = missed.map(|one| &*one.pod).collect();
+        let mut all: BTreeMap<Key, Counts> = BTreeMap::new();
+        for pod in &snapshot.pods {
+            let Some(key) = key(pod) else { continue };
+            let (digest, runs) = (pod.digest(), pod.node.is_some() && !pod.is_finished());
+            let id = &*digest.id;
+            let counts = all.entry(key).or_default();
+            counts.there += i64::from(runs || digest.waits && !digest.gated);
+            counts.placed += i64::from(runs || fits.contains(id));
+            counts.missed |= missed.contains(id);
+        }
+        if all.is_empty() {
+            return Self::default();
+        }
+        let groups: BTreeMap<Key, &PodGroup> =
+            groups.iter().map(|one| ((one.namespace.as_str(), one.name.as_str()), &**one)).collect();
+        let mut outcomes = Self::default();
+        for (key, counts) in all {
+            let group = groups.get(&key);
+            // Without a minimum, or with one pod for it, they are placed one by one.
+            let minimum = group.and_then(|group| group.minimum).filter(|minimum| *minimum > 1).unwrap_or(0);
+            let is_child = group.is_some_and(|group| group.parent.is_some());
+            if group.is_none() || is_child || counts.there < minimum {
+                outcomes.unlooked.insert(key);
+            }
+            if group.is_none() || is_child || counts.placed < minimum && !counts.missed {
+                outcomes.split.insert(key);
+            }
+        }
+        outcomes
+    }
+}

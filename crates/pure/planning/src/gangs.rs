@@ -1,0 +1,292 @@
+//! Gangs: kube-scheduler places the pods of a PodGroup only once its minimum finds room, so machines are made
+//! for all of a minimum or for none of it.
+//!
+//! * Pods with a node count towards the minimum, as they do for kube-scheduler (`PlacementFeasible` of its
+//!   plugin `GangScheduling`). Once there are enough of them, the others are placed one by one.
+//! * The plugin looks at no pod of a gang before its PodGroup and its minimum of pods are there: no machine
+//!   is made before that either.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::sync::Arc;
+
+use super::View;
+use super::allowance::Allowance;
+use super::classes::Class;
+use super::pending::{Priorities, Waiting};
+use model::gang::{GangReason, GangWait, PodGroup};
+use model::plan::{MissedPrediction, PodOutcome, PoolReason};
+use model::pod::Pod;
+use model::prediction::kind;
+
+/// How many kinds of pods of one gang are looked at in a round in which only one of them has its turn.
+const KINDS: usize = 16;
+
+/// Gangs that wait, in the order of their turns.
+#[derive(Default)]
+pub(super) struct Gangs<'a> {
+    pub all: Vec<Gang<'a>>,
+    /// The gang of a pod, each by its place in the list.
+    of_pod: BTreeMap<usize, usize>,
+    /// Why a pod waits with its gang, by the pod's place in the list.
+    waits: BTreeMap<usize, Arc<Waits>>,
+}
+
+/// Why the pods of a gang wait.
+pub(super) struct Waits {
+    pub gang: Arc<GangWait>,
+    /// Why the pools do not take the first of its pods that fits nowhere.
+    pub reasons: Vec<PoolReason>,
+    pub missed: Option<Arc<MissedPrediction>>,
+}
+
+/// A gang of which less than the minimum has a node.
+pub(super) struct Gang<'a> {
+    group: &'a PodGroup,
+    pub minimum: usize,
+    /// How many of its pods have a node.
+    pub bound: usize,
+    /// Its other pods, by their places in the list.
+    pub members: Vec<usize>,
+    /// It is tried by itself.
+    pub apart: bool,
+}
+
+/// Namespace and name of a PodGroup.
+pub(super) type Key<'a> = (&'a str, &'a str);
+
+/// The pods of a PodGroup.
+#[derive(Default)]
+struct Members<'a> {
+    /// Those that wait, by their places in the list.
+    waiting: Vec<usize>,
+    bound: Vec<&'a Pod>,
+}
+
+impl<'a> Gangs<'a> {
+    /// Finds them among the pods that wait, and settles those that wait for something else than room.
+    pub(super) fn find(view: &View<'a>, pods: &mut [Waiting<'a>], priorities: &Priorities) -> Self {
+        let mut gangs = Self::default();
+        let Some(groups) = &view.snapshot.pod_groups else { return gangs };
+        let members = members(view, pods);
+        if members.is_empty() {
+            return gangs;
+        }
+        view.allowance.spend(view.pods.len() + 10 * groups.len());
+        let groups: BTreeMap<Key, &PodGroup> =
+            groups.iter().map(|one| ((one.namespace.as_str(), one.name.as_str()), &**one)).collect();
+        for ((namespace, name), members) in members {
+            let Some(group) = groups.get(&(namespace, name)) else {
+                let message = format!("kube-scheduler waits for its PodGroup `{namespace}/{name}`");
+                gangs.settle(
+                    pods,
+                    &members.waiting,
+                    Waits::of(namespace, name, GangReason::NoPodGroup, message),
+                );
+                continue;
+            };
+            let refused = unsupported(group).map(|why| (GangReason::NotSupported, why));
+            let refused = refused.or_else(|| {
+                mismatch(group, &members, pods, priorities).map(|why| (GangReason::Mismatch, why))
+            });
+            if let Some((reason, why)) = refused {
+                gangs.settle(pods, &members.waiting, Waits::of(namespace, name, reason, why));
+            } else if let Some(minimum) = group.minimum {
+                let minimum = usize::try_from(minimum).unwrap_or(0);
+                // One alone is no gang.
+                if minimum > 1 && members.bound.len() < minimum {
+                    gangs.add(Gang::new(group, minimum, members), pods, &view.allowance);
+                }
+            }
+        }
+        let first = |gang: &Gang| gang.members.first().map(|&pod| priorities.of(pods[pod].pod));
+        gangs.all.sort_by_cached_key(|gang| {
+            let PodGroup { created, namespace, name, .. } = gang.group;
+            (Reverse(first(gang)), *created, namespace, name)
+        });
+        for (number, gang) in gangs.all.iter().enumerate() {
+            gangs.of_pod.extend(gang.members.iter().map(|&pod| (pod, number)));
+        }
+        gangs
+    }
+
+    /// Why the pod waits with its gang.
+    pub(super) fn waits(&self, pod: usize) -> Option<&Waits> {
+        self.waits.get(&pod).map(AsRef::as_ref)
+    }
+
+    /// Takes a gang in if enough of its pods are there.
+    fn add(&mut self, mut gang: Gang<'a>, pods: &mut [Waiting<'a>], allowance: &Allowance) {
+        let is_late = |pod: &usize, pods: &[Waiting]| pods[*pod].settled == Some(PodOutcome::Unfinished);
+        let late: Vec<usize> = gang.members.iter().copied().filter(|pod| is_late(pod, pods)).collect();
+        if !late.is_empty() {
+            // Pods of an Indexed Job have a label each that sets them apart, and are of one kind.
+            let groups: BTreeMap<usize, usize> = late.iter().map(|&pod| (pods[pod].group, pod)).collect();
+            allowance.spend(10 * groups.len());
+            let kinds: BTreeSet<String> = groups.into_values().map(|pod| kind(pods[pod].pod)).collect();
+            let has_turn = gang.members.iter().any(|&pod| pods[pod].settled.is_none());
+            let settled = (!has_turn || kinds.len() > KINDS).then_some(PodOutcome::Unfinished);
+            for &pod in &late {
+                pods[pod].settled = settled;
+            }
+            if settled.is_some() {
+                put_off(pods, &gang.members);
+                return;
+            }
+        }
+        let (open, held): (Vec<usize>, Vec<usize>) =
+            gang.members.iter().partition(|pod| pods[**pod].settled.is_none());
+        let there = gang.bound + open.len();
+        gang.members = open;
+        if there >= gang.minimum {
+            self.all.push(gang);
+            return;
+        }
+        let mut message = format!(
+            "its gang needs {} pods, and kube-scheduler waits until they are there: {there} {} now",
+            gang.minimum,
+            if there == 1 { "is" } else { "are" },
+        );
+        if let Some(outcome) = held.first().and_then(|&pod| pods[pod].settled) {
+            let _ = write!(message, ", {} of its pods may not be placed ({outcome:?})", held.len());
+        }
+        let PodGroup { namespace, name, .. } = gang.group;
+        self.settle(pods, &gang.members, Waits::of(namespace, name, GangReason::TooFewPods, message));
+    }
+
+    /// Settles those of the pods that are not settled.
+    pub(super) fn settle(&mut self, pods: &mut [Waiting], members: &[usize], waits: Waits) {
+        let waits = Arc::new(waits);
+        for &pod in members {
+            if pods[pod].settled.is_none() {
+                pods[pod].settled = Some(PodOutcome::AwaitsGang);
+                self.waits.insert(pod, waits.clone());
+            }
+        }
+    }
+
+    /// Takes the pods of gangs that are tried by themselves out of the classes, gang by gang.
+    pub(super) fn take_apart(&self, classes: &mut Vec<Class<'a>>) -> BTreeMap<usize, Vec<Class<'a>>> {
+        let mut apart: BTreeMap<usize, Vec<Class<'a>>> = BTreeMap::new();
+        if !self.all.iter().any(|gang| gang.apart) {
+            return apart;
+        }
+        let gang = |pod: &usize| self.of_pod.get(pod).copied().filter(|&number| self.all[number].apart);
+        for class in classes.iter_mut() {
+            let Some(number) = class.pods.iter().find_map(gang) else { continue };
+            // Pods that will have to leave their node are placed as all others are.
+            let (own, others) = class.pods.iter().partition(|pod| gang(pod).is_some());
+            class.pods = own;
+            apart.entry(number).or_default().push(class.clone());
+            class.pods = others;
+        }
+        classes.retain(|class| !class.pods.is_empty());
+        apart
+    }
+}
+
+impl<'a> Gang<'a> {
+    fn new(group: &'a PodGroup, minimum: usize, members: Members) -> Self {
+        Self { group, minimum, bound: members.bound.len(), members: members.waiting, apart: false }
+    }
+
+    /// It waits for the same as another.
+    pub(super) fn as_other(&self, other: &Waits) -> Waits {
+        Waits {
+            reasons: other.reasons.clone(),
+            missed: other.missed.clone(),
+            ..self.without_room(other.gang.message.clone())
+        }
+    }
+
+    /// There is no room for its minimum.
+    pub(super) fn without_room(&self, message: String) -> Waits {
+        Waits::of(&self.group.namespace, &self.group.name, GangReason::NoRoom, message)
+    }
+}
+
+impl Waits {
+    fn of(namespace: &str, name: &str, reason: GangReason, message: String) -> Self {
+        let gang = GangWait { group: format!("{namespace}/{name}"), reason, message };
+        Self { gang: Arc::new(gang), reasons: Vec::new(), missed: None }
+    }
+}
+
+/// These pods wait for a later round.
+pub(super) fn put_off(pods: &mut [Waiting], members: &[usize]) {
+    for &pod in members {
+        if pods[pod].settled.is_none() {
+            pods[pod].settled = Some(PodOutcome::Unfinished);
+        }
+    }
+}
+
+/// The pods of each PodGroup of which one waits.
+fn members<'a>(view: &View<'a>, pods: &[Waiting<'a>]) -> BTreeMap<Key<'a>, Members<'a>> {
+    let mut all: BTreeMap<Key, Members> = BTreeMap::new();
+    let mut moved: BTreeSet<&str> = BTreeSet::new();
+    for (index, waiting) in pods.iter().enumerate().filter(|(_, one)| one.listed && !one.pod.chunk) {
+        let Some(key) = key(waiting.pod) else { continue };
+        all.entry(key).or_default().waiting.push(index);
+        // In thought it has lost its node.
+        moved.extend(waiting.pod.node.is_some().then_some(&*waiting.pod.digest().id));
+    }
+    if all.is_empty() {
+        return all;
+    }
+    for pod in view.pods.iter().filter(|pod| pod.node.is_some() && !pod.is_finished()) {
+        let members = key(pod).and_then(|key| all.get_mut(&key));
+        if let Some(members) = members.filter(|_| !moved.contains(&*pod.digest().id)) {
+            members.bound.push(pod);
+        }
+    }
+    all
+}
+
+/// The PodGroup that a pod names.
+pub(super) fn key(pod: &Pod) -> Option<Key<'_>> {
+    Some((pod.namespace.as_str(), pod.scheduling_group.as_deref()?))
+}
+
+/// What a PodGroup asks for that is not planned for.
+fn unsupported(group: &PodGroup) -> Option<String> {
+    let what = if let Some(key) = &group.topology {
+        format!("wants all of its pods on nodes with one value of the label `{key}`")
+    } else if let Some(parent) = &group.parent {
+        format!("is part of CompositePodGroup `{parent}`")
+    } else if group.shares_claims {
+        "has ResourceClaims that its pods share".to_owned()
+    } else {
+        return None;
+    };
+    Some(format!("not supported: its PodGroup {what}"))
+}
+
+/// What keeps kube-scheduler from placing any pod of the group (`validatePodGroup`).
+fn mismatch(
+    group: &PodGroup,
+    members: &Members,
+    pods: &[Waiting],
+    priorities: &Priorities,
+) -> Option<String> {
+    let own = group.priority.unwrap_or(0);
+    let waiting = || members.waiting.iter().map(|&pod| &**pods[pod].pod);
+    let mut all = waiting().chain(members.bound.iter().copied());
+    let first = waiting().next()?;
+    let never_preempts = group.never_preempts.unwrap_or(first.never_preempts);
+    let other = all.find(|pod| {
+        let policy = pod.never_preempts != never_preempts;
+        policy || priorities.of(pod) != own || pod.scheduler != first.scheduler
+    })?;
+    let why = if other.scheduler != first.scheduler {
+        format!("pods `{}` and `{}` name different schedulers", first.name, other.name)
+    } else if priorities.of(other) != own {
+        format!("pod `{}` has the priority {} and its PodGroup {own}", other.name, priorities.of(other))
+    } else if group.never_preempts.is_some() {
+        format!("pod `{}` has another preemptionPolicy than its PodGroup", other.name)
+    } else {
+        format!("pods `{}` and `{}` have different preemptionPolicies", first.name, other.name)
+    };
+    Some(format!("kube-scheduler places no pod of its gang: {why}"))
+}

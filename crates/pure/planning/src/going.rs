@@ -1,0 +1,44 @@
+//! Nodes whose machine is on its way out, and whose taint cannot be seen yet: the API server shows late what
+//! was decided before.
+//!
+//! Each rule that looks at nodes that leave would have to ask about their machines, too; in their place the
+//! taint is added to the planner's copy of the snapshot. Without it a round that follows soon after another
+//! would count the node as one that stays.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use model::Snapshot;
+use model::machine::Phase;
+use model::node::{Taint, TaintEffect};
+use model::snapshot::{BEING_DELETED_TAINT, GROWING_TAINT};
+
+/// Names of the nodes whose machines are on their way out, tainted or not.
+pub fn leaving(snapshot: &Snapshot) -> BTreeSet<&str> {
+    let machines = snapshot.proxmox.machines.iter().flatten();
+    // One that is given up may have become a Node all the same.
+    let leave = machines.filter(|machine| machine.warm.is_none() && machine.phase > Phase::Ready);
+    leave.map(|machine| machine.node.as_deref().unwrap_or(&machine.name)).collect()
+}
+
+/// Taints the nodes of machines that leave, and takes from those of machines that grow what keeps pods away
+/// for a moment.
+pub(super) fn expect_taints(snapshot: &mut Snapshot) {
+    let names: BTreeSet<String> = leaving(snapshot).into_iter().map(ToOwned::to_owned).collect();
+    let grow = snapshot.proxmox.machines.iter().flatten().filter(|machine| machine.growing.is_some());
+    let growing: BTreeSet<String> = grow.filter_map(|machine| machine.node.clone()).collect();
+    for node in &mut snapshot.nodes {
+        if growing.contains(&node.name) && node.taints.iter().any(|taint| taint.key == GROWING_TAINT) {
+            Arc::make_mut(node).taints.retain(|taint| taint.key != GROWING_TAINT);
+        }
+        let seen = node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT);
+        if names.contains(&node.name) && !seen {
+            Arc::make_mut(node).taints.push(Taint {
+                key: BEING_DELETED_TAINT.to_owned(),
+                value: String::new(),
+                effect: TaintEffect::NoSchedule,
+                time_added: None,
+            });
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! Running machines that grow where they are, before others are made for the pods that wait.
+//!
+//! * A machine that grows already counts with what it is to have, for pods that fit nowhere else. Nothing is
+//!   moved to it and it is not taken back meanwhile.
+//! * Of those that may grow, each pod gets the one that has to grow least for it, and of equals one that
+//!   grows anyway. A machine gets no more than what its pods need.
+//! * Only what a machine was made for is made of it: one of before `[pool.grow]`, or of another `max_cores`,
+//!   stays as it is.
+//! * What is thought through to make another decision plans no growth: nodes go only if nothing would have to
+//!   grow for their pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::classes::Class;
+use super::limits::{Shape, by_node};
+use super::scale_up::Packer;
+use super::{View, pool_of, ready};
+use model::dimms;
+use model::machine::{Machine, Phase, guest_sees};
+use model::node::Node;
+use model::plan::{GrownMachine, GrownSize};
+use model::pod::Pod;
+use model::quantity;
+use model::resources::Resources;
+use scheduling::{NodeIndex, Prepared};
+use settings::{Grow, Pool};
+
+/// What scaling up finds out about machines that grow.
+#[derive(Default)]
+pub(super) struct Growths {
+    /// Nodes whose machines grow, now or by this decision.
+    pub nodes: BTreeSet<NodeIndex>,
+    /// Pods, by their places in the list of waiting ones, that fit only what a machine is to have.
+    pub pods: BTreeSet<usize>,
+    planned: Vec<Candidate>,
+}
+
+/// A machine that may grow.
+struct Candidate {
+    node: NodeIndex,
+    machine: String,
+    host: String,
+    /// Its pool's place in the configuration.
+    pool: usize,
+    from: Shape,
+    to: Shape,
+    most: Shape,
+    /// What its node offers now, and the memory that the guest has.
+    offered: Resources,
+    capacity: i64,
+    /// Pods that it grows for, by their places in the list of waiting ones.
+    pods: Vec<usize>,
+}
+
+impl<'a> Packer<'_, 'a> {
+    /// Machines that grow are there for the pods that fit only then, and further ones are to grow.
+    pub(super) fn grow(&mut self, classes: &mut [Class<'a>]) {
+        self.expect_growth(classes);
+        if !self.view.grows || classes.iter().all(|class| class.left() == 0) {
+            return;
+        }
+        let mut candidates = self.candidates();
+        let settings: Vec<&Pool> = self.view.config.pools.iter().collect();
+        // Each offers all that it may have while pods are tried: what it gets of it is reckoned.
+        let mut daemons = Vec::new();
+        for one in &candidates {
+            self.extend(one.node, one.gain(settings[one.pool], one.most), 1);
+            daemons.extend(self.admit_daemons(one.node));
+        }
+        for class in classes.iter_mut().filter(|class| class.left() > 0) {
+            self.grow_for(class, &mut candidates);
+        }
+        for one in &candidates {
+            self.extend(one.node, one.gain(settings[one.pool], one.most), -1);
+            self.extend(one.node, one.gain(settings[one.pool], one.to), 1);
+        }
+        candidates.retain(|one| one.to != one.from);
+        // They are no reason to grow.
+        for (pod, at) in daemons {
+            if !candidates.iter().any(|one| one.node == at) {
+                self.view.world.remove(&pod, at);
+            }
+        }
+        self.growths.nodes.extend(candidates.iter().map(|one| one.node));
+        self.growths.planned = candidates;
+    }
+
+    /// Puts pods of DaemonSets on the node that had no room there until now: before all others they take what
+    /// it gets.
+    fn admit_daemons(&mut self, node: NodeIndex) -> Vec<(Arc<Pod>, NodeIndex)> {
+        let world = &mut self.view.world;
+        let waiting = self.view.daemons.without_room.iter().filter(|(_, at)| *at == node);
+        let mut admitted = Vec::new();
+        for (pod, at) in waiting {
+            if world.takes(&world.prepare(pod), node) {
+                world.place(pod, node);
+                admitted.push((pod.clone(), *at));
+            }
+        }
+        admitted
+    }
+
+    fn extend(&mut self, node: NodeIndex, (cpu_milli, memory): (i64, i64), times: i64) {
+        self.view.world.extend(node, cpu_milli * times, memory * times);
+    }
+
+    /// What machines that grow are still to offer goes to pods that fit nowhere else.
+    fn expect_growth(&mut self, classes: &mut [Class<'a>]) {
+        let snapshot = self.view.snapshot;
+        let machines = snapshot.proxmox.machines.iter().flatten();
+        let growing: BTreeMap<&str, &Machine> = machines
+            .filter(|machine| machine.growing.is_some() && machine.phase == Phase::Ready)
+            .filter_map(|machine| Some((machine.node.as_deref()?, machine)))
+            .collect();
+        if growing.is_empty() {
+            return;
+        }
+        for at in 0..self.view.existing {
+            let node = &snapshot.nodes[at];
+            let Some(machine) = growing.get(node.name.as_str()) else { continue };
+            let Some(before) = &machine.growing else { continue };
+            self.growths.nodes.insert(at);
+            if before.failed.is_some() {
+                continue;
+            }
+            // What takes as long as a new machine may is not waited for.
+            let age = snapshot.time.duration_since(before.since).unsigned_abs();
+            if age > self.view.config.scale_up.max_node_provision_time {
+                continue;
+            }
+            let seen = if node.capacity.cpu_milli > 0 { &node.capacity } else { &node.allocatable };
+            let missing = before.missing((machine.cores, machine.memory), seen);
+            self.extend(at, missing, 1);
+            self.admit_daemons(at);
+            for class in classes.iter_mut().filter(|class| class.left() > 0) {
+                let before = class.done;
+                self.fill(class, at..at + 1);
+                self.growths.pods.extend(&class.pods[before..class.done]);
+            }
+        }
+    }
+
+    /// The machines that may grow, in order of their nodes.
+    fn candidates(&self) -> Vec<Candidate> {
+        let view = &*self.view;
+        let machines = by_node(view.snapshot.proxmox.machines.as_deref());
+        let deaf = self.deaf(&machines);
+        let candidate = |at: NodeIndex| {
+            let node = &view.snapshot.nodes[at];
+            let machine = *machines.get(node.name.as_str())?;
+            let (number, grow) = pool(view, node, machine)?;
+            let own = &view.config.pools[number];
+            let from = Shape::from(machine);
+            let takes_cpus = !deaf.contains(&kind(machine)) && !lacks_cpus(machine, node);
+            let cores = if takes_cpus { grow.max_cores.max(from.cores) } else { from.cores };
+            let memory =
+                if lacks_memory(machine, node) { from.memory } else { grow.max_memory.max(from.memory) };
+            let most = Shape { cores, memory };
+            let may = view.world.node(at).open
+                && ready(node)
+                && !node.unschedulable
+                && most != from
+                && self.rooms.may_grow(own, &machine.host);
+            may.then(|| Candidate {
+                node: at,
+                machine: machine.name.clone(),
+                host: machine.host.clone(),
+                pool: number,
+                from,
+                to: from,
+                most,
+                offered: node.allocatable.clone(),
+                capacity: node.capacity.memory.max(node.allocatable.memory),
+                pods: Vec::new(),
+            })
+        };
+        (0..view.existing).filter_map(candidate).collect()
+    }
+
+    /// Pools, with their templates, of which a guest has taken no CPUs that were plugged: those of the same
+    /// template do not either. A machine whose VM has CPUs that its Node does not report for another reason
+    /// says nothing of others.
+    fn deaf<'m>(&self, machines: &BTreeMap<&str, &'m Machine>) -> BTreeSet<Kind<'m>> {
+        let nodes = self.view.snapshot.nodes.iter().take(self.view.existing);
+        let machines = nodes.filter_map(|node| machines.get(node.name.as_str()));
+        machines.filter(|machine| machine.takes_no_cpus).map(|machine| kind(machine)).collect()
+    }
+
+    /// Places as many pods of a class as machines can grow for. Pods of nodes on their way out, which come
+    /// last, are no reason to grow.
+    fn grow_for(&mut self, class: &mut Class<'a>, candidates: &mut [Candidate]) {
+        let mut prepared = self.view.world.prepare(class.sample);
+        let plain = self.view.world.is_plain(class.sample);
+        let mut refused: BTreeSet<usize> = BTreeSet::new();
+        loop {
+            if self.waiting_of(class) == 0 {
+                return;
+            }
+            let mut ranked: Vec<(i64, bool, usize, Shape)> = candidates
+                .iter()
+                .enumerate()
+                .filter(|(number, one)| !refused.contains(number) && !self.is_closed_to(class, one.node))
+                .filter_map(|(number, one)| {
+                    let to = self.size_for(one, &class.sample.requests)?;
+                    Some((one.cost(to), one.to == one.from, number, to))
+                })
+                .collect();
+            ranked.sort_by_key(|(cost, stands, number, _)| (*cost, *stands, *number));
+            let found = ranked.into_iter().find(|(_, _, number, _)| {
+                let verdict = self.view.world.check(&prepared, candidates[*number].node);
+                if verdict.as_ref().is_err_and(scheduling::Refusal::lasts) {
+                    refused.insert(*number);
+                }
+                verdict.is_ok()
+            });
+            let Some((cost, _, number, to)) = found else { return };
+            let one = &mut candidates[number];
+            self.give(class, &mut prepared, (one, to), plain);
+            // For none of the others has it become less meanwhile.
+            while plain && self.waiting_of(class) > 0 {
+                let next = self.size_for(one, &class.sample.requests).filter(|to| one.cost(*to) <= cost);
+                let Some(to) = next.filter(|_| self.view.world.check(&prepared, one.node).is_ok()) else {
+                    break;
+                };
+                self.give(class, &mut prepared, (one, to), plain);
+            }
+        }
+    }
+
+    /// Pods of a class that a machine may grow for.
+    fn waiting_of(&self, class: &Class<'a>) -> usize {
+        class.pods[class.done..].iter().take_while(|&&pod| self.pods[pod].listed).count()
+    }
+
+    /// Lets a machine grow, and places as many of the class as fit then; the others than plain ones one by
+    /// one.
+    fn give(
+        &mut self,
+        class: &mut Class<'a>,
+        prepared: &mut Prepared,
+        (one, to): (&mut Candidate, Shape),
+        plain: bool,
+    ) {
+        let own = &self.view.config.pools[one.pool];
+        self.rooms.grow(own, &one.host, one.to, to);
+        one.to = to;
+        let before = class.done;
+        if plain {
+            let room = usize::try_from(self.room_in(one, &class.sample.requests)).unwrap_or(0);
+            self.put_copies(class, one.node, room.clamp(1, self.waiting_of(class)));
+        } else {
+            self.put(class, prepared, one.node);
+        }
+        let placed = &class.pods[before..class.done];
+        one.pods.extend(placed);
+        self.growths.pods.extend(placed);
+    }
+
+    /// The smallest size with which a machine's node has room for one more such pod, if there is one within
+    /// all limits.
+    fn size_for(&self, one: &Candidate, wanted: &Resources) -> Option<Shape> {
+        let used = &self.view.world.node(one.node).used;
+        let own = &self.view.config.pools[one.pool];
+        let mut to = one.to;
+        if wanted.cpu_milli > 0 {
+            let short = used.cpu_milli + wanted.cpu_milli - one.offered.cpu_milli;
+            let cores = u32::try_from(short.max(0).saturating_add(999) / 1000).ok()?;
+            to.cores = to.cores.max(one.from.cores.checked_add(cores)?);
+        }
+        if wanted.memory > 0 {
+            let short = used.memory + wanted.memory - one.offered.memory;
+            to.memory = to.memory.max(one.memory_for(own, short)?);
+        }
+        let allowed = to.cores <= one.most.cores && to.memory <= one.most.memory;
+        (allowed && self.rooms.holds_grown(own, &one.host, one.to, to)).then_some(to)
+    }
+
+    /// How many such pods fit what a machine is to have.
+    fn room_in(&self, one: &Candidate, wanted: &Resources) -> i64 {
+        let own = &self.view.config.pools[one.pool];
+        let (most, gets) = (one.gain(own, one.most), one.gain(own, one.to));
+        let mut free = self.view.world.node(one.node).free();
+        free.cpu_milli -= most.0 - gets.0;
+        free.memory -= most.1 - gets.1;
+        free.copies(wanted)
+    }
+
+    /// The machines that are to grow, by their names.
+    pub(super) fn grown(&self) -> Vec<GrownMachine> {
+        let mut grown: Vec<GrownMachine> = self.growths.planned.iter().map(|one| self.words(one)).collect();
+        grown.sort_by(|a, b| a.machine.cmp(&b.machine));
+        grown
+    }
+
+    fn words(&self, one: &Candidate) -> GrownMachine {
+        let own = &self.view.config.pools[one.pool];
+        let pods: Vec<Arc<str>> =
+            one.pods.iter().map(|&pod| self.pods[pod].pod.digest().id.clone()).collect();
+        let more = match pods.len() {
+            0 | 1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        let first = pods.first().map(ToString::to_string).unwrap_or_default();
+        let most = size(one.most);
+        GrownMachine {
+            machine: one.machine.clone(),
+            pool: own.name.clone(),
+            node: self.view.snapshot.nodes[one.node].name.clone(),
+            from: size(one.from),
+            to: size(one.to),
+            reason: format!("for {first}{more}, which fit no node; it may have up to {}", most.words()),
+            pods,
+        }
+    }
+}
+
+impl Candidate {
+    /// What its node offers more with such a size: thousandths of CPUs, and bytes.
+    fn gain(&self, pool: &Pool, to: Shape) -> (i64, i64) {
+        let cpu = (i64::from(to.cores) - i64::from(self.from.cores)) * 1000;
+        (cpu, self.gained_memory(pool, to.memory))
+    }
+
+    /// What a kubelet keeps may be a part of all that there is.
+    fn gained_memory(&self, pool: &Pool, to: i64) -> i64 {
+        let plugged = guest_sees(to - self.from.memory);
+        let kept = |memory: i64| pool.kubelet.kept_memory(memory);
+        plugged - (kept(self.capacity + plugged) - kept(self.capacity)).max(0)
+    }
+
+    /// The smallest memory of the machine with which its node offers so much more.
+    fn memory_for(&self, pool: &Pool, short: i64) -> Option<i64> {
+        let mut memory = self.from.memory;
+        while self.gained_memory(pool, memory) < short {
+            let least = self.from.memory.checked_add(short)?.max(memory.checked_add(1)?);
+            memory = dimms::at_least(least).filter(|memory| *memory <= self.most.memory)?;
+        }
+        Some(memory)
+    }
+
+    /// How much more it would have, in millionths of what it may have at most, cores and memory summed.
+    fn cost(&self, to: Shape) -> i64 {
+        let part = |more: i64, most: i64| more.saturating_mul(1_000_000) / most.max(1);
+        part(i64::from(to.cores) - i64::from(self.to.cores), i64::from(self.most.cores))
+            + part((to.memory - self.to.memory) >> 20, self.most.memory >> 20)
+    }
+}
+
+/// Whether a machine whose growth has failed has CPUs that its Node does not report. Why may be unknown, but
+/// it is not repeated with more.
+fn lacks_cpus(machine: &Machine, node: &Node) -> bool {
+    let reported = node.capacity.cpu_milli;
+    machine.grow_backoff.is_some() && reported > 0 && reported < i64::from(machine.cores) * 1000
+}
+
+/// The same of memory, and whether it had to give that back. A kernel keeps a tenth and a bit of it for
+/// itself at most.
+fn lacks_memory(machine: &Machine, node: &Node) -> bool {
+    let kept = machine.memory / 10 + (256 << 20);
+    let reported = node.capacity.memory;
+    let lacks = machine.grow_backoff.is_some() && reported > 0 && machine.memory - reported > kept;
+    lacks || machine.takes_no_memory
+}
+
+/// A pool and a template.
+type Kind<'m> = (&'m str, Option<&'m String>);
+
+fn kind(machine: &Machine) -> Kind<'_> {
+    (&machine.pool, machine.made_of.get("template"))
+}
+
+/// The pool of a machine that may grow, by its place in the configuration, and how far.
+fn pool<'v>(view: &View<'v>, node: &Node, machine: &Machine) -> Option<(usize, &'v Grow)> {
+    let name = pool_of(node).filter(|name| *name == machine.pool)?;
+    let number = view.config.pools.iter().position(|pool| pool.name == name)?;
+    let own = &view.config.pools[number];
+    let grow = own.grow.as_ref()?;
+    let made_so = machine.made_of.get("grow").is_some_and(|made| *made == grow.words());
+    let still = machine.phase == Phase::Ready && machine.growing.is_none() && machine.cores > 0;
+    let rests = machine.grow_backoff.as_ref().is_some_and(|backoff| backoff.runs(view.snapshot.time));
+    (made_so && still && !rests).then_some((number, grow))
+}
+
+fn size(shape: Shape) -> GrownSize {
+    let memory = quantity::binary(shape.memory);
+    GrownSize { cores: shape.cores, memory, memory_bytes: shape.memory }
+}

@@ -1,0 +1,107 @@
+//! Room that stays free on a pool's nodes after a removal, so that the next pods need not wait for a machine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::scale_up::Growth;
+use super::{View, pool_of, ready};
+use model::pod::Pod;
+use model::quantity;
+use scheduling::NodeIndex;
+use settings::Room;
+
+/// What is free in pools that keep room, counted down while nodes are admitted to go.
+pub(super) struct Headroom<'a> {
+    pools: BTreeMap<&'a str, Kept>,
+    /// Pods that wait and were placed on a node, by its index.
+    arriving: BTreeMap<NodeIndex, Vec<&'a Arc<Pod>>>,
+}
+
+#[derive(Clone, Copy)]
+struct Kept {
+    kept: Room,
+    free: Room,
+}
+
+impl Kept {
+    /// Whether so little is left that a removal which takes some of it must wait.
+    fn refuses(&self, before: Room) -> bool {
+        let short = |left: i64, before: i64, kept: i64| left < kept && left < before;
+        short(self.free.cpu_milli, before.cpu_milli, self.kept.cpu_milli)
+            || short(self.free.memory, before.memory, self.kept.memory)
+    }
+}
+
+impl<'a> Headroom<'a> {
+    pub(super) fn new(view: &View<'a>, growth: &Growth<'a>) -> Self {
+        let keeping = view.config.pools.iter().filter(|pool| pool.headroom != Room::default());
+        let mut pools: BTreeMap<&str, Kept> = keeping
+            .map(|pool| (pool.name.as_str(), Kept { kept: pool.headroom, free: Room::default() }))
+            .collect();
+        let mut arriving: BTreeMap<NodeIndex, Vec<&Arc<Pod>>> = BTreeMap::new();
+        if !pools.is_empty() {
+            for at in 0..view.existing {
+                if let Some(pool) = pool_of(&view.snapshot.nodes[at]).and_then(|name| pools.get_mut(name)) {
+                    let free = free(view, at);
+                    pool.free.cpu_milli += free.cpu_milli;
+                    pool.free.memory += free.memory;
+                }
+            }
+            for (pod, at) in &growth.placed {
+                arriving.entry(*at).or_default().push(pod);
+            }
+        }
+        Self { pools, arriving }
+    }
+
+    /// Counts the node as gone and its pods as moved; or says what room would be missing.
+    pub(super) fn admit(
+        &mut self,
+        view: &View,
+        at: NodeIndex,
+        moves: &[(Arc<Pod>, NodeIndex)],
+    ) -> Result<(), String> {
+        let before = self.pools.clone();
+        let node = &view.snapshot.nodes[at];
+        let arriving = self.arriving.get(&at).map(Vec::as_slice).unwrap_or_default();
+        // A pod may pass through on its way from another node: that one has counted it.
+        let own = |pod: &Arc<Pod>| {
+            pod.node.as_ref() == Some(&node.name) || arriving.iter().any(|one| Arc::ptr_eq(one, pod))
+        };
+        for (pod, to) in moves.iter().filter(|(pod, _)| own(pod)) {
+            let pool = view.snapshot.nodes.get(*to).and_then(|node| pool_of(node));
+            if let Some(pool) = pool.and_then(|name| self.pools.get_mut(name)) {
+                pool.free.cpu_milli -= pod.requests.cpu_milli;
+                pool.free.memory -= pod.requests.memory;
+            }
+        }
+        if let Some(pool) = pool_of(node).and_then(|name| self.pools.get_mut(name)) {
+            let free = free(view, at);
+            pool.free.cpu_milli -= free.cpu_milli;
+            pool.free.memory -= free.memory;
+        }
+        let short = self.pools.iter().find(|(name, pool)| pool.refuses(before[*name].free));
+        let Some((name, pool)) = short else { return Ok(()) };
+        let why = format!("pool `{name}` keeps {} free: {} would be", words(pool.kept), words(pool.free));
+        self.pools = before;
+        Err(why)
+    }
+}
+
+/// What a node has for more pods: nothing while it takes none.
+fn free(view: &View, at: NodeIndex) -> Room {
+    let node = &view.snapshot.nodes[at];
+    if !view.world.node(at).open || node.unschedulable || !ready(node) {
+        return Room::default();
+    }
+    let free = view.world.node(at).free();
+    Room { cpu_milli: free.cpu_milli.max(0), memory: free.memory.max(0) }
+}
+
+fn words(room: Room) -> String {
+    format!(
+        "{} CPU and {}",
+        quantity::from_milli(room.cpu_milli.max(0)),
+        quantity::binary(room.memory.max(0))
+    )
+}

@@ -1,0 +1,26 @@
+//! Is a pool healthy enough to lose nodes? Cluster Autoscaler's two limits, but for each pool: unready nodes
+//! elsewhere do not stop it, and timers go on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{being_deleted, pool_of, ready};
+use model::Snapshot;
+use settings::Config;
+
+/// Pools with more unready nodes than both limits allow.
+pub(super) fn unhealthy(snapshot: &Snapshot, config: &Config) -> BTreeSet<String> {
+    let limits = &config.health;
+    let mut pools: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for node in &snapshot.nodes {
+        let Some(pool) = pool_of(node).filter(|_| !being_deleted(node)) else { continue };
+        let (all, unready) = pools.entry(pool).or_default();
+        *all += 1;
+        *unready += usize::from(!ready(node));
+    }
+    let exceeds = |(all, unready): (usize, usize)| {
+        #[expect(clippy::cast_precision_loss, reason = "far fewer nodes than 2^52")]
+        let percentage = unready as f64 * 100.0 / all.max(1) as f64;
+        unready > limits.ok_total_unready_count && percentage > limits.max_total_unready_percentage
+    };
+    pools.into_iter().filter(|(_, counts)| exceeds(*counts)).map(|(pool, _)| pool.to_owned()).collect()
+}

@@ -1,0 +1,251 @@
+//! What is left of the hosts for new machines: memory, vCPUs, and how many machines of a pool are there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::View;
+use super::device_room::DeviceRoom;
+use super::disk_room::{CloneBytes, DiskRoom};
+use super::limits::Shape;
+use model::machine::{Host, Machine, Phase, WarmState};
+use model::quantity;
+use settings::Pool;
+
+/// What is left of a host.
+#[derive(Clone, Debug)]
+pub(super) struct HostRoom {
+    /// Its memory in bytes.
+    memory: i64,
+    /// Of that in use, and promised to guests that run, those that are planned included in both.
+    used: i64,
+    promised: i64,
+    /// What stays free of it, if the host says so itself.
+    reserve: Option<i64>,
+    threads: u32,
+    all_threads: u32,
+    vcpus: u32,
+    /// Why nothing new may be put there, if so.
+    shut: Option<&'static str>,
+    pub backoff: Option<String>,
+    pub disks: DiskRoom,
+    devices: DeviceRoom,
+    by_pool: BTreeMap<String, u32>,
+    /// The pools whose machines it takes once it is on again, if we switch it.
+    awaited_by: BTreeSet<String>,
+}
+
+impl HostRoom {
+    /// Why it takes no machine of the pool now, if we have switched it off and it will once it is on.
+    pub(super) fn switched(&self, pool: &Pool) -> Option<&'static str> {
+        self.shut.filter(|_| self.awaited_by.contains(&pool.name))
+    }
+
+    /// Why the host takes no machine of the pool, if so: what goes on after its name.
+    pub(super) fn refusal(&self, pool: &Pool) -> Option<String> {
+        if let Some(why) = self.shut {
+            return Some(why.to_owned());
+        }
+        if let Some(most) = pool.max_per_host.filter(|most| self.of_pool(pool) >= *most) {
+            return Some(format!("has {most} of the pool's machines, and `max_per_host` allows no more"));
+        }
+        self.too_small(pool).or_else(|| self.devices.lacks(pool)).or_else(|| self.lacks(pool))
+    }
+
+    /// QEMU is started for all vCPUs that a machine may have some time, and Proxmox VE starts none with more
+    /// than its host has threads.
+    fn too_small(&self, pool: &Pool) -> Option<String> {
+        let most = pool.grow.as_ref().filter(|grow| grow.grows_cores)?.max_cores;
+        let words = || format!("has {} threads, and a machine may grow to {most} cores", self.all_threads);
+        (most > self.all_threads).then(words)
+    }
+
+    /// Whether a machine of the pool that is there can run; `has_room`: what it takes counts already. Its
+    /// devices count from the day it was made on, but another VM may have taken them since.
+    pub(super) fn runs(&self, pool: &Pool, has_room: bool) -> bool {
+        self.shut.is_none() && !self.devices.starts_none(pool) && (has_room || self.lacks(pool).is_none())
+    }
+
+    /// What the host lacks for one more machine of the pool to run, in words.
+    fn lacks(&self, pool: &Pool) -> Option<String> {
+        let free = self.free(pool);
+        if free < pool.memory {
+            let left = quantity::binary(free.max(0));
+            return Some(format!(
+                "has {left} of memory left, and a machine takes {}",
+                quantity::binary(pool.memory)
+            ));
+        }
+        let vcpus = f64::from(self.threads) * pool.cpu_overcommit - f64::from(self.vcpus);
+        (vcpus < f64::from(pool.cores)).then(|| {
+            format!("has {:.0} vCPUs left, and a machine takes {}", vcpus.max(0.0).floor(), pool.cores)
+        })
+    }
+
+    /// How good the host is for a machine of the pool: less is better.
+    pub(super) fn rank(&self, pool: &Pool) -> (i64, i64) {
+        pool.placement.rank(self.of_pool(pool), self.free(pool))
+    }
+
+    /// Counts a machine of the pool as planned there.
+    pub(super) fn take(&mut self, pool: &Pool) {
+        self.start(pool);
+        self.count(pool);
+    }
+
+    /// Counts a machine of the pool that is there and does not run.
+    pub(super) fn count(&mut self, pool: &Pool) {
+        self.devices.take(pool);
+        *self.by_pool.entry(pool.name.clone()).or_default() += 1;
+    }
+
+    /// Counts what one that is there takes once it runs.
+    pub(super) fn start(&mut self, pool: &Pool) {
+        self.used = self.used.saturating_add(pool.memory);
+        self.promised = self.promised.saturating_add(pool.memory);
+        self.vcpus = self.vcpus.saturating_add(pool.cores);
+    }
+
+    /// Whether machines that run there may be given more.
+    pub(super) fn may_grow(&self) -> bool {
+        self.shut.is_none() && self.backoff.is_none()
+    }
+
+    /// Whether there is room for so much more of a machine that runs.
+    pub(super) fn holds_more(&self, pool: &Pool, from: Shape, to: Shape) -> bool {
+        let vcpus = f64::from(self.threads) * pool.cpu_overcommit - f64::from(self.vcpus);
+        (to.memory == from.memory || to.memory - from.memory <= self.free(pool))
+            && (to.cores == from.cores || f64::from(to.cores - from.cores) <= vcpus)
+    }
+
+    /// Counts so much more of a machine that runs.
+    pub(super) fn give(&mut self, from: Shape, to: Shape) {
+        let more = to.memory - from.memory;
+        self.used = self.used.saturating_add(more);
+        self.promised = self.promised.saturating_add(more);
+        self.vcpus = self.vcpus.saturating_add(to.cores - from.cores);
+    }
+
+    /// How many machines of the pool are there.
+    fn of_pool(&self, pool: &Pool) -> u32 {
+        self.by_pool.get(&pool.name).copied().unwrap_or(0)
+    }
+
+    /// Memory in bytes that is left for machines of the pool: neither is more promised than the pool's
+    /// `memory_overcommit` allows, nor more used than there is.
+    fn free(&self, pool: &Pool) -> i64 {
+        let promised = quantity::share(self.memory, pool.memory_overcommit).saturating_sub(self.promised);
+        let unused = self.memory.saturating_sub(self.used);
+        promised.min(unused).saturating_sub(self.reserve.unwrap_or(pool.memory_reserve))
+    }
+}
+
+/// The hosts' room, by their names; `None` if no host is known.
+pub(super) fn hosts(
+    view: &View,
+    holds: &impl Fn(Option<&model::workload::Backoff>) -> Option<String>,
+) -> Option<BTreeMap<String, HostRoom>> {
+    let snapshot = view.snapshot;
+    let mut ours: BTreeMap<&str, Ours> = BTreeMap::new();
+    for machine in snapshot.proxmox.machines.iter().flatten() {
+        for host in machine.hosts() {
+            ours.entry(host).or_default().count(machine);
+        }
+    }
+    let clones = Arc::new(CloneBytes::new(snapshot));
+    let rooms = snapshot.proxmox.hosts.as_ref()?.iter().map(|host| {
+        let ours = ours.remove(host.name.as_str()).unwrap_or_default();
+        let memory = &snapshot.memory.hosts.get(&host.name);
+        let own = view.config.hosts.get(&host.name);
+        let mut disks = DiskRoom::new(host, clones.clone());
+        let machines = snapshot.proxmox.machines.as_deref().unwrap_or_default();
+        disks.count_coming(&host.name, machines, &view.config.pools);
+        let room = HostRoom {
+            disks,
+            devices: DeviceRoom::new(host, machines, &view.config.pools),
+            memory: host.memory,
+            used: ours.memory_used(host),
+            promised: host.memory_assigned.max(ours.running).saturating_add(ours.coming),
+            reserve: own.and_then(|own| own.memory_reserve),
+            threads: host.cores.saturating_sub(own.map_or(0, |own| own.cpu_reserve)),
+            all_threads: host.cores,
+            vcpus: host.cores_assigned.max(ours.running_cores).saturating_add(ours.coming_cores),
+            shut: match () {
+                () if let Some(why) = super::power::shut(snapshot, &host.name) => Some(why),
+                () if !host.online => Some("is off"),
+                () if host.maintenance => Some("is in maintenance"),
+                () if own.is_some_and(|own| own.closed) => Some("is closed"),
+                () => None,
+            },
+            backoff: holds(memory.and_then(|memory| memory.backoff.as_ref())),
+            by_pool: ours.by_pool,
+            awaited_by: memory
+                .and_then(|memory| memory.power.as_ref())
+                .map(|power| power.reached_by.clone())
+                .unwrap_or_default(),
+        };
+        (host.name.clone(), room)
+    });
+    Some(rooms.collect())
+}
+
+/// What our machines hold of a host.
+#[derive(Default)]
+struct Ours {
+    /// Memory of those that do not run yet: nothing that the host reports contains it.
+    coming: i64,
+    coming_cores: u32,
+    /// Memory of those that run and have not used it yet.
+    booting: i64,
+    /// Memory of all that run.
+    running: i64,
+    running_cores: u32,
+    by_pool: BTreeMap<String, u32>,
+}
+
+impl Ours {
+    fn count(&mut self, machine: &Machine) {
+        if machine.phase.is_over() {
+            return;
+        }
+        *self.by_pool.entry(machine.pool.clone()).or_default() += 1;
+        if let Some(before) = machine.growing.as_ref().filter(|_| machine.phase == Phase::Ready) {
+            // What it is being given is in nothing that the host reports yet.
+            self.coming = self.coming.saturating_add(machine.memory - before.memory);
+            self.coming_cores = self.coming_cores.saturating_add(machine.cores.saturating_sub(before.cores));
+            self.running = self.running.saturating_add(before.memory);
+            self.running_cores = self.running_cores.saturating_add(before.cores);
+            return;
+        }
+        match machine.phase {
+            // It is not started before it is asked to join.
+            Phase::Requested | Phase::Cloning | Phase::Configuring | Phase::Warm
+                if machine.warm == Some(WarmState::Stopped) => {}
+            Phase::Warm if machine.warm != Some(WarmState::Booted) => {}
+            Phase::Requested | Phase::Cloning | Phase::Configuring | Phase::Starting => {
+                self.coming = self.coming.saturating_add(machine.memory);
+                self.coming_cores = self.coming_cores.saturating_add(machine.cores);
+            }
+            Phase::Warm
+            | Phase::Booting
+            | Phase::Joining
+            | Phase::Registered
+            | Phase::Ready
+            | Phase::Draining => {
+                self.running = self.running.saturating_add(machine.memory);
+                self.running_cores = self.running_cores.saturating_add(machine.cores);
+                if machine.phase < Phase::Ready {
+                    self.booting = self.booting.saturating_add(machine.memory);
+                }
+            }
+            // Whether these still run, only the host knows.
+            Phase::Stopping | Phase::Deleting | Phase::Clearing | Phase::Gone | Phase::Failed => {}
+        }
+    }
+
+    /// Memory that is in use, and that of machines which do not run yet. A host that does not say what it
+    /// promised uses little for a machine that boots: all of it counts.
+    fn memory_used(&self, host: &Host) -> i64 {
+        let unsaid = if host.memory_assigned == 0 { self.booting } else { 0 };
+        host.memory_used.saturating_add(unsaid).saturating_add(self.coming)
+    }
+}

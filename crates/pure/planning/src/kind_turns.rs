@@ -1,0 +1,147 @@
+//! Whose turn it is if one round cannot look at all pods that wait: those of the highest priority, and of
+//! these the oldest of each namespace in turn, so that no namespace holds up the others. The next round goes
+//! on where this one stopped. A kind that is too much for a round by itself comes after all others.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::View;
+use super::pending::{Priorities, Waiting};
+use model::plan::PodOutcome;
+use model::pod::Pod;
+use model::unfinished::PodTurns;
+
+/// Up to this many places are remembered; others begin with their oldest pod.
+const PLACES: usize = 500;
+/// Up to this many kinds are remembered that are too much for a round.
+const HEAVY: usize = 100;
+
+/// The kinds of pods whose turn it is in this round. There are none if the last round was finished: all of
+/// them are looked at.
+pub(super) struct KindTurns<'a> {
+    /// In the order of their turns.
+    looked_at: Vec<Kind<'a>>,
+    /// Some kinds have to wait.
+    some_wait: bool,
+    last: PodTurns,
+}
+
+/// A kind of pods that waits.
+#[derive(Clone, Debug)]
+struct Kind<'a> {
+    group: usize,
+    priority: i32,
+    namespace: &'a str,
+    /// Its oldest pod, and since when that is there.
+    first: &'a str,
+    created: Option<Timestamp>,
+}
+
+impl Kind<'_> {
+    fn place(&self) -> String {
+        format!("{}/{}", self.priority, self.namespace)
+    }
+}
+
+impl<'a> KindTurns<'a> {
+    /// Leaves out what has to wait, if the last round was not finished. Pods that lose their node have no
+    /// turn: they are always looked at. What pods in thought get is decided after all others.
+    pub(super) fn take(view: &View<'a>, pods: &mut [Waiting<'a>], priorities: &Priorities) -> Self {
+        let Some(last) = &view.snapshot.memory.unfinished.pods else {
+            return Self { looked_at: Vec::new(), some_wait: false, last: PodTurns::default() };
+        };
+        let mut looked_at = order(kinds(pods, priorities), last);
+        let late = looked_at.split_off(looked_at.len().min(last.most.max(1)));
+        let groups: BTreeSet<usize> = late.iter().map(|kind| kind.group).collect();
+        for pod in pods.iter_mut().filter(|pod| pod.settled.is_none() && groups.contains(&pod.group)) {
+            pod.settled = Some(PodOutcome::Unfinished);
+        }
+        Self { looked_at, some_wait: !late.is_empty(), last: last.clone() }
+    }
+
+    /// Whether some kinds have to wait.
+    pub(super) fn some_wait(&self) -> bool {
+        self.some_wait
+    }
+
+    /// Where the next round goes on, if it has to; `spent`: this one could not look at all that it should
+    /// have. There are this many `kinds` of pods, and `left` pods were not looked at.
+    pub(super) fn next(self, spent: bool, kinds: usize, left: usize) -> Option<PodTurns> {
+        if !spent && !self.some_wait {
+            return None;
+        }
+        let mut next = self.last;
+        let looked_at = if self.looked_at.is_empty() { kinds } else { self.looked_at.len() };
+        let too_much = self.looked_at.first().filter(|_| spent && self.looked_at.len() == 1);
+        if let Some(kind) = too_much
+            && next.heavy.len() < HEAVY
+        {
+            next.heavy.insert(kind.first.to_owned());
+        }
+        if !spent || too_much.is_some() {
+            for kind in &self.looked_at {
+                next.after.insert(kind.place(), kind.first.to_owned());
+                next.last.insert(kind.priority, kind.namespace.to_owned());
+            }
+        }
+        while next.after.len() > PLACES {
+            next.after.pop_last();
+        }
+        while next.last.len() > PLACES {
+            next.last.pop_first();
+        }
+        next.most = if spent { (looked_at / 2).max(1) } else { looked_at.saturating_mul(2) };
+        Some(PodTurns { left, ..next })
+    }
+}
+
+/// The kinds in the order of their turns.
+fn order<'a>(kinds: Vec<Kind<'a>>, last: &PodTurns) -> Vec<Kind<'a>> {
+    let mut by_place: BTreeMap<(Reverse<i32>, &str), Vec<Kind<'a>>> = BTreeMap::new();
+    for kind in kinds {
+        by_place.entry((Reverse(kind.priority), kind.namespace)).or_default().push(kind);
+    }
+    let mut all = Vec::new();
+    for ((Reverse(priority), namespace), mut kinds) in by_place {
+        kinds.sort_by(|a, b| (a.created, a.first).cmp(&(b.created, b.first)));
+        let stopped = kinds.first().and_then(|kind| last.after.get(&kind.place()));
+        let stopped = stopped.and_then(|last| kinds.iter().position(|kind| kind.first == last));
+        kinds.rotate_left(stopped.map_or(0, |at| at + 1));
+        // The namespaces after the one that had its turn last come before those up to it.
+        let had_it = last.last.get(&priority).is_some_and(|last| namespace <= last.as_str());
+        all.extend(kinds.into_iter().enumerate().map(|(turn, kind)| {
+            let heavy = last.heavy.contains(kind.first);
+            ((heavy, Reverse(priority), turn, had_it, namespace), kind)
+        }));
+    }
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    all.into_iter().map(|(_, kind)| kind).collect()
+}
+
+/// The kinds of real pods that wait for room, each with its oldest pod.
+fn kinds<'a>(pods: &[Waiting<'a>], priorities: &Priorities) -> Vec<Kind<'a>> {
+    let mut oldest: BTreeMap<usize, &'a Arc<Pod>> = BTreeMap::new();
+    let mut leaving: BTreeSet<usize> = BTreeSet::new();
+    let age = |pod: &'a Arc<Pod>| (pod.created, &pod.digest().id);
+    for one in pods.iter().filter(|one| one.settled.is_none() && !one.pod.chunk) {
+        if one.pod.node.is_some() {
+            leaving.insert(one.group);
+        }
+        let first = oldest.entry(one.group).or_insert(one.pod);
+        if age(one.pod) < age(first) {
+            *first = one.pod;
+        }
+    }
+    let kept = oldest.into_iter().filter(|(group, _)| !leaving.contains(group));
+    kept.map(|(group, pod)| Kind {
+        group,
+        priority: priorities.of(pod),
+        namespace: &pod.namespace,
+        first: &pod.digest().id,
+        created: pod.created,
+    })
+    .collect()
+}

@@ -1,0 +1,520 @@
+//! Snapshot → plan, with reasons. Pure: same input, same plan, byte for byte.
+//!
+//! ```text
+//! scale_up:   pending pods ─> existing nodes ─> machines on their way ─> machines that grow
+//!             ─> new machines of the pools ─> hosts and slots
+//! scale_down: nodes of pools ─> utilization ─> drain rules ─> re-placement ─> timers, cool-downs, limits
+//! ```
+
+mod admission;
+mod aftermath;
+mod allowance;
+mod annotations;
+mod budgets;
+mod buffers;
+mod candidate_turns;
+mod choosing;
+mod classes;
+mod coming;
+mod consolidation;
+mod csi;
+mod daemons;
+mod device_room;
+mod disk_room;
+mod disruptions;
+mod draft;
+mod drain;
+mod features;
+mod filling;
+mod fresh;
+mod gang_outcomes;
+mod gangs;
+mod going;
+mod grow;
+mod headroom;
+mod health;
+mod homeless;
+mod host_room;
+mod judging;
+mod kind_turns;
+mod known;
+mod late;
+mod limits;
+mod loners;
+mod moves;
+mod named;
+mod names;
+mod outcomes;
+mod packing;
+mod pauses;
+mod pending;
+mod physical;
+mod power;
+mod predictions;
+mod prospects;
+mod removal;
+mod repair;
+mod replacement;
+mod replacing;
+mod requests;
+mod rests;
+mod rooms;
+mod scale_down;
+mod scale_up;
+mod search;
+mod shape;
+mod sizes;
+mod slices;
+pub mod slots;
+mod spreading;
+mod stock;
+mod storage_room;
+mod together;
+mod turns;
+mod unlike;
+mod unready;
+mod utilization;
+mod verdict;
+mod warm;
+mod whole;
+mod zones;
+
+pub use allowance::{Limits, Stop};
+pub use buffers::HOLDS_ROOM;
+pub use device_room::devices_left;
+pub use drain::{Evictions, volumes_that_stay};
+pub use fresh::expected as expected_node;
+pub use going::leaving;
+pub use homeless::homeless;
+pub use judging::{disabled, stays};
+pub use outcomes::follow;
+pub use prospects::{PoolAnswer, Prospects, Removal, Treatment, prospects};
+pub use rests::{removal_given_up, wish_rests};
+pub use unlike::unlike_declared;
+pub use unready::watched;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use allowance::Allowance;
+use classes::Groups;
+use daemons::Daemons;
+use named::Named;
+use pending::Waiting;
+use shape::Statics;
+use storage_room::StorageRoom;
+
+use model::node::Node;
+use model::pod::Pod;
+use model::snapshot::{BEING_DELETED_TAINT, Memory, POOL_LABEL, REPLACED, RETIRE};
+use model::unfinished::Unfinished;
+use model::{Plan, Snapshot};
+use scheduling::{Effort, World};
+use settings::{Config, Pool};
+
+/// Remembers what nodes teach of those that will be made: what they offer, and which CSI drivers and devices
+/// they have; and since when they are not ready. Whether anything changed.
+pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
+    let shapes = shape::learn(memory, snapshot, config);
+    let devices = slices::learn(memory, snapshot, config);
+    let unready = unready::notice(memory, snapshot);
+    csi::learn(memory, snapshot, config) || shapes || devices || unready
+}
+
+/// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
+pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
+    plan_within(snapshot, config, Limits::default())
+}
+
+/// The same, looking at no more than these limits allow.
+pub fn plan_within(snapshot: &Snapshot, config: &Config, limits: Limits) -> Plan {
+    decided(snapshot, config, &Allowance::new(&Effort::default(), limits))
+}
+
+/// The same, unless it is stopped meanwhile.
+pub fn plan_unless(stop: &Stop, snapshot: &Snapshot, config: &Config) -> Option<Plan> {
+    let whole = Allowance::new(&Effort::default(), Limits::default()).unless(stop);
+    let plan = decided(snapshot, config, &whole);
+    (!stop.is_set()).then_some(plan)
+}
+
+fn decided(snapshot: &Snapshot, config: &Config, whole: &Allowance) -> Plan {
+    let scheduled = config.scheduled_at(snapshot.time);
+    let config = scheduled.as_ref().unwrap_or(config);
+    let mut sorted = expected(snapshot, config);
+    let offers = sizes::offers(config, snapshot);
+    let buffers = buffers::resolve(snapshot);
+    let requests = requests::resolve(snapshot);
+    let pods = buffers::beside(&snapshot.pods, &buffers, &requests);
+    let mut stays = replacement::Stays::default();
+    let (mut plan, due) = loop {
+        let due = replacement::mark(&mut sorted, &snapshot.pods, config, &stays);
+        let Decision { mut plan, homeless } = decide(&sorted, &pods, config, &offers, Depth::Real, whole);
+        plan.hosts = power::decide(&sorted, &pods, (config, &offers), &plan, whole);
+        if !stays.learn(&mut sorted, config, &plan, &homeless) {
+            break (plan, due);
+        }
+    };
+    for verdict in &mut plan.nodes {
+        if let Some(due) = due.get(&verdict.node) {
+            due.explain(verdict);
+        }
+    }
+    buffers::tell(&buffers, &mut plan);
+    requests::tell(&requests, &mut plan);
+    plan
+}
+
+/// Whether a decision is for real, or thought through to make another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    Real,
+    /// It looks for no nodes to replace, and for no machines to make larger.
+    Thought,
+}
+
+/// What was decided of a snapshot.
+struct Decision {
+    plan: Plan,
+    /// Nodes on their way out of which a pod finds no place, neither on what is there or comes nor on what is
+    /// made: its name.
+    homeless: BTreeMap<String, String>,
+}
+
+/// The same for a sorted snapshot without its pods, with what is left of an allowance.
+fn decide(
+    snapshot: &Snapshot,
+    pods: &[Arc<Pod>],
+    config: &Config,
+    offers: &[Pool],
+    depth: Depth,
+    allowance: &Allowance,
+) -> Decision {
+    let mut view = View::new(snapshot, pods, config, offers, allowance);
+    view.allowance = allowance.of_growth();
+    view.grows = depth == Depth::Real;
+    let mut growth = scale_up::decide(&mut view);
+    view.allowance = allowance.of_shrinkage();
+    let shrinkage = scale_down::decide(&mut view, &growth, depth);
+    for verdict in &mut growth.verdicts {
+        // The node that a waiting pod would fit goes in this round: it is another that takes it.
+        if let Some(node) = shrinkage.rehoused.get(&*verdict.pod) {
+            verdict.node = Some(Arc::from(node.as_str()));
+        }
+    }
+    let mut plan = Plan {
+        time: snapshot.time,
+        scale_up: if growth.pools.is_empty() { shrinkage.replacements } else { growth.pools },
+        below_minimum: growth.short,
+        grow: growth.grown,
+        pods: growth.verdicts,
+        scale_down: shrinkage.removals,
+        nodes: shrinkage.verdicts,
+        unfinished: Unfinished { pods: growth.unfinished, nodes: shrinkage.unfinished },
+        ignored_annotations: annotations::ignored(snapshot, &view.annotated),
+        ..Plan::default()
+    };
+    if depth == Depth::Real {
+        warm::provide(&view, growth.rooms, &mut plan);
+    }
+    let homeless = growth.homeless.iter().filter_map(|pod| Some((pod.node.clone()?, pod.id())));
+    Decision { plan, homeless: homeless.collect() }
+}
+
+/// The pods that leave a node which is being drained, by the rules that chose it. `others` are pods that end
+/// with the machines of other nodes: those that are still there count for their budgets as those that stay
+/// here.
+///
+/// # Errors
+/// A pod has come that must not be evicted: it, and why.
+pub fn evictions(
+    snapshot: &Snapshot,
+    config: &Config,
+    node: &str,
+    stays: impl Fn(&Pod) -> bool,
+    others: &[Arc<Pod>],
+) -> Result<Evictions, String> {
+    let mut budgets = budgets::Budgets::new(snapshot);
+    if !others.is_empty() {
+        let others: BTreeSet<&str> = others.iter().map(|pod| &*pod.uid).collect();
+        budgets.take(snapshot.pods.iter().filter(|pod| others.contains(&*pod.uid)));
+    }
+    let mut pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
+    pods.sort_by_cached_key(|pod| (pod.priority, pod.id()));
+    let rules = drain::Rules::new(snapshot, &config.scale_down);
+    let priorities = pending::Priorities::new(snapshot, config);
+    rules
+        .evictions(&pods, budgets, stays)
+        .map(|all| all.in_groups(&config.scale_down.drain_priorities, |pod| priorities.of(pod)))
+        .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
+}
+
+/// The first pod of a node that must not be evicted, with the rule; `None`: the node can be drained, as far
+/// as rules go that do not pass by themselves.
+pub fn must_stay(snapshot: &Snapshot, config: &Config, node: &str) -> Option<String> {
+    let pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
+    let rules = drain::Rules::new(snapshot, &config.scale_down);
+    let blocker = rules.evictions(&pods, budgets::Budgets::new(snapshot), |_| false).err()?;
+    Some(format!("pod {} must stay ({}): {}", blocker.pod, blocker.reason, drain::rule(blocker.reason)))
+}
+
+/// The snapshot as decisions see it: sorted, with what is known to come on its nodes.
+fn expected(snapshot: &Snapshot, config: &Config) -> Snapshot {
+    let mut sorted = sorted(snapshot);
+    going::expect_taints(&mut sorted);
+    late::expect_devices(&mut sorted, config);
+    csi::expect(&mut sorted, config);
+    slices::expect(&mut sorted, config);
+    sorted
+}
+
+/// The snapshot without its pods, with everything else in order of its names, so that the order of arrival
+/// decides nothing.
+fn sorted(snapshot: &Snapshot) -> Snapshot {
+    let mut sorted = Snapshot {
+        time: snapshot.time,
+        kubernetes: snapshot.kubernetes,
+        nodes: snapshot.nodes.clone(),
+        pods: Vec::new(),
+        namespaces: snapshot.namespaces.clone(),
+        controllers: snapshot.controllers.clone(),
+        daemon_sets: snapshot.daemon_sets.clone(),
+        budgets: snapshot.budgets.clone(),
+        volumes: snapshot.volumes.clone(),
+        claims: snapshot.claims.clone(),
+        storage_classes: snapshot.storage_classes.clone(),
+        csi_drivers: snapshot.csi_drivers.clone(),
+        csi_nodes: snapshot.csi_nodes.clone(),
+        storage_capacities: snapshot.storage_capacities.clone(),
+        attachments: snapshot.attachments.clone(),
+        priority_classes: snapshot.priority_classes.clone(),
+        resource_claims: snapshot.resource_claims.clone(),
+        device_classes: snapshot.device_classes.clone(),
+        resource_slices: snapshot.resource_slices.clone(),
+        device_taint_rules: snapshot.device_taint_rules.clone(),
+        buffers: snapshot.buffers.clone(),
+        requests: snapshot.requests.clone(),
+        pod_groups: snapshot.pod_groups.clone(),
+        pod_templates: snapshot.pod_templates.clone(),
+        proxmox: snapshot.proxmox.clone(),
+        memory: snapshot.memory.clone(),
+    };
+    sorted.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    sorted.daemon_sets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    sorted.budgets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    if let Some(machines) = &mut sorted.proxmox.machines {
+        machines.sort_by(|a, b| (&a.name, a.vmid).cmp(&(&b.name, b.vmid)));
+    }
+    sorted
+}
+
+/// What both halves of a decision work on.
+struct View<'a> {
+    /// Without its pods.
+    snapshot: &'a Snapshot,
+    /// The snapshot's nodes by their names.
+    named: Named<'a>,
+    /// In the order in which they came.
+    pods: &'a [Arc<Pod>],
+    config: &'a Config,
+    /// The pools, once for each size of their machines and each set of hosts with labels of its own.
+    offers: &'a [Pool],
+    /// What may still be spent on the decision.
+    allowance: Allowance,
+    /// Pods without a node, in order of their names.
+    waiting: Vec<Waiting<'a>>,
+    groups: Groups<'a>,
+    /// The cluster; pending pods are placed into it by scaling up.
+    world: World,
+    /// The snapshot's nodes come first in the world, in this order.
+    existing: usize,
+    /// Running machines may be made larger by this decision.
+    grows: bool,
+    /// Pods with a node that count, by their node's index.
+    bound: Vec<Vec<&'a Arc<Pod>>>,
+    /// Those that hold no room (expendable ones), which may hold their node all the same.
+    expendable: Vec<Vec<&'a Arc<Pod>>>,
+    /// Pods with annotations that decisions read.
+    annotated: Vec<&'a Arc<Pod>>,
+    /// The newest pod of each DaemonSet, by the set's uid.
+    newest: BTreeMap<&'a str, &'a Arc<Pod>>,
+    daemons: Daemons<'a>,
+    statics: Statics<'a>,
+    drivers: csi::Drivers,
+    slices: slices::Slices,
+    storage_room: StorageRoom<'a>,
+}
+
+impl<'a> View<'a> {
+    fn new(
+        snapshot: &'a Snapshot,
+        pods: &'a [Arc<Pod>],
+        config: &'a Config,
+        offers: &'a [Pool],
+        allowance: &Allowance,
+    ) -> Self {
+        Self::without(snapshot, pods, (config, offers), &BTreeSet::new(), allowance)
+    }
+
+    /// The same where nodes of these names are no longer in the snapshot: the pods that their controllers
+    /// make in place of theirs wait, and may cause a machine at once.
+    fn without(
+        snapshot: &'a Snapshot,
+        pods: &'a [Arc<Pod>],
+        offered: (&'a Config, &'a [Pool]),
+        gone: &BTreeSet<&str>,
+        allowance: &Allowance,
+    ) -> Self {
+        let mut world = World::without_pods(snapshot);
+        world.counts_in(allowance.effort());
+        Self::around(world, (snapshot, pods), offered, gone, allowance)
+    }
+
+    /// The same for a snapshot that has other nodes and the same volumes as this view's.
+    fn beside<'v>(&'v self, snapshot: &'v Snapshot, gone: &BTreeSet<&str>) -> View<'v> {
+        let world = self.world.without_pods_beside(snapshot);
+        View::around(world, (snapshot, self.pods), (self.config, self.offers), gone, &self.allowance)
+    }
+
+    fn around(
+        world: World,
+        (snapshot, pods): (&'a Snapshot, &'a [Arc<Pod>]),
+        (config, offers): (&'a Config, &'a [Pool]),
+        gone: &BTreeSet<&str>,
+        allowance: &Allowance,
+    ) -> Self {
+        // Every pod is taken in.
+        allowance.spend(10 * pods.len());
+        let mut view = Self {
+            snapshot,
+            named: Named::new(&snapshot.nodes),
+            pods,
+            config,
+            offers,
+            allowance: allowance.clone(),
+            waiting: Vec::with_capacity(pods.len()),
+            groups: Groups::default(),
+            world,
+            existing: snapshot.nodes.len(),
+            grows: false,
+            bound: vec![Vec::new(); snapshot.nodes.len()],
+            expendable: vec![Vec::new(); snapshot.nodes.len()],
+            annotated: Vec::new(),
+            newest: BTreeMap::new(),
+            daemons: Daemons::default(),
+            statics: Statics::new(),
+            drivers: csi::Drivers::new(snapshot, config),
+            slices: slices::Slices::new(snapshot, config),
+            storage_room: StorageRoom::new(snapshot, config),
+        };
+        for set in &snapshot.daemon_sets {
+            view.world.announce(&set.pod);
+        }
+        view.take_in(gone);
+        view.put_in_order();
+        for sample in view.groups.samples() {
+            view.world.announce(sample);
+        }
+        for (at, node) in snapshot.nodes.iter().enumerate() {
+            if being_deleted(node) {
+                view.world.close(at);
+            }
+        }
+        view.daemons = Daemons::new(&view);
+        daemons::expect(&mut view);
+        view
+    }
+
+    /// Finds out which pods wait, and which count on which node.
+    fn take_in(&mut self, gone: &BTreeSet<&str>) {
+        let (snapshot, config) = (self.snapshot, self.config);
+        let priorities = pending::Priorities::new(snapshot, config);
+        for pod in self.pods {
+            if pod.digest().annotated {
+                self.annotated.push(pod);
+            }
+            if pod.digest().waits {
+                let (group, expendable) = self.groups.number(pod, &priorities);
+                let settled = pending::settled(pod, expendable, config, snapshot.time)
+                    .or_else(|| requests::awaits(pod, snapshot));
+                self.waiting.push(Waiting { pod, group, settled, listed: true });
+                continue;
+            }
+            shape::count_static(&mut self.statics, pod);
+            self.know_daemon(pod);
+            let node = pod.node.as_deref();
+            let at = node.and_then(|name| self.named.find(name));
+            if priorities.expendable(pod) {
+                // A pod that needs their room may have it.
+                if let Some(at) = at {
+                    self.expendable[at].push(pod);
+                }
+            } else {
+                if let Some(at) = at {
+                    self.bound[at].push(pod);
+                } else if node.is_some_and(|name| gone.contains(name)) {
+                    if pending::will_be_made_again(pod) {
+                        let (group, _) = self.groups.number(pod, &priorities);
+                        self.waiting.push(Waiting { pod, group, settled: None, listed: true });
+                    }
+                    continue;
+                }
+                self.world.announce(pod);
+            }
+        }
+    }
+
+    fn know_daemon(&mut self, pod: &'a Arc<Pod>) {
+        let set = pod.owner.as_ref().filter(|owner| pod.digest().daemon && owner.kind == "DaemonSet");
+        let Some(set) = set else { return };
+        let age = |pod: &'a Arc<Pod>| (pod.created, &pod.digest().id);
+        let newest = self.newest.entry(&set.uid).or_insert(pod);
+        if age(pod) > age(newest) {
+            *newest = pod;
+        }
+    }
+
+    /// Puts pods in the order of their names, and those with a node into the world.
+    fn put_in_order(&mut self) {
+        self.waiting.sort_by(|a, b| a.pod.digest().compare(b.pod.digest()));
+        for (at, pods) in self.expendable.iter_mut().enumerate() {
+            pods.sort_by(|a, b| a.digest().compare(b.digest()));
+            for pod in pods.iter().filter(|pod| !pod.is_finished()) {
+                self.world.place_yielding(pod, at);
+            }
+        }
+        for (at, pods) in self.bound.iter_mut().enumerate() {
+            pods.sort_by(|a, b| a.digest().compare(b.digest()));
+            for pod in pods.iter().filter(|pod| !pod.is_finished()) {
+                self.world.place(pod, at);
+            }
+        }
+    }
+}
+
+/// Whether the node is being taken away, or is to be as soon as that can be: pods are to find another place.
+pub fn being_deleted(node: &Node) -> bool {
+    // Another takes its place before it goes, if its pool is at its minimum.
+    is_leaving(node) || node.annotations.contains_key(RETIRE)
+}
+
+/// Whether the node is being taken away: that has begun, or is thought through in this round. One that an
+/// operator only wants gone serves on with its pods, however long its wish waits, and holds up no other.
+fn is_leaving(node: &Node) -> bool {
+    const TAINTS: [&str; 3] =
+        [BEING_DELETED_TAINT, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];
+    node.deleted.is_some()
+        || node.annotations.contains_key(REPLACED)
+        || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
+}
+
+/// Whether the node reports itself ready. One without any conditions (a hand-written object) counts as ready.
+pub fn ready(node: &Node) -> bool {
+    node.conditions.is_empty()
+        || node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
+}
+
+/// The name of the node's pool, as its label says.
+fn pool_of(node: &Node) -> Option<&str> {
+    node.labels.get(POOL_LABEL).map(String::as_str)
+}

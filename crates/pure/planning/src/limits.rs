@@ -1,0 +1,147 @@
+//! What there may be at most: machines, vCPUs and memory, of each pool and in the whole cluster.
+
+use std::collections::BTreeMap;
+
+use super::{View, pool_of};
+use model::machine::Machine;
+use model::node::Node;
+use model::quantity;
+use settings::{Pool, ScaleUp};
+
+/// What is there, those that are planned included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub machines: u32,
+    cores: u64,
+    /// In bytes.
+    memory: i64,
+}
+
+/// vCPUs and bytes of one machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub cores: u32,
+    pub memory: i64,
+}
+
+impl From<&Machine> for Shape {
+    fn from(machine: &Machine) -> Self {
+        Self { cores: machine.cores, memory: machine.memory }
+    }
+}
+
+impl From<&Pool> for Shape {
+    fn from(pool: &Pool) -> Self {
+        Self { cores: pool.cores, memory: pool.memory }
+    }
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, shape: Shape) {
+        self.machines += 1;
+        self.cores += u64::from(shape.cores);
+        self.memory = self.memory.saturating_add(shape.memory);
+    }
+
+    /// One machine has become larger.
+    pub(super) fn grow(&mut self, from: Shape, to: Shape) {
+        self.cores += u64::from(to.cores.saturating_sub(from.cores));
+        self.memory = self.memory.saturating_add(to.memory - from.memory);
+    }
+
+    /// No more of anything, and less of something.
+    pub(super) fn is_less_than(self, other: Self) -> bool {
+        self != other
+            && self.machines <= other.machines
+            && self.cores <= other.cores
+            && self.memory <= other.memory
+    }
+
+    /// Cores and memory as one number: both count as much as the largest of these machines has of them.
+    pub(super) fn cost(self, offers: &[Pool]) -> i128 {
+        let cores = offers.iter().map(|pool| pool.cores).max().unwrap_or(1);
+        let memory = offers.iter().map(|pool| pool.memory).max().unwrap_or(1);
+        i128::from(self.cores) * i128::from(memory) + i128::from(self.memory) * i128::from(cores)
+    }
+}
+
+/// The machines that have a Node, by its name.
+pub(super) fn by_node(machines: Option<&[Machine]>) -> BTreeMap<&str, &Machine> {
+    let machines = machines.into_iter().flatten();
+    machines.map(|machine| (machine.node.as_ref().unwrap_or(&machine.name).as_str(), machine)).collect()
+}
+
+/// What a Node's machine has: as its record says, else as the Node reports, else as its pool makes them.
+pub(super) fn shape(view: &View, node: &Node, machine: Option<&Machine>) -> Shape {
+    if let Some(machine) = machine.filter(|machine| machine.cores > 0) {
+        return machine.into();
+    }
+    let offers = if node.capacity.cpu_milli > 0 { &node.capacity } else { &node.allocatable };
+    let seen = Shape {
+        cores: u32::try_from(offers.cpu_milli.saturating_add(999) / 1000).unwrap_or(u32::MAX),
+        memory: offers.memory,
+    };
+    let pool = pool_of(node).and_then(|name| view.config.pools.iter().find(|pool| pool.name == name));
+    // A guest sees less memory than its machine has: if a pool has one shape, that is it.
+    match pool {
+        Some(pool) if node.capacity.cpu_milli == 0 => pool.into(),
+        _ => seen,
+    }
+}
+
+/// Which limit one more machine of this shape would break, in words; `own` is what the pool has, `all` the
+/// cluster.
+pub(super) fn broken(pool: &Pool, settings: &ScaleUp, own: Sum, all: Sum) -> Option<String> {
+    let shape = Shape::from(pool);
+    if own.machines >= pool.max {
+        return Some(format!("at its maximum of {}", pool.max));
+    }
+    if let Some(most) = pool.max_cores.filter(|most| too_many(own, shape, *most)) {
+        return Some(format!("at its maximum of {most} cores: it has {}", own.cores));
+    }
+    if let Some(most) = pool.max_memory.filter(|most| too_much(own, shape, *most)) {
+        return Some(format!(
+            "at its maximum of {} of memory: it has {}",
+            quantity::binary(most),
+            quantity::binary(own.memory)
+        ));
+    }
+    if let Some(most) = settings.max_nodes_total.filter(|most| all.machines >= *most) {
+        return Some(format!("the cluster is at its maximum of {most}"));
+    }
+    if let Some(most) = settings.max_cores_total.filter(|most| too_many(all, shape, *most)) {
+        return Some(format!("the cluster is at its maximum of {most} cores: it has {}", all.cores));
+    }
+    let most = settings.max_memory_total.filter(|most| too_much(all, shape, *most))?;
+    Some(format!(
+        "the cluster is at its maximum of {} of memory: it has {}",
+        quantity::binary(most),
+        quantity::binary(all.memory)
+    ))
+}
+
+/// Whether one machine of the pool may become so much larger; `own` is what the pool has, `all` the cluster.
+pub(super) fn allow_growth(
+    pool: &Pool,
+    settings: &ScaleUp,
+    (own, all): (Sum, Sum),
+    (from, to): (Shape, Shape),
+) -> bool {
+    let more = Shape { cores: to.cores - from.cores, memory: to.memory - from.memory };
+    let cores =
+        |sum: Sum, most: Option<u32>| more.cores == 0 || most.is_none_or(|most| !too_many(sum, more, most));
+    let memory =
+        |sum: Sum, most: Option<i64>| more.memory == 0 || most.is_none_or(|most| !too_much(sum, more, most));
+    cores(own, pool.max_cores)
+        && memory(own, pool.max_memory)
+        && cores(all, settings.max_cores_total)
+        && memory(all, settings.max_memory_total)
+}
+
+fn too_many(sum: Sum, shape: Shape, most: u32) -> bool {
+    sum.cores + u64::from(shape.cores) > u64::from(most)
+}
+
+fn too_much(sum: Sum, shape: Shape, most: i64) -> bool {
+    sum.memory.saturating_add(shape.memory) > most
+}

@@ -1,0 +1,99 @@
+//! Which pods wait for a node, and which of them may cause one.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::classes::Groups;
+use super::{View, annotations};
+use model::Snapshot;
+use model::plan::PodOutcome;
+use model::pod::Pod;
+use settings::Config;
+
+/// Priorities of pods, and which of them are expendable.
+pub(super) struct Priorities<'a> {
+    all: scheduling::Priorities<'a>,
+    cutoff: i32,
+}
+
+impl<'a> Priorities<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot, config: &Config) -> Self {
+        let all = scheduling::Priorities::new(snapshot);
+        Self { all, cutoff: config.scale_up.expendable_pods_priority_cutoff }
+    }
+
+    /// The pod's priority, 0 if nothing gives it one.
+    pub(super) fn of(&self, pod: &Pod) -> i32 {
+        self.all.of(pod)
+    }
+
+    /// Below the cut-off; a pod without a priority never is (Cluster Autoscaler's rule).
+    pub(super) fn expendable(&self, pod: &Pod) -> bool {
+        self.all.given(pod).is_some_and(|priority| priority < self.cutoff)
+    }
+}
+
+/// A pod that waits.
+pub(super) struct Waiting<'a> {
+    pub pod: &'a Arc<Pod>,
+    /// Which pods it is equal to but for its name: its place in [`Groups`].
+    pub group: usize,
+    /// Decided already, without looking for room.
+    pub settled: Option<PodOutcome>,
+    /// It gets a verdict. Pods that will have to leave a node on its way out are placed too, but not listed.
+    pub listed: bool,
+}
+
+/// Adds pods that will lose their node to those that wait for one.
+pub(super) fn add_leaving<'a>(
+    view: &View<'a>,
+    priorities: &Priorities,
+    waiting: &mut Vec<Waiting<'a>>,
+    groups: &mut Groups<'a>,
+) {
+    for (at, pods) in view.bound.iter().enumerate() {
+        if view.world.node(at).open {
+            continue;
+        }
+        for pod in pods.iter().filter(|pod| will_be_made_again(pod)) {
+            let (group, _) = groups.number(pod, priorities);
+            waiting.push(Waiting { pod, group, settled: None, listed: false });
+        }
+    }
+}
+
+/// A pod of a node on its way out needs a place when its controller makes another one.
+pub(super) fn will_be_made_again(pod: &Pod) -> bool {
+    pod.owner.is_some() && !pod.is_finished() && pod.deletion.is_none() && !is_daemon(pod) && !is_mirror(pod)
+}
+
+/// What is decided of a pod that waits without looking for room; `expendable` is what [`Priorities`] says of
+/// its group.
+pub(super) fn settled(pod: &Pod, expendable: bool, config: &Config, now: Timestamp) -> Option<PodOutcome> {
+    let digest = pod.digest();
+    if digest.gated {
+        return Some(PodOutcome::Gated);
+    }
+    if digest.daemon {
+        return Some(PodOutcome::DaemonSet);
+    }
+    if expendable {
+        return Some(PodOutcome::Expendable);
+    }
+    let configured = SignedDuration::try_from(config.scale_up.new_pod_delay).unwrap_or(SignedDuration::MAX);
+    let own = digest.delayed.then(|| annotations::delay(pod)).flatten();
+    let delay = own.map_or(configured, |own| own.max(configured));
+    let young = delay.is_positive() && pod.created.is_some_and(|created| now.duration_since(created) < delay);
+    young.then_some(PodOutcome::TooYoung)
+}
+
+/// A pod of a DaemonSet, or one that says it should be treated like one.
+pub(super) fn is_daemon(pod: &Pod) -> bool {
+    pod.digest().daemon
+}
+
+/// A static pod's mirror in the API.
+pub(super) fn is_mirror(pod: &Pod) -> bool {
+    pod.digest().mirror
+}

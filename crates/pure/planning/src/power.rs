@@ -1,0 +1,501 @@
+//! Which hosts can be done without, and which are needed again. A host takes part only if its `[[host]]` has
+//! a `power`.
+//!
+//! ```text
+//!  Needed ─> Idle ──(idle_for)──> Emptied ──> SwitchOff ──> GoingOff ──> Off ──> Wake ──> Waking ─┐
+//!    ^         ^ └───────────── a reason to stay ─┘                       (asked again each minute) │
+//!    └─────────┴──────────────────────── it is on, and its API answers ──────────────────────────────┘
+//! ```
+//!
+//! * What is remembered ([`PowerMemory`]) says how far a host has come; here is only said what comes next. A
+//!   host that is off and of which nothing is remembered was switched off by another client: it is not ours.
+//! * A host goes only if nothing but our machines runs there, every pod on them has a place without it, each
+//!   pool keeps its minimum, the hosts that stay have a majority of **all** votes, and `min_hosts_on` and
+//!   `max_hosts_off` allow it. All of that is asked again in each round until the host is empty, and a "no"
+//!   ends it: the host is used as before.
+//! * One host at a time is emptied, shut down or (beyond the first) begun to be woken: the next one is looked
+//!   at with the one before on its way.
+//! * Its nodes leave as those of a host in maintenance do ([`super::replacement`]): new ones first, within
+//!   the pools' budgets.
+//! * Pods that find no room, and minima that are not reached, wake a host if they could be placed with it on.
+//!   The room of a host that is off is what it had when it was empty.
+
+mod waking;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::allowance::Allowance;
+use super::budgets::Budgets;
+use super::drain::Rules;
+use super::judging::{after, stays, watched_since};
+use super::{View, pool_of, scale_up};
+use model::Snapshot;
+use model::machine::{Host, Machine, Phase};
+use model::place;
+use model::plan::{Plan, PodOutcome, PodVerdict};
+use model::pod::Pod;
+use model::power::{HostOutcome, HostVerdict, PowerMemory, PowerStep};
+use model::workload::Backoff;
+use settings::{Config, Pool, PowerSettings};
+
+/// A host that was asked to come up is asked again after this time: a packet may be lost, and one that is
+/// still going off does not hear it.
+const ASK_AGAIN: Duration = Duration::from_mins(1);
+/// Why a host can be done without.
+const PLACE_ELSEWHERE: &str = "everything on it has a place elsewhere";
+/// Guests that are named in a reason at most.
+const NAMED: usize = 3;
+
+/// Why nothing new is put on a host that we are switching, if so.
+pub(super) fn shut(snapshot: &Snapshot, host: &str) -> Option<&'static str> {
+    let power = snapshot.memory.hosts.get(host)?.power.as_ref()?;
+    Some(match power.step {
+        PowerStep::Emptying => "is being emptied to be switched off",
+        PowerStep::ShuttingDown => "is being switched off",
+        PowerStep::Off if is_on(snapshot, host) => return None,
+        PowerStep::Off => "is switched off until it is needed",
+        PowerStep::Waking if is_up(snapshot, host) => return None,
+        PowerStep::Waking => "is coming up",
+    })
+}
+
+/// Whether the machines of a host leave it so that it can be switched off.
+pub(super) fn is_emptied(snapshot: &Snapshot, host: &str) -> bool {
+    let power = snapshot.memory.hosts.get(host).and_then(|memory| memory.power.as_ref());
+    power.is_some_and(|power| power.step == PowerStep::Emptying)
+}
+
+/// The verdict of each host that may be switched off, in order of their names.
+pub(super) fn decide(
+    snapshot: &Snapshot,
+    pods: &[Arc<Pod>],
+    (config, offers): (&Config, &[Pool]),
+    plan: &Plan,
+    allowance: &Allowance,
+) -> Vec<HostVerdict> {
+    let Some(hosts) = &snapshot.proxmox.hosts else { return Vec::new() };
+    let ours = |host: &&Host| config.hosts.get(&host.name).is_some_and(|own| own.power.is_some());
+    let mut ours: Vec<&Host> = hosts.iter().filter(ours).collect();
+    ours.sort_by(|a, b| a.name.cmp(&b.name));
+    if ours.is_empty() {
+        return Vec::new();
+    }
+    let allowance = allowance.of_power();
+    let short = shortage(snapshot, pods, (config, offers), &BTreeSet::new(), &allowance);
+    let desk = Desk { snapshot, pods, config, offers, plan, short, allowance };
+    let mut verdicts: Vec<HostVerdict> = ours.iter().map(|host| desk.judge(host)).collect();
+    desk.begin_one(&mut verdicts);
+    desk.wake_one(&mut verdicts);
+    verdicts
+}
+
+/// The shortage if not all that waits was looked at.
+const UNKNOWN: usize = usize::MAX;
+
+/// How many pods are left waiting and how many machines are missing to the pools' minima, were this the
+/// cluster; `gone` are nodes that are no longer there.
+fn shortage(
+    snapshot: &Snapshot,
+    pods: &[Arc<Pod>],
+    (config, offers): (&Config, &[Pool]),
+    gone: &BTreeSet<&str>,
+    allowance: &Allowance,
+) -> usize {
+    let allowance = allowance.of_growth();
+    let growth = scale_up::decide(&mut View::without(snapshot, pods, (config, offers), gone, &allowance));
+    let stuck = |one: &&PodVerdict| {
+        use PodOutcome::{BackingOff, NoHostCapacity, NoPoolFits, PoolAtMax};
+        matches!(one.verdict, NoPoolFits | PoolAtMax | NoHostCapacity | BackingOff)
+            || one.awaits_room_with_gang()
+    };
+    let waiting = growth.verdicts.iter().filter(stuck).count();
+    let missing = config.pools.iter().map(|pool| pool.min.saturating_sub(growth.rooms.staying(&pool.name)));
+    if growth.cut || growth.unfinished.is_some() {
+        return UNKNOWN;
+    }
+    waiting + growth.homeless.len() + missing.map(|count| count as usize).sum::<usize>()
+}
+
+fn host<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s Host> {
+    snapshot.proxmox.hosts.iter().flatten().find(|host| host.name == name)
+}
+
+fn is_on(snapshot: &Snapshot, name: &str) -> bool {
+    host(snapshot, name).is_some_and(|host| host.online)
+}
+
+/// Whether it is on and its API answers.
+fn is_up(snapshot: &Snapshot, name: &str) -> bool {
+    let facts = snapshot.proxmox.power.as_ref().and_then(|facts| facts.hosts.get(name));
+    is_on(snapshot, name) && facts.is_some_and(|facts| facts.answers)
+}
+
+/// What the verdicts of one round are made with.
+struct Desk<'a> {
+    snapshot: &'a Snapshot,
+    pods: &'a [Arc<Pod>],
+    config: &'a Config,
+    offers: &'a [Pool],
+    plan: &'a Plan,
+    /// What is missing now.
+    short: usize,
+    allowance: Allowance,
+}
+
+impl Desk<'_> {
+    fn settings(&self) -> &PowerSettings {
+        &self.config.power
+    }
+
+    fn memory(&self, host: &str) -> Option<&PowerMemory> {
+        self.snapshot.memory.hosts.get(host)?.power.as_ref()
+    }
+
+    /// The reason for which a host is left alone after a failure.
+    fn backoff(&self, host: &str) -> Option<&str> {
+        let backoff = self.snapshot.memory.hosts.get(host)?.backoff.as_ref()?;
+        backoff.runs(self.snapshot.time).then_some(backoff.reason.as_str())
+    }
+
+    /// What holds for a host by itself.
+    fn judge(&self, host: &Host) -> HostVerdict {
+        let Some(memory) = self.memory(&host.name) else {
+            return if host.online {
+                self.used(host)
+            } else {
+                verdict(host, HostOutcome::NotOurs, "it is off, and was not switched off by us")
+            };
+        };
+        let now = self.snapshot.time;
+        let by = |limit: Duration| after(memory.since, limit);
+        let asked = |outcome, message: &str, limit| HostVerdict {
+            since: Some(memory.since),
+            due: Some(by(limit)),
+            ..verdict(host, outcome, message)
+        };
+        let settings = self.settings();
+        match (memory.step, host.online) {
+            (PowerStep::Emptying, true) => self.emptied(host, memory),
+            (PowerStep::Emptying, false) => verdict(
+                host,
+                HostOutcome::NotOurs,
+                "it went off while it was being emptied, and not through us",
+            ),
+            (PowerStep::ShuttingDown, false) => self.off(host, now),
+            (PowerStep::ShuttingDown, true) if by(settings.shutdown_time) > now => {
+                asked(HostOutcome::GoingOff, "it was asked to shut down", settings.shutdown_time)
+            }
+            (PowerStep::ShuttingDown, true) => {
+                verdict(host, HostOutcome::GivenUp, "it did not go off within `power.shutdown_time`")
+            }
+            (PowerStep::Off, false) => self.off(host, memory.since),
+            // Another client has switched it on, or it has come up after all.
+            (PowerStep::Off, true) => self.used(host),
+            (PowerStep::Waking, _) if is_up(self.snapshot, &host.name) => self.used(host),
+            (PowerStep::Waking, _) if by(settings.wake_time) <= now => {
+                verdict(host, HostOutcome::GivenUp, "it did not come up within `power.wake_time`")
+            }
+            (PowerStep::Waking, true) => {
+                asked(HostOutcome::Waking, "it is on, and its API does not answer yet", settings.wake_time)
+            }
+            (PowerStep::Waking, false) => {
+                let again = memory.asked.is_none_or(|asked| after(asked, ASK_AGAIN) <= now);
+                let outcome = if again { HostOutcome::Wake } else { HostOutcome::Waking };
+                asked(outcome, "it was asked to come up", settings.wake_time)
+            }
+        }
+    }
+
+    fn off(&self, host: &Host, since: Timestamp) -> HostVerdict {
+        let message = match self.backoff(&host.name) {
+            Some(why) => format!("it is left alone for a while: {why}"),
+            None => "it is off until it is needed".to_owned(),
+        };
+        HostVerdict { since: Some(since), ..verdict(host, HostOutcome::Off, &message) }
+    }
+
+    /// One that is on, and used as any other.
+    fn used(&self, host: &Host) -> HostVerdict {
+        if let Some(why) = self.stays(host).or_else(|| self.needs(host)) {
+            return verdict(host, HostOutcome::Needed, &why);
+        }
+        let since = self.snapshot.memory.hosts.get(&host.name).and_then(|memory| memory.idle_since);
+        let since = since.filter(|since| *since <= self.snapshot.time);
+        let since =
+            since.map_or(self.snapshot.time, |since| watched_since(self.snapshot, self.config, since));
+        let due = after(since, self.settings().idle_for);
+        let (due, message) = match self.in_vain(&host.name) {
+            Some(backoff) => (
+                due.max(backoff.until),
+                format!("{PLACE_ELSEWHERE}; it was emptied in vain before: {}", backoff.reason),
+            ),
+            None => (due, PLACE_ELSEWHERE.to_owned()),
+        };
+        HostVerdict { since: Some(since), due: Some(due), ..verdict(host, HostOutcome::Idle, &message) }
+    }
+
+    /// Why and how long it is not emptied again, if that was given up before.
+    fn in_vain(&self, host: &str) -> Option<&Backoff> {
+        let backoff = self.snapshot.memory.hosts.get(host)?.emptying_backoff.as_ref()?;
+        backoff.runs(self.snapshot.time).then_some(backoff)
+    }
+
+    fn emptied(&self, host: &Host, memory: &PowerMemory) -> HostVerdict {
+        if let Some(why) = self.stays(host).or_else(|| self.needs(host)) {
+            return verdict(host, HostOutcome::Needed, &why);
+        }
+        // What waits now may wait for its room.
+        if self.short > 0 && self.short_with(&[&host.name]) < self.short {
+            return verdict(host, HostOutcome::Needed, "its room is needed");
+        }
+        let since = Some(memory.since);
+        let left = self.left(&host.name);
+        let waits = self.migration(&host.name).filter(|_| left == 0);
+        if left == 0 && waits.is_none() {
+            return HostVerdict { since, ..verdict(host, HostOutcome::SwitchOff, "nothing is left on it") };
+        }
+        let due = after(memory.since, self.settings().empty_time);
+        if due <= self.snapshot.time {
+            return verdict(host, HostOutcome::GivenUp, "it could not be emptied within `power.empty_time`");
+        }
+        let message = waits.unwrap_or_else(|| format!("{left} of our machines are left on it"));
+        HostVerdict { since, due: Some(due), ..verdict(host, HostOutcome::Emptied, &message) }
+    }
+
+    /// Our machines that are there, including warm ones and those on their way out.
+    fn machines<'s>(&'s self, host: &'s str) -> impl Iterator<Item = &'s Machine> {
+        let machines = self.snapshot.proxmox.machines.iter().flatten();
+        machines.filter(move |machine| machine.host == host && machine.phase != Phase::Gone)
+    }
+
+    /// How many of them have not gone yet, as far as is known.
+    fn left(&self, host: &str) -> usize {
+        let facts = self.snapshot.proxmox.power.as_ref().and_then(|facts| facts.hosts.get(host));
+        self.machines(host).count() + facts.map_or(0, |facts| facts.going.len())
+    }
+
+    /// What a host has to wait for because it may be on its way to it, if anything is.
+    fn migration(&self, host: &str) -> Option<String> {
+        let vmid = self.snapshot.proxmox.power.as_ref()?.hosts.get(host)?.migrating.first()?;
+        Some(format!("waits for {vmid}, which is being migrated"))
+    }
+
+    /// What has to be removed from a host before it is worth emptying: with it off, that is impossible.
+    fn remains(&self, host: &str) -> Option<String> {
+        let over = self.machines(host).find(|machine| machine.phase.is_over())?;
+        Some(format!("waits until what {} has left there is removed", over.name))
+    }
+
+    /// Why a host stays on whatever our machines need.
+    fn stays(&self, host: &Host) -> Option<String> {
+        let name = &host.name;
+        let Some(facts) = &self.snapshot.proxmox.power else {
+            return Some("not everything is known yet that speaks against it".to_owned());
+        };
+        let Some(own) = facts.hosts.get(name) else {
+            return Some("not everything is known yet that speaks against it".to_owned());
+        };
+        if let Some(why) = &own.stays_on {
+            return Some(why.clone());
+        }
+        if !own.answers {
+            return Some("its API does not answer".to_owned());
+        }
+        if host.maintenance {
+            return Some("it is in maintenance".to_owned());
+        }
+        if !own.others.is_empty() {
+            let named: Vec<String> = own.others.iter().take(NAMED).map(ToString::to_string).collect();
+            let more = if own.others.len() > NAMED { " and more" } else { "" };
+            return Some(format!("others run there: {}{more}", named.join(", ")));
+        }
+        if let Some(why) = self.backoff(name) {
+            return Some(format!("it is left alone after a failure: {why}"));
+        }
+        self.too_few(name, &facts.votes)
+    }
+
+    /// Whether enough hosts and votes stay without this one.
+    fn too_few(&self, name: &str, votes: &BTreeMap<String, u32>) -> Option<String> {
+        let all = || self.snapshot.proxmox.hosts.iter().flatten();
+        // One that was to be off by now and is not may go off yet.
+        let going = |host: &Host| {
+            let step = self.memory(&host.name).map(|memory| memory.step);
+            matches!(step, Some(PowerStep::ShuttingDown | PowerStep::Off))
+        };
+        let stay: Vec<&Host> =
+            all().filter(|host| host.online && host.name != *name && !going(host)).collect();
+        if stay.len() < self.settings().min_hosts_on {
+            return Some(format!("`power.min_hosts_on` keeps {} hosts on", self.settings().min_hosts_on));
+        }
+        let ours = |host: &&Host| {
+            host.name != *name
+                && self.memory(&host.name).is_some_and(|memory| memory.step != PowerStep::Emptying)
+        };
+        let off = all().filter(ours).count();
+        if let Some(most) = self.settings().max_hosts_off.filter(|most| off >= *most) {
+            return Some(format!("`power.max_hosts_off` lets {most} be off at a time"));
+        }
+        // Each cluster has a quorum of its own.
+        let here = |other: &str| place::split(other).0 == place::split(name).0;
+        let expected: u32 = votes.iter().filter(|(host, _)| here(host)).map(|(_, votes)| votes).sum();
+        let kept = stay.iter().filter(|host| here(&host.name));
+        let kept: u32 = kept.filter_map(|host| votes.get(&host.name)).sum();
+        (kept * 2 <= expected)
+            .then(|| format!("the cluster would have {kept} of {expected} votes left, which is no majority"))
+    }
+
+    /// Why our machines need the host, if they do.
+    fn needs(&self, host: &Host) -> Option<String> {
+        let made = self
+            .machines(&host.name)
+            .find(|machine| machine.phase < Phase::Ready && machine.phase != Phase::Warm);
+        if let Some(machine) = made {
+            return Some(format!("{} is being made there", machine.name));
+        }
+        let growth = self.plan.scale_up.iter().chain(&self.plan.keep).flat_map(|pool| &pool.machines);
+        if growth.into_iter().any(|machine| machine.host == host.name) {
+            return Some("a machine is put there now".to_owned());
+        }
+        let nodes = self.nodes(&host.name);
+        if !nodes.is_empty() && !self.config.scale_down.enabled {
+            return Some("removals are switched off (`scale_down.enabled`)".to_owned());
+        }
+        self.holds(&nodes).or_else(|| {
+            let without = self.without(&host.name, &nodes);
+            let short = shortage(&without, self.pods, (self.config, self.offers), &nodes, &self.allowance);
+            let why = if short == UNKNOWN {
+                "the round could not find out whether it is needed"
+            } else {
+                "what runs there would not find room without it"
+            };
+            (short > self.short || short == UNKNOWN).then(|| why.to_owned())
+        })
+    }
+
+    /// The nodes whose machines are there.
+    fn nodes(&self, host: &str) -> BTreeSet<&str> {
+        let named = self.machines(host).filter_map(|machine| machine.node.as_deref());
+        let named: BTreeSet<&str> = named.collect();
+        let nodes = self.snapshot.nodes.iter().map(|node| node.name.as_str());
+        nodes.filter(|name| named.contains(name)).collect()
+    }
+
+    /// What holds one of these nodes, if anything does.
+    fn holds(&self, nodes: &BTreeSet<&str>) -> Option<String> {
+        let (rules, budgets) =
+            (Rules::new(self.snapshot, &self.config.scale_down), Budgets::new(self.snapshot));
+        for node in self.snapshot.nodes.iter().filter(|node| nodes.contains(node.name.as_str())) {
+            if let Some(why) = stays(node) {
+                return Some(format!("{} is kept: {why}", node.name));
+            }
+            if pool_of(node).is_none_or(|name| !self.config.pools.iter().any(|pool| pool.name == name)) {
+                return Some(format!("{} belongs to no pool", node.name));
+            }
+            let mut pods: Vec<&Arc<Pod>> =
+                self.pods.iter().filter(|pod| pod.node.as_deref() == Some(&*node.name)).collect();
+            pods.sort_by_cached_key(|pod| pod.id());
+            if let Err(blocker) = rules.drain(&pods, &budgets) {
+                return Some(format!("{} holds {} ({})", blocker.pod, node.name, blocker.reason));
+            }
+        }
+        None
+    }
+
+    /// The cluster without the host and these nodes on it.
+    fn without(&self, host: &str, nodes: &BTreeSet<&str>) -> Snapshot {
+        let mut snapshot = self.snapshot.clone();
+        snapshot.nodes.retain(|node| !nodes.contains(node.name.as_str()));
+        snapshot.proxmox.machines.iter_mut().for_each(|all| all.retain(|machine| machine.host != host));
+        snapshot.proxmox.hosts.iter_mut().for_each(|all| all.retain(|one| one.name != host));
+        snapshot
+    }
+
+    /// What would be missing with these hosts on and open.
+    fn short_with(&self, names: &[&str]) -> usize {
+        let mut snapshot = self.snapshot.clone();
+        for name in names {
+            open(&mut snapshot, name);
+        }
+        shortage(&snapshot, self.pods, (self.config, self.offers), &BTreeSet::new(), &self.allowance)
+    }
+
+    /// Of the hosts whose time has come the one with the fewest nodes begins to be emptied, if none is on its
+    /// way.
+    fn begin_one(&self, verdicts: &mut [HostVerdict]) {
+        use HostOutcome::{Emptied, GoingOff, Idle, SwitchOff, Wake, Waking};
+        let busy = verdicts
+            .iter()
+            .find(|one| matches!(one.verdict, Emptied | SwitchOff | GoingOff | Wake | Waking))
+            .map(|one| one.host.clone());
+        let now = self.snapshot.time;
+        let due = |one: &HostVerdict| one.verdict == Idle && one.due.is_some_and(|due| due <= now);
+        let held = match busy {
+            Some(host) => Some(format!("waits for its turn, which {host} has")),
+            None => (self.short > 0).then(|| "waits while pods wait for room".to_owned()),
+        };
+        let held = |host: &str| held.clone().or_else(|| self.migration(host)).or_else(|| self.remains(host));
+        let first = (0..verdicts.len())
+            .filter(|at| due(&verdicts[*at]) && held(&verdicts[*at].host).is_none())
+            .min_by_key(|at| (self.machines(&verdicts[*at].host).count(), std::cmp::Reverse(*at)));
+        for (at, one) in verdicts.iter_mut().enumerate().filter(|(_, one)| due(one)) {
+            if let Some(why) = held(&one.host) {
+                one.message.push_str("; ");
+                one.message.push_str(&why);
+            } else if Some(at) == first {
+                let left = self.left(&one.host);
+                (one.since, one.due) = (Some(now), None);
+                (one.verdict, one.message) = match left {
+                    0 => (SwitchOff, "nothing runs on it".to_owned()),
+                    _ => (Emptied, format!("{PLACE_ELSEWHERE}: {left} of our machines leave it")),
+                };
+            } else {
+                one.message.push_str("; waits for its turn");
+            }
+        }
+    }
+}
+
+/// Makes a host that we have switched off, or are emptying, one like any other.
+fn open(snapshot: &mut Snapshot, name: &str) {
+    let Some(memory) = snapshot.memory.hosts.get_mut(name).and_then(|memory| memory.power.take()) else {
+        return;
+    };
+    let Some(host) = snapshot.proxmox.hosts.iter_mut().flatten().find(|host| host.name == *name) else {
+        return;
+    };
+    if host.online && memory.step == PowerStep::Emptying {
+        return;
+    }
+    if let Some(room) = memory.room {
+        *host = room;
+    }
+    (host.online, host.maintenance) = (true, false);
+    for pool in &memory.reached_by {
+        let Some(known) = snapshot.memory.pools.get_mut(pool) else { continue };
+        let across = memory.across.contains(pool);
+        if known.without_template {
+            // A template of another host is missing still.
+            if across {
+                continue;
+            }
+            // Its only template may be on that host: that is no failure.
+            known.backoff = None;
+            known.reach.get_or_insert_default();
+        }
+        if let Some(reach) = &mut known.reach {
+            reach.push(name.to_owned());
+        }
+        if across {
+            known.across.push(name.to_owned());
+        }
+    }
+}
+
+fn verdict(host: &Host, verdict: HostOutcome, message: &str) -> HostVerdict {
+    HostVerdict { host: host.name.clone(), verdict, message: message.to_owned(), since: None, due: None }
+}

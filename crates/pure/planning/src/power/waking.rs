@@ -1,0 +1,75 @@
+//! Which host is woken for what finds no room.
+
+use super::{Desk, UNKNOWN, after};
+use model::plan::PodVerdict;
+use model::power::{HostOutcome, HostVerdict};
+
+impl Desk<'_> {
+    /// The host that helps most is woken if something is missing although the hosts on their way count as on.
+    pub(super) fn wake_one(&self, verdicts: &mut [HostVerdict]) {
+        if self.short == 0 || self.short == UNKNOWN {
+            return;
+        }
+        let coming: Vec<&str> = verdicts
+            .iter()
+            .filter(|one| matches!(one.verdict, HostOutcome::Wake | HostOutcome::Waking))
+            .map(|one| one.host.as_str())
+            .collect();
+        let short = if coming.is_empty() { self.short } else { self.short_with(&coming) };
+        let sleeps = |one: &HostVerdict| one.verdict == HostOutcome::Off && self.backoff(&one.host).is_none();
+        let mut best: Option<(usize, usize)> = None;
+        for at in (0..verdicts.len()).filter(|at| short > 0 && sleeps(&verdicts[*at])) {
+            if self.allowance.is_spent() {
+                break;
+            }
+            let on: Vec<&str> = coming.iter().copied().chain([verdicts[at].host.as_str()]).collect();
+            let with = self.short_with(&on);
+            if with < best.map_or(short, |best| best.0) {
+                best = Some((with, at));
+            }
+        }
+        let mut place = "there";
+        if best.is_none() && short > 0 && self.plan.pods.iter().any(PodVerdict::awaits_room_with_gang) {
+            let sleeping: Vec<usize> = (0..verdicts.len()).filter(|at| sleeps(&verdicts[*at])).collect();
+            best = self.first_of_several(short, &coming, &sleeping, verdicts);
+            place = "there and on other hosts that sleep";
+        }
+        if let Some((with, at)) = best {
+            let one = &mut verdicts[at];
+            one.verdict = HostOutcome::Wake;
+            one.message = format!("{} of what finds no room would find it {place}", short - with);
+            one.since = Some(self.snapshot.time);
+            one.due = Some(after(self.snapshot.time, self.settings().wake_time));
+        }
+    }
+
+    /// A gang may need several hosts, none of which helps alone: the first of as few as are enough, and what
+    /// is short then.
+    fn first_of_several(
+        &self,
+        short: usize,
+        coming: &[&str],
+        sleeping: &[usize],
+        verdicts: &[HostVerdict],
+    ) -> Option<(usize, usize)> {
+        let with = |set: &[usize]| {
+            let names = set.iter().map(|&at| verdicts[at].host.as_str());
+            self.short_with(&coming.iter().copied().chain(names).collect::<Vec<_>>())
+        };
+        let least = with(sleeping);
+        if least >= short {
+            return None;
+        }
+        let mut set = sleeping.to_vec();
+        for at in sleeping.iter().rev() {
+            if self.allowance.is_spent() {
+                return None;
+            }
+            let fewer: Vec<usize> = set.iter().copied().filter(|one| one != at).collect();
+            if with(&fewer) <= least {
+                set = fewer;
+            }
+        }
+        set.first().map(|&at| (least, at))
+    }
+}

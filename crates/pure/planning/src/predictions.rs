@@ -1,0 +1,226 @@
+//! Missed predictions hold back machines: if kube-scheduler refuses pods although they were found to fit,
+//! another machine of the same pool would only be made in vain ([`super::outcomes`] finds out which).
+//!
+//! * A pool of which a prediction was missed gets no machine for pods of that kind until its back-off is
+//!   over, and such pods are expected on none of its nodes. The same goes for every other pool that has a
+//!   ready node which should have taken them.
+//! * After that a machine may be tried again. Nodes that were there when the prediction was missed are not
+//!   counted on: the scheduler has refused them.
+//! * Of machines for pods that never come there are two an hour at most. Two pods of a gang are of no use
+//!   without the others: it may have machines made for all of it, and no more of them if two were in vain.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::classes::Class;
+use super::pending::{is_daemon, is_mirror};
+use super::scale_up::Packer;
+use super::{pool_of, ready};
+use model::Pod;
+use model::plan::MissedPrediction;
+use model::prediction::{MadeFor, Missed, kind};
+use scheduling::NodeIndex;
+
+/// How many machines are made within [`BOUND_TIME`] at most for pods of a kind that never come.
+pub(super) const BOUND: usize = 2;
+/// See [`BOUND`].
+pub(super) const BOUND_TIME: SignedDuration = SignedDuration::from_hours(1);
+
+/// What is held back for a kind of pods.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hold {
+    /// Pools that get no machine for them, and why.
+    pools: BTreeMap<String, String>,
+    /// This many of them may have a machine made, and why not more.
+    most: Option<(usize, String)>,
+    /// No gang may have machines made either: so many were made in vain.
+    ends_gangs: bool,
+    /// Nodes that were there then are not expected to take them.
+    before: Option<Timestamp>,
+    /// The prediction that was missed last.
+    missed: Option<Arc<MissedPrediction>>,
+}
+
+impl Hold {
+    /// Why the pool gets no machine for such pods.
+    pub(super) fn of_pool(&self, pool: &str) -> Option<&str> {
+        self.pools.get(pool).map(String::as_str)
+    }
+
+    /// Why no pool gets one more for such pods.
+    pub(super) fn bound(&self) -> Option<&str> {
+        self.most.as_ref().map(|(_, why)| why.as_str())
+    }
+
+    /// The prediction that was missed last, if any was.
+    pub(super) fn missed(&self) -> Option<&Arc<MissedPrediction>> {
+        self.missed.as_ref()
+    }
+}
+
+/// Whether a made machine says something of the bound at this time.
+pub(super) fn is_recent(made: &MadeFor, now: Timestamp) -> bool {
+    made.at <= now && now.duration_since(made.at) < BOUND_TIME
+}
+
+/// Two or more machines that took none of the pods that they were made for, in words.
+pub(super) fn in_vain(machines: &[&str]) -> String {
+    format!("{} were made for such pods and took none of them", machines.join(" and "))
+}
+
+impl<'a> Packer<'_, 'a> {
+    /// Finds out which classes are held back. Costs nothing if no prediction was missed.
+    pub(super) fn hold_back(&mut self, classes: &mut [Class<'a>]) {
+        let followed = &self.view.snapshot.memory.predictions;
+        let vain = self.made_in_vain();
+        if followed.missed.is_empty() && vain.is_empty() {
+            return;
+        }
+        for class in classes {
+            let kind = kind(class.sample);
+            let missed: Vec<&Missed> = followed.missed.iter().filter(|one| one.kind == kind).collect();
+            let vain = vain.get(kind.as_str()).map(|all| self.still_refusing(class.sample, all));
+            let vain = vain.filter(|machines| machines.len() >= BOUND);
+            if missed.is_empty() && vain.is_none() {
+                continue;
+            }
+            let made = followed.made.iter().filter(|one| is_recent(one, self.view.snapshot.time));
+            let made: Vec<&MadeFor> = made.filter(|one| one.kinds.contains(&kind)).collect();
+            let hold = self.hold(class.sample, &missed, vain.as_deref(), &made);
+            let mut suits = self.demands.suits[class.demands].clone();
+            for (offer, suits) in suits.iter_mut().enumerate() {
+                *suits &= !hold.pools.contains_key(&self.pools()[offer].name);
+            }
+            class.demands = self.demands.suits.len();
+            self.demands.suits.push(suits);
+            let hold = Arc::new(hold);
+            self.holds.insert(self.pods[class.pods[0]].group, hold.clone());
+            class.hold = Some(hold);
+        }
+    }
+
+    /// Whether pods of a class are not expected on this node of the world.
+    #[inline]
+    pub(super) fn is_closed_to(&self, class: &Class<'a>, at: NodeIndex) -> bool {
+        class.hold.as_ref().is_some_and(|hold| self.is_held(hold, at)) || self.is_dropped(at)
+    }
+
+    fn is_held(&self, hold: &Hold, at: NodeIndex) -> bool {
+        let node = &self.view.world.node(at).node;
+        let was_there =
+            || at < self.view.existing && hold.before.is_some_and(|before| node.created <= Some(before));
+        pool_of(node).is_some_and(|pool| hold.pools.contains_key(pool)) || was_there()
+    }
+
+    /// Whether a held pod would still be found to fit a node that it is not expected on.
+    pub(super) fn would_fit(&self, hold: &Hold, pod: &Arc<Pod>) -> bool {
+        let prepared = self.view.world.prepare(pod);
+        (0..self.view.existing)
+            .any(|at| self.is_held(hold, at) && self.view.world.check(&prepared, at).is_ok())
+    }
+
+    fn hold(&self, pod: &Arc<Pod>, missed: &[&Missed], vain: Option<&[&str]>, made: &[&MadeFor]) -> Hold {
+        let now = self.view.snapshot.time;
+        let mut hold = Hold::default();
+        for one in missed {
+            hold.before = hold.before.max(Some(one.at));
+            if one.backoff.runs(now) {
+                let why = format!(
+                    "no machine for such pods until {}: {}",
+                    one.backoff.until,
+                    MissedPrediction::of(one).words()
+                );
+                for pool in one.pool.iter().chain(&self.also_refused(pod, one)) {
+                    hold.pools.entry(pool.clone()).or_insert_with(|| why.clone());
+                }
+            }
+        }
+        let last = missed.iter().max_by_key(|one| one.at);
+        hold.missed = last.map(|one| Arc::new(MissedPrediction::of(one)));
+        let failed = made.iter().filter(|one| one.in_vain).count();
+        hold.ends_gangs = vain.is_some() || failed >= BOUND;
+        let made: Vec<&str> = made.iter().map(|one| one.machine.as_str()).collect();
+        let spent = vain.unwrap_or(&made);
+        if last.is_some() || vain.is_some() {
+            let left = BOUND.saturating_sub(spent.len());
+            let words = if spent.len() < BOUND {
+                "no more machines at a time while none has taken such a pod".to_owned()
+            } else {
+                format!("no other machine within an hour: {}", in_vain(spent))
+            };
+            hold.most = Some((left, words));
+        }
+        hold
+    }
+
+    /// Other pools that have a node which should have taken the pod, and was ready when it was refused.
+    fn also_refused(&self, pod: &Arc<Pod>, missed: &Missed) -> BTreeSet<String> {
+        let prepared = self.view.world.prepare(pod);
+        let refused = |at: &NodeIndex| {
+            let node = &self.view.world.node(*at).node;
+            node.created <= Some(missed.at) && ready(node) && self.view.world.check(&prepared, *at).is_ok()
+        };
+        let nodes = (0..self.view.existing).filter(refused);
+        nodes.filter_map(|at| pool_of(&self.view.world.node(at).node)).map(ToOwned::to_owned).collect()
+    }
+
+    /// By kind, the recent machines that were made for it, are ready, and have taken nothing so far; two or
+    /// more.
+    fn made_in_vain(&self) -> BTreeMap<&'a str, Vec<&'a str>> {
+        let snapshot = self.view.snapshot;
+        let made = &snapshot.memory.predictions.made;
+        if made.len() < BOUND {
+            return BTreeMap::new();
+        }
+        let coming: BTreeSet<&str> = self.upcoming.values().map(String::as_str).collect();
+        let waits_idle = |at: NodeIndex| {
+            let node = &snapshot.nodes[at];
+            ready(node)
+                && !coming.contains(node.name.as_str())
+                && self.view.bound[at].iter().all(|pod| is_daemon(pod) || is_mirror(pod) || pod.is_finished())
+        };
+        let idle: BTreeSet<&str> = (0..self.view.existing)
+            .filter(|&at| waits_idle(at))
+            .map(|at| snapshot.nodes[at].name.as_str())
+            .collect();
+        let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for one in made.iter().filter(|one| is_recent(one, snapshot.time)) {
+            if one.in_vain || idle.contains(one.machine.as_str()) {
+                for kind in &one.kinds {
+                    all.entry(kind).or_default().push(&one.machine);
+                }
+            }
+        }
+        all.retain(|_, machines| machines.len() >= BOUND);
+        all
+    }
+
+    /// Those of the machines that have no room for the pod, or are gone. The scheduler may only be late for
+    /// the others.
+    fn still_refusing<'m>(&self, pod: &Arc<Pod>, machines: &[&'m str]) -> Vec<&'m str> {
+        let prepared = self.view.world.prepare(pod);
+        let takes = |at: NodeIndex| self.view.world.check(&prepared, at).is_ok();
+        let at = |name: &str| (0..self.view.existing).find(|&at| self.view.snapshot.nodes[at].name == name);
+        machines.iter().copied().filter(|name| !at(name).is_some_and(takes)).collect()
+    }
+}
+
+/// Leaves no more pods of a held class than may have a machine made.
+pub(super) fn keep_to_bound(classes: &mut [Class]) {
+    for class in classes {
+        if let Some((most, _)) = class.hold.as_ref().and_then(|hold| hold.most.as_ref()) {
+            class.pods.truncate(class.done + most);
+        }
+    }
+}
+
+/// The same for pods of which all count or none, and which have what is there already.
+pub(super) fn keep_gang_to_bound(classes: &mut [Class]) {
+    for class in classes {
+        if class.hold.as_ref().is_some_and(|hold| hold.ends_gangs) {
+            class.pods.truncate(class.done);
+        }
+    }
+}

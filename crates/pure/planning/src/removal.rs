@@ -1,0 +1,290 @@
+//! Which nodes can go together: their pods find places on nodes that stay.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::allowance::Allowance;
+use model::devices::{ClaimSource, Made, PodClaim};
+use model::digest::Fingerprint;
+use model::pod::{Pod, Toleration};
+use model::selector::Labels;
+use scheduling::{NodeIndex, World};
+
+/// A node that could go, with what it holds.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub node: NodeIndex,
+    /// Pods that need another place, pending ones that were placed on it included.
+    pub pods: Vec<Arc<Pod>>,
+    /// Its pool: a place in the list of what pools can spare.
+    pub pool: usize,
+    /// Its time has come and its pool may lose nodes: it is looked at before those that still wait.
+    pub due: bool,
+    /// Its time has come, and it is looked at before those that have only become idle; never without
+    /// consolidation.
+    pub ripe: bool,
+    /// It takes pods as long as it stays.
+    pub ready: bool,
+    /// Nothing on it needs another place.
+    pub empty: bool,
+    /// How much of CPU and memory it offers, in parts of the largest node, summed.
+    pub size: f64,
+    /// How full it is.
+    pub utilization: f64,
+    /// What moving its pods costs, as their annotations say.
+    pub cost: i64,
+}
+
+/// Where pods go.
+pub(super) type Moves = Vec<(Arc<Pod>, NodeIndex)>;
+
+/// Nodes that can go together, with where each pod goes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Together {
+    /// By node, in the order in which they were found to be able to go.
+    pub nodes: Vec<(NodeIndex, Moves)>,
+    /// Candidates that cannot go and have taken pods of those that can.
+    pub hosts: BTreeSet<NodeIndex>,
+    /// Candidates that were left unexamined.
+    pub untried: BTreeSet<NodeIndex>,
+    due: usize,
+    /// How much the due ones free.
+    freed_now: f64,
+    freed: f64,
+}
+
+impl Together {
+    fn better_than(&self, other: &Self) -> bool {
+        let more = |a: f64, b: f64| (a - b).abs() > 1e-9 && a > b;
+        let less = |a: f64, b: f64| more(b, a);
+        self.due > other.due
+            || self.due == other.due
+                && (more(self.freed_now, other.freed_now)
+                    || !less(self.freed_now, other.freed_now) && more(self.freed, other.freed))
+    }
+}
+
+/// What sorts candidates, smallest first.
+type Order = fn(&Candidate) -> (f64, f64);
+
+/// The orders in which candidates are tried; each can be the luckiest.
+const ORDERS: [Order; 3] = [
+    |one| (-(one.size * (1.0 - one.utilization)), -one.size),
+    |one| (one.utilization, -one.size),
+    |one| (one.size, one.utilization),
+];
+
+/// Above this many candidates only the first order is tried.
+const MANY: usize = 200;
+
+/// The set of candidates that frees the most when it goes together. Due candidates come before others, those
+/// that are not ready before those that are, empty ones before those with pods, those whose pods cost less
+/// before others. A pool gives no more due nodes than it can spare (`spare`, by pool); those beyond that, and
+/// those whose time has not come, are looked at last: until then they take the pods of others.
+pub(super) fn choose(
+    world: &World,
+    candidates: &[Candidate],
+    spare: &[u32],
+    destinations: &[NodeIndex],
+    consolidates: bool,
+    allowance: &Allowance,
+) -> Together {
+    let orders = if candidates.len() > MANY { &ORDERS[..1] } else { &ORDERS[..] };
+    let mut best: Option<Together> = None;
+    // An empty machine may be there so that others can go: with consolidation it is also tried what that
+    // frees.
+    let tries = orders.iter().map(|order| (order, true));
+    let tries = tries.chain(orders.iter().map(|order| (order, false)).filter(|_| consolidates));
+    // Nodes that are alike come in one order, whatever it goes by.
+    let mut tried: BTreeSet<Vec<NodeIndex>> = BTreeSet::new();
+    for (order, empty_first) in tries {
+        let mut sorted: Vec<&Candidate> = candidates.iter().collect();
+        sorted.sort_by(|a, b| {
+            // A lost node runs no pods: it goes before any that does.
+            let key = |one: &Candidate| (!one.due, !one.ripe, one.ready, one.empty != empty_first, one.cost);
+            let (x, y) = (order(a), order(b));
+            key(a).cmp(&key(b)).then(x.0.total_cmp(&y.0)).then(x.1.total_cmp(&y.1)).then(a.node.cmp(&b.node))
+        });
+        if !tried.insert(sorted.iter().map(|candidate| candidate.node).collect()) {
+            continue;
+        }
+        if best.is_some() && allowance.is_spent() {
+            break;
+        }
+        let found = try_in_order(world.clone(), &sorted, spare.to_vec(), destinations, allowance);
+        if best.as_ref().is_none_or(|best| found.better_than(best)) {
+            best = Some(found);
+        }
+    }
+    best.unwrap_or_default()
+}
+
+fn try_in_order(
+    mut world: World,
+    sorted: &[&Candidate],
+    mut spare: Vec<u32>,
+    destinations: &[NodeIndex],
+    allowance: &Allowance,
+) -> Together {
+    let mut found = Together::default();
+    // Nodes that stay anyway take pods first, then the candidates that will be tried last.
+    let ready = sorted.iter().rev().filter(|candidate| candidate.ready).map(|candidate| candidate.node);
+    let order: Vec<NodeIndex> = destinations.iter().copied().chain(ready).collect();
+    let mut hints = Hints::default();
+    let mut arrived: BTreeMap<NodeIndex, Vec<Arc<Pod>>> = BTreeMap::new();
+    let mut go = |candidate: &Candidate, found: &mut Together| {
+        if allowance.is_spent() {
+            found.untried.insert(candidate.node);
+            return false;
+        }
+        let mut pods = candidate.pods.clone();
+        pods.extend(arrived.get(&candidate.node).into_iter().flatten().cloned());
+        let Some(moves) = replace(&mut world, candidate.node, &pods, &order, &mut hints) else {
+            if arrived.contains_key(&candidate.node) {
+                found.hosts.insert(candidate.node);
+            }
+            return false;
+        };
+        arrived.remove(&candidate.node);
+        for (pod, to) in &moves {
+            arrived.entry(*to).or_default().push(pod.clone());
+        }
+        found.freed += candidate.size;
+        found.nodes.push((candidate.node, moves));
+        true
+    };
+    let mut later = Vec::new();
+    for candidate in sorted {
+        if !candidate.due || spare[candidate.pool] == 0 {
+            later.push(candidate);
+        } else if go(candidate, &mut found) {
+            spare[candidate.pool] -= 1;
+            found.due += 1;
+            found.freed_now += candidate.size;
+        }
+    }
+    for candidate in later {
+        go(candidate, &mut found);
+    }
+    settle(&mut found);
+    found
+}
+
+/// What distinguishes a pod for which a node alone decides: CPU, memory, whether it never preempts,
+/// tolerations, node selector, and the templates of its claims with their namespace.
+type Kind = (i64, i64, bool, Vec<Toleration>, Labels, Vec<(String, String)>);
+
+/// For equal pods of this kind: how far the destinations are known to be full.
+#[derive(Default)]
+struct Hints {
+    kinds: BTreeMap<Kind, usize>,
+    /// The kinds' numbers; none if more than a kind distinguishes the pods.
+    by_class: BTreeMap<Fingerprint, Option<usize>>,
+    /// By kind.
+    full: Vec<usize>,
+}
+
+impl Hints {
+    /// The number of the pod's kind, if nothing else distinguishes it.
+    fn kind(&mut self, pod: &Pod) -> Option<usize> {
+        *self.by_class.entry(pod.digest().class).or_insert_with(|| {
+            let next = self.kinds.len();
+            kind(pod).map(|kind| *self.kinds.entry(kind).or_insert(next))
+        })
+    }
+
+    fn full(&self, kind: usize) -> usize {
+        self.full.get(kind).copied().unwrap_or(0)
+    }
+
+    fn fill(&mut self, kind: usize, up_to: usize) {
+        if self.full.len() <= kind {
+            self.full.resize(kind + 1, 0);
+        }
+        self.full[kind] = up_to;
+    }
+}
+
+/// Moves pods of a node elsewhere and closes it, or leaves the world as it was.
+fn replace(
+    world: &mut World,
+    node: NodeIndex,
+    pods: &[Arc<Pod>],
+    order: &[NodeIndex],
+    hints: &mut Hints,
+) -> Option<Moves> {
+    world.close(node);
+    for pod in pods {
+        world.remove(pod, node);
+    }
+    let known = hints.full.clone();
+    let mut moves = Vec::with_capacity(pods.len());
+    let mut sorted: Vec<&Arc<Pod>> = pods.iter().collect();
+    sorted.sort_by_key(|pod| std::cmp::Reverse((pod.requests.cpu_milli, pod.requests.memory)));
+    for pod in sorted {
+        let prepared = world.prepare(pod);
+        let kind = prepared.is_local(world).then(|| hints.kind(pod)).flatten();
+        let from = kind.map_or(0, |kind| hints.full(kind));
+        let fits = |at: &NodeIndex| world.takes(&prepared, *at);
+        let place = order[from..].iter().position(fits);
+        let asked = place.unwrap_or(order.len() - from);
+        world.effort().add(u64::try_from(asked).unwrap_or(u64::MAX));
+        let Some(found) = place else {
+            undo(world, node, pods, &moves);
+            hints.full = known;
+            return None;
+        };
+        let to = order[from + found];
+        if let Some(kind) = kind {
+            hints.fill(kind, from + found);
+        }
+        // What it shares with the world is not copied then.
+        drop(prepared);
+        world.place(pod, to);
+        moves.push((pod.clone(), to));
+    }
+    Some(moves)
+}
+
+/// The kind of a pod that nothing else distinguishes.
+fn kind(pod: &Pod) -> Option<Kind> {
+    let requests = &pod.requests;
+    let plain = pod.affinity.node.is_none()
+        && pod.host_ports.is_empty()
+        && requests.other.is_empty()
+        && requests.ephemeral_storage == 0
+        && pod.features.is_empty();
+    let template = |claim: &PodClaim| match &claim.source {
+        ClaimSource::Template { template, made: Made::As(_) } => {
+            Some((pod.namespace.clone(), template.clone()))
+        }
+        _ => None,
+    };
+    let claims = pod.resource_claims.iter().map(template).collect::<Option<Vec<_>>>().filter(|_| plain)?;
+    let (tolerations, selector) = (pod.tolerations.clone(), pod.node_selector.clone());
+    Some((requests.cpu_milli, requests.memory, pod.never_preempts, tolerations, selector, claims))
+}
+
+fn undo(world: &mut World, node: NodeIndex, pods: &[Arc<Pod>], moves: &[(Arc<Pod>, NodeIndex)]) {
+    for (pod, to) in moves {
+        world.remove(pod, *to);
+    }
+    for pod in pods {
+        world.place(pod, node);
+    }
+    world.open(node);
+}
+
+/// A pod that moved to a node which went later moved on with it: only its last place counts.
+fn settle(found: &mut Together) {
+    // A pod is one and the same in all of its moves.
+    let mut last: BTreeMap<*const Pod, NodeIndex> = BTreeMap::new();
+    for (pod, to) in found.nodes.iter().flat_map(|(_, moves)| moves) {
+        last.insert(Arc::as_ptr(pod), *to);
+    }
+    for (pod, to) in found.nodes.iter_mut().flat_map(|(_, moves)| moves) {
+        if let Some(&place) = last.get(&Arc::as_ptr(pod)) {
+            *to = place;
+        }
+    }
+}

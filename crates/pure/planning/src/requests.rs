@@ -1,0 +1,336 @@
+//! ProvisioningRequests: is there room for all of these pods, or can it be made as one?
+//!
+//! * What a request asks about is pods in thought, placed after the pods that wait and before chunks of
+//!   buffers: all of them, or none.
+//! * Until it is answered with yes, pods that are part of it make no machine. From then on its room is held
+//!   for ten minutes, less what its pods have taken, as Cluster Autoscaler holds it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::buffers::imagined;
+use super::classes::Class;
+use super::predictions::keep_to_bound;
+use super::scale_up::Packer;
+use super::verdict::Spot;
+use super::whole::Tried;
+use model::Snapshot;
+use model::buffer::PodTemplate;
+use model::plan::{Plan, PodOutcome, RequestOutcome, RequestVerdict};
+use model::pod::{Owner, Pod};
+use model::request::{ATOMIC, CHECK_CAPACITY, CONSUMES, ProvisioningRequest};
+
+/// Room is held for this long once it was promised.
+const BOOKED: SignedDuration = SignedDuration::from_mins(10);
+/// A request that could not be met for this long has failed.
+const EXPIRES: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// A request may be seen before its PodTemplates are, each kind having a watch of its own: this long after it
+/// was made, and longer than a dead connection goes unnoticed, one that is not seen is missing.
+const TEMPLATES_COME: SignedDuration = SignedDuration::from_mins(2);
+/// How many pods of all requests are looked at.
+const MOST: i64 = 10_000;
+const KIND: &str = "ProvisioningRequest";
+
+/// A request, what is known of it without looking for room, and the pods that it asks about.
+pub(super) struct Request<'a> {
+    of: &'a ProvisioningRequest,
+    /// `None`: room is looked for.
+    settled: Option<(RequestOutcome, String)>,
+    pub pods: Vec<Arc<Pod>>,
+}
+
+/// The requests of a cluster, the oldest first.
+pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Request<'_>> {
+    let sorted = sorted(snapshot);
+    if sorted.is_empty() {
+        return Vec::new();
+    }
+    let consumers = consumers(snapshot);
+    let templates = templates(snapshot);
+    let mut left = MOST;
+    let resolved = sorted.into_iter().map(|of| {
+        let (bound, waiting) =
+            consumers.get(&(of.namespace.as_str(), of.name.as_str())).copied().unwrap_or_default();
+        let mut settled = state(of, bound, snapshot.time);
+        let booked = matches!(settled, Some((RequestOutcome::Booked, _)));
+        let mut pods = Vec::new();
+        if settled.is_none() || booked {
+            match made(&templates, of, if booked { bound + waiting } else { 0 }, left) {
+                Ok(made) => pods = made,
+                Err(Unmade::NoTemplate(why)) if is_new(of, snapshot.time) => {
+                    settled =
+                        Some((RequestOutcome::Unfinished, format!("{why} yet; it is looked for again")));
+                }
+                Err(Unmade::NoTemplate(why) | Unmade::TooMany(why)) => {
+                    settled = Some((RequestOutcome::Broken, why));
+                }
+            }
+        }
+        left -= i64::try_from(pods.len()).unwrap_or(i64::MAX);
+        Request { of, settled, pods }
+    });
+    resolved.collect()
+}
+
+/// What is decided of a pod that is part of a request which was not answered with yes: it makes no machine.
+pub(super) fn awaits(pod: &Pod, snapshot: &Snapshot) -> Option<PodOutcome> {
+    let requests = snapshot.requests.as_ref()?;
+    let name = consumed(pod)?;
+    let own = |one: &&Arc<ProvisioningRequest>| one.namespace == pod.namespace && one.name == name;
+    let request = requests.iter().find(own);
+    let may = request.is_some_and(|request| request.is("Provisioned").is_some());
+    (!may).then_some(PodOutcome::AwaitsRequest)
+}
+
+/// Takes the verdicts of what requests ask about out of the plan, and answers each.
+pub(super) fn tell(requests: &[Request], plan: &mut Plan) {
+    if requests.is_empty() {
+        return;
+    }
+    let ids = requests
+        .iter()
+        .enumerate()
+        .flat_map(|(number, request)| request.pods.iter().map(move |pod| (pod.digest().id.clone(), number)));
+    let ids: BTreeMap<Arc<str>, usize> = ids.collect();
+    let begun = |request: &Request| RequestVerdict {
+        request: request.of.id(),
+        verdict: RequestOutcome::Found,
+        message: String::new(),
+        pods: request.of.pods(),
+        on_new_machines: 0,
+        reasons: Vec::new(),
+    };
+    let mut verdicts: Vec<RequestVerdict> = requests.iter().map(begun).collect();
+    plan.pods.retain(|pod| {
+        let Some(number) = ids.get(&pod.pod) else { return true };
+        let verdict = &mut verdicts[*number];
+        match pod.verdict {
+            PodOutcome::ExistingNode | PodOutcome::UpcomingNode | PodOutcome::GrownNode => {}
+            PodOutcome::NewNode => verdict.on_new_machines += 1,
+            PodOutcome::Unfinished => verdict.verdict = RequestOutcome::Unfinished,
+            _ if verdict.verdict == RequestOutcome::Unfinished => {}
+            _ => {
+                if verdict.verdict != RequestOutcome::NotFound {
+                    verdict.reasons.clone_from(&pod.reasons);
+                }
+                verdict.verdict = RequestOutcome::NotFound;
+            }
+        }
+        false
+    });
+    for (verdict, request) in verdicts.iter_mut().zip(requests) {
+        conclude(verdict, request);
+    }
+    plan.requests = verdicts;
+}
+
+fn conclude(verdict: &mut RequestVerdict, request: &Request) {
+    if let Some((outcome, why)) = &request.settled {
+        verdict.verdict = *outcome;
+        verdict.message.clone_from(why);
+        verdict.reasons.clear();
+        return;
+    }
+    let pods =
+        if verdict.pods == 1 { "its pod".to_owned() } else { format!("all of its {} pods", verdict.pods) };
+    verdict.message = match verdict.verdict {
+        RequestOutcome::Unfinished => "a later round looks at it".to_owned(),
+        RequestOutcome::NotFound => {
+            let why: Vec<String> =
+                verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
+            let why = if why.is_empty() { String::new() } else { format!(" ({})", why.join("; ")) };
+            let where_ = if request.of.class == ATOMIC { "" } else { " that is there" };
+            format!("there is no room{where_} for {pods}{why}; it is looked for again in each round")
+        }
+        _ if verdict.on_new_machines > 0 => {
+            verdict.verdict = RequestOutcome::Provisioned;
+            format!("machines are made, so that {pods} will fit")
+        }
+        _ => format!("{pods} will fit what is there or on its way"),
+    };
+}
+
+impl<'a> Packer<'_, 'a> {
+    /// Finds or makes room for what requests ask about: for all pods of a request, or for none.
+    pub(super) fn provide(&mut self, mut classes: Vec<Class<'a>>) {
+        if classes.is_empty() {
+            return;
+        }
+        keep_to_bound(&mut classes);
+        let mut own: BTreeMap<(&str, &str), Vec<Class<'a>>> = BTreeMap::new();
+        for class in classes {
+            own.entry(asked_by(class.sample)).or_default().push(class);
+        }
+        let mut all: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
+        for (index, waiting) in self.pods.iter().enumerate().filter(|one| is_requested(one.1.pod)) {
+            all.entry(asked_by(waiting.pod)).or_default().push(index);
+        }
+        for request in sorted(self.view.snapshot) {
+            let key = (request.namespace.as_str(), request.name.as_str());
+            let Some(pods) = all.get(&key) else { continue };
+            let mut own = own.remove(&key).unwrap_or_default();
+            if own.iter().map(|class| class.pods.len()).sum::<usize>() < pods.len() {
+                self.put_off(pods);
+            } else if request.is("Provisioned").is_some() {
+                self.fill_known(&mut own);
+            } else if self.partial || self.view.allowance.is_spent() {
+                // The room may be what real pods need that have no turn in this round.
+                self.put_off(pods);
+            } else {
+                self.answer(request, &mut own, pods);
+            }
+        }
+    }
+
+    /// A request that was not looked at as a whole waits for a later round.
+    fn put_off(&mut self, pods: &[usize]) {
+        for &index in pods {
+            self.pods[index].settled = Some(PodOutcome::Unfinished);
+        }
+    }
+
+    fn answer(&mut self, request: &ProvisioningRequest, own: &mut [Class<'a>], pods: &[usize]) {
+        let tried = self.all_or_nothing(own, request.class == ATOMIC, |packer, own| {
+            own.iter().all(|class| class.left() == 0 && packer.may_be_there(class, request))
+        });
+        let unknown = tried == Tried::Cut || self.view.allowance.is_spent();
+        if tried != Tried::Kept && unknown {
+            self.put_off(pods);
+        }
+    }
+
+    /// Whether none of a class is on a machine that this decision makes, if only what is there counts.
+    fn may_be_there(&self, class: &Class, request: &ProvisioningRequest) -> bool {
+        let new = |pod: &usize| match self.spots[*pod] {
+            Spot::Node(at) => self.machine_at(at).is_some(),
+            Spot::None => false,
+        };
+        request.class != CHECK_CAPACITY || !class.pods.iter().any(new)
+    }
+}
+
+/// Whether a pod in thought is what a request asks about.
+pub(super) fn is_requested(pod: &Pod) -> bool {
+    pod.chunk && pod.owner.as_ref().is_some_and(|owner| owner.kind == KIND)
+}
+
+/// The namespace and the name of the request that asks about a pod in thought.
+fn asked_by(pod: &Pod) -> (&str, &str) {
+    (&pod.namespace, pod.owner.as_ref().map_or("", |owner| &owner.name))
+}
+
+fn sorted(snapshot: &Snapshot) -> Vec<&ProvisioningRequest> {
+    let mut all: Vec<&ProvisioningRequest> = snapshot.requests.iter().flatten().map(AsRef::as_ref).collect();
+    all.sort_by(|a, b| (a.created, &a.namespace, &a.name).cmp(&(b.created, &b.namespace, &b.name)));
+    all
+}
+
+/// The name of the request that a pod is part of.
+fn consumed(pod: &Pod) -> Option<&str> {
+    CONSUMES.iter().find_map(|key| pod.annotations.get(*key)).map(String::as_str)
+}
+
+/// By namespace and name of a request: how many of its pods have a node, and how many wait for one.
+fn consumers(snapshot: &Snapshot) -> BTreeMap<(&str, &str), (i64, i64)> {
+    let mut all: BTreeMap<(&str, &str), (i64, i64)> = BTreeMap::new();
+    for pod in &snapshot.pods {
+        let Some(name) = consumed(pod) else { continue };
+        let count = all.entry((pod.namespace.as_str(), name)).or_default();
+        if pod.node.is_some() {
+            count.0 += 1;
+        } else if pod.digest().waits && !pod.digest().gated {
+            count.1 += 1;
+        }
+    }
+    all
+}
+
+/// What its conditions and the time say of a request.
+fn state(request: &ProvisioningRequest, bound: i64, now: Timestamp) -> Option<(RequestOutcome, String)> {
+    let outcome = |outcome, why: &str| Some((outcome, why.to_owned()));
+    if request.class != CHECK_CAPACITY && request.class != ATOMIC {
+        return Some((
+            RequestOutcome::NotOurs,
+            format!("its class `{}` is another autoscaler's", request.class),
+        ));
+    }
+    for kind in ["Failed", "BookingExpired"] {
+        if let Some(condition) = request.is(kind) {
+            return Some((RequestOutcome::Over, format!("{kind}: {}", condition.reason)));
+        }
+    }
+    let age =
+        |since: Option<Timestamp>| since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
+    if let Some(provisioned) = request.is("Provisioned") {
+        return if bound >= request.pods() {
+            outcome(RequestOutcome::Consumed, "all of its pods have a node")
+        } else if age(provisioned.since) > BOOKED {
+            outcome(RequestOutcome::BookingExpired, "its room was held for ten minutes")
+        } else {
+            outcome(RequestOutcome::Booked, "its room is held")
+        };
+    }
+    let own = request.parameters.get("ValidUntilSeconds").and_then(|text| text.parse().ok());
+    let own = own.filter(|_| request.class == ATOMIC).map(SignedDuration::from_secs);
+    let valid = own.map_or(EXPIRES, |own| own.min(EXPIRES));
+    if age(request.created) > valid {
+        return outcome(RequestOutcome::Expired, "no room was found for it in its time");
+    }
+    None
+}
+
+/// Whether PodTemplates of the request may still be on their way.
+fn is_new(request: &ProvisioningRequest, now: Timestamp) -> bool {
+    request.created.is_some_and(|created| now.duration_since(created) < TEMPLATES_COME)
+}
+
+/// By namespace and name.
+type Templates<'a> = BTreeMap<(&'a str, &'a str), &'a PodTemplate>;
+
+fn templates(snapshot: &Snapshot) -> Templates<'_> {
+    let all = snapshot.pod_templates.iter();
+    all.map(|one| ((one.namespace.as_str(), one.name.as_str()), &**one)).collect()
+}
+
+/// Why it is not known which pods a request asks about.
+enum Unmade {
+    NoTemplate(String),
+    TooMany(String),
+}
+
+/// The pods that a request asks about, less the first `taken`.
+fn made(
+    templates: &Templates,
+    request: &ProvisioningRequest,
+    taken: i64,
+    most: i64,
+) -> Result<Vec<Arc<Pod>>, Unmade> {
+    if request.pods() > most {
+        return Err(Unmade::TooMany(format!("it is for more pods than the {MOST} that are looked at")));
+    }
+    let owner = Owner {
+        api_version: "autoscaling.x-k8s.io/v1".to_owned(),
+        kind: KIND.to_owned(),
+        name: request.name.clone(),
+        uid: request.uid.clone(),
+    };
+    let (mut pods, mut number) = (Vec::new(), 0);
+    for (name, count) in &request.sets {
+        let Some(template) = templates.get(&(request.namespace.as_str(), name.as_str())) else {
+            let why = format!("there is no PodTemplate `{name}` in namespace `{}`", request.namespace);
+            return Err(Unmade::NoTemplate(why));
+        };
+        for _ in 0..(*count).max(0) {
+            number += 1;
+            if number <= taken {
+                continue;
+            }
+            // No object can have such a name.
+            let name = format!("{} (pod {number} of a ProvisioningRequest)", request.name);
+            pods.push(Arc::new(imagined(&template.pod, &request.namespace, name, owner.clone())));
+        }
+    }
+    Ok(pods)
+}

@@ -1,0 +1,40 @@
+//! Which slots are free. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+
+use model::Slot;
+use settings::Config;
+
+/// What takes slots.
+#[derive(Clone, Debug, Default)]
+pub struct Taken {
+    /// VMIDs of records, and of all guests that Proxmox VE shows, for each cluster by the prefix of its
+    /// hosts' names.
+    pub vmids: BTreeMap<String, BTreeSet<u32>>,
+    /// Addresses of records and Nodes.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+/// The free slots of each pool: never used ones first, then the one that has been free for longest. A slot
+/// whose VMID or address another VM or Node has is out of service.
+pub fn free(
+    config: &Config,
+    taken: &Taken,
+    freed: impl Fn(&str, &Slot) -> Option<Timestamp>,
+) -> BTreeMap<String, Vec<Slot>> {
+    let pools = config.pools.iter().map(|pool| {
+        let vmids = taken.vmids.get(&pool.prefix);
+        let mut slots: Vec<Slot> = pool
+            .slots()
+            .into_iter()
+            .filter(|slot| vmids.is_none_or(|vmids| !vmids.contains(&slot.vmid)))
+            .filter(|slot| slot.addresses().all(|address| !taken.addresses.contains(&address)))
+            .collect();
+        slots.sort_by_key(|slot| (freed(&pool.name, slot), slot.vmid));
+        (pool.name.clone(), slots)
+    });
+    pools.collect()
+}

@@ -1,0 +1,99 @@
+//! Where a CSI driver has not said yet how much room there is for new volumes.
+//!
+//! A driver's provisioner publishes CSIStorageCapacities for the zones in which a node runs the driver, and
+//! for no others. So for a fresh node in a zone without such a node there is none, whatever room there is.
+//! Its room is unknown, and the node is made: what comes of it is checked as for every machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::coming;
+use model::Snapshot;
+use model::selector::{LabelSelector, Labels};
+use model::workload::CsiNode;
+use scheduling::selector::labels_match;
+use settings::Config;
+
+/// What drivers have said of their room, by driver.
+#[derive(Debug, Default)]
+pub(super) struct StorageRoom<'a>(BTreeMap<&'a str, Published<'a>>);
+
+#[derive(Debug, Default)]
+struct Published<'a> {
+    /// The nodes of each capacity.
+    nodes: Vec<&'a LabelSelector>,
+    /// The labels by which they are selected.
+    keys: BTreeSet<&'a str>,
+    /// The values of these labels on nodes that have run the driver for long enough.
+    zones: BTreeSet<Vec<Option<&'a str>>>,
+}
+
+impl<'a> StorageRoom<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot, config: &Config) -> Self {
+        let mut room = BTreeMap::new();
+        for driver in snapshot.csi_drivers.iter().filter(|driver| driver.storage_capacity) {
+            let classes: BTreeSet<&str> = snapshot
+                .storage_classes
+                .iter()
+                .filter(|class| class.provisioner == driver.name)
+                .map(|class| class.name.as_str())
+                .collect();
+            let capacities = snapshot.storage_capacities.iter();
+            let nodes: Vec<&LabelSelector> = capacities
+                .filter(|one| classes.contains(one.class.as_str()))
+                .filter_map(|one| one.nodes.as_ref())
+                .collect();
+            let keys = nodes.iter().flat_map(|nodes| &nodes.requirements).map(|one| one.key.as_str());
+            let mut published = Published { keys: keys.collect(), nodes, zones: BTreeSet::new() };
+            published.zones = published.settled(snapshot, config, &driver.name);
+            room.insert(driver.name.as_str(), published);
+        }
+        Self(room)
+    }
+
+    /// The drivers whose room on a node with these labels is unknown.
+    pub(super) fn unknown_on(&self, labels: &Labels) -> BTreeSet<String> {
+        let unknown = self.0.iter().filter(|(_, published)| published.is_silent_on(labels));
+        unknown.map(|(driver, _)| (*driver).to_owned()).collect()
+    }
+}
+
+impl<'a> Published<'a> {
+    /// The zones of nodes that run the driver, and have for longer than its provisioner takes to say so.
+    fn settled(
+        &self,
+        snapshot: &'a Snapshot,
+        config: &Config,
+        driver: &str,
+    ) -> BTreeSet<Vec<Option<&'a str>>> {
+        let runs = |node: &&CsiNode| node.limits.contains_key(driver);
+        let with: BTreeSet<&str> = snapshot
+            .csi_nodes
+            .iter()
+            .map(AsRef::as_ref)
+            .filter(runs)
+            .map(|node| node.name.as_str())
+            .collect();
+        let old = |created: Option<Timestamp>| {
+            !created.is_some_and(|created| coming::is_young(created, snapshot, config))
+        };
+        let nodes = snapshot.nodes.iter().filter(|node| with.contains(&*node.name) && old(node.created));
+        nodes.map(|node| self.zone(&node.labels)).collect()
+    }
+
+    fn zone<'n>(&self, labels: &'n Labels) -> Vec<Option<&'n str>> {
+        self.keys.iter().map(|key| labels.get(*key).map(String::as_str)).collect()
+    }
+
+    /// A driver that tells every node apart has never said anything of a fresh one, and what it will say is
+    /// anyone's guess.
+    fn is_silent_on(&self, labels: &Labels) -> bool {
+        let zone = self.zone(labels);
+        !zone.is_empty()
+            && !self.keys.contains("kubernetes.io/hostname")
+            && zone.iter().all(Option::is_some)
+            && !self.nodes.iter().any(|nodes| labels_match(nodes, labels))
+            && !self.zones.contains(&zone)
+    }
+}

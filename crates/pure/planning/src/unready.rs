@@ -1,0 +1,56 @@
+//! Since when nodes have not been ready. A Node says so by the clock of another machine: that of
+//! kube-controller-manager, or of its guest. What counts is what has passed here, without the time in which
+//! no instance watched.
+
+use jiff::Timestamp;
+
+use super::judging::{moved, watched_since};
+use super::{pool_of, ready};
+use model::Snapshot;
+use model::node::Node;
+use model::snapshot::{Memory, NodeMemory};
+use settings::Config;
+
+/// Notes which nodes of pools are not ready, and forgets those that are gone. Whether anything changed.
+pub(super) fn notice(memory: &mut Memory, snapshot: &Snapshot) -> bool {
+    let now = snapshot.time;
+    let mut before = std::mem::take(&mut memory.nodes);
+    let count = before.len();
+    let mut changed = false;
+    for node in &snapshot.nodes {
+        let Some(pool) = pool_of(node) else { continue };
+        let known = before.remove(&node.name);
+        let had = known.is_some();
+        let mut one = known.unwrap_or_default();
+        // One that lies ahead was noted before the clock was set back.
+        let since = (!ready(node)).then(|| one.unready_since.filter(|since| *since <= now).unwrap_or(now));
+        changed |= one.unready_since != since;
+        one.unready_since = since;
+        one.removal_backoff = one.removal_backoff.filter(|last| !super::rests::is_long_ago(last, now));
+        if one == (NodeMemory { pool: one.pool.clone(), ..NodeMemory::default() }) {
+            changed |= had;
+            continue;
+        }
+        pool.clone_into(&mut one.pool);
+        memory.nodes.insert(node.name.clone(), one);
+    }
+    changed || count != memory.nodes.len()
+}
+
+/// A round is over: the time before it in which no instance watched counts for none of them.
+pub fn watched(memory: &mut Memory, config: &Config, now: Timestamp) {
+    let last = memory.last_round;
+    for since in memory.nodes.values_mut().filter_map(|node| node.unready_since.as_mut()) {
+        *since = moved(*since, last, config, now);
+    }
+}
+
+/// Since when a node that is not ready has not been: as it says itself, and no longer than it was seen so.
+pub(super) fn since(snapshot: &Snapshot, config: &Config, node: &Node) -> Option<Timestamp> {
+    let said = node.conditions.iter().find(|one| one.kind == "Ready")?.last_transition?;
+    let seen = snapshot.memory.nodes.get(&node.name).and_then(|node| node.unready_since);
+    let Some(seen) = seen.filter(|seen| *seen <= snapshot.time) else { return Some(said) };
+    let seen = watched_since(snapshot, config, seen);
+    // Its clock is ahead of the one here.
+    Some(if said > snapshot.time { seen } else { seen.max(said) })
+}

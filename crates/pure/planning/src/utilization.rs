@@ -1,0 +1,52 @@
+//! How full a node is: the larger of requested CPU and memory, in parts of what it offers (Cluster
+//! Autoscaler's formula).
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::pending::is_daemon;
+use model::node::Node;
+use model::pod::Pod;
+
+/// A node's utilization; `None` if it says nothing of what it offers.
+pub(super) fn of(node: &Node, pods: &[&Arc<Pod>], ignore_daemons: bool, now: Timestamp) -> Option<f64> {
+    let offered = &node.allocatable;
+    if offered.cpu_milli <= 0 || offered.memory <= 0 {
+        return None;
+    }
+    let (mut cpu, mut memory) = ((0, offered.cpu_milli), (0, offered.memory));
+    for pod in pods.iter().filter(|pod| !pod.is_finished() && !overdue(pod, now)) {
+        let (used_cpu, used_memory) = (pod.requests.cpu_milli, pod.requests.memory);
+        if ignore_daemons && is_daemon(pod) {
+            cpu.1 -= used_cpu;
+            memory.1 -= used_memory;
+        } else {
+            cpu.0 += used_cpu;
+            memory.0 += used_memory;
+        }
+    }
+    Some(ratio(cpu.0, cpu.1).max(ratio(memory.0, memory.1)))
+}
+
+/// Nothing requested of nothing is empty; something of nothing is full.
+#[expect(clippy::cast_precision_loss, reason = "a ratio needs no exact bytes")]
+fn ratio(used: i64, offered: i64) -> f64 {
+    match (used, offered) {
+        (0, _) => 0.0,
+        (_, offered) if offered <= 0 => 1.0,
+        (used, offered) => used as f64 / offered as f64,
+    }
+}
+
+/// Rounded to the four digits that a plan shows.
+pub(super) fn rounded(utilization: f64) -> f64 {
+    (utilization * 10_000.0).round() / 10_000.0
+}
+
+/// A pod that should have ended more than 30 s ago counts for nothing.
+pub(super) fn overdue(pod: &Pod, now: Timestamp) -> bool {
+    let Some(deletion) = &pod.deletion else { return false };
+    let grace = SignedDuration::from_secs(pod.grace_seconds.saturating_add(30));
+    deletion.at.saturating_add(grace).is_ok_and(|end| end < now)
+}

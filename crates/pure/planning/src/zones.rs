@@ -1,0 +1,40 @@
+//! Pools whose labels differ from host to host (`{{ host }}`, `{{ zone }}`): each set of hosts with equal
+//! labels is an offer of its own, so that a pod that asks for a zone, or that is spread over zones, is
+//! planned for the right one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::Snapshot;
+use model::selector::Labels;
+use settings::Pool;
+
+/// The pool, once for each set of hosts whose machines have the same labels. A pool whose labels say nothing
+/// of the host stays as it is.
+pub(super) fn split(pool: Pool, snapshot: &Snapshot) -> Vec<Pool> {
+    let mut groups: BTreeMap<Labels, Vec<String>> = BTreeMap::new();
+    if pool.tells_hosts() {
+        for host in hosts(&pool, snapshot) {
+            groups.entry(pool.labels_on(&host)).or_default().push(host);
+        }
+    }
+    // There may be thousands of pools, and each is large.
+    if groups.is_empty() {
+        return vec![if pool.labels_vary() { Pool { labels: pool.labels_anywhere(), ..pool } } else { pool }];
+    }
+    groups.into_iter().map(|(labels, hosts)| Pool { labels, hosts, ..pool.clone() }).collect()
+}
+
+/// The hosts that the pool's machines may be on: those that are seen, else those that are named. No template
+/// is seen to reach one that is off; one that we have switched off is woken only for an offer that has it.
+fn hosts(pool: &Pool, snapshot: &Snapshot) -> BTreeSet<String> {
+    let reach = snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.reach.as_ref());
+    let power = |name: &String| snapshot.memory.hosts.get(name)?.power.as_ref();
+    let awaited = |name: &String| power(name).is_some_and(|power| power.reached_by.contains(&pool.name));
+    let reached = |name: &String| reach.is_none_or(|reach| reach.contains(name)) || awaited(name);
+    let allowed = |name: &String| pool.may_be_on(name) && reached(name);
+    match &snapshot.proxmox.hosts {
+        Some(seen) => seen.iter().map(|host| host.name.clone()).filter(allowed).collect(),
+        None if pool.hosts.is_empty() => BTreeSet::from([pool.host_key("pve")]),
+        None => pool.hosts.iter().cloned().collect(),
+    }
+}

@@ -1,0 +1,66 @@
+//! What random worlds are made of.
+
+use std::sync::Arc;
+
+use model::Resources;
+use model::pod::{Owner, Pod, PodPhase, Scheduling};
+use model::pod_spec::PodSpec;
+use model::workload::Controller;
+use proptest::prelude::ProptestConfig;
+
+/// The time of every decision.
+pub const NOW: &str = "2026-01-15T12:00:00Z";
+
+/// Thousandths of a core, MiB, and a number of pods.
+pub fn resources(cpu: i64, memory: i64, pods: i64) -> Resources {
+    Resources { cpu_milli: cpu, memory: memory << 20, pods, ..Resources::default() }
+}
+
+/// A pod of the ReplicaSet, on a node or waiting for one.
+pub fn pod(number: usize, cpu: i64, memory: i64, node: Option<String>) -> Pod {
+    Pod {
+        name: format!("p{number:03}"),
+        uid: format!("u{number}"),
+        phase: if node.is_some() { PodPhase::Running } else { PodPhase::Pending },
+        ready: node.is_some(),
+        scheduling: if node.is_some() { Scheduling::Scheduled } else { Scheduling::Unprocessed },
+        node,
+        spec: PodSpec {
+            namespace: "d".to_owned(),
+            owner: Some(Owner {
+                api_version: "apps/v1".to_owned(),
+                kind: "ReplicaSet".to_owned(),
+                name: "rs".to_owned(),
+                uid: "rs".to_owned(),
+            }),
+            requests: resources(cpu, memory, 1),
+            restarts_always: true,
+            grace_seconds: 30,
+            ..PodSpec::default()
+        }
+        .into(),
+        ..Pod::default()
+    }
+}
+
+/// The ReplicaSet.
+pub fn replica_set() -> Arc<Controller> {
+    Arc::new(Controller {
+        api_version: "apps/v1".to_owned(),
+        kind: "ReplicaSet".to_owned(),
+        namespace: "d".to_owned(),
+        name: "rs".to_owned(),
+        uid: "rs".to_owned(),
+        replicas: 100,
+        selector: None,
+        deleted: false,
+        template: None,
+    })
+}
+
+/// Cases of each property: as many as `PLANNER_CASES` says, for a long run in release.
+#[expect(clippy::disallowed_methods, reason = "how long a test runs is no decision")]
+pub fn cases(usual: u32) -> ProptestConfig {
+    let asked = std::env::var("PLANNER_CASES").ok().and_then(|text| text.parse().ok());
+    ProptestConfig { cases: asked.unwrap_or(usual), ..ProptestConfig::default() }
+}

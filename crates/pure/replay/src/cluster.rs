@@ -1,0 +1,426 @@
+//! A cluster under one configuration, in virtual time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::WhatIf;
+use super::binding;
+use super::demand::{Event, is_everywhere};
+use super::facts::Facts;
+use super::figures::Figures;
+use super::machines::Sim;
+use super::members::{Id, Member, Scale, copy};
+use super::surroundings::{Others, slots};
+use model::Snapshot;
+use model::machine::Machine;
+use model::node::Node;
+use model::pod::{Pod, Scheduling};
+use model::prediction::Predictions;
+use model::snapshot::{Memory, POOL_LABEL, PoolMemory};
+use model::workload::DisruptionBudget;
+use scheduling::selector::labels_match;
+use settings::Config;
+
+/// Where nothing changes, a decision is made so often.
+const IDLE: SignedDuration = SignedDuration::from_mins(1);
+/// Names of machines are drawn from this on.
+const SEED: u64 = 0x5eed;
+
+/// A cluster under one configuration.
+pub struct Simulation {
+    pub(super) config: Config,
+    pub(super) facts: Arc<Facts>,
+    what_if: WhatIf,
+    /// The last recorded round, without its pods.
+    pub(super) around: Snapshot,
+    others: Others,
+    /// Recorded pods on nodes of no pool that nodes bring with them.
+    standing: Vec<Arc<Pod>>,
+    scale: Scale,
+    pub(super) members: BTreeMap<Id, Member>,
+    pub(super) machines: BTreeMap<String, Sim>,
+    pub(super) nodes: BTreeMap<String, Arc<Node>>,
+    /// Pods that nodes bring with them.
+    pub(super) attached: BTreeMap<String, Vec<Arc<Pod>>>,
+    pub(super) memory: Memory,
+    pub(super) freed: BTreeMap<u32, Timestamp>,
+    pub(super) made: u64,
+    pub(super) figures: Figures,
+    now: Timestamp,
+    begun: bool,
+    decided: Option<Timestamp>,
+    /// When something of the last decision is due.
+    pub(super) due: Option<Timestamp>,
+    /// Something has changed since the last decision.
+    pub(super) changed: bool,
+    /// A pod that waits may find room since it was looked for last.
+    pub(super) room_changed: bool,
+    /// Pods wait that no machine was made for.
+    pub(super) hopeless: bool,
+}
+
+impl std::fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Simulation").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+impl Simulation {
+    /// A simulation that has not begun.
+    pub fn new(config: Config, facts: Arc<Facts>, what_if: WhatIf) -> Self {
+        Self {
+            scale: Scale::new(what_if.demand),
+            config,
+            facts,
+            what_if,
+            around: Snapshot::default(),
+            others: Others::default(),
+            standing: Vec::new(),
+            members: BTreeMap::new(),
+            machines: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            attached: BTreeMap::new(),
+            memory: Memory::default(),
+            freed: BTreeMap::new(),
+            made: 0,
+            figures: Figures::default(),
+            now: Timestamp::UNIX_EPOCH,
+            begun: false,
+            decided: None,
+            due: None,
+            changed: true,
+            room_changed: true,
+            hopeless: false,
+        }
+    }
+
+    /// Goes on to the next recorded round, in which this has happened.
+    pub fn round(&mut self, round: &Snapshot, events: &[Event]) {
+        let first = !self.begun;
+        if first {
+            self.begin(round);
+        } else {
+            self.advance(round.time);
+        }
+        self.now = round.time.max(self.now);
+        self.look_around(round);
+        for event in events {
+            self.happens(event, first);
+        }
+        if first {
+            let lost: Vec<String> = self.on_hosts_that_are_not_there();
+            for node in lost {
+                self.evict(&node, self.now);
+            }
+        }
+        self.settle();
+    }
+
+    /// What it came to, as of the last round.
+    pub fn finish(mut self) -> Figures {
+        self.figures.until(self.now);
+        self.figures
+    }
+
+    fn begin(&mut self, round: &Snapshot) {
+        self.begun = true;
+        self.now = round.time;
+        self.memory = round.memory.clone();
+        // Nothing is expected of kube-scheduler: pods come where they were found to fit.
+        self.memory.predictions = Predictions::default();
+        self.memory.hosts.clear();
+        for machine in round.proxmox.machines.iter().flatten() {
+            if !self.what_if.without.contains(&machine.host) {
+                self.adopt(machine, round.time);
+            }
+        }
+        for node in round.nodes.iter().filter(|node| node.labels.contains_key(POOL_LABEL)) {
+            let known = self.machines.values().any(|one| one.machine.node.as_ref() == Some(&node.name));
+            if known {
+                self.nodes.insert(node.name.clone(), node.clone());
+            }
+        }
+        for pod in round.pods.iter().filter(|pod| is_everywhere(pod)) {
+            if let Some(node) = pod.node.as_ref().filter(|node| self.nodes.contains_key(*node)) {
+                self.attached.entry(node.clone()).or_default().push(pod.clone());
+            }
+        }
+    }
+
+    /// Nodes of pods whose machine's host is not there.
+    fn on_hosts_that_are_not_there(&self) -> Vec<String> {
+        let there = |node: &str| {
+            self.nodes.contains_key(node) || self.around.nodes.iter().any(|one| one.name == node)
+        };
+        let nodes = self.members.values().filter_map(|member| member.pod.node.clone());
+        let mut lost: Vec<String> = nodes.filter(|node| !there(node)).collect();
+        lost.sort();
+        lost.dedup();
+        lost
+    }
+
+    fn look_around(&mut self, round: &Snapshot) {
+        self.others = Others::of_round(round);
+        let mut around = Snapshot { pods: Vec::new(), ..round.clone() };
+        around.nodes.retain(|node| !node.labels.contains_key(POOL_LABEL));
+        let others = |pod: &Pod| {
+            let node = pod.node.as_deref();
+            node.is_some_and(|name| around.nodes.iter().any(|node| node.name == name))
+        };
+        let standing = round.pods.iter().filter(|pod| is_everywhere(pod) && others(pod));
+        self.standing = standing.cloned().collect();
+        // What is true of pools whatever is simulated.
+        for (name, recorded) in &round.memory.pools {
+            let own = self.memory.pools.entry(name.clone()).or_default();
+            *own = PoolMemory {
+                last_add: own.last_add,
+                last_removal: own.last_removal,
+                last_removal_failure: None,
+                backoff: None,
+                failed_on: BTreeMap::new(),
+                grow_backoff: None,
+                learnt_allocatable: own.learnt_allocatable.take(),
+                learnt_sizes: std::mem::take(&mut own.learnt_sizes),
+                ..recorded.clone()
+            };
+        }
+        self.around = around;
+    }
+
+    fn happens(&mut self, event: &Event, first: bool) {
+        self.changed = true;
+        match event {
+            Event::Born { unit, pod } | Event::Settled { unit, pod }
+                if first || matches!(event, Event::Born { .. }) || !self.is_known(*unit) =>
+            {
+                let settled = matches!(event, Event::Settled { .. });
+                self.born(*unit, pod, first || settled);
+            }
+            Event::Settled { unit, pod } => {
+                let node = pod.node.clone().unwrap_or_default();
+                if let Some(member) = self.members.get_mut(&(*unit, 0)) {
+                    member.bind(&node, self.now);
+                }
+                self.room_changed = true;
+            }
+            Event::Born { .. } => {}
+            Event::Ungated { unit } => {
+                for id in self.scale.of(*unit) {
+                    if let Some(member) = self.members.get_mut(&id) {
+                        let mut pod = Pod::clone(&member.pod);
+                        pod.scheduling = Scheduling::Unschedulable(Some(self.now));
+                        (member.pod, member.since) = (Arc::new(pod), self.now);
+                    }
+                }
+                self.room_changed = true;
+            }
+            Event::Finished { unit, ran } => self.finishes(*unit, *ran),
+            Event::Gone { unit } => self.gone_unit(*unit),
+        }
+    }
+
+    fn is_known(&self, unit: u64) -> bool {
+        self.members.contains_key(&(unit, 0))
+    }
+
+    /// A pod is wanted; where it has its node already, that counts.
+    fn born(&mut self, unit: u64, pod: &Arc<Pod>, stays: bool) {
+        self.room_changed = true;
+        let count = self.scale.born(unit, pod);
+        for number in 0..count {
+            let mut member = Member {
+                pod: copy(pod, number),
+                since: pod.created.unwrap_or(self.now).min(self.now),
+                waited: false,
+                bound: None,
+                ends: None,
+                runs: None,
+                refused: std::collections::BTreeSet::new(),
+            };
+            if let Some(node) = member.pod.node.clone().filter(|_| stays) {
+                member.bind(&node, self.now);
+            } else {
+                let since = if stays && number > 0 { self.now } else { member.since };
+                member.wait(since);
+            }
+            self.members.insert((unit, number), member);
+        }
+    }
+
+    /// A pod has finished in the record: it runs as long from when it has its node here.
+    fn finishes(&mut self, unit: u64, ran: SignedDuration) {
+        for id in self.scale.of(unit) {
+            let Some(member) = self.members.get_mut(&id) else { continue };
+            member.runs = Some(ran);
+            if let Some(bound) = member.bound {
+                let ends = bound.saturating_add(ran).unwrap_or(Timestamp::MAX);
+                member.ends = Some(ends.max(self.now));
+            }
+        }
+    }
+
+    fn gone_unit(&mut self, unit: u64) {
+        for id in self.scale.of(unit) {
+            self.members.remove(&id);
+        }
+        self.scale.gone(unit);
+        self.room_changed = true;
+    }
+
+    /// Lives until then.
+    fn advance(&mut self, until: Timestamp) {
+        while let Some(next) = self.next_event().filter(|next| *next < until) {
+            self.now = next.max(self.now);
+            self.pass();
+            self.settle();
+        }
+        self.now = until.max(self.now);
+        self.pass();
+    }
+
+    /// When something happens by itself.
+    fn next_event(&self) -> Option<Timestamp> {
+        let machines = self.machines.values().filter_map(|one| one.due);
+        let ends = self.members.values().filter_map(|member| member.ends);
+        machines.chain(ends).chain(self.due).chain(self.next_idle()).min()
+    }
+
+    /// When a decision is made anyway.
+    fn next_idle(&self) -> Option<Timestamp> {
+        let scan = SignedDuration::try_from(self.config.scan_interval).unwrap_or(IDLE);
+        let wait = if self.hopeless { scan } else { IDLE.max(scan) };
+        self.decided.and_then(|decided| decided.saturating_add(wait).ok())
+    }
+
+    /// What is due is done.
+    fn pass(&mut self) {
+        let now = self.now;
+        let due = |one: &Sim| one.due.filter(|due| *due <= now);
+        let mut done: Vec<(Timestamp, String)> =
+            self.machines.iter().filter_map(|(name, one)| Some((due(one)?, name.clone()))).collect();
+        done.sort();
+        for (_, name) in done {
+            self.done(&name, now);
+        }
+        let before = self.members.len();
+        self.members.retain(|_, member| member.ends.is_none_or(|ends| ends > now));
+        if self.members.len() != before {
+            (self.changed, self.room_changed) = (true, true);
+        }
+    }
+
+    /// Pods get their nodes, and it is decided what is to be done.
+    fn settle(&mut self) {
+        let now = self.now;
+        let due = self.due.is_some_and(|due| due <= now) || self.next_idle().is_none_or(|due| due <= now);
+        if !self.changed && !self.room_changed && !due {
+            return;
+        }
+        self.bind();
+        if self.changed || due {
+            self.decide();
+            self.bind();
+        }
+        self.figures.now(&self.snapshot(now), &self.others);
+    }
+
+    fn decide(&mut self) {
+        let now = self.now;
+        (self.changed, self.due, self.decided) = (false, None, Some(now));
+        let mut snapshot = self.snapshot(now);
+        planning::learn(&mut self.memory, &snapshot, &self.config);
+        // Time passes for timers all the while.
+        let before = now.saturating_sub(self.config.scan_interval).unwrap_or(now);
+        self.memory.last_round =
+            Some(self.memory.last_round.map_or(before, |last| last.max(before).min(now)));
+        snapshot.memory = self.memory.clone();
+        snapshot.memory.name_seed = SEED.wrapping_add(self.figures.decisions);
+        let machines = snapshot.proxmox.machines.as_deref().unwrap_or_default();
+        snapshot.memory.free_slots = Some(slots(&self.config, &self.around, machines, &self.freed));
+        let plan = planning::plan(&snapshot, &self.config);
+        self.act(&plan, now);
+    }
+
+    fn bind(&mut self) {
+        if !std::mem::take(&mut self.room_changed) || !self.members.values().any(Member::waits) {
+            return;
+        }
+        let snapshot = self.snapshot(self.now);
+        let bound = binding::bind(&snapshot);
+        let ids: BTreeMap<&str, Id> =
+            self.members.iter().map(|(id, one)| (one.pod.uid.as_str(), *id)).collect();
+        let bound: Vec<(Id, usize)> = bound
+            .into_iter()
+            .filter_map(|(pod, node)| Some((*ids.get(snapshot.pods[pod].uid.as_str())?, node)))
+            .collect();
+        for (id, node) in bound {
+            let Some(member) = self.members.get_mut(&id) else { continue };
+            let node = &snapshot.nodes[node];
+            let waited = std::mem::take(&mut member.waited);
+            let seconds = self.now.duration_since(member.since).as_secs();
+            member.bind(&node.name, self.now);
+            self.changed = true;
+            match node.labels.get(POOL_LABEL) {
+                Some(pool) => {
+                    let figures = self.figures.pool(pool);
+                    figures.pods += 1;
+                    if waited {
+                        figures.waits.add(seconds);
+                    }
+                }
+                None => self.figures.elsewhere += u64::from(waited),
+            }
+        }
+        for member in self.members.values_mut().filter(|member| member.waits()) {
+            member.waited = true;
+        }
+    }
+
+    /// What a decision would read now.
+    pub(super) fn snapshot(&self, now: Timestamp) -> Snapshot {
+        let mut snapshot = self.around.clone();
+        snapshot.time = now;
+        snapshot.nodes.extend(self.nodes.values().cloned());
+        snapshot.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        let members = self.members.values().map(|member| &member.pod);
+        let attached = self.attached.values().flatten();
+        snapshot.pods = members.chain(attached).chain(&self.standing).cloned().collect();
+        snapshot.pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        let machines: Vec<Machine> = self.machines.values().map(|one| one.machine.clone()).collect();
+        let recorded = self.around.proxmox.machines.iter().flatten().map(|machine| machine.vmid).collect();
+        if let Some(hosts) = &mut snapshot.proxmox.hosts {
+            hosts.retain(|host| !self.what_if.without.contains(&host.name));
+            for host in hosts {
+                *host = self.others.with(host, &recorded, &machines, &self.config);
+            }
+        }
+        snapshot.proxmox.machines = Some(machines);
+        // Whether hosts may be switched off is not simulated.
+        snapshot.proxmox.power = None;
+        let pods = std::mem::take(&mut snapshot.pods);
+        for budget in &mut snapshot.budgets {
+            let allowed = allowed(budget, &pods);
+            if budget.disruptions_allowed != allowed {
+                Arc::make_mut(budget).disruptions_allowed = allowed;
+            }
+        }
+        snapshot.pods = pods;
+        snapshot.memory = self.memory.clone();
+        snapshot
+    }
+}
+
+/// How many pods of a budget may go, where so many of them are healthy.
+fn allowed(budget: &DisruptionBudget, pods: &[Arc<Pod>]) -> i64 {
+    let (current, desired) = budget.healthy;
+    let Some(selector) = budget.selector.as_ref().filter(|_| current > 0 || desired > 0) else {
+        return budget.disruptions_allowed;
+    };
+    let speaks = |pod: &&Arc<Pod>| {
+        pod.ready && pod.namespace == budget.namespace && labels_match(selector, &pod.labels)
+    };
+    let healthy = i64::try_from(pods.iter().filter(speaks).count()).unwrap_or(i64::MAX);
+    (healthy - desired).max(0)
+}

@@ -1,0 +1,253 @@
+//! What a record says of how long things take, and of what happened: the first reading.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::figures::Figures;
+use super::surroundings::Others;
+use super::{CREATION, RETIREMENT, WAKING};
+use model::Snapshot;
+use model::machine::{Machine, Phase};
+use model::resources::Resources;
+use model::snapshot::POOL_LABEL;
+use planning::ready;
+
+/// Times that are kept of a pool at most.
+const MOST: usize = 10_000;
+/// Without a round for this long, nothing is known of what happened meanwhile.
+const GAP: SignedDuration = SignedDuration::from_mins(5);
+
+/// How long something took, in seconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Took(Vec<i64>);
+
+impl Took {
+    fn add(&mut self, seconds: i64) {
+        if self.0.len() < MOST {
+            self.0.push(seconds.max(0));
+        }
+    }
+
+    /// In the middle; `None`: it was never seen.
+    pub fn median(&self) -> Option<i64> {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 2).copied()
+    }
+
+    /// How often it was seen.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// Pool, cores and bytes of memory of machines.
+type Shape = (String, u32, i64);
+
+/// What a record says.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// The time of the first round.
+    pub from: Timestamp,
+    /// The time of the last round.
+    pub to: Timestamp,
+    /// How many rounds there are.
+    pub rounds: u64,
+    /// Times of which nothing is known.
+    pub gaps: Vec<(Timestamp, Timestamp)>,
+    /// By pool: how long machines took until their nodes were ready.
+    pub creation: BTreeMap<String, Took>,
+    /// The same of those that were kept warm.
+    pub waking: BTreeMap<String, Took>,
+    /// By pool: how long nodes took to go.
+    pub retirement: BTreeMap<String, Took>,
+    /// The hosts that were seen.
+    pub hosts: BTreeSet<String>,
+    /// What happened.
+    pub happened: Figures,
+    shapes: BTreeMap<Shape, (Resources, Resources)>,
+}
+
+impl Facts {
+    /// How long a machine of the pool takes, kept warm or not.
+    pub(super) fn comes_in(&self, pool: &str, woken: bool) -> SignedDuration {
+        let (all, default) = if woken { (&self.waking, WAKING) } else { (&self.creation, CREATION) };
+        length(all.get(pool), default)
+    }
+
+    /// How long a node of the pool takes to go.
+    pub(super) fn goes_in(&self, pool: &str) -> SignedDuration {
+        length(self.retirement.get(pool), RETIREMENT)
+    }
+
+    /// Capacity and allocatable of a ready node on such a machine.
+    pub(super) fn shape(&self, machine: &Machine) -> Option<&(Resources, Resources)> {
+        self.shapes.get(&(machine.pool.clone(), machine.cores, machine.memory))
+    }
+}
+
+fn length(took: Option<&Took>, default: std::time::Duration) -> SignedDuration {
+    let seconds = took.and_then(Took::median).map(SignedDuration::from_secs);
+    seconds.unwrap_or_else(|| SignedDuration::try_from(default).unwrap_or(SignedDuration::MAX))
+}
+
+/// Reads recorded rounds for the first time.
+#[derive(Debug, Default)]
+pub struct Watcher {
+    facts: Facts,
+    machines: BTreeMap<String, Seen>,
+    /// By uid: pods that the scheduler refused.
+    waiting: BTreeMap<String, Timestamp>,
+    /// Pods that came to a node.
+    placed: BTreeSet<String>,
+}
+
+/// A machine as it was seen last.
+#[derive(Clone, Debug)]
+struct Seen {
+    pool: String,
+    phase: Phase,
+    asked: Timestamp,
+    woken: bool,
+    /// It was seen before it was ready.
+    from_the_start: bool,
+    leaves: Option<Timestamp>,
+}
+
+impl Watcher {
+    /// The next round.
+    pub fn round(&mut self, round: &Snapshot) {
+        let first = self.facts.rounds == 0;
+        let now = round.time;
+        if first {
+            self.facts.from = now;
+        } else if now.duration_since(self.facts.to) > GAP {
+            self.facts.gaps.push((self.facts.to, now));
+        }
+        (self.facts.to, self.facts.rounds) = (now, self.facts.rounds + 1);
+        for host in round.proxmox.hosts.iter().flatten() {
+            if !self.facts.hosts.contains(&host.name) {
+                self.facts.hosts.insert(host.name.clone());
+            }
+        }
+        self.look_at_machines(round, first);
+        self.look_at_nodes(round);
+        self.look_at_pods(round, first);
+        self.facts.happened.now(round, &Others::of_round(round));
+        self.facts.happened.decisions += 1;
+    }
+
+    /// All of it.
+    pub fn finish(self) -> Facts {
+        self.facts
+    }
+
+    fn look_at_machines(&mut self, round: &Snapshot, first: bool) {
+        let now = round.time;
+        let mut before = std::mem::take(&mut self.machines);
+        for machine in round.proxmox.machines.iter().flatten() {
+            let old = before.remove(&machine.name);
+            let mut seen = old.clone().unwrap_or_else(|| {
+                if !first && machine.warm.is_none() && machine.phase < Phase::Draining {
+                    self.facts.happened.pool(&machine.pool).made += 1;
+                }
+                Seen {
+                    pool: machine.pool.clone(),
+                    phase: machine.phase,
+                    asked: machine.requested.or(machine.since).unwrap_or(now),
+                    woken: machine.warm.is_some(),
+                    from_the_start: machine.phase < Phase::Ready,
+                    leaves: None,
+                }
+            });
+            if old.is_some() && seen.woken && machine.warm.is_none() && seen.phase == Phase::Warm {
+                self.facts.happened.pool(&machine.pool).made += 1;
+                seen.asked = machine.requested.unwrap_or(now);
+            }
+            self.look_at_phase(&mut seen, machine, now);
+            self.machines.insert(machine.name.clone(), seen);
+        }
+        for gone in before.into_values() {
+            if gone.phase == Phase::Ready {
+                self.facts.happened.pool(&gone.pool).removed += 1;
+            }
+            if let Some(since) = gone.leaves {
+                let took = now.duration_since(since).as_secs();
+                self.facts.retirement.entry(gone.pool).or_default().add(took);
+            }
+        }
+    }
+
+    fn look_at_phase(&mut self, seen: &mut Seen, machine: &Machine, now: Timestamp) {
+        if seen.phase == machine.phase {
+            return;
+        }
+        let since = machine.since.unwrap_or(now);
+        let figures = self.facts.happened.pool(&machine.pool);
+        match machine.phase {
+            Phase::Ready if seen.phase < Phase::Ready && seen.from_the_start => {
+                let all = if seen.woken { &mut self.facts.waking } else { &mut self.facts.creation };
+                let took = since.duration_since(seen.asked).as_secs();
+                all.entry(machine.pool.clone()).or_default().add(took);
+            }
+            Phase::Failed => figures.failed += 1,
+            phase if phase > Phase::Ready && seen.phase == Phase::Ready => {
+                figures.removed += 1;
+                seen.leaves = Some(since);
+            }
+            _ => {}
+        }
+        seen.phase = machine.phase;
+    }
+
+    fn look_at_nodes(&mut self, round: &Snapshot) {
+        let machines = round.proxmox.machines.iter().flatten().filter(|machine| machine.growing.is_none());
+        let machines: BTreeMap<&str, &Machine> =
+            machines.filter_map(|machine| Some((machine.node.as_deref()?, machine))).collect();
+        for node in &round.nodes {
+            let machine = machines.get(node.name.as_str()).filter(|_| ready(node));
+            let Some(machine) = machine.filter(|machine| machine.phase == Phase::Ready) else { continue };
+            let shape = (machine.pool.clone(), machine.cores, machine.memory);
+            // The first that is ready: what it has does not change much, and looking costs little.
+            self.facts
+                .shapes
+                .entry(shape)
+                .or_insert_with(|| (node.capacity.clone(), node.allocatable.clone()));
+        }
+    }
+
+    fn look_at_pods(&mut self, round: &Snapshot, first: bool) {
+        let pools: BTreeMap<&str, &str> = round
+            .nodes
+            .iter()
+            .filter_map(|node| Some((node.name.as_str(), node.labels.get(POOL_LABEL)?.as_str())))
+            .collect();
+        let mut placed = BTreeSet::new();
+        let mut waiting = std::mem::take(&mut self.waiting);
+        for pod in &round.pods {
+            let digest = pod.digest();
+            if digest.daemon || digest.mirror {
+                continue;
+            }
+            if digest.waits && !digest.gated {
+                if matches!(pod.scheduling, model::pod::Scheduling::Unschedulable(_)) {
+                    let since = waiting.remove(&pod.uid).or(pod.created).unwrap_or(round.time);
+                    self.waiting.insert(pod.uid.clone(), since);
+                }
+                continue;
+            }
+            let Some(pool) = pod.node.as_deref().and_then(|node| pools.get(node)) else { continue };
+            placed.insert(pod.uid.clone());
+            if first || self.placed.contains(&pod.uid) {
+                continue;
+            }
+            let figures = self.facts.happened.pool(pool);
+            figures.pods += 1;
+            if let Some(since) = waiting.remove(&pod.uid) {
+                figures.waits.add(round.time.duration_since(since).as_secs());
+            }
+        }
+        self.placed = placed;
+    }
+}

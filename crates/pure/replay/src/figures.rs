@@ -1,0 +1,345 @@
+//! What a simulation, or the record itself, comes to.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::surroundings::Others;
+use model::Snapshot;
+use model::machine::{Machine, Phase, WarmState};
+use model::snapshot::POOL_LABEL;
+use planning::ready;
+
+/// Points of a series at most; then each is twice as long.
+const POINTS: usize = 1440;
+const GIB: f64 = 1_073_741_824.0;
+const HOUR: f64 = 3600.0;
+
+/// Seconds that pods waited, each with how many did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waits(BTreeMap<i64, u64>);
+
+impl Waits {
+    /// One more.
+    pub fn add(&mut self, seconds: i64) {
+        *self.0.entry(seconds.max(0)).or_default() += 1;
+    }
+
+    /// All of these, too.
+    pub fn extend(&mut self, more: &Self) {
+        for (seconds, count) in &more.0 {
+            *self.0.entry(*seconds).or_default() += count;
+        }
+    }
+
+    /// How many waited.
+    pub fn count(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// So many per cent waited no longer; `None`: none waited.
+    pub fn percentile(&self, percent: u64) -> Option<i64> {
+        let wanted = (self.count() * percent).div_ceil(100).max(1);
+        let mut seen = 0;
+        self.0.iter().find_map(|(seconds, count)| {
+            seen += count;
+            (seen >= wanted).then_some(*seconds)
+        })
+    }
+}
+
+/// What one pool did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PoolFigures {
+    /// Machines that were made.
+    pub made: u64,
+    /// Nodes that were taken back.
+    pub removed: u64,
+    /// Machines that failed before they were nodes.
+    pub failed: u64,
+    /// Running machines that were made larger.
+    pub grown: u64,
+    /// Nodes that there were at a time at most.
+    pub most: u32,
+    /// Hours of ready nodes.
+    pub node_hours: f64,
+    /// Pods that came to its nodes.
+    pub pods: u64,
+    /// Of them those that had to wait for room: for how long.
+    pub waits: Waits,
+}
+
+/// Hours of cores and GiB, on average over the time when divided by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Use {
+    /// Cores.
+    pub cores: f64,
+    /// GiB of memory.
+    pub memory: f64,
+}
+
+impl Use {
+    fn add(&mut self, more: (f64, f64), hours: f64) {
+        self.cores += more.0 * hours;
+        self.memory += more.1 * hours;
+    }
+}
+
+/// What the hosts, and the nodes on them, had and were used for: hours of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HostUse {
+    /// What hosts that are on have.
+    pub hosts: Use,
+    /// What machines of the pools were given.
+    pub machines: Use,
+    /// What others were given, where that is known, else what they used.
+    pub others: Use,
+    /// What nodes of the pools offer.
+    pub offered: Use,
+    /// What pods on them request.
+    pub requested: Use,
+}
+
+/// Nodes and waiting pods over time: the most of each in every step.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Series {
+    /// When it begins.
+    pub from: Timestamp,
+    /// Seconds of a step.
+    pub step_seconds: i64,
+    /// Ready nodes of the pools, and pods that wait.
+    pub points: Vec<(u32, u32)>,
+}
+
+/// What it all comes to.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// By pool.
+    pub pools: BTreeMap<String, PoolFigures>,
+    /// Pods that came to nodes of no pool after they had waited.
+    pub elsewhere: u64,
+    /// Pods that still wait at the end.
+    pub waiting: u64,
+    /// Pods that no machine was made for at some time, by the verdict.
+    pub refusals: BTreeMap<String, u64>,
+    /// Cores and memory.
+    pub used: HostUse,
+    /// By host: hours in which nothing ran on it, of all in which it was on.
+    pub idle_hosts: BTreeMap<String, (f64, f64)>,
+    /// Hours in all.
+    pub hours: f64,
+    /// Decisions that were made.
+    pub decisions: u64,
+    /// Over time.
+    pub series: Series,
+    last: Option<State>,
+}
+
+/// What there is at a moment.
+#[derive(Clone, Debug)]
+struct State {
+    time: Timestamp,
+    nodes: BTreeMap<String, u32>,
+    waiting: u32,
+    hosts: (f64, f64),
+    machines: (f64, f64),
+    others: (f64, f64),
+    offered: (f64, f64),
+    requested: (f64, f64),
+    /// By host that is on: whether nothing runs there, where that is known.
+    idle: BTreeMap<String, bool>,
+}
+
+impl Figures {
+    /// What one pool did.
+    pub fn pool(&mut self, name: &str) -> &mut PoolFigures {
+        if !self.pools.contains_key(name) {
+            self.pools.insert(name.to_owned(), PoolFigures::default());
+        }
+        self.pools.entry(name.to_owned()).or_default()
+    }
+
+    /// All pools' waits.
+    pub fn waits(&self) -> Waits {
+        self.pools.values().fold(Waits::default(), |mut all, pool| {
+            all.extend(&pool.waits);
+            all
+        })
+    }
+
+    /// So it is from now on.
+    pub(super) fn now(&mut self, snapshot: &Snapshot, others: &Others) {
+        self.until(snapshot.time);
+        let state = State::of(snapshot, others);
+        for (pool, count) in &state.nodes {
+            let pool = self.pool(pool);
+            pool.most = pool.most.max(*count);
+        }
+        self.waiting = state.waiting.into();
+        self.series.add(&state);
+        self.last = Some(state);
+    }
+
+    /// So it was until now.
+    pub(super) fn until(&mut self, now: Timestamp) {
+        let Some(mut last) = self.last.take() else { return };
+        let hours = now.duration_since(last.time).as_secs_f64().max(0.0) / HOUR;
+        self.hours += hours;
+        for (pool, count) in &last.nodes {
+            self.pool(pool).node_hours += f64::from(*count) * hours;
+        }
+        let used = &mut self.used;
+        used.hosts.add(last.hosts, hours);
+        used.machines.add(last.machines, hours);
+        used.others.add(last.others, hours);
+        used.offered.add(last.offered, hours);
+        used.requested.add(last.requested, hours);
+        for (host, idle) in &last.idle {
+            let sum = self.idle_hosts.entry(host.clone()).or_default();
+            sum.0 += if *idle { hours } else { 0.0 };
+            sum.1 += hours;
+        }
+        last.time = now;
+        self.series.add(&last);
+        self.last = Some(last);
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn gib(bytes: i64) -> f64 {
+    bytes as f64 / GIB
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn cores(milli: i64) -> f64 {
+    milli as f64 / 1000.0
+}
+
+/// Whether a machine takes cores and memory of its host, or is about to.
+fn takes_room(machine: &Machine) -> bool {
+    match machine.phase {
+        Phase::Requested | Phase::Cloning | Phase::Configuring | Phase::Warm => {
+            machine.warm.is_none_or(WarmState::runs)
+        }
+        phase => phase <= Phase::Stopping,
+    }
+}
+
+impl State {
+    fn of(snapshot: &Snapshot, others: &Others) -> Self {
+        let mut state = Self {
+            time: snapshot.time,
+            nodes: BTreeMap::new(),
+            waiting: 0,
+            hosts: (0.0, 0.0),
+            machines: (0.0, 0.0),
+            others: (0.0, 0.0),
+            offered: (0.0, 0.0),
+            requested: (0.0, 0.0),
+            idle: BTreeMap::new(),
+        };
+        let mut ours: BTreeMap<&str, bool> = BTreeMap::new();
+        for node in &snapshot.nodes {
+            let Some(pool) = node.labels.get(POOL_LABEL).filter(|_| ready(node)) else { continue };
+            *state.nodes.entry(pool.clone()).or_default() += 1;
+            ours.insert(&node.name, true);
+            state.offered.0 += cores(node.allocatable.cpu_milli);
+            state.offered.1 += gib(node.allocatable.memory);
+        }
+        for pod in &snapshot.pods {
+            if pod.digest().waits && !pod.digest().daemon && !pod.digest().gated {
+                state.waiting += 1;
+            } else if !pod.is_finished() && pod.node.as_deref().is_some_and(|node| ours.contains_key(node)) {
+                state.requested.0 += cores(pod.requests.cpu_milli);
+                state.requested.1 += gib(pod.requests.memory);
+            }
+        }
+        let mut carrying: BTreeMap<&str, bool> = BTreeMap::new();
+        for machine in snapshot.proxmox.machines.iter().flatten().filter(|machine| takes_room(machine)) {
+            state.machines.0 += f64::from(machine.cores);
+            state.machines.1 += gib(machine.memory);
+            carrying.insert(&machine.host, true);
+        }
+        for host in snapshot.proxmox.hosts.iter().flatten().filter(|host| host.online) {
+            state.hosts.0 += f64::from(host.cores);
+            state.hosts.1 += gib(host.memory);
+            let (cores, memory) = others.of(&host.name);
+            state.others.0 += f64::from(cores);
+            state.others.1 += gib(memory);
+            if others.assigned_known {
+                let idle = cores == 0 && memory == 0 && !carrying.contains_key(host.name.as_str());
+                state.idle.insert(host.name.clone(), idle);
+            }
+        }
+        state
+    }
+}
+
+impl Series {
+    fn add(&mut self, state: &State) {
+        if self.points.is_empty() {
+            (self.from, self.step_seconds) = (state.time, 10);
+        }
+        let point = (state.nodes.values().sum(), state.waiting);
+        let at = |series: &Self| {
+            let seconds = state.time.duration_since(series.from).as_secs().max(0);
+            usize::try_from(seconds / series.step_seconds).unwrap_or(0)
+        };
+        while at(self) >= POINTS {
+            self.step_seconds *= 2;
+            let halves = self.points.chunks(2);
+            self.points = halves.filter_map(|pair| pair.iter().copied().reduce(larger)).collect();
+        }
+        let at = at(self);
+        // What was holds until now.
+        let last = self.points.last().copied().unwrap_or(point);
+        while self.points.len() <= at {
+            self.points.push(if self.points.len() < at { last } else { point });
+        }
+        if let Some(there) = self.points.get_mut(at) {
+            *there = larger(*there, point);
+        }
+    }
+}
+
+fn larger(one: (u32, u32), other: (u32, u32)) -> (u32, u32) {
+    (one.0.max(other.0), one.1.max(other.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_those_that_waited() {
+        let mut waits = Waits::default();
+        assert_eq!(waits.percentile(50), None);
+        for seconds in 1..=100 {
+            waits.add(seconds);
+        }
+        assert_eq!(
+            (waits.percentile(50), waits.percentile(95), waits.percentile(100)),
+            (Some(50), Some(95), Some(100))
+        );
+        let mut one = Waits::default();
+        one.add(7);
+        assert_eq!((one.percentile(50), one.percentile(95)), (Some(7), Some(7)));
+    }
+
+    #[test]
+    fn a_series_of_any_length_has_a_bounded_number_of_points() {
+        let mut series = Series::default();
+        let state = |second: i64, waiting| State {
+            time: Timestamp::from_second(second).unwrap(),
+            waiting,
+            ..State::of(&Snapshot::default(), &Others::default())
+        };
+        for second in (0..1_000_000).step_by(100) {
+            series.add(&state(second, u32::from(second == 500_000)));
+        }
+        assert!(series.points.len() <= POINTS && series.points.len() > POINTS / 3);
+        assert_eq!(series.points.iter().filter(|point| point.1 == 1).count(), 1);
+    }
+}

@@ -1,0 +1,153 @@
+//! The pods of a simulation: recorded units, as many of each as demand is of what it was.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use model::plan::PodOutcome;
+use model::pod::{Pod, PodPhase, Scheduling};
+
+/// A unit's number, and which of its copies.
+pub(super) type Id = (u64, u32);
+
+/// A pod.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    /// As it is now.
+    pub pod: Arc<Pod>,
+    /// Since when it waits, or waited last.
+    pub since: Timestamp,
+    /// It found no node at once.
+    pub waited: bool,
+    /// Since when it has a node.
+    pub bound: Option<Timestamp>,
+    /// When it finishes.
+    pub ends: Option<Timestamp>,
+    /// How long it runs, once that is known.
+    pub runs: Option<SignedDuration>,
+    /// Verdicts by which no machine was made for it.
+    pub refused: BTreeSet<PodOutcome>,
+}
+
+impl Member {
+    /// Whether it waits for a node.
+    pub fn waits(&self) -> bool {
+        self.pod.digest().waits
+    }
+
+    /// Takes it off its node, or has it wait from the beginning.
+    pub fn wait(&mut self, now: Timestamp) {
+        (self.since, self.waited, self.bound, self.ends) = (now, false, None, None);
+        self.pod = Arc::new(waiting(&self.pod, now));
+    }
+
+    /// Puts it on a node.
+    pub fn bind(&mut self, node: &str, now: Timestamp) {
+        self.bound = Some(now);
+        self.ends = self.runs.and_then(|runs| now.saturating_add(runs).ok());
+        self.pod = Arc::new(running(&self.pod, node, now));
+    }
+}
+
+/// A pod that the scheduler has refused.
+fn waiting(pod: &Pod, now: Timestamp) -> Pod {
+    let gated = pod.scheduling == Scheduling::Gated;
+    Pod {
+        node: None,
+        nominated_node: None,
+        deletion: None,
+        started: None,
+        phase: PodPhase::Pending,
+        scheduling: if gated { Scheduling::Gated } else { Scheduling::Unschedulable(Some(now)) },
+        refusal: String::new(),
+        ready: false,
+        ..pod.clone()
+    }
+}
+
+/// The same on a node.
+pub(super) fn running(pod: &Pod, node: &str, now: Timestamp) -> Pod {
+    Pod {
+        node: Some(node.to_owned()),
+        nominated_node: None,
+        started: Some(now),
+        phase: PodPhase::Running,
+        scheduling: Scheduling::Scheduled,
+        refusal: String::new(),
+        ready: true,
+        ..pod.clone()
+    }
+}
+
+/// How many copies there are of each unit.
+#[derive(Clone, Debug)]
+pub(super) struct Scale {
+    /// Thousandths.
+    demand: u32,
+    /// What is left over of each controller's pods, in thousandths.
+    rest: BTreeMap<String, u32>,
+    copies: BTreeMap<u64, u32>,
+}
+
+impl Scale {
+    pub fn new(demand: u32) -> Self {
+        Self { demand, rest: BTreeMap::new(), copies: BTreeMap::new() }
+    }
+
+    /// How many there are of a new unit: over all pods of a controller as many as asked for, rounded to the
+    /// nearest.
+    pub fn born(&mut self, unit: u64, pod: &Pod) -> u32 {
+        let owner = pod.owner.as_ref().map_or_else(|| pod.id(), |owner| owner.uid.clone());
+        let rest = self.rest.entry(owner).or_insert(500);
+        let sum = *rest + self.demand;
+        *rest = sum % 1000;
+        if sum / 1000 != 1 {
+            self.copies.insert(unit, sum / 1000);
+        }
+        sum / 1000
+    }
+
+    /// The pods of a unit.
+    pub fn of(&self, unit: u64) -> impl Iterator<Item = Id> + use<> {
+        (0..self.copies.get(&unit).copied().unwrap_or(1)).map(move |copy| (unit, copy))
+    }
+
+    /// A unit is wanted no longer.
+    pub fn gone(&mut self, unit: u64) {
+        self.copies.remove(&unit);
+    }
+}
+
+/// One of a unit's pods.
+pub(super) fn copy(pod: &Arc<Pod>, number: u32) -> Arc<Pod> {
+    if number == 0 {
+        return pod.clone();
+    }
+    let mut copy = Pod::clone(pod);
+    copy.name = format!("{}-copy-{number}", copy.name);
+    copy.uid = format!("{}-{number}", copy.uid);
+    copy.node = None;
+    Arc::new(copy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_as_many_pods_as_asked_for_by_controller() {
+        for (demand, expected) in
+            [(1000, [1, 1, 1, 1]), (2000, [2, 2, 2, 2]), (1500, [2, 1, 2, 1]), (250, [0, 1, 0, 0])]
+        {
+            let mut scale = Scale::new(demand);
+            let pod = Pod::default();
+            let counts: Vec<u32> = (0..4).map(|unit| scale.born(unit, &pod)).collect();
+            assert_eq!(counts, expected, "{demand}");
+            for (unit, count) in (0..).zip(expected) {
+                assert_eq!(scale.of(unit).count(), count as usize);
+            }
+        }
+    }
+}

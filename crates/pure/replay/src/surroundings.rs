@@ -1,0 +1,129 @@
+//! What is around the simulated machines: hosts with others' load, and slots.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use model::Snapshot;
+use model::machine::{Host, Machine, Phase, Slot, WarmState};
+use model::pci::Held;
+use planning::slots::{Taken, free};
+use settings::Config;
+
+/// VMIDs of machines of pools whose configuration gives them none begin here.
+const INVENTED: u32 = 500_000_000;
+
+/// What guests take of each host that are no machines of the pools.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Others {
+    /// Cores and bytes of memory by host: what they were given, else the memory that they use.
+    given: BTreeMap<String, (u32, i64)>,
+    /// The bytes that they use.
+    used: BTreeMap<String, i64>,
+    /// Whether hosts say what their guests were given.
+    pub assigned_known: bool,
+}
+
+/// Whether what its host says contains a machine.
+fn is_on(machine: &Machine) -> bool {
+    match machine.phase {
+        Phase::Warm => machine.warm == Some(WarmState::Booted),
+        phase => (Phase::Booting..=Phase::Stopping).contains(&phase),
+    }
+}
+
+/// What machines that run take of a host.
+fn taken<'m>(machines: impl Iterator<Item = &'m Machine>, host: &str) -> (u32, i64) {
+    let here = machines.filter(|machine| machine.host == host && is_on(machine));
+    here.fold((0, 0), |sum, one| (sum.0 + one.cores, sum.1 + one.memory))
+}
+
+impl Others {
+    /// Others' load of a recorded round.
+    pub(super) fn of_round(round: &Snapshot) -> Self {
+        let mut others = Self::default();
+        let machines = || round.proxmox.machines.iter().flatten();
+        let hosts = || round.proxmox.hosts.iter().flatten();
+        others.assigned_known = hosts().any(|host| host.memory_assigned > 0);
+        for host in hosts() {
+            let (cores, memory) = taken(machines(), &host.name);
+            let used = (host.memory_used - memory).max(0);
+            let given = if others.assigned_known {
+                (host.cores_assigned.saturating_sub(cores), (host.memory_assigned - memory).max(0))
+            } else {
+                (0, used)
+            };
+            others.given.insert(host.name.clone(), given);
+            others.used.insert(host.name.clone(), used);
+        }
+        others
+    }
+
+    /// Cores and bytes that they were given of a host.
+    pub(super) fn of(&self, host: &str) -> (u32, i64) {
+        self.given.get(host).copied().unwrap_or_default()
+    }
+
+    /// A recorded host with these machines in place of the recorded ones.
+    pub(super) fn with(
+        &self,
+        host: &Host,
+        recorded: &BTreeSet<u32>,
+        machines: &[Machine],
+        config: &Config,
+    ) -> Host {
+        let mut host = host.clone();
+        let (cores, memory) = taken(machines.iter(), &host.name);
+        let given = self.of(&host.name);
+        host.memory_used = self.used.get(&host.name).copied().unwrap_or(0).saturating_add(memory);
+        if self.assigned_known {
+            host.cores_assigned = given.0.saturating_add(cores);
+            host.memory_assigned = given.1.saturating_add(memory);
+        }
+        host.pci.held.retain(|held| !recorded.contains(&held.vmid));
+        for machine in machines.iter().filter(|machine| machine.host == host.name && is_on(machine)) {
+            let pool = config.pools.iter().find(|pool| pool.name == machine.pool);
+            for device in pool.into_iter().flat_map(|pool| &pool.pci) {
+                let held = Held { vmid: machine.vmid, mapping: Some(device.mapping.clone()), address: None };
+                host.pci.held.extend(std::iter::repeat_n(held, device.count as usize));
+            }
+        }
+        host
+    }
+}
+
+/// The slots that are free beside these machines. What was neither free nor a machine's in the record, others
+/// have.
+pub(super) fn slots(
+    config: &Config,
+    round: &Snapshot,
+    machines: &[Machine],
+    freed: &BTreeMap<u32, Timestamp>,
+) -> BTreeMap<String, Vec<Slot>> {
+    let mut taken = Taken::default();
+    let ours: BTreeSet<u32> = round.proxmox.machines.iter().flatten().map(|machine| machine.vmid).collect();
+    for pool in &config.pools {
+        let vmids = taken.vmids.entry(pool.prefix.clone()).or_default();
+        vmids.extend(machines.iter().map(|machine| machine.vmid));
+        let recorded = round.memory.free_slots.as_ref().and_then(|all| all.get(&pool.name));
+        if let Some(known) = recorded {
+            let known: BTreeSet<u32> =
+                known.iter().map(|slot| slot.vmid).chain(ours.iter().copied()).collect();
+            // Another configuration may give the pool other VMIDs, of which nothing is known.
+            let of_pool: Vec<u32> = pool.slots().into_iter().map(|slot| slot.vmid).collect();
+            if of_pool.iter().any(|vmid| known.contains(vmid)) {
+                vmids.extend(of_pool.into_iter().filter(|vmid| !known.contains(vmid)));
+            }
+        }
+    }
+    let mut all = free(config, &taken, |_, slot| freed.get(&slot.vmid).copied());
+    for (number, pool) in (0..).zip(&config.pools) {
+        if pool.slots().is_empty() {
+            let first = INVENTED + number * 100_000;
+            let invented = (first..).take(2 * pool.max as usize + 10);
+            let free = invented.filter(|vmid| machines.iter().all(|machine| machine.vmid != *vmid));
+            all.insert(pool.name.clone(), free.map(|vmid| Slot { vmid, ..Slot::default() }).collect());
+        }
+    }
+    all
+}

@@ -1,0 +1,401 @@
+//! Who stands where: pods that no filter tells apart are one kind, counted by node; and what terms of
+//! affinity speak of is counted by domain, so that what the pods of a whole cluster mean for one pod is known
+//! without a look at them.
+//!
+//! Everything here is kept up while pods come and go. Cloning shares all that does not change after it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::pod_topology_spread::Counted;
+use super::sim_node::SimNode;
+use super::spreads::{Counts, Spreads};
+use super::terms::{Namespaces, Terms};
+use super::topology::{Domain, Key, Topologies};
+use super::world::NodeIndex;
+use model::digest::Fingerprint;
+use model::pod::Pod;
+
+/// Pods of one namespace with equal labels and anti-affinity, all being deleted or none.
+#[derive(Clone, Debug)]
+pub(super) struct Kind {
+    /// One of them.
+    pub pod: Arc<Pod>,
+    /// How many stand on each node.
+    pub at: BTreeMap<NodeIndex, i64>,
+    /// The terms that speak of them.
+    pub about: Vec<usize>,
+    /// The terms of their anti-affinity.
+    repels: Vec<usize>,
+    /// The spreads in which they count.
+    spreads: Vec<usize>,
+}
+
+/// How many pods stand in each domain.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    /// By the domain's number, in its order; if most domains have pods, a domain's number is its place.
+    domains: Vec<(usize, i64)>,
+    /// On nodes with the label.
+    labelled: i64,
+    /// On any node.
+    all: i64,
+}
+
+/// What one term means in this world.
+#[derive(Clone, Debug, Default)]
+struct Meaning {
+    /// Pods that it speaks of.
+    meant: Arc<Tally>,
+    /// Pods whose anti-affinity it is.
+    owners: Arc<Tally>,
+}
+
+/// What is known of the world's pods besides.
+#[derive(Clone, Copy)]
+pub(super) struct Around<'w> {
+    pub nodes: &'w [SimNode],
+    pub topologies: &'w Topologies,
+    pub namespaces: &'w Namespaces,
+    pub terms: &'w Terms,
+    pub spreads: &'w Spreads,
+}
+
+impl Around<'_> {
+    pub(super) fn domain(self, key: &Key, node: NodeIndex) -> Domain {
+        self.topologies.of(key, node, self.nodes)
+    }
+}
+
+/// All pods of a world.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Crowd {
+    kinds: Vec<Arc<Kind>>,
+    numbers: Arc<BTreeMap<Fingerprint, usize>>,
+    /// By term.
+    meanings: Vec<Meaning>,
+    /// By spread, once a caller has asked.
+    pub counts: Counts,
+}
+
+impl Crowd {
+    pub(super) fn new(around: Around) -> Self {
+        let mut crowd = Self::default();
+        crowd.learn(around);
+        for (at, node) in around.nodes.iter().enumerate() {
+            for pod in &node.pods {
+                crowd.add(pod, at, 1, around);
+            }
+            for (pod, count) in &node.copies {
+                crowd.add(pod, at, *count, around);
+            }
+        }
+        crowd
+    }
+
+    /// Takes in terms and spreads that were announced since.
+    pub(super) fn learn(&mut self, around: Around) {
+        let (known, spreads) = (self.meanings.len(), self.counts.len());
+        self.meanings.resize_with(around.terms.count(), Meaning::default);
+        self.counts.grow_to(around.spreads.count());
+        for number in 0..self.kinds.len() {
+            let kind = Arc::make_mut(&mut self.kinds[number]);
+            let new = (known..around.terms.count())
+                .filter(|&term| around.terms.get(term).means(&kind.pod, around.namespaces));
+            let new: Vec<usize> = new.collect();
+            for &term in &new {
+                for (&node, &by) in &kind.at {
+                    let domain = around.domain(&around.terms.get(term).key, node);
+                    Arc::make_mut(&mut self.meanings[term].meant).add(domain, by);
+                }
+            }
+            kind.about.extend(new);
+            for spread in spreads..around.spreads.count() {
+                if around.spreads.speaks_of(spread, &kind.pod) {
+                    kind.spreads.push(spread);
+                    self.counts.add_kind(spread, number);
+                }
+            }
+        }
+    }
+
+    /// Counts pods in (or out, with a negative number). Their own terms are announced.
+    pub(super) fn add(&mut self, pod: &Arc<Pod>, node: NodeIndex, by: i64, around: Around) {
+        let number = self.number(pod, around);
+        let kind = Arc::make_mut(&mut self.kinds[number]);
+        let count = kind.at.entry(node).or_default();
+        *count += by;
+        if *count <= 0 {
+            kind.at.remove(&node);
+        }
+        let domain = |term: usize| around.domain(&around.terms.get(term).key, node);
+        for &term in &kind.about {
+            Arc::make_mut(&mut self.meanings[term].meant).add(domain(term), by);
+        }
+        for &term in &kind.repels {
+            Arc::make_mut(&mut self.meanings[term].owners).add(domain(term), by);
+        }
+        for &spread in &kind.spreads {
+            self.counts.count(spread, &kind.pod, node, by, around);
+        }
+    }
+
+    fn number(&mut self, pod: &Arc<Pod>, around: Around) -> usize {
+        let seen_as = pod.digest().seen_as;
+        if let Some(&number) = self.numbers.get(&seen_as) {
+            return number;
+        }
+        let number = self.kinds.len();
+        Arc::make_mut(&mut self.numbers).insert(seen_as, number);
+        let spreads = around.spreads.about(pod);
+        for &spread in &spreads {
+            self.counts.add_kind(spread, number);
+        }
+        self.kinds.push(Arc::new(Kind {
+            pod: pod.clone(),
+            at: BTreeMap::new(),
+            about: around.terms.about(pod, around.namespaces),
+            repels: around.terms.own(pod).map(|own| own.anti.clone()).unwrap_or_default(),
+            spreads,
+        }));
+        number
+    }
+
+    /// The terms that speak of the pod.
+    pub(super) fn about(&self, pod: &Pod, around: Around) -> Vec<usize> {
+        match self.numbers.get(&pod.digest().seen_as) {
+            Some(&number) => self.kinds[number].about.clone(),
+            None => around.terms.about(pod, around.namespaces),
+        }
+    }
+
+    /// Whether the anti-affinity of any pod speaks of this one.
+    pub(super) fn repels(&self, pod: &Pod, around: Around) -> bool {
+        self.about(pod, around).into_iter().any(|term| self.has_owner(term))
+    }
+
+    /// What is counted for a spread.
+    pub(super) fn spread(&self, number: usize, around: Around) -> Arc<Vec<Counted>> {
+        self.counts.of(number, &self.kinds, around)
+    }
+
+    pub(super) fn kinds(&self) -> impl Iterator<Item = &Kind> {
+        self.kinds.iter().map(AsRef::as_ref).filter(|kind| !kind.at.is_empty())
+    }
+
+    /// Whether it is the anti-affinity of a pod that is there.
+    pub(super) fn has_owner(&self, term: usize) -> bool {
+        self.meanings[term].owners.all > 0
+    }
+
+    /// Whether a pod that the term speaks of stands on any node with the term's label.
+    pub(super) fn is_met_anywhere(&self, term: usize) -> bool {
+        self.meanings[term].meant.labelled > 0
+    }
+
+    /// Whether one stands in this domain.
+    pub(super) fn is_met(&self, term: usize, domain: Domain) -> bool {
+        self.meanings[term].meant.has(domain)
+    }
+
+    /// Whether a pod whose anti-affinity it is stands in this domain.
+    pub(super) fn is_owned(&self, term: usize, domain: Domain) -> bool {
+        self.meanings[term].owners.has(domain)
+    }
+}
+
+impl Tally {
+    fn add(&mut self, domain: Domain, by: i64) {
+        self.all += by;
+        let Domain::Known(number) = domain else { return };
+        self.labelled += by;
+        match self.place(number) {
+            Ok(place) => self.domains[place].1 += by,
+            Err(place) => self.domains.insert(place, (number, by)),
+        }
+    }
+
+    fn place(&self, number: usize) -> Result<usize, usize> {
+        match self.domains.get(number) {
+            Some((one, _)) if *one == number => Ok(number),
+            _ => self.domains.binary_search_by_key(&number, |one| one.0),
+        }
+    }
+
+    fn has(&self, domain: Domain) -> bool {
+        let Domain::Known(number) = domain else { return false };
+        self.place(number).is_ok_and(|place| self.domains[place].1 > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{Just, Strategy, any, prop};
+    use proptest::{prop_assert_eq, prop_oneof, proptest};
+
+    use super::super::terms::matches;
+    use super::super::world::World;
+    use super::*;
+    use model::Snapshot;
+    use model::node::Node;
+    use model::pod::{PodAffinityTerm, SpreadConstraint};
+    use model::pod_spec::PodSpec;
+    use model::selector::{LabelSelector, Operator, Requirement};
+
+    const KEYS: [&str; 3] = ["host", "zone", "rack"];
+
+    fn selector() -> impl Strategy<Value = Option<LabelSelector>> {
+        let requirement = (prop::sample::select(vec!["app", "tier"]), any::<bool>(), "[ab]").prop_map(
+            |(key, is_in, value)| {
+                let operator = if is_in { Operator::In } else { Operator::NotIn };
+                Requirement { key: key.to_owned(), operator, values: vec![value] }
+            },
+        );
+        let some = prop::collection::vec(requirement, 0..3)
+            .prop_map(|requirements| Some(LabelSelector { requirements }));
+        prop_oneof![1 => Just(None), 9 => some]
+    }
+
+    fn term() -> impl Strategy<Value = PodAffinityTerm> {
+        (selector(), prop::sample::select(&KEYS), any::<bool>()).prop_map(|(selector, key, elsewhere)| {
+            PodAffinityTerm {
+                selector,
+                namespaces: if elsewhere { vec!["b".to_owned()] } else { Vec::new() },
+                namespace_selector: None,
+                topology_key: (*key).to_owned(),
+                match_label_keys: Vec::new(),
+                mismatch_label_keys: Vec::new(),
+            }
+        })
+    }
+
+    fn constraint() -> impl Strategy<Value = SpreadConstraint> {
+        (selector(), prop::sample::select(&KEYS), any::<bool>(), 1..3_i32).prop_map(
+            |(selector, key, honor_node_taints, min_domains)| SpreadConstraint {
+                max_skew: 1,
+                min_domains,
+                topology_key: (*key).to_owned(),
+                hard: true,
+                selector,
+                match_label_keys: vec!["tier".to_owned()],
+                honor_node_affinity: true,
+                honor_node_taints,
+            },
+        )
+    }
+
+    fn pod() -> impl Strategy<Value = Arc<Pod>> {
+        let terms = || prop::collection::vec(term(), 0..2);
+        let labels = prop::collection::btree_map("app|tier", "[ab]", 0..3);
+        ("[ab]", labels, terms(), terms(), prop::collection::vec(constraint(), 0..2)).prop_map(
+            |(namespace, labels, pods, anti, spread)| {
+                let spec = PodSpec { namespace, labels, spread, ..PodSpec::default() };
+                let mut pod = Pod { spec: spec.into(), ..Pod::default() };
+                (pod.affinity.pods, pod.affinity.anti) = (pods, anti);
+                pod.requests.pods = 1;
+                Arc::new(pod)
+            },
+        )
+    }
+
+    fn node(number: usize) -> Arc<Node> {
+        let mut node = Node { name: format!("n{number}"), ..Node::default() };
+        node.allocatable.pods = 100;
+        node.labels.insert("host".to_owned(), node.name.clone());
+        node.labels.insert("zone".to_owned(), format!("z{}", number % 2));
+        if !number.is_multiple_of(3) {
+            node.labels.insert("rack".to_owned(), format!("r{}", number % 3));
+        }
+        Arc::new(node)
+    }
+
+    /// What a world went through.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Place(usize, usize),
+        Remove(usize, usize),
+        Close(usize),
+        Open(usize),
+        Forget(usize),
+        Add,
+        Ask(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let (pods, nodes) = (0..8_usize, 0..6_usize);
+        prop_oneof![
+            4 => (pods.clone(), nodes.clone()).prop_map(|(pod, node)| Step::Place(pod, node)),
+            2 => (pods.clone(), nodes.clone()).prop_map(|(pod, node)| Step::Remove(pod, node)),
+            1 => nodes.clone().prop_map(Step::Close),
+            1 => nodes.clone().prop_map(Step::Open),
+            1 => nodes.prop_map(Step::Forget),
+            1 => Just(Step::Add),
+            2 => pods.prop_map(Step::Ask),
+        ]
+    }
+
+    /// The world after these steps; asked in between only if it `asks`.
+    fn world(pods: &[Arc<Pod>], steps: &[Step], announced: usize, asks: bool) -> World {
+        let mut world = World::without_pods(&Snapshot::default());
+        for number in 0..6 {
+            world.add_node(node(number));
+        }
+        for pod in &pods[..announced] {
+            world.announce(pod);
+        }
+        let mut copy = None;
+        for step in steps {
+            match *step {
+                Step::Place(pod, at) => world.place(&pods[pod], at),
+                Step::Remove(pod, at) => world.remove(&pods[pod], at),
+                Step::Close(at) => world.close(at),
+                Step::Open(at) => world.open(at),
+                Step::Forget(at) => world.forget(at),
+                Step::Add => _ = world.add_node(node(world.nodes().len())),
+                Step::Ask(pod) if asks => {
+                    world.prepare(&pods[pod]);
+                    // What is shared with a copy must not change with it.
+                    copy = Some(world.clone());
+                }
+                Step::Ask(_) => {}
+            }
+        }
+        drop(copy);
+        world
+    }
+
+    /// Whether anti-affinity keeps the pod off the node, by a look at each pod.
+    fn kept_off(world: &World, pod: &Pod, at: NodeIndex) -> bool {
+        let here = &world.node(at).node.labels;
+        let namespaces = world.around().namespaces;
+        let speaks = |owner: &Pod, other: &Pod, there: &SimNode| {
+            owner.affinity.anti.iter().any(|term| {
+                let value = here.get(&term.topology_key);
+                value.is_some()
+                    && value == there.node.labels.get(&term.topology_key)
+                    && matches(term, &owner.namespace, other, namespaces)
+            })
+        };
+        let mut all = world.nodes().iter().flat_map(|node| node.pods.iter().map(move |one| (node, one)));
+        all.any(|(node, one)| speaks(pod, one, node) || speaks(one, pod, node))
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_kept_up_is_what_is_counted_from_nothing(
+            pods in prop::collection::vec(pod(), 8),
+            steps in prop::collection::vec(step(), 1..40),
+            announced in 0..8_usize,
+        ) {
+            let kept = world(&pods, &steps, announced, true);
+            let counted = world(&pods, &steps, pods.len(), false);
+            for pod in &pods {
+                let (a, b) = (kept.prepare(pod), counted.prepare(pod));
+                for at in 0..kept.nodes().len() {
+                    prop_assert_eq!(kept.check(&a, at), counted.check(&b, at), "{:?} on {}", pod, at);
+                    prop_assert_eq!(kept.keeps_off(&a, at), kept_off(&kept, pod, at), "{:?} on {}", pod, at);
+                }
+            }
+        }
+    }
+}

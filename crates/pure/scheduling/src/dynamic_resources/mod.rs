@@ -1,0 +1,340 @@
+//! DynamicResources: devices can be allocated for the pod's claims, and for extended resources that a class
+//! serves.
+//!
+//! Devices are chosen in the order in which kube-scheduler chooses them, so that what is left for the next
+//! pod is the same. What was allocated in the cluster stays allocated; what a pod takes in thought is given
+//! back when the pod goes.
+
+mod ask;
+mod capacity;
+mod constraints;
+mod counters;
+mod facts;
+mod pools;
+mod problem;
+mod search;
+mod shortage;
+mod slices;
+mod state;
+mod taking;
+
+use std::sync::{Arc, OnceLock};
+
+use super::sim_node::SimNode;
+use super::world::NodeIndex;
+use ask::ClaimAsk;
+use facts::{ClaimKey, Facts, named_claims};
+use model::Snapshot;
+use model::devices::{ClaimSource, Made, PodClaim, ResourceClaim, ResourceSlice, may_be_devices};
+use model::pod::Pod;
+use model::resources::Resources;
+use pools::Pool;
+pub use problem::{DeviceProblem, Shortage};
+use slices::DeviceId;
+use state::{Place, State, Taken};
+
+/// The number of the first device of a node that is in no world: none of its devices is in use.
+const OF_NO_WORLD: DeviceId = DeviceId::MAX / 2;
+
+/// The devices of a world, and who uses them.
+#[derive(Clone, Debug)]
+pub(super) struct Devices {
+    facts: Arc<Facts>,
+    state: State,
+}
+
+/// What a node has of devices.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NodeDevices {
+    /// Slices that are expected of it, if it is still to come.
+    expected: Option<Arc<[Arc<ResourceSlice>]>>,
+    first: Option<DeviceId>,
+    /// The pools that it reaches, gathered when they are asked for first.
+    pools: OnceLock<Arc<[Pool]>>,
+}
+
+/// A pod's claims, looked up.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    problem: Option<DeviceProblem>,
+    claims: Vec<AskedClaim>,
+    /// Extended resources that classes serve: the resource, the class and how many.
+    extended: Vec<(String, String, i64)>,
+}
+
+#[derive(Clone, Debug)]
+struct AskedClaim {
+    key: ClaimKey,
+    ask: Arc<ClaimAsk>,
+    /// It is the pod's own: pods like this one have others that are equal.
+    own: bool,
+    /// From where what the cluster has allocated for it can be used.
+    place: Option<Place>,
+    /// The pod has a node: what is asked is where it could go from there, and its claims with it.
+    moves: bool,
+}
+
+impl NodeDevices {
+    /// Says which slices a node that is still to come will have.
+    pub(super) fn expect(&mut self, slices: &Arc<[Arc<ResourceSlice>]>) {
+        *self = Self { expected: Some(slices.clone()), ..Self::default() };
+    }
+
+    /// Takes over what is expected of another node like it.
+    pub(super) fn expect_like(&mut self, other: &Self) {
+        if let (None, Some(slices)) = (&self.expected, &other.expected) {
+            self.expect(&slices.clone());
+        }
+    }
+}
+
+impl Asked {
+    /// Whether devices for all claims of the pod, which are its own, can be allocated again on any node.
+    pub(super) fn is_own(&self) -> bool {
+        let own = |claim: &AskedClaim| claim.own && claim.place != Some(Place::Anywhere);
+        self.problem.is_none() && self.extended.is_empty() && self.claims.iter().all(own)
+    }
+}
+
+impl Devices {
+    /// Whether each device can be used from one node alone.
+    pub(super) fn are_local(&self) -> bool {
+        self.facts.are_local()
+    }
+
+    /// Those of a snapshot before any pod is placed; none if it knows of nothing of the kind.
+    pub(super) fn of(snapshot: &Snapshot) -> Option<Self> {
+        let facts = Arc::new(Facts::of(snapshot)?);
+        Some(Self { state: State::new(&facts), facts })
+    }
+
+    /// The same before any pod is placed.
+    pub(super) fn without_pods(&self) -> Self {
+        Self { facts: self.facts.clone(), state: State::new(&self.facts) }
+    }
+
+    /// Whether a class serves an extended resource.
+    pub(super) fn serves(&self, resource: &str) -> bool {
+        self.facts.class_of(resource).is_some()
+    }
+
+    /// Whether the pod may need devices.
+    pub(super) fn concern(&self, pod: &Pod) -> bool {
+        !pod.resource_claims.is_empty() || pod.requests.other.keys().any(|name| self.serves(name))
+    }
+
+    /// Gives numbers to the devices of a node that has come into the world.
+    pub(super) fn number(&mut self, node: &mut SimNode) {
+        if let Some(slices) = &node.devices.expected {
+            let count = slices.iter().map(|slice| slice.devices.len()).sum();
+            node.devices.first = Some(self.state.number(count));
+            node.devices.pools = OnceLock::new();
+        }
+    }
+
+    fn pools<'n>(&self, node: &'n SimNode) -> &'n [Pool] {
+        node.devices.pools.get_or_init(|| {
+            let first = node.devices.first.unwrap_or(OF_NO_WORLD);
+            match &node.devices.expected {
+                Some(slices) => pools::gather(&self.facts, &node.node, &self.facts.local(slices, first)),
+                None => pools::gather(&self.facts, &node.node, self.facts.slices().of_node(&node.node.name)),
+            }
+        })
+    }
+
+    /// Looks up what a pod asks for.
+    fn asked(&self, pod: &Pod) -> Asked {
+        let mut asked = Asked { problem: None, claims: Vec::new(), extended: Vec::new() };
+        for claim in &pod.resource_claims {
+            match self.asked_claim(pod, claim) {
+                Ok(found) => asked.claims.extend(found),
+                Err(problem) => {
+                    asked.problem = Some(problem);
+                    return asked;
+                }
+            }
+        }
+        asked.extended = self.extended(pod);
+        let left = self.facts.extended_claim(&pod.uid).filter(|_| !asked.extended.is_empty());
+        if let Some(claim) = left.and_then(|key| self.facts.claim(key)) {
+            let asks = !claim.object.requests.is_empty();
+            asked.problem = asks.then(|| DeviceProblem::ExtendedClaimLeft(claim.ask.name.clone()));
+        }
+        asked
+    }
+
+    fn asked_claim(&self, pod: &Pod, claim: &PodClaim) -> Result<Option<AskedClaim>, DeviceProblem> {
+        let (name, own) = match &claim.source {
+            ClaimSource::Named(name) => (name, false),
+            ClaimSource::Template { made: Made::As(name), .. } => (name, true),
+            ClaimSource::Template { made: Made::None, .. } => return Ok(None),
+            ClaimSource::Template { made: Made::NotYet, .. } => {
+                return Err(DeviceProblem::ClaimNotMade(claim.name.clone()));
+            }
+            ClaimSource::Unknown => return Err(DeviceProblem::ClaimUnknown(claim.name.clone())),
+        };
+        let key = (pod.namespace.clone(), name.clone());
+        let words = || format!("{}/{name}", pod.namespace);
+        let Some(found) = self.facts.claim(&key) else { return Err(DeviceProblem::ClaimMissing(words())) };
+        if found.object.deleted {
+            return Err(DeviceProblem::ClaimDeleted(words()));
+        }
+        if own && !is_of(&found.object, pod) {
+            return Err(DeviceProblem::ClaimOfAnother(words()));
+        }
+        let place = self.state.allocated_for(&key).map(|taken| taken.place.clone());
+        Ok(Some(AskedClaim { key, ask: found.ask.clone(), own, place, moves: pod.node.is_some() }))
+    }
+
+    /// The extended resources of a pod that classes serve.
+    fn extended(&self, pod: &Pod) -> Vec<(String, String, i64)> {
+        let mut all = Vec::new();
+        for (resource, total) in pod.requests.other.iter().filter(|(_, total)| **total > 0) {
+            let class = Some(resource).filter(|name| may_be_devices(name));
+            let Some(class) = class.and_then(|name| self.facts.class_of(name)) else { continue };
+            let by_container = pod.extended.iter().filter(|one| one.resource == *resource);
+            let before = all.len();
+            all.extend(by_container.map(|one| (resource.clone(), class.to_owned(), one.count)));
+            if all.len() == before {
+                all.push((resource.clone(), class.to_owned(), *total));
+            }
+        }
+        all
+    }
+
+    /// Whether devices can be allocated on a node, which is at this place of the world if it is in it. What
+    /// is short is only found out if the caller wants to know.
+    pub(super) fn check(
+        &self,
+        asked: &Asked,
+        pod: &Pod,
+        (node, at): (&SimNode, Option<NodeIndex>),
+        wants_to_know: bool,
+    ) -> Result<(), DeviceProblem> {
+        if let Some(problem) = &asked.problem {
+            return Err(problem.clone());
+        }
+        let mut open = Vec::with_capacity(asked.claims.len());
+        for claim in &asked.claims {
+            let now = || self.state.taken_for(&claim.key).map(|taken| &taken.place);
+            match if claim.own { claim.place.as_ref() } else { now() } {
+                None => open.push(claim.ask.clone()),
+                Some(place) if place.includes(at, &node.node) => {}
+                Some(_) if claim.moves && (claim.own || !self.state.is_used(&claim.key)) => {
+                    open.push(claim.ask.clone());
+                }
+                Some(_) => return Err(DeviceProblem::Elsewhere(claim.ask.name.clone())),
+            }
+        }
+        open.extend(extended_ask(&asked.extended, pod, &node.node.allocatable));
+        if open.is_empty() {
+            return Ok(());
+        }
+        let pools = self.pools(node);
+        match search::search(&self.facts, &self.state, pools, &open, at)? {
+            Some(_) => Ok(()),
+            None if !wants_to_know => Err(DeviceProblem::Together(Vec::new())),
+            None => Err(shortage::find(&self.facts, &self.state, pools, &open)),
+        }
+    }
+
+    /// Allocates devices for a pod on a node of the world, as far as they can be had.
+    pub(super) fn place(&mut self, pod: &Pod, node: &SimNode, at: NodeIndex) {
+        if !self.concern(pod) {
+            return;
+        }
+        let mut open: Vec<(ClaimKey, Arc<ClaimAsk>)> = Vec::new();
+        let mut keys: Vec<_> = named_claims(pod).collect();
+        let extended = extended_ask(&self.extended(pod), pod, &node.node.allocatable);
+        if extended.is_some() {
+            keys.push(self.extended_key(pod));
+        }
+        let is_home = pod.node.as_deref() == Some(&node.node.name);
+        for key in keys {
+            if pod.node.is_some() && !is_home {
+                self.state.void(&key);
+            }
+            if self.state.join(&key) {
+                continue;
+            }
+            let home = self.state.home(&key, &self.facts);
+            if let Some(home) = home.filter(|home| home.place.includes(Some(at), &node.node)) {
+                self.state.hold(key, home);
+                continue;
+            }
+            // A pod that runs here has what the cluster says, and nothing else.
+            if is_home {
+                continue;
+            }
+            let known = self.facts.claim(&key).filter(|claim| !claim.object.extended);
+            if let Some(ask) = known.map(|claim| claim.ask.clone()).or_else(|| extended.clone()) {
+                open.push((key, ask));
+            }
+        }
+        if open.is_empty() {
+            return;
+        }
+        let asks: Vec<_> = open.iter().map(|(_, ask)| ask.clone()).collect();
+        let found = search::search(&self.facts, &self.state, self.pools(node), &asks, Some(at));
+        let mut taken = found.ok().flatten().unwrap_or_default().into_iter();
+        for (key, _) in open {
+            let nothing = || Taken { devices: Vec::new(), place: Place::Node(at) };
+            self.state.hold(key, taken.next().unwrap_or_else(nothing));
+        }
+    }
+
+    /// Gives back what is allocated for a pod that leaves its node.
+    pub(super) fn remove(&mut self, pod: &Pod) {
+        if !self.concern(pod) {
+            return;
+        }
+        let own = (!self.extended(pod).is_empty()).then(|| self.extended_key(pod));
+        for key in named_claims(pod).chain(own) {
+            self.state.leave(&key);
+        }
+    }
+
+    /// The claim for the pod's extended resources, whether it is made already or not.
+    fn extended_key(&self, pod: &Pod) -> ClaimKey {
+        let made = self.facts.extended_claim(&pod.uid).filter(|_| !pod.uid.is_empty());
+        made.cloned().unwrap_or_else(|| (pod.namespace.clone(), format!("<extended-resources> {}", pod.name)))
+    }
+}
+
+/// What is asked for in place of extended resources that the node does not offer itself.
+fn extended_ask(extended: &[(String, String, i64)], pod: &Pod, offered: &Resources) -> Option<Arc<ClaimAsk>> {
+    let lacks = |(name, ..): &&(String, String, i64)| offered.other.get(name).is_none_or(|count| *count == 0);
+    let wanted: Vec<_> = extended.iter().filter(lacks).cloned().collect();
+    (!wanted.is_empty()).then(|| ClaimAsk::of_classes(format!("pod {}", pod.id()), wanted))
+}
+
+/// What a pod asks for; none if no device.
+pub(super) fn prepare(devices: Option<&Devices>, pod: &Pod) -> Option<Arc<Asked>> {
+    let asked = match devices {
+        Some(devices) if devices.concern(pod) => devices.asked(pod),
+        None if !pod.resource_claims.is_empty() => {
+            let name = match &pod.resource_claims[0].source {
+                ClaimSource::Named(name) | ClaimSource::Template { made: Made::As(name), .. } => name,
+                _ => &pod.resource_claims[0].name,
+            };
+            let problem = Some(DeviceProblem::ClaimMissing(format!("{}/{name}", pod.namespace)));
+            Asked { problem, claims: Vec::new(), extended: Vec::new() }
+        }
+        _ => return None,
+    };
+    let nothing = asked.problem.is_none() && asked.claims.is_empty() && asked.extended.is_empty();
+    (!nothing).then(|| Arc::new(asked))
+}
+
+/// What a pod asks for that has claims and no devices to have them of.
+pub(super) fn refuse(asked: &Asked) -> Result<(), DeviceProblem> {
+    asked.problem.clone().map_or(Ok(()), Err)
+}
+
+/// Whether the claim was made for the pod.
+fn is_of(claim: &ResourceClaim, pod: &Pod) -> bool {
+    claim.owner.as_ref().is_some_and(|owner| owner.uid == pod.uid)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! Why devices cannot be allocated for a pod.
+
+use std::fmt;
+
+use crate::cel::Fault;
+
+/// Why devices cannot be allocated for a pod on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceProblem {
+    /// A claim does not exist, or may not be seen.
+    ClaimMissing(String),
+    /// The claim has not been made of its template yet.
+    ClaimNotMade(String),
+    /// The claim is being deleted.
+    ClaimDeleted(String),
+    /// The claim was made for another pod.
+    ClaimOfAnother(String),
+    /// The pod names a claim in a way that is not known.
+    ClaimUnknown(String),
+    /// The scheduler has still to delete a claim that it made for extended resources.
+    ExtendedClaimLeft(String),
+    /// The claim is allocated where the node cannot use it.
+    Elsewhere(String),
+    /// A class does not exist.
+    ClassMissing {
+        /// The claim.
+        claim: String,
+        /// The request.
+        request: String,
+        /// The class.
+        class: String,
+    },
+    /// A request or a constraint is of a kind that is not known.
+    Unknown {
+        /// The claim.
+        claim: String,
+        /// What of it.
+        what: String,
+    },
+    /// More devices than a claim may have.
+    TooMany(String),
+    /// There are too few devices for a request.
+    Short(Box<Shortage>),
+    /// There are enough devices for each request, and not for all of them together.
+    Together(Vec<String>),
+    /// All devices are asked for, and a pool is not complete, or not valid.
+    Pool {
+        /// `driver/pool`.
+        pool: String,
+        /// Why it cannot be used.
+        why: String,
+    },
+    /// Devices that are asked for in full must not all be taken, by a constraint.
+    Constraint {
+        /// The claim.
+        claim: String,
+        /// The request.
+        request: String,
+    },
+    /// A capacity cannot be reckoned with.
+    Capacity {
+        /// Its name.
+        name: String,
+    },
+    /// A selector has no value for a device.
+    Selector {
+        /// The class or claim that has it.
+        of: String,
+        /// The expression.
+        expression: String,
+        /// The device.
+        device: String,
+        /// What is wrong.
+        fault: Fault,
+    },
+    /// There are too many ways to choose devices.
+    Steps,
+}
+
+/// Too few devices for a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// The claim, or the pod with extended resources.
+    pub claim: String,
+    /// The request.
+    pub request: String,
+    /// The class.
+    pub class: String,
+    /// Selectors of the request.
+    pub selectors: Vec<String>,
+    /// How many devices are asked for; `None` is all.
+    pub wanted: Option<i64>,
+    /// How many are of that kind.
+    pub matching: usize,
+    /// How many of these are free.
+    pub free: usize,
+}
+
+impl fmt::Display for DeviceProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClaimMissing(claim) => {
+                write!(f, "the resource claim {claim} does not exist or cannot be seen")
+            }
+            Self::ClaimNotMade(name) => write!(f, "the resource claim for `{name}` is not made yet"),
+            Self::ClaimDeleted(claim) => write!(f, "the resource claim {claim} is being deleted"),
+            Self::ClaimOfAnother(claim) => write!(f, "the resource claim {claim} belongs to another pod"),
+            Self::ClaimUnknown(name) => {
+                write!(f, "the pod names the resource claim `{name}` in a way that is not known")
+            }
+            Self::ExtendedClaimLeft(claim) => {
+                write!(f, "the scheduler has still to delete the resource claim {claim}")
+            }
+            Self::Elsewhere(claim) => {
+                write!(f, "devices are allocated for the resource claim {claim} that this node cannot use")
+            }
+            Self::ClassMissing { claim, request, class } => {
+                write!(
+                    f,
+                    "{claim}, request {request}: the device class {class} does not exist or cannot be seen"
+                )
+            }
+            Self::Unknown { claim, what } => write!(f, "{claim}: {what} is of a kind that is not known"),
+            Self::TooMany(claim) => write!(f, "{claim} asks for more devices than a claim may have"),
+            Self::Short(shortage) => shortage.fmt(f),
+            Self::Together(claims) => {
+                write!(f, "no choice of the free devices meets all requests of {}", claims.join(", "))
+            }
+            Self::Pool { pool, why } => {
+                write!(f, "all devices are asked for, and the resource pool {pool} cannot be used: {why}")
+            }
+            Self::Constraint { claim, request } => {
+                write!(f, "{claim}, request {request}: a constraint excludes one of the devices that match")
+            }
+            Self::Capacity { name } => write!(f, "the capacity {name} cannot be requested in this amount"),
+            Self::Selector { of, expression, device, fault } => {
+                write!(f, "{of}: the selector `{expression}` has no value for the device {device}: {fault}")
+            }
+            Self::Steps => f.write_str("there are too many ways to choose devices to try them all"),
+        }
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { claim, request, class, wanted, matching, free, .. } = self;
+        write!(f, "{claim}, request {request}: wants ")?;
+        match wanted {
+            Some(1) => write!(f, "1 device of class {class}")?,
+            Some(count) => write!(f, "{count} devices of class {class}")?,
+            None => write!(f, "all devices of class {class}")?,
+        }
+        for (at, selector) in self.selectors.iter().enumerate() {
+            write!(f, "{} `{selector}`", if at == 0 { " with" } else { " and" })?;
+        }
+        match (matching, free) {
+            (0, _) => f.write_str(", none match here"),
+            (1, _) => write!(f, ", 1 matches, {free} free"),
+            _ => write!(f, ", {matching} match, {free} free"),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Which devices are in use, and for which claims.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::OF_NO_WORLD;
+use super::facts::{ClaimKey, Facts};
+use super::slices::DeviceId;
+use crate::NodeIndex;
+use crate::selector::node_matches;
+use model::devices::{Allocation, Amounts};
+use model::node::Node;
+use model::selector::NodeSelector;
+
+/// Devices in use, and the claims that they are allocated for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    used: BTreeMap<DeviceId, Use>,
+    /// By device: how many claims have it for themselves. Most devices are ruled out by it.
+    whole: Vec<u16>,
+    claims: BTreeMap<ClaimKey, Held>,
+    /// The number of the next device of a node that is still to come.
+    next: DeviceId,
+}
+
+/// How a device is in use.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Use {
+    /// How many claims have it for themselves.
+    whole: u16,
+    /// How many claims have a share of it.
+    shares: u32,
+    /// How many of these consume capacity.
+    counted: u32,
+    /// How much they consume in sum.
+    consumed: Amounts,
+}
+
+/// What is allocated for a claim.
+#[derive(Clone, Debug)]
+struct Held {
+    /// How many pods of the world use it.
+    users: u32,
+    /// How many did at a time.
+    most: u32,
+    /// How many have reserved it, if it was allocated before the world was made.
+    reserved: Option<usize>,
+    taken: Arc<Taken>,
+}
+
+/// Devices that are taken together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Taken {
+    pub devices: Vec<TakenDevice>,
+    pub place: Place,
+}
+
+/// A device that is taken.
+#[derive(Clone, Debug)]
+pub(super) struct TakenDevice {
+    pub id: DeviceId,
+    /// It stays free for others.
+    pub admin: bool,
+    /// Only a share of it is taken.
+    pub share: bool,
+    pub consumed: Option<Amounts>,
+}
+
+/// From where what is taken can be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Place {
+    #[default]
+    Anywhere,
+    /// From this node of the world alone.
+    Node(NodeIndex),
+    Nodes(NodeSelector),
+}
+
+impl Place {
+    pub(super) fn includes(&self, at: Option<NodeIndex>, node: &Node) -> bool {
+        match self {
+            Self::Anywhere => true,
+            Self::Node(own) => at == Some(*own),
+            Self::Nodes(selector) => node_matches(selector, &node.name, &node.labels),
+        }
+    }
+}
+
+impl Taken {
+    fn of(allocation: &Allocation, facts: &Facts) -> Self {
+        // A device that no slice has is in no pod's way.
+        let device = |one| {
+            let id = facts.slices().id_of(one)?;
+            let share = one.share.is_some();
+            Some(TakenDevice { id, admin: one.admin, share, consumed: one.consumed.clone() })
+        };
+        Self {
+            devices: allocation.devices.iter().filter_map(device).collect(),
+            place: allocation.nodes.clone().map_or(Place::Anywhere, Place::Nodes),
+        }
+    }
+}
+
+impl Use {
+    pub(super) fn is_whole(&self) -> bool {
+        self.whole > 0
+    }
+
+    /// Whether claims have shares of it.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shares > 0
+    }
+
+    /// What shares consume, if any of them does.
+    pub(super) fn consumed(&self) -> Option<&Amounts> {
+        (self.counted > 0).then_some(&self.consumed)
+    }
+
+    fn is_free(&self) -> bool {
+        self.whole == 0 && self.shares == 0
+    }
+
+    fn take(&mut self, device: &TakenDevice) {
+        if !device.share {
+            self.whole = self.whole.saturating_add(1);
+            return;
+        }
+        self.shares += 1;
+        if let Some(consumed) = &device.consumed {
+            self.counted += 1;
+            for (name, amount) in consumed {
+                let sum = self.consumed.entry(name.clone()).or_default();
+                *sum = sum.plus(*amount);
+            }
+        }
+    }
+
+    fn give_back(&mut self, device: &TakenDevice) {
+        if !device.share {
+            self.whole = self.whole.saturating_sub(1);
+            return;
+        }
+        self.shares = self.shares.saturating_sub(1);
+        if let Some(consumed) = &device.consumed {
+            self.counted = self.counted.saturating_sub(1);
+            for (name, amount) in consumed {
+                if let Some(sum) = self.consumed.get_mut(name) {
+                    *sum = sum.minus(*amount);
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    /// As the snapshot has it, before any pod is placed.
+    pub(super) fn new(facts: &Facts) -> Self {
+        let mut state = Self { next: facts.devices(), ..Self::default() };
+        for (key, claim) in facts.claims() {
+            if let Some(allocation) = &claim.object.allocation {
+                let reserved = Some(claim.object.reserved_for.len());
+                let taken = Arc::new(Taken::of(allocation, facts));
+                state.take(key.clone(), Held { users: 0, most: 0, reserved, taken });
+            }
+        }
+        state
+    }
+
+    /// Whether a claim has the device for itself.
+    pub(super) fn is_whole(&self, device: DeviceId) -> bool {
+        usize::try_from(device).is_ok_and(|at| self.whole.get(at).is_some_and(|count| *count > 0))
+    }
+
+    pub(super) fn used(&self, device: DeviceId) -> Option<&Use> {
+        self.used.get(&device)
+    }
+
+    /// What is allocated for a claim.
+    pub(super) fn taken_for(&self, claim: &ClaimKey) -> Option<&Taken> {
+        self.claims.get(claim).map(|held| held.taken.as_ref())
+    }
+
+    /// What the cluster has allocated for a claim, and it still has.
+    pub(super) fn allocated_for(&self, claim: &ClaimKey) -> Option<&Taken> {
+        self.claims.get(claim).filter(|held| held.reserved.is_some()).map(|held| held.taken.as_ref())
+    }
+
+    /// Whether pods of the world use a claim.
+    pub(super) fn is_used(&self, claim: &ClaimKey) -> bool {
+        self.claims.get(claim).is_some_and(|held| held.users > 0)
+    }
+
+    /// What the snapshot says was allocated for a claim, if it is still free.
+    pub(super) fn home(&self, claim: &ClaimKey, facts: &Facts) -> Option<Taken> {
+        let taken = Taken::of(facts.claim(claim)?.object.allocation.as_ref()?, facts);
+        let is_free = |device: &TakenDevice| {
+            let used = self.used.get(&device.id);
+            device.admin || used.is_none_or(|used| used.is_free() || device.share && !used.is_whole())
+        };
+        taken.devices.iter().all(is_free).then_some(taken)
+    }
+
+    /// Numbers for this many devices of a node that is still to come.
+    pub(super) fn number(&mut self, count: usize) -> DeviceId {
+        let first = self.next;
+        self.next = self.next.saturating_add(DeviceId::try_from(count).unwrap_or(DeviceId::MAX));
+        first
+    }
+
+    /// Another pod uses a claim. False if nothing is allocated for it.
+    pub(super) fn join(&mut self, claim: &ClaimKey) -> bool {
+        let Some(held) = self.claims.get_mut(claim) else { return false };
+        held.users += 1;
+        held.most = held.most.max(held.users);
+        true
+    }
+
+    /// Takes devices for a claim that a pod uses.
+    pub(super) fn hold(&mut self, claim: ClaimKey, taken: Taken) {
+        self.take(claim, Held { users: 1, most: 1, reserved: None, taken: Arc::new(taken) });
+    }
+
+    fn take(&mut self, claim: ClaimKey, held: Held) {
+        for device in held.taken.devices.iter().filter(|device| !device.admin) {
+            let used = self.used.entry(device.id).or_default();
+            used.take(device);
+            let count = used.whole;
+            self.count(device.id, count);
+        }
+        self.claims.insert(claim, held);
+    }
+
+    /// A pod no longer uses a claim. The devices of one without users are free again, unless it had them
+    /// before any pod of the world used it, or another pod has reserved it.
+    pub(super) fn leave(&mut self, claim: &ClaimKey) {
+        let Some(held) = self.claims.get_mut(claim) else { return };
+        held.users = held.users.saturating_sub(1);
+        let most = usize::try_from(held.most).unwrap_or(usize::MAX);
+        let keeps = held.reserved.is_some_and(|reserved| reserved == 0 || most < reserved);
+        if held.users > 0 || keeps {
+            return;
+        }
+        self.give_back(claim);
+    }
+
+    /// What the cluster has allocated for a claim is free, if no pod of the world uses it: its pod goes
+    /// elsewhere.
+    pub(super) fn void(&mut self, claim: &ClaimKey) {
+        if self.allocated_for(claim).is_some() && !self.is_used(claim) {
+            self.give_back(claim);
+        }
+    }
+
+    fn give_back(&mut self, claim: &ClaimKey) {
+        let Some(held) = self.claims.remove(claim) else { return };
+        for device in held.taken.devices.iter().filter(|device| !device.admin) {
+            let Some(used) = self.used.get_mut(&device.id) else { continue };
+            used.give_back(device);
+            let (count, free) = (used.whole, used.is_free());
+            self.count(device.id, count);
+            if free {
+                self.used.remove(&device.id);
+            }
+        }
+    }
+
+    fn count(&mut self, device: DeviceId, count: u16) {
+        let Some(at) = usize::try_from(device).ok().filter(|_| device < OF_NO_WORLD) else { return };
+        if self.whole.len() <= at {
+            self.whole.resize(at + 1, 0);
+        }
+        self.whole[at] = count;
+    }
+}

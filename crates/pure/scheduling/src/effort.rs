@@ -1,0 +1,56 @@
+//! How much was asked of a world.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use model::pod::Pod;
+
+/// What it costs to ask all filters whether a node takes a pod. A look at a node that settles it at once
+/// costs 1.
+const CHECK: u64 = 10;
+/// What each expression about a node's labels adds to that.
+pub const EXPRESSION: usize = 12;
+/// What it costs to count a pod that other pods look at.
+pub(super) const SOCIAL: u64 = 100;
+/// What it costs to prepare a pod.
+const PREPARATION: u64 = 20;
+
+/// Counts what is asked of a world and of all its forks together: the same questions cost the same
+/// everywhere, however fast the computer is. One thread at a time asks.
+#[derive(Clone, Debug, Default)]
+pub struct Effort(Arc<AtomicU64>);
+
+impl Effort {
+    /// This many units more were spent.
+    #[inline]
+    pub fn add(&self, units: u64) {
+        self.0.store(self.spent().saturating_add(units), Ordering::Relaxed);
+    }
+
+    /// What was spent so far.
+    #[inline]
+    pub fn spent(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What each of the pod's questions costs: one that asks much costs much.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Price {
+    pub check: u64,
+    pub preparation: u64,
+}
+
+impl Price {
+    pub fn of(pod: &Pod, nodes: usize) -> Self {
+        let terms = pod.affinity.node.iter().flat_map(|node| &node.terms);
+        let expressions: usize = terms.map(|term| term.match_expressions.len()).sum();
+        let others = pod.affinity.pods.len() + pod.affinity.anti.len() + pod.spread.len();
+        let units = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        Self {
+            check: CHECK + units(EXPRESSION * expressions + others),
+            // If pods are spread, the nodes that count are looked through.
+            preparation: PREPARATION + units(10 * others + pod.spread.len() * nodes / 2),
+        }
+    }
+}

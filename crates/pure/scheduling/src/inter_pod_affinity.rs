@@ -1,0 +1,170 @@
+//! InterPodAffinity: required affinity and anti-affinity of the pod, and the anti-affinity of those that run.
+
+use std::sync::Arc;
+
+use super::crowd::{Around, Crowd};
+use super::refusal::Refusal;
+use super::sim_node::SimNode;
+use super::terms::{Namespaces, Own, Terms, matches};
+use super::topology::{Domain, Key};
+use super::world::World;
+use model::pod::{Pod, PodAffinityTerm};
+
+/// Which terms have a say for one pod. How many pods they speak of, the world knows at any time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    /// Its own.
+    own: Option<Arc<Own>>,
+    /// Those that speak of it, of which some are the anti-affinity of others.
+    about: Vec<usize>,
+    matches_itself: bool,
+    /// This many terms were known.
+    known: usize,
+    /// Of a pod that was not announced to the world: a copy that knows its terms.
+    apart: Option<Box<(Terms, Crowd)>>,
+}
+
+pub(super) fn prepare(pod: &Pod, world: &World) -> State {
+    let wanted = &pod.affinity;
+    let asks = !wanted.pods.is_empty() || !wanted.anti.is_empty();
+    if !asks && !world.has_anti_affinity() {
+        return State::default();
+    }
+    let around = world.around();
+    let own = around.terms.own(pod).cloned();
+    let apart = (asks && own.is_none()).then(|| {
+        let (mut terms, mut crowd) = (around.terms.clone(), world.crowd().clone());
+        terms.announce(pod, around.topologies);
+        crowd.learn(Around { terms: &terms, ..around });
+        Box::new((terms, crowd))
+    });
+    let (terms, crowd) =
+        apart.as_deref().map_or((around.terms, world.crowd()), |(terms, crowd)| (terms, crowd));
+    let matches_all = || wanted.pods.iter().all(|term| matches(term, &pod.namespace, pod, around.namespaces));
+    State {
+        own: terms.own(pod).cloned(),
+        about: crowd.about(pod, Around { terms, ..around }),
+        matches_itself: !wanted.pods.is_empty() && matches_all(),
+        known: terms.count(),
+        apart,
+    }
+}
+
+impl State {
+    /// Learns that pods like `other` came to a node, or left it.
+    pub(super) fn tell(&mut self, pod: &Pod, other: &Pod, world: &World) {
+        let unknown = !other.affinity.anti.is_empty() && self.known != world.around().terms.count();
+        if unknown || self.apart.is_some() {
+            *self = prepare(pod, world);
+        }
+    }
+
+    /// Whether there is anything to check.
+    pub(super) fn speaks(&self) -> bool {
+        self.own.is_some() || !self.about.is_empty()
+    }
+
+    /// Whether no running pod's anti-affinity speaks of the pod.
+    pub(super) fn repels_no_pod(&self, world: &World) -> bool {
+        // The world's pods are only counted if that matters.
+        self.about.is_empty() || {
+            let (_, crowd) = self.sources(world);
+            !self.about.iter().any(|&term| crowd.has_owner(term))
+        }
+    }
+
+    fn sources<'s>(&'s self, world: &'s World) -> (&'s Terms, &'s Crowd) {
+        match self.apart.as_deref() {
+            Some((terms, crowd)) => (terms, crowd),
+            None => (world.around().terms, world.crowd()),
+        }
+    }
+
+    fn own(&self, which: impl Fn(&Own) -> &Vec<usize>) -> &[usize] {
+        self.own.as_ref().map_or(&[], |own| which(own))
+    }
+
+    /// Checks a node whose domains `domain` tells.
+    pub(super) fn check(&self, domain: &impl Fn(&Key) -> Domain, world: &World) -> Result<(), Refusal> {
+        self.check_affinity(domain, world)?;
+        self.check_anti_affinity(domain, world)
+    }
+
+    fn check_affinity(&self, domain: &impl Fn(&Key) -> Domain, world: &World) -> Result<(), Refusal> {
+        if self.affinity_holds(domain, world) { Ok(()) } else { Err(Refusal::Affinity) }
+    }
+
+    pub(super) fn check_anti_affinity(
+        &self,
+        domain: &impl Fn(&Key) -> Domain,
+        world: &World,
+    ) -> Result<(), Refusal> {
+        if !self.speaks() {
+            return Ok(());
+        }
+        let (terms, crowd) = self.sources(world);
+        let of = |term: usize| domain(&terms.get(term).key);
+        if self.own(|own| &own.anti).iter().any(|&term| crowd.is_met(term, of(term))) {
+            return Err(Refusal::AntiAffinity);
+        }
+        if self.about.iter().any(|&term| crowd.has_owner(term) && crowd.is_owned(term, of(term))) {
+            return Err(Refusal::OthersAntiAffinity);
+        }
+        Ok(())
+    }
+
+    /// The same for a node that is not in the world yet and comes with pods of its own.
+    pub(super) fn check_fresh(
+        &self,
+        pod: &Pod,
+        node: &SimNode,
+        domain: &impl Fn(&Key) -> Domain,
+        world: &World,
+    ) -> Result<(), Refusal> {
+        let (wanted, on) = (&pod.affinity, &node.pods);
+        let namespaces = world.around().namespaces;
+        let matches_all =
+            |one: &Pod| wanted.pods.iter().all(|term| matches(term, &pod.namespace, one, namespaces));
+        let follows = !wanted.pods.is_empty() && on.iter().any(|one| matches_all(one));
+        let labelled = |key: &str| node.node.labels.contains_key(key);
+        if !(follows && wanted.pods.iter().all(|term| labelled(&term.topology_key))) {
+            self.check_affinity(domain, world)?;
+        }
+        let repels = |owner: &Pod, other: &Pod| {
+            let has_label = |term: &PodAffinityTerm| labelled(&term.topology_key);
+            let mut terms = owner.affinity.anti.iter();
+            terms.any(|term| has_label(term) && matches(term, &owner.namespace, other, namespaces))
+        };
+        if on.iter().any(|one| repels(pod, one)) {
+            return Err(Refusal::AntiAffinity);
+        }
+        self.check_anti_affinity(domain, world)?;
+        if on.iter().any(|one| repels(one, pod)) {
+            return Err(Refusal::OthersAntiAffinity);
+        }
+        Ok(())
+    }
+
+    /// Every term needs its label and a matching pod in the domain; the first pod of a group that matches its
+    /// own terms may go anywhere with the labels.
+    fn affinity_holds(&self, domain: &impl Fn(&Key) -> Domain, world: &World) -> bool {
+        let own = self.own(|own| &own.affinity);
+        if own.is_empty() {
+            return true;
+        }
+        let (terms, crowd) = self.sources(world);
+        let of = |term: usize| domain(&terms.get(term).key);
+        own.iter().all(|&term| crowd.is_met(term, of(term)))
+            || (self.matches_itself
+                && !own.iter().any(|&term| crowd.is_met_anywhere(term))
+                && own.iter().all(|&term| of(term) != Domain::Nowhere))
+    }
+}
+
+/// Whether required anti-affinity of `owner`, over this key or any, speaks of `other`.
+pub(super) fn repels(owner: &Pod, other: &Pod, key: Option<&str>, namespaces: &Namespaces) -> bool {
+    let mut terms = owner.affinity.anti.iter();
+    terms.any(|term| {
+        key.is_none_or(|key| term.topology_key == key) && matches(term, &owner.namespace, other, namespaces)
+    })
+}

@@ -1,0 +1,49 @@
+//! Would this pod fit this node? kube-scheduler's default filters, one file each, with its reasons and in its
+//! order.
+//!
+//! A [`World`] is a cluster that can be changed in thought: nodes with the pods placed on them. A pod is
+//! prepared against it once ([`World::prepare`], kube-scheduler's PreFilter), then checked against as many
+//! nodes as needed ([`World::check`], its Filter), then placed. Rules are those of Kubernetes 1.36 and 1.37
+//! (`pkg/scheduler/framework/plugins`), by the version of the control plane.
+
+mod cel;
+mod crowd;
+mod dynamic_resources;
+mod effort;
+mod explain;
+pub mod finder;
+mod in_tree;
+mod inter_pod_affinity;
+mod node_affinity;
+mod node_declared_features;
+mod node_ports;
+mod node_resources_fit;
+mod node_unschedulable;
+mod node_volume_limits;
+mod nominated;
+mod pod_topology_spread;
+mod preferences;
+mod prepared;
+mod priorities;
+mod refusal;
+pub mod selector;
+mod sim_node;
+mod spreads;
+mod taint_toleration;
+mod terms;
+mod topology;
+mod volume_binding;
+mod volume_restrictions;
+mod volume_zone;
+mod volumes;
+mod world;
+
+pub use dynamic_resources::{DeviceProblem, Shortage};
+pub use effort::{EXPRESSION, Effort};
+pub use explain::{Explanation, NodeAnswer, explain};
+pub use prepared::Prepared;
+pub use priorities::Priorities;
+pub use refusal::{Refusal, VolumeProblem};
+pub use sim_node::SimNode;
+pub use taint_toleration::tolerates_all;
+pub use world::{NodeIndex, World};

@@ -1,0 +1,12 @@
+//! NodeDeclaredFeatures: the node's kubelet declares every feature that the pod uses and the scheduler asks
+//! for.
+
+use super::refusal::Refusal;
+use model::features::Features;
+use model::node::Node;
+
+/// `asked` is what the scheduler of the cluster's version asks for.
+pub(super) fn check(asked: Features, node: &Node) -> Result<(), Refusal> {
+    let lacking = asked.without(node.features).iter().next();
+    lacking.map_or(Ok(()), |feature| Err(Refusal::Feature(feature)))
+}

@@ -1,0 +1,68 @@
+//! What pods prefer: how kube-scheduler's scores for it set nodes apart. What other pods prefer of this one
+//! is not looked at.
+
+use std::collections::BTreeMap;
+
+use super::selector::node_matches;
+use super::terms::matches;
+use super::world::{NodeIndex, World};
+use model::pod::{Pod, PodAffinityTerm, Weighted};
+use model::selector::NodeSelector;
+
+/// What a score is at most.
+const MOST: i64 = 100;
+/// How much the scores of NodeAffinity and InterPodAffinity count in the default profile, in which that for
+/// free room counts once.
+const WEIGHT: i64 = 2;
+
+/// The scores of these nodes for what the pod prefers; none if it prefers nothing.
+pub(super) fn of(pod: &Pod, nodes: &[NodeIndex], world: &World) -> Option<Vec<i64>> {
+    let affinity = &pod.affinity;
+    if affinity.node_preferred.is_empty()
+        && affinity.pods_preferred.is_empty()
+        && affinity.anti_preferred.is_empty()
+    {
+        return None;
+    }
+    let mut by_node = vec![0; nodes.len()];
+    for Weighted { weight, term } in &affinity.node_preferred {
+        let selector = NodeSelector { terms: vec![term.clone()] };
+        for (score, at) in by_node.iter_mut().zip(nodes) {
+            let node = &world.node(*at).node;
+            *score += i64::from(*weight) * i64::from(node_matches(&selector, &node.name, &node.labels));
+        }
+    }
+    let mut by_pods = vec![0; nodes.len()];
+    for (terms, sign) in [(&affinity.pods_preferred, 1), (&affinity.anti_preferred, -1)] {
+        for Weighted { weight, term } in terms {
+            let counts = counts(term, pod, world);
+            for (score, at) in by_pods.iter_mut().zip(nodes) {
+                let domain = world.node(*at).node.labels.get(&term.topology_key);
+                let count = domain.and_then(|domain| counts.get(domain.as_str())).copied().unwrap_or(0);
+                *score += sign * i64::from(*weight) * count;
+            }
+        }
+    }
+    let (by_node, by_pods) = (scaled(by_node, 0), scaled(by_pods, i64::MAX));
+    Some(by_node.zip(by_pods).map(|(node, pods)| WEIGHT * (node + pods)).collect())
+}
+
+/// How many of the pods that a term speaks of each domain has.
+fn counts<'w>(term: &PodAffinityTerm, pod: &Pod, world: &'w World) -> BTreeMap<&'w str, i64> {
+    let mut counts = BTreeMap::new();
+    let namespaces = world.around().namespaces;
+    let kinds = world.crowd().kinds().filter(|kind| matches(term, &pod.namespace, &kind.pod, namespaces));
+    for (at, count) in kinds.flat_map(|kind| &kind.at) {
+        if let Some(domain) = world.node(*at).node.labels.get(&term.topology_key) {
+            *counts.entry(domain.as_str()).or_default() += count;
+        }
+    }
+    counts
+}
+
+/// The same as parts of [`MOST`], from the least of them, or from `least` if that is less, to the largest.
+fn scaled(scores: Vec<i64>, least: i64) -> impl Iterator<Item = i64> {
+    let least = scores.iter().copied().min().unwrap_or(0).min(least);
+    let range = scores.iter().copied().max().unwrap_or(0).saturating_sub(least);
+    scores.into_iter().map(move |score| if range > 0 { (score - least) * MOST / range } else { 0 })
+}

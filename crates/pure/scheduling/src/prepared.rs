@@ -1,0 +1,58 @@
+//! A pod that is asked about: what the whole world means for it, found out once for all nodes.
+
+use std::sync::Arc;
+
+use super::dynamic_resources::Asked;
+use super::effort::Price;
+use super::refusal::Refusal;
+use super::volumes::Mounted;
+use super::world::World;
+use super::{inter_pod_affinity, pod_topology_spread, volume_binding, volume_zone};
+use model::features::Features;
+use model::pod::Pod;
+
+/// A pod, prepared against a world (kube-scheduler's PreFilter). Stale once the world changes other than by
+/// [`World::place`] and [`World::remove`] with a report to this preparation.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    pub(super) pod: Arc<Pod>,
+    pub(super) price: Price,
+    pub(super) spread: pod_topology_spread::State,
+    pub(super) affinity: inter_pod_affinity::State,
+    /// Spread or affinity has a say.
+    pub(super) social: bool,
+    pub(super) volumes_matter: bool,
+    pub(super) volumes_refused: Option<Refusal>,
+    pub(super) claims_refused: Option<Refusal>,
+    pub(super) mounted: Mounted,
+    pub(super) binding: volume_binding::State,
+    pub(super) zones: volume_zone::State,
+    /// What the scheduler asks of a node's kubelet for it.
+    pub(super) features: Features,
+    /// The devices that it asks for, if any.
+    pub(super) devices: Option<Arc<Asked>>,
+}
+
+impl Prepared {
+    /// The pod.
+    pub fn pod(&self) -> &Arc<Pod> {
+        &self.pod
+    }
+
+    /// Whether a node that refuses the pod goes on refusing pods like it while the world only fills up: true
+    /// without topology spread and pod affinity, which other pods can satisfy.
+    pub fn refusals_last(&self) -> bool {
+        self.spread.is_empty() && self.pod.affinity.pods.is_empty()
+    }
+
+    /// Whether nothing but the node itself decides, and room there only gets less with pods that come: so it
+    /// is for plain pods, and for those with claims of their own if devices are of one node each.
+    pub fn is_local(&self, world: &World) -> bool {
+        let own = |asked: &Asked| asked.is_own() && world.devices_are_local();
+        self.refusals_last()
+            && self.pod.affinity.anti.is_empty()
+            && !self.volumes_matter
+            && self.devices.as_deref().is_none_or(own)
+            && self.affinity.repels_no_pod(world)
+    }
+}

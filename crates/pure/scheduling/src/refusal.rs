@@ -1,0 +1,214 @@
+//! Why a node does not take a pod.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::dynamic_resources::DeviceProblem;
+use model::features::Feature;
+use model::quantity::{binary, from_milli};
+
+/// The filter that refused, with what it found. Cheap to make: the words are put together when they are asked
+/// for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The node is cordoned.
+    Unschedulable,
+    /// A taint that the pod does not tolerate.
+    Taint {
+        /// The taint's key.
+        key: String,
+        /// The taint's value.
+        value: String,
+    },
+    /// Node selector or required node affinity does not match.
+    NodeAffinity,
+    /// A host port is taken.
+    Port(i32),
+    /// No pod slot is left.
+    Pods {
+        /// How many the node takes in all.
+        most: i64,
+    },
+    /// Too little CPU: wanted and free, in thousandths.
+    Cpu(i64, i64),
+    /// Too little memory: wanted and free, in bytes.
+    Memory(i64, i64),
+    /// Too little ephemeral storage: wanted and free, in bytes.
+    EphemeralStorage(i64, i64),
+    /// Too little of an extended resource: wanted and free.
+    Extended(String, i64, i64),
+    /// A claim does not exist, and this is the first filter that looks it up: VolumeRestrictions, or
+    /// NodeVolumeLimits for the claim of an ephemeral volume.
+    ClaimMissing {
+        /// It is the claim of an ephemeral volume.
+        ephemeral: bool,
+    },
+    /// A disk or a ReadWriteOncePod claim is in use elsewhere.
+    VolumeInUse,
+    /// The node takes no more volumes of a driver.
+    VolumeLimit {
+        /// The driver.
+        driver: Arc<str>,
+        /// How many the node takes in all.
+        most: i64,
+    },
+    /// The node lacks a CSI driver, and the driver says that pods must not go without (from Kubernetes 1.37
+    /// on).
+    DriverMissing(Arc<str>),
+    /// A volume of the pod, or of one on the node, cannot be counted: an in-tree disk that its driver does
+    /// not serve, or an ephemeral volume whose claim belongs to another pod.
+    VolumesUncountable,
+    /// A claim's volume cannot be reached or bound here.
+    VolumeBinding(VolumeProblem),
+    /// A volume is in another zone.
+    VolumeZone,
+    /// The node lacks a spread constraint's label.
+    SpreadLabel(String),
+    /// A spread constraint would be broken.
+    Spread(String),
+    /// Required pod affinity is not satisfied.
+    Affinity,
+    /// Required pod anti-affinity is not satisfied.
+    AntiAffinity,
+    /// A running pod's anti-affinity keeps the pod away.
+    OthersAntiAffinity,
+    /// The node's kubelet lacks a feature that the pod uses.
+    Feature(Feature),
+    /// Devices cannot be allocated for the pod's claims.
+    DynamicResources(Box<DeviceProblem>),
+}
+
+/// What is wrong with a pod's claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VolumeProblem {
+    /// The claim is being deleted or has lost its volume.
+    ClaimGone,
+    /// The claim of an ephemeral volume belongs to another pod.
+    ClaimOfAnother,
+    /// The claim is not bound and its class binds at once.
+    UnboundImmediate,
+    /// The bound volume does not exist.
+    VolumeMissing,
+    /// The bound volume cannot be used on this node.
+    NodeAffinity,
+    /// No volume is available and none can be made here.
+    NothingToBind,
+    /// The storage that the node reaches has no room for the volume, or does not say that it has.
+    NoRoom,
+}
+
+impl Refusal {
+    /// The filter's name in kube-scheduler.
+    pub fn filter(&self) -> &'static str {
+        match self {
+            Self::Unschedulable => "NodeUnschedulable",
+            Self::Taint { .. } => "TaintToleration",
+            Self::NodeAffinity => "NodeAffinity",
+            Self::Port(_) => "NodePorts",
+            Self::Pods { .. }
+            | Self::Cpu(..)
+            | Self::Memory(..)
+            | Self::EphemeralStorage(..)
+            | Self::Extended(..) => "NodeResourcesFit",
+            Self::VolumeInUse | Self::ClaimMissing { ephemeral: false } => "VolumeRestrictions",
+            Self::VolumeLimit { .. }
+            | Self::DriverMissing(_)
+            | Self::VolumesUncountable
+            | Self::ClaimMissing { ephemeral: true } => "NodeVolumeLimits",
+            Self::VolumeBinding(_) => "VolumeBinding",
+            Self::VolumeZone => "VolumeZone",
+            Self::SpreadLabel(_) | Self::Spread(_) => "PodTopologySpread",
+            Self::Affinity | Self::AntiAffinity | Self::OthersAntiAffinity => "InterPodAffinity",
+            Self::DynamicResources(_) => "DynamicResources",
+            Self::Feature(_) => "NodeDeclaredFeatures",
+        }
+    }
+
+    /// Whether a node that refuses for this reason goes on refusing pods that are equal while the world only
+    /// fills up.
+    pub fn lasts(&self) -> bool {
+        !matches!(self, Self::Spread(_) | Self::Affinity)
+    }
+
+    /// The reason's name in a plan.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Unschedulable | Self::Taint { .. } => "Taint",
+            Self::NodeAffinity => "NodeAffinity",
+            Self::Port(_) => "NodePorts",
+            Self::Pods { .. } => "InsufficientPods",
+            Self::Cpu(..) => "InsufficientCpu",
+            Self::Memory(..) => "InsufficientMemory",
+            Self::EphemeralStorage(..) => "InsufficientEphemeralStorage",
+            Self::Extended(..) | Self::DynamicResources(_) => "InsufficientExtendedResource",
+            Self::Feature(_) => "NodeDeclaredFeatures",
+            Self::ClaimMissing { .. }
+            | Self::VolumeInUse
+            | Self::VolumeLimit { .. }
+            | Self::DriverMissing(_)
+            | Self::VolumesUncountable
+            | Self::VolumeBinding(_)
+            | Self::VolumeZone => "Volume",
+            Self::SpreadLabel(_) | Self::Spread(_) => "PodTopologySpread",
+            Self::Affinity | Self::AntiAffinity | Self::OthersAntiAffinity => "PodAffinity",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unschedulable => f.write_str("the node is cordoned"),
+            Self::Taint { key, value } => write!(f, "untolerated taint {{{key}: {value}}}"),
+            Self::NodeAffinity => {
+                f.write_str("the node's labels do not match the pod's node affinity or selector")
+            }
+            Self::Port(port) => write!(f, "host port {port} is taken"),
+            Self::Pods { most } => write!(f, "too many pods: the node takes {most}"),
+            Self::Cpu(wanted, free) => {
+                write!(f, "wants {} CPU, {} free", from_milli(*wanted), from_milli(*free))
+            }
+            Self::Memory(wanted, free) => {
+                write!(f, "wants {} memory, {} free", binary(*wanted), binary(*free))
+            }
+            Self::EphemeralStorage(wanted, free) => {
+                write!(f, "wants {} ephemeral storage, {} free", binary(*wanted), binary(*free))
+            }
+            Self::Extended(name, wanted, free) => write!(f, "wants {wanted} {name}, {free} free"),
+            Self::ClaimMissing { .. } => f.write_str("a persistent volume claim does not exist"),
+            Self::VolumeInUse => f.write_str("a volume is in use by another pod"),
+            Self::VolumeLimit { driver, most } => {
+                write!(f, "too many volumes: the node takes {most} of the CSI driver {driver}")
+            }
+            Self::DriverMissing(driver) => write!(f, "the node lacks the CSI driver {driver}"),
+            Self::VolumesUncountable => {
+                f.write_str("a volume of this pod or of one on the node cannot be counted")
+            }
+            Self::VolumeBinding(problem) => f.write_str(match problem {
+                VolumeProblem::ClaimGone => {
+                    "a persistent volume claim is being deleted or has lost its volume"
+                }
+                VolumeProblem::ClaimOfAnother => "the claim of an ephemeral volume belongs to another pod",
+                VolumeProblem::UnboundImmediate => {
+                    "a persistent volume claim of an immediate class is not bound"
+                }
+                VolumeProblem::VolumeMissing => "a bound persistent volume does not exist",
+                VolumeProblem::NodeAffinity => "a volume cannot be used on this node",
+                VolumeProblem::NothingToBind => "no persistent volume can be bound or made for this node",
+                VolumeProblem::NoRoom => "no storage that the node reaches has room for the volume",
+            }),
+            Self::VolumeZone => f.write_str("a volume is in another zone"),
+            Self::SpreadLabel(key) => {
+                write!(f, "the node lacks the label {key} of a topology spread constraint")
+            }
+            Self::Spread(key) => write!(f, "the topology spread constraint over {key} would be broken"),
+            Self::Affinity => f.write_str("required pod affinity is not satisfied"),
+            Self::AntiAffinity => f.write_str("required pod anti-affinity is not satisfied"),
+            Self::OthersAntiAffinity => f.write_str("a running pod's anti-affinity keeps the pod away"),
+            Self::Feature(feature) => {
+                write!(f, "the node's kubelet does not declare {}, which the pod needs", feature.name())
+            }
+            Self::DynamicResources(problem) => problem.fmt(f),
+        }
+    }
+}

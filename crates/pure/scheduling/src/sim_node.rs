@@ -1,0 +1,117 @@
+//! A node of a world, with the pods that are placed on it.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::dynamic_resources::NodeDevices;
+use super::node_volume_limits::Held;
+use model::devices::ResourceSlice;
+use model::node::Node;
+use model::pod::{HostPort, Pod};
+use model::resources::Resources;
+use model::workload::CsiNode;
+
+/// A node with the pods that are placed on it.
+#[derive(Clone, Debug)]
+pub struct SimNode {
+    /// The node.
+    pub node: Arc<Node>,
+    /// Its pods, but for the copies.
+    pub pods: Vec<Arc<Pod>>,
+    /// Pods that were placed as this many equal ones; they cannot be taken off again.
+    pub copies: Vec<(Arc<Pod>, i64)>,
+    /// What they request in sum.
+    pub used: Resources,
+    /// What pods there request that anyone who may preempt takes from them: it counts for others alone.
+    pub(super) yielded: Resources,
+    pub(super) ports: Vec<HostPort>,
+    /// Its CSI drivers, with their limits.
+    pub csi: Option<Arc<CsiNode>>,
+    /// CSI drivers that have not said yet how much room there is for new volumes on it.
+    pub room_unknown: Arc<BTreeSet<String>>,
+    pub(super) held: Held,
+    pub(super) devices: NodeDevices,
+    /// It takes pods. A ghost does not: it only keeps its domain known to topology spread.
+    pub open: bool,
+    pub(super) counts_for_spread: bool,
+}
+
+impl SimNode {
+    /// A node without pods.
+    pub fn empty(node: Arc<Node>) -> Self {
+        Self {
+            node,
+            pods: Vec::new(),
+            copies: Vec::new(),
+            used: Resources::default(),
+            yielded: Resources::default(),
+            ports: Vec::new(),
+            csi: None,
+            room_unknown: Arc::default(),
+            held: Held::default(),
+            devices: NodeDevices::default(),
+            open: true,
+            counts_for_spread: true,
+        }
+    }
+
+    /// The same node without its pods.
+    pub fn emptied(&self) -> Self {
+        let mut emptied = Self::empty(self.node.clone());
+        emptied.expect(self);
+        emptied
+    }
+
+    /// Takes over what is expected of the storage and the devices of another node like it.
+    pub fn expect(&mut self, other: &Self) {
+        self.devices.expect_like(&other.devices);
+        if let Some(csi) = &other.csi {
+            self.csi.get_or_insert_with(|| csi.clone());
+        }
+        self.room_unknown.clone_from(&other.room_unknown);
+    }
+
+    /// Says which slices of devices it will have, if it is still to come.
+    pub fn expect_slices(&mut self, slices: &Arc<[Arc<ResourceSlice>]>) {
+        self.devices.expect(slices);
+    }
+
+    /// Says that no slices of devices are expected of it beside those that are known under its name.
+    pub fn expect_no_slices(&mut self) {
+        self.devices = NodeDevices::default();
+    }
+
+    /// What it offers and no pod has requested.
+    pub fn free(&self) -> Resources {
+        let mut free = self.node.allocatable.clone();
+        free.subtract(&self.used);
+        free
+    }
+
+    /// What is in use as far as this pod is concerned.
+    pub(super) fn used_for(&self, pod: &Pod) -> Cow<'_, Resources> {
+        if !pod.never_preempts || self.yielded.pods == 0 {
+            return Cow::Borrowed(&self.used);
+        }
+        let mut used = self.used.clone();
+        used.add(&self.yielded);
+        Cow::Owned(used)
+    }
+
+    /// Places this many pods like this one, as [`World::place_copies`](super::World::place_copies) does.
+    pub fn hold_copies(&mut self, pod: &Arc<Pod>, count: i64) {
+        self.used.add_times(&pod.requests, count);
+        for _ in 0..count {
+            self.ports.extend(pod.host_ports.iter().cloned());
+        }
+        self.copies.push((pod.clone(), count));
+    }
+
+    /// Places a pod without checking it, on a node that is in no world.
+    pub fn hold(&mut self, pod: &Arc<Pod>) {
+        self.used.add(&pod.requests);
+        self.ports.extend(pod.host_ports.iter().cloned());
+        self.pods.push(pod.clone());
+    }
+}

@@ -1,0 +1,152 @@
+//! Topology spread as pods ask for it, each way kept once, and what was counted for it in a world.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use super::crowd::{Around, Kind};
+use super::finder::Finder;
+use super::pod_topology_spread::{self as spread, Counted};
+use super::selector::labels_match;
+use super::world::NodeIndex;
+use model::digest::Fingerprint;
+use model::pod::{Pod, SpreadConstraint};
+use model::selector::{LabelSelector, Operator, Requirement};
+
+/// The hard constraints of all pods that were announced.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Spreads {
+    all: Vec<Arc<Spread>>,
+    numbers: BTreeMap<Fingerprint, usize>,
+    finder: Finder,
+}
+
+/// How pods of one namespace ask to be spread, with what decides which nodes count.
+#[derive(Debug)]
+pub(super) struct Spread {
+    /// One of them.
+    pub pod: Pod,
+    /// Of each hard constraint the selector.
+    selectors: Vec<LabelSelector>,
+    /// Whether it matters that a node takes pods.
+    honors_taints: bool,
+}
+
+/// The selector of a constraint of the pod, with `matchLabelKeys` taken in.
+pub(super) fn merged(pod: &Pod, constraint: &SpreadConstraint) -> Option<LabelSelector> {
+    let mut selector = constraint.selector.clone()?;
+    for key in &constraint.match_label_keys {
+        if let Some(value) = pod.labels.get(key) {
+            let values = vec![value.clone()];
+            selector.requirements.push(Requirement { key: key.clone(), operator: Operator::In, values });
+        }
+    }
+    Some(selector)
+}
+
+impl Spreads {
+    /// Takes in the constraints of a pod.
+    pub(super) fn announce(&mut self, pod: &Pod) {
+        let number = self.all.len();
+        if let Some(spread_as) = pod.looks().and_then(|looks| looks.spread_as) {
+            self.numbers.insert(spread_as, number);
+        }
+        let hard = || pod.spread.iter().filter(|one| one.hard);
+        let selectors: Vec<LabelSelector> = hard().filter_map(|one| merged(pod, one)).collect();
+        for selector in &selectors {
+            self.finder.add(number, std::iter::once(selector));
+        }
+        let honors_taints = hard().any(|one| one.honor_node_taints);
+        self.all.push(Arc::new(Spread { pod: pod.clone(), selectors, honors_taints }));
+    }
+
+    /// Whether the pod has hard constraints that were not announced.
+    pub(super) fn lacks(&self, pod: &Pod) -> bool {
+        let spread_as = pod.looks().and_then(|looks| looks.spread_as);
+        spread_as.is_some_and(|spread_as| !self.numbers.contains_key(&spread_as))
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn number(&self, pod: &Pod) -> Option<usize> {
+        self.numbers.get(&pod.looks()?.spread_as?).copied()
+    }
+
+    /// Those in which the pod counts, by number.
+    pub(super) fn about(&self, pod: &Pod) -> Vec<usize> {
+        let mut all: Vec<usize> =
+            self.finder.candidates(&pod.labels).filter(|&number| self.speaks_of(number, pod)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Whether the pod counts in it.
+    pub(super) fn speaks_of(&self, number: usize, pod: &Pod) -> bool {
+        let spread = &self.all[number];
+        pod.namespace == spread.pod.namespace
+            && spread.selectors.iter().any(|selector| labels_match(selector, &pod.labels))
+    }
+}
+
+/// What was counted in a world, by spread.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts(Vec<Kept>);
+
+#[derive(Clone, Debug, Default)]
+struct Kept {
+    /// The kinds of pods that count in it.
+    kinds: Arc<Vec<usize>>,
+    /// From the first question on, until the nodes change.
+    counted: OnceLock<Arc<Vec<Counted>>>,
+}
+
+impl Counts {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn grow_to(&mut self, count: usize) {
+        self.0.resize_with(count, Kept::default);
+    }
+
+    pub(super) fn add_kind(&mut self, spread: usize, kind: usize) {
+        Arc::make_mut(&mut self.0[spread].kinds).push(kind);
+    }
+
+    /// What is counted for it; `kinds` are all kinds of pods.
+    pub(super) fn of(&self, number: usize, kinds: &[Arc<Kind>], around: Around) -> Arc<Vec<Counted>> {
+        let kept = &self.0[number];
+        let count = || {
+            let all: Vec<&Kind> = kept.kinds.iter().map(|&kind| &*kinds[kind]).collect();
+            Arc::new(spread::count_out(&around.spreads.all[number].pod, &all, around))
+        };
+        kept.counted.get_or_init(count).clone()
+    }
+
+    /// Counts pods like `other`, which count in it, in or out.
+    pub(super) fn count(&mut self, number: usize, other: &Pod, at: NodeIndex, by: i64, around: Around) {
+        if let Some(counted) = self.0[number].counted.get_mut() {
+            let pod = &around.spreads.all[number].pod;
+            let counted: &mut Vec<Counted> = Arc::make_mut(counted);
+            spread::count(counted, pod, other, at, around, by);
+        }
+    }
+
+    /// Forgets what was counted: the nodes have changed.
+    pub(super) fn forget(&mut self) {
+        for kept in &mut self.0 {
+            kept.counted.take();
+        }
+    }
+
+    /// Forgets what depends on which nodes take pods.
+    pub(super) fn forget_taints(&mut self, spreads: &Spreads) {
+        for (kept, spread) in self.0.iter_mut().zip(&spreads.all) {
+            if spread.honors_taints {
+                kept.counted.take();
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Terms of pods' required affinity and anti-affinity. Each is kept once, however many pods have it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::finder::Finder;
+use super::selector::labels_match;
+use super::topology::{Key, Topologies};
+use model::digest::Fingerprint;
+use model::pod::{Pod, PodAffinityTerm};
+use model::selector::Labels;
+
+/// The labels of namespaces, by name.
+pub(super) type Namespaces = BTreeMap<String, Labels>;
+
+/// The terms of all pods that were announced.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Terms {
+    all: Vec<Term>,
+    numbers: BTreeMap<(Vec<PodAffinityTerm>, String, String), usize>,
+    finder: Finder,
+    own: BTreeMap<Fingerprint, Arc<Own>>,
+}
+
+/// Pods that are meant, and the label whose values make domains.
+#[derive(Clone, Debug)]
+pub(super) struct Term {
+    /// All of these have to speak of a pod. Of anti-affinity it is one.
+    terms: Vec<PodAffinityTerm>,
+    /// The namespace of its owners, if that matters.
+    namespace: String,
+    pub key: Key,
+}
+
+/// The numbers of a pod's own terms.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    pub affinity: Vec<usize>,
+    pub anti: Vec<usize>,
+}
+
+impl Terms {
+    /// Takes in the terms of a pod.
+    pub(super) fn announce(&mut self, pod: &Pod, topologies: &Topologies) {
+        let wanted = &pod.affinity;
+        let together: Vec<&PodAffinityTerm> = wanted.pods.iter().collect();
+        let affinity =
+            wanted.pods.iter().map(|term| self.number(&together, pod, &term.topology_key, topologies));
+        let affinity = affinity.collect();
+        let anti = wanted.anti.iter().map(|term| self.number(&[term], pod, &term.topology_key, topologies));
+        let anti = anti.collect();
+        if let Some(asks) = pod.looks().and_then(|looks| looks.asks) {
+            self.own.insert(asks, Arc::new(Own { affinity, anti }));
+        }
+    }
+
+    fn number(
+        &mut self,
+        terms: &[&PodAffinityTerm],
+        owner: &Pod,
+        key: &str,
+        topologies: &Topologies,
+    ) -> usize {
+        let own_namespace = terms.iter().any(|term| means_own_namespace(term));
+        let namespace = if own_namespace { owner.namespace.clone() } else { String::new() };
+        // The same pods are meant whatever the domains are.
+        let bare =
+            |term: &&PodAffinityTerm| PodAffinityTerm { topology_key: String::new(), ..(*term).clone() };
+        let terms: Vec<PodAffinityTerm> = terms.iter().map(bare).collect();
+        let next = self.all.len();
+        let number = *self.numbers.entry((terms.clone(), namespace.clone(), key.to_owned())).or_insert(next);
+        if number == next {
+            // An absent selector matches nothing.
+            if terms.iter().all(|term| term.selector.is_some()) {
+                self.finder.add(number, terms.iter().filter_map(|term| term.selector.as_ref()));
+            }
+            self.all.push(Term { terms, namespace, key: topologies.key(key) });
+        }
+        number
+    }
+
+    /// Whether the pod has terms that were not announced.
+    pub(super) fn lacks(&self, pod: &Pod) -> bool {
+        pod.looks().and_then(|looks| looks.asks).is_some_and(|asks| !self.own.contains_key(&asks))
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn get(&self, number: usize) -> &Term {
+        &self.all[number]
+    }
+
+    /// The pod's own, if it was announced.
+    pub(super) fn own(&self, pod: &Pod) -> Option<&Arc<Own>> {
+        self.own.get(&pod.looks()?.asks?)
+    }
+
+    /// Those that speak of the pod, by number.
+    pub(super) fn about(&self, pod: &Pod, namespaces: &Namespaces) -> Vec<usize> {
+        let candidates = self.finder.candidates(&pod.labels);
+        let mut all: Vec<usize> =
+            candidates.filter(|&number| self.all[number].means(pod, namespaces)).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+impl Term {
+    /// Whether the pod is one of those that are meant.
+    pub(super) fn means(&self, pod: &Pod, namespaces: &Namespaces) -> bool {
+        self.terms.iter().all(|term| matches(term, &self.namespace, pod, namespaces))
+    }
+}
+
+fn means_own_namespace(term: &PodAffinityTerm) -> bool {
+    term.namespaces.is_empty() && term.namespace_selector.is_none()
+}
+
+/// Whether `other` is one of the pods that a term of a pod in this namespace speaks of
+/// (`AffinityTerm.Matches`).
+pub(super) fn matches(term: &PodAffinityTerm, owner: &str, other: &Pod, namespaces: &Namespaces) -> bool {
+    static NONE: Labels = Labels::new();
+    let namespace = if means_own_namespace(term) {
+        other.namespace == owner
+    } else {
+        let labels = namespaces.get(&other.namespace).unwrap_or(&NONE);
+        term.namespaces.contains(&other.namespace)
+            || term.namespace_selector.as_ref().is_some_and(|selector| labels_match(selector, labels))
+    };
+    namespace && term.selector.as_ref().is_some_and(|selector| labels_match(selector, &other.labels))
+}

@@ -1,0 +1,69 @@
+//! VolumeRestrictions: disks that only one user may have at a time, and ReadWriteOncePod claims.
+
+use super::refusal::Refusal;
+use super::volumes::Volumes;
+use super::world::World;
+use model::pod::{Pod, VolumeSource};
+
+/// The access mode of a claim that only one pod at a time may use.
+pub(super) const ONCE: &str = "ReadWriteOncePod";
+
+/// Why no node takes the pod: a claim of its own that does not exist, or a ReadWriteOncePod claim that is in
+/// use anywhere.
+pub(super) fn prepare(pod: &Pod, world: &World) -> Option<Refusal> {
+    if missing(pod, world.volumes(), false) {
+        return Some(Refusal::ClaimMissing { ephemeral: false });
+    }
+    let conflict =
+        exclusive_claims(pod, world.volumes()).any(|name| world.claim_in_use(&pod.namespace, name));
+    conflict.then_some(Refusal::VolumeInUse)
+}
+
+pub(super) fn check<'a>(
+    pod: &Pod,
+    refused: Option<&Refusal>,
+    others: impl Iterator<Item = &'a Pod> + Clone,
+) -> Result<(), Refusal> {
+    if let Some(refusal) = refused {
+        return Err(refusal.clone());
+    }
+    for volume in &pod.volumes {
+        if let VolumeSource::Exclusive { .. } = volume.source
+            && others.clone().any(|other| other.volumes.iter().any(|one| clash(&volume.source, &one.source)))
+        {
+            return Err(Refusal::VolumeInUse);
+        }
+    }
+    Ok(())
+}
+
+/// Whether one of the pod's claims does not exist: those of its ephemeral volumes, or the others.
+pub(super) fn missing(pod: &Pod, volumes: &Volumes, of_ephemeral: bool) -> bool {
+    pod.volumes.iter().any(|volume| match &volume.source {
+        VolumeSource::Claim { name, ephemeral, .. } if *ephemeral == of_ephemeral => {
+            volumes.claim(&pod.namespace, name.as_str()).is_none()
+        }
+        _ => false,
+    })
+}
+
+/// Names of the claims of a pod that only one pod at a time may use. Those of ephemeral volumes belong to one
+/// pod anyway.
+pub(super) fn exclusive_claims<'p>(pod: &'p Pod, volumes: &'p Volumes) -> impl Iterator<Item = &'p str> {
+    pod.volumes.iter().filter_map(|volume| match &volume.source {
+        VolumeSource::Claim { name, ephemeral: false, .. } => {
+            volumes.claim(&pod.namespace, name.as_str()).filter(|claim| claim.once).map(|_| name.as_str())
+        }
+        _ => None,
+    })
+}
+
+fn clash(a: &VolumeSource, b: &VolumeSource) -> bool {
+    match (a, b) {
+        (
+            VolumeSource::Exclusive { kind, identity, read_only },
+            VolumeSource::Exclusive { kind: kind_b, identity: identity_b, read_only: read_only_b },
+        ) => kind == kind_b && identity == identity_b && !(*read_only && *read_only_b),
+        _ => false,
+    }
+}

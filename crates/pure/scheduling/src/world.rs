@@ -1,0 +1,609 @@
+//! A cluster that can be changed in thought.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use super::crowd::{Around, Crowd};
+use super::dynamic_resources::{self, Devices};
+use super::effort::{self, Effort, Price};
+use super::node_volume_limits::Held;
+use super::prepared::Prepared;
+use super::refusal::Refusal;
+use super::sim_node::SimNode;
+use super::spreads::Spreads;
+use super::terms::{Namespaces, Terms};
+use super::topology::{Key, Topologies};
+use super::volumes::Volumes;
+use super::{
+    inter_pod_affinity, node_affinity, node_declared_features, node_ports, node_resources_fit,
+    node_unschedulable, node_volume_limits, pod_topology_spread, preferences, taint_toleration,
+    volume_binding, volume_restrictions, volume_zone,
+};
+use model::node::Node;
+use model::pod::{Pod, PodPhase, Volume};
+use model::resources::Resources;
+use model::{KubernetesVersion, Snapshot};
+
+/// The label that makes every node a domain.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// A node's place in its world; stays valid while the world lives.
+pub type NodeIndex = usize;
+
+/// A cluster that can be changed in thought. Cloning it forks it; nodes and pods are shared.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// What is asked of it.
+    effort: Effort,
+    /// By whose rules pods are placed.
+    version: KubernetesVersion,
+    nodes: Vec<SimNode>,
+    /// What is free on each node, close together: most nodes are ruled out by it.
+    free: Vec<Free>,
+    namespaces: Arc<Namespaces>,
+    volumes: Arc<Volumes>,
+    topologies: Topologies,
+    /// What pods that were announced ask of others.
+    terms: Arc<Terms>,
+    spreads: Arc<Spreads>,
+    /// Counted once a caller asks, and kept up from then on.
+    crowd: OnceLock<Crowd>,
+    /// How many pods with required anti-affinity there are.
+    anti: i64,
+    /// By namespace and name: claims that only one pod at a time may use.
+    claims_in_use: BTreeMap<(String, String), i64>,
+    promised: volume_binding::Promised,
+    /// None if nothing is known of devices that are allocated dynamically.
+    devices: Option<Box<Devices>>,
+}
+
+/// What is free of what every pod asks for, and whether the node takes pods at all.
+#[derive(Clone, Copy, Debug)]
+struct Free {
+    cpu_milli: i64,
+    memory: i64,
+    pods: i64,
+    open: bool,
+}
+
+impl World {
+    /// The cluster of a snapshot: its nodes in their order, each with the pods bound to it. Finished pods
+    /// count nowhere.
+    pub fn new(snapshot: &Snapshot) -> Self {
+        let mut world = Self::without_pods(snapshot);
+        let index: BTreeMap<&str, NodeIndex> =
+            snapshot.nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
+        for pod in &snapshot.pods {
+            world.announce(pod);
+            if matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed) {
+                continue;
+            }
+            if let Some(&node) = pod.node.as_deref().and_then(|name| index.get(name)) {
+                world.place(pod, node);
+            }
+        }
+        world
+    }
+
+    /// The cluster of a snapshot: its nodes in their order, without any pod.
+    pub fn without_pods(snapshot: &Snapshot) -> Self {
+        let devices = Devices::of(snapshot).map(Box::new);
+        Self::with_volumes(snapshot, Arc::new(Volumes::new(snapshot)), devices)
+    }
+
+    /// The same for a snapshot that has other nodes and the same volumes and devices as this world's.
+    pub fn without_pods_beside(&self, snapshot: &Snapshot) -> Self {
+        let devices = self.devices.as_ref().map(|devices| Box::new(devices.without_pods()));
+        let mut world = Self::with_volumes(snapshot, self.volumes.clone(), devices);
+        world.effort = self.effort.clone();
+        // What pods ask of each other is the same there.
+        for key in self.topologies.keys() {
+            world.topologies.announce(key, &world.nodes);
+        }
+        world.terms = self.terms.clone();
+        world.spreads = self.spreads.clone();
+        world
+    }
+
+    fn with_volumes(snapshot: &Snapshot, volumes: Arc<Volumes>, devices: Option<Box<Devices>>) -> Self {
+        let mut world = Self {
+            effort: Effort::default(),
+            version: snapshot.kubernetes,
+            nodes: Vec::with_capacity(snapshot.nodes.len()),
+            free: Vec::with_capacity(snapshot.nodes.len()),
+            namespaces: Arc::new(
+                snapshot.namespaces.iter().map(|one| (one.name.clone(), one.labels.clone())).collect(),
+            ),
+            volumes,
+            topologies: Topologies::default(),
+            terms: Arc::default(),
+            spreads: Arc::default(),
+            crowd: OnceLock::new(),
+            anti: 0,
+            claims_in_use: BTreeMap::new(),
+            promised: volume_binding::Promised::default(),
+            devices,
+        };
+        for node in &snapshot.nodes {
+            world.add_node(node.clone());
+        }
+        world
+    }
+
+    /// Says that a pod like this one will be prepared or placed, so that what it asks of others is kept.
+    pub fn announce(&mut self, pod: &Pod) {
+        if pod.looks().is_none() {
+            return;
+        }
+        let affinity = pod.affinity.pods.iter().chain(&pod.affinity.anti).map(|term| &term.topology_key);
+        let spread = pod.spread.iter().filter(|one| one.hard).map(|one| &one.topology_key);
+        for key in affinity.chain(spread) {
+            self.topologies.announce(key, &self.nodes);
+        }
+        let known = (self.terms.count(), self.spreads.count());
+        if self.terms.lacks(pod) {
+            Arc::make_mut(&mut self.terms).announce(pod, &self.topologies);
+        }
+        if self.spreads.lacks(pod) {
+            Arc::make_mut(&mut self.spreads).announce(pod);
+        }
+        if known != (self.terms.count(), self.spreads.count())
+            && let Some(mut crowd) = self.crowd.take()
+        {
+            crowd.learn(self.around());
+            self.crowd = OnceLock::from(crowd);
+        }
+    }
+
+    /// Counts what is asked of this world together with what others are asked that count there.
+    pub fn counts_in(&mut self, effort: &Effort) {
+        self.effort = effort.clone();
+    }
+
+    /// What was asked of it.
+    pub fn effort(&self) -> &Effort {
+        &self.effort
+    }
+
+    /// All nodes, ghosts included.
+    pub fn nodes(&self) -> &[SimNode] {
+        &self.nodes
+    }
+
+    /// One node.
+    pub fn node(&self, index: NodeIndex) -> &SimNode {
+        &self.nodes[index]
+    }
+
+    pub(super) fn volumes(&self) -> &Volumes {
+        &self.volumes
+    }
+
+    pub(super) fn claim_in_use(&self, namespace: &str, name: &str) -> bool {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.claims_in_use.get(&key).is_some_and(|users| *users > 0)
+    }
+
+    /// Whether each device can be used from one node alone.
+    pub(super) fn devices_are_local(&self) -> bool {
+        self.devices.as_ref().is_none_or(|devices| devices.are_local())
+    }
+
+    /// Whether any pod has required anti-affinity.
+    pub(super) fn has_anti_affinity(&self) -> bool {
+        self.anti > 0
+    }
+
+    pub(super) fn crowd(&self) -> &Crowd {
+        self.crowd.get_or_init(|| Crowd::new(self.around()))
+    }
+
+    /// What is known of the world's pods besides.
+    pub(super) fn around(&self) -> Around<'_> {
+        Around {
+            nodes: &self.nodes,
+            topologies: &self.topologies,
+            namespaces: &self.namespaces,
+            terms: &self.terms,
+            spreads: &self.spreads,
+        }
+    }
+
+    /// Whether any pod speaks of host names as domains. If none does, nodes that differ in their names alone
+    /// are alike for every pod.
+    pub fn tells_hosts_apart(&self) -> bool {
+        self.topologies.knows(HOSTNAME)
+    }
+
+    /// Whether nothing but a node's labels, taints and free resources decides where the pod may go, so that
+    /// equal nodes take equal sets of such pods.
+    pub fn is_plain(&self, pod: &Pod) -> bool {
+        pod.affinity.pods.is_empty()
+            && pod.affinity.anti.is_empty()
+            && pod.host_ports.is_empty()
+            && pod.spread.iter().all(|one| !one.hard)
+            && !pod.volumes.iter().any(Volume::decides_place)
+            && pod.resource_claims.is_empty()
+            && !self.devices.as_ref().is_some_and(|devices| devices.concern(pod))
+            && (!self.has_anti_affinity() || !self.crowd().repels(pod, self.around()))
+    }
+
+    /// What the pod requests, but for extended resources that devices may be allocated for.
+    pub fn amounts<'p>(&self, pod: &'p Pod) -> Cow<'p, Resources> {
+        let served = |name: &String| self.devices.as_ref().is_some_and(|devices| devices.serves(name));
+        if !pod.requests.other.keys().any(served) {
+            return Cow::Borrowed(&pod.requests);
+        }
+        let mut amounts = pod.requests.clone();
+        amounts.other.retain(|name, _| !served(name));
+        Cow::Owned(amounts)
+    }
+
+    /// How many pods like this one the node has room for.
+    pub fn room_for(&self, pod: &Pod, node: NodeIndex) -> i64 {
+        let sim = &self.nodes[node];
+        let mut free = sim.node.allocatable.clone();
+        free.subtract(&sim.used_for(pod));
+        free.copies(&pod.requests)
+    }
+
+    /// How kube-scheduler's scores set these nodes apart for what the pod prefers, in parts of 100; none if
+    /// it prefers nothing.
+    pub fn preferences(&self, pod: &Pod, nodes: &[NodeIndex]) -> Option<Vec<i64>> {
+        preferences::of(pod, nodes, self)
+    }
+
+    /// Adds an empty node.
+    pub fn add_node(&mut self, node: Arc<Node>) -> NodeIndex {
+        self.topologies.add_node(&node.labels);
+        let mut sim = SimNode::empty(node);
+        sim.csi = self.volumes.csi_node(&sim.node.name).cloned();
+        sim.held = Held::new(self.volumes.attached(&sim.node.name));
+        self.free.push(Free::of(&sim));
+        self.nodes.push(sim);
+        if let Some(crowd) = self.crowd.get_mut() {
+            crowd.counts.forget();
+        }
+        self.nodes.len() - 1
+    }
+
+    /// Says what is expected of the storage and the devices of a node that is still to come.
+    pub fn expect(&mut self, node: NodeIndex, like: &SimNode) {
+        self.nodes[node].expect(like);
+        if let Some(devices) = &mut self.devices {
+            devices.number(&mut self.nodes[node]);
+        }
+    }
+
+    /// Takes a node out of use: it no longer takes pods. Its domain stays known to topology spread, as it
+    /// does for kube-scheduler until the Node object is gone. Its pods stay where they are until they are
+    /// removed.
+    pub fn close(&mut self, node: NodeIndex) {
+        self.switch(node, false);
+    }
+
+    /// Lets a closed node take pods again.
+    pub fn open(&mut self, node: NodeIndex) {
+        self.switch(node, true);
+    }
+
+    fn switch(&mut self, node: NodeIndex, open: bool) {
+        self.nodes[node].open = open;
+        self.free[node].open = open;
+        if let Some(crowd) = self.crowd.get_mut() {
+            crowd.counts.forget_taints(&self.spreads);
+        }
+    }
+
+    /// Makes a closed node's domain unknown, as when the Node object is gone.
+    pub fn forget(&mut self, node: NodeIndex) {
+        self.nodes[node].open = false;
+        self.free[node].open = false;
+        self.nodes[node].counts_for_spread = false;
+        if let Some(crowd) = self.crowd.get_mut() {
+            crowd.counts.forget();
+        }
+    }
+
+    /// Lets a node offer so much more CPU, in thousandths, and memory, in bytes; or less.
+    pub fn extend(&mut self, node: NodeIndex, cpu_milli: i64, memory: i64) {
+        let sim = &mut self.nodes[node];
+        let own = Arc::make_mut(&mut sim.node);
+        for amounts in [&mut own.allocatable, &mut own.capacity] {
+            amounts.cpu_milli += cpu_milli;
+            amounts.memory += memory;
+        }
+        self.free[node] = Free::of(sim);
+    }
+
+    /// Places a pod without checking it.
+    pub fn place(&mut self, pod: &Arc<Pod>, node: NodeIndex) {
+        self.nodes[node].hold(pod);
+        self.count(pod, node, 1);
+        if let Some(devices) = &mut self.devices {
+            devices.place(pod, &self.nodes[node], node);
+        }
+    }
+
+    /// Places this many pods like this one without checking them. They cannot be removed again.
+    pub fn place_copies(&mut self, pod: &Arc<Pod>, count: i64, node: NodeIndex) {
+        self.nodes[node].hold_copies(pod, count);
+        self.count(pod, node, count);
+    }
+
+    /// Says that a pod on the node is preempted by a pod that needs its room: only pods that preempt no other
+    /// (`preemptionPolicy: Never`) do without what it requests.
+    pub fn place_yielding(&mut self, pod: &Pod, node: NodeIndex) {
+        self.nodes[node].yielded.add(&pod.requests);
+    }
+
+    /// Takes a pod off a node; nothing happens if it is not there.
+    pub fn remove(&mut self, pod: &Arc<Pod>, node: NodeIndex) {
+        let sim = &mut self.nodes[node];
+        let Some(at) = sim.pods.iter().rposition(|one| Arc::ptr_eq(one, pod)) else { return };
+        sim.pods.remove(at);
+        sim.used.subtract(&pod.requests);
+        for port in &pod.host_ports {
+            if let Some(at) = sim.ports.iter().position(|one| one == port) {
+                sim.ports.remove(at);
+            }
+        }
+        self.count(pod, node, -1);
+        if let Some(devices) = &mut self.devices {
+            devices.remove(pod);
+        }
+    }
+
+    fn count(&mut self, pod: &Arc<Pod>, node: NodeIndex, by: i64) {
+        self.free[node] = Free::of(&self.nodes[node]);
+        if !pod.affinity.anti.is_empty() {
+            self.anti += by;
+        }
+        if self.terms.lacks(pod) {
+            self.announce(pod);
+        }
+        if pod.looks().is_some() {
+            self.effort.add(effort::SOCIAL);
+        }
+        if let Some(crowd) = self.crowd.get_mut() {
+            let around = Around {
+                nodes: &self.nodes,
+                topologies: &self.topologies,
+                namespaces: &self.namespaces,
+                terms: &self.terms,
+                spreads: &self.spreads,
+            };
+            crowd.add(pod, node, by, around);
+        }
+        if pod.volumes.iter().any(Volume::decides_place) {
+            self.nodes[node].held.count(&self.volumes.mounted(pod), by);
+            self.promised.count(pod, &self.nodes[node], by, &self.volumes);
+            for claim in volume_restrictions::exclusive_claims(pod, &self.volumes) {
+                *self.claims_in_use.entry((pod.namespace.clone(), claim.to_owned())).or_default() += by;
+            }
+        }
+    }
+
+    /// Prepares a pod: what the whole world means for it.
+    pub fn prepare(&self, pod: &Arc<Pod>) -> Prepared {
+        let spread = pod_topology_spread::prepare(pod, self);
+        let affinity = inter_pod_affinity::prepare(pod, self);
+        let price = Price::of(pod, self.nodes.len());
+        self.effort.add(price.preparation);
+        Prepared {
+            pod: pod.clone(),
+            price,
+            social: !spread.is_empty() || !pod.affinity.pods.is_empty() || affinity.speaks(),
+            spread,
+            affinity,
+            volumes_matter: pod.volumes.iter().any(Volume::decides_place),
+            volumes_refused: volume_restrictions::prepare(pod, self),
+            claims_refused: node_volume_limits::prepare(pod, &self.volumes),
+            mounted: self.volumes.mounted(pod),
+            binding: volume_binding::prepare(pod, &self.volumes, &self.promised),
+            zones: volume_zone::prepare(pod, &self.volumes),
+            features: pod.features.asked_by(self.version),
+            devices: dynamic_resources::prepare(self.devices.as_deref(), pod),
+        }
+    }
+
+    /// Whether the node takes the pod: the first filter that refuses, in kube-scheduler's order.
+    pub fn check(&self, prepared: &Prepared, node: NodeIndex) -> Result<(), Refusal> {
+        self.checked(prepared, node, true)
+    }
+
+    /// The same without the words that are dear: which devices are short is not found out.
+    pub fn check_briefly(&self, prepared: &Prepared, node: NodeIndex) -> Result<(), Refusal> {
+        self.checked(prepared, node, false)
+    }
+
+    fn checked(&self, prepared: &Prepared, node: NodeIndex, wants_to_know: bool) -> Result<(), Refusal> {
+        let sim = &self.nodes[node];
+        self.check_alone(prepared, sim, &sim.held)?;
+        if prepared.social {
+            let domain = |key: &Key| self.topologies.of(key, node, &self.nodes);
+            prepared.spread.check(&prepared.pod, sim, false, &domain)?;
+            prepared.affinity.check(&domain, self)?;
+        }
+        self.check_last(prepared, (sim, Some(node)), wants_to_know)
+    }
+
+    /// Whether the node's domain has more pods than topology spread would let this pod join by now: a domain
+    /// has become known since.
+    pub fn exceeds_spread(&self, prepared: &Prepared, node: NodeIndex) -> bool {
+        prepared.spread.is_exceeded(&|key: &Key| self.around().domain(key, node))
+    }
+
+    /// Whether the node is open and has the CPU, the memory and the place for the pod. It may refuse it all
+    /// the same.
+    pub fn has_room(&self, prepared: &Prepared, node: NodeIndex) -> bool {
+        let free = self.free[node];
+        free.open && free.holds(&prepared.pod.requests)
+    }
+
+    /// Whether the node is open and takes the pod. Says no quickly if there is no room.
+    pub fn takes(&self, prepared: &Prepared, node: NodeIndex) -> bool {
+        self.has_room(prepared, node) && self.checked(prepared, node, false).is_ok()
+    }
+
+    /// The same for a node that is not in the world yet, as if it were, with the pods that it comes with.
+    pub fn check_fresh(&self, prepared: &Prepared, node: &SimNode) -> Result<(), Refusal> {
+        let mut held = Held::default();
+        for pod in node.pods.iter().filter(|_| prepared.volumes_matter) {
+            held.count(&self.volumes.mounted(pod), 1);
+        }
+        self.check_alone(prepared, node, &held)?;
+        let keeps_away = |pod: &Pod| !pod.affinity.anti.is_empty();
+        let meets = keeps_away(&prepared.pod) && !node.pods.is_empty();
+        if prepared.social || meets || node.pods.iter().any(|pod| keeps_away(pod)) {
+            let domain = |key: &Key| self.topologies.of_labels(key, &node.node.labels, &self.nodes);
+            prepared.spread.check(&prepared.pod, node, true, &domain)?;
+            prepared.affinity.check_fresh(&prepared.pod, node, &domain, self)?;
+        }
+        self.check_last(prepared, (node, None), true)
+    }
+
+    /// The filters that kube-scheduler asks last.
+    fn check_last(
+        &self,
+        prepared: &Prepared,
+        (sim, at): (&SimNode, Option<NodeIndex>),
+        wants_to_know: bool,
+    ) -> Result<(), Refusal> {
+        node_declared_features::check(prepared.features, &sim.node)?;
+        let Some(asked) = &prepared.devices else { return Ok(()) };
+        let found = match &self.devices {
+            Some(devices) => devices.check(asked, &prepared.pod, (sim, at), wants_to_know),
+            None => dynamic_resources::refuse(asked),
+        };
+        found.map_err(|problem| Refusal::DynamicResources(Box::new(problem)))
+    }
+
+    /// Whether required anti-affinity of the one speaks of the other.
+    pub fn repels(&self, one: &Pod, other: &Pod) -> bool {
+        inter_pod_affinity::repels(one, other, None, &self.namespaces)
+    }
+
+    /// Whether the pod accepts the node's taints and labels, whatever room it has.
+    pub fn accepts(pod: &Pod, node: &Node) -> bool {
+        node_unschedulable::check(pod, node).is_ok()
+            && taint_toleration::check(pod, node).is_ok()
+            && node_affinity::check(pod, node).is_ok()
+    }
+
+    /// The same, and the node's kubelet has the features that the scheduler asks for.
+    pub fn suits(&self, pod: &Pod, node: &Node) -> bool {
+        Self::accepts(pod, node)
+            && node_declared_features::check(pod.features.asked_by(self.version), node).is_ok()
+    }
+
+    /// Whether required anti-affinity over host names keeps the two off the same node.
+    pub fn repel(&self, a: &Pod, b: &Pod) -> bool {
+        let repels = |a, b| inter_pod_affinity::repels(a, b, Some(HOSTNAME), &self.namespaces);
+        repels(a, b) || repels(b, a)
+    }
+
+    /// Whether anti-affinity, of the pod or of others, keeps it off the node: a short question, whatever else
+    /// the node refuses.
+    pub fn keeps_off(&self, prepared: &Prepared, node: NodeIndex) -> bool {
+        let domain = |key: &Key| self.topologies.of(key, node, &self.nodes);
+        prepared.social && prepared.affinity.check_anti_affinity(&domain, self).is_err()
+    }
+
+    /// The terms of the pod's anti-affinity over host names, and those over host names that speak of it. Of
+    /// two announced pods one repels the other on a host if a term of the one speaks of the other.
+    pub fn repels_on_hosts(&self, pod: &Pod) -> (Vec<usize>, Vec<usize>) {
+        let over_hosts = |term: &usize| self.terms.get(*term).key.name == HOSTNAME;
+        let own = self.terms.own(pod).into_iter().flat_map(|own| own.anti.iter().copied());
+        let about = self.terms.about(pod, &self.namespaces);
+        (own.filter(over_hosts).collect(), about.into_iter().filter(over_hosts).collect())
+    }
+
+    /// The filters that look at nothing but the node.
+    fn check_alone(&self, prepared: &Prepared, sim: &SimNode, held: &Held) -> Result<(), Refusal> {
+        self.effort.add(prepared.price.check);
+        let pod = prepared.pod.as_ref();
+        node_unschedulable::check(pod, &sim.node)?;
+        taint_toleration::check(pod, &sim.node)?;
+        node_affinity::check(pod, &sim.node)?;
+        node_ports::check(pod, &sim.ports)?;
+        let served = |name: &str| self.devices.as_ref().is_some_and(|devices| devices.serves(name));
+        node_resources_fit::check(&pod.requests, &sim.node.allocatable, &sim.used_for(pod), &served)?;
+        if prepared.volumes_matter {
+            let others = sim.pods.iter().map(AsRef::as_ref);
+            volume_restrictions::check(pod, prepared.volumes_refused.as_ref(), others)?;
+            if let Some(refusal) = &prepared.claims_refused {
+                return Err(refusal.clone());
+            }
+            node_volume_limits::check(&prepared.mounted, sim, held, &self.volumes)?;
+            volume_binding::check(&prepared.binding, sim)?;
+            volume_zone::check(&prepared.zones, &sim.node)?;
+        }
+        Ok(())
+    }
+
+    /// Places a pod and tells the preparation of it.
+    pub fn place_prepared(&mut self, prepared: &mut Prepared, pod: &Arc<Pod>, node: NodeIndex) {
+        self.place(pod, node);
+        self.tell(prepared, pod, node, 1);
+    }
+
+    /// Places this many pods like this one, and tells the preparation of them. They cannot be removed again.
+    pub fn place_copies_prepared(
+        &mut self,
+        prepared: &mut Prepared,
+        pod: &Arc<Pod>,
+        count: i64,
+        node: NodeIndex,
+    ) {
+        self.place_copies(pod, count, node);
+        self.tell(prepared, pod, node, count);
+    }
+
+    /// Adds a node and tells the preparation of it.
+    pub fn add_node_prepared(&mut self, prepared: &mut Prepared, node: Arc<Node>) -> NodeIndex {
+        let index = self.add_node(node);
+        if !prepared.spread.is_empty() {
+            prepared.spread.add_node(&prepared.pod, index, self.around());
+        }
+        index
+    }
+
+    /// Tells a preparation that this many pods like `other` came to (or, with a negative number, left) a
+    /// node.
+    pub fn tell(&self, prepared: &mut Prepared, other: &Arc<Pod>, node: NodeIndex, by: i64) {
+        if !prepared.spread.is_empty() {
+            prepared.spread.count(&prepared.pod, other, node, self.around(), by);
+        }
+        let pod = &prepared.pod;
+        if !pod.affinity.pods.is_empty() || !pod.affinity.anti.is_empty() || !other.affinity.anti.is_empty() {
+            prepared.affinity.tell(pod, other, self);
+            prepared.social = true;
+        }
+        if prepared.volumes_matter {
+            prepared.volumes_refused = volume_restrictions::prepare(pod, self);
+            if self.volumes.any_to_bind() {
+                prepared.binding = volume_binding::prepare(pod, &self.volumes, &self.promised);
+            }
+        }
+    }
+}
+
+impl Free {
+    fn of(sim: &SimNode) -> Self {
+        let offered = &sim.node.allocatable;
+        Self {
+            cpu_milli: offered.cpu_milli - sim.used.cpu_milli,
+            memory: offered.memory - sim.used.memory,
+            pods: offered.pods - sim.used.pods,
+            open: sim.open,
+        }
+    }
+
+    fn holds(self, wanted: &Resources) -> bool {
+        (wanted.cpu_milli == 0 || wanted.cpu_milli <= self.cpu_milli)
+            && (wanted.memory == 0 || wanted.memory <= self.memory)
+            && self.pods > 0
+    }
+}

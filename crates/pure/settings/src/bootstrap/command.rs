@@ -1,0 +1,48 @@
+//! A script of the operator's that makes a VM a node.
+
+use toml::Spanned;
+
+use super::super::secret::{self, SecretSource};
+use super::super::values::Checker;
+use super::Written;
+
+/// A script for the guest's `/bin/sh`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// The script, with variables for the machine's facts (see [`crate::MachineFacts`]).
+    pub script: String,
+    /// What it gets on standard input, where secrets belong.
+    pub input: Option<SecretSource>,
+}
+
+/// The most that a script may hold, in bytes: it is one argument of one call, and a form field of Proxmox's
+/// API.
+const LONGEST: usize = 32 * 1024;
+
+impl Written {
+    pub(super) fn command(&self, table: &Spanned<()>, checker: &mut Checker) -> Option<Command> {
+        let (file, credential) = (self.input_file.as_ref(), self.input_credential.as_ref());
+        let input = match (file, credential) {
+            (None, None) => Some(None),
+            _ => secret::source(checker, table, "input", file, credential).map(Some),
+        };
+        let Some(script) = &self.command else {
+            let help = "write the script that makes a machine a node, between `'''` and `'''`";
+            let title = "`command` is missing".to_owned();
+            checker.wrong(title, table.span(), "needed for `method = \"command\"`", help);
+            return None;
+        };
+        let text = script.get_ref();
+        if text.trim().is_empty() {
+            checker.wrong("`command` is empty".to_owned(), script.span(), "a script for `/bin/sh`", "");
+        } else if !text.is_ascii() {
+            let title = "`command` has characters beyond ASCII".to_owned();
+            checker.wrong(title, script.span(), "the guest agent only takes ASCII", "");
+        } else if text.len() > LONGEST {
+            let title = format!("`command` is longer than {LONGEST} bytes");
+            let help = "put the script into the template, and call it from here";
+            checker.wrong(title, script.span(), "too long for the guest agent", help);
+        }
+        Some(Command { script: text.clone(), input: input? })
+    }
+}

@@ -1,0 +1,110 @@
+//! `[[disruption]]`: how many nodes may be on their way out for which reasons, and when.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::pool::Pool;
+use super::values::Checker;
+use super::window::{self, Window};
+use model::plan::RemovalReason;
+
+/// A checked `[[disruption]]`: a removal must be allowed by all that speak of it.
+#[derive(Clone, Debug)]
+pub struct Disruption {
+    /// The reasons of which it speaks.
+    pub reasons: Vec<RemovalReason>,
+    /// The pools of which it speaks; empty: all.
+    pub pools: Vec<String>,
+    /// At most this many of their nodes are on their way out at a time, all pools together; `None`: no limit.
+    pub max_nodes: Option<usize>,
+    /// Only then; empty: at any time.
+    pub windows: Vec<Window>,
+    /// Never then.
+    pub closed: Vec<Window>,
+}
+
+/// A reason as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Reason {
+    Empty,
+    Underutilized,
+    Unready,
+    Consolidation,
+    Drifted,
+    Expired,
+    Maintenance,
+    HostOff,
+}
+
+/// Without `reasons`: all that can wait. A lost node runs no pods, and an administrator works on a host in
+/// maintenance.
+const THAT_CAN_WAIT: [RemovalReason; 6] = [
+    RemovalReason::Empty,
+    RemovalReason::Underutilized,
+    RemovalReason::Consolidation,
+    RemovalReason::Drifted,
+    RemovalReason::Expired,
+    RemovalReason::HostOff,
+];
+
+impl From<Reason> for RemovalReason {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::Empty => Self::Empty,
+            Reason::Underutilized => Self::Underutilized,
+            Reason::Unready => Self::Unready,
+            Reason::Consolidation => Self::Consolidation,
+            Reason::Drifted => Self::Drifted,
+            Reason::Expired => Self::Expired,
+            Reason::Maintenance => Self::Maintenance,
+            Reason::HostOff => Self::HostOff,
+        }
+    }
+}
+
+/// `[[disruption]]` as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    reasons: Option<Vec<Reason>>,
+    pools: Option<Vec<Spanned<String>>>,
+    max_nodes: Option<usize>,
+    #[serde(default)]
+    windows: Vec<window::Written>,
+    #[serde(default)]
+    closed: Vec<window::Written>,
+}
+
+#[cfg(test)]
+pub(super) const KEYS: &[&str] = &["reasons", "pools", "max_nodes", "windows", "closed"];
+
+impl Written {
+    pub(super) fn check(table: &Spanned<Self>, pools: &[Pool], checker: &mut Checker) -> Disruption {
+        let written = table.get_ref();
+        if written.max_nodes.is_none() && written.windows.is_empty() && written.closed.is_empty() {
+            let title = "a `[[disruption]]` that forbids nothing".to_owned();
+            checker.wrong(title, table.span(), "expected `max_nodes`, `windows` or `closed`", "");
+        }
+        for pool in written.pools.iter().flatten() {
+            if !pools.iter().any(|one| one.name == *pool.get_ref()) {
+                let title = format!("there is no pool `{}`", pool.get_ref());
+                checker.wrong(title, pool.span(), "must be the `name` of a `[[pool]]`", "");
+            }
+        }
+        let reasons = written.reasons.as_ref();
+        let mut windows = |all: &[window::Written]| -> Vec<Window> {
+            all.iter().filter_map(|one| one.check("`[[disruption]]`", checker)).collect()
+        };
+        Disruption {
+            reasons: reasons.map_or_else(
+                || THAT_CAN_WAIT.to_vec(),
+                |some| some.iter().copied().map(Into::into).collect(),
+            ),
+            pools: written.pools.iter().flatten().map(|pool| pool.get_ref().clone()).collect(),
+            max_nodes: written.max_nodes,
+            windows: windows(&written.windows),
+            closed: windows(&written.closed),
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! What texts of the operator's may say of a machine, and how they are filled in.
+//!
+//! The texts are templates of minijinja (the syntax of Jinja2): `{{ machine.name }}`, `{% for … %}`, filters
+//! such as `tojson`, and `sh`, which quotes a value for a shell. An undefined name is an error, never an
+//! empty text. Nothing in the facts is a secret.
+
+use std::collections::BTreeMap;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value};
+use serde::Serialize;
+use thiserror::Error;
+
+use super::own_labels::{may_set_itself, starting_taint, taint_text};
+use super::{Addressing, Pool};
+use model::Record;
+use model::machine::Slot;
+use model::place;
+use model::selector::Labels;
+use model::snapshot::POOL_LABEL;
+
+/// How much work one text may make: a loop without end is an error.
+const FUEL: u64 = 1_000_000;
+
+/// What a text may say of a machine: `machine`, `pool`, `host`, `region` and `cluster`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MachineFacts {
+    machine: Machine,
+    pool: PoolFacts,
+    host: HostFacts,
+    region: Named,
+    cluster: Named,
+}
+
+/// `machine`; what it has not got is empty.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Machine {
+    id: String,
+    name: String,
+    vmid: u32,
+    /// SMBIOS uuid.
+    uuid: String,
+    cores: u32,
+    /// In bytes.
+    memory: i64,
+    address: String,
+    prefix: u8,
+    gateway: String,
+    dns: Vec<String>,
+    search: String,
+    /// Further addresses by device and family, as in [`Slot::further`].
+    further: BTreeMap<String, String>,
+    /// Address of the first network device, lower case: only if the VM's configuration is at hand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mac: Option<String>,
+    labels: Labels,
+    /// `key=value:Effect`, the one that keeps pods away until the Node was read back included.
+    taints: Vec<String>,
+}
+
+/// `pool`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct PoolFacts {
+    name: String,
+    /// 0: the kubelet's default.
+    max_pods: u32,
+    kubelet_args: BTreeMap<String, String>,
+    /// Fields of the kubelet's configuration.
+    kubelet: serde_json::Map<String, serde_json::Value>,
+}
+
+/// `host`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct HostFacts {
+    name: String,
+    /// Its own name if it has none.
+    zone: String,
+}
+
+/// `cluster`, and `region`, whose name is empty if the only Proxmox VE cluster has none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Named {
+    name: String,
+}
+
+/// Why a text cannot be filled in. It never quotes what was filled in.
+#[derive(Debug, Error)]
+#[error("line {line}: {what}")]
+pub struct FillError {
+    /// The line of the text, from 1.
+    pub line: usize,
+    /// What is wrong there.
+    pub what: String,
+}
+
+impl MachineFacts {
+    /// The facts of a machine.
+    pub fn new(cluster: &str, record: &Record, pool: &Pool) -> Self {
+        let name = &record.name;
+        let shape = (record.cores, record.memory);
+        let uuid = record.smbios_uuid.clone().unwrap_or_default();
+        Self::of(cluster, pool, &record.host, (name, &record.id, &uuid), &record.slot, shape)
+    }
+
+    /// Facts like those that a machine of the pool will have: what a text is tried with before there is one.
+    pub fn sample(cluster: &str, pool: &Pool) -> Self {
+        const ID: &str = "00000000-0000-4000-8000-000000000000";
+        let host = pool.hosts.first().map_or("pve", |host| place::split(host).1);
+        let slot = pool.slots().into_iter().next().unwrap_or(Slot { vmid: 100, ..Slot::default() });
+        let name = format!("{}-00000", pool.name);
+        let facts = Self::of(cluster, pool, host, (&name, ID, ID), &slot, (pool.cores, pool.memory));
+        facts.with_mac("02:00:00:00:00:01")
+    }
+
+    /// The same with the address of the first network device.
+    pub fn with_mac(mut self, mac: &str) -> Self {
+        self.machine.mac = Some(mac.to_lowercase());
+        self
+    }
+
+    /// The same without it.
+    pub fn without_mac(mut self) -> Self {
+        self.machine.mac = None;
+        self
+    }
+
+    fn of(
+        cluster: &str,
+        pool: &Pool,
+        host: &str,
+        (name, id, uuid): (&str, &str, &str),
+        slot: &Slot,
+        (cores, memory): (u32, i64),
+    ) -> Self {
+        let mut labels = pool.labels_for(host, name, slot.vmid);
+        // A kubelet does not start if it is given another one; that one is set through the API.
+        labels.retain(|key, _| may_set_itself(key));
+        labels.insert(POOL_LABEL.to_owned(), pool.name.clone());
+        let taints = pool
+            .taints
+            .iter()
+            .chain(&pool.startup_taints)
+            .chain([&starting_taint()])
+            .map(taint_text)
+            .collect();
+        let (prefix, gateway, dns, search) = match &pool.addressing {
+            Addressing::Static { prefix, gateway, dns, search, .. } => {
+                let gateway = gateway.map(|it| it.to_string()).unwrap_or_default();
+                let dns = dns.iter().map(ToString::to_string).collect();
+                (*prefix, gateway, dns, search.clone().unwrap_or_default())
+            }
+            Addressing::Dhcp => (0, String::new(), Vec::new(), String::new()),
+        };
+        Self {
+            machine: Machine {
+                id: id.to_owned(),
+                name: name.to_owned(),
+                vmid: slot.vmid,
+                uuid: uuid.to_owned(),
+                cores,
+                memory,
+                address: slot.address.map(|it| it.to_string()).unwrap_or_default(),
+                prefix,
+                gateway,
+                dns,
+                search,
+                further: slot.further.iter().map(|(key, own)| (key.clone(), own.to_string())).collect(),
+                mac: None,
+                labels,
+                taints,
+            },
+            pool: PoolFacts {
+                name: pool.name.clone(),
+                max_pods: pool.max_pods.unwrap_or_default(),
+                kubelet_args: pool.kubelet_args.clone(),
+                kubelet: pool.kubelet.fields().clone(),
+            },
+            host: HostFacts {
+                name: host.to_owned(),
+                zone: pool.zones.get(host).map_or(host, String::as_str).to_owned(),
+            },
+            region: Named { name: pool.region.clone().unwrap_or_default() },
+            cluster: Named { name: cluster.to_owned() },
+        }
+    }
+
+    /// Fills a text in.
+    ///
+    /// # Errors
+    /// The text is no template, names what is not there, or makes too much work.
+    pub fn fill(&self, text: &str) -> Result<String, FillError> {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        environment.set_auto_escape_callback(|_| AutoEscape::None);
+        // A line that holds nothing but `{% … %}` leaves no empty line behind.
+        let syntax = SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .keep_trailing_newline(true)
+            .build()
+            .map_err(|error| fault(&error))?;
+        environment.set_syntax(syntax);
+        environment.set_fuel(Some(FUEL));
+        environment.add_filter("sh", |value: String| quoted(&value));
+        environment.render_str(text, Value::from(Serde(self))).map_err(|error| fault(&error))
+    }
+}
+
+fn fault(error: &minijinja::Error) -> FillError {
+    let what = match error.detail() {
+        Some(detail) => format!("{}: {detail}", error.kind()),
+        None => error.kind().to_string(),
+    };
+    FillError { line: error.line().unwrap_or(1), what }
+}
+
+/// One word of a shell, whatever it holds.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Needs, parse};
+
+    fn facts() -> MachineFacts {
+        let text = "cluster = \"home\"\n[[pool]]\nname = \"w\"\nmax = 1\ncores = 2\nmemory = \"4GiB\"\n\
+                    vmids = \"9100\"\naddresses = \"10.0.0.5\"\nprefix = 24\ngateway = \"10.0.0.1\"\n\
+                    labels = { size = \"small\", \"node-role.kubernetes.io/worker\" = \"\" }\ntaints = [\"a=b:NoExecute\"]\naddresses6 = \"fd00::5\"\nprefix6 = 64\nkubelet_args = { v = 2 }\n";
+        let config = parse("c.toml", text, Needs::Plan).unwrap();
+        MachineFacts::sample(&config.cluster, &config.pools[0])
+    }
+
+    #[test]
+    fn a_text_says_what_is_known_of_the_machine() {
+        for (text, expected) in [
+            ("{{ machine.name }} {{ machine.vmid }}\n", "w-00000 9100\n"),
+            ("{{ machine.address }}/{{ machine.prefix }} {{ machine.gateway }}", "10.0.0.5/24 10.0.0.1"),
+            ("{{ machine.further['net0/ip6'] }}", "fd00::5"),
+            ("{{ machine.memory // 1048576 }} {{ host.name }} {{ cluster.name }}", "4096 pve home"),
+            ("{{ machine.labels['size'] }} {{ machine.taints[0] }}", "small a=b:NoExecute"),
+            ("{% for k, v in pool.kubelet_args | items %}--{{ k }}={{ v }}{% endfor %}", "--v=2"),
+            // A kubelet does not start if its labels name a role.
+            ("{{ machine.labels | list | join(' ') }}", "pve-autoscaler/pool size"),
+            ("{{ \"a'b\" | sh }} {{ machine.labels['size'] | tojson }}", "'a'\\''b' \"small\""),
+        ] {
+            assert_eq!(facts().fill(text).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_an_error_with_its_line() {
+        for (text, line) in [
+            ("a\n{{ machine.nam }}", 2),
+            ("{{ token }}", 1),
+            ("{% if machine.swap %}x{% endif %}", 1),
+            ("\n\n{{ machine.name", 3),
+            ("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}", 1),
+        ] {
+            assert_eq!(facts().fill(text).unwrap_err().line, line, "{text}");
+        }
+        assert!(facts().without_mac().fill("{{ machine.mac }}").is_err());
+    }
+}

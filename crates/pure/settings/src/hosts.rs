@@ -1,0 +1,142 @@
+//! `[[host]]`: what is special about a Proxmox host. One that is not listed has nothing special.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::names;
+use super::power::{Power, Way, WrittenRedfish};
+use super::region::Regions;
+use super::values::Checker;
+use model::place;
+
+/// A checked `[[host]]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostSettings {
+    /// What `{{ zone }}` in a label stands for; `None`: the host's own name.
+    pub zone: Option<String>,
+    /// Nothing new is put on it.
+    pub closed: bool,
+    /// Threads that stay free: they are taken off before `cpu_overcommit` counts.
+    pub cpu_reserve: u32,
+    /// Memory in bytes that stays free; `None`: what the pool says.
+    pub memory_reserve: Option<i64>,
+    /// It is switched off while it is not needed, and how it is switched on again; `None`: it stays on.
+    pub power: Option<Power>,
+}
+
+/// A `[[host]]` as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    name: Spanned<String>,
+    region: Option<Spanned<String>>,
+    zone: Option<Spanned<String>>,
+    #[serde(default)]
+    closed: bool,
+    #[serde(default)]
+    cpu_reserve: u32,
+    memory_reserve: Option<Spanned<String>>,
+    power: Option<Spanned<Way>>,
+    redfish: Option<Spanned<WrittenRedfish>>,
+}
+
+impl Written {
+    /// How it is switched on; a controller that no host uses was meant for something.
+    fn power(&self, checker: &mut Checker) -> Option<Power> {
+        let name = self.name.get_ref();
+        let redfish = self.redfish.as_ref().map(|table| (table, WrittenRedfish::check(table, checker)));
+        match (self.power.as_ref().map(|way| (way, *way.get_ref())), redfish) {
+            (Some((_, Way::Redfish)), Some((_, redfish))) => Some(Power::Redfish(Box::new(redfish?))),
+            (Some((way, Way::Redfish)), None) => {
+                let title = format!("`power` of host `{name}` needs a `[host.redfish]`");
+                checker.wrong(
+                    title,
+                    way.span(),
+                    "switched on by which controller?",
+                    "put the table below this one",
+                );
+                None
+            }
+            (way, Some((table, _))) => {
+                let title = format!("`[host.redfish]` of host `{name}` is not used");
+                checker.wrong(title, table.span(), "only with `power = \"redfish\"`", "");
+                way.map(|_| Power::WakeOnLan)
+            }
+            (way, None) => way.map(|_| Power::WakeOnLan),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) const KEYS: &[&str] =
+    &["name", "region", "zone", "closed", "cpu_reserve", "memory_reserve", "power"];
+
+/// The settings by the hosts' names among those of all clusters.
+pub(super) fn check(
+    hosts: &[Written],
+    regions: &Regions,
+    checker: &mut Checker,
+) -> BTreeMap<String, HostSettings> {
+    let mut seen: BTreeMap<String, Range<usize>> = BTreeMap::new();
+    let mut checked = BTreeMap::new();
+    for host in hosts {
+        let name = host.name.get_ref();
+        if !names::is_label(&name.to_ascii_lowercase()) {
+            let help = "the name under which Proxmox VE lists it, not its address";
+            let title = format!("`{name}` cannot be a host");
+            checker.wrong(title, host.name.span(), "expected e.g. \"pve1\"", help);
+        }
+        let place = regions.place(&format!("host `{name}`"), host.region.as_ref(), host.name.span(), checker);
+        let key = place::key(&place.prefix, name);
+        if let Some(first) = seen.insert(key.clone(), host.name.span()) {
+            let help = "put all settings of a host into one table";
+            let title = format!("two tables for the host `{name}`");
+            checker.clash(title, host.name.span(), "second", first, help);
+        }
+        let zone = checker.named(
+            host.zone.as_ref(),
+            names::is_word,
+            |text| format!("host `{name}`: `{text}` cannot be a zone"),
+            "at most 63 letters, digits, `-`, `_` and `.`: it becomes a label's value",
+        );
+        let memory_reserve = host
+            .memory_reserve
+            .as_ref()
+            .map(|size| checker.size(&format!("host `{name}`: `memory_reserve`"), size));
+        let power = host.power(checker);
+        let settings =
+            HostSettings { zone, closed: host.closed, cpu_reserve: host.cpu_reserve, memory_reserve, power };
+        checked.insert(key, settings);
+    }
+    checked
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Needs, parse};
+
+    #[test]
+    fn what_is_wrong_with_a_host_is_said() {
+        for (text, expected) in [
+            ("name = \"10.0.0.1\"", "`10.0.0.1` cannot be a host"),
+            ("name = \"a\"\nzone = \"-x\"", "host `a`: `-x` cannot be a zone"),
+            ("name = \"a\"\nmemory_reserve = \"x\"", "host `a`: `memory_reserve` is not a size"),
+            ("name = \"a\"\n[[host]]\nname = \"a\"", "two tables for the host `a`"),
+        ] {
+            let report = parse("c.toml", &format!("[[host]]\n{text}\n"), Needs::Plan).unwrap_err().plain();
+            assert!(report.contains(expected), "no {expected:?} in\n{report}");
+        }
+    }
+
+    #[test]
+    fn a_label_gets_the_zone_of_its_host_or_the_hosts_own_name() {
+        let text = "[[host]]\nname = \"pve1\"\nzone = \"rack-a\"\n[[pool]]\nname = \"w\"\nmax = 1\ncores = 1\n\
+                    memory = \"1GiB\"\nlabels = { zone = \"{{ zone }}\" }\n";
+        let config = parse("c.toml", text, Needs::Plan).unwrap();
+        let zone = |host: &str| config.pools[0].labels_for(host, "w-1", 100)["zone"].clone();
+        assert_eq!((zone("pve1"), zone("pve2")), ("rack-a".to_owned(), "pve2".to_owned()));
+    }
+}

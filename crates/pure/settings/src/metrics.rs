@@ -1,0 +1,101 @@
+//! `[metrics]`: where the daemon's figures are served.
+
+use std::net::SocketAddr;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::values::Checker;
+
+/// Where they are served unless said otherwise.
+const LISTEN: &str = "127.0.0.1:9736";
+
+/// Checked `[metrics]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metrics {
+    /// Where `/metrics`, `/healthz` and `/readyz` are served; `None`: nowhere.
+    pub listen: Option<SocketAddr>,
+    /// Whether the status page is served beside them, on loopback.
+    pub status_page: bool,
+    /// Whether sums over the pools are also served under the names of kproximate's gauges.
+    pub kproximate_names: bool,
+    /// Whether what Cluster Autoscaler's dashboards show is also served under its names.
+    pub cluster_autoscaler_names: bool,
+}
+
+/// `[metrics]` as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    enabled: Option<bool>,
+    listen: Option<Spanned<String>>,
+    status_page: Option<Spanned<bool>>,
+    kproximate_names: Option<bool>,
+    cluster_autoscaler_names: Option<bool>,
+}
+
+#[cfg(test)]
+pub(super) const KEYS: &[&str] =
+    &["enabled", "listen", "status_page", "kproximate_names", "cluster_autoscaler_names"];
+
+impl Written {
+    pub(super) fn check(&self, checker: &mut Checker) -> Metrics {
+        let written = self.listen.as_ref();
+        let listen = written.map_or(LISTEN, |written| written.get_ref().as_str()).parse::<SocketAddr>();
+        if let (Err(_), Some(written)) = (&listen, written) {
+            checker.wrong(
+                format!("`{}` is not an address to listen on", written.get_ref()),
+                written.span(),
+                "expected e.g. \"127.0.0.1:9736\" or \"[::1]:9736\"",
+                "to serve no metrics, set `enabled = false`",
+            );
+        }
+        let listen = listen.ok().filter(|_| self.enabled.unwrap_or(true));
+        let page = self.status_page.as_ref().filter(|page| *page.get_ref());
+        if let (Some(page), Some(address)) = (page, listen.filter(|address| !address.ip().is_loopback())) {
+            checker.wrong(
+                format!("the status page would be shown to every client that reaches {address}"),
+                page.span(),
+                "only served on loopback: it asks for no password and names pods",
+                "let `listen` be on 127.0.0.1 or [::1]; `ssh -L 9736:127.0.0.1:9736 HOST` brings the page to you",
+            );
+        }
+        Metrics {
+            listen,
+            status_page: page.is_some(),
+            kproximate_names: self.kproximate_names.unwrap_or(false),
+            cluster_autoscaler_names: self.cluster_autoscaler_names.unwrap_or(false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Needs, parse};
+
+    #[test]
+    fn metrics_are_on_loopback_unless_said_otherwise() {
+        for (text, expected) in [
+            ("", Ok(Some("127.0.0.1:9736"))),
+            ("[metrics]\nenabled = false", Ok(None)),
+            ("[metrics]\nenabled = false\nlisten = \"[::1]:1\"", Ok(None)),
+            ("[metrics]\nlisten = \"[::1]:9100\"", Ok(Some("[::1]:9100"))),
+            ("[metrics]\nlisten = \"localhost:9100\"", Err("c.toml:2:10")),
+            ("[metrics]\nlisten = \"127.0.0.1\"", Err("is not an address to listen on")),
+            ("[metrics]\nstatus_page = true", Ok(Some("127.0.0.1:9736"))),
+            (
+                "[metrics]\nstatus_page = true\nlisten = \"0.0.0.0:9736\"",
+                Err("shown to every client that reaches"),
+            ),
+            ("[metrics]\nport = 1", Err("unknown field `port`")),
+        ] {
+            match (parse("c.toml", text, Needs::Plan), expected) {
+                (Ok(config), Ok(expected)) => {
+                    assert_eq!(config.metrics.listen, expected.map(|text| text.parse().unwrap()), "{text}");
+                }
+                (Err(report), Err(expected)) => assert!(report.plain().contains(expected), "{report}"),
+                (other, _) => panic!("{text}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! A pool as everything but the configuration itself knows it, and what follows from its settings.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::{
+    Addressing, Boot, CloneKind, CloudInit, Device, DiskSize, ExtraDisk, Family, Grow, KubeletSettings, Pci,
+    PhysicalMachine, Pinning, Placement, Room, Schedule, Security, Size, TemplateRef, Warm, labels, made_of,
+    pci, published, slots,
+};
+use crate::bootstrap::Bootstrap;
+use model::devices::ResourceSlice;
+use model::machine::Slot;
+use model::node::Taint;
+use model::passing::TaintDomain;
+use model::place;
+use model::resources::Resources;
+use model::selector::Labels;
+
+/// A checked `[[pool]]`.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// Its name, the first part of its machines' names.
+    pub name: String,
+    /// The region that it is in; `None` if the only cluster has no name.
+    pub region: Option<String>,
+    /// What the names of its region's hosts begin with where hosts of all clusters meet
+    /// ([`model::place`]).
+    pub prefix: String,
+    /// It never has fewer nodes.
+    pub min: u32,
+    /// It never has more machines.
+    pub max: u32,
+    /// Its machines never have more vCPUs in all.
+    pub max_cores: Option<u32>,
+    /// Its machines never have more memory in all, in bytes.
+    pub max_memory: Option<i64>,
+    /// Room that stays free on its nodes after a removal.
+    pub headroom: Room,
+    /// vCPUs of a machine.
+    pub cores: u32,
+    /// Memory of a machine in bytes.
+    pub memory: i64,
+    /// All sizes that a machine may have, smallest first; `cores` and `memory` are one of them.
+    pub sizes: Vec<Size>,
+    /// What its machines start from.
+    pub boot: Boot,
+    /// The template that its machines are clones of; `None` if they boot from the network, and for plans.
+    pub template: Option<TemplateRef>,
+    /// How the template is cloned.
+    pub clone: CloneKind,
+    /// The storages that a full clone may be on; empty: the template's.
+    pub storages: Vec<String>,
+    /// Bytes that stay free on each storage that the pool names.
+    pub storage_reserve: i64,
+    /// Disks that the template does not have.
+    pub extra_disks: Vec<ExtraDisk>,
+    /// Further options of its VMs.
+    pub vm_options: BTreeMap<String, String>,
+    /// VMIDs of its machines in their order; empty only for plans.
+    pub vmids: Vec<RangeInclusive<u32>>,
+    /// How its machines get their addresses.
+    pub addressing: Addressing,
+    /// The size that a disk grows to; `None`: as large as the template's.
+    pub disk: Option<DiskSize>,
+    /// Its network devices by their numbers. The first one's IPv4 (or only) addresses are in `addressing`.
+    pub devices: Vec<Device>,
+    /// PCI devices of its host that each of its machines is given.
+    pub pci: Vec<Pci>,
+    /// ResourceSlices that drivers publish for each of its nodes, as they are declared; [`Pool::slices_for`]
+    /// fills in the node.
+    pub resource_slices: Vec<ResourceSlice>,
+    /// The user that cloud-init makes; `None`: the template's.
+    pub user: Option<String>,
+    /// Public keys that may log in as this user.
+    pub ssh_keys: Vec<String>,
+    /// Tags of its VMs.
+    pub tags: Vec<String>,
+    /// Labels of its nodes as they are written; [`Pool::labels_for`] fills their variables in.
+    pub labels: Labels,
+    /// Taints of its nodes.
+    pub taints: Vec<Taint>,
+    /// Taints that its nodes start with, and that something takes away once they are set up.
+    pub startup_taints: Vec<Taint>,
+    /// Domains whose taints pass as well, whichever component puts them on a node.
+    pub startup_taint_domains: Vec<TaintDomain>,
+    /// Pods that a node takes; `None`: the kubelet's default.
+    pub max_pods: Option<u32>,
+    /// Further arguments of the kubelet, without dashes.
+    pub kubelet_args: BTreeMap<String, String>,
+    /// Fields of the kubelet's configuration that differ from the cluster's.
+    pub kubelet: KubeletSettings,
+    /// Annotations of its nodes as they are written; [`Pool::annotations_for`] fills their variables in.
+    pub annotations: Labels,
+    /// `spec.providerID` of its nodes as it is written; [`Pool::provider_id_for`] fills its variables in.
+    pub provider_id: Option<String>,
+    /// What a fresh node offers; `None`: learnt from a ready node, else computed from the VM's shape.
+    pub allocatable: Option<Resources>,
+    /// How many volumes of a CSI driver a fresh node takes, by driver; of others it is learnt from nodes that
+    /// are there.
+    pub csi_volumes: BTreeMap<String, i64>,
+    /// Rank for the `priority` expander: higher grows first.
+    pub priority: i32,
+    /// Hosts that its machines may be put on, by their names among those of all clusters; empty: all of its
+    /// region.
+    pub hosts: Vec<String>,
+    /// vCPUs that a host may be given for each of its threads.
+    pub cpu_overcommit: f64,
+    /// Memory that a host may promise to running guests, in parts of what it has.
+    pub memory_overcommit: f64,
+    /// Memory in bytes that stays free on each host.
+    pub memory_reserve: i64,
+    /// Which of the hosts with room gets the next machine.
+    pub placement: Placement,
+    /// The zones of its region's hosts that have one, by the hosts' plain names.
+    pub zones: BTreeMap<String, String>,
+    /// At most this many of its machines on one host.
+    pub max_per_host: Option<u32>,
+    /// How long evicting the pods of one of its nodes may take; `None`: `drain` of `[limits]`.
+    pub drain: Option<Duration>,
+    /// A node that is older is replaced by a new one; `None`: however old it is, it stays.
+    pub max_node_age: Option<Duration>,
+    /// Larger minima at certain times.
+    pub schedule: Vec<Schedule>,
+    /// Machines that are made ahead of demand.
+    pub warm: Warm,
+    /// CPUs and memory of its hosts that its machines have for themselves; `None`: they run anywhere.
+    pub pinning: Option<Pinning>,
+    /// How far a running machine may grow; `None`: not at all.
+    pub grow: Option<Grow>,
+    /// Proxmox VE's firewall of its machines; `None`: as in the template.
+    pub security: Option<Security>,
+    /// How a machine learns at its first boot what it is.
+    pub cloud_init: CloudInit,
+    /// What makes its machines nodes; `None`: what does so for all pools.
+    pub bootstrap: Option<Bootstrap>,
+    /// Bare-metal machines, which are switched on and off; empty: VMs are made.
+    pub machines: Vec<PhysicalMachine>,
+}
+
+impl Pool {
+    /// Whether its machines are there already, and are switched on and off.
+    pub fn is_physical(&self) -> bool {
+        !self.machines.is_empty()
+    }
+
+    /// The bare-metal machine, by its name.
+    pub fn physical(&self, name: &str) -> Option<&PhysicalMachine> {
+        self.machines.iter().find(|machine| machine.name == name)
+    }
+
+    /// Its slots: the n-th VMID with the n-th address of each list, in the order of the file; or the machines
+    /// that are there.
+    pub fn slots(&self) -> Vec<Slot> {
+        if self.is_physical() {
+            return self.machines.iter().map(PhysicalMachine::slot).collect();
+        }
+        let vmids = self.vmids.iter().flat_map(Clone::clone);
+        let mut slots: Vec<Slot> = match &self.addressing {
+            Addressing::Dhcp => vmids.map(|vmid| Slot { vmid, ..Slot::default() }).collect(),
+            Addressing::Static { ranges, .. } => {
+                let numbers = |(first, last): &(IpAddr, IpAddr)| slots::number(*first)..=slots::number(*last);
+                let addresses = ranges.iter().flat_map(numbers).map(slots::back);
+                let slot = |(vmid, address)| Slot { vmid, address: Some(address), ..Slot::default() };
+                vmids.zip(addresses).map(slot).collect()
+            }
+        };
+        for (number, device) in self.devices.iter().enumerate() {
+            for (family, key) in [(&device.four, "ip"), (&device.six, "ip6")] {
+                for (slot, address) in slots.iter_mut().zip(family.addresses()) {
+                    slot.further.insert(format!("net{number}/{key}"), address);
+                }
+            }
+        }
+        slots
+    }
+
+    /// The PCI devices of its machines, as a VM's configuration has them, by their keys.
+    pub fn hostpci(&self) -> BTreeMap<String, String> {
+        pci::numbered(&self.pci)
+    }
+
+    /// The declared ResourceSlices of one of its nodes.
+    pub fn slices_for(&self, node: &str) -> Vec<ResourceSlice> {
+        self.resource_slices.iter().map(|slice| published::of_node(slice, node)).collect()
+    }
+
+    /// What tells its declared devices, and those of its hosts that they are, from others; empty if none are
+    /// declared.
+    pub fn declares(&self) -> String {
+        if self.resource_slices.is_empty() {
+            return String::new();
+        }
+        let slices = serde_json::to_string(&self.resource_slices).unwrap_or_default();
+        made_of::digest(&[slices, pci::words(&self.pci)])
+    }
+
+    /// The labels of the node that a machine becomes.
+    pub fn labels_for(&self, host: &str, name: &str, vmid: u32) -> Labels {
+        self.filled(self.of_machine(host, name, vmid))
+    }
+
+    /// The annotations of the node that a machine becomes.
+    pub fn annotations_for(&self, host: &str, name: &str, vmid: u32) -> Labels {
+        let of = self.of_machine(host, name, vmid);
+        self.annotations.iter().map(|(key, value)| (key.clone(), labels::fill(value, &of))).collect()
+    }
+
+    /// `spec.providerID` of the node that a machine becomes.
+    pub fn provider_id_for(&self, host: &str, name: &str, vmid: u32) -> Option<String> {
+        Some(labels::fill(self.provider_id.as_ref()?, &self.of_machine(host, name, vmid)))
+    }
+
+    fn of_machine(&self, host: &str, name: &str, vmid: u32) -> BTreeMap<&'static str, String> {
+        let more = [("pool", self.name.clone()), ("name", name.to_owned()), ("vmid", vmid.to_string())];
+        self.of_host(host).into_iter().chain(more).collect()
+    }
+
+    /// Its labels with what is known of a machine before it has a slot: its host, its zone and its pool.
+    pub fn labels_on(&self, host: &str) -> Labels {
+        self.filled(self.of_host(host).into_iter().chain([("pool", self.name.clone())]).collect())
+    }
+
+    /// Its labels with what all of its machines have in common: its region and its own name.
+    pub fn labels_anywhere(&self) -> Labels {
+        let region = self.region.clone().unwrap_or_default();
+        self.filled(BTreeMap::from([("region", region), ("pool", self.name.clone())]))
+    }
+
+    /// Whether guests need anything that they do not find out themselves: an address, a user, keys. A name
+    /// alone is nothing that a Node is known by.
+    pub fn tells_guests(&self) -> bool {
+        self.gives_addresses() || self.user.is_some() || !self.ssh_keys.is_empty()
+    }
+
+    /// Whether machines have addresses of their slots.
+    pub fn gives_addresses(&self) -> bool {
+        let told = |family: &Family| matches!(family, Family::Static { .. });
+        self.addressing != Addressing::Dhcp
+            || self.devices.iter().any(|device| told(&device.four) || told(&device.six))
+    }
+
+    /// Whether its labels differ from host to host.
+    pub fn tells_hosts(&self) -> bool {
+        self.labels.values().any(|value| labels::uses(value, &["host", "zone"]))
+    }
+
+    /// Whether its labels name what all of its machines have in common.
+    pub fn labels_vary(&self) -> bool {
+        self.labels.values().any(|value| labels::uses(value, &["region", "pool"]))
+    }
+
+    /// Of a host by its plain name, or by the one among those of all clusters.
+    fn of_host(&self, host: &str) -> [(&'static str, String); 3] {
+        let (_, host) = place::split(host);
+        let zone = self.zones.get(host).map_or(host, String::as_str);
+        let region = self.region.clone().unwrap_or_default();
+        [("host", host.to_owned()), ("zone", zone.to_owned()), ("region", region)]
+    }
+
+    fn filled(&self, of: BTreeMap<&str, String>) -> Labels {
+        self.labels.iter().map(|(key, value)| (key.clone(), labels::fill(value, &of))).collect()
+    }
+}

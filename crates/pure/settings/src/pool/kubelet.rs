@@ -1,0 +1,161 @@
+//! What a pool's kubelets are given, and what their nodes offer.
+
+use std::collections::BTreeMap;
+
+use toml::Spanned;
+
+use super::Written;
+use crate::listed::Scalar;
+use crate::names;
+use crate::report::Finding;
+use crate::values::Checker;
+use model::quantity;
+use model::resources::Resources;
+
+/// Arguments that the daemon or kubeadm sets, and what to do instead.
+const SET_ALREADY: [(&str, &str); 12] = [
+    ("bootstrap-kubeconfig", "kubeadm sets it: remove it"),
+    ("config", "kubeadm sets it: remove it"),
+    ("container-runtime-endpoint", "kubeadm finds it: remove it"),
+    ("hostname-override", "a node is called after its machine: remove it"),
+    ("kubeconfig", "kubeadm sets it: remove it"),
+    ("max-pods", "use the pool's `max_pods`"),
+    ("node-ip", "a node has the address of its slot: use the pool's `addresses`"),
+    ("node-labels", "use the pool's `labels`"),
+    ("provider-id", "use the pool's `provider_id`"),
+    ("register-node", "a machine is there to become a node: remove it"),
+    ("register-with-taints", "use the pool's `taints` and `startup_taints`"),
+    ("rotate-certificates", "kubeadm sets it: remove it"),
+];
+
+pub(super) fn arguments(pool: &Written, checker: &mut Checker) -> BTreeMap<String, String> {
+    let name = pool.name.get_ref();
+    for (key, value) in &pool.kubelet_args {
+        let text = key.get_ref();
+        if let Some((_, help)) = SET_ALREADY.into_iter().find(|(known, _)| known == text) {
+            let title = format!("pool `{name}`: `{text}` is set already");
+            checker.wrong(title, key.span(), "not free", help);
+        } else if !names::is_label(text) {
+            let title = format!("pool `{name}`: `{text}` is not an argument of the kubelet");
+            let bare = text.trim_start_matches('-');
+            let help = if bare != text && names::is_label(bare) {
+                format!("write it without the dashes: `{bare}`")
+            } else {
+                String::new()
+            };
+            checker.wrong(title, key.span(), "lower-case letters, digits and `-`", &help);
+        }
+        if value.get_ref().to_string().chars().any(char::is_control) {
+            let title = format!("pool `{name}`: the value of `{text}` is not one line of text");
+            checker.wrong(title, value.span(), "no control characters", "");
+        }
+    }
+    pool.kubelet_args
+        .iter()
+        .map(|(key, value)| (key.get_ref().clone(), value.get_ref().to_string()))
+        .collect()
+}
+
+/// What the kubelet of a machine that joins by itself is given before it registers: by its template alone.
+pub(super) fn untold(pool: &Written, checker: &mut Checker) {
+    let name = pool.name.get_ref();
+    let arguments = pool.kubelet_args.first_key_value().map(|(key, _)| ("kubelet_args", key.span()));
+    // A domain only says what passes, whichever component sets it.
+    let mut single = pool.startup_taints.iter().filter(|taint| !taint.get_ref().contains('*'));
+    let taints = single.next().map(|taint| ("startup_taints", taint.span()));
+    for (key, at) in arguments.into_iter().chain(taints) {
+        let title = format!("pool `{name}`: `{key}` does nothing with `method = \"none\"`");
+        let help = "its machines join by themselves: set it in the template's kubelet";
+        checker.wrong(title, at, "not used", help);
+    }
+}
+
+pub(super) fn max_pods(pool: &Written, checker: &mut Checker) -> Option<u32> {
+    let written = pool.max_pods.as_ref()?;
+    let most = *written.get_ref();
+    if most == 0 {
+        let title = format!("pool `{}`: `max_pods` is zero", pool.name.get_ref());
+        checker.wrong(title, written.span(), "must be at least 1", "without it a node takes 110");
+    }
+    Some(most)
+}
+
+/// How many volumes of each CSI driver a fresh node takes, as it is declared.
+pub(super) fn csi_volumes(pool: &Written, checker: &mut Checker) -> BTreeMap<String, i64> {
+    let name = pool.name.get_ref();
+    for (driver, most) in &pool.csi_volumes {
+        if !names::is_key(driver.get_ref()) {
+            let title = format!("pool `{name}`: `{}` is not the name of a CSI driver", driver.get_ref());
+            checker.wrong(title, driver.span(), "expected e.g. \"csi.proxmox.sinextra.dev\"", "");
+        }
+        if !(0..=i64::from(i32::MAX)).contains(most.get_ref()) {
+            let title = format!("pool `{name}`: `csi_volumes` has an impossible number of volumes");
+            checker.wrong(title, most.span(), "expected 0 or more", "");
+        }
+    }
+    pool.csi_volumes.iter().map(|(driver, most)| (driver.get_ref().clone(), *most.get_ref())).collect()
+}
+
+/// What a fresh node offers, as it is declared.
+pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resources> {
+    let name = pool.name.get_ref();
+    let mut sum = Resources::default();
+    let declared = pool.allocatable.as_ref()?;
+    complete(pool, declared, checker);
+    for (key, written) in declared {
+        let text = written.get_ref().to_string();
+        let parsed = if key.get_ref() == "cpu" { quantity::milli(&text) } else { quantity::units(&text) };
+        if !names::is_key(key.get_ref()) {
+            let title = format!("pool `{name}`: `{}` is not a resource", key.get_ref());
+            checker.wrong(title, key.span(), "expected e.g. cpu, memory, pods or \"nvidia.com/gpu\"", "");
+        }
+        let Ok(amount) = parsed else {
+            let title = format!("pool `{name}`: `allocatable.{}` is not a quantity", key.get_ref());
+            checker.wrong(title, written.span(), "expected e.g. \"3900m\", \"7Gi\" or 110", "");
+            continue;
+        };
+        if amount < 0 {
+            let title = format!("pool `{name}`: `allocatable.{}` is negative", key.get_ref());
+            checker.wrong(title, written.span(), "must not be less than zero", "");
+        }
+        let most = match key.get_ref().as_str() {
+            "cpu" => i64::from(*pool.cores.get_ref()) * 1000,
+            // What is no size is said where it is written.
+            "memory" => quantity::units(pool.memory.get_ref().trim_end_matches('B')).unwrap_or(i64::MAX),
+            _ => i64::MAX,
+        };
+        if amount > most {
+            let whole = if key.get_ref() == "cpu" { pool.cores.span() } else { pool.memory.span() };
+            checker.findings.push(Finding {
+                title: format!("pool `{name}`: `allocatable.{}` is more than the machine has", key.get_ref()),
+                at: Some((written.span(), "pods would wait for a node that never fits".to_owned())),
+                because: Some(whole),
+                help: Some("it is what a node offers to pods, a little less than the machine has".to_owned()),
+            });
+        }
+        match key.get_ref().as_str() {
+            "cpu" => sum.cpu_milli = amount,
+            "memory" => sum.memory = amount,
+            "ephemeral-storage" => sum.ephemeral_storage = amount,
+            "pods" => sum.pods = amount,
+            other => {
+                sum.other.insert(other.to_owned(), amount);
+            }
+        }
+    }
+    Some(sum)
+}
+
+/// What is not declared would count as nothing, and then no pod fits.
+fn complete(pool: &Written, declared: &BTreeMap<Spanned<String>, Spanned<Scalar>>, checker: &mut Checker) {
+    let missing = ["cpu", "memory", "pods"];
+    let missing: Vec<_> =
+        missing.into_iter().filter(|key| !declared.keys().any(|given| given.get_ref() == key)).collect();
+    let Some(first) = declared.keys().next().filter(|_| !missing.is_empty()) else { return };
+    checker.wrong(
+        format!("pool `{}`: `allocatable` lacks {}", pool.name.get_ref(), missing.join(", ")),
+        first.span(),
+        "must name cpu, memory and pods",
+        "e.g. { cpu = \"3900m\", memory = \"7Gi\", pods = 110 }; or remove it: then it is learnt from a ready node",
+    );
+}

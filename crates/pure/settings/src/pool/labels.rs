@@ -1,0 +1,219 @@
+//! Labels and taints of a pool's nodes. A label's value may hold `{{ host }}`, `{{ zone }}`, `{{ region }}`,
+//! `{{ pool }}`, `{{ name }}` and `{{ vmid }}`.
+
+use std::collections::BTreeMap;
+
+use toml::Spanned;
+
+use super::Written;
+use crate::names::{is_key, is_word};
+use crate::region::Place;
+use crate::values::Checker;
+use model::selector::Labels;
+use model::snapshot::POOL_LABEL;
+
+/// What a label's value may hold.
+const VARIABLES: [&str; 6] = ["host", "zone", "region", "pool", "name", "vmid"];
+
+/// Domain of the labels and taints that the daemon itself sets.
+pub(super) const OURS: &str = "pve-autoscaler/";
+
+/// A value with its variables filled in; one that has no value here stays as it is, and checking has refused
+/// unknown ones.
+pub(super) fn fill(text: &str, of: &BTreeMap<&str, String>) -> String {
+    let mut filled = String::new();
+    let mut rest = text;
+    while let Some((before, variable, after)) = next(rest) {
+        filled.push_str(before);
+        match of.get(variable) {
+            Some(value) => filled.push_str(value),
+            None => filled.extend(["{{ ", variable, " }}"]),
+        }
+        rest = after;
+    }
+    filled + rest
+}
+
+/// Whether a value holds one of these variables.
+pub(super) fn uses(text: &str, variables: &[&str]) -> bool {
+    let mut rest = text;
+    while let Some((_, variable, after)) = next(rest) {
+        if variables.contains(&variable) {
+            return true;
+        }
+        rest = after;
+    }
+    false
+}
+
+/// The text before the first `{{ … }}`, the name in it, and the text after it.
+fn next(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, inside) = text.split_once("{{")?;
+    let (variable, after) = inside.split_once("}}")?;
+    Some((before, variable.trim(), after))
+}
+
+pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
+    let name = pool.name.get_ref();
+    for (key, value) in &pool.labels {
+        if !is_key(key.get_ref()) {
+            let title = format!("pool `{name}`: `{}` is not a label's key", key.get_ref());
+            checker.wrong(title, key.span(), "expected `name` or `prefix/name`", "");
+        }
+        if key.get_ref().starts_with(OURS) {
+            let title = format!("pool `{name}`: the label `{}` is the autoscaler's own", key.get_ref());
+            let help = format!("each node gets `{POOL_LABEL}` by itself: remove it");
+            checker.wrong(title, key.span(), "reserved", &help);
+        }
+        // A kubelet lets `--node-labels` overwrite what it has found out, and then all nodes are one to pods
+        // that spread.
+        if key.get_ref() == "kubernetes.io/hostname" {
+            let title = format!("pool `{name}`: each kubelet sets the label `{}` itself", key.get_ref());
+            checker.wrong(title, key.span(), "the node's own name", "remove it");
+        }
+        if let Some(hint) = reserved(key.get_ref()) {
+            let title = format!("pool `{name}`: the label `{}` is not for workers", key.get_ref());
+            checker.wrong(title, key.span(), "reserved by Kubernetes", hint);
+        }
+        value_fits(pool, value, checker);
+    }
+    pool.labels.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().clone())).collect()
+}
+
+/// Labels of Kubernetes' own domains that mean something else, or nothing. What kubelets may give themselves
+/// (`k8s.io/kubelet/pkg/apis`) is fine; so are roles and what NodeRestriction keeps from kubelets: those are
+/// set through the API.
+fn reserved(key: &str) -> Option<&'static str> {
+    const CONTROL_PLANE: [&str; 3] = [
+        "node-role.kubernetes.io/control-plane",
+        "node-role.kubernetes.io/master",
+        "node-role.kubernetes.io/etcd",
+    ];
+    const KNOWN: [&str; 11] = [
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "kubernetes.io/arch",
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        "node.kubernetes.io/instance-type",
+        "beta.kubernetes.io/os",
+        "beta.kubernetes.io/arch",
+        "beta.kubernetes.io/instance-type",
+        "failure-domain.beta.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+    ];
+    let (domain, _) = key.split_once('/')?;
+    let inside = |parent: &str| {
+        domain == parent || domain.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.'))
+    };
+    let theirs = inside("kubernetes.io") || inside("k8s.io");
+    let open = ["kubelet", "node", "node-role", "node-restriction"];
+    let open = open.iter().any(|name| inside(&format!("{name}.kubernetes.io")));
+    if CONTROL_PLANE.contains(&key) {
+        return Some("the machines of a pool are workers: remove it");
+    }
+    (theirs && !open && !KNOWN.contains(&key))
+        .then_some("use a domain of your own, or one in `node.kubernetes.io/`")
+}
+
+/// Whether every `{{ … }}` in a value is one that can be filled in.
+fn is_known(pool: &Written, value: &Spanned<String>, checker: &mut Checker) -> bool {
+    let name = pool.name.get_ref();
+    let mut rest = value.get_ref().as_str();
+    while let Some((_, variable, after)) = next(rest) {
+        rest = after;
+        if VARIABLES.contains(&variable) {
+            continue;
+        }
+        let title = format!("pool `{name}`: `{{{{ {variable} }}}}` is nothing that is known of a machine");
+        let closest = VARIABLES
+            .into_iter()
+            .map(|known| (strsim::jaro_winkler(variable, known), known))
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .filter(|(likeness, _)| *likeness > 0.7);
+        let help =
+            closest.map_or_else(String::new, |(_, known)| format!("did you mean `{{{{ {known} }}}}`?"));
+        checker.wrong(title, value.span(), "known are host, zone, region, pool, name and vmid", &help);
+        return false;
+    }
+    if rest.contains("{{") || rest.contains("}}") {
+        let title = format!("pool `{name}`: a `{{{{` without its `}}}}` in `{}`", value.get_ref());
+        checker.wrong(title, value.span(), "expected e.g. \"{{ host }}\"", "");
+        return false;
+    }
+    true
+}
+
+fn value_fits(pool: &Written, value: &Spanned<String>, checker: &mut Checker) {
+    if !is_known(pool, value, checker) {
+        return;
+    }
+    let name = pool.name.get_ref();
+    // The longest that is known of: a VMID has at most nine digits, a name a suffix of six letters.
+    let host = pool.hosts.iter().map(|host| host.get_ref().as_str()).max_by_key(|host| host.len());
+    let longest = BTreeMap::from([
+        ("host", host.unwrap_or("pve").to_owned()),
+        ("zone", host.unwrap_or("zone").to_owned()),
+        ("region", pool.region.as_ref().map_or("region", |region| region.get_ref()).to_owned()),
+        ("pool", name.clone()),
+        ("name", format!("{name}-xxxxx")),
+        ("vmid", "999999999".to_owned()),
+    ]);
+    let filled = fill(value.get_ref(), &longest);
+    if !filled.is_empty() && !is_word(&filled) {
+        let title = format!("pool `{name}`: `{}` is not a label's value", value.get_ref());
+        checker.wrong(title, value.span(), "at most 63 letters, digits, `-`, `_` and `.`", "");
+    }
+}
+
+/// `{{ region }}` stands for nothing if the only cluster has no name.
+pub(super) fn region(pool: &Written, at: &Place, checker: &mut Checker) {
+    if at.region.is_some() {
+        return;
+    }
+    let values = pool.labels.values().chain(pool.annotations.values()).chain(&pool.provider_id);
+    for value in values.filter(|value| uses(value.get_ref(), &["region"])) {
+        let title = format!("pool `{}`: `{{{{ region }}}}` has no value", pool.name.get_ref());
+        let help = "the cluster gets its name with `region` in `[proxmox]`";
+        checker.wrong(title, value.span(), "the name of which region?", help);
+    }
+}
+
+/// Annotations of the pool's nodes: any text, in which variables are filled in.
+pub(super) fn annotations(pool: &Written, checker: &mut Checker) -> Labels {
+    let name = pool.name.get_ref();
+    for (key, value) in &pool.annotations {
+        if !is_key(key.get_ref()) {
+            let title = format!("pool `{name}`: `{}` is not an annotation's key", key.get_ref());
+            checker.wrong(title, key.span(), "expected `name` or `prefix/name`", "");
+        }
+        if key.get_ref().starts_with(OURS) {
+            let title = format!("pool `{name}`: the annotation `{}` is the autoscaler's own", key.get_ref());
+            checker.wrong(title, key.span(), "reserved", "remove it; `pin` keeps single nodes");
+        }
+        is_known(pool, value, checker);
+    }
+    pool.annotations.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().clone())).collect()
+}
+
+/// The `providerID` of the pool's nodes: a scheme and what tells one machine from another.
+pub(super) fn provider_id(pool: &Written, checker: &mut Checker) -> Option<String> {
+    let written = pool.provider_id.as_ref()?;
+    let text = written.get_ref();
+    let name = pool.name.get_ref();
+    if is_known(pool, written, checker) {
+        let scheme = text.split_once("://").is_some_and(|(scheme, rest)| {
+            !rest.is_empty()
+                && !scheme.is_empty()
+                && scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+        });
+        if !scheme || text.contains(char::is_control) {
+            let title = format!("pool `{name}`: `{text}` is not a provider's ID");
+            checker.wrong(title, written.span(), "expected e.g. \"proxmox://home/{{ vmid }}\"", "");
+        } else if !uses(text, &["vmid", "name"]) {
+            let title = format!("pool `{name}`: all nodes would have the same `provider_id`");
+            checker.wrong(title, written.span(), "must hold {{ vmid }} or {{ name }}", "");
+        }
+    }
+    Some(text.clone())
+}

@@ -1,0 +1,246 @@
+//! What a pool's machines are made of: template, clone, disk, network, users.
+
+use std::fmt;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::Written;
+use super::network_boot::{self, Boot};
+use crate::listed::{Listed, Scalar};
+use crate::names;
+use crate::region::Place;
+use crate::values::Checker;
+use model::place;
+
+/// The template that machines are clones of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TemplateRef {
+    /// By its name, which must be unique.
+    Name(String),
+    /// By its VMID.
+    Vmid(u32),
+}
+
+impl fmt::Display for TemplateRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Vmid(vmid) => vmid.fmt(f),
+        }
+    }
+}
+
+/// How a template is cloned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CloneKind {
+    /// The disks share the template's blocks: made in seconds, on the template's storage.
+    #[default]
+    Linked,
+    /// The disks are copies.
+    Full,
+}
+
+/// The size that a machine's disk grows to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskSize {
+    /// The disk, e.g. `scsi0`.
+    pub device: String,
+    /// Its size in bytes.
+    pub bytes: i64,
+}
+
+/// The least memory and disk that a guest with a kubelet lives on.
+const LEAST_MEMORY: i64 = 512 << 20;
+const LEAST_DISK: i64 = 4 << 30;
+
+pub(super) fn template(pool: &Written, checker: &mut Checker) -> Option<TemplateRef> {
+    let name = pool.name.get_ref();
+    let Some(written) = &pool.template else {
+        if pool.boots_from() == Boot::Network {
+            return None;
+        }
+        let help = "name the template that its machines are clones of, e.g. `template = \"k8s-worker\"`";
+        pool.lacks("template", help, checker);
+        return None;
+    };
+    match written.get_ref() {
+        Scalar::Number(number) => {
+            let vmid = u32::try_from(*number).ok().filter(|vmid| (100..=999_999_999).contains(vmid));
+            if vmid.is_none() {
+                let title = format!("pool `{name}`: {number} cannot be a template's VMID");
+                checker.wrong(title, written.span(), "must be from 100 to 999999999", "");
+            }
+            vmid.map(TemplateRef::Vmid)
+        }
+        Scalar::Text(text) if text.chars().all(|c| c.is_ascii_digit()) && !text.is_empty() => {
+            let title = format!("pool `{name}`: is `{text}` the template's name or its VMID?");
+            let help = format!("for the VMID leave the quotes out: `template = {text}`");
+            checker.wrong(title, written.span(), "a name has a letter in it", &help);
+            None
+        }
+        Scalar::Text(text) if names::is_domain(text) => Some(TemplateRef::Name(text.clone())),
+        other => {
+            let title = format!("pool `{name}`: `{other}` cannot be a template's name");
+            checker.wrong(title, written.span(), "expected a VM's name or VMID", "");
+            None
+        }
+    }
+}
+
+/// Memory of a machine in bytes; a fixture of a plan may have as little as it likes.
+pub(super) fn memory(pool: &Written, checker: &mut Checker) -> i64 {
+    memory_of(pool, &pool.memory, checker)
+}
+
+/// The same for one of its sizes.
+pub(super) fn memory_of(pool: &Written, written: &Spanned<String>, checker: &mut Checker) -> i64 {
+    let name = pool.name.get_ref();
+    let before = checker.findings.len();
+    let memory = checker.size(&format!("pool `{name}`: `memory`"), written);
+    if checker.findings.len() > before {
+        return memory;
+    }
+    let at = written.span();
+    if memory == 0 {
+        checker.wrong(format!("pool `{name}`: `memory` is zero"), at, "must be more than zero", "");
+    } else if pool.template.is_some() && memory < LEAST_MEMORY {
+        let title = format!("pool `{name}`: `memory` is too little for a node");
+        checker.wrong(title, at, "must be at least \"512MiB\"", "");
+    } else if pool.template.is_some() && memory % (1 << 20) != 0 {
+        let title = format!("pool `{name}`: `memory` is not a whole number of MiB");
+        checker.wrong(title, at, "Proxmox VE counts memory in MiB", "");
+    }
+    memory
+}
+
+pub(super) fn disk(pool: &Written, checker: &mut Checker) -> Option<DiskSize> {
+    let name = pool.name.get_ref();
+    if let Some(device) = pool.disk_device.as_ref() {
+        if !is_disk(device.get_ref()) {
+            let title = format!("pool `{name}`: `{}` is not a disk", device.get_ref());
+            checker.wrong(title, device.span(), "expected e.g. \"scsi0\" or \"virtio0\"", "");
+        }
+        if pool.disk.is_none() {
+            let title = format!("pool `{name}`: `disk_device` without `disk`");
+            let help = "say how large that disk is to be, e.g. `disk = \"40GiB\"`";
+            checker.wrong(title, device.span(), "nothing to do with it", help);
+        }
+    }
+    let written = pool.disk.as_ref()?;
+    let before = checker.findings.len();
+    let bytes = checker.size(&format!("pool `{name}`: `disk`"), written);
+    if checker.findings.len() == before && bytes < LEAST_DISK {
+        let title = format!("pool `{name}`: `disk` is too small for a node");
+        let help = "it is the size of the whole disk, not what it grows by";
+        checker.wrong(title, written.span(), "must be at least \"4GiB\"", help);
+    }
+    Some(DiskSize { device: main_disk(pool).to_owned(), bytes })
+}
+
+/// The disk that `disk` is about.
+pub(super) fn main_disk(pool: &Written) -> &str {
+    let usual = match pool.boots_from() {
+        Boot::Template => "scsi0",
+        Boot::Network => network_boot::DISK,
+    };
+    pool.disk_device.as_ref().map_or(usual, |device| device.get_ref())
+}
+
+/// A disk's key in a VM's configuration, with the numbers that Proxmox VE has.
+pub(super) fn is_disk(text: &str) -> bool {
+    [("scsi", 30), ("virtio", 15), ("sata", 5), ("ide", 3)].into_iter().any(|(bus, most)| {
+        text.strip_prefix(bus).is_some_and(|number| {
+            number.parse::<u8>().is_ok_and(|parsed| parsed <= most && parsed.to_string() == number)
+        })
+    })
+}
+
+/// The storages that full clones may be on. A linked clone lies where its template does: the API refuses
+/// another.
+pub(super) fn storages(pool: &Written, checker: &mut Checker) -> Vec<String> {
+    let name = pool.name.get_ref();
+    let reserve_alone =
+        pool.storage_reserve.as_ref().filter(|_| pool.storage.is_none() && pool.extra_disks.is_empty());
+    if let Some(reserve) = reserve_alone {
+        let title = format!("pool `{name}`: `storage_reserve` without `storage` and `extra_disks`");
+        checker.wrong(title, reserve.span(), "nothing to do with it", "name the storages of its disks");
+    }
+    let Some(written) = &pool.storage else { return Vec::new() };
+    let mut checked: Vec<String> = Vec::new();
+    for (storage, at) in Listed::items(written) {
+        if !names::is_storage(&storage) {
+            let title = format!("pool `{name}`: `{storage}` cannot be a storage");
+            checker.wrong(title, at, "letters, digits, `-`, `_` and `.`", "");
+        } else if checked.contains(&storage) {
+            checker.wrong(
+                format!("pool `{name}`: the storage `{storage}` twice"),
+                at,
+                "second",
+                "remove one of the two",
+            );
+        }
+        checked.push(storage);
+    }
+    if pool.clone == CloneKind::Linked && pool.boots_from() == Boot::Template {
+        let title = format!("pool `{name}`: a linked clone lies on the storage of its template");
+        let help = "set `clone = \"full\"`, or remove `storage`";
+        checker.wrong(title, written.span(), "only for full clones", help);
+    }
+    checked
+}
+
+pub(super) fn user(pool: &Written, checker: &mut Checker) -> Option<String> {
+    checker.named(
+        pool.user.as_ref(),
+        names::is_user,
+        |text| format!("pool `{}`: `{text}` cannot be a user's name", pool.name.get_ref()),
+        "at most 32 lower-case letters, digits, `-` and `_`",
+    )
+}
+
+/// Keys are never quoted: a user may have put a private one there.
+pub(super) fn ssh_keys(pool: &Written, checker: &mut Checker) -> Vec<String> {
+    for key in pool.ssh_keys.iter().filter(|key| !names::is_ssh_key(key.get_ref())) {
+        let title = format!("pool `{}`: not a public SSH key", pool.name.get_ref());
+        let help = "take the line from the file that ends in `.pub`";
+        checker.wrong(title, key.span(), "expected e.g. \"ssh-ed25519 AAAA… me\"", help);
+    }
+    plain(&pool.ssh_keys)
+}
+
+pub(super) fn tags(pool: &Written, checker: &mut Checker) -> Vec<String> {
+    for tag in pool.tags.iter().filter(|tag| !names::is_tag(tag.get_ref())) {
+        let title = format!("pool `{}`: `{}` cannot be a tag", pool.name.get_ref(), tag.get_ref());
+        checker.wrong(title, tag.span(), "letters, digits, `_`, `-`, `+` and `.`", "");
+    }
+    twice("tag", pool, &pool.tags, checker);
+    plain(&pool.tags)
+}
+
+pub(super) fn hosts(pool: &Written, at: &Place, checker: &mut Checker) -> Vec<String> {
+    for host in &pool.hosts {
+        let text = host.get_ref();
+        if text.contains('.') || !names::is_domain(text) {
+            let title = format!("pool `{}`: `{text}` cannot be a host", pool.name.get_ref());
+            let help = "the name under which Proxmox VE lists it, not its address";
+            checker.wrong(title, host.span(), "expected e.g. \"pve1\"", help);
+        }
+    }
+    twice("host", pool, &pool.hosts, checker);
+    pool.hosts.iter().map(|host| place::key(&at.prefix, host.get_ref())).collect()
+}
+
+fn twice(what: &str, pool: &Written, list: &[Spanned<String>], checker: &mut Checker) {
+    for (at, one) in list.iter().enumerate() {
+        if let Some(first) = list[..at].iter().find(|other| other.get_ref() == one.get_ref()) {
+            let title = format!("pool `{}`: the {what} `{}` twice", pool.name.get_ref(), one.get_ref());
+            checker.clash(title, one.span(), "second", first.span(), "remove one of the two");
+        }
+    }
+}
+
+fn plain(list: &[Spanned<String>]) -> Vec<String> {
+    list.iter().map(|one| one.get_ref().clone()).collect()
+}

@@ -1,0 +1,495 @@
+//! `[[pool]]`: machines of one kind.
+
+mod checked;
+mod claims;
+mod cloud_init;
+mod devices;
+mod extra;
+mod grow;
+mod kubelet;
+mod labels;
+mod machine;
+mod made_of;
+mod network_boot;
+mod pci;
+mod physical;
+mod pinning;
+mod placement;
+mod published;
+mod ranges;
+mod room;
+mod schedule;
+mod security;
+mod settings;
+mod sizes;
+mod slots;
+mod taints;
+#[cfg(test)]
+mod tests;
+mod warm;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+pub use checked::Pool;
+#[cfg(test)]
+pub(super) use cloud_init::KEYS as CLOUD_INIT_KEYS;
+pub use cloud_init::{CloudInit, Seed};
+pub use devices::{Device, DeviceModel, Family};
+pub(super) use extra::free as free_options;
+pub use extra::{ExtraDisk, privilege};
+pub use grow::Grow;
+#[cfg(test)]
+pub(super) use grow::KEYS as GROW_KEYS;
+pub use machine::{CloneKind, DiskSize, TemplateRef};
+pub use network_boot::Boot;
+#[cfg(test)]
+pub(super) use pci::KEYS as PCI_KEYS;
+pub use pci::Pci;
+#[cfg(test)]
+pub(super) use physical::KEYS as PHYSICAL_KEYS;
+pub use physical::PhysicalMachine;
+#[cfg(test)]
+pub(super) use pinning::KEYS as PINNING_KEYS;
+pub use pinning::{HugePages, Pinning};
+pub use placement::Placement;
+#[cfg(test)]
+pub(super) use published::KEYS as PUBLISHED_KEYS;
+pub use room::Room;
+#[cfg(test)]
+pub(super) use schedule::KEYS as SCHEDULE_KEYS;
+pub use schedule::Schedule;
+#[cfg(test)]
+pub(super) use security::KEYS as SECURITY_KEYS;
+pub use security::{Policy, Security};
+pub use settings::KubeletSettings;
+pub use sizes::Size;
+pub use slots::Addressing;
+pub use warm::Warm;
+
+use super::bootstrap;
+use super::hosts::HostSettings;
+use super::listed::{Listed, Scalar};
+use super::names;
+use super::region::{Place, Regions};
+use super::values::Checker;
+use model::place;
+
+/// A `[[pool]]` as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    name: Spanned<String>,
+    region: Option<Spanned<String>>,
+    min: Option<Spanned<u32>>,
+    max: Spanned<u32>,
+    max_cores: Option<Spanned<u32>>,
+    max_memory: Option<Spanned<String>>,
+    headroom: Option<room::Written>,
+    cores: Spanned<u32>,
+    memory: Spanned<String>,
+    sizes: Option<Spanned<Vec<Spanned<sizes::Written>>>>,
+    boot: Option<Spanned<Boot>>,
+    template: Option<Spanned<Scalar>>,
+    #[serde(default)]
+    clone: CloneKind,
+    storage: Option<Spanned<Listed>>,
+    storage_reserve: Option<Spanned<String>>,
+    #[serde(default)]
+    extra_disks: Vec<extra::Written>,
+    #[serde(default)]
+    vm_options: BTreeMap<Spanned<String>, Spanned<Scalar>>,
+    vmids: Option<Spanned<Listed>>,
+    addresses: Option<Spanned<Listed>>,
+    prefix: Option<Spanned<u8>>,
+    gateway: Option<Spanned<String>>,
+    #[serde(default)]
+    dns: Vec<Spanned<String>>,
+    search: Option<Spanned<String>>,
+    disk: Option<Spanned<String>>,
+    disk_device: Option<Spanned<String>>,
+    bridge: Option<Spanned<String>>,
+    vlan: Option<Spanned<u16>>,
+    mtu: Option<Spanned<u16>>,
+    model: Option<DeviceModel>,
+    firewall: Option<bool>,
+    addresses6: Option<Spanned<Listed>>,
+    prefix6: Option<Spanned<u8>>,
+    gateway6: Option<Spanned<String>>,
+    #[serde(default)]
+    network: Vec<devices::Written>,
+    #[serde(default)]
+    pci: Vec<pci::Written>,
+    #[serde(default)]
+    device: Vec<published::Written>,
+    user: Option<Spanned<String>>,
+    #[serde(default)]
+    ssh_keys: Vec<Spanned<String>>,
+    #[serde(default)]
+    tags: Vec<Spanned<String>>,
+    #[serde(default)]
+    labels: BTreeMap<Spanned<String>, Spanned<String>>,
+    #[serde(default)]
+    taints: Vec<Spanned<String>>,
+    #[serde(default)]
+    startup_taints: Vec<Spanned<String>>,
+    max_pods: Option<Spanned<u32>>,
+    #[serde(default)]
+    kubelet_args: BTreeMap<Spanned<String>, Spanned<Scalar>>,
+    kubelet: Option<Spanned<settings::Fields>>,
+    #[serde(default)]
+    annotations: BTreeMap<Spanned<String>, Spanned<String>>,
+    provider_id: Option<Spanned<String>>,
+    allocatable: Option<BTreeMap<Spanned<String>, Spanned<Scalar>>>,
+    #[serde(default)]
+    csi_volumes: BTreeMap<Spanned<String>, Spanned<i64>>,
+    #[serde(default)]
+    priority: i32,
+    #[serde(default)]
+    hosts: Vec<Spanned<String>>,
+    cpu_overcommit: Option<Spanned<f64>>,
+    memory_overcommit: Option<Spanned<f64>>,
+    memory_reserve: Option<Spanned<String>>,
+    #[serde(default)]
+    placement: Placement,
+    max_per_host: Option<Spanned<u32>>,
+    drain: Option<Spanned<String>>,
+    max_node_age: Option<Spanned<String>>,
+    #[serde(default)]
+    schedule: Vec<schedule::Written>,
+    warm: Option<warm::Written>,
+    pinning: Option<Spanned<pinning::Written>>,
+    grow: Option<Spanned<grow::Written>>,
+    security: Option<Spanned<security::Written>>,
+    cloud_init: Option<Spanned<cloud_init::Written>>,
+    bootstrap: Option<Spanned<bootstrap::Written>>,
+    #[serde(default)]
+    machine: Vec<physical::Written>,
+}
+
+#[cfg(test)]
+pub(super) use devices::KEYS as DEVICE_KEYS;
+
+#[cfg(test)]
+pub(super) const KEYS: &[&str] = &[
+    "name",
+    "region",
+    "min",
+    "max",
+    "max_cores",
+    "max_memory",
+    "headroom",
+    "cores",
+    "memory",
+    "sizes",
+    "boot",
+    "template",
+    "clone",
+    "storage",
+    "storage_reserve",
+    "extra_disks",
+    "vm_options",
+    "vmids",
+    "addresses",
+    "prefix",
+    "gateway",
+    "dns",
+    "search",
+    "disk",
+    "disk_device",
+    "bridge",
+    "vlan",
+    "mtu",
+    "model",
+    "firewall",
+    "addresses6",
+    "prefix6",
+    "gateway6",
+    "user",
+    "ssh_keys",
+    "tags",
+    "labels",
+    "taints",
+    "startup_taints",
+    "max_pods",
+    "kubelet_args",
+    "annotations",
+    "provider_id",
+    "allocatable",
+    "csi_volumes",
+    "priority",
+    "hosts",
+    "cpu_overcommit",
+    "memory_overcommit",
+    "memory_reserve",
+    "placement",
+    "max_per_host",
+    "drain",
+    "max_node_age",
+    "warm",
+];
+
+impl Written {
+    /// `[pool.bootstrap]`.
+    pub(super) fn own_bootstrap(&self) -> Option<&Spanned<bootstrap::Written>> {
+        self.bootstrap.as_ref()
+    }
+
+    /// Finds settings that cannot reach machines which join by themselves.
+    pub(super) fn untold(&self, checker: &mut Checker) {
+        self.without_kubeadm("none", checker);
+        kubelet::untold(self, checker);
+        grow::out_of_reach(self, checker);
+        if let Some(warm) = &self.warm {
+            warm.waits_before_the_join(self.name.get_ref(), checker);
+        }
+    }
+
+    /// Finds settings of kubelets that this method lays over nothing.
+    pub(super) fn without_kubeadm(&self, method: &str, checker: &mut Checker) {
+        settings::unused(self, method, checker);
+    }
+
+    /// Whether its machines are there already.
+    pub(super) fn is_physical(&self) -> bool {
+        !self.machine.is_empty()
+    }
+
+    /// The texts of its seed with their keys and places.
+    pub(super) fn seed_texts(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {
+        self.cloud_init.iter().flat_map(|table| table.get_ref().texts())
+    }
+}
+
+/// Checks all pools, each by itself and against the others.
+pub(super) fn check_all(
+    pools: &[Spanned<Written>],
+    regions: &Regions,
+    hosts: &BTreeMap<String, HostSettings>,
+    checker: &mut Checker,
+) -> Vec<Pool> {
+    claims::names(pools, checker);
+    let (mut checked, mut claimed) = (Vec::new(), Vec::new());
+    for written in pools {
+        let this = written.get_ref();
+        let what = format!("pool `{}`", this.name.get_ref());
+        // Bare-metal machines are of no cluster.
+        let at = if this.is_physical() {
+            Place::default()
+        } else {
+            regions.place(&what, this.region.as_ref(), this.name.span(), checker)
+        };
+        labels::region(this, &at, checker);
+        let (mut pool, reserved) = check(this, at, regions, checker);
+        pool.zones = zones(&pool, hosts);
+        claimed.push((written, reserved, pool.template.clone(), pool.prefix.clone()));
+        checked.push(pool);
+    }
+    claims::slots(&claimed, checker);
+    physical::claims(pools, &checked, hosts, checker);
+    checked
+}
+
+/// The zones of its region's hosts, by their plain names.
+fn zones(pool: &Pool, hosts: &BTreeMap<String, HostSettings>) -> BTreeMap<String, String> {
+    let zone = |(key, host): (&String, &HostSettings)| {
+        let (prefix, name) = place::split(key);
+        Some((name.to_owned(), host.zone.clone().filter(|_| prefix == pool.prefix)?))
+    };
+    hosts.iter().filter_map(zone).collect()
+}
+
+fn check(pool: &Written, at: Place, regions: &Regions, checker: &mut Checker) -> (Pool, slots::Reserved) {
+    let name = pool.name.get_ref();
+    let headroom = regions.headroom(&at);
+    pool.shape(checker);
+    let template = machine::template(pool, checker);
+    let memory = machine::memory(pool, checker);
+    let (reserved, addressing) = slots::check(pool, checker);
+    let mut devices = reserved.devices.clone();
+    let security = security::check(pool, &addressing, &mut devices, checker);
+    let machines = physical::check(pool, checker);
+    let sizes = sizes::check(pool, Size { cores: *pool.cores.get_ref(), memory }, checker);
+    let pinning = pinning::check(pool, &sizes, checker);
+    let taints::Taints { lasting: taints, startup: startup_taints, domains } = taints::check(pool, checker);
+    let cpu_overcommit = checker.between(
+        "cpu_overcommit",
+        pool.cpu_overcommit.as_ref(),
+        (0.1, 100.0),
+        // A CPU that is one machine's alone is there once.
+        if pinning.is_some() { headroom.cpu_overcommit.min(1.0) } else { headroom.cpu_overcommit },
+    );
+    let memory_reserve = pool.memory_reserve.as_ref().map_or(headroom.memory_reserve, |size| {
+        checker.size(&format!("pool `{name}`: `memory_reserve`"), size)
+    });
+    let memory_overcommit = checker.between(
+        "memory_overcommit",
+        pool.memory_overcommit.as_ref(),
+        (0.1, 10.0),
+        headroom.memory_overcommit,
+    );
+    let vmid = |number: u128| u32::try_from(number).unwrap_or(u32::MAX);
+    let checked = Pool {
+        name: name.clone(),
+        min: pool.min.as_ref().map_or(0, |min| *min.get_ref()),
+        max: *pool.max.get_ref(),
+        max_cores: pool.max_cores.as_ref().map(|most| *most.get_ref()),
+        max_memory: pool.most_memory(memory, checker),
+        headroom: pool.headroom.as_ref().map(|room| room.check(name, checker)).unwrap_or_default(),
+        cores: *pool.cores.get_ref(),
+        memory,
+        sizes,
+        boot: pool.boots_from(),
+        template,
+        clone: pool.clone,
+        storages: machine::storages(pool, checker),
+        storage_reserve: pool
+            .storage_reserve
+            .as_ref()
+            .map_or(0, |size| checker.size(&format!("pool `{name}`: `storage_reserve`"), size)),
+        extra_disks: extra::disks(pool, checker),
+        vm_options: extra::options(pool, checker),
+        vmids: reserved.vmids.iter().map(|piece| vmid(piece.first)..=vmid(piece.last)).collect(),
+        addressing,
+        disk: machine::disk(pool, checker),
+        devices,
+        pci: pci::check(pool, checker),
+        resource_slices: published::check(pool, checker),
+        user: machine::user(pool, checker),
+        ssh_keys: machine::ssh_keys(pool, checker),
+        tags: machine::tags(pool, checker),
+        labels: labels::labels(pool, checker),
+        taints,
+        startup_taints,
+        startup_taint_domains: domains,
+        max_pods: kubelet::max_pods(pool, checker),
+        kubelet_args: kubelet::arguments(pool, checker),
+        kubelet: settings::check(pool, memory, checker),
+        annotations: labels::annotations(pool, checker),
+        cloud_init: cloud_init::check(pool, checker),
+        bootstrap: pool
+            .bootstrap
+            .as_ref()
+            .and_then(|table| bootstrap::Written::check_of_pool(table, checker))
+            .or_else(|| (!machines.is_empty()).then(physical::bootstrap)),
+        provider_id: labels::provider_id(pool, checker),
+        allocatable: kubelet::allocatable(pool, checker),
+        csi_volumes: kubelet::csi_volumes(pool, checker),
+        priority: pool.priority,
+        hosts: machine::hosts(pool, &at, checker),
+        cpu_overcommit,
+        memory_overcommit,
+        memory_reserve,
+        placement: pool.placement,
+        zones: BTreeMap::new(),
+        max_per_host: pool.max_per_host.as_ref().map(|most| *most.get_ref()),
+        drain: pool
+            .drain
+            .as_ref()
+            .map(|drain| checker.positive(&format!("pool `{name}`: `drain`"), Some(drain), Duration::ZERO)),
+        max_node_age: pool.oldest(checker),
+        schedule: schedule::check(pool, checker),
+        warm: pool.warm.as_ref().map(|warm| warm.check(pool, checker)).unwrap_or_default(),
+        pinning,
+        grow: grow::check(pool, memory, checker),
+        security,
+        machines,
+        region: at.region,
+        prefix: at.prefix,
+    };
+    network_boot::check(pool, &checked, checker);
+    (checked, reserved)
+}
+
+impl Written {
+    fn boots_from(&self) -> Boot {
+        self.boot.as_ref().map(|boot| *boot.get_ref()).unwrap_or_default()
+    }
+
+    /// A setting that only a plan can do without is missing.
+    fn lacks(&self, key: &str, help: &str, checker: &mut Checker) {
+        if checker.runs() && self.machine.is_empty() {
+            let title = format!("pool `{}`: `{key}` is missing", self.name.get_ref());
+            checker.wrong(title, self.name.span(), "this pool", help);
+        }
+    }
+
+    /// How many machines it has at least, or one.
+    fn least(&self) -> u32 {
+        self.min.as_ref().map_or(1, |min| (*min.get_ref()).max(1))
+    }
+
+    fn of_machines(&self) -> String {
+        match self.least() {
+            1 => "must be enough for one machine".to_owned(),
+            least => format!("must be enough for {least} machines"),
+        }
+    }
+
+    /// `max_node_age`, long enough for a machine to be of use.
+    fn oldest(&self, checker: &mut Checker) -> Option<Duration> {
+        let written = self.max_node_age.as_ref()?;
+        let name = self.name.get_ref();
+        let before = checker.findings.len();
+        let oldest = checker.duration("max_node_age", Some(written), Duration::MAX);
+        if checker.findings.len() == before && oldest < Duration::from_hours(1) {
+            let title = format!("pool `{name}`: `max_node_age` is less than an hour");
+            let help = "each node would be replaced all the time; e.g. \"720h\" is 30 days";
+            checker.wrong(title, written.span(), "must be at least \"1h\"", help);
+        }
+        Some(oldest)
+    }
+
+    /// `max_memory`, enough for the machines that it has at least.
+    fn most_memory(&self, memory: i64, checker: &mut Checker) -> Option<i64> {
+        let written = self.max_memory.as_ref()?;
+        let name = self.name.get_ref();
+        let before = checker.findings.len();
+        let most = checker.size(&format!("pool `{name}`: `max_memory`"), written);
+        if checker.findings.len() == before && most < memory.saturating_mul(i64::from(self.least())) {
+            let title = format!("pool `{name}`: `max_memory` is less than its least number of machines has");
+            let help = "raise `max_memory`, or lower `min` or `memory`";
+            checker.wrong(title, written.span(), &self.of_machines(), help);
+        }
+        Some(most)
+    }
+
+    /// Its name and its numbers.
+    fn shape(&self, checker: &mut Checker) {
+        let name = self.name.get_ref();
+        if !names::is_label(name) || name.len() > 40 {
+            let title = format!("`{name}` cannot be a pool's name");
+            let label = "lower-case letters, digits and `-`, at most 40 characters";
+            let help = "machines are called after their pool: it must fit a host name";
+            checker.wrong(title, self.name.span(), label, help);
+        }
+        let max = *self.max.get_ref();
+        if let Some(min) = self.min.as_ref().filter(|min| *min.get_ref() > max) {
+            checker.clash(
+                format!("pool `{name}`: `min` is greater than `max`"),
+                min.span(),
+                &format!("must be at most {max}"),
+                self.max.span(),
+                "raise `max`, or lower `min`",
+            );
+        }
+        if let Some(most) = self.max_cores.as_ref().filter(|most| {
+            u64::from(*most.get_ref()) < u64::from(*self.cores.get_ref()) * u64::from(self.least())
+        }) {
+            let help = "raise `max_cores`, or lower `min` or `cores`";
+            let title = format!("pool `{name}`: `max_cores` is less than its least number of machines has");
+            checker.wrong(title, most.span(), &self.of_machines(), help);
+        }
+        if *self.cores.get_ref() == 0 {
+            let title = format!("pool `{name}`: `cores` is zero");
+            checker.wrong(title, self.cores.span(), "must be at least 1", "");
+        }
+        if let Some(most) = self.max_per_host.as_ref().filter(|most| *most.get_ref() == 0) {
+            let title = format!("pool `{name}`: `max_per_host` is zero");
+            checker.wrong(title, most.span(), "must be at least 1", "");
+        }
+    }
+}

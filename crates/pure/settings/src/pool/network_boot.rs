@@ -1,0 +1,118 @@
+//! `boot = "network"` of a pool: machines that are clones of nothing.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::machine::DiskSize;
+use super::{CloudInit, Pool, Written};
+use crate::values::Checker;
+
+/// What a pool's machines start from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Boot {
+    /// A clone of the pool's template.
+    #[default]
+    Template,
+    /// The network, by its first device: the VM is made without a template, with an empty disk if the pool
+    /// says how large.
+    Network,
+}
+
+impl Boot {
+    /// As it is written in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Template => "template",
+            Self::Network => "network",
+        }
+    }
+}
+
+/// The disk of a machine that is a clone of nothing, if the pool does not say: the only one whose controller
+/// needs no privilege over hardware (`scsihw` needs `VM.Config.HWType`).
+pub(super) const DISK: &str = "virtio0";
+
+/// What only a template could say, and what could not reach such machines.
+pub(super) fn check(written: &Written, pool: &Pool, checker: &mut Checker) {
+    let Some(boot) = written.boot.as_ref().filter(|boot| *boot.get_ref() == Boot::Network) else { return };
+    let name = &pool.name;
+    if let Some(template) = &written.template {
+        let title = format!("pool `{name}`: machines that boot from the network are clones of no template");
+        checker.clash(title, template.span(), "not used", boot.span(), "remove one of the two");
+    }
+    if written.bridge.is_none() {
+        let title = format!("pool `{name}`: `bridge` is missing");
+        let help = "there is no template to say where the first network device is plugged in";
+        checker.wrong(title, boot.span(), "boots from which network?", help);
+    }
+    if let Some(disk) = &written.disk {
+        whole(name, disk, pool.disk.as_ref(), checker);
+        if written.storage.is_none() {
+            let title = format!("pool `{name}`: `storage` is missing");
+            let help = "name the storage, or several of which the one with the most free space is taken";
+            checker.wrong(title, disk.span(), "where is this disk to be?", help);
+        }
+    } else if let Some(storage) = &written.storage {
+        let title = format!("pool `{name}`: `storage` without `disk`");
+        let help = "say how large the disk is to be, or leave out both for machines without one";
+        checker.wrong(title, storage.span(), "nothing to do with it", help);
+    }
+    if pool.cloud_init == CloudInit::Drive && pool.tells_guests() {
+        let title = format!("pool `{name}`: its machines cannot be given addresses, users or keys");
+        let help = "set `addresses = \"dhcp\"`, or `method = \"seed\"` in `[pool.cloud_init]`";
+        checker.wrong(title, boot.span(), "boots from the network, without a cloud-init drive", help);
+    }
+}
+
+fn whole(name: &str, written: &Spanned<String>, disk: Option<&DiskSize>, checker: &mut Checker) {
+    if disk.is_some_and(|disk| disk.bytes % (1 << 30) != 0) {
+        let title = format!("pool `{name}`: the size of its disk is no whole number of GiB");
+        let help = "Proxmox VE allocates whole GiB";
+        checker.wrong(title, written.span(), "expected e.g. \"20GiB\"", help);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Needs, parse};
+
+    const POOL: &str = "[[pool]]\nname = \"w\"\nmax = 1\ncores = 2\nmemory = \"4GiB\"\nvmids = \"9100\"\nboot = \"network\"\n";
+
+    #[test]
+    fn a_pool_without_template_says_what_its_machines_are_made_of() {
+        let text = format!(
+            "{POOL}addresses = \"dhcp\"\nbridge = \"vmbr0\"\ndisk = \"16GiB\"\nstorage = [\"a1\", \"b1\"]\n"
+        );
+        let pool = parse("c.toml", &text, Needs::Plan).unwrap().pools.remove(0);
+        assert_eq!(pool.boot, Boot::Network);
+        assert_eq!(pool.disk, Some(DiskSize { device: "virtio0".to_owned(), bytes: 16 << 30 }));
+        assert_eq!(pool.storages, ["a1", "b1"]);
+        assert_eq!(pool.made_of()["boot"], "network");
+        let diskless = format!("{POOL}addresses = \"dhcp\"\nbridge = \"vmbr0\"\n");
+        assert_eq!(parse("c.toml", &diskless, Needs::Plan).unwrap().pools[0].disk, None);
+    }
+
+    #[test]
+    fn what_such_machines_lack_is_told() {
+        let static_address = "addresses = \"10.0.0.1\"\nprefix = 24\nbridge = \"vmbr0\"\n";
+        for (lines, expected) in [
+            ("addresses = \"dhcp\"\n", "`bridge` is missing"),
+            (&format!("{static_address}template = 9000\n"), "are clones of no template"),
+            (static_address, "its machines cannot be given addresses"),
+            ("addresses = \"dhcp\"\nbridge = \"vmbr0\"\ndisk = \"16GiB\"\n", "`storage` is missing"),
+            ("addresses = \"dhcp\"\nbridge = \"vmbr0\"\nstorage = \"a1\"\n", "`storage` without `disk`"),
+            (
+                "addresses = \"dhcp\"\nbridge = \"vmbr0\"\ndisk = \"4500MiB\"\nstorage = \"a1\"\n",
+                "no whole number of GiB",
+            ),
+        ] {
+            let report = parse("c.toml", &format!("{POOL}{lines}"), Needs::Plan).unwrap_err().plain();
+            assert!(report.contains(expected), "no {expected:?} in\n{report}");
+        }
+        let seed =
+            "[pool.cloud_init]\nmethod = \"seed\"\nstorage = \"local\"\nuser_data = \"#cloud-config\\n\"\n";
+        assert!(parse("c.toml", &format!("{POOL}{static_address}{seed}"), Needs::Plan).is_ok());
+    }
+}

@@ -1,0 +1,265 @@
+//! `[[pool.pci]]`: PCI devices of the host that each machine of a pool is given, by resource mappings of the
+//! datacenter.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::Written as Pool;
+use crate::names;
+use crate::values::Checker;
+
+/// Devices that a VM may have: Proxmox VE has `hostpci0` to `hostpci15`.
+const MOST: u32 = 16;
+
+/// Devices of one resource mapping that a machine is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pci {
+    /// The mapping's id.
+    pub mapping: String,
+    /// How many of its devices.
+    pub count: u32,
+    /// The type of mediated device that is made of one; `None`: the machine has the whole device.
+    pub mdev: Option<String>,
+    /// How many machines one device is enough for: 1 but for mediated devices.
+    pub per_device: u32,
+    /// Whether the guest sees it on a PCI Express bus, which machines of the type `q35` have; `None`: no.
+    pub pcie: Option<bool>,
+    /// Whether the guest sees the device's firmware; `None`: yes.
+    pub rombar: Option<bool>,
+    /// Whether it is the guest's first display.
+    pub x_vga: Option<bool>,
+    /// The extended resource that the node offers once its device plugin runs, and how much of it.
+    pub resource: Option<(String, i64)>,
+}
+
+impl Pci {
+    /// As `hostpciN` of a VM's configuration has it.
+    pub fn value(&self) -> String {
+        let flag = |name: &str, on: Option<bool>| on.map(|on| format!("{name}={}", u8::from(on)));
+        let parts = [
+            Some(format!("mapping={}", self.mapping)),
+            self.mdev.as_ref().map(|kind| format!("mdev={kind}")),
+            flag("pcie", self.pcie),
+            flag("rombar", self.rombar),
+            flag("x-vga", self.x_vga),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(",")
+    }
+}
+
+/// All devices of a machine as its VM's configuration has them, numbered in the order of the file.
+pub(super) fn numbered(all: &[Pci]) -> BTreeMap<String, String> {
+    let each = all.iter().flat_map(|one| (0..one.count).map(|_| one.value()));
+    each.enumerate().map(|(number, value)| (format!("hostpci{number}"), value)).collect()
+}
+
+/// The same in words, for what a machine is made of.
+pub(super) fn words(all: &[Pci]) -> String {
+    all.iter().map(|one| format!("{} of {}", one.count, one.value())).collect::<Vec<_>>().join("; ")
+}
+
+/// A `[[pool.pci]]` as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    pub(super) mapping: Spanned<String>,
+    count: Option<Spanned<u32>>,
+    mdev: Option<Spanned<String>>,
+    per_device: Option<Spanned<u32>>,
+    pcie: Option<bool>,
+    rombar: Option<bool>,
+    x_vga: Option<bool>,
+    resource: Option<Spanned<String>>,
+    amount: Option<Spanned<u32>>,
+}
+
+#[cfg(test)]
+pub(crate) const KEYS: &[&str] =
+    &["mapping", "count", "mdev", "per_device", "pcie", "rombar", "x_vga", "resource", "amount"];
+
+/// The checked tables.
+pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<Pci> {
+    let name = pool.name.get_ref();
+    let (mut seen, mut sum) = (BTreeSet::new(), 0_u32);
+    for one in &pool.pci {
+        let mapping = one.mapping.get_ref();
+        if !seen.insert(mapping) {
+            let title = format!("pool `{name}`: the mapping `{mapping}` twice");
+            checker.wrong(title, one.mapping.span(), "second", "set `count` of the first");
+        }
+        sum = sum.saturating_add(one.count());
+        if sum > MOST {
+            let title = format!("pool `{name}`: more than {MOST} PCI devices");
+            let at = one.count.as_ref().map_or_else(|| one.mapping.span(), Spanned::span);
+            checker.wrong(title, at, "Proxmox VE gives a VM no more", "");
+            sum = 0;
+        }
+    }
+    if let (Some(first), Some(option)) = (pool.pci.first(), free_device(pool)) {
+        checker.clash(
+            format!("pool `{name}`: `vm_options` with devices of the host, and `[[pool.pci]]`"),
+            option.span(),
+            "not counted",
+            first.mapping.span(),
+            "put them all into `[[pool.pci]]`",
+        );
+    }
+    pool.pci.iter().map(|one| one.check(pool, checker)).collect()
+}
+
+/// A device of the host among the free options.
+pub(super) fn free_device(pool: &Pool) -> Option<&Spanned<String>> {
+    pool.vm_options.keys().find(|option| option.get_ref().starts_with("hostpci"))
+}
+
+impl Written {
+    /// How many of its devices a machine is given.
+    pub(super) fn count(&self) -> u32 {
+        self.count.as_ref().map_or(1, |count| *count.get_ref())
+    }
+
+    /// The extended resource that a device plugin offers.
+    pub(super) fn offered(&self) -> Option<&Spanned<String>> {
+        self.resource.as_ref()
+    }
+
+    fn check(&self, pool: &Pool, checker: &mut Checker) -> Pci {
+        let name = pool.name.get_ref();
+        let mapping = self.mapping.get_ref();
+        if !is_mapping(mapping) {
+            let title = format!("pool `{name}`: `{mapping}` cannot be a resource mapping");
+            checker.wrong(title, self.mapping.span(), "letters, digits, `-` and `_`, a letter first", "");
+        }
+        if let Some(count) = self.count.as_ref().filter(|count| *count.get_ref() == 0) {
+            let title = format!("pool `{name}`: `count` of `{mapping}` is zero");
+            checker.wrong(title, count.span(), "must be at least 1", "leave the table out");
+        }
+        let kind = self.mdev.as_ref();
+        if let Some(kind) = kind.filter(|kind| !is_kind(kind.get_ref())) {
+            let title = format!("pool `{name}`: `{}` is no type of mediated device", kind.get_ref());
+            checker.wrong(title, kind.span(), "expected e.g. \"nvidia-63\"", "");
+        }
+        let per_device = self.per_device.as_ref().map_or(1, |number| {
+            let title = format!("pool `{name}`: `per_device` of `{mapping}`");
+            if *number.get_ref() == 0 {
+                checker.wrong(format!("{title} is zero"), number.span(), "must be at least 1", "");
+            } else if kind.is_none() {
+                let help = "a whole device goes to one machine: set `mdev`, or remove `per_device`";
+                checker.wrong(format!("{title} without `mdev`"), number.span(), "not used", help);
+            }
+            *number.get_ref()
+        });
+        Pci {
+            mapping: mapping.clone(),
+            count: self.count(),
+            mdev: kind.map(|kind| kind.get_ref().clone()),
+            per_device,
+            pcie: self.pcie,
+            rombar: self.rombar,
+            x_vga: self.x_vga,
+            resource: self.resource(pool, checker),
+        }
+    }
+
+    /// The extended resource; its amount is that of the devices unless it is said.
+    fn resource(&self, pool: &Pool, checker: &mut Checker) -> Option<(String, i64)> {
+        let name = pool.name.get_ref();
+        if let Some(amount) = self.amount.as_ref().filter(|amount| *amount.get_ref() == 0) {
+            let title = format!("pool `{name}`: `amount` is zero");
+            checker.wrong(title, amount.span(), "must be at least 1", "leave `resource` out");
+        }
+        let Some(resource) = &self.resource else {
+            if let Some(amount) = &self.amount {
+                let title = format!("pool `{name}`: `amount` without `resource`");
+                checker.wrong(title, amount.span(), "of nothing", "name what the node offers");
+            }
+            return None;
+        };
+        let text = resource.get_ref();
+        if !text.contains('/') || !names::is_key(text) {
+            let title = format!("pool `{name}`: `{text}` is not an extended resource");
+            checker.wrong(title, resource.span(), "expected e.g. \"nvidia.com/gpu\"", "");
+        }
+        let declared = pool.allocatable.iter().flat_map(BTreeMap::keys).find(|key| key.get_ref() == text);
+        if let Some(declared) = declared {
+            checker.clash(
+                format!("pool `{name}`: `{text}` is in `allocatable` as well"),
+                resource.span(),
+                "second",
+                declared.span(),
+                "remove it from `allocatable`",
+            );
+        }
+        let amount = self.amount.as_ref().map_or_else(|| self.count(), |amount| *amount.get_ref());
+        Some((text.clone(), i64::from(amount)))
+    }
+}
+
+/// A resource mapping's id (`pve-configid`).
+fn is_mapping(text: &str) -> bool {
+    text.len() >= 2
+        && text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+}
+
+/// A type of mediated device, as drivers name them.
+fn is_kind(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Needs, parse};
+
+    const POOL: &str = "[[pool]]\nname = \"a\"\nmax = 2\ncores = 1\nmemory = \"1GiB\"\n";
+
+    #[test]
+    fn devices_are_numbered_in_the_order_of_the_file() {
+        let text = format!(
+            "{POOL}[[pool.pci]]\nmapping = \"gpu\"\ncount = 2\npcie = true\nresource = \"nvidia.com/gpu\"\n\
+             [[pool.pci]]\nmapping = \"nic\"\nmdev = \"kind-1\"\nper_device = 4\nrombar = false\n"
+        );
+        let pool = parse("c.toml", &text, Needs::Plan).unwrap().pools.remove(0);
+        let devices: Vec<String> =
+            pool.hostpci().iter().map(|(key, value)| format!("{key}: {value}")).collect();
+        assert_eq!(
+            devices,
+            [
+                "hostpci0: mapping=gpu,pcie=1",
+                "hostpci1: mapping=gpu,pcie=1",
+                "hostpci2: mapping=nic,mdev=kind-1,rombar=0"
+            ]
+        );
+        assert_eq!(pool.pci[0].resource, Some(("nvidia.com/gpu".to_owned(), 2)));
+        assert_eq!(pool.made_of()["pci"], "2 of mapping=gpu,pcie=1; 1 of mapping=nic,mdev=kind-1,rombar=0");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_device_of_the_host_is_said() {
+        let gpu = "[[pool.pci]]\nmapping = \"gpu\"\n";
+        for (lines, expected) in [
+            ("[[pool.pci]]\nmapping = \"0000:01:00\"\n".to_owned(), "cannot be a resource mapping"),
+            (format!("{gpu}count = 0\n"), "`count` of `gpu` is zero"),
+            (format!("{gpu}count = 17\n"), "more than 16 PCI devices"),
+            (format!("{gpu}{gpu}"), "the mapping `gpu` twice"),
+            (format!("{gpu}per_device = 2\n"), "`per_device` of `gpu` without `mdev`"),
+            (format!("{gpu}mdev = \"a b\"\n"), "no type of mediated device"),
+            (format!("{gpu}amount = 2\n"), "`amount` without `resource`"),
+            (format!("{gpu}resource = \"gpu\"\n"), "`gpu` is not an extended resource"),
+            (format!("{gpu}resource = \"a.b/c\"\namount = 0\n"), "`amount` is zero"),
+            (format!("vm_options = {{ hostpci0 = \"mapping=gpu\" }}\n{gpu}"), "put them all into"),
+            (
+                format!(
+                    "allocatable = {{ cpu = 1, memory = \"1Gi\", pods = 9, \"a.b/c\" = 1 }}\n{gpu}resource = \"a.b/c\"\n"
+                ),
+                "is in `allocatable` as well",
+            ),
+            (format!("warm = {{ count = 1, state = \"suspended\" }}\n{gpu}"), "cannot be suspended"),
+        ] {
+            let report = parse("c.toml", &format!("{POOL}{lines}"), Needs::Plan).unwrap_err().plain();
+            assert!(report.contains(expected), "no {expected:?} in\n{report}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! `[pool.security]`: Proxmox VE's firewall of a pool's machines.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Addressing, Device, Family, Written as Pool};
+use crate::values::Checker;
+
+/// What becomes of packets that no rule speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// They pass.
+    Accept,
+    /// They are refused with an answer to the sender.
+    Reject,
+    /// They are dropped.
+    Drop,
+}
+
+impl Policy {
+    /// As Proxmox VE writes it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Accept => "ACCEPT",
+            Self::Reject => "REJECT",
+            Self::Drop => "DROP",
+        }
+    }
+}
+
+/// Checked `[pool.security]`: the firewall of each machine is on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Security {
+    /// What becomes of packets to a machine that no rule speaks of.
+    pub policy_in: Policy,
+    /// What becomes of packets from a machine that no rule speaks of.
+    pub policy_out: Policy,
+    /// Security groups of the datacenter whose rules hold, in this order, before the template's own.
+    pub groups: Vec<String>,
+    /// Packets from the first device must have one of the machine's own addresses.
+    pub ip_filter: bool,
+    /// Packets must have the device's own MAC.
+    pub mac_filter: bool,
+}
+
+/// `[pool.security]` as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    policy_in: Option<Policy>,
+    policy_out: Option<Policy>,
+    #[serde(default)]
+    groups: Vec<Spanned<String>>,
+    ip_filter: Option<Spanned<bool>>,
+    mac_filter: Option<bool>,
+}
+
+#[cfg(test)]
+pub(crate) const KEYS: &[&str] = &["policy_in", "policy_out", "groups", "ip_filter", "mac_filter"];
+
+/// The checked table. The firewall sees only devices that say so: those of a pool with this table do, unless
+/// set otherwise.
+pub(super) fn check(
+    pool: &Pool,
+    addressing: &Addressing,
+    devices: &mut [Device],
+    checker: &mut Checker,
+) -> Option<Security> {
+    let written = pool.security.as_ref()?;
+    let name = pool.name.get_ref();
+    let table = written.get_ref();
+    for group in table.groups.iter().filter(|group| !is_group(group.get_ref())) {
+        let title = format!("pool `{name}`: `{}` cannot be a security group", group.get_ref());
+        checker.wrong(title, group.span(), "2 to 18 letters, digits, `-` and `_`, a letter first", "");
+    }
+    for device in devices.iter_mut() {
+        if device.firewall.is_none() {
+            device.firewall = Some(true);
+        }
+    }
+    let first = devices.first();
+    if first.is_some_and(|device| device.firewall == Some(false)) {
+        let title = format!("pool `{name}`: the firewall does not see the first network device");
+        let help = "remove `firewall = false`, or the table `[pool.security]`";
+        checker.wrong(title, written.span(), "would do nothing", help);
+    }
+    let ip_filter = table.ip_filter.as_ref().is_some_and(|on| *on.get_ref());
+    let unknown = matches!(addressing, Addressing::Dhcp)
+        || first.is_some_and(|device| {
+            [&device.four, &device.six]
+                .into_iter()
+                .any(|family| matches!(family, Family::Dhcp | Family::Auto))
+        });
+    if let Some(at) = table.ip_filter.as_ref().filter(|_| ip_filter && unknown) {
+        let title = format!("pool `{name}`: `ip_filter` needs addresses that are known");
+        let help = "give `addresses` (and `addresses6`) as ranges, or leave `ip_filter` out";
+        checker.wrong(title, at.span(), "the machine could not use the address that it is given", help);
+    }
+    Some(Security {
+        policy_in: table.policy_in.unwrap_or(Policy::Drop),
+        policy_out: table.policy_out.unwrap_or(Policy::Accept),
+        groups: table.groups.iter().map(|group| group.get_ref().clone()).collect(),
+        ip_filter,
+        mac_filter: table.mac_filter.unwrap_or(true),
+    })
+}
+
+/// A security group's name (`pve-security-group-name`).
+fn is_group(text: &str) -> bool {
+    (2..=18).contains(&text.len())
+        && text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+}

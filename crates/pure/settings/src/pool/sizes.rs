@@ -1,0 +1,60 @@
+//! `sizes` of a pool: what a machine may have instead of `cores` and `memory`.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Written as Pool, machine};
+use crate::values::Checker;
+
+/// What a machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size {
+    /// vCPUs.
+    pub cores: u32,
+    /// Memory in bytes.
+    pub memory: i64,
+}
+
+/// One of the `sizes` as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    cores: Spanned<u32>,
+    memory: Spanned<String>,
+}
+
+/// More sizes than this are weighed against each other in no good time.
+const MOST: usize = 16;
+
+/// All sizes of the pool, the one of `cores` and `memory` included, smallest first.
+pub(super) fn check(pool: &Pool, own: Size, checker: &mut Checker) -> Vec<Size> {
+    let name = pool.name.get_ref();
+    let mut sizes = vec![own];
+    let Some(written) = &pool.sizes else { return sizes };
+    if written.get_ref().len() >= MOST {
+        let title = format!("pool `{name}`: too many `sizes`");
+        checker.wrong(title, written.span(), &format!("must be fewer than {MOST}"), "");
+    }
+    if pool.allocatable.is_some() {
+        let title = format!("pool `{name}`: `allocatable` and `sizes` are both given");
+        let help = "remove `allocatable`: what a node of each size offers is learnt or computed";
+        checker.wrong(title, written.span(), "what is declared holds for one size", help);
+    }
+    for one in written.get_ref() {
+        let cores = *one.get_ref().cores.get_ref();
+        if cores == 0 {
+            let title = format!("pool `{name}`: `cores` is zero");
+            checker.wrong(title, one.get_ref().cores.span(), "must be at least 1", "");
+        }
+        let memory = machine::memory_of(pool, &one.get_ref().memory, checker);
+        let size = Size { cores, memory };
+        if sizes.contains(&size) {
+            let title = format!("pool `{name}`: the same size twice");
+            let help = "`sizes` lists what machines may have besides `cores` and `memory`";
+            checker.wrong(title, one.span(), "is a size of the pool already", help);
+        }
+        sizes.push(size);
+    }
+    sizes.sort_unstable();
+    sizes
+}

@@ -1,0 +1,397 @@
+//! What pools may look like, and every way in which one may not.
+
+use std::net::IpAddr;
+
+use super::*;
+use crate::{Config, Needs, parse};
+use model::machine::Slot;
+
+const BARE: &str = "[[pool]]\nname = \"a\"\nmax = 3\ncores = 2\nmemory = \"2GiB\"\n";
+
+fn config(text: &str) -> Config {
+    parse("c.toml", text, Needs::Plan).unwrap_or_else(|report| panic!("{}", report.plain()))
+}
+
+fn pool(lines: &str) -> Pool {
+    config(&format!("{BARE}{lines}\n")).pools.remove(0)
+}
+
+/// Each of these lines makes one finding, with these parts in what is said.
+fn refuses(cases: &[(&str, &[&str])]) {
+    for (lines, expected) in cases {
+        refuses_text(&format!("{BARE}{lines}\n"), expected);
+    }
+}
+
+fn refuses_text(text: &str, expected: &[&str]) {
+    let Err(report) = parse("c.toml", text, Needs::Plan) else { panic!("nothing is wrong with\n{text}") };
+    let said = report.plain();
+    assert_eq!(report.findings().len(), 1, "{said}");
+    for part in expected {
+        assert!(said.contains(part), "no {part:?} in\n{said}");
+    }
+}
+
+fn slots(lines: &str) -> Vec<String> {
+    let text = |slot: Slot| match slot.address {
+        Some(address) => format!("{} {address}", slot.vmid),
+        None => slot.vmid.to_string(),
+    };
+    pool(lines).slots().into_iter().map(text).collect()
+}
+
+#[test]
+fn the_nth_vmid_goes_with_the_nth_address() {
+    let cases: [(&str, &[&str]); 8] = [
+        ("", &[]),
+        ("vmids = \"100-102\"", &["100", "101", "102"]),
+        ("vmids = \"100-102\"\naddresses = \"dhcp\"", &["100", "101", "102"]),
+        (
+            "vmids = \"100-102\"\naddresses = \"10.0.0.9-10.0.0.20\"",
+            &["100 10.0.0.9", "101 10.0.0.10", "102 10.0.0.11"],
+        ),
+        (
+            "vmids = [\"200-201\", 100]\naddresses = [\"10.0.0.9\", \"10.0.0.3-10.0.0.4\"]",
+            &["200 10.0.0.9", "201 10.0.0.3", "100 10.0.0.4"],
+        ),
+        (
+            "vmids = [\"100-104\", \"!101-102\"]\naddresses = [\"10.0.0.3-10.0.0.9\", \"!10.0.0.4\"]",
+            &["100 10.0.0.3", "103 10.0.0.5", "104 10.0.0.6"],
+        ),
+        (
+            "vmids = \"100-102\"\naddresses = \"10.0.0.254-10.0.1.9\"\nprefix = 16",
+            &["100 10.0.0.254", "101 10.0.0.255", "102 10.0.1.0"],
+        ),
+        (
+            "vmids = \"100-102\"\naddresses = \"fd00::ffff-fd00::ffff:ffff\"\ngateway = \"fe80::1\"",
+            &["100 fd00::ffff", "101 fd00::1:0", "102 fd00::1:1"],
+        ),
+    ];
+    for (lines, expected) in cases {
+        assert_eq!(slots(lines), expected, "{lines}");
+    }
+}
+
+#[test]
+fn a_huge_range_of_addresses_costs_nothing() {
+    assert_eq!(slots("vmids = \"100-102\"\naddresses = \"fd00::1-fd00::ffff:ffff:ffff:ffff\"").len(), 3);
+}
+
+#[test]
+fn vmids_are_checked() {
+    refuses(&[
+        ("vmids = \"100-\"", &["`vmids`: `100-` is not a range", "expected e.g. \"9100-9149\""]),
+        ("vmids = [\"100-105\", \"x\"]", &["`x` is not a range", "c.toml:6:21"]),
+        ("vmids = \"105-100\"", &["`105-100` runs backwards", "swap the two ends"]),
+        ("vmids = \"99-105\"", &["leaves the range that Proxmox VE knows", "from 100 to 999999999"]),
+        ("vmids = \"999999990-1000000000\"", &["leaves the range that Proxmox VE knows"]),
+        ("vmids = [\"100-105\", 103]", &["`103` is written twice", "because of this"]),
+        ("vmids = [\"100-105\", \"!200\"]", &["nothing is left out by this"]),
+        (
+            "vmids = \"100-101\"",
+            &["pool `a`: 2 VMIDs for 3 machines", "because of this", "widen `vmids`, or set `max = 2`"],
+        ),
+        ("vmids = 100", &["1 VMID for 3 machines"]),
+        ("vmids = \"100-200000\"", &["199901 VMIDs are too many", "at most 10000"]),
+        ("template = 101\nvmids = \"100-105\"", &["the template's VMID 101 is reserved", "\"!101\""]),
+    ]);
+}
+
+#[test]
+fn addresses_are_checked() {
+    let with = |addresses: &str, lines: &str| {
+        format!("{BARE}vmids = \"100-104\"\naddresses = {addresses}\n{lines}\n")
+    };
+    let range = "\"10.0.0.11-10.0.0.15\"";
+    for (addresses, lines, expected) in [
+        ("\"10.0.0.11-fd00::1\"", "", ["is not a range", "or \"dhcp\""]),
+        ("\"10.0.0.300\"", "", ["`10.0.0.300` is not a range", "expected e.g."]),
+        ("\"10.0.0.11-10.0.0.15/24\"", "", ["is not a range", "prefix goes into `prefix`"]),
+        ("\"DHCP\"", "", ["`DHCP` is not a range", "or \"dhcp\""]),
+        ("\"10.0.0.15-10.0.0.11\"", "", ["runs backwards", "c.toml:7:13"]),
+        ("\"10.0.0.11-10.0.0.14\"", "", ["4 addresses for 5 VMIDs", "1 too few"]),
+        ("\"10.0.0.250-10.0.1.5\"", "", ["10.0.1.5 is not in the network", "must be in 10.0.0.0/24"]),
+        ("[\"10.0.0.1\", \"10.9.0.1-10.9.0.9\"]", "", ["10.9.0.1 is not in the network", "mend one"]),
+        ("[\"10.0.0.1\", \"fd00::1-fd00::9\"]", "", ["fd00::1 is not in the network", "10.0.0.0/24"]),
+        ("\"10.0.0.0-10.0.0.9\"", "", ["10.0.0.0 is the network address of 10.0.0.0/24", "\"!10.0.0.0\""]),
+        ("\"10.0.0.240-10.0.0.255\"", "", ["10.0.0.255 is the broadcast address", "no machine can have it"]),
+        ("\"fd00::-fd00::9\"", "", ["routers' anycast address", "fd00::/64"]),
+        (range, "prefix = 33", ["`prefix` is no length", "from 1 to 32"]),
+        (range, "prefix = 0", ["`prefix` is no length", "from 1 to 32"]),
+        (range, "prefix = 30", ["10.0.0.15 is not in the network", "10.0.0.8/30"]),
+        (range, "gateway = \"10.0.1.1\"", ["the gateway 10.0.1.1 is not in", "must be in 10.0.0.0/24"]),
+        (range, "gateway = \"10.0.0.1/24\"", ["is not an address", "goes into `prefix`"]),
+        (range, "gateway = \"10.0.0.12\"", ["the gateway 10.0.0.12 is among", "\"!10.0.0.12\""]),
+        (range, "gateway = \"fe80::1\"", ["the gateway fe80::1 is not in", "10.0.0.0/24"]),
+        (range, "dns = [\"10.0.0.13\"]", ["the name server 10.0.0.13 is among", "because of this"]),
+        (range, "dns = [\"one.one\"]", ["`dns`: `one.one` is not an address", "expected e.g."]),
+        (range, "search = \"a b\"", ["`a b` is not a search domain", "expected e.g."]),
+        ("\"dhcp\"", "prefix = 24", ["`prefix` means nothing with DHCP", "the DHCP server says it"]),
+        ("\"dhcp\"", "gateway = \"10.0.0.1\"", ["`gateway` means nothing with DHCP", "remove it"]),
+        ("\"dhcp\"", "dns = [\"10.0.0.1\"]", ["`dns` means nothing with DHCP", "remove it"]),
+    ] {
+        let text = with(addresses, lines);
+        let Err(report) = parse("c.toml", &text, Needs::Plan) else {
+            panic!("nothing is wrong with\n{text}")
+        };
+        let report = report.plain();
+        for part in expected {
+            assert!(report.contains(part), "no {part:?} in\n{report}");
+        }
+    }
+    let pair =
+        pool("vmids = \"100-102\"\naddresses = \"10.0.0.2-10.0.0.5\"\nprefix = 29\ngateway = \"10.0.0.6\"");
+    let Addressing::Static { ranges, prefix, gateway, .. } = pair.addressing else { panic!("not static") };
+    let address = |text: &str| text.parse::<IpAddr>().unwrap();
+    assert_eq!(ranges, [(address("10.0.0.2"), address("10.0.0.5"))]);
+    assert_eq!((prefix, gateway), (29, Some(address("10.0.0.6"))));
+}
+
+#[test]
+fn pools_share_nothing() {
+    let second = BARE.replace("\"a\"", "\"b\"");
+    let two = |first: &str, other: &str| format!("{BARE}{first}\n{second}{other}\n");
+    refuses_text(&format!("{BARE}{BARE}"), &["two pools are called `a`", "c.toml:7:8", "because of this"]);
+    refuses_text(
+        &two("vmids = \"100-120\"", "vmids = \"118-130\""),
+        &["pools `a` and `b` both reserve VMID 118", "c.toml:12:9", "because of this", "narrow one"],
+    );
+    let slots = |vmids: &str, addresses: &str| format!("vmids = \"{vmids}\"\naddresses = \"{addresses}\"");
+    refuses_text(
+        &two(&slots("100-104", "10.0.0.1-10.0.0.9"), &slots("200-204", "10.0.0.9-10.0.0.20")),
+        &["pools `a` and `b` both reserve 10.0.0.9", "because of this"],
+    );
+    refuses_text(
+        &two("template = 203", "vmids = \"200-204\""),
+        &["the template's VMID 203 is reserved for machines"],
+    );
+    config(&two(&slots("100-104", "10.0.0.1-10.0.0.9"), &slots("200-204", "10.0.0.10-10.0.0.20")));
+}
+
+#[test]
+fn what_a_machine_is_made_of_is_checked() {
+    refuses(&[
+        ("template = 9", &["9 cannot be a template's VMID", "from 100 to 999999999"]),
+        ("template = -1", &["-1 cannot be a template's VMID"]),
+        ("template = \"9000\"", &["is `9000` the template's name or its VMID?", "leave the quotes out"]),
+        ("template = \"\"", &["`` cannot be a template's name"]),
+        ("template = \"my template\"", &["`my template` cannot be a template's name"]),
+        ("template = true", &["`true` cannot be a template's name"]),
+        ("clone = \"ful\"", &["unknown variant `ful`", "did you mean `full`?"]),
+        ("storage = \"local-lvm\"", &["lies on the storage of its template", "set `clone = \"full\"`"]),
+        ("clone = \"full\"\nstorage = \"a b\"", &["`a b` cannot be a storage"]),
+        ("disk = \"1GiB\"", &["`disk` is too small", "at least \"4GiB\"", "not what it grows by"]),
+        ("disk = \"large\"", &["`disk` is not a size"]),
+        ("disk = \"40GiB\"\ndisk_device = \"sda\"", &["`sda` is not a disk", "\"scsi0\""]),
+        ("disk = \"40GiB\"\ndisk_device = \"scsi31\"", &["`scsi31` is not a disk"]),
+        ("disk = \"40GiB\"\ndisk_device = \"scsi00\"", &["`scsi00` is not a disk"]),
+        ("disk_device = \"scsi0\"", &["`disk_device` without `disk`", "say how large"]),
+        ("bridge = \"a-bridge-too-far\"", &["cannot be a bridge", "at most 15"]),
+        ("bridge = \"vmbr0,tag=5\"", &["cannot be a bridge"]),
+        ("vlan = 0", &["`vlan` is not a VLAN's tag", "from 1 to 4094"]),
+        ("vlan = 4095", &["`vlan` is not a VLAN's tag"]),
+        ("user = \"Admin\"", &["`Admin` cannot be a user's name"]),
+        ("ssh_keys = [\"AAAA\"]", &["not a public SSH key", "ends in `.pub`"]),
+        ("ssh_keys = [\"ssh-dss AAAAB3\"]", &["not a public SSH key"]),
+        ("tags = [\"a;b\"]", &["`a;b` cannot be a tag"]),
+        ("tags = [\"a\", \"a\"]", &["the tag `a` twice", "because of this"]),
+        ("hosts = [\"pve1\", \"pve2\", \"pve1\"]", &["the host `pve1` twice", "because of this"]),
+        ("hosts = [\"10.0.0.1\"]", &["`10.0.0.1` cannot be a host", "not its address"]),
+        ("max_per_host = 0", &["`max_per_host` is zero"]),
+        ("cpu_overcommit = 0.0", &["`cpu_overcommit` must be between 0.1 and 100"]),
+    ]);
+    let template = format!("{BARE}template = \"t\"\n");
+    for (memory, expected) in [("256MiB", "too little for a node"), ("1000000000", "whole number of MiB")] {
+        refuses_text(&template.replace("2GiB", memory), &[expected, "c.toml:5:10"]);
+        config(&BARE.replace("2GiB", memory));
+    }
+    refuses_text(&BARE.replace("cores = 2", "cores = 0"), &["`cores` is zero", "at least 1"]);
+    for name in ["", "A", "a_b", "-a", &"a".repeat(41)] {
+        refuses_text(
+            &BARE.replace("\"a\"", &format!("\"{name}\"")),
+            &["cannot be a pool's name", "host name"],
+        );
+    }
+}
+
+#[test]
+fn limits_of_a_pool_are_enough_for_the_machines_that_it_has_at_least() {
+    let limited = pool("max_cores = 2\nmax_memory = \"2GiB\"");
+    assert_eq!((limited.max_cores, limited.max_memory), (Some(2), Some(2 << 30)));
+    refuses(&[
+        ("max_cores = 1", &["`max_cores` is less than its least", "must be enough for one machine"]),
+        ("min = 2\nmax_cores = 3", &["c.toml:7:13", "must be enough for 2 machines", "lower `min`"]),
+        ("max_memory = \"1GiB\"", &["`max_memory` is less than its least", "enough for one machine"]),
+        ("min = 2\nmax_memory = \"3GiB\"", &["must be enough for 2 machines"]),
+        ("max_memory = \"much\"", &["pool `a`: `max_memory` is not a size"]),
+    ]);
+}
+
+#[test]
+fn headroom_is_checked() {
+    let kept = |lines: &str| pool(lines).headroom;
+    assert_eq!(kept(""), Room::default());
+    assert_eq!(kept("headroom = { cpu = \"500m\" }"), Room { cpu_milli: 500, memory: 0 });
+    assert_eq!(kept("headroom = { cpu = 2, memory = \"1GiB\" }"), Room { cpu_milli: 2000, memory: 1 << 30 });
+    refuses(&[
+        ("headroom = { cpu = \"two\" }", &["`headroom.cpu` is not an amount of CPU", "c.toml:6:20"]),
+        ("headroom = { cpu = -1 }", &["`headroom.cpu` is not an amount of CPU"]),
+        ("headroom = { memory = \"much\" }", &["`headroom.memory` is not a size"]),
+        ("headroom = { pods = 5 }", &["unknown field `pods`"]),
+    ]);
+}
+
+#[test]
+fn sizes_are_checked() {
+    let small = Size { cores: 1, memory: 1 << 30 };
+    let own = Size { cores: 2, memory: 2 << 30 };
+    assert_eq!(pool("").sizes, [own]);
+    assert_eq!(pool("sizes = [{ cores = 1, memory = \"1GiB\" }]").sizes, [small, own]);
+    refuses(&[
+        ("sizes = [{ cores = 0, memory = \"1GiB\" }]", &["`cores` is zero", "c.toml:6:20"]),
+        ("sizes = [{ cores = 1, memory = \"big\" }]", &["`memory` is not a size", "c.toml:6:32"]),
+        ("sizes = [{ cores = 2, memory = \"2GiB\" }]", &["the same size twice"]),
+        ("sizes = [{ cores = 1 }]", &["missing field `memory`"]),
+        (
+            "sizes = [{ cores = 1, memory = \"1GiB\" }]\nallocatable = { cpu = 1, memory = \"1Gi\", pods = 9 }",
+            &["`allocatable` and `sizes` are both given"],
+        ),
+    ]);
+}
+
+#[test]
+fn a_private_key_is_never_shown() {
+    let key = "-----BEGIN OPENSSH PRIVATE KEY-----\nS3CR3T\n-----END OPENSSH PRIVATE KEY-----";
+    let text = format!("{BARE}ssh_keys = [\"\"\"{key}\"\"\"]\n");
+    let report = parse("c.toml", &text, Needs::Plan).unwrap_err();
+    for said in [report.plain(), report.styled(), format!("{report:?}")] {
+        assert!(said.contains("not a public SSH key") && !said.contains("S3CR3T"), "{said}");
+    }
+}
+
+#[test]
+fn labels_and_taints_are_checked() {
+    refuses(&[
+        ("labels = { \"a b\" = \"c\" }", &["`a b` is not a label's key"]),
+        ("labels = { a = \"b c\" }", &["`b c` is not a label's value"]),
+        ("labels = { a = \"{{ hots }}\" }", &["`{{ hots }}` is nothing", "did you mean `{{ host }}`?"]),
+        ("labels = { a = \"{{ zzz }}\" }", &["known are host, zone, region, pool, name and vmid"]),
+        ("labels = { a = \"x-{{ host\" }", &["a `{{` without its `}}`"]),
+        ("labels = { a = \"-{{ host }}\" }", &["is not a label's value"]),
+        ("labels = { \"pve-autoscaler/pool\" = \"b\" }", &["is the autoscaler's own", "by itself"]),
+        ("labels = { \"node-role.kubernetes.io/control-plane\" = \"\" }", &["is not for workers"]),
+        ("labels = { \"x.k8s.io/y\" = \"\" }", &["is not for workers", "a domain of your own"]),
+        ("labels = { \"kubernetes.io/hostname\" = \"x\" }", &["each kubelet sets", "remove it"]),
+        ("taints = [\"a=b\"]", &["`a=b` is not a taint", "NoSchedule, PreferNoSchedule or NoExecute"]),
+        ("startup_taints = [\"a:Never\"]", &["`a:Never` is not a taint"]),
+        ("startup_taints = [\"a*\"]", &["`a*` does not name the taints of a domain", "example.com/*"]),
+        ("startup_taints = [\"a.b/c-*\"]", &["`a.b/c-*` does not name the taints of a domain"]),
+        ("startup_taints = [\"a.b/*:Never\"]", &["`a.b/*:Never` does not name the taints of a domain"]),
+        ("taints = [\"a.b/*:NoSchedule\"]", &["`a.b/*:NoSchedule` is not a taint"]),
+        ("taints = [\"a:NoExecute\", \"a=b:NoExecute\"]", &["two taints `a` with the same effect"]),
+        (
+            "taints = [\"a:NoExecute\"]\nstartup_taints = [\"a:NoExecute\"]",
+            &["two taints `a` with the same effect", "c.toml:7:19", "because of this"],
+        ),
+        ("taints = [\"pve-autoscaler/x:NoExecute\"]", &["is the autoscaler's own"]),
+    ]);
+    pool("taints = [\"a:NoExecute\", \"a:NoSchedule\"]\nlabels = { \"node.kubernetes.io/x\" = \"\" }");
+    pool(
+        "labels = { \"node-role.kubernetes.io/worker\" = \"\", \"node-restriction.kubernetes.io/x\" = \"y\" }",
+    );
+}
+
+#[test]
+fn variables_of_labels_are_filled_in() {
+    let pool = pool(
+        "labels = { host = \"{{ host }}\", both = \"{{pool}}-{{  vmid }}\", name = \"{{ name }}\", none = \"x\" }",
+    );
+    let labels = pool.labels_for("pve1", "a-x7k2p", 9101);
+    let expected = [("both", "a-9101"), ("host", "pve1"), ("name", "a-x7k2p"), ("none", "x")];
+    assert!(labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).eq(expected), "{labels:?}");
+}
+
+#[test]
+fn what_kubelets_are_told_is_checked() {
+    refuses(&[
+        (
+            "kubelet_args = { node-labels = \"a=b\" }",
+            &["`node-labels` is set already", "use the pool's `labels`"],
+        ),
+        ("kubelet_args = { provider-id = \"x\" }", &["`provider-id` is set already"]),
+        ("kubelet_args = { register-with-taints = \"x\" }", &["`taints` and `startup_taints`"]),
+        ("kubelet_args = { max-pods = 50 }", &["use the pool's `max_pods`"]),
+        ("kubelet_args = { \"--v\" = 2 }", &["`--v` is not an argument", "without the dashes: `v`"]),
+        ("kubelet_args = { v = \"a\\nb\" }", &["not one line of text"]),
+        ("max_pods = 0", &["pool `a`: `max_pods` is zero", "at least 1"]),
+        ("provider_id = \"{{ vmid }}\"", &["is not a provider's ID"]),
+        ("provider_id = \"proxmox://home\"", &["all nodes would have the same `provider_id`"]),
+        (
+            "provider_id = \"proxmox://{{ vm }}\"",
+            &["nothing that is known of a machine", "did you mean `{{ vmid }}`?"],
+        ),
+        ("annotations = { \"pve-autoscaler/retire\" = \"x\" }", &["is the autoscaler's own"]),
+        ("annotations = { \"a b\" = \"x\" }", &["is not an annotation's key"]),
+        (
+            "allocatable = { pods = -1, cpu = 1, memory = 1 }",
+            &["`allocatable.pods` is negative", "c.toml:6:24"],
+        ),
+        ("allocatable = { cpu = \"-100m\", memory = 1, pods = 1 }", &["`allocatable.cpu` is negative"]),
+        ("allocatable = { cpu = 1, memory = \"x\", pods = 1 }", &["`allocatable.memory` is not a quantity"]),
+        ("allocatable = { cpu = 1, memory = 1, pods = 1, \"a b\" = 1 }", &["`a b` is not a resource"]),
+        ("allocatable = { \"nvidia.com/gpu\" = 1 }", &["lacks cpu, memory, pods", "or remove it"]),
+        (
+            "allocatable = { cpu = \"2001m\", memory = \"1Gi\", pods = 1 }",
+            &["`allocatable.cpu` is more than the machine has", "because of this"],
+        ),
+        (
+            "allocatable = { cpu = 2, memory = \"3Gi\", pods = 1 }",
+            &["`allocatable.memory` is more than the machine has"],
+        ),
+    ]);
+    let pool = pool(
+        "kubelet_args = { v = 2, serialize-image-pulls = false }\nallocatable = { cpu = 2, memory = \"2Gi\", pods = 50 }",
+    );
+    let arguments = pool.kubelet_args.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    assert!(arguments.eq([("serialize-image-pulls", "false"), ("v", "2")]));
+    assert_eq!(pool.allocatable.map(|it| (it.cpu_milli, it.pods)), Some((2000, 50)));
+}
+
+#[test]
+fn a_pool_takes_what_it_leaves_of_a_host_from_proxmox() {
+    let proxmox = "[proxmox]\nendpoints = [\"https://a\"]\ntoken_id = \"a@pve!b\"\ntoken_file = \"/t\"\nca_file = \"/c\"\n";
+    let headroom = |text: &str| {
+        let pool = config(text).pools.remove(0);
+        (pool.cpu_overcommit.to_string(), pool.memory_reserve >> 30)
+    };
+    assert_eq!(headroom(BARE), ("4".to_owned(), 2));
+    let set = format!("{proxmox}cpu_overcommit = 1.5\nmemory_reserve = \"8GiB\"\n{BARE}");
+    assert_eq!(headroom(&set), ("1.5".to_owned(), 8));
+    assert_eq!(
+        headroom(&format!("{set}cpu_overcommit = 2.0\nmemory_reserve = \"1GiB\"\n")),
+        ("2".to_owned(), 1)
+    );
+}
+
+#[test]
+fn a_firewall_is_on_for_all_devices_and_has_what_proxmox_understands() {
+    let slots = "vmids = \"100-102\"\naddresses = \"10.0.0.9-10.0.0.20\"\nprefix = 24\n[[pool.network]]\nbridge = \"vmbr1\"\n";
+    let made = pool(&format!("{slots}[pool.security]\ngroups = [\"k8s-workers\"]\nip_filter = true"));
+    assert!(made.devices.iter().all(|device| device.firewall == Some(true)));
+    let security = made.security.unwrap();
+    assert_eq!((security.policy_in, security.policy_out), (Policy::Drop, Policy::Accept));
+    assert!(security.mac_filter && security.ip_filter);
+    let plain = pool(slots);
+    assert!(plain.security.is_none() && plain.devices.iter().all(|device| device.firewall.is_none()));
+    refuses(&[
+        ("[pool.security]\ngroups = [\"x\"]", &["`x` cannot be a security group", "2 to 18"]),
+        ("[pool.security]\ngroups = [\"9workers\"]", &["cannot be a security group"]),
+        ("[pool.security]\npolicy_in = \"deny\"", &["unknown variant `deny`"]),
+        ("firewall = false\n[pool.security]", &["does not see the first network device", "would do nothing"]),
+        (
+            "vmids = \"100-102\"\naddresses = \"dhcp\"\n[pool.security]\nip_filter = true",
+            &["needs addresses that are known"],
+        ),
+        ("[pool.security]\nipfilter = true", &["unknown field `ipfilter`", "did you mean `ip_filter`?"]),
+    ]);
+}

@@ -1,0 +1,224 @@
+//! `[power]`: when hosts whose `[[host]]` has a `power` are switched off, and what is asked of them;
+//! `[host.redfish]`: the management controller that switches one on.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::proxmox::{ProxmoxTrust, trust};
+use super::secret::{self, SecretSource};
+use super::values::Checker;
+
+/// How a host is switched on again. It is shut down through Proxmox VE in any case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Power {
+    /// With a magic packet that another host sends (`POST /nodes/{node}/wakeonlan`).
+    WakeOnLan,
+    /// Through its management controller.
+    Redfish(Box<Redfish>),
+}
+
+/// Checked `[host.redfish]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redfish {
+    /// The controller's base URL.
+    pub endpoint: String,
+    /// The path of the host's system there; `None`: the only one.
+    pub system: Option<String>,
+    /// Who asks.
+    pub user: String,
+    /// The password.
+    pub password: SecretSource,
+    /// Whom to trust.
+    pub trust: ProxmoxTrust,
+    /// How long a call may take.
+    pub timeout: Duration,
+}
+
+/// The same as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Way {
+    WakeOnLan,
+    Redfish,
+}
+
+/// `[host.redfish]` as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WrittenRedfish {
+    endpoint: Spanned<String>,
+    system: Option<Spanned<String>>,
+    user: String,
+    password_file: Option<Spanned<String>>,
+    password_credential: Option<Spanned<String>>,
+    ca_file: Option<Spanned<String>>,
+    ca_credential: Option<Spanned<String>>,
+    ca: Option<Spanned<String>>,
+    fingerprint: Option<Spanned<String>>,
+    timeout: Option<Spanned<String>>,
+}
+
+#[cfg(test)]
+pub(super) const REDFISH_KEYS: &[&str] =
+    &["endpoint", "system", "user", "password_credential", "ca_file", "timeout"];
+
+impl WrittenRedfish {
+    pub(super) fn check(table: &Spanned<Self>, checker: &mut Checker) -> Option<Redfish> {
+        let (this, span) = (table.get_ref(), Spanned::new(table.span(), ()));
+        // The password travels with each call.
+        if !this.endpoint.get_ref().starts_with("https://") {
+            let help = "e.g. \"https://10.0.0.13\"";
+            checker.wrong(
+                "`endpoint` is not encrypted".to_owned(),
+                this.endpoint.span(),
+                "must begin with `https://`",
+                help,
+            );
+        }
+        if let Some(system) = this.system.as_ref().filter(|path| !path.get_ref().starts_with("/redfish/")) {
+            let title = "`system` is not the path of a system".to_owned();
+            checker.wrong(
+                title,
+                system.span(),
+                "must begin with `/redfish/`",
+                "e.g. \"/redfish/v1/Systems/1\"",
+            );
+        }
+        let (file, credential) = (this.password_file.as_ref(), this.password_credential.as_ref());
+        let password = secret::source(checker, &span, "password", file, credential);
+        let ways = [
+            ("ca_file", &this.ca_file),
+            ("ca_credential", &this.ca_credential),
+            ("fingerprint", &this.fingerprint),
+            ("ca", &this.ca),
+        ];
+        let help = "most controllers sign their own certificate: `fingerprint` names it";
+        let trust = trust(ways, help, checker, &span);
+        let timeout = checker.positive("timeout", this.timeout.as_ref(), Duration::from_secs(30));
+        Some(Redfish {
+            endpoint: this.endpoint.get_ref().clone(),
+            system: this.system.as_ref().map(|path| path.get_ref().clone()),
+            user: this.user.clone(),
+            password: password?,
+            trust: trust?,
+            timeout,
+        })
+    }
+}
+
+/// Checked `[power]`.
+#[derive(Clone, Debug)]
+pub struct PowerSettings {
+    /// A host goes once it could have been done without for this long.
+    pub idle_for: Duration,
+    /// The last machine has to have left a host within this time.
+    pub empty_time: Duration,
+    /// A host has to be off within this time after it was asked.
+    pub shutdown_time: Duration,
+    /// A host has to be on, and its API has to answer, within this time after it was asked.
+    pub wake_time: Duration,
+    /// How many hosts of the cluster stay on.
+    pub min_hosts_on: usize,
+    /// At most this many hosts are off at a time through us; `None`: as many as the rest allows.
+    pub max_hosts_off: Option<usize>,
+}
+
+/// `[power]` as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    idle_for: Option<Spanned<String>>,
+    empty_time: Option<Spanned<String>>,
+    shutdown_time: Option<Spanned<String>>,
+    wake_time: Option<Spanned<String>>,
+    min_hosts_on: Option<Spanned<usize>>,
+    max_hosts_off: Option<Spanned<usize>>,
+}
+
+#[cfg(test)]
+pub(super) const KEYS: &[&str] =
+    &["idle_for", "empty_time", "shutdown_time", "wake_time", "min_hosts_on", "max_hosts_off"];
+
+impl Written {
+    pub(super) fn check(&self, checker: &mut Checker) -> PowerSettings {
+        let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+        PowerSettings {
+            idle_for: checker.positive("idle_for", self.idle_for.as_ref(), minutes(30)),
+            empty_time: checker.positive("empty_time", self.empty_time.as_ref(), minutes(60)),
+            shutdown_time: checker.positive("shutdown_time", self.shutdown_time.as_ref(), minutes(10)),
+            wake_time: checker.positive("wake_time", self.wake_time.as_ref(), minutes(10)),
+            min_hosts_on: checker.count(
+                "min_hosts_on",
+                self.min_hosts_on.as_ref(),
+                1,
+                "one host sends the packets that wake the others",
+            ),
+            max_hosts_off: self.max_hosts_off.as_ref().map(|written| {
+                checker.count(
+                    "max_hosts_off",
+                    Some(written),
+                    1,
+                    "without `power` in a `[[host]]` none is switched off",
+                )
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::{Needs, Power, parse};
+
+    #[test]
+    fn no_host_is_switched_off_unless_its_own_table_says_so() {
+        let bare = parse("c.toml", "[[host]]\nname = \"a\"\n", Needs::Plan).unwrap();
+        assert_eq!(bare.hosts["a"].power, None);
+        let text = "[power]\nidle_for = \"1h\"\n[[host]]\nname = \"a\"\npower = \"wake-on-lan\"\n";
+        let config = parse("c.toml", text, Needs::Plan).unwrap();
+        assert_eq!(config.hosts["a"].power, Some(Power::WakeOnLan));
+        assert_eq!((config.power.idle_for, config.power.min_hosts_on), (Duration::from_hours(1), 1));
+    }
+
+    const CONTROLLER: &str =
+        "endpoint = \"https://10.0.0.13\"\nuser = \"power\"\npassword_file = \"/x\"\nca = \"system\"\n";
+
+    #[test]
+    fn a_controller_is_taken_where_the_host_names_one() {
+        let text = format!("[[host]]\nname = \"a\"\npower = \"redfish\"\n[host.redfish]\n{CONTROLLER}");
+        let config = parse("c.toml", &text, Needs::Plan).unwrap();
+        let Some(Power::Redfish(redfish)) = &config.hosts["a"].power else { panic!("no controller") };
+        assert_eq!((redfish.system.as_deref(), redfish.timeout), (None, Duration::from_secs(30)));
+        for (from, to, expected) in [
+            ("https:", "http:", "`endpoint` is not encrypted"),
+            ("ca =", "system = \"1\"\nca =", "`system` is not the path of a system"),
+            ("password_file = \"/x\"\n", "", "neither `password_file` nor `password_credential` is given"),
+            ("ca = \"system\"\n", "", "`fingerprint` names it"),
+            (
+                "[host.redfish]",
+                "[power]\nidle_for = \"1h\"\n[[host]]\nname = \"b\"\n[host.redfish]",
+                "`power` of host `a` needs a `[host.redfish]`",
+            ),
+            ("power = \"redfish\"", "power = \"wake-on-lan\"", "`[host.redfish]` of host `a` is not used"),
+        ] {
+            let report = parse("c.toml", &text.replace(from, to), Needs::Plan).unwrap_err().plain();
+            assert!(report.contains(expected), "no {expected:?} in\n{report}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_power_is_said() {
+        for (text, expected) in [
+            ("[power]\nidle_for = \"0s\"", "`idle_for` must be longer than zero"),
+            ("[power]\nmin_hosts_on = 0", "`min_hosts_on` is zero"),
+            ("[power]\nmax_hosts_off = 0", "`max_hosts_off` is zero"),
+            ("[[host]]\nname = \"a\"\npower = \"wol\"", "unknown variant `wol`"),
+        ] {
+            let report = parse("c.toml", &format!("{text}\n"), Needs::Plan).unwrap_err().plain();
+            assert!(report.contains(expected), "no {expected:?} in\n{report}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What is wrong with a configuration, shown at its place in the file.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::ops::Range;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+
+use super::secret::own_file;
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What is wrong, in one line.
+    pub title: String,
+    /// Where, in bytes of the file, and what is allowed there.
+    pub at: Option<(Range<usize>, String)>,
+    /// What it clashes with.
+    pub because: Option<Range<usize>>,
+    /// A way out.
+    pub help: Option<String>,
+}
+
+/// Everything that is wrong with a configuration.
+#[derive(Debug)]
+pub struct Report {
+    source: String,
+    text: String,
+    findings: Vec<Finding>,
+}
+
+impl Report {
+    /// The findings are shown in the order of the file, those of no place first.
+    pub(super) fn new(source: &str, text: &str, mut findings: Vec<Finding>) -> Self {
+        findings.sort_by_key(|finding| finding.at.as_ref().map(|(span, _)| span.start));
+        Self { source: source.to_owned(), text: masked(text), findings }
+    }
+
+    /// The one finding if the file itself cannot be read.
+    pub fn unreadable(source: &str, error: &std::io::Error) -> Self {
+        let help = match error.kind() {
+            ErrorKind::NotFound => "create it from config.example.toml, or name another file with `--config`",
+            ErrorKind::IsADirectory => "name the file in it",
+            ErrorKind::PermissionDenied => "run the command as a user who may read it",
+            ErrorKind::InvalidData => "it is not a text file in UTF-8: name another file with `--config`",
+            _ => "name another file with `--config`",
+        };
+        let finding = Finding {
+            title: format!("cannot read `{source}`: {error}"),
+            at: None,
+            because: None,
+            help: Some(help.to_owned()),
+        };
+        Self::new(source, "", vec![finding])
+    }
+
+    pub(super) fn syntax(source: &str, text: &str, error: &toml::de::Error) -> Self {
+        let message = error.message();
+        let label = message.split_once(", expected").map_or("", |(_, allowed)| allowed).trim();
+        let label = match label {
+            // They are dozens in some tables.
+            _ if message.starts_with("unknown field") => "not a key of this table".to_owned(),
+            "" => "here".to_owned(),
+            label => format!("expected {}", words(label)),
+        };
+        let finding = Finding {
+            title: message.split(", expected").next().unwrap_or(message).to_owned(),
+            at: error.span().map(|span| (span, label)),
+            because: None,
+            help: suggestion(message)
+                .or_else(|| unknown_key(message))
+                .or_else(|| shape(masked(text).get(error.span()?)?.trim(), message)),
+        };
+        Self::new(source, text, vec![finding])
+    }
+
+    /// The findings.
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Line and column of a finding, both from 1 on; the column counts characters.
+    pub fn position(&self, finding: &Finding) -> Option<(usize, usize)> {
+        let (span, _) = finding.at.as_ref()?;
+        let before = self.text.get(..span.start)?;
+        let line = before.rfind('\n').map_or(before, |end| &before[end + 1..]);
+        Some((before.matches('\n').count() + 1, line.chars().count() + 1))
+    }
+
+    /// The report without colours.
+    pub fn plain(&self) -> String {
+        self.render(&Renderer::plain())
+    }
+
+    /// The report with colours, for a terminal.
+    pub fn styled(&self) -> String {
+        self.render(&Renderer::styled())
+    }
+
+    fn render(&self, renderer: &Renderer) -> String {
+        let mut out = String::new();
+        for finding in &self.findings {
+            let mut group = Group::with_title(Level::ERROR.primary_title(&finding.title));
+            if let Some((span, label)) = &finding.at {
+                let mut snippet = Snippet::source(&self.text)
+                    .path(&self.source)
+                    .annotation(AnnotationKind::Primary.span(span.clone()).label(label));
+                if let Some(because) = &finding.because {
+                    snippet = snippet
+                        .annotation(AnnotationKind::Context.span(because.clone()).label("because of this"));
+                }
+                group = group.element(snippet);
+            }
+            if let Some(help) = &finding.help {
+                group = group.element(Level::HELP.message(help));
+            }
+            out.push_str(&renderer.render(&[group]));
+            out.push('\n');
+        }
+        out
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.plain())
+    }
+}
+
+impl std::error::Error for Report {}
+
+/// What a type is called outside of a program.
+fn words(kind: &str) -> &str {
+    match kind {
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" | "usize" => "a whole number, not less than zero",
+        "i32" => "a whole number",
+        "f64" => "a number",
+        "a boolean" => "`true` or `false`",
+        "a sequence" => "a list: `[…, …]`",
+        other => other,
+    }
+}
+
+/// A way out if a value has another shape than it should have.
+fn shape(value: &str, message: &str) -> Option<String> {
+    let (found, wanted) = message.strip_prefix("invalid type: ")?.split_once(", expected ")?;
+    if value.len() > 60 || value.contains('\n') {
+        return None;
+    }
+    let (table, number) =
+        (value.starts_with('['), found.starts_with("integer") || found.starts_with("float"));
+    match wanted {
+        "a sequence" if table => Some(format!("there may be several: write `[{value}]`")),
+        "a sequence" => Some(format!("put it in brackets: `[{value}]`")),
+        "a string" if number => {
+            Some("put it in quotes, with its unit if it has one, e.g. \"8GiB\" or \"10m\"".to_owned())
+        }
+        "u16" | "u32" | "usize" | "i32" | "f64" | "a boolean" if found.starts_with("string") => {
+            Some("write it without quotes".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Keys under which a user might write a secret into the file.
+fn is_secret(key: &str) -> bool {
+    const KEYS: [&str; 9] = [
+        "token",
+        "secret",
+        "password",
+        "token_secret",
+        "api_token",
+        "kubeconfig",
+        "ssh_key",
+        "private_key",
+        "bootstrap_token",
+    ];
+    KEYS.contains(&key)
+}
+
+/// The text with what may be a secret replaced by asterisks, so that no report shows it: the rest of a line
+/// from the value of such a key on (all lines of a text that has several), what follows a second `=` of a
+/// token's id, and private keys. Every place stays where it was.
+fn masked(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    // What ends the hidden part that an earlier line began.
+    let mut until: Option<&str> = None;
+    for line in text.split_inclusive('\n') {
+        let (body, end) = line.strip_suffix('\n').map_or((line, ""), |body| (body, "\n"));
+        let from = if until.is_some() { 0 } else { hidden_from(body).unwrap_or(body.len()) };
+        let (shown, hidden) = body.split_at(from);
+        until = match until {
+            Some(mark) => Some(mark).filter(|mark| !hidden.contains(mark)),
+            None if hidden.contains(KEY_BEGINS) && !hidden.contains(KEY_ENDS) => Some(KEY_ENDS),
+            None => ["\"\"\"", "'''"].into_iter().find(|quotes| hidden.matches(quotes).count() == 1),
+        };
+        out.extend([shown, &"*".repeat(hidden.len()), end]);
+    }
+    out
+}
+
+const KEY_BEGINS: &str = "-----BEGIN";
+const KEY_ENDS: &str = "-----END";
+
+/// Where the part of a line begins that may be a secret.
+fn hidden_from(line: &str) -> Option<usize> {
+    if let Some(at) = line.find(KEY_BEGINS).filter(|_| line.contains("PRIVATE KEY")) {
+        return Some(at);
+    }
+    for (at, _) in line.match_indices('=') {
+        let key = line[..at].trim_end().trim_end_matches(['"', '\'']);
+        let word = key.rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or(key);
+        let source = ["\"api\"", "\"ssh\""].contains(&line[at + 1..].trim());
+        let in_id = key.contains('!') && line[..at].contains("token_id");
+        if (is_secret(word) && !source) || in_id {
+            return Some(at + 1);
+        }
+    }
+    None
+}
+
+/// Where all keys are, for one that resembles none.
+fn unknown_key(message: &str) -> Option<String> {
+    let help = "pve-autoscaler.toml(5) and config.example.toml have all keys of each table";
+    message.starts_with("unknown field").then(|| help.to_owned())
+}
+
+/// The known key or value that is closest to an unknown one, from serde's own message.
+fn suggestion(message: &str) -> Option<String> {
+    let words: Vec<_> = message.split('`').skip(1).step_by(2).collect();
+    let (unknown, known) = words.split_first()?;
+    if !message.starts_with("unknown field") && !message.starts_with("unknown variant") {
+        return None;
+    }
+    if is_secret(unknown) {
+        let mut keys = known.iter().filter_map(|key| key.strip_suffix("_credential"));
+        let first = keys.clone().next().unwrap_or("token");
+        return Some(own_file(keys.find(|key| key == unknown).unwrap_or(first)));
+    }
+    let closest = known
+        .iter()
+        .max_by(|a, b| strsim::jaro_winkler(unknown, a).total_cmp(&strsim::jaro_winkler(unknown, b)))?;
+    (strsim::jaro_winkler(unknown, closest) > 0.8).then(|| format!("did you mean `{closest}`?"))
+}

@@ -1,0 +1,189 @@
+//! `[scale_down]`: when and how nodes are removed. Defaults are Cluster Autoscaler's where it has the
+//! setting, but for `max_parallel_drains`.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::values::Checker;
+
+/// Checked `[scale_down]`.
+#[derive(Clone, Debug)]
+pub struct ScaleDown {
+    /// Nodes are removed at all.
+    pub enabled: bool,
+    /// A node is a candidate at or below this utilization (0 to 1).
+    pub utilization_threshold: f64,
+    /// How long a node must have been unneeded.
+    pub unneeded_time: Duration,
+    /// How long a node must have been not ready.
+    pub unready_time: Duration,
+    /// No removal from a pool for this long after it grew.
+    pub delay_after_add: Duration,
+    /// No removal from a pool for this long after the last one.
+    pub delay_after_delete: Duration,
+    /// No removal from a pool for this long after one failed.
+    pub delay_after_failure: Duration,
+    /// No removal from a pool for this long after its last addition or removal.
+    pub stabilization_window: Duration,
+    /// Nodes above the threshold go too where their pods fit elsewhere, and nodes are replaced by fewer or
+    /// smaller ones.
+    pub consolidation: bool,
+    /// DaemonSets' pods do not count as utilization.
+    pub ignore_daemonsets_utilization: bool,
+    /// A pod with local storage holds its node.
+    pub skip_nodes_with_local_storage: bool,
+    /// A young kube-system pod without a disruption budget holds its node.
+    pub skip_nodes_with_system_pods: bool,
+    /// A pod whose controller is missing or of an unknown kind holds its node.
+    pub skip_nodes_with_custom_controller_pods: bool,
+    /// At most this many nodes with pods to move are drained at a time, over all pools.
+    pub max_parallel_drains: usize,
+    /// Pods leave a node in groups, each once the one before is gone: the lowest priorities of the second
+    /// group and of those after it, in ascending order.
+    pub drain_priorities: Vec<i32>,
+    /// At most this many removals in any hour, over all pools: the brake that keeps a mistake small. A file
+    /// cannot release it; `None`, no brake, is for simulations.
+    pub max_removals_per_hour: Option<u32>,
+    /// At most this share of a pool's nodes, in per cent, is on its way out at a time; but one always may be.
+    pub max_removal_percentage: f64,
+}
+
+impl ScaleDown {
+    /// So many of a pool's nodes may be on their way out at a time.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of a number of nodes, rounded down"
+    )]
+    pub fn most_at_once(&self, nodes: usize) -> usize {
+        ((nodes as f64 * self.max_removal_percentage / 100.0) as usize).max(1)
+    }
+}
+
+/// The lowest priority of Kubernetes's own `system-cluster-critical` class.
+const SYSTEM_CRITICAL: i32 = 2_000_000_000;
+
+fn drain_priorities(written: Option<&Spanned<Vec<i32>>>, checker: &mut Checker) -> Vec<i32> {
+    let Some(written) = written else { return vec![SYSTEM_CRITICAL] };
+    let priorities = written.get_ref();
+    if !priorities.is_sorted_by(|a, b| a < b) {
+        let title = "`drain_priorities` are not in ascending order".to_owned();
+        checker.wrong(title, written.span(), "each must be greater than the one before", "");
+    }
+    priorities.clone()
+}
+
+/// `[scale_down]` as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    enabled: Option<bool>,
+    utilization_threshold: Option<Spanned<f64>>,
+    unneeded_time: Option<Spanned<String>>,
+    unready_time: Option<Spanned<String>>,
+    delay_after_add: Option<Spanned<String>>,
+    delay_after_delete: Option<Spanned<String>>,
+    delay_after_failure: Option<Spanned<String>>,
+    stabilization_window: Option<Spanned<String>>,
+    consolidation: Option<bool>,
+    ignore_daemonsets_utilization: Option<bool>,
+    skip_nodes_with_local_storage: Option<bool>,
+    skip_nodes_with_system_pods: Option<bool>,
+    skip_nodes_with_custom_controller_pods: Option<bool>,
+    max_parallel_drains: Option<Spanned<usize>>,
+    drain_priorities: Option<Spanned<Vec<i32>>>,
+    max_removals_per_hour: Option<Spanned<u32>>,
+    max_removal_percentage: Option<Spanned<f64>>,
+}
+
+#[cfg(test)]
+pub(super) const KEYS: &[&str] = &[
+    "enabled",
+    "utilization_threshold",
+    "unneeded_time",
+    "unready_time",
+    "delay_after_add",
+    "delay_after_delete",
+    "delay_after_failure",
+    "stabilization_window",
+    "consolidation",
+    "ignore_daemonsets_utilization",
+    "skip_nodes_with_local_storage",
+    "skip_nodes_with_system_pods",
+    "skip_nodes_with_custom_controller_pods",
+    "max_parallel_drains",
+    "drain_priorities",
+    "max_removals_per_hour",
+    "max_removal_percentage",
+];
+
+impl Written {
+    pub(super) fn check(&self, checker: &mut Checker) -> ScaleDown {
+        let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+        let mut duration = |key: &str, written: &Option<Spanned<String>>, default: Duration| {
+            checker.duration(key, written.as_ref(), default)
+        };
+        let unneeded_time = duration("unneeded_time", &self.unneeded_time, minutes(10));
+        let unready_time = duration("unready_time", &self.unready_time, minutes(20));
+        let delay_after_add = duration("delay_after_add", &self.delay_after_add, minutes(10));
+        let delay_after_delete = duration("delay_after_delete", &self.delay_after_delete, Duration::ZERO);
+        let delay_after_failure = duration("delay_after_failure", &self.delay_after_failure, minutes(3));
+        let stabilization_window =
+            duration("stabilization_window", &self.stabilization_window, Duration::ZERO);
+        let off = "to switch removals off, set `enabled = false`";
+        let max_parallel_drains =
+            checker.count("max_parallel_drains", self.max_parallel_drains.as_ref(), 4, off);
+        let max_removals_per_hour =
+            checker.count("max_removals_per_hour", self.max_removals_per_hour.as_ref(), 60, off);
+        ScaleDown {
+            enabled: self.enabled.unwrap_or(true),
+            utilization_threshold: checker.between(
+                "utilization_threshold",
+                self.utilization_threshold.as_ref(),
+                (0.0, 1.0),
+                0.5,
+            ),
+            unneeded_time,
+            unready_time,
+            delay_after_add,
+            delay_after_delete,
+            delay_after_failure,
+            stabilization_window,
+            consolidation: self.consolidation.unwrap_or(false),
+            ignore_daemonsets_utilization: self.ignore_daemonsets_utilization.unwrap_or(false),
+            skip_nodes_with_local_storage: self.skip_nodes_with_local_storage.unwrap_or(true),
+            skip_nodes_with_system_pods: self.skip_nodes_with_system_pods.unwrap_or(true),
+            skip_nodes_with_custom_controller_pods: self
+                .skip_nodes_with_custom_controller_pods
+                .unwrap_or(true),
+            max_parallel_drains,
+            drain_priorities: drain_priorities(self.drain_priorities.as_ref(), checker),
+            max_removals_per_hour: Some(max_removals_per_hour),
+            max_removal_percentage: checker.between(
+                "max_removal_percentage",
+                self.max_removal_percentage.as_ref(),
+                (0.0, 100.0),
+                50.0,
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Needs, parse};
+
+    #[test]
+    fn a_share_is_rounded_down_and_one_node_always_may_go() {
+        let mut settings = parse("c.toml", "", Needs::Plan).unwrap().scale_down;
+        for (nodes, percentage, most) in
+            [(0, 50.0, 1), (1, 50.0, 1), (3, 50.0, 1), (4, 50.0, 2), (9, 34.0, 3), (5, 0.0, 1), (5, 100.0, 5)]
+        {
+            settings.max_removal_percentage = percentage;
+            assert_eq!(settings.most_at_once(nodes), most, "{percentage} % of {nodes}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Where secrets are: never in the configuration itself, only where it says.
+
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+
+use super::values::Checker;
+
+/// Where the files lie that systemd hands to the service: commands that an administrator runs read them
+/// there.
+pub const CREDENTIALS: &str = "/etc/pve-autoscaler/credentials";
+
+/// The folder of the configuration of a further cluster of this host is one in this folder, and has its
+/// credentials in a folder beside it.
+const CLUSTERS: &str = "clusters";
+
+/// A systemd credential (`LoadCredential=`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credential {
+    /// Its name.
+    pub name: String,
+    /// Where systemd takes it from: commands that it does not start read it there.
+    pub folder: PathBuf,
+}
+
+/// The folder that systemd takes the credentials from that a configuration names.
+pub(super) fn folder_of(config: &Path) -> PathBuf {
+    let named = config
+        .parent()
+        .filter(|own| own.parent().and_then(Path::file_name).is_some_and(|above| above == CLUSTERS));
+    named.map_or_else(|| PathBuf::from(CREDENTIALS), |own| own.join("credentials"))
+}
+
+/// Where a secret is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    /// A file that only its owner can read.
+    File(PathBuf),
+    /// A systemd credential.
+    Credential(Credential),
+}
+
+/// Where a secret belongs that is not in the configuration, and how it is named there: `KEY_credential`
+/// first, as the packaged unit's user can read no file of root's.
+pub(super) fn own_file(key: &str) -> String {
+    let loaded = match key {
+        "token" => " (the unit loads `pve-token`)",
+        "kubeconfig" => " (the unit loads `kubeconfig`)",
+        "ssh_key" => " (the unit loads `ssh-key`)",
+        "password" => " (the unit loads `bmc`)",
+        "server_token" | "input" => " (the unit loads `bootstrap`)",
+        _ => "",
+    };
+    format!(
+        "put the secret into a file in `{CREDENTIALS}` with mode 0600, and name it with `{key}_credential`{loaded}; \
+         `{key}_file` names any such file, for runs without the unit"
+    )
+}
+
+/// One of `KEY_file` and `KEY_credential`.
+pub(super) fn source(
+    checker: &mut Checker,
+    table: &Spanned<()>,
+    key: &str,
+    file: Option<&Spanned<String>>,
+    credential: Option<&Spanned<String>>,
+) -> Option<SecretSource> {
+    match (file, credential) {
+        (Some(file), None) => Some(SecretSource::File(checker.file(&format!("{key}_file"), file))),
+        (None, Some(name)) => {
+            Some(SecretSource::Credential(checker.credential(&format!("{key}_credential"), name)))
+        }
+        (Some(_), Some(name)) => {
+            let title = format!("`{key}_file` and `{key}_credential` are both given");
+            checker.wrong(title, name.span(), "only one of them", "remove one of the two");
+            None
+        }
+        (None, None) => {
+            let title = format!("neither `{key}_file` nor `{key}_credential` is given");
+            checker.wrong(title, table.span(), "missing in this table", &own_file(key));
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_further_cluster_has_credentials_of_its_own() {
+        for (config, expected) in [
+            ("/etc/pve-autoscaler/config.toml", CREDENTIALS),
+            (
+                "/etc/pve-autoscaler/clusters/shop/config.toml",
+                "/etc/pve-autoscaler/clusters/shop/credentials",
+            ),
+            ("config.toml", CREDENTIALS),
+        ] {
+            assert_eq!(folder_of(Path::new(config)), Path::new(expected), "{config}");
+        }
+    }
+}

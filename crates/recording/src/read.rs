@@ -1,0 +1,242 @@
+//! Reading a recording, round by round: no more than one snapshot is in memory.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use jiff::{SignedDuration, Timestamp};
+use thiserror::Error;
+
+use super::file;
+use snapshot::{Changes, Fold};
+
+/// A round is no larger than this as text: what is, is no recording.
+const LARGEST: u64 = 1 << 30;
+/// A daemon that is started again goes on in a new file within this time.
+const SOON: SignedDuration = SignedDuration::from_mins(5);
+
+/// Why a folder cannot be read as a recording.
+#[derive(Debug, Error)]
+pub enum RecordingError {
+    /// The operating system refuses.
+    #[error("{} cannot be read", path.display())]
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// What it says.
+        #[source]
+        source: io::Error,
+    },
+    /// There is nothing in it.
+    #[error(
+        "{} has no recording (`recording-TIME.jsonl.gz`): the daemon makes one if `[record]` says `days = 14` or the like",
+        path.display()
+    )]
+    Empty {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// No round of any file can be read.
+    #[error("no round can be read: {0}")]
+    Nothing(Damage),
+    /// Nothing in it is as old as that.
+    #[error("{} begins at {begins}: nothing was recorded at {wanted} or before", path.display())]
+    TooEarly {
+        /// The folder.
+        path: PathBuf,
+        /// The time of the first round.
+        begins: Timestamp,
+        /// What was asked for.
+        wanted: Timestamp,
+    },
+}
+
+/// A file that cannot be read to its end: what follows in it is left out.
+#[derive(Clone, Debug, Error)]
+#[error("{} is damaged {}: {why}", path.display(), self.place())]
+pub struct Damage {
+    /// The file.
+    pub path: PathBuf,
+    /// How many of its rounds could be read.
+    pub rounds: usize,
+    /// The time of the last of them.
+    pub until: Option<Timestamp>,
+    /// What is wrong.
+    pub why: String,
+}
+
+impl Damage {
+    fn place(&self) -> String {
+        self.until.map_or_else(
+            || "from its beginning on".to_owned(),
+            |until| format!("after its first {} rounds, which were read (until {until})", self.rounds),
+        )
+    }
+}
+
+/// The files of a recording.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    folder: PathBuf,
+    files: Vec<(Timestamp, PathBuf)>,
+}
+
+impl Recording {
+    /// The recording in this folder.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn open(folder: &Path) -> Result<Self, RecordingError> {
+        let path = folder.to_owned();
+        match file::all(folder) {
+            Ok(files) if files.is_empty() => Err(RecordingError::Empty { path }),
+            Ok(files) => Ok(Self { folder: path, files }),
+            Err(source) => Err(RecordingError::File { path, source }),
+        }
+    }
+
+    /// Its rounds, oldest first.
+    pub fn rounds(&self) -> Rounds {
+        Rounds {
+            files: self.files.iter().cloned().collect(),
+            open: None,
+            fold: Fold::default(),
+            damages: Vec::new(),
+        }
+    }
+
+    /// The last round at this time or before, and what could not be read on the way.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn at(&self, wanted: Timestamp) -> Result<(model::Snapshot, Vec<Damage>), RecordingError> {
+        let begins = self.files.first().map_or(wanted, |(time, _)| *time);
+        let path = self.folder.clone();
+        let before = self.files.iter().rposition(|(time, _)| *time <= wanted);
+        let Some(before) = before else { return Err(RecordingError::TooEarly { path, begins, wanted }) };
+        // The file that should have it may be damaged from its beginning on.
+        let mut damages = Vec::new();
+        for at in (0..=before).rev() {
+            let one = Self { folder: path.clone(), files: vec![self.files[at].clone()] };
+            let (mut rounds, mut count) = (one.rounds(), 0);
+            while rounds.next_round() && rounds.fold().time() <= wanted {
+                count += 1;
+            }
+            damages.append(&mut rounds.damages);
+            if count > 0 {
+                // Once more up to the last of them: a whole round is only put together here.
+                let mut rounds = one.rounds();
+                for _ in 0..count {
+                    rounds.next_round();
+                }
+                return Ok((rounds.fold().snapshot(), damages));
+            }
+        }
+        Err(damages.pop().map_or(RecordingError::TooEarly { path, begins, wanted }, RecordingError::Nothing))
+    }
+}
+
+/// The rounds of a recording, one after the other.
+#[derive(Debug)]
+pub struct Rounds {
+    files: VecDeque<(Timestamp, PathBuf)>,
+    open: Option<Open>,
+    fold: Fold,
+    damages: Vec<Damage>,
+}
+
+/// What comes next in a file.
+enum Next {
+    Changes(Changes),
+    End,
+    /// Its end is missing.
+    Broken,
+}
+
+#[derive(Debug)]
+struct Open {
+    path: PathBuf,
+    lines: BufReader<GzDecoder<fs::File>>,
+    rounds: usize,
+}
+
+impl Rounds {
+    /// Goes on to the next round; false: there is none. What cannot be read of a file is left out, and said
+    /// by [`Rounds::damages`].
+    pub fn next_round(&mut self) -> bool {
+        loop {
+            let mut open = match self.open.take() {
+                Some(open) => open,
+                None => match self.files.pop_front() {
+                    None => return false,
+                    Some((_, path)) => match fs::File::open(&path) {
+                        Ok(file) => {
+                            self.fold = Fold::default();
+                            let lines = BufReader::new(GzDecoder::new(file));
+                            Open { path, lines, rounds: 0 }
+                        }
+                        Err(error) => {
+                            let why = error.to_string();
+                            self.damages.push(Damage { path, rounds: 0, until: None, why });
+                            continue;
+                        }
+                    },
+                },
+            };
+            match open.next() {
+                Ok(Next::End) => {}
+                Ok(Next::Broken) => self.broken_off(open),
+                Ok(Next::Changes(changes)) => match self.fold.apply(changes) {
+                    Ok(()) => {
+                        open.rounds += 1;
+                        self.open = Some(open);
+                        return true;
+                    }
+                    Err(error) => self.damaged(open, error.to_string()),
+                },
+                Err(why) => self.damaged(open, why),
+            }
+        }
+    }
+
+    /// The round.
+    pub fn fold(&self) -> &Fold {
+        &self.fold
+    }
+
+    /// What could not be read so far.
+    pub fn damages(&self) -> &[Damage] {
+        &self.damages
+    }
+
+    /// The daemon that wrote the file may have been killed, or write it now: if it goes on in the next one,
+    /// nothing is missing.
+    fn broken_off(&mut self, open: Open) {
+        let goes_on = |(next, _): &(Timestamp, PathBuf)| next.duration_since(self.fold.time()) <= SOON;
+        if open.rounds == 0 || !self.files.front().is_none_or(goes_on) {
+            self.damaged(open, "its end is missing".to_owned());
+        }
+    }
+
+    fn damaged(&mut self, open: Open, why: String) {
+        let until = (open.rounds > 0).then(|| self.fold.time());
+        self.damages.push(Damage { path: open.path, rounds: open.rounds, until, why });
+    }
+}
+
+impl Open {
+    /// The next line. What there is of one whose end is missing is left out.
+    fn next(&mut self) -> Result<Next, String> {
+        let mut line = Vec::new();
+        let read = (&mut self.lines).take(LARGEST).read_until(b'\n', &mut line);
+        match read {
+            Ok(0) => return Ok(Next::End),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Next::Broken),
+            Err(error) => return Err(error.to_string()),
+            Ok(_) => {}
+        }
+        serde_json::from_slice(&line).map(Next::Changes).map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,137 @@
+//! Writing a recording.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use jiff::{SignedDuration, Timestamp};
+
+use super::file;
+use crate::RecordError;
+use model::Snapshot;
+
+/// A file holds so much time at most.
+const LONGEST: SignedDuration = SignedDuration::from_hours(1);
+/// A file takes this part of what all may take at most, so that there is something to drop.
+const PART: u64 = 8;
+
+/// Writes rounds, each as what has changed since the one before.
+#[derive(Debug, Default)]
+pub struct Writer {
+    open: Option<Open>,
+}
+
+/// The file that is written now.
+#[derive(Debug)]
+struct Open {
+    path: PathBuf,
+    began: Timestamp,
+    /// The round that was written last.
+    before: Snapshot,
+    /// What was written of it, in bytes of the file.
+    size: u64,
+    file: GzEncoder<fs::File>,
+}
+
+impl Writer {
+    /// Keeps a round in this folder, and drops what is older than this many days or beyond what all may take.
+    ///
+    /// # Errors
+    /// What refuses; the next round begins a new file then.
+    pub fn keep(
+        &mut self,
+        folder: &Path,
+        (days, most): (u32, u64),
+        round: &Snapshot,
+    ) -> Result<(), RecordError> {
+        let goes_on = |open: &Open| {
+            let age = round.time.duration_since(open.began);
+            open.path.parent() == Some(folder)
+                && !age.is_negative()
+                && age < LONGEST
+                && round.time > open.before.time
+                && open.size < most / PART
+        };
+        let age = SignedDuration::from_hours(24 * i64::from(days));
+        // A clock that jumps must not drop everything.
+        let before = self.open.as_ref().map(|open| open.before.time);
+        let jumps = before.is_some_and(|before| round.time.duration_since(before) > age);
+        let oldest = round.time.saturating_sub(age).unwrap_or(Timestamp::MIN);
+        let oldest = if jumps { Timestamp::MIN } else { oldest };
+        let open = if let Some(open) = self.open.take().filter(goes_on) {
+            open.go_on(round)?
+        } else {
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+            made.map_err(failed(folder))?;
+            // Before anything is written: on a full disk only what is dropped makes room.
+            make_room(folder, None, oldest, most)?;
+            Open::begin(folder, round)?
+        };
+        let size = open.size;
+        if size > most {
+            drop(open.file);
+            fs::remove_file(&open.path).map_err(failed(&open.path))?;
+            return Err(RecordError::TooLarge { size, most });
+        }
+        make_room(folder, Some(&open.path), oldest, most)?;
+        self.open = Some(open);
+        Ok(())
+    }
+}
+
+impl Open {
+    fn begin(folder: &Path, round: &Snapshot) -> Result<Self, RecordError> {
+        let path = folder.join(file::name(round.time));
+        let mut options = fs::OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(&path).map_err(failed(&path))?;
+        let file = GzEncoder::new(file, Compression::default());
+        let (began, before) = (round.time, round.clone());
+        let begun = Self { path: path.clone(), began, before, size: 0, file };
+        begun.line(&snapshot::changes(None, round)).inspect_err(|_| {
+            // Without its first line a file says nothing. What refuses is in the error.
+            let _ = fs::remove_file(&path);
+        })
+    }
+
+    fn go_on(mut self, round: &Snapshot) -> Result<Self, RecordError> {
+        let changes = snapshot::changes(Some(&self.before), round);
+        self.before = round.clone();
+        self.line(&changes)
+    }
+
+    fn line(mut self, changes: &snapshot::Changes) -> Result<Self, RecordError> {
+        let mut line = serde_json::to_vec(changes).map_err(RecordError::Plan)?;
+        line.push(b'\n');
+        self.file.write_all(&line).and_then(|()| self.file.flush()).map_err(failed(&self.path))?;
+        let written = self.file.get_ref().metadata().map_err(failed(&self.path))?;
+        self.size = written.len();
+        Ok(self)
+    }
+}
+
+/// Drops the oldest files but the one that is written.
+fn make_room(folder: &Path, written: Option<&Path>, oldest: Timestamp, most: u64) -> Result<(), RecordError> {
+    let mut files = Vec::new();
+    for (began, path) in file::all(folder).map_err(failed(folder))? {
+        let size = fs::metadata(&path).map_err(failed(&path))?.len();
+        files.push((began, path, size));
+    }
+    let mut bytes: u64 = files.iter().map(|file| file.2).sum();
+    for (began, path, size) in files {
+        let over = began.saturating_add(LONGEST).is_ok_and(|end| end < oldest);
+        if Some(path.as_path()) == written || !(over || bytes > most) {
+            continue;
+        }
+        fs::remove_file(&path).map_err(failed(&path))?;
+        bytes -= size;
+    }
+    Ok(())
+}
+
+fn failed(path: &Path) -> impl Fn(std::io::Error) -> RecordError {
+    let path = path.to_owned();
+    move |source| RecordError::File { path: path.clone(), source }
+}

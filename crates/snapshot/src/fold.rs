@@ -1,0 +1,178 @@
+//! Snapshots put together again of what has changed from one to the next.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use thiserror::Error;
+
+use super::changes::{Changes, Key, key};
+use super::document::Document;
+use super::patch;
+use super::read::{Reader, SnapshotError, forget_templates};
+use model::pod::Pod;
+use model::{KubernetesVersion, Snapshot};
+
+/// The kind of the document that says by which rules pods are read.
+const CLUSTER: &str = "KubernetesCluster";
+
+/// Why changes do not go on from what there is.
+#[derive(Debug, Error)]
+pub enum FoldError {
+    /// An object is changed or dropped that is not there, or in a way that it cannot be.
+    #[error("{kind} `{name}` cannot be changed as it says: {why}")]
+    Patch {
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// An object is not what its kind says.
+    #[error(transparent)]
+    Object(#[from] SnapshotError),
+}
+
+/// The last of the snapshots whose changes it was given.
+#[derive(Debug, Default)]
+pub struct Fold {
+    time: Timestamp,
+    version: KubernetesVersion,
+    objects: BTreeMap<Key, Object>,
+}
+
+/// An object as it is written, and as the only one of a snapshot.
+#[derive(Debug)]
+struct Object {
+    value: Value,
+    read: Box<Snapshot>,
+}
+
+impl Fold {
+    /// Goes on to the next snapshot.
+    ///
+    /// # Errors
+    /// The changes are none of the last snapshot.
+    pub fn apply(&mut self, changes: Changes) -> Result<(), FoldError> {
+        let time = changes.time;
+        let failed = |(kind, _, name): Key, why: &'static str| FoldError::Patch { kind, name, why };
+        for key in changes.drop {
+            if self.objects.remove(&key).is_none() {
+                return Err(failed(key, "it is not there"));
+            }
+        }
+        let mut version_changed = false;
+        let mut changed: Vec<(Key, Value)> = Vec::new();
+        for (key, change) in changes.patch {
+            let Some(object) = self.objects.remove(&key) else {
+                return Err(failed(key, "it is not there"));
+            };
+            let mut value = object.value;
+            patch::apply(&mut value, change).map_err(|why| failed(key.clone(), why))?;
+            changed.push((key, value));
+        }
+        changed.extend(changes.put.into_iter().map(|value| (key(&value), value)));
+        // By what it says all others are read.
+        changed.sort_by_key(|(key, _)| key.0 != CLUSTER);
+        for (key, value) in changed {
+            let read = self.read(&value)?;
+            if key.0 == CLUSTER {
+                version_changed |= self.version != read.kubernetes;
+                self.version = read.kubernetes;
+            }
+            self.objects.insert(key, Object { value, read });
+        }
+        if version_changed {
+            self.read_all()?;
+        }
+        self.time = time;
+        Ok(())
+    }
+
+    /// The time of the snapshot.
+    pub fn time(&self) -> Timestamp {
+        self.time
+    }
+
+    /// Its pods, in order of their namespaces and names.
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.objects.iter().filter(|(key, _)| key.0 == "Pod").filter_map(|(_, pod)| pod.read.pods.first())
+    }
+
+    /// All of it.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut whole = self.without_pods();
+        whole.pods = self.pods().cloned().collect();
+        whole
+    }
+
+    /// All of it but the pods.
+    pub fn without_pods(&self) -> Snapshot {
+        let mut whole = Snapshot { time: self.time, kubernetes: self.version, ..Snapshot::default() };
+        for (key, object) in self.objects.iter().filter(|(key, _)| key.0 != "Pod") {
+            join(&mut whole, &object.read);
+            match key.0.as_str() {
+                "ProxmoxInventory" => whole.proxmox = object.read.proxmox.clone(),
+                "AutoscalerState" => whole.memory = object.read.memory.clone(),
+                _ => {}
+            }
+        }
+        forget_templates(&mut whole);
+        whole
+    }
+
+    fn read(&self, value: &Value) -> Result<Box<Snapshot>, SnapshotError> {
+        let document = Document::of(value).ok_or(SnapshotError::NoKind { number: 1 })?;
+        let snapshot = Snapshot { kubernetes: self.version, ..Snapshot::default() };
+        let mut reader = Reader { snapshot, templates: true, ..Reader::default() };
+        reader.version(&document)?;
+        reader.object(&document)?;
+        Ok(Box::new(reader.snapshot))
+    }
+
+    fn read_all(&mut self) -> Result<(), SnapshotError> {
+        let mut all = std::mem::take(&mut self.objects);
+        for object in all.values_mut() {
+            object.read = self.read(&object.value)?;
+        }
+        self.objects = all;
+        Ok(())
+    }
+}
+
+/// Adds the objects of a part to the whole.
+fn join(whole: &mut Snapshot, part: &Snapshot) {
+    macro_rules! join {
+        ($($list:ident),*) => { $(whole.$list.extend_from_slice(&part.$list);)* };
+    }
+    join!(
+        nodes,
+        pods,
+        namespaces,
+        controllers,
+        daemon_sets,
+        budgets,
+        volumes,
+        claims,
+        storage_classes,
+        csi_drivers,
+        csi_nodes,
+        storage_capacities,
+        attachments,
+        priority_classes,
+        resource_claims,
+        device_classes,
+        resource_slices,
+        device_taint_rules,
+        buffers,
+        pod_templates
+    );
+    if let Some(requests) = &part.requests {
+        whole.requests.get_or_insert_default().extend_from_slice(requests);
+    }
+    if let Some(groups) = &part.pod_groups {
+        whole.pod_groups.get_or_insert_default().extend_from_slice(groups);
+    }
+}

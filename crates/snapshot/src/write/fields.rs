@@ -1,0 +1,91 @@
+//! An object under construction: what is absent or empty is left out, as the API server does.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use model::quantity;
+use model::resources::Resources;
+use model::selector::Labels;
+
+/// The fields of an object.
+#[derive(Debug, Default)]
+pub(super) struct Fields(Map<String, Value>);
+
+impl Fields {
+    /// A Kubernetes object (or a document of our own) of this version and kind.
+    pub(super) fn object(api_version: &str, kind: &str) -> Self {
+        Self::default().with("apiVersion", api_version).with("kind", kind)
+    }
+
+    /// Metadata with a name, and a namespace unless it is empty.
+    pub(super) fn named(namespace: &str, name: &str) -> Self {
+        Self::default().text("namespace", namespace).text("name", name)
+    }
+
+    /// A field that is written whatever it holds.
+    pub(super) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.0.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// A field that may be absent.
+    pub(super) fn some(self, key: &str, value: Option<impl Into<Value>>) -> Self {
+        match value {
+            Some(value) => self.with(key, value),
+            None => self,
+        }
+    }
+
+    /// A field that is written if `condition` holds.
+    pub(super) fn when(self, condition: bool, key: &str, value: impl Into<Value>) -> Self {
+        self.some(key, condition.then_some(value))
+    }
+
+    /// A text, left out if it is empty.
+    pub(super) fn text(self, key: &str, text: &str) -> Self {
+        self.when(!text.is_empty(), key, text)
+    }
+
+    /// A time in RFC 3339.
+    pub(super) fn time(self, key: &str, time: Option<Timestamp>) -> Self {
+        self.some(key, time.map(|time| time.to_string()))
+    }
+
+    /// A list, left out if it is empty.
+    pub(super) fn list<T: Into<Value>>(self, key: &str, items: impl IntoIterator<Item = T>) -> Self {
+        let items: Vec<Value> = items.into_iter().map(Into::into).collect();
+        self.when(!items.is_empty(), key, items)
+    }
+
+    /// A part with fields of its own, left out if it has none.
+    pub(super) fn part(self, key: &str, part: Self) -> Self {
+        self.when(!part.0.is_empty(), key, part)
+    }
+
+    /// Labels or annotations, left out if there are none.
+    pub(super) fn labels(self, key: &str, labels: &Labels) -> Self {
+        let all = labels.iter().fold(Self::default(), |all, (name, value)| all.with(name, value.as_str()));
+        self.part(key, all)
+    }
+}
+
+impl From<Fields> for Value {
+    fn from(fields: Fields) -> Self {
+        Self::Object(fields.0)
+    }
+}
+
+/// Amounts by resource name, as quantities. `pods` of a pod's requests is implied and must be zero here.
+pub(super) fn amounts(resources: &Resources) -> Fields {
+    let bytes =
+        |fields: Fields, name: &str, amount: i64| fields.when(amount != 0, name, quantity::binary(amount));
+    let fields =
+        Fields::default().when(resources.cpu_milli != 0, "cpu", quantity::from_milli(resources.cpu_milli));
+    let fields = bytes(fields, "memory", resources.memory);
+    let fields = bytes(fields, "ephemeral-storage", resources.ephemeral_storage);
+    let fields = fields.when(resources.pods != 0, "pods", resources.pods.to_string());
+    resources.other.iter().fold(fields, |fields, (name, amount)| {
+        let huge = name.starts_with("hugepages-");
+        fields.with(name, if huge { quantity::binary(*amount) } else { amount.to_string() })
+    })
+}

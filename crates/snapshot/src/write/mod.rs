@@ -1,0 +1,119 @@
+//! Writing a snapshot file.
+//!
+//! What is written are Kubernetes objects reduced to what decisions read, and the documents of our own:
+//! reading the file back gives the same snapshot, except for what no decision reads (a Node's uid, resource
+//! version, provider id, system UUID, addresses and attached volumes, and the templates found). Containers
+//! become one that requests what the pod requests in all; no image, command, environment or foreign
+//! annotation ever gets here, because the model has none.
+
+mod buffer;
+mod devices;
+mod fields;
+mod gang;
+mod node;
+mod own;
+mod pod;
+mod selector;
+mod storage;
+mod workload;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use thiserror::Error;
+
+use model::Snapshot;
+
+/// Why a snapshot cannot be written.
+#[derive(Debug, Error)]
+#[error("the snapshot cannot be written as YAML")]
+pub struct WriteError(#[source] serde_saphyr::SerializeError);
+
+/// Writes a snapshot as a YAML stream, one document an object, that [`read`](super::read()) takes back.
+pub fn write(snapshot: &Snapshot) -> Result<String, WriteError> {
+    let mut written = Yaml { snapshot, text: String::new(), failed: None };
+    for document in own_documents(snapshot) {
+        written.document(&document);
+    }
+    each_list(&mut written);
+    written.failed.map_or(Ok(written.text), |error| Err(WriteError(error)))
+}
+
+struct Yaml<'s> {
+    snapshot: &'s Snapshot,
+    text: String,
+    failed: Option<serde_saphyr::SerializeError>,
+}
+
+impl Yaml<'_> {
+    fn document(&mut self, document: &Value) {
+        let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+        self.text.push_str("---\n");
+        let written = serde_saphyr::to_fmt_writer_with_options(&mut self.text, document, options);
+        if let Err(error) = written {
+            self.failed.get_or_insert(error);
+        }
+        if !self.text.ends_with('\n') {
+            self.text.push('\n');
+        }
+    }
+}
+
+impl Lists for Yaml<'_> {
+    fn list<T: PartialEq>(
+        &mut self,
+        of: impl Fn(&Snapshot) -> &[Arc<T>],
+        write: impl Fn(&T, Timestamp) -> Value,
+    ) {
+        let snapshot = self.snapshot;
+        for one in of(snapshot) {
+            self.document(&write(one, snapshot.time));
+        }
+    }
+}
+
+/// The documents of our own, as which a snapshot's other parts are written.
+pub(super) fn own_documents(snapshot: &Snapshot) -> [Value; 3] {
+    [
+        own::cluster(snapshot.kubernetes, snapshot.requests.is_some(), snapshot.pod_groups.is_some()),
+        own::inventory(&snapshot.proxmox, snapshot.time),
+        own::state(&snapshot.memory),
+    ]
+}
+
+/// Is shown every list of Kubernetes objects that a snapshot has.
+pub(super) trait Lists {
+    /// One of them, and how an object of it is written at a time.
+    fn list<T: PartialEq>(
+        &mut self,
+        of: impl Fn(&Snapshot) -> &[Arc<T>],
+        write: impl Fn(&T, Timestamp) -> Value,
+    );
+}
+
+/// Shows every list, in the order of the file.
+pub(super) fn each_list(to: &mut impl Lists) {
+    to.list(|all| &all.nodes, |one, _| node::node(one));
+    to.list(|all| &all.namespaces, |one, _| node::namespace(one));
+    to.list(|all| &all.priority_classes, |one, _| workload::priority_class(one));
+    to.list(|all| &all.controllers, workload::controller);
+    to.list(|all| &all.daemon_sets, |one, _| workload::daemon_set(one));
+    to.list(|all| &all.budgets, |one, _| workload::budget(one));
+    to.list(|all| &all.storage_classes, |one, _| storage::storage_class(one));
+    to.list(|all| &all.volumes, storage::volume);
+    to.list(|all| &all.claims, storage::claim);
+    to.list(|all| &all.csi_drivers, |one, _| storage::csi_driver(one));
+    to.list(|all| &all.csi_nodes, |one, _| node::csi_node(one));
+    to.list(|all| &all.storage_capacities, |one, _| storage::storage_capacity(one));
+    to.list(|all| &all.attachments, |one, _| storage::attachment(one));
+    to.list(|all| &all.device_classes, |one, _| devices::device_class(one));
+    to.list(|all| &all.resource_slices, |one, _| devices::resource_slice(one));
+    to.list(|all| &all.device_taint_rules, |one, _| devices::device_taint_rule(one));
+    to.list(|all| &all.resource_claims, devices::resource_claim);
+    to.list(|all| &all.buffers, |one, _| buffer::capacity_buffer(one));
+    to.list(|all| all.requests.as_deref().unwrap_or_default(), |one, _| buffer::provisioning_request(one));
+    to.list(|all| all.pod_groups.as_deref().unwrap_or_default(), |one, _| gang::pod_group(one));
+    to.list(|all| &all.pod_templates, |one, _| buffer::pod_template(one));
+    to.list(|all| &all.pods, |one, _| pod::pod(one));
+}

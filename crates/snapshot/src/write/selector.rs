@@ -1,0 +1,62 @@
+//! Selectors, as Kubernetes writes them.
+
+use super::fields::Fields;
+use model::selector::{LabelSelector, NodeSelector, NodeSelectorTerm, Operator, Requirement};
+
+fn word(operator: Operator) -> &'static str {
+    match operator {
+        Operator::In => "In",
+        Operator::NotIn => "NotIn",
+        Operator::Exists => "Exists",
+        Operator::DoesNotExist => "DoesNotExist",
+        Operator::Gt => "Gt",
+        Operator::Lt => "Lt",
+    }
+}
+
+fn requirement(one: &Requirement) -> Fields {
+    Fields::default()
+        .with("key", one.key.as_str())
+        .with("operator", word(one.operator))
+        .list("values", one.values.iter().map(String::as_str))
+}
+
+/// The key and value of a requirement that `matchLabels` can hold.
+pub(super) fn equality(one: &Requirement) -> Option<(&str, &str)> {
+    match (one.operator, one.values.as_slice()) {
+        (Operator::In, [value]) => Some((&one.key, value)),
+        _ => None,
+    }
+}
+
+/// A label selector. As many leading requirements as keep their order become `matchLabels`, which are read
+/// first and by key; the rest become `matchExpressions`.
+pub(super) fn label_selector(selector: &LabelSelector) -> Fields {
+    let all = &selector.requirements;
+    let mut labels = Fields::default();
+    let mut last = None;
+    let mut taken = 0;
+    for (key, value) in all.iter().map_while(equality) {
+        if last.is_some_and(|last| last >= key) {
+            break;
+        }
+        labels = labels.with(key, value);
+        last = Some(key);
+        taken += 1;
+    }
+    Fields::default()
+        .part("matchLabels", labels)
+        .list("matchExpressions", all.iter().skip(taken).map(requirement))
+}
+
+/// A term of a node selector.
+pub(super) fn node_term(term: &NodeSelectorTerm) -> Fields {
+    Fields::default()
+        .list("matchExpressions", term.match_expressions.iter().map(requirement))
+        .list("matchFields", term.match_fields.iter().map(requirement))
+}
+
+/// A node selector.
+pub(super) fn node_selector(selector: &NodeSelector) -> Fields {
+    Fields::default().list("nodeSelectorTerms", selector.terms.iter().map(node_term))
+}
