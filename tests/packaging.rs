@@ -47,6 +47,25 @@ fn the_configuration_in_the_readme_is_all_that_the_daemon_needs() {
     assert!(written.lines().count() < 25, "it is to be a small one");
 }
 
+#[test]
+fn the_configuration_that_is_installed_needs_only_what_it_marks() {
+    let installed = text("packaging/config.minimal.toml");
+    let unfinished = settings::parse("config.toml", &installed, Needs::Run).unwrap_err().to_string();
+    assert_eq!(unfinished.matches("is missing").count(), 3, "{unfinished}");
+    for name in ["template", "vmids", "addresses"] {
+        assert!(unfinished.contains(&format!("`{name}` is missing")), "{name}: {unfinished}");
+    }
+    settings::parse("config.toml", &installed.replace("#: ", ""), Needs::Run).unwrap();
+    let lines = installed.lines().filter(|line| !line.is_empty() && !line.starts_with("# "));
+    assert!(lines.count() < 25, "it is to be a small one");
+    // An upgrade asks about a changed file that the package installs: the reference, which each release
+    // changes, is not that file.
+    let manifest: toml::Table = text("Cargo.toml").parse().unwrap();
+    let assets = manifest["package"]["metadata"]["deb"]["assets"].as_array().unwrap();
+    let asset = assets.iter().find(|asset| asset[1].as_str() == Some("etc/pve-autoscaler/config.toml"));
+    assert_eq!(asset.unwrap()[0].as_str(), Some("packaging/config.minimal.toml"));
+}
+
 /// The values of a setting of the unit.
 fn settings(name: &str) -> Vec<String> {
     let unit = text("systemd/pve-autoscaler.service");

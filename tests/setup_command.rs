@@ -11,6 +11,7 @@ mod lab;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::time::Duration;
 
 use bench::{Bench, no_secret_in};
@@ -312,6 +313,19 @@ async fn a_configuration_of_the_administrators_own_is_kept() {
     assert_eq!(fs::read_to_string(bench.path("etc/config.toml")).unwrap(), "cluster = \"mine\"\n");
     assert!(fs::read_to_string(bench.path("etc/config.toml.proposed")).unwrap().contains("[[pool]]"));
     bench.has_mode("etc/config.toml.proposed", 0o644);
+}
+
+#[tokio::test]
+async fn a_configuration_that_is_as_the_package_installed_it_is_replaced() {
+    let bench = bare().await;
+    fs::create_dir(bench.path("etc")).unwrap();
+    for untouched in ["packaging/config.minimal.toml", "config.example.toml"] {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(untouched)).unwrap();
+        bench.write("etc/config.toml", &text, 0o644);
+        let (code, said) = bench.set_up(&ANSWERS).await;
+        assert!(code == 0 && !said.contains(".proposed"), "{untouched}: {said}");
+        assert_ne!(fs::read_to_string(bench.path("etc/config.toml")).unwrap(), text, "{untouched}");
+    }
 }
 
 #[tokio::test]

@@ -15,8 +15,10 @@ use crate::cli::cluster;
 use crate::cli::exit::Failure;
 use kubernetes::{AccountToken, Cluster};
 
-/// The configuration that the package brings, which means nothing yet.
-const EXAMPLE: &str = include_str!("../../../config.example.toml");
+/// The configuration that the package installs, and the reference that was copied there: neither says
+/// anything of this cluster yet.
+const UNTOUCHED: [&str; 2] =
+    [include_str!("../../../packaging/config.minimal.toml"), include_str!("../../../config.example.toml")];
 
 /// What others need of the configuration, and of the folder that it is in.
 const READ: u32 = 0o004;
@@ -116,7 +118,7 @@ impl Places {
         let file = self.folder.join("config.toml");
         match fs::read_to_string(&file) {
             Ok(text) if text == configuration => keep_open(&file, say)?,
-            Ok(text) if text != EXAMPLE => {
+            Ok(text) if !UNTOUCHED.contains(&text.as_str()) => {
                 let proposal = self.folder.join("config.toml.proposed");
                 replace(&proposal, configuration, 0o644)?;
                 kept(&format!("{}; the proposal is in {}", named(&file), named(&proposal)))?;
