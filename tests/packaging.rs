@@ -242,6 +242,53 @@ fn scripts_are_understood_by_their_shells() {
 }
 
 #[test]
+fn what_a_build_lacks_is_named_before_it_begins() {
+    let bin = tempfile::TempDir::new().unwrap();
+    let begun = bin.path().join("begun");
+    for (name, does) in [
+        ("rustc", "echo /nonexistent".to_owned()),
+        ("dpkg", "echo amd64".to_owned()),
+        ("cargo-deb", String::new()),
+        ("cargo", format!(": >'{}'", begun.display())),
+    ] {
+        let place = bin.path().join(name);
+        fs::write(&place, format!("#!/bin/sh\n{does}\n")).unwrap();
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:/usr/bin:/bin", bin.path().display());
+    let build = |arguments: &[&str]| {
+        let script = file("packaging/deb/build");
+        let mut command = Command::new("sh");
+        command
+            .arg(script)
+            .args(arguments)
+            .env("PATH", &path)
+            .env("SOURCE_DATE_EPOCH", "0")
+            .env_remove("BUILT");
+        let output = command.output().unwrap();
+        (output.status.code(), said(&output))
+    };
+    for arguments in [&["--arch", "arm64"][..], &["--release"]] {
+        let (code, said) = build(arguments);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("rustup target add aarch64-unknown-linux-gnu"), "{said}");
+    }
+    for (arguments, words) in [
+        (&["--what"][..], "`--what`"),
+        (&["--arch", "mips"], "`mips`"),
+        (&["--arch"], "amd64 or arm64"),
+        (&["one", "two"], "one folder at most"),
+        (&["--arch", "amd64", "--arch", "arm64", "one.deb"], "give a folder"),
+    ] {
+        let (code, said) = build(arguments);
+        assert!(code == Some(2) && said.contains(words), "{arguments:?}: {said}");
+    }
+    assert!(!begun.exists());
+    assert_eq!(build(&["--arch", "amd64"]), (Some(0), String::new()));
+    assert!(begun.exists());
+}
+
+#[test]
 fn the_package_opens_the_folder_that_was_there_before_it_and_later_leaves_it_as_it_is() {
     let root = tempfile::TempDir::new().unwrap();
     let folder = root.path().join("etc/pve-autoscaler");
