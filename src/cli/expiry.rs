@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use kubernetes::{Expiry, certificates_end, expiries};
-use observability::Board;
+use observability::{Board, Problem};
 use runtime::clock::SharedClock;
 use settings::{Config, ProxmoxTrust};
 
@@ -18,8 +18,6 @@ const EVERY: Duration = Duration::from_hours(1);
 const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// What helps.
 pub(super) const WAY_OUT: &str = "renew it, and restart the daemon";
-/// What the problem is about.
-const PROBLEM: &str = "credentials";
 
 /// Looks again and again until it is dropped.
 pub(super) async fn follow(board: &Board, settings: impl Fn() -> Arc<Config>, clock: SharedClock) {
@@ -27,8 +25,8 @@ pub(super) async fn follow(board: &Board, settings: impl Fn() -> Arc<Config>, cl
         let config = settings();
         let found = tokio::task::spawn_blocking(move || of(&config)).await.unwrap_or_default();
         match words(&found, clock.now()) {
-            Some(words) => board.problem(PROBLEM, &format!("{words}: {WAY_OUT}")),
-            None => board.clear(PROBLEM),
+            Some(words) => board.problem(&Problem::Credentials, &format!("{words}: {WAY_OUT}")),
+            None => board.clear(&Problem::Credentials),
         }
         board.credentials(found.into_iter().map(|one| (one.credential, one.at)).collect());
         tokio::time::sleep(EVERY).await;

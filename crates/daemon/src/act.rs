@@ -16,6 +16,7 @@ use model::place;
 use model::plan::{GrownMachine, NewMachine, Plan, Removal, RemovalReason, Unkept};
 use model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
 use model::{Record, Slot, Snapshot};
+use observability::Problem;
 use settings::{Config, Mode, Size};
 
 /// Node annotations that are written at a time.
@@ -298,7 +299,7 @@ impl Daemon {
         if !self.memory.shrinks(going.len(), now).await {
             let what = "no node is removed: its count against the hourly limit cannot be stored";
             self.said.once("brake not stored", || tracing::warn!("{what}"));
-            return self.board.problem("kubernetes", what);
+            return self.board.problem(&Problem::Kubernetes, what);
         }
         for Going { view, reason, decided } in going {
             // Storing takes a moment.

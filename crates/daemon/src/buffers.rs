@@ -11,9 +11,7 @@ use model::Snapshot;
 use model::buffer::{BufferStatus, CapacityBuffer};
 use model::condition::StatusCondition;
 use model::plan::{BufferOutcome, BufferVerdict, Plan, PodOutcome};
-
-/// What the status calls the problem that no status can be written.
-const ABOUT: &str = "buffers";
+use observability::Problem;
 
 impl Daemon {
     /// Writes what is new of each buffer's status.
@@ -34,7 +32,7 @@ impl Daemon {
         let write = |(buffer, status): (Arc<CapacityBuffer>, BufferStatus)| async move {
             kubernetes.write_buffer_status(&buffer, &status).await
         };
-        self.write_statuses((ABOUT, written), changes, write).await;
+        self.write_statuses((&Problem::Buffers, written), changes, write).await;
     }
 }
 

@@ -169,8 +169,8 @@ impl Daemon {
         self.mark_protected(&mut snapshot, &views);
         for region in self.regions.iter() {
             match region.inventory.last().1 {
-                Some(problem) => self.board.problem(&region.name(), &problem),
-                None => self.board.clear(&region.name()),
+                Some(problem) => self.board.problem(&region.problem(), &problem),
+                None => self.board.clear(&region.problem()),
             }
         }
         let fresh = |region: &Region| Some((region.prefix.clone(), region.fresh(config, now)?));

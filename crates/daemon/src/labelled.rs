@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::Daemon;
 use super::long_work::at_length;
 use model::Snapshot;
+use observability::Problem;
 use settings::Config;
 
 /// Those of the last snapshot, by their uids, and those for whom the records were read.
@@ -52,7 +53,7 @@ impl Daemon {
                 Ok(records) => self.take_up(records),
                 Err(error) => {
                     tracing::warn!(%error, "the machine records cannot be read, and one may have come: nothing is decided");
-                    self.board.problem("kubernetes", &error.to_string());
+                    self.board.problem(&Problem::Kubernetes, &error.to_string());
                     return None;
                 }
             }

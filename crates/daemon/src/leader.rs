@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::terms::{Lost, PROBLEM, TermEnd, Unclaimed};
+use super::terms::{Lost, TermEnd, Unclaimed};
 use kubernetes::{Claim, ErrorKind, Lease};
-use observability::Board;
+use observability::{Board, Problem};
 use runtime::causes::chain;
 use runtime::fence::Fence;
 use settings::{Config, Leader};
@@ -97,7 +97,7 @@ async fn campaign(
                 continue;
             }
             Ok(Claim::Other { holder, free_at }) => {
-                board.clear(PROBLEM);
+                board.clear(&Problem::Lease);
                 let usual = settings.retry_period / 2;
                 standing.send_if_modified(|standing| {
                     let same = matches!(standing, Standing::Standby { leader } if *leader == holder);
@@ -111,7 +111,7 @@ async fn campaign(
                 left.map_or(usual, |left| usual.min(left + Duration::from_millis(10)))
             }
             Err(problem) => {
-                board.problem(PROBLEM, &problem.to_string());
+                board.problem(&Problem::Lease, &problem.to_string());
                 settings.retry_period / 2
             }
         };
@@ -147,7 +147,7 @@ async fn hold(
             Ok(Ok(Claim::Other { free_at: None, .. })) => pause = settings.retry_period / 4,
             Ok(Ok(Claim::Other { holder, .. })) => return TermEnd::Taken { holder },
             Ok(Err(why)) => {
-                board.problem(PROBLEM, &format!("it cannot be renewed: {why}"));
+                board.problem(&Problem::Lease, &format!("it cannot be renewed: {why}"));
                 // After an answer that did not come there is no time to lose.
                 pause = if why == Unclaimed::Silence { Duration::ZERO } else { settings.retry_period / 4 };
                 trouble = Some(why);
@@ -204,7 +204,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_term_lost_to_slowness_stays_a_problem_for_a_while() {
         let (board, mut lost) = (Board::default(), Lost::default());
-        let problem = || board.status().problems.get(PROBLEM).cloned();
+        let problem = || board.status().problems.get("lease").cloned();
         lost.note(&TermEnd::Taken { holder: "pve2".to_owned() });
         lost.show(&board);
         assert_eq!(problem(), None);

@@ -60,7 +60,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use kubernetes::{Cluster, Lease, Recorder, Watches};
 use machines::{Context, Ending, Pace, Probe, Registry, Reports, Told, View};
 use model::{Plan, Record, Snapshot};
-use observability::{Board, RoundOutcome};
+use observability::{Board, Problem, RoundOutcome};
 use pinning::Door;
 use planning::Stop;
 use proxmox::Client;
@@ -84,10 +84,6 @@ use trigger::Trigger;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Between two looks at whether views are fresh again.
 const LOOK: Duration = Duration::from_millis(100);
-/// What the status calls the problem of kinds that the API server refuses to show.
-const UNSEEN: &str = "kinds";
-/// And that of rounds that could not look at everything.
-const UNFINISHED: &str = "unfinished";
 
 pub use machines::Controllers;
 
@@ -427,7 +423,7 @@ impl Daemon {
                 tracing::warn!(problem, kinds = kinds.join(", "), "waiting for the Kubernetes API");
             }
             let why = kinds.keys().next().map_or("the first lists take long", String::as_str);
-            self.board.problem("kubernetes", &format!("not everything could be listed yet: {why}"));
+            self.board.problem(&Problem::Kubernetes, &format!("not everything could be listed yet: {why}"));
         }
         // After a time without the API, in which another instance may have led, old views are worth nothing.
         let waited = tokio::time::Instant::now();
@@ -440,7 +436,7 @@ impl Daemon {
         // nothing does.
         let mut pause = mend::TRIES.0;
         while !self.read_switch().await {
-            self.board.problem("kubernetes", "cannot read yet whether all is paused");
+            self.board.problem(&Problem::Kubernetes, "cannot read yet whether all is paused");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(mend::TRIES.1);
         }
@@ -464,11 +460,11 @@ impl Daemon {
                 .iter()
                 .find(|one| one.essential)
                 .map_or("watches are broken", |one| one.what.as_str());
-            self.board.problem("kubernetes", what);
+            self.board.problem(&Problem::Kubernetes, what);
             self.publish(&config, None);
             return RoundOutcome::Blind;
         }
-        self.board.clear("kubernetes");
+        self.board.clear(&Problem::Kubernetes);
         self.tell_what_is_not_seen();
         let Some(snapshot) = self.gather_with_records(&config).await else {
             self.publish(&config, None);
@@ -530,9 +526,9 @@ impl Daemon {
     fn go_on_with(&mut self, plan: &Plan) {
         self.memory.left_over(plan.unfinished.clone());
         if plan.unfinished.is_empty() {
-            self.board.clear(UNFINISHED);
+            self.board.clear(&Problem::Unfinished);
         } else {
-            self.board.problem(UNFINISHED, &plan.unfinished.words());
+            self.board.problem(&Problem::Unfinished, &plan.unfinished.words());
         }
     }
 
@@ -543,9 +539,12 @@ impl Daemon {
         match unseen.first() {
             Some(first) => {
                 let kinds: Vec<&str> = unseen.iter().map(|one| one.kind).collect();
-                self.board.problem(UNSEEN, &format!("{} cannot be seen: {}", kinds.join(", "), first.what));
+                self.board.problem(
+                    &Problem::Kinds,
+                    &format!("{} cannot be seen: {}", kinds.join(", "), first.what),
+                );
             }
-            None => self.board.clear(UNSEEN),
+            None => self.board.clear(&Problem::Kinds),
         }
     }
 

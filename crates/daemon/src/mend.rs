@@ -10,6 +10,7 @@ use kubernetes::{Records, Versioned};
 use machines::{Ending, Told, View};
 use model::Record;
 use model::machine::{Intent, Phase};
+use observability::Problem;
 use settings::{Config, Mode, Pool};
 
 /// All records are read again this often.
@@ -139,7 +140,7 @@ impl Daemon {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the machine records cannot be read yet");
-                    self.board.problem("kubernetes", &error.to_string());
+                    self.board.problem(&Problem::Kubernetes, &error.to_string());
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(TRIES.1);
                 }

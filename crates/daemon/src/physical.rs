@@ -15,6 +15,7 @@ use super::Daemon;
 use machines::{Controllers, Told, View};
 use model::Snapshot;
 use model::machine::{Intent, Phase};
+use observability::Problem;
 use proxmox::redfish::PowerState;
 use runtime::causes::chain;
 use runtime::fence::Fence;
@@ -24,8 +25,6 @@ use settings::{Config, PhysicalMachine, Pool};
 const LOOKS: Duration = Duration::from_secs(30);
 /// Controllers that are asked at a time.
 const AT_A_TIME: usize = 8;
-/// What the status calls machines that are not as they should be.
-const PROBLEM: &str = "machines";
 
 /// What a controller said last, or why it said nothing.
 type Seen = Result<PowerState, String>;
@@ -188,9 +187,9 @@ impl Daemon {
             snapshot.memory.pools.entry(pool.name.clone()).or_default().out_of_service = all;
         }
         if said.is_empty() {
-            self.board.clear(PROBLEM);
+            self.board.clear(&Problem::Machines);
         } else {
-            self.board.problem(PROBLEM, &said.join("; "));
+            self.board.problem(&Problem::Machines, &said.join("; "));
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::Deps;
 use model::Record;
-use observability::Board;
+use observability::{Board, Problem};
 use pinning::{Answer, Astray, Request};
 use runtime::causes::chain;
 use settings::Config;
@@ -23,10 +23,6 @@ const AGAIN: Duration = Duration::from_secs(10);
 const READ_BACK: Duration = Duration::from_mins(1);
 /// After this many failures to find that out, what was found out before is no longer reported.
 const FORGOTTEN: u32 = 3;
-/// What the board calls trouble with the helper.
-const PROBLEM: &str = "pinning";
-/// What it calls machines that run on other CPUs than their own.
-const ASTRAY: &str = "pinning astray";
 
 /// Serves until it is dropped.
 pub(super) async fn serve(deps: &Deps) {
@@ -52,7 +48,7 @@ pub(super) async fn serve(deps: &Deps) {
                 }
                 // They may have been replaced meanwhile, or run on their own again.
                 if failures >= FORGOTTEN {
-                    deps.board.clear(ASTRAY);
+                    deps.board.clear(&Problem::PinningAstray);
                 }
                 read = Some(Instant::now());
             }
@@ -60,7 +56,7 @@ pub(super) async fn serve(deps: &Deps) {
         } else {
             refused.clear();
             show(&deps.board, &refused);
-            deps.board.clear(ASTRAY);
+            deps.board.clear(&Problem::PinningAstray);
             if config.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -139,8 +135,8 @@ async fn read_back(deps: &Deps) -> Result<Vec<Astray>, String> {
 
 fn show_astray(board: &Board, astray: &[Astray], host: &str) {
     match astray.first() {
-        Some(one) => board.problem(ASTRAY, &on_others(one, host, astray.len() - 1)),
-        None => board.clear(ASTRAY),
+        Some(one) => board.problem(&Problem::PinningAstray, &on_others(one, host, astray.len() - 1)),
+        None => board.clear(&Problem::PinningAstray),
     }
 }
 
@@ -156,7 +152,7 @@ fn on_others(one: &Astray, host: &str, more: usize) -> String {
 /// One of them stands for the others: they have one helper.
 fn show(board: &Board, refused: &BTreeMap<String, String>) {
     match refused.values().next() {
-        Some(what) => board.problem(PROBLEM, what),
-        None => board.clear(PROBLEM),
+        Some(what) => board.problem(&Problem::Pinning, what),
+        None => board.clear(&Problem::Pinning),
     }
 }

@@ -12,6 +12,7 @@ use machines::Found;
 use model::Snapshot;
 use model::snapshot::PoolMemory;
 use model::workload::Backoff;
+use observability::Problem;
 use settings::{Config, Pool};
 
 impl Daemon {
@@ -71,9 +72,9 @@ impl Daemon {
         };
         let said: Vec<String> = config.pools.iter().filter_map(of).collect();
         if said.is_empty() {
-            self.board.clear("rights");
+            self.board.clear(&Problem::Rights);
         } else {
-            self.board.problem("rights", &said.join("; "));
+            self.board.problem(&Problem::Rights, &said.join("; "));
         }
     }
 }

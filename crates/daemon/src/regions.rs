@@ -20,6 +20,7 @@ use machines::Templates;
 use model::Record;
 use model::place;
 use model::snapshot::TemplateSeen;
+use observability::Problem;
 use proxmox::Client;
 use runtime::fence::Fence;
 use settings::Config;
@@ -44,6 +45,11 @@ impl Region {
     /// Under which name the status shows what is wrong with it.
     pub fn name(&self) -> String {
         name(&self.prefix)
+    }
+
+    /// What is wrong if it cannot be seen.
+    pub fn problem(&self) -> Problem {
+        if self.prefix.is_empty() { Problem::Proxmox } else { Problem::Region(self.prefix.clone()) }
     }
 
     /// Its templates, with hosts by their names among those of all clusters.

@@ -12,9 +12,7 @@ use model::Snapshot;
 use model::condition::StatusCondition;
 use model::plan::{Plan, RequestOutcome, RequestVerdict};
 use model::request::{CHECK_CAPACITY, ProvisioningRequest};
-
-/// What the status calls the problem that no condition can be written.
-const ABOUT: &str = "requests";
+use observability::Problem;
 
 impl Daemon {
     /// Answers requests.
@@ -36,7 +34,7 @@ impl Daemon {
         let write = |(request, conditions): (Arc<ProvisioningRequest>, Vec<StatusCondition>)| async move {
             kubernetes.write_request_conditions(&request, &conditions).await
         };
-        self.write_statuses((ABOUT, written), changes, write).await;
+        self.write_statuses((&Problem::Requests, written), changes, write).await;
     }
 }
 

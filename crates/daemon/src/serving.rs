@@ -18,7 +18,7 @@ use kubernetes::{Cluster, ErrorKind, EventKind, Recorder, Saying, ServingRequest
 use machines::{NODE_USER, Registry, View, judge_serving};
 use model::machine::Intent;
 use model::{Node, Pause};
-use observability::Board;
+use observability::{Board, Problem};
 use runtime::causes::chain;
 use settings::{Config, Mode};
 
@@ -28,8 +28,6 @@ const LOOK: Duration = Duration::from_secs(10);
 const AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
 /// How many requests are dealt with in one look, the oldest first, those that were refused last.
 const AT_A_TIME: usize = 64;
-/// What the status calls the problem that requests cannot be seen or approved.
-const PROBLEM: &str = "certificates";
 
 /// Who approves.
 pub(super) struct Approver {
@@ -72,7 +70,7 @@ impl Approver {
             if self.is_on() {
                 let requests = ServingRequests::start(&self.kubernetes, &self.cancel);
                 self.follow(&requests).await;
-                self.board.clear(PROBLEM);
+                self.board.clear(&Problem::Certificates);
             }
             if self.config.changed().await.is_err() {
                 return;
@@ -121,8 +119,8 @@ impl Approver {
             }
         }
         match problem {
-            Some(what) => self.board.problem(PROBLEM, &what),
-            None => self.board.clear(PROBLEM),
+            Some(what) => self.board.problem(&Problem::Certificates, &what),
+            None => self.board.clear(&Problem::Certificates),
         }
     }
 

@@ -7,9 +7,7 @@ use super::Daemon;
 use super::gather::Looks;
 use model::workload::Backoff;
 use model::{Snapshot, place};
-
-/// What the status calls hosts of which nothing is known.
-const SILENT: &str = "pvestatd";
+use observability::Problem;
 
 /// What is said of a host whose `pvestatd` is silent.
 pub(super) fn silence(host: &str) -> String {
@@ -36,9 +34,9 @@ impl Daemon {
             }
         }
         if all.is_empty() {
-            self.board.clear(SILENT);
+            self.board.clear(&Problem::Pvestatd);
         } else {
-            self.board.problem(SILENT, &all.join("; "));
+            self.board.problem(&Problem::Pvestatd, &all.join("; "));
         }
     }
 }

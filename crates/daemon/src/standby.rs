@@ -12,7 +12,7 @@ use super::regions::Regions;
 use super::{Deps, lead};
 use kubernetes::Watches;
 use machines::Pace;
-use observability::Judge;
+use observability::{Judge, Problem};
 
 /// What lasts from one term to the next.
 pub(super) struct Warm {
@@ -118,8 +118,8 @@ async fn next_term(
 fn show(deps: &Deps, warm: &Warm, leader: &str) {
     let problems = warm.watches.problems();
     match problems.iter().find(|one| one.essential) {
-        Some(problem) => deps.board.problem("kubernetes", &problem.what),
-        None => deps.board.clear("kubernetes"),
+        Some(problem) => deps.board.problem(&Problem::Kubernetes, &problem.what),
+        None => deps.board.clear(&Problem::Kubernetes),
     }
     deps.board.stand_by(leader, deps.clock.now());
 }

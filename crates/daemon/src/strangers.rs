@@ -23,6 +23,7 @@ use super::inventory::Look;
 use super::regions::{Region, Regions};
 use machines::{Owner, Promise, Registry, View, ask_hosts_in_time, promise_of};
 use model::{Snapshot, place};
+use observability::Problem;
 use proxmox::marker::{Description, Marker};
 use proxmox::{Guest, Kind, VmConfig};
 use runtime::clock::SharedClock;
@@ -41,8 +42,6 @@ const AGAIN_UNSETTLED: Duration = Duration::from_secs(5);
 /// A mark without a record is reported after this time: all records are read again within it, those that
 /// others wrote among them.
 const SURE: SignedDuration = SignedDuration::from_mins(6);
-/// What the status calls them.
-const PROBLEM: &str = "strangers";
 /// How many are named at most.
 const NAMED: usize = 20;
 
@@ -374,7 +373,7 @@ impl Daemon {
 
     fn tell_of_strangers(&mut self, told: &[String]) {
         if told.is_empty() {
-            return self.board.clear(PROBLEM);
+            return self.board.clear(&Problem::Strangers);
         }
         for what in told {
             self.said.once(what, || tracing::warn!("{what}"));
@@ -383,7 +382,7 @@ impl Daemon {
         if told.len() > NAMED {
             shown.push(format!("and {} more", told.len() - NAMED));
         }
-        self.board.problem(PROBLEM, &shown.join("; "));
+        self.board.problem(&Problem::Strangers, &shown.join("; "));
     }
 }
 

@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use observability::Board;
+use observability::{Board, Problem};
 
-/// What the board calls trouble with the lease.
-pub(super) const PROBLEM: &str = "lease";
 /// How long a term that was lost to slowness stays a problem.
 const SHOWN: Duration = Duration::from_mins(10);
 /// How many lost terms are counted at most.
@@ -115,13 +113,13 @@ impl Lost {
             self.when.pop_front();
         }
         let times = match self.when.len() {
-            0 => return board.clear(PROBLEM),
+            0 => return board.clear(&Problem::Lease),
             1 => "once".to_owned(),
             many => format!("{many} times"),
         };
         let minutes = SHOWN.as_secs() / 60;
         board.problem(
-            PROBLEM,
+            &Problem::Lease,
             &format!("it was lost {times} within the last {minutes} minutes: {}", self.last),
         );
     }

@@ -19,7 +19,7 @@ use super::regions::{Region, Regions};
 use machines::{Registry, View, ask_hosts_in_time, by_others, deed};
 use model::Record;
 use model::machine::{Intent, Phase};
-use observability::Board;
+use observability::{Board, Problem};
 use proxmox::{Guest, TaskRow, VmConfig};
 use runtime::clock::SharedClock;
 use settings::{Config, Mode};
@@ -69,10 +69,7 @@ impl Touched {
     /// Looks now and then; never ends.
     pub async fn watch(mut self) {
         // Those of an earlier term, whose machines may be gone since.
-        let shown = self.board.status().problems;
-        for about in shown.keys().filter(|about| about.starts_with(&problem(""))) {
-            self.board.clear(about);
-        }
+        self.board.clear_machines();
         loop {
             let config = self.config.borrow().clone();
             if config.mode == Mode::Active {
@@ -232,8 +229,8 @@ impl Touched {
 }
 
 /// Under which name the status shows what is wrong with a machine's VM.
-fn problem(name: &str) -> String {
-    format!("machine {name}")
+fn problem(name: &str) -> Problem {
+    Problem::Machine(name.to_owned())
 }
 
 /// What a VM's configuration says that it should not, and what follows.

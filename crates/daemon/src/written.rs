@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::Daemon;
 use kubernetes::{Error, ErrorKind};
 use model::condition::StatusCondition;
+use observability::Problem;
 use runtime::causes::chain;
 
 /// Objects whose status is written at a time.
@@ -77,11 +78,11 @@ pub(super) fn without_words(conditions: &[StatusCondition]) -> Vec<StatusConditi
 }
 
 impl Daemon {
-    /// Writes statuses, each with the uid of its object. `about`: what the status calls the problem that one
-    /// cannot be written.
+    /// Writes statuses, each with the uid of its object. `problem`: that one cannot be
+    /// written.
     pub(super) async fn write_statuses<T, W: Future<Output = Result<(), Error>>>(
         &self,
-        (about, written): (&'static str, &Written),
+        (problem, written): (&Problem, &Written),
         changes: Vec<(String, T)>,
         write: impl Fn(T) -> W,
     ) {
@@ -95,16 +96,19 @@ impl Daemon {
         };
         let all = futures::stream::iter(changes).map(write).buffer_unordered(AT_A_TIME);
         let Ok(outcomes) = tokio::time::timeout(WRITING, all.collect::<Vec<_>>()).await else {
-            tracing::debug!(about, "statuses take long to be written; the next round goes on with them");
+            tracing::debug!(
+                about = problem.about(),
+                "statuses take long to be written; the next round goes on with them"
+            );
             return;
         };
         // It is another one by now, or gone: the next round knows.
         let known = |kind: ErrorKind| matches!(kind, ErrorKind::Conflict | ErrorKind::NotFound);
         match outcomes.iter().flatten().find(|failure| !known(failure.kind())) {
-            Some(failure) => self.board.problem(about, &chain(failure)),
+            Some(failure) => self.board.problem(problem, &chain(failure)),
             // What was refused stays a problem while it is left alone.
             None if written.has_refused() => {}
-            None => self.board.clear(about),
+            None => self.board.clear(problem),
         }
     }
 }

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::metrics::Metrics;
+use super::problem::{self, Problem};
 use super::status::Status;
 use super::timeline::{Sample, Timeline};
 use machines::{Ending, Told};
@@ -21,17 +22,6 @@ use model::snapshot::Decision;
 /// Decisions that are kept, and those of them that outlive a restart.
 const DECISIONS: usize = 100;
 const REMEMBERED: usize = 50;
-/// Problems that an instance finds out about whether it leads or not. The others it knows of only while it
-/// leads.
-const OF_ITS_OWN: [&str; 7] = [
-    "configuration",
-    "credentials",
-    "kubernetes",
-    "lease",
-    super::pages::PROBLEM,
-    "pinning",
-    "pinning astray",
-];
 /// As much of a decision's words as is kept, in characters.
 const LONGEST: usize = 300;
 
@@ -165,7 +155,7 @@ impl Board {
             if !leader.is_empty() {
                 let old = std::mem::take(&mut inner.status);
                 let Status { instance, mode, rounds, mut problems, leader, credentials, .. } = old;
-                problems.retain(|about, _| OF_ITS_OWN.contains(&about.as_str()));
+                problems.retain(|name, _| problem::is_of_its_own(name));
                 inner.status = Status {
                     time: now,
                     instance,
@@ -182,14 +172,21 @@ impl Board {
         self.rounds.send_modify(|_| {});
     }
 
-    /// Something is wrong, until it is cleared: `about` is its key, `what` a sentence.
-    pub fn problem(&self, about: &str, what: &str) {
-        self.inner().status.problems.insert(about.to_owned(), what.to_owned());
+    /// Something is wrong, until it is cleared. `what` is a sentence.
+    pub fn problem(&self, problem: &Problem, what: &str) {
+        debug_assert!(problem::ALL.iter().any(|(about, _)| *about == problem.about()));
+        self.inner().status.problems.insert(problem.to_string(), what.to_owned());
     }
 
-    /// What was wrong about this is over.
-    pub fn clear(&self, about: &str) {
-        self.inner().status.problems.remove(about);
+    /// What was wrong there is over.
+    pub fn clear(&self, problem: &Problem) {
+        self.inner().status.problems.remove(&problem.to_string());
+    }
+
+    /// What was wrong with the VMs of machines is over, whichever they are.
+    pub fn clear_machines(&self) {
+        let machine = Problem::Machine(String::new()).about();
+        self.inner().status.problems.retain(|name, _| problem::about(name) != machine);
     }
 
     /// The credentials that say when they end, with that time.

@@ -7,6 +7,7 @@ mod notify;
 mod orders;
 mod page;
 mod pages;
+pub mod problem;
 mod socket;
 mod status;
 mod timeline;
@@ -20,6 +21,7 @@ pub use notify::Supervisor;
 pub use notify::counted;
 pub use orders::{Order, Orders};
 pub use pages::Pages;
+pub use problem::Problem;
 pub use socket::{DEFAULT_SOCKET, Listener, SocketError, ask, order};
 pub use status::{
     BufferState, HostStatus, MachineStatus, NodeStatus, PodStatus, PoolStatus, RequestState, Status,

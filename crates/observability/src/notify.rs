@@ -117,6 +117,7 @@ fn tell(state: &[NotifyState<'_>]) {
 
 #[cfg(test)]
 mod tests {
+    use crate::Problem;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use jiff::Timestamp;
@@ -161,8 +162,8 @@ mod tests {
             assert!(fed(&supervisor, Duration::from_hours(1), work).await >= 60);
             // What goes on beside the rounds feeds nothing.
             let beside = |board: &Board| {
-                board.problem("lease", "no answer");
-                board.clear("lease");
+                board.problem(&Problem::Lease, "no answer");
+                board.clear(&Problem::Lease);
                 board.decided(Timestamp::UNIX_EPOCH, "- a: empty".to_owned());
                 board.poke();
             };
@@ -175,7 +176,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_daemon_that_waits_for_its_first_look_is_fed() {
         let supervisor = Supervisor { board: Board::default(), watchdog: Some(WATCHDOG) };
-        let waits = |board: &Board| board.problem("kubernetes", "no answer");
+        let waits = |board: &Board| board.problem(&Problem::Kubernetes, "no answer");
         assert!(fed(&supervisor, Duration::from_hours(1), waits).await >= 60);
     }
 

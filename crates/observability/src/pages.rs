@@ -23,12 +23,12 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::notify::is_alive;
+use super::problem::Problem;
 use super::{Board, OthersNames};
 use runtime::clock::SharedClock;
 use settings::Config;
 
 /// Under which problem the board shows that they cannot be served.
-pub(super) const PROBLEM: &str = "metrics";
 /// Connections at a time.
 const CONNECTIONS: usize = 16;
 /// How long one request and its answer may take.
@@ -86,19 +86,19 @@ impl Pages {
     }
 
     async fn listen(&self, address: Option<SocketAddr>) {
-        self.board.clear(PROBLEM);
+        self.board.clear(&Problem::Metrics);
         let Some(address) = address else { return std::future::pending().await };
         loop {
             match TcpListener::bind(address).await {
                 Ok(listener) => {
-                    self.board.clear(PROBLEM);
+                    self.board.clear(&Problem::Metrics);
                     let address = listener.local_addr().unwrap_or(address);
                     tracing::info!(%address, "metrics are served");
                     return self.serve(listener).await;
                 }
                 Err(error) => {
                     tracing::warn!(%error, %address, "metrics cannot be served");
-                    self.board.problem(PROBLEM, &format!("cannot listen at {address}: {error}"));
+                    self.board.problem(&Problem::Metrics, &format!("cannot listen at {address}: {error}"));
                 }
             }
             tokio::time::sleep(AGAIN).await;
@@ -309,14 +309,14 @@ mod tests {
         let running = tokio::spawn(async move { pages.run().await });
         let until = async |wrong: bool| {
             let waiting = async {
-                while board.status().problems.contains_key(PROBLEM) != wrong {
+                while board.status().problems.contains_key("metrics") != wrong {
                     tokio::task::yield_now().await;
                 }
             };
             tokio::time::timeout(LIMIT, waiting).await.unwrap();
         };
         until(true).await;
-        assert!(board.status().problems[PROBLEM].contains(&address.to_string()));
+        assert!(board.status().problems["metrics"].contains(&address.to_string()));
         let other = parse("c.toml", "[metrics]\nlisten = \"127.0.0.1:0\"", Needs::Plan).unwrap();
         sender.send_replace(Arc::new(other));
         until(false).await;

@@ -28,7 +28,7 @@ use super::live;
 use super::neighbours;
 use daemon::{Deps, Renewal, Switch};
 use machines::{NoProbe, Probe, TcpProbe};
-use observability::{Board, DEFAULT_SOCKET, Listener, Pages, SocketError, Supervisor};
+use observability::{Board, DEFAULT_SOCKET, Listener, Pages, Problem, SocketError, Supervisor};
 use pinning::SocketDoor;
 use proxmox::Client;
 use runtime::clock::{SharedClock, SystemClock};
@@ -40,8 +40,6 @@ const THREADS: usize = 2;
 /// go on.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
-/// Under which problem the status shows what came of a reload.
-const CONFIGURATION: &str = "configuration";
 const SIGNALS: &str = "\
 Signals:
   SIGTERM, SIGINT  end it; machines under way go on at the next start; a second one ends it at once
@@ -162,8 +160,8 @@ async fn serve(
                         let machines = board.status().machines;
                         let places = (arguments.config.config.as_path(), arguments.socket.as_path());
                         match reload::reload(places, &settings, &secrets, &machines) {
-                            Some(problem) => board.problem(CONFIGURATION, &problem),
-                            None => board.clear(CONFIGURATION),
+                            Some(problem) => board.problem(&Problem::Configuration, &problem),
+                            None => board.clear(&Problem::Configuration),
                         }
                         supervisor.reloaded();
                     }

@@ -22,6 +22,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::Status;
+use super::problem;
 use cluster_autoscaler::ClusterAutoscaler;
 use kubernetes::ErrorKind;
 use machines::{Blame, Ending, Told};
@@ -61,17 +62,6 @@ const STEPS: [(&str, Phase, Phase); 7] = [
     ("join", Phase::Joining, Phase::Registered),
     ("ready", Phase::Registered, Phase::Ready),
     ("whole", Phase::Requested, Phase::Ready),
-];
-/// What is shown to be right, too; other problems are there while they last.
-const PROBLEMS: [&str; 8] = [
-    "configuration",
-    "credentials",
-    "kubernetes",
-    "lease",
-    "machines",
-    super::pages::PROBLEM,
-    "proxmox",
-    "strangers",
 ];
 /// What came of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -405,12 +395,11 @@ fn of_board(status: &Status) -> Seen {
     seen.put(names::LEADER, &[], f64::from(u8::from(status.leads)));
     seen.put(names::PAUSED, &[], f64::from(u8::from(status.paused.is_some())));
     seen.put(names::OBSERVING, &[], f64::from(u8::from(status.mode == "observe")));
-    // Those of the one that leads come and go; the first word of a problem says its kind.
-    for about in PROBLEMS {
+    for (about, _) in problem::ALL {
         seen.put(names::PROBLEM, &[about], 0.0);
     }
-    for about in status.problems.keys() {
-        seen.put(names::PROBLEM, &[about.split(' ').next().unwrap_or_default()], 1.0);
+    for name in status.problems.keys() {
+        seen.put(names::PROBLEM, &[problem::about(name)], 1.0);
     }
     for (credential, ends) in &status.credentials {
         seen.put(names::CREDENTIAL_END, &[credential], number(ends.as_second()));
@@ -498,14 +487,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Board;
-
-    #[test]
-    fn each_problem_that_the_help_names_is_served() {
-        let mut named: Vec<&str> = names::PROBLEM.help.split('`').skip(1).step_by(2).collect();
-        named.sort_unstable();
-        assert_eq!(named, PROBLEMS);
-    }
+    use crate::{Board, Problem};
 
     #[test]
     fn the_names_of_cluster_autoscaler_are_there_where_they_are_asked_for() {
@@ -544,8 +526,8 @@ mod tests {
     #[test]
     fn every_problem_of_the_status_has_a_series() {
         let board = Board::default();
-        for about in ["region east", "pinning", "proxmox"] {
-            board.problem(about, "something");
+        for problem in [Problem::Region("east".to_owned()), Problem::PinningAstray, Problem::Proxmox] {
+            board.problem(&problem, "something");
         }
         let text = board.metrics().encode(&board.status()).unwrap();
         for (about, value) in [("region", "1.0"), ("pinning", "1.0"), ("proxmox", "1.0"), ("lease", "0.0")] {
