@@ -5,8 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::HttpBody;
 use bytes::Bytes;
+use http_body::Body as HttpBody;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;

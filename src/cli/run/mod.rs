@@ -236,15 +236,10 @@ fn probe(config: &Config) -> Arc<dyn Probe> {
     }
 }
 
-/// The host's name, by which its instance is known. A service that sees no more of /proc than processes has
-/// the file.
+/// The host's name, by which its instance is known.
 fn host_name() -> String {
-    let sources = ["/proc/sys/kernel/hostname", "/etc/hostname"];
-    let name = sources.iter().find_map(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
-    match name.trim() {
-        "" => "pve-autoscaler".to_owned(),
-        name => name.to_owned(),
-    }
+    let name = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if name.is_empty() { "pve-autoscaler".to_owned() } else { name }
 }
 
 /// From the operating system: two instances, or one that starts twice, never make the same names and ids.

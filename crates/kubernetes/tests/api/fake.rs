@@ -4,10 +4,12 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::body::Body;
 use bytes::Bytes;
 use futures::stream;
 use http::{Method, Request, Response};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
 use kubernetes::Cluster;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -70,19 +72,25 @@ pub fn cluster(script: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> (Clu
     (Cluster::with_service(service, "pve-autoscaler"), log)
 }
 
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+fn whole(value: &Value) -> Body {
+    Full::new(Bytes::from(value.to_string())).boxed_unsync()
+}
+
 async fn answer(reply: Reply) -> Result<Response<Body>, BoxError> {
     let (status, body) = match reply {
-        Reply::Json(status, value) => (status, Body::from(value.to_string())),
+        Reply::Json(status, value) => (status, whole(&value)),
         Reply::Late(after, value) => {
             tokio::time::sleep(after).await;
-            (200, Body::from(value.to_string()))
+            (200, whole(&value))
         }
         Reply::Stream(lines) => {
             let lines = stream::unfold(lines, |mut lines| async move {
                 let line = lines.recv().await?;
-                Some((Ok::<_, Infallible>(Bytes::from(format!("{line}\n"))), lines))
+                Some((Ok::<_, Infallible>(Frame::data(Bytes::from(format!("{line}\n")))), lines))
             });
-            (200, Body::from_stream(lines))
+            (200, StreamBody::new(lines).boxed_unsync())
         }
         Reply::Refused => return Err("connection refused".into()),
         Reply::Silence => std::future::pending().await,
