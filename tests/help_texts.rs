@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::process::Command;
 
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
     "", "setup", "migrate", "run", "status", "pause", "resume", "retry", "history", "retire", "pin", "unpin",
-    "adopt", "check", "template", "plan", "snapshot", "simulate", "explain",
+    "adopt", "orphans", "check", "template", "plan", "snapshot", "simulate", "explain",
 ];
 
 #[test]

@@ -15,6 +15,7 @@ mod migrate;
 mod names;
 mod neighbours;
 mod nodes;
+mod orphans;
 mod pause;
 mod pinning_helper;
 mod plan;
@@ -79,6 +80,8 @@ enum Command {
     Unpin(nodes::Node),
     /// Make a worker that others made a machine of a pool
     Adopt(adopt::Arguments),
+    /// Show VMs of this cluster that have no record, and what proves that they are left over
+    Orphans(orphans::Arguments),
     /// Check the configuration and both clusters, and say what is wrong
     Check(check::Arguments),
     /// Make the templates that the configuration describes, or replace them if their description has changed
@@ -164,6 +167,7 @@ impl Arguments {
             Command::Pin(arguments) => nodes::pin(&arguments),
             Command::Unpin(arguments) => nodes::unpin(&arguments),
             Command::Adopt(arguments) => adopt::run(&arguments),
+            Command::Orphans(arguments) => orphans::run(&arguments),
             Command::Check(arguments) => check::run(&arguments),
             Command::Template(arguments) => template::run(&arguments),
             Command::Plan(arguments) => plan::run(&arguments),

@@ -84,6 +84,7 @@ fn render(status: &Status, now: Timestamp, zone: &TimeZone) -> String {
     more(status.pods.len(), LISTED, &mut out);
     section(&buffers(status), &mut out);
     more(status.buffers.len(), LISTED, &mut out);
+    section(&orphans(status), &mut out);
     section(&requests(status), &mut out);
     more(status.requests.len(), LISTED, &mut out);
     decisions(status, now, zone, &mut out);
@@ -202,6 +203,17 @@ fn machines(status: &Status, now: Timestamp) -> Table {
             machine.node.clone().unwrap_or_default(),
             machine.why.clone(),
         ]);
+    }
+    table
+}
+
+/// VMs that have no record; `pve-autoscaler orphans` has all that is known of them.
+fn orphans(status: &Status) -> Table {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[("orphan", Left), ("vmid", Right), ("host", Left), ("why", Left)]);
+    for orphan in status.orphans.iter().take(LISTED) {
+        let why = orphan.missing.first().map_or("proven: it is left over", String::as_str);
+        table.row([orphan.name.clone(), orphan.vmid.to_string(), orphan.host.clone(), why.to_owned()]);
     }
     table
 }

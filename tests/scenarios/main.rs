@@ -31,6 +31,7 @@ mod metrics;
 mod network_boot;
 #[path = "../lab/openmetrics.rs"]
 mod openmetrics;
+mod orphans;
 mod out_of_service;
 mod out_of_sight;
 mod outages;
@@ -62,3 +63,4 @@ mod touched;
 mod warm;
 mod warm_faults;
 mod wishes;
+mod zones;

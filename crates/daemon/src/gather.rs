@@ -193,6 +193,8 @@ impl Daemon {
         };
         let mut taken = self.taken(config, &views, &snapshot);
         taken.addresses.extend(self.meet_strangers(config, &views, &snapshot));
+        self.judge_orphans(config, &views, &snapshot);
+        self.look_at_zones(config, &views);
         snapshot.memory = self.memory.now(&snapshot, config);
         snapshot.memory.free_slots =
             Some(slots::free(config, &taken, |pool, slot| self.registry.freed(pool, slot)));

@@ -24,6 +24,7 @@ mod leader;
 mod long_work;
 mod measure;
 mod mend;
+mod orphans;
 mod outcomes;
 mod physical;
 mod pins;
@@ -46,6 +47,7 @@ mod trigger;
 mod vms;
 mod wishes;
 mod written;
+mod zones;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -205,6 +207,10 @@ struct Daemon {
     asked: power::Asked,
     physical: physical::Physical,
     strangers: strangers::Strangers,
+    /// What the last round knew of orphans.
+    orphans: Vec<orphans::Judged>,
+    /// Nodes whose labels name another place than their VMs', as the last round found them.
+    astray: Vec<zones::Astray>,
     controllers: Controllers,
     fence: Fence,
     instance: String,
@@ -274,6 +280,8 @@ impl Daemon {
             asked: power::Asked::default(),
             physical: physical::Physical::default(),
             strangers: strangers::Strangers::default(),
+            orphans: Vec::new(),
+            astray: Vec::new(),
             controllers: deps.controllers.clone(),
             fence: term.fence.clone(),
             instance: deps.instance.clone(),
@@ -485,6 +493,7 @@ impl Daemon {
             if config.mode == Mode::Active {
                 self.tell_buffers(&snapshot, &plan).await;
                 self.answer_requests(&snapshot, &plan).await;
+                self.collect_orphan(&config, now).await;
             }
         }
         self.memory.decided(self.board.latest_decisions(), now);

@@ -103,6 +103,8 @@ impl Daemon {
         seen.put(names::UNFINISHED, &["Nodes"], left(plan.unfinished.nodes.as_ref().map(|turns| turns.left)));
         verdicts(plan, &mut seen);
         hosts(snapshot, &mut seen);
+        super::orphans::measure(&self.orphans, &mut seen);
+        super::zones::measure(config, &self.astray, &mut seen);
         let pools: Vec<String> = config.pools.iter().map(|pool| pool.name.clone()).collect();
         self.board.metrics().show(seen, &pools);
     }

@@ -10,8 +10,9 @@ use kubernetes::{Records, Versioned};
 use machines::{Ending, Told, View};
 use model::Record;
 use model::machine::{Intent, Phase};
+use model::node::Node;
 use observability::Problem;
-use settings::{Config, Mode, Pool};
+use settings::{Config, Mode, Pool, ZoneLabels};
 
 /// All records are read again this often.
 const READ_RECORDS: SignedDuration = SignedDuration::from_mins(5);
@@ -41,6 +42,8 @@ pub(super) struct State {
     begun: bool,
     /// Records that cannot be read close their slots.
     unreadable: Vec<u32>,
+    /// Whether there is one at all: not each name tells the VMID.
+    has_unreadable: bool,
     read: Option<Timestamp>,
 }
 
@@ -53,6 +56,11 @@ struct Missing {
 }
 
 impl State {
+    /// Whether a record cannot be read.
+    pub fn has_unreadable(&self) -> bool {
+        self.has_unreadable
+    }
+
     /// VMIDs that take no machine of this cluster now, by its prefix. The cluster of an unreadable record is
     /// not known.
     pub fn closed(&self, prefix: &str, now: Timestamp) -> impl Iterator<Item = u32> {
@@ -170,6 +178,7 @@ impl Daemon {
     pub(super) fn take_up(&mut self, records: Records) {
         let now = self.clock.now();
         self.mend.read = Some(now);
+        self.mend.has_unreadable = !records.unreadable.is_empty();
         self.mend.unreadable = records.unreadable.iter().filter_map(|one| one.vmid).collect();
         for one in &records.unreadable {
             self.said.once(&format!("record {}", one.name), || {
@@ -254,7 +263,8 @@ impl Daemon {
                 let bare = machines::is_bare(&view.record, &node);
                 let at_home = |pool: &Pool| pool.name == view.record.pool && pool.prefix == prefix;
                 let known = config.pools.iter().any(at_home);
-                if bare && known && !put_off {
+                let follows = known && !bare && follows(config, &view.record, &node);
+                if (bare || follows) && known && !put_off {
                     if let Some(context) = self.context(config, &view.record) {
                         self.spawn(machines::restore(context, view.stored(), self.reports.clone()));
                     }
@@ -328,6 +338,13 @@ impl Daemon {
 fn waits(until: Timestamp, pause: SignedDuration, now: Timestamp) -> bool {
     let left = until.duration_since(now);
     left.is_positive() && left <= pause
+}
+
+/// Whether labels of a machine's Node are to say where its VM is now, and do not.
+fn follows(config: &Config, record: &Record, node: &Node) -> bool {
+    let pool = config.pools.iter().find(|pool| pool.name == record.pool);
+    let pool = pool.filter(|pool| pool.zone_labels == ZoneLabels::Follow);
+    pool.is_some_and(|pool| !machines::astray(record, pool, node).is_empty())
 }
 
 /// Whether nothing was begun of the machine.

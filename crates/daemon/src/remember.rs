@@ -168,6 +168,23 @@ impl Remembered {
         stored
     }
 
+    /// When the last orphan was collected.
+    pub fn orphan_collected(&self) -> Option<Timestamp> {
+        self.memory.orphan_collected
+    }
+
+    /// An orphan is collected: that is stored at once. False if that did not succeed in time: then none must
+    /// be.
+    pub async fn collects(&mut self, now: Timestamp) -> bool {
+        let before = self.memory.orphan_collected.replace(now);
+        let stored = self.store_now(now).await;
+        if !stored {
+            self.memory.orphan_collected = before;
+            self.store(now);
+        }
+        stored
+    }
+
     /// What is remembered of a host changes.
     pub fn host(&mut self, host: &str, now: Timestamp, change: impl FnOnce(&mut HostMemory)) {
         let before = self.memory.hosts.get(host).cloned().unwrap_or_default();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::Timestamp;
 
 use super::act::leaves;
-use super::{Daemon, outcomes};
+use super::{Daemon, orphans, outcomes, zones};
 use machines::View;
 use model::Snapshot;
 use model::machine::{Host, Phase};
@@ -35,7 +35,9 @@ impl Daemon {
         status.machines = views.iter().map(|view| machine(config, view)).collect();
         let mut next_due = None;
         if let Some((snapshot, plan)) = decided {
+            status.orphans = self.orphans.iter().map(orphans::Judged::status).collect();
             status.warnings = warnings(config, snapshot);
+            status.warnings.extend(zones::words(&self.astray).map(|words| (zones::ABOUT.to_owned(), words)));
             status.pools = pools(config, snapshot, &plan, &views);
             let hosts = snapshot.proxmox.hosts.iter().flatten();
             status.hosts = hosts.map(|one| host(one, snapshot, &plan.hosts)).collect();

@@ -5,8 +5,8 @@
 //! gone: its address is its own while its host is off, too.
 //!
 //! What bears our mark and has no record has no owner: its record was deleted by hand, or an administrator
-//! cloned a machine, notes and all. It is never touched, for nothing says that it is not needed; it is
-//! reported, with the command. If an address of a pool is set in an unmanaged VM, or belongs to an unmanaged
+//! cloned a machine, notes and all. It is reported, with the command, and left alone unless the
+//! configuration says otherwise and everything is proven (`orphans`). If an address of a pool is set in an unmanaged VM, or belongs to an unmanaged
 //! Node, its slot is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ use observability::Problem;
 use proxmox::marker::{Description, Marker};
 use proxmox::{Guest, Kind, VmConfig};
 use runtime::clock::SharedClock;
-use settings::Config;
+use settings::{Config, Orphans};
 
 /// How long the first round waits for the first answers. A cluster whose answers take longer gets its
 /// machines later, the others now.
@@ -50,6 +50,10 @@ const NAMED: usize = 20;
 struct Says {
     name: String,
     marker: Option<Marker>,
+    /// All that it says, if it bears a mark.
+    config: Option<VmConfig>,
+    /// Whether it ran then.
+    runs: bool,
     addresses: Vec<IpAddr>,
     /// What it takes of its host once it runs, if it is a machine that is to run.
     promise: Option<Promise>,
@@ -65,7 +69,24 @@ struct Stranger {
     says: Option<Says>,
     /// Since when it is known to be there.
     since: Timestamp,
+    /// Since when it has said the same, on one host, and running or not as now; and how often.
+    steady: (Instant, u32),
     due: Instant,
+}
+
+/// A VM that bears our mark and has no record.
+#[derive(Clone, Debug)]
+pub(super) struct Marked {
+    /// Its VMID.
+    pub vmid: u32,
+    /// Its host, with the prefix of its cluster.
+    pub host: String,
+    /// Its configuration.
+    pub config: VmConfig,
+    /// Whose machine its mark names.
+    pub marker: Marker,
+    /// For how long it has been seen so, and how often.
+    pub steady: (Duration, u32),
 }
 
 /// All of them. Cheap to clone.
@@ -208,11 +229,30 @@ impl Strangers {
             None => AGAIN_UNHEARD,
         };
         let due = Instant::now() + again;
-        let new = || Stranger { host: String::new(), says: None, since: now, due };
+        let new =
+            || Stranger { host: String::new(), says: None, since: now, steady: (Instant::now(), 0), due };
         let one = known.entry((prefix.to_owned(), guest.vmid)).or_insert_with(new);
+        // One that does not answer may be another thing in between.
+        if says.is_none() || says != one.says || one.host != guest.host {
+            one.steady = (Instant::now(), 0);
+        }
+        one.steady.1 += u32::from(says.is_some());
         one.host.clone_from(&guest.host);
         one.due = due;
         one.says = says.or_else(|| one.says.take());
+    }
+
+    /// Those that bear our mark, and whether it is this very cluster's or not.
+    pub fn marked(&self, config: &Config, views: &[View]) -> Vec<Marked> {
+        let all = self.without(config, views).into_iter();
+        let marked = all.filter_map(|(prefix, vmid, stranger)| {
+            let Says { marker, config, .. } = stranger.says?;
+            let (since, looks) = stranger.steady;
+            let host = place::key(&prefix, &stranger.host);
+            let steady = (since.elapsed(), looks);
+            Some(Marked { vmid, host, config: config?, marker: marker?, steady })
+        });
+        marked.filter(|one| one.marker.cluster == config.cluster).collect()
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<(String, u32), Stranger>> {
@@ -241,7 +281,9 @@ impl Says {
             Description::Ours(_) => !runs && promise.is_some(),
             Description::BeingDestroyed | Description::Foreign => false,
         };
-        Self { name, marker, addresses: config.static_addresses().collect(), promise, unsettled }
+        let addresses = config.static_addresses().collect();
+        let config = marker.is_some().then(|| config.clone());
+        Self { name, marker, config, runs, addresses, promise, unsettled }
     }
 }
 
@@ -252,7 +294,13 @@ fn ours<'a>(config: &Config, views: &'a [View]) -> BTreeSet<(&'a str, u32)> {
 }
 
 /// What is to be reported of a VM that bears our mark.
-fn marked(host: &str, vmid: u32, says: &Says, marker: &Marker, views: &[View]) -> String {
+fn marked(
+    (host, vmid): (&str, u32),
+    says: &Says,
+    marker: &Marker,
+    views: &[View],
+    orphans: Orphans,
+) -> String {
     let it = format!("VM {vmid} `{}` on {host}", says.name);
     let whose = match views.iter().find(|view| view.record.id == marker.machine) {
         Some(View { record, .. }) => {
@@ -265,8 +313,14 @@ fn marked(host: &str, vmid: u32, says: &Says, marker: &Marker, views: &[View]) -
             format!("{it} bears the mark of a machine of pool `{}` that no longer has a record", marker.pool)
         }
     };
+    if orphans == Orphans::Collect {
+        return format!(
+            "{whose}. `pve-autoscaler orphans` says when it is destroyed, or why it is left alone; take the first line out \
+             of its notes if it is to stay"
+        );
+    }
     format!(
-        "{whose}. It is left alone: take the first line out of its notes if it is to stay; if it is not needed, \
+        "{whose}. It is left alone (`pve-autoscaler orphans` says more): take the first line out of its notes if it is to stay; if it is not needed, \
          on {host}: qm stop {vmid} && qm destroy {vmid} --purge 1"
     )
 }
@@ -326,7 +380,9 @@ impl Daemon {
                     named = format!("{named}, a machine of cluster `{}`,", marker.cluster);
                     told.extend(of_another(config, &prefix, vmid, &named, marker));
                 }
-                Some(marker) if sure => told.push(marked(&host, vmid, &says, marker, views)),
+                Some(marker) if sure => {
+                    told.push(marked((&host, vmid), &says, marker, views, config.orphans));
+                }
                 _ => {}
             }
             for address in says.addresses {
@@ -347,7 +403,7 @@ impl Daemon {
         taken
     }
 
-    fn owner(&self, config: &Config) -> Owner {
+    pub(super) fn owner(&self, config: &Config) -> Owner {
         Owner { cluster: config.cluster.clone(), kubernetes: self.watches.kubernetes_uid() }
     }
 

@@ -13,7 +13,8 @@ use kube::api::{ObjectMeta, PostParams};
 use super::MANAGED_BY;
 use super::cluster::Cluster;
 use super::error::Error;
-use model::{Node, Pod};
+use super::records::{self, Versioned};
+use model::{Node, Pod, Record};
 
 /// The same thing is not said again before this has passed.
 const REPEAT_AFTER: SignedDuration = SignedDuration::from_mins(10);
@@ -103,6 +104,16 @@ impl Recorder {
     /// The call failed. Nothing depends on an event: log it and go on.
     pub async fn event_on_node(&self, node: &Node, saying: &Saying) -> Result<(), Error> {
         self.say(reference("Node", None, &node.name, &node.uid), saying).await
+    }
+
+    /// Says something about a machine, on the ConfigMap with its record.
+    ///
+    /// # Errors
+    /// The call failed. Nothing depends on an event: log it and go on.
+    pub async fn event_on_record(&self, stored: &Versioned<Record>, saying: &Saying) -> Result<(), Error> {
+        let namespace = Some(self.cluster.namespace());
+        let name = records::name(&stored.record);
+        self.say(reference("ConfigMap", namespace, &name, &stored.uid), saying).await
     }
 
     async fn say(&self, about: ObjectReference, saying: &Saying) -> Result<(), Error> {

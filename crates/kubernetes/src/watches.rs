@@ -207,6 +207,11 @@ impl Watches {
         self.stores.nodes.get(name)
     }
 
+    /// All nodes.
+    pub fn nodes(&self) -> Vec<Arc<Node>> {
+        self.stores.nodes.all()
+    }
+
     /// The node with this `systemUUID`.
     pub fn node_by_system_uuid(&self, uuid: &str) -> Option<Arc<Node>> {
         self.stores.nodes.all().into_iter().find(|node| node.system_uuid == uuid)

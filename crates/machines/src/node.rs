@@ -11,8 +11,8 @@ use model::machine::Phase;
 use model::node::Node;
 use model::selector::Labels;
 use model::snapshot::{POOL_LABEL, STARTING_TAINT};
-use settings::Pool;
 use settings::own_labels::starting_taint;
+use settings::{Pool, ZoneLabels};
 
 /// The Node whose `systemUUID` is the VM's; `None` while there is none.
 pub(super) fn find(ctx: &Context, record: &Record) -> Option<Arc<Node>> {
@@ -88,7 +88,7 @@ pub(super) async fn restore(ctx: &Context, machine: &mut Tracked) -> Result<(), 
     let record = machine.record().clone();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
     let (Some(pool), Some(node)) = (pool, find(ctx, &record)) else { return Ok(()) };
-    tracing::info!(machine = %record.name, node = %node.name, "the Node gets back what it has lost");
+    tracing::info!(machine = %record.name, node = %node.name, "the Node gets the labels and taints that it lacks");
     machine.node = Some(node.name.clone());
     if !is_ready(&node) {
         return read_back(ctx, machine, pool, &node).await;
@@ -110,7 +110,11 @@ pub fn is_silent(node: &Node) -> bool {
 
 /// Puts on the Node what it lacks of the pool's labels and taints.
 async fn read_back(ctx: &Context, machine: &Tracked, pool: &Pool, node: &Node) -> Result<(), Trouble> {
-    let missing = missing_labels(&wanted_labels(machine.record(), pool), node);
+    let mut missing = missing_labels(&wanted_labels(machine.record(), pool), node);
+    if pool.zone_labels == ZoneLabels::Birth && !machine.record().left_hosts.is_empty() {
+        // What it says of where it was made stays.
+        missing.retain(|key, _| !astray(machine.record(), pool, node).contains_key(key));
+    }
     let limit = ctx.config.limits.ready;
     if !missing.is_empty() {
         insist!(limit, machine.seed(), Ok(ctx.kubernetes.set_labels(&node.name, &missing).await?)).await?;
@@ -142,6 +146,14 @@ async fn open(ctx: &Context, machine: &Tracked, pool: &Pool, node: &Node) -> Res
         insist!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &taint).await?)).await?;
     }
     Ok(())
+}
+
+/// The labels of a machine's Node that name another place than that in which its VM is, as they would be
+/// there.
+pub fn astray(record: &Record, pool: &Pool, node: &Node) -> Labels {
+    let mut there = pool.labels_of_place(&record.host, &record.name, record.slot.vmid);
+    there.retain(|key, value| node.labels.get(key).is_some_and(|says| says != value));
+    there
 }
 
 /// The labels that a machine's Node has to have.

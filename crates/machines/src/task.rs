@@ -382,7 +382,7 @@ async fn give_up(ctx: &Context, machine: &mut Tracked, reason: &str) -> Result<(
     machine.change(ctx, |record| record.intent = Intent::Discard { reason: reason.to_owned(), since }).await
 }
 
-async fn discarding(ctx: &Context, mut machine: Tracked, reason: &str, reports: &Reports) {
+pub(super) async fn discarding(ctx: &Context, mut machine: Tracked, reason: &str, reports: &Reports) {
     if machine.phase != Phase::Clearing {
         machine.enter(ctx, Phase::Failed, reason);
     }

@@ -24,5 +24,6 @@ pub use pages::Pages;
 pub use problem::Problem;
 pub use socket::{DEFAULT_SOCKET, Listener, SocketError, ask, order};
 pub use status::{
-    BufferState, HostStatus, MachineStatus, NodeStatus, PodStatus, PoolStatus, RequestState, Status,
+    BufferState, HostStatus, MachineStatus, NodeStatus, OrphanStatus, PodStatus, PoolStatus, RequestState,
+    Status,
 };

@@ -48,6 +48,9 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
     /// Pods that wait.
     pub pods: Vec<PodStatus>,
+    /// VMs that bear this cluster's mark and have no record.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub orphans: Vec<OrphanStatus>,
     /// CapacityBuffers, the oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub buffers: Vec<BufferState>,
@@ -170,6 +173,24 @@ pub struct MachineStatus {
     pub node: Option<String>,
     /// What it waits for, or what it was made for.
     pub why: String,
+}
+
+/// A VM that bears this cluster's mark and has no record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OrphanStatus {
+    /// Its VMID.
+    pub vmid: u32,
+    /// Its host.
+    pub host: String,
+    /// Its name.
+    pub name: String,
+    /// Whether everything is proven that can be without asking for it at the last moment.
+    pub proven: bool,
+    /// What is proven, in words.
+    pub proof: Vec<String>,
+    /// What is not.
+    pub missing: Vec<String>,
 }
 
 /// A node.

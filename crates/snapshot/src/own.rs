@@ -282,6 +282,7 @@ impl StateDocument {
             free_slots: self.free_slots,
             name_seed: self.name_seed,
             removals: self.removals,
+            orphan_collected: None,
             predictions: self.predictions,
             unfinished: self.unfinished,
             backoff_initial: None,

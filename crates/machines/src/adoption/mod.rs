@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use thiserror::Error;
 
+pub(super) use obstacles::of_disks as disks_that_go_with_it;
 use obstacles::{of_disks, of_node, of_pool, of_vm, slot, unseen};
 
 use super::node;

@@ -125,7 +125,7 @@ pub(super) fn of_vm(
 
 /// Disks that are not declared to be destroyable: every other one than the main disk, the cloud-init drive
 /// and those that the pool names.
-pub(super) fn of_disks(pool: &Pool, config: &VmConfig) -> Vec<String> {
+pub(crate) fn of_disks(pool: &Pool, config: &VmConfig) -> Vec<String> {
     let main = pool.disk.as_ref().map_or("scsi0", |DiskSize { device, .. }| device.as_str());
     let cloud_init = config.cloudinit_drive();
     let expected = |key: &str| {

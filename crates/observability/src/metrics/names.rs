@@ -119,6 +119,8 @@ metrics! {
         STEP: Histogram "machine_step" SECONDS, &["step"], "How long each step of a machine's creation took (`clone`, `configure`, `start`, `boot`, `join`, `ready`), the `whole` of it from the decision on, and of its removal (`drain`, `remove`)";
         CLONE_REQUEST: Histogram "unschedulable_to_clone" SECONDS, &[], "From a pod being unschedulable until the clone for it began";
         TO_READY: Histogram "unschedulable_to_ready" SECONDS, &[], "From a pod being unschedulable until the node for it was ready";
+        ORPHANS: Gauge "orphans" None, &["state"], "VMs that bear this cluster's mark and have no record: `Proven` if each proof is there that they are left over, else `Unproven`";
+        ASTRAY: Gauge "nodes_astray" None, POOL, "Nodes whose labels with `{{ zone }}` or `{{ host }}` name another place than that in which their VMs are; only of pools with such labels";
         DRAINS: Gauge "drains" None, POOL, "Nodes that are being drained";
     }
     "Hosts" {

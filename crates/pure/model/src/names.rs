@@ -30,3 +30,37 @@ pub fn is_key(text: &str) -> bool {
 pub fn is_value(text: &str) -> bool {
     text.is_empty() || is_word(text)
 }
+
+/// The letters of a machine's suffix: none that is easily taken for another.
+pub const SUFFIX_LETTERS: &[u8; 31] = b"bcdfghjklmnpqrstvwxz23456789aeu";
+/// How many of them a machine's name ends with.
+pub const SUFFIX_LENGTH: usize = 5;
+
+/// Whether a name is one that machines of this pool get.
+pub fn is_machine_of(pool: &str, name: &str) -> bool {
+    let suffix = name.strip_prefix(pool).and_then(|rest| rest.strip_prefix('-'));
+    suffix.is_some_and(|suffix| {
+        suffix.len() == SUFFIX_LENGTH && suffix.bytes().all(|letter| SUFFIX_LETTERS.contains(&letter))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machines_name_is_its_pools_and_five_letters() {
+        for (name, expected) in [
+            ("workers-b2x9k", true),
+            ("workers-b2x9", false),
+            ("workers-b2x9kk", false),
+            ("workers-b2x9i", false),
+            ("workersb2x9k", false),
+            ("gpu-b2x9k", false),
+            ("workers-", false),
+            ("workers-B2X9K", false),
+        ] {
+            assert_eq!(is_machine_of("workers", name), expected, "{name}");
+        }
+    }
+}

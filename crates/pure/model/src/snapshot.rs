@@ -228,6 +228,9 @@ pub struct Memory {
     pub name_seed: u64,
     /// Times of the latest removals, for the hourly brake.
     pub removals: Vec<Timestamp>,
+    /// When the last orphan was collected, for the brake on that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub orphan_collected: Option<Timestamp>,
     /// What kube-scheduler is expected to do, and where it did something else.
     #[serde(skip_serializing_if = "Predictions::is_empty")]
     pub predictions: Predictions,

@@ -1,6 +1,7 @@
 //! Names of new machines: the pool and a suffix that no earlier machine is likely to have had.
 
 use model::Slot;
+use model::names::{SUFFIX_LENGTH, SUFFIX_LETTERS};
 
 /// The name of a machine in this slot: its own where it is there already, else a new one.
 pub(super) fn of(pool: &str, seed: u64, slot: &Slot) -> String {
@@ -9,18 +10,17 @@ pub(super) fn of(pool: &str, seed: u64, slot: &Slot) -> String {
 
 /// A name for the machine in this slot: the same seed and slot give the same name.
 fn machine(pool: &str, seed: u64, vmid: u32) -> String {
-    const LETTERS: &[u8; 31] = b"bcdfghjklmnpqrstvwxz23456789aeu";
     // SplitMix64 spreads the bits of its input evenly.
     let mut state = seed ^ u64::from(vmid).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mut suffix = String::new();
-    for _ in 0..5 {
+    for _ in 0..SUFFIX_LENGTH {
         state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         mixed ^= mixed >> 31;
-        let at = usize::try_from(mixed % LETTERS.len() as u64).unwrap_or(0);
-        suffix.push(char::from(LETTERS[at]));
+        let at = usize::try_from(mixed % SUFFIX_LETTERS.len() as u64).unwrap_or(0);
+        suffix.push(char::from(SUFFIX_LETTERS[at]));
     }
     format!("{pool}-{suffix}")
 }
@@ -36,5 +36,6 @@ mod tests {
         let names: BTreeSet<_> =
             (0..20).flat_map(|seed| (9100..9150).map(move |vmid| machine("w", seed, vmid))).collect();
         assert_eq!(names.len(), 1000);
+        assert!(names.iter().all(|name| model::names::is_machine_of("w", name)));
     }
 }

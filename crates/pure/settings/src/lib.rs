@@ -15,6 +15,7 @@ mod limits;
 mod listed;
 mod metrics;
 mod names;
+mod orphans;
 pub mod own_labels;
 mod pool;
 mod power;
@@ -48,11 +49,12 @@ pub use kubernetes::Kubernetes;
 pub use leader::Leader;
 pub use limits::Limits;
 pub use metrics::Metrics;
+pub use orphans::Orphans;
 pub use pool::privilege as option_privilege;
 pub use pool::{
     Addressing, Boot, CloneKind, CloudInit, Device, DeviceModel, DiskSize, ExtraDisk, Family, Grow,
     HugePages, KubeletSettings, Pci, PhysicalMachine, Pinning, Placement, Policy, Pool, Room, Schedule,
-    Security, Seed, Size, TemplateRef, Warm,
+    Security, Seed, Size, TemplateRef, Warm, ZoneLabels,
 };
 pub use power::{Power, PowerSettings, Redfish};
 pub use proxmox::{Proxmox, ProxmoxTrust};
@@ -100,6 +102,10 @@ pub struct Config {
     pub batch_window: Duration,
     /// How long a round waits at most while events keep coming.
     pub batch_max: Duration,
+    /// What becomes of VMs with this cluster's mark that have no record.
+    pub orphans: Orphans,
+    /// How long such a VM must have been seen so before it is destroyed.
+    pub orphans_after: Duration,
     /// How the Proxmox VE cluster is reached; not needed for snapshot files.
     pub proxmox: Option<Proxmox>,
     /// Further clusters, each a region of its own.
@@ -146,6 +152,9 @@ struct Written {
     scan_interval: Option<Spanned<String>>,
     batch_window: Option<Spanned<String>>,
     batch_max: Option<Spanned<String>>,
+    #[serde(default)]
+    orphans: Orphans,
+    orphans_after: Option<Spanned<String>>,
     proxmox: Option<Spanned<proxmox::Written>>,
     kubernetes: Option<Spanned<kubernetes::Written>>,
     bootstrap: Option<Spanned<bootstrap::Written>>,
@@ -178,7 +187,8 @@ struct Written {
 }
 
 #[cfg(test)]
-const KEYS: &[&str] = &["mode", "cluster", "scan_interval", "batch_window", "batch_max"];
+const KEYS: &[&str] =
+    &["mode", "cluster", "scan_interval", "batch_window", "batch_max", "orphans", "orphans_after"];
 
 /// Checks a text; `name` stands for the file in messages.
 ///
@@ -235,6 +245,8 @@ impl Written {
             ),
             batch_window,
             batch_max,
+            orphans: self.orphans,
+            orphans_after: orphans::after(self.orphans_after.as_ref(), checker),
             proxmox: self
                 .proxmox
                 .as_ref()

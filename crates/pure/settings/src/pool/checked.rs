@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::{
     Addressing, Boot, CloneKind, CloudInit, Device, DiskSize, ExtraDisk, Family, Grow, KubeletSettings, Pci,
-    PhysicalMachine, Pinning, Placement, Room, Schedule, Security, Size, TemplateRef, Warm, labels, made_of,
-    pci, published, slots,
+    PhysicalMachine, Pinning, Placement, Room, Schedule, Security, Size, TemplateRef, Warm, ZoneLabels,
+    labels, made_of, pci, published, slots,
 };
 use crate::bootstrap::Bootstrap;
 use model::devices::ResourceSlice;
@@ -114,6 +114,8 @@ pub struct Pool {
     pub memory_reserve: i64,
     /// Which of the hosts with room gets the next machine.
     pub placement: Placement,
+    /// What labels with its machines' places say once a VM was moved.
+    pub zone_labels: ZoneLabels,
     /// The zones of its region's hosts that have one, by the hosts' plain names.
     pub zones: BTreeMap<String, String>,
     /// At most this many of its machines on one host.
@@ -200,6 +202,13 @@ impl Pool {
     /// The labels of the node that a machine becomes.
     pub fn labels_for(&self, host: &str, name: &str, vmid: u32) -> Labels {
         self.filled(self.of_machine(host, name, vmid))
+    }
+
+    /// Those of them that tell of the place of a machine on this host: its host, or its zone.
+    pub fn labels_of_place(&self, host: &str, name: &str, vmid: u32) -> Labels {
+        let of = self.of_machine(host, name, vmid);
+        let told = self.labels.iter().filter(|(_, value)| labels::uses(value, &["host", "zone"]));
+        told.map(|(key, value)| (key.clone(), labels::fill(value, &of))).collect()
     }
 
     /// The annotations of the node that a machine becomes.

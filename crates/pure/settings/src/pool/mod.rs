@@ -27,6 +27,7 @@ mod taints;
 #[cfg(test)]
 mod tests;
 mod warm;
+mod zone_labels;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -69,6 +70,7 @@ pub use settings::KubeletSettings;
 pub use sizes::Size;
 pub use slots::Addressing;
 pub use warm::Warm;
+pub use zone_labels::ZoneLabels;
 
 use super::bootstrap;
 use super::hosts::HostSettings;
@@ -155,6 +157,8 @@ pub(super) struct Written {
     memory_reserve: Option<Spanned<String>>,
     #[serde(default)]
     placement: Placement,
+    #[serde(default)]
+    zone_labels: ZoneLabels,
     max_per_host: Option<Spanned<u32>>,
     drain: Option<Spanned<String>>,
     max_node_age: Option<Spanned<String>>,
@@ -226,6 +230,7 @@ pub(super) const KEYS: &[&str] = &[
     "memory_overcommit",
     "memory_reserve",
     "placement",
+    "zone_labels",
     "max_per_host",
     "drain",
     "max_node_age",
@@ -384,6 +389,7 @@ fn check(pool: &Written, at: Place, regions: &Regions, checker: &mut Checker) ->
         memory_overcommit,
         memory_reserve,
         placement: pool.placement,
+        zone_labels: pool.zone_labels,
         zones: BTreeMap::new(),
         max_per_host: pool.max_per_host.as_ref().map(|most| *most.get_ref()),
         drain: pool

@@ -12,7 +12,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{CloneKind, Placement, Written as Pool};
+use super::{CloneKind, Placement, Written as Pool, ZoneLabels};
 use crate::bootstrap::{Bootstrap, BootstrapMethod};
 use crate::hosts::HostSettings;
 use crate::names;
@@ -199,6 +199,7 @@ impl Pool {
             ("memory_overcommit", self.memory_overcommit.as_ref().map(Spanned::span)),
             ("memory_reserve", self.memory_reserve.as_ref().map(Spanned::span)),
             ("placement", at(self.placement != Placement::default())),
+            ("zone_labels", at(self.zone_labels != ZoneLabels::default())),
             ("max_per_host", self.max_per_host.as_ref().map(Spanned::span)),
             ("[pool.warm]", at(self.warm.is_some())),
             ("[pool.security]", self.security.as_ref().map(Spanned::span)),

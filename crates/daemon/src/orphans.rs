@@ -1,0 +1,125 @@
+//! Orphans: what is known of VMs that bear our mark and have no record, and the one that is collected.
+//!
+//! A round judges them by what it has seen itself. The one that is collected is proven again by its task, by
+//! what both clusters say then. One begins an hour at most, over restarts and changes of the leader: that it
+//! does is stored first.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Daemon;
+use super::strangers::Marked;
+use machines::orphans::{Around, Claim, Verdict, Vm, verdict};
+use machines::{View, orphans};
+use model::machine::Phase;
+use model::node::Node;
+use model::{Record, Snapshot};
+use observability::{OrphanStatus, Seen, names};
+use settings::{Config, Mode, Orphans};
+
+/// Between two that are collected.
+const BRAKE: SignedDuration = SignedDuration::from_hours(1);
+
+/// An orphan with what was found out.
+#[derive(Clone, Debug)]
+pub(super) struct Judged {
+    claim: Claim,
+    verdict: Verdict,
+}
+
+impl Judged {
+    /// As `status` shows it.
+    pub fn status(&self) -> OrphanStatus {
+        let Claim { vmid, host, config, .. } = &self.claim;
+        OrphanStatus {
+            vmid: *vmid,
+            host: host.clone(),
+            name: config.get("name").unwrap_or_default().to_owned(),
+            proven: self.verdict.is_proven(),
+            proof: self.verdict.proof.iter().map(ToString::to_string).collect(),
+            missing: self.verdict.missing.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+/// Figures of them.
+pub(super) fn measure(judged: &[Judged], seen: &mut Seen) {
+    for state in ["Proven", "Unproven"] {
+        seen.put(names::ORPHANS, &[state], 0.0);
+    }
+    for one in judged {
+        let state = if one.verdict.is_proven() { "Proven" } else { "Unproven" };
+        seen.count(names::ORPHANS, &[state]);
+    }
+}
+
+impl Daemon {
+    /// Judges all that there are, by what this round has seen.
+    pub(super) fn judge_orphans(&mut self, config: &Config, views: &[View], snapshot: &Snapshot) {
+        let marked = self.strangers.marked(config, views);
+        if marked.is_empty() {
+            self.orphans.clear();
+            return;
+        }
+        let owner = self.owner(config);
+        let records: Vec<&Record> = views.iter().map(|view| &view.record).collect();
+        let nodes: Vec<&Node> = snapshot.nodes.iter().map(|node| &**node).collect();
+        let mut same: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+        for one in &marked {
+            same.entry(&one.marker.machine).or_default().push(one.vmid);
+        }
+        let judge = |one: &Marked| {
+            let twins = same.get(one.marker.machine.as_str()).into_iter().flatten();
+            let twins: Vec<u32> = twins.copied().filter(|vmid| *vmid != one.vmid).collect();
+            let (steady, looks) = one.steady;
+            let vm = Vm { vmid: one.vmid, host: &one.host, config: &one.config, steady, looks };
+            let around = Around {
+                config,
+                owner: &owner,
+                records: &records,
+                unreadable: self.mend.has_unreadable(),
+                nodes: &nodes,
+                twins: &twins,
+                live: None,
+            };
+            let verdict = verdict(vm, &around);
+            let (host, config) = (one.host.clone(), one.config.clone());
+            Judged { claim: Claim { vmid: one.vmid, host, config, steady, looks, twins }, verdict }
+        };
+        self.orphans = marked.iter().map(judge).collect();
+    }
+
+    /// Collects one of those that are proven, if the last was an hour ago. What the operator has paused, or
+    /// what is only observed, is left alone.
+    pub(super) async fn collect_orphan(&mut self, config: &Arc<Config>, now: Timestamp) {
+        if config.orphans != Orphans::Collect
+            || config.mode != Mode::Active
+            || self.memory.orphan_collected().is_some_and(|last| now.duration_since(last).abs() < BRAKE)
+        {
+            return;
+        }
+        let Some(claim) =
+            self.orphans.iter().find(|one| one.verdict.is_proven()).map(|one| one.claim.clone())
+        else {
+            return;
+        };
+        let Some(record) = claim.record(config, now) else { return };
+        // Another machine of ours may have been made of it since this round looked.
+        if self.registry.get(&record.id).is_some() || !self.may_begin().await {
+            return;
+        }
+        if !self.memory.collects(now).await {
+            let what = "no orphan is destroyed: that one begins cannot be stored";
+            self.said.once("orphan not stored", || tracing::warn!("{what}"));
+            return;
+        }
+        let Some(context) = self.context(config, &record) else { return };
+        self.board.decided(now, format!("- {}: VM {} is an orphan", record.name, claim.vmid));
+        // Shown before its task begins, so that its slot is taken.
+        let shown = View { phase: Phase::Failed, ..View::requested(record.clone(), now) };
+        self.registry.put(shown);
+        self.spawn(orphans::collect(context, claim, record, self.reports.clone()));
+    }
+}

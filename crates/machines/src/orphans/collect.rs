@@ -1,0 +1,188 @@
+//! Collecting an orphan: proven once more by what both clusters say now, given a record, and discarded.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::{Around, Live, Verdict, Vm, pool_of, verdict};
+use crate::ownership::is_fresh;
+use crate::task::{self, Reports};
+use crate::tracked::Tracked;
+use crate::{Context, Owner};
+use kubernetes::{EventKind, Saying, Versioned};
+use model::machine::{Intent, Phase};
+use model::node::Node;
+use model::{Record, Slot, place};
+use proxmox::marker::Description;
+use proxmox::{TaskFilter, TaskStatus, VmConfig};
+
+/// Which VM, and what the daemon has seen of it.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// Its VMID.
+    pub vmid: u32,
+    /// Its host, with the prefix of its cluster.
+    pub host: String,
+    /// Its configuration, as it was judged.
+    pub config: VmConfig,
+    /// For how long it has been seen so.
+    pub steady: Duration,
+    /// How often.
+    pub looks: u32,
+    /// VMIDs of other VMs with the same mark.
+    pub twins: Vec<u32>,
+}
+
+impl Claim {
+    /// The record that it gets: that of a machine which is to be discarded. `None` if it has no mark, or its
+    /// pool is no longer there.
+    pub fn record(&self, config: &settings::Config, now: Timestamp) -> Option<Record> {
+        let vm = self.vm(&self.config);
+        let Description::Ours(marker) = self.config.owner() else { return None };
+        let pool = pool_of(config, vm, &marker)?;
+        let (_, host) = place::split(&self.host);
+        let slot = pool.slots().into_iter().find(|slot| slot.vmid == self.vmid);
+        let reason = "it has no record and no Node: it is an orphan (`orphans = \"collect\"`)".to_owned();
+        Some(Record {
+            id: marker.machine,
+            pool: pool.name.clone(),
+            name: self.config.get("name")?.to_owned(),
+            slot: slot.unwrap_or_else(|| Slot { vmid: self.vmid, ..Slot::default() }),
+            region: pool.region.clone(),
+            host: host.to_owned(),
+            left_hosts: BTreeSet::new(),
+            template: 0,
+            template_host: host.to_owned(),
+            cores: self.config.vcpus().unwrap_or(1),
+            memory: self.config.memory().unwrap_or(0),
+            intent: Intent::Discard { reason, since: now },
+            created: now,
+            task: None,
+            smbios_uuid: Some(self.config.smbios_uuid()?),
+            token_id: None,
+            old_token_ids: Vec::new(),
+            node_uid: None,
+            cordoned: false,
+            seen_off: None,
+            clone_in_doubt: false,
+            destroy_asked: false,
+            storages: self.config.storages().into_iter().map(ToOwned::to_owned).collect(),
+            entered: BTreeMap::from([(Phase::Requested, now)]),
+            vm_gone: None,
+            pods: Vec::new(),
+            warm: None,
+            asked: None,
+            kept: None,
+            pinned: None,
+            growing: None,
+            grow_backoff: None,
+            takes_no_cpus: false,
+            takes_no_memory: false,
+            made_of: BTreeMap::new(),
+        })
+    }
+
+    fn vm<'a>(&'a self, config: &'a VmConfig) -> Vm<'a> {
+        let Self { vmid, host, steady, looks, .. } = self;
+        Vm { vmid: *vmid, host, config, steady: *steady, looks: *looks }
+    }
+}
+
+/// Destroys an orphan, if all is proven by what is asked now: its record is written, and from there on it is
+/// a machine that is discarded.
+pub async fn collect(ctx: Context, claim: Claim, record: Record, reports: Reports) {
+    match prove(&ctx, &claim, &record).await {
+        Ok(proof) => {
+            tracing::warn!(
+                vmid = claim.vmid,
+                host = claim.host,
+                machine = %record.name,
+                proof = proof.words(),
+                "an orphan is destroyed"
+            );
+            match ctx.kubernetes.create_record(&record).await {
+                Ok(stored) => discard(&ctx, stored, &proof, &reports).await,
+                // If it was written all the same, the next look at all records finds it, and goes on.
+                Err(error) => left(&ctx, &claim, &record, &error.to_string()),
+            }
+        }
+        Err(why) => left(&ctx, &claim, &record, &why),
+    }
+}
+
+fn left(ctx: &Context, claim: &Claim, record: &Record, why: &str) {
+    tracing::warn!(vmid = claim.vmid, host = claim.host, why, "an orphan is left alone");
+    ctx.registry.forget(&record.id, ctx.clock.now());
+}
+
+async fn discard(ctx: &Context, stored: Versioned<Record>, proof: &Verdict, reports: &Reports) {
+    let record = &stored.record;
+    let saying = Saying {
+        kind: EventKind::Warning,
+        reason: "OrphanCollected",
+        action: "Destroying",
+        code: record.id.clone(),
+        note: format!("VM {} is destroyed: {}", record.slot.vmid, proof.words()),
+    };
+    if let Err(error) = ctx.recorder.event_on_record(&stored, &saying).await {
+        tracing::debug!(%error, "an event could not be written");
+    }
+    let Intent::Discard { reason, .. } = record.intent.clone() else { return };
+    let machine = Tracked::new(stored, ctx.clock.now());
+    task::discarding(ctx, machine, &reason, reports).await;
+}
+
+/// Asks both clusters past all that is remembered. All answers have to be of the last moment.
+async fn prove(ctx: &Context, claim: &Claim, record: &Record) -> Result<Verdict, String> {
+    let asked = Instant::now();
+    let (host, vmid) = (record.host.as_str(), claim.vmid);
+    let asks = |error: &dyn std::fmt::Display| format!("it cannot be proven now: {error}");
+    if !ctx.watches.is_current() {
+        return Err("the Kubernetes API does not answer".to_owned());
+    }
+    let cluster = ctx.proxmox.cluster_status().await.map_err(|error| asks(&error))?;
+    let filter = TaskFilter { vmid: Some(vmid), kind: None, since: None, limit: None };
+    let tasks = ctx.proxmox.tasks(host, &filter).await.map_err(|error| asks(&error))?;
+    let at_work = tasks.iter().filter(|row| row.status == TaskStatus::Running);
+    let path = format!("/nodes/{host}");
+    let held = ctx.proxmox.privileges_on(&path).await.map_err(|error| asks(&error))?;
+    let live = Live {
+        quorate: cluster.quorate && cluster.hosts.get(host) == Some(&true),
+        status: ctx.proxmox.vm_status(host, vmid).await.map_err(|error| asks(&error))?,
+        tasks: at_work.map(|row| row.upid.kind().to_owned()).collect(),
+        sees_tasks: held.contains("Sys.Audit"),
+    };
+    let config = ctx.proxmox.config(host, vmid).await.map_err(|error| asks(&error))?;
+    if config.digest() != claim.config.digest() || config.owner() != claim.config.owner() {
+        return Err("its configuration was changed meanwhile".to_owned());
+    }
+    let records = ctx.kubernetes.list_records().await.map_err(|error| asks(&error))?;
+    let named = ctx.kubernetes.get_node(&record.name).await.map_err(|error| asks(&error))?;
+    let seen = ctx.watches.nodes();
+    let nodes: Vec<&Node> = seen.iter().map(|node| &**node).chain(&named).collect();
+    let stored: Vec<&Record> = records.readable.iter().map(|one| &one.record).collect();
+    let owner: Owner = ctx.owner();
+    let settings = ctx.live.borrow().clone();
+    let around = Around {
+        config: &settings,
+        owner: &owner,
+        records: &stored,
+        unreadable: !records.unreadable.is_empty(),
+        nodes: &nodes,
+        twins: &claim.twins,
+        live: Some(&live),
+    };
+    let verdict = verdict(claim.vm(&config), &around);
+    if let Some(missing) = verdict.missing.first() {
+        return Err(missing.to_string());
+    }
+    if settings.orphans != settings::Orphans::Collect || ctx.paused().is_some() {
+        return Err("nothing may be begun any longer".to_owned());
+    }
+    if !is_fresh(asked) {
+        return Err("the answers took too long to tell of now".to_owned());
+    }
+    Ok(verdict)
+}

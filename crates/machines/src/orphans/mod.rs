@@ -1,0 +1,250 @@
+//! Orphans: VMs that bear our mark and have no record.
+//!
+//! A record was deleted by hand, or etcd was restored from a backup that is older than the machine; or an
+//! administrator has copied a VM, notes and all. So a mark proves little, and everything else that is known
+//! of our machines has to be proven as well ([`verdict`]): each point is a proof, or something that is
+//! missing, and what lacks a single one is left alone. What is proven gets a record again, which says that it
+//! is to be discarded, and is destroyed as any other machine from there on ([`collect`]).
+
+mod collect;
+mod points;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use model::node::Node;
+use model::{Record, names, place};
+use proxmox::marker::{Description, Marker};
+use proxmox::{VmConfig, VmStatus};
+use settings::{Config, Pool};
+
+use super::adoption::disks_that_go_with_it;
+use super::ownership::Owner;
+
+pub use collect::{Claim, collect};
+pub use points::{Missing, Proof};
+
+/// So often a VM must have been seen as it is.
+pub const LOOKS: u32 = 3;
+
+/// A VM that may be an orphan.
+#[derive(Clone, Copy, Debug)]
+pub struct Vm<'a> {
+    /// Its VMID.
+    pub vmid: u32,
+    /// The host it is on, with the prefix of its cluster.
+    pub host: &'a str,
+    /// Its configuration.
+    pub config: &'a VmConfig,
+    /// For how long it has been seen without a record, unchanged, on one host, and running or not as now.
+    pub steady: Duration,
+    /// How often it was looked at meanwhile.
+    pub looks: u32,
+}
+
+/// What else counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Around<'a> {
+    /// The settings, of all regions.
+    pub config: &'a Config,
+    /// Whose machines are ours.
+    pub owner: &'a Owner,
+    /// All records that can be read.
+    pub records: &'a [&'a Record],
+    /// Whether there are others.
+    pub unreadable: bool,
+    /// All Nodes.
+    pub nodes: &'a [&'a Node],
+    /// VMIDs of other VMs with the same mark.
+    pub twins: &'a [u32],
+    /// What was asked a moment ago, right before it is destroyed; `None`: it was not asked.
+    pub live: Option<&'a Live>,
+}
+
+/// What Proxmox VE says at the last moment.
+#[derive(Clone, Debug)]
+pub struct Live {
+    /// Whether the cluster is quorate, with the VM's host in it.
+    pub quorate: bool,
+    /// The VM's status.
+    pub status: VmStatus,
+    /// Tasks that are at work on the VM, by their kinds.
+    pub tasks: Vec<String>,
+    /// Whether the token may see the tasks of others.
+    pub sees_tasks: bool,
+}
+
+/// What was found out about one VM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// What is proven.
+    pub proof: Vec<Proof>,
+    /// What is not; it is an orphan of ours if there is nothing of that.
+    pub missing: Vec<Missing>,
+}
+
+impl Verdict {
+    /// Whether everything is proven.
+    pub fn is_proven(&self) -> bool {
+        self.missing.is_empty() && !self.proof.is_empty()
+    }
+
+    /// The proof in words.
+    pub fn words(&self) -> String {
+        let all: Vec<String> = self.proof.iter().map(ToString::to_string).collect();
+        all.join("; ")
+    }
+
+    fn add(&mut self, points: impl IntoIterator<Item = Result<Proof, Missing>>) {
+        for point in points {
+            match point {
+                Ok(proof) => self.proof.push(proof),
+                Err(missing) => self.missing.push(missing),
+            }
+        }
+    }
+}
+
+/// The pool of a mark whose machines are VMs of this cluster.
+fn pool_of<'c>(config: &'c Config, vm: Vm, marker: &Marker) -> Option<&'c Pool> {
+    let (prefix, _) = place::split(vm.host);
+    let mut pools = config.pools.iter().filter(|pool| !pool.is_physical() && pool.prefix == prefix);
+    pools.find(|pool| pool.name == marker.pool)
+}
+
+/// Whether a VM is provably a machine of this cluster that has been left over. Pure.
+pub fn verdict(vm: Vm, around: &Around) -> Verdict {
+    let mut verdict = Verdict::default();
+    let Description::Ours(marker) = vm.config.owner() else {
+        verdict.add([Err(Missing::Mark)]);
+        return verdict;
+    };
+    verdict.add(of_mark(&marker, around));
+    verdict.add(of_pool(vm, &marker, around.config));
+    verdict.add(of_kubernetes(vm, &marker, around));
+    verdict.add([of_age(vm, around.config)]);
+    verdict.add(against(vm, &marker, around.config).into_iter().map(Err));
+    if let Some(live) = around.live {
+        verdict.add(of_live(live));
+    }
+    verdict
+}
+
+/// Whose mark it is.
+fn of_mark(marker: &Marker, around: &Around) -> [Result<Proof, Missing>; 2] {
+    let owner = around.owner;
+    let mark = if marker.cluster == owner.cluster {
+        Ok(Proof::Mark(marker.machine.clone()))
+    } else {
+        Err(Missing::OtherCluster(marker.cluster.clone()))
+    };
+    let kubernetes = match (&marker.kubernetes, &owner.kubernetes) {
+        (_, None) => Err(Missing::UidUnknown),
+        (Some(theirs), Some(own)) if theirs != own => Err(Missing::OtherKubernetes(theirs.clone())),
+        (Some(uid), Some(_)) => Ok(Proof::Kubernetes(uid.clone())),
+        // Marks of early versions have none.
+        (None, Some(_)) => Ok(Proof::NoUid),
+    };
+    [mark, kubernetes]
+}
+
+/// Whether it is where, and is called as, a machine of its pool is.
+fn of_pool(vm: Vm, marker: &Marker, config: &Config) -> Vec<Result<Proof, Missing>> {
+    let Some(pool) = pool_of(config, vm, marker) else {
+        return vec![Err(Missing::NoPool(marker.pool.clone()))];
+    };
+    let vmid = if pool.vmids.iter().any(|vmids| vmids.contains(&vm.vmid)) {
+        Ok(Proof::Vmid(vm.vmid, pool.name.clone()))
+    } else {
+        Err(Missing::Vmid(vm.vmid, pool.name.clone()))
+    };
+    let name = vm.config.get("name").unwrap_or_default().to_owned();
+    let name = if names::is_machine_of(&pool.name, &name) {
+        Ok(Proof::Name(name))
+    } else {
+        Err(Missing::Name(name, pool.name.clone()))
+    };
+    vec![vmid, name]
+}
+
+/// Whether Kubernetes knows nothing of it.
+fn of_kubernetes(vm: Vm, marker: &Marker, around: &Around) -> Vec<Result<Proof, Missing>> {
+    let uuid = vm.config.smbios_uuid();
+    let name = vm.config.get("name").unwrap_or_default();
+    let (prefix, _) = place::split(vm.host);
+    let is_its = |record: &&&Record| {
+        let here = around.config.prefix(record.region.as_deref()) == prefix;
+        record.id == marker.machine
+            || (here && record.slot.vmid == vm.vmid)
+            || record.name == name
+            || (uuid.is_some() && record.smbios_uuid == uuid)
+    };
+    let record = match around.records.iter().find(is_its) {
+        Some(record) => Err(Missing::Record(record.name.clone())),
+        None if around.unreadable => Err(Missing::UnreadableRecord),
+        None => Ok(Proof::NoRecord),
+    };
+    let addresses: Vec<IpAddr> = vm.config.static_addresses().collect();
+    let is_its = |node: &&&Node| {
+        let has = |ip: &String| ip.parse().is_ok_and(|ip: IpAddr| addresses.contains(&ip));
+        node.name == name
+            || uuid.as_ref().is_some_and(|uuid| *uuid == node.system_uuid)
+            || node.internal_ips.iter().any(has)
+    };
+    let node = match around.nodes.iter().find(is_its) {
+        Some(node) => Err(Missing::Node(node.name.clone())),
+        None => Ok(Proof::NoNode),
+    };
+    let uuid = if uuid.is_some() { None } else { Some(Err(Missing::Uuid)) };
+    let twin = around.twins.first().map(|twin| Err(Missing::Twin(*twin)));
+    [record, node].into_iter().chain(uuid).chain(twin).collect()
+}
+
+/// Whether it has been so for long enough.
+fn of_age(vm: Vm, config: &Config) -> Result<Proof, Missing> {
+    if vm.looks < LOOKS || vm.steady < config.orphans_after {
+        return Err(Missing::Age { steady: vm.steady, after: config.orphans_after });
+    }
+    Ok(Proof::Age { steady: vm.steady, looks: vm.looks })
+}
+
+/// What keeps it from being destroyed whatever else is proven.
+fn against(vm: Vm, marker: &Marker, config: &Config) -> Vec<Missing> {
+    let mut against = Vec::new();
+    if vm.config.is_template() {
+        against.push(Missing::Template);
+    }
+    if let Some(lock) = vm.config.lock() {
+        against.push(Missing::Locked(lock.to_owned()));
+    }
+    if vm.config.is_set("protection") {
+        against.push(Missing::Protected);
+    }
+    if let Some(snapshot) = vm.config.get("parent") {
+        against.push(Missing::Snapshot(snapshot.to_owned()));
+    }
+    let disks = pool_of(config, vm, marker).map(|pool| disks_that_go_with_it(pool, vm.config));
+    against.extend(disks.into_iter().flatten().map(Missing::Disk));
+    against
+}
+
+/// What counts at the last moment.
+fn of_live(live: &Live) -> Vec<Result<Proof, Missing>> {
+    let mut points = Vec::new();
+    points.push(if live.quorate { Ok(Proof::Quorum) } else { Err(Missing::Quorum) });
+    points.push(match live.tasks.first() {
+        Some(task) => Err(Missing::Task(task.clone())),
+        None if !live.sees_tasks => Err(Missing::TasksHidden),
+        None => Ok(Proof::NoTask),
+    });
+    if let Some(lock) = &live.status.lock {
+        points.push(Err(Missing::Locked(lock.clone())));
+    }
+    if live.status.ha_managed {
+        points.push(Err(Missing::Ha));
+    }
+    points
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+//! `orphans`: what becomes of VMs that bear the mark of this cluster and have no record.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::values::Checker;
+
+/// What is done about orphans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Orphans {
+    /// They are reported, and left alone.
+    #[default]
+    Report,
+    /// One an hour is destroyed, if everything is proven.
+    Collect,
+}
+
+/// Less than this is no time in which an orphan is looked at often enough.
+const LEAST: Duration = Duration::from_mins(30);
+/// A day, in which an administrator sees the report.
+const DEFAULT: Duration = Duration::from_hours(24);
+
+/// How long a VM must have been an orphan.
+pub(super) fn after(written: Option<&Spanned<String>>, checker: &mut Checker) -> Duration {
+    let after = checker.duration("orphans_after", written, DEFAULT);
+    if let (true, Some(written)) = (after < LEAST, written) {
+        checker.wrong(
+            "`orphans_after` is too short".to_owned(),
+            written.span(),
+            "must be \"30m\" or more",
+            "in less time a VM is not looked at often enough to tell that it is left over",
+        );
+    }
+    after
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Needs, parse};
+
+    #[test]
+    fn orphans_are_reported_unless_the_file_says_otherwise() {
+        for (text, orphans, after) in [
+            ("", Orphans::Report, DEFAULT),
+            ("orphans = \"report\"", Orphans::Report, DEFAULT),
+            ("orphans = \"collect\"\norphans_after = \"30m\"", Orphans::Collect, LEAST),
+        ] {
+            let config = parse("c.toml", text, Needs::Plan).unwrap();
+            assert_eq!((config.orphans, config.orphans_after), (orphans, after), "{text}");
+        }
+        let report = parse("c.toml", "orphans_after = \"29m\"", Needs::Plan).unwrap_err();
+        assert_eq!(report.findings()[0].title, "`orphans_after` is too short");
+        assert!(parse("c.toml", "orphans = \"destroy\"", Needs::Plan).is_err());
+    }
+}

@@ -1,0 +1,96 @@
+//! `orphans`: VMs that bear this cluster's mark and have no record, with what proves that they are left over.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::exit::{Failure, SUCCESS};
+use super::table::plain;
+use super::{Output, input, live};
+use observability::{DEFAULT_SOCKET, OrphanStatus, Status, ask};
+
+const WHAT: &str = "\
+How they come to be
+  a machine's record (a ConfigMap) was deleted by hand
+  etcd was restored from a backup that is older than the machine
+  an administrator has copied a machine's VM with its notes
+
+What becomes of them
+  with `orphans = \"report\"`, the default, they are left alone
+  with `orphans = \"collect\"` one an hour is destroyed, if everything is proven, and proven again right before
+  if a VM is to stay, take the first line out of its notes: then it is no machine";
+
+/// Arguments of `orphans`.
+#[derive(Debug, Args)]
+#[command(after_help = WHAT)]
+pub(super) struct Arguments {
+    /// Where the daemon listens
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
+    let asked = async { ask(&arguments.socket).await.map_err(Failure::NotRunning) };
+    let status = live::block_on(asked)?;
+    match arguments.output {
+        Output::Json => input::json(&status.orphans)?,
+        Output::Text => input::text(&render(&status))?,
+    }
+    Ok(SUCCESS)
+}
+
+fn render(status: &Status) -> String {
+    let mut out = String::new();
+    if !status.leads {
+        let leader = if status.leader.is_empty() { "another instance" } else { &status.leader };
+        let _ = writeln!(out, "this instance does not lead: ask the one on {}", plain(leader));
+    } else if status.orphans.is_empty() {
+        out.push_str("no VM bears this cluster's mark without a record\n");
+    }
+    for orphan in &status.orphans {
+        one(orphan, &mut out);
+    }
+    out
+}
+
+fn one(orphan: &OrphanStatus, out: &mut String) {
+    let OrphanStatus { vmid, host, name, proven, proof, missing } = orphan;
+    let how = if *proven { "proven: left over" } else { "not proven" };
+    let _ = writeln!(out, "VM {vmid} `{}` on {}: {how}", plain(name), plain(host));
+    for what in proof {
+        let _ = writeln!(out, "  proven   {}", plain(what));
+    }
+    for what in missing {
+        let _ = writeln!(out, "  missing  {}", plain(what));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_its_proof_and_what_is_missing() {
+        let orphan = OrphanStatus {
+            vmid: 9100,
+            host: "pve1".to_owned(),
+            name: "workers-b2x9k".to_owned(),
+            proven: false,
+            proof: vec!["no record names it".to_owned()],
+            missing: vec!["it is protected (`protection`)".to_owned()],
+        };
+        let mut status = Status { leads: true, ..Status::default() };
+        assert_eq!(render(&status), "no VM bears this cluster's mark without a record\n");
+        status.orphans = vec![orphan];
+        assert_eq!(
+            render(&status),
+            "VM 9100 `workers-b2x9k` on pve1: not proven\n  proven   no record names it\n  missing  it is protected (`protection`)\n"
+        );
+        let status = Status { leader: "pve2".to_owned(), ..Status::default() };
+        assert_eq!(render(&status), "this instance does not lead: ask the one on pve2\n");
+    }
+}
