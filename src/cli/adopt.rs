@@ -15,14 +15,14 @@ use runtime::clock::{Clock, SystemClock};
 use settings::{Config, Mode, Pool};
 
 const HELP: &str = "\
-What it needs
+Requirements
   the VM and the Node are one: the VM's SMBIOS uuid is the Node's systemUUID, and both have one name
   the VM has a slot in the pool: its VMID is one of `vmids`, the Node's address the one that goes with it (or `addresses = \"dhcp\"`)
   it is in the resource pool of the machines, runs, and is not locked, protected, managed by HA, or of another autoscaler of this kind
   no snapshot and no disk that would be destroyed with it, unless the pool names that in `extra_disks`
   it is ready, no node of the control plane, and the pool has room below `max`
 
-What it does
+Effects
   it writes the machine's record, our mark and tag into the VM's notes and tags, and the pool's labels, taints and annotations onto
     the Node; nothing else is changed
   from then on the daemon treats it as any machine of its own: a node that is no longer needed is drained, and ITS VM IS DESTROYED

@@ -13,7 +13,7 @@ use super::table::plain;
 use crate::migration::{self, Migrated, Origin, SourceFile};
 
 const HELP: &str = "\
-What is read
+Sources
   kproximate          values of its Helm chart (`helm get values kproximate`); later files say more
   proxmox-autoscaler  settings.py, or the manifest with its ConfigMaps
   kubenodesmith       manifests of NodeSmithPool, NodeSmithProvider and NodeSmithClaim

@@ -12,7 +12,7 @@ use super::{Output, input, pause};
 use observability::{DEFAULT_SOCKET, Order};
 
 const RETIRE: &str = "\
-What happens
+Effects
   it is refused if a pod must stay by the rules of `[scale_down]`, with the pod and the rule
   if its pool is at its minimum, or its pods fit on no other node, another machine is made first, provided that `max` allows one
   the node is closed and drained as at any removal: disruption budgets are respected, and a pod that must stay and came since ends the drain

@@ -9,8 +9,8 @@ use super::{input, live};
 use observability::{DEFAULT_SOCKET, Order, SocketError, order};
 
 const WHAT: &str = "\
-While it is paused
-  no machine is made and none is removed, not even to keep a pool at its minimum
+Effects
+  while it is paused, no machine is made and none is removed, not even to keep a pool at its minimum
   machines that are being made are finished; those whose clone was not begun wait
   drains are given up: their nodes serve again
   VMs that are being shut down or destroyed are finished

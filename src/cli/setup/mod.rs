@@ -19,7 +19,8 @@ use super::{check, input, live};
 use answers::Answers;
 use settings::Needs;
 
-const HELP: &str = r#"It needs an administrator on both sides, once:
+const HELP: &str = r#"Administrators
+  One is needed on each side, once.
   Proxmox VE   root on any of its hosts: it asks through pvesh there. Elsewhere a token of root without privilege separation
                (`--admin-token-file`), made and removed as root on a host:
                  umask 077; pveum user token add root@pam setup --privsep 0 --output-format json |
