@@ -141,11 +141,28 @@ async fn what_is_found_out_at_the_last_moment_keeps_an_orphan() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_machine_whose_record_cannot_be_read_is_no_orphan() {
+    let stage = Stage::running(&collecting());
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let broken = json!({ "data": { "record": "{" } });
+    stage.kube.patch_by_hand("ConfigMap", "pve-autoscaler", "machine-workers-9100", &broken);
+    stage.kube.scale("default", "web", 0);
+    stage.pve.stop_by_hand(9100);
+    let name = stage.pve.vm(9100).unwrap().config["name"].clone();
+    stage.kube.remove("Node", "", &name);
+    stage.throughout("it is there", HOUR * 2, |stage| stage.pve.vm(9100).is_some()).await;
+    let missing = orphan(&stage, 9100).map(|one| one.missing).unwrap_or_default();
+    assert_eq!(missing, ["a machine record cannot be read, and may be its own"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_orphan_that_is_changed_has_its_time_again() {
     let mut stage = Stage::new(&collecting());
     left_over(&stage, 9101, &[]);
+    stage.pve.start_by_hand(9101);
     stage.start();
-    let there = |stage: &Stage| stage.pve.vm(9101).is_some();
+    let there = |stage: &Stage| stage.pve.vm(9101).is_some_and(|vm| vm.running);
     stage.throughout("it is there", AFTER - SOON, there).await;
     stage.pve.set_config_by_hand(9101, "tags", Some("looked-at"));
     stage.throughout("it is there", AFTER - SOON, there).await;

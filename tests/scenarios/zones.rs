@@ -50,7 +50,7 @@ async fn a_machine_that_was_moved_keeps_its_label_and_is_told() {
         words.contains(&format!("is on {to}, its Node says {ZONE}={born}, and it is in {other}"))
             && astray(stage)
     };
-    stage.until("it is told", SOON, told).await;
+    stage.until("it is reported", SOON, told).await;
     stage.throughout("the label stays", SOON, |stage| zone(stage) == born).await;
     // Nor does one that has lost its pool's label get another zone with that.
     let node = stage.ready_nodes("workers").remove(0);
@@ -66,7 +66,7 @@ async fn the_label_of_a_machine_that_was_moved_follows_if_its_pool_says_so() {
     let (stage, to, other) = one_machine("zone_labels = \"follow\"").await;
     stage.pve.migrate_by_hand(9100, to);
     stage.until("the label follows", SOON, |stage| zone(stage) == other).await;
-    stage.until("nothing is told", SOON, |stage| !astray(stage)).await;
+    stage.until("nothing is reported", SOON, |stage| !astray(stage)).await;
     assert!(!stage.status().warnings.contains_key("zones"), "{:?}", stage.status().warnings);
     assert_eq!(stage.running_pods(), 1);
 }

@@ -106,7 +106,7 @@ impl Daemon {
             return;
         };
         let Some(record) = claim.record(config, now) else { return };
-        // Another machine of ours may have been made of it since this round looked.
+        // It may have become a machine by another way since this round looked.
         if self.registry.get(&record.id).is_some() || !self.may_begin().await {
             return;
         }

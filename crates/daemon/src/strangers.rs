@@ -6,8 +6,8 @@
 //!
 //! What bears our mark and has no record has no owner: its record was deleted by hand, or an administrator
 //! cloned a machine, notes and all. It is reported, with the command, and left alone unless the
-//! configuration says otherwise and everything is proven (`orphans`). If an address of a pool is set in an unmanaged VM, or belongs to an unmanaged
-//! Node, its slot is closed.
+//! configuration says otherwise and everything is proven (`orphans`). If an address of a pool is set in an
+//! unmanaged VM, or belongs to an unmanaged Node, its slot is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

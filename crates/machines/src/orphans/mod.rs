@@ -79,7 +79,7 @@ pub struct Live {
 pub struct Verdict {
     /// What is proven.
     pub proof: Vec<Proof>,
-    /// What is not; it is an orphan of ours if there is nothing of that.
+    /// What is not; it is an orphan if there is nothing of that.
     pub missing: Vec<Missing>,
 }
 

@@ -1,4 +1,4 @@
-//! What speaks for a VM being an orphan of ours, and what is missing.
+//! What speaks for a VM being an orphan, and what is missing.
 
 use std::time::Duration;
 
