@@ -11,12 +11,12 @@ use super::{Output, input, live};
 use observability::{DEFAULT_SOCKET, OrphanStatus, Status, ask};
 
 const WHAT: &str = "\
-How they come to be
+Causes
   a machine's record (a ConfigMap) was deleted by hand
   etcd was restored from a backup that is older than the machine
   an administrator has copied a machine's VM with its notes
 
-What becomes of them
+Outcomes
   with `orphans = \"report\"`, the default, they are left alone
   with `orphans = \"collect\"` one an hour is destroyed, if everything is proven, and proven again right before
   if a VM is to stay, take the first line out of its notes: then it is no machine";

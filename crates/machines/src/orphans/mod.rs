@@ -230,13 +230,13 @@ fn against(vm: Vm, marker: &Marker, config: &Config) -> Vec<Missing> {
 
 /// What counts at the last moment.
 fn of_live(live: &Live) -> Vec<Result<Proof, Missing>> {
-    let mut points = Vec::new();
-    points.push(if live.quorate { Ok(Proof::Quorum) } else { Err(Missing::Quorum) });
-    points.push(match live.tasks.first() {
+    let quorum = if live.quorate { Ok(Proof::Quorum) } else { Err(Missing::Quorum) };
+    let task = match live.tasks.first() {
         Some(task) => Err(Missing::Task(task.clone())),
         None if !live.sees_tasks => Err(Missing::TasksHidden),
         None => Ok(Proof::NoTask),
-    });
+    };
+    let mut points = vec![quorum, task];
     if let Some(lock) = &live.status.lock {
         points.push(Err(Missing::Locked(lock.clone())));
     }
