@@ -111,7 +111,8 @@ impl Neighbour {
             found.push(both.clash(("metrics.listen", None), "metrics.listen", &format!("{listen}"), help));
         }
         let (record, other) = (&config.record, &self.config.record);
-        if record.rounds > 0 && other.rounds > 0 && record.directory == other.directory {
+        let writes = |one: &settings::Record| one.rounds > 0 || one.days > 0;
+        if writes(record) && writes(other) && record.directory == other.directory {
             let what = format!("the directory {}", record.directory.display());
             let help = "give each a directory of its own, e.g. in /var/lib/pve-autoscaler@NAME";
             found.push(both.clash(("record.directory", None), "record.directory", &what, help));
@@ -377,6 +378,18 @@ mod tests {
             )
         );
         assert!(shared[2].words.ends_with("both have 10.0.0.19"), "{}", shared[2].words);
+    }
+
+    #[test]
+    fn days_that_are_recorded_want_a_folder_for_each_as_rounds_do() {
+        let own = "cluster = \"shop\"\nmetrics.enabled = false\n";
+        let vms = pool("b", "500-509", "10.0.0.50-10.0.0.59");
+        for (settings, clashes) in [("days = 1", 1), ("rounds = 1", 1), ("days = 0", 0)] {
+            let record = format!("[record]\n{settings}\n");
+            let host = Host::new(&format!("{}{record}", first()), &format!("{own}{PROXMOX}{vms}{record}"));
+            let keys: Vec<&str> = host.shared().iter().map(|clash| clash.key).collect();
+            assert_eq!(keys, vec!["record.directory"; clashes], "{settings}");
+        }
     }
 
     #[test]

@@ -92,6 +92,47 @@ async fn of_two_that_want_the_last_room_one_gets_it_and_the_other_says_why_it_wa
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_two_that_wake_a_kept_machine_for_the_last_room_one_waits() {
+    // In one of the clusters, and in both.
+    for (both_keep, head_start) in [
+        (false, 0),
+        (false, 1000),
+        (false, 3000),
+        (true, 0),
+        (true, 500),
+        (true, 1000),
+        (true, 3000),
+        (true, 6000),
+    ] {
+        let mut spec = ClusterSpec::demo();
+        spec.hosts.truncate(1);
+        (spec.hosts[0].memory, spec.hosts[0].memory_used) = (8 << 30, 1 << 30);
+        spec.vms.retain(|vm| vm.node == "pve1");
+        let room = 8 * GIB - RESERVE;
+        let text = first(5, "4GiB");
+        let kept = "warm = { count = 1, state = \"stopped\" }\n";
+        let mut home = Stage::of(&format!("{text}{kept}"), spec, KubeSpec::demo());
+        let other = second(&text);
+        let mut shop = home.another_kubernetes(&if both_keep { other + kept } else { other });
+        home.start();
+        shop.start();
+        let keep = if both_keep { 2 } else { 1 };
+        let resting =
+            |stage: &Stage| stage.status().machines.iter().filter(|one| one.phase == "Warm").count();
+        fairly("they are kept", SOON * 3, [&home, &shop], room, || resting(&home) + resting(&shop) == keep)
+            .await;
+        home.deploy("web", 1, "1500m", "1Gi");
+        tokio::time::sleep(Duration::from_millis(head_start)).await;
+        shop.deploy("web", 1, "1500m", "1Gi");
+        let both = [&home, &shop];
+        fairly("one pod runs", SOON * 2, both, room, || pods(both) == 1).await;
+        let until = tokio::time::Instant::now() + Duration::from_mins(10);
+        fairly("time passes", SOON * 5, both, room, || tokio::time::Instant::now() >= until).await;
+        assert_eq!(pods(both), 1, "{both_keep} {head_start}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn twice_twenty_machines_at_once_overcommit_no_host_and_fill_all_of_them() {
     // Twelve machines on each of three hosts, and forty are wanted.
     let text = first(25, "10GiB").replace("[bootstrap]", "[limits]\nmax_parallel_creates = 10\n[bootstrap]");

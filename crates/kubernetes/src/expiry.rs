@@ -35,11 +35,15 @@ pub fn expiries(kubeconfig: &SecretString, context: Option<&str>) -> Vec<Expiry>
 
 /// When the last of these certificates (PEM) ends; `None` if there is none, or it never does.
 pub fn certificates_end(pem: &[u8]) -> Option<Timestamp> {
-    let ends = Pem::iter_from_buffer(pem).filter_map(|one| {
+    ends(pem).max()
+}
+
+/// When each of these certificates ends.
+fn ends(pem: &[u8]) -> impl Iterator<Item = Timestamp> {
+    Pem::iter_from_buffer(pem).filter_map(|one| {
         let ends = one.ok()?.parse_x509().ok()?.validity().not_after.timestamp();
         Timestamp::from_second(ends).ok()
-    });
-    ends.max()
+    })
 }
 
 /// When a token that says so itself (a JSON Web Token) ends.
@@ -61,16 +65,15 @@ fn user<'k>(kubeconfig: &'k Kubeconfig, name: Option<&str>) -> Option<&'k kube::
 
 fn client_certificate(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<Timestamp> {
     let user = user(kubeconfig, context)?;
-    certificates_end(&given(user.client_certificate_data.as_deref(), user.client_certificate.as_deref())?)
+    // The client's own comes first; K3s writes the authority that signed it behind it.
+    let chain = given(user.client_certificate_data.as_deref(), user.client_certificate.as_deref())?;
+    ends(&chain).next()
 }
 
 fn token(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<Timestamp> {
     let user = user(kubeconfig, context)?;
-    match (&user.token, &user.token_file) {
-        (Some(token), _) => token_ends(token.expose_secret()),
-        (None, Some(file)) => token_ends(&std::fs::read_to_string(file).ok()?),
-        (None, None) => None,
-    }
+    // What is in a `tokenFile` is read again by the client, and renewed by what writes the file.
+    token_ends(user.token.as_ref()?.expose_secret())
 }
 
 fn authority(kubeconfig: &Kubeconfig, name: Option<&str>) -> Option<Timestamp> {
@@ -132,7 +135,7 @@ mod tests {
             all.into_iter().map(|one| (one.credential, one.at)).collect()
         };
         let authority = ("certificate authority of the kubeconfig".to_owned(), at(2040));
-        let data = STANDARD.encode(certificate(2031));
+        let data = STANDARD.encode(certificate(2031) + &certificate(2040));
         let certificate = ("client certificate of the kubeconfig".to_owned(), at(2031));
         assert_eq!(found(&format!("client-certificate-data: {data}")), [certificate, authority.clone()]);
         let token = ("token of the kubeconfig".to_owned(), at(2030));

@@ -50,13 +50,28 @@ impl Owner {
     }
 }
 
-/// Whose machine a VM is, and what it takes of its host once it runs: nothing if it is kept stopped, which it
-/// says with `onboot`.
-pub fn promise_of(config: &VmConfig) -> Option<(Marker, Promise)> {
+/// What a machine's VM claims of its host.
+pub(super) struct Claim {
+    /// Whose machine it is.
+    pub marker: Marker,
+    /// What it takes once it runs.
+    pub promise: Promise,
+    /// It is about to run, or runs: it says so with `onboot`. One that is kept stopped does not.
+    pub starts: bool,
+}
+
+/// What a VM claims of its host, if it is a machine.
+pub(super) fn claim_of(config: &VmConfig) -> Option<Claim> {
     let Description::Ours(marker) = config.owner() else { return None };
     let starts = config.get(ONBOOT) == Some(with_host(true)) && !config.is_template();
     let promise = Promise { cores: config.vcpus().unwrap_or(0), memory: config.memory().unwrap_or(0) };
-    starts.then_some((marker, promise))
+    Some(Claim { marker, promise, starts })
+}
+
+/// Whose machine a VM is, and what it takes of its host once it runs: nothing if it is kept stopped, which it
+/// says with `onboot`.
+pub fn promise_of(config: &VmConfig) -> Option<(Marker, Promise)> {
+    claim_of(config).filter(|claim| claim.starts).map(|claim| (claim.marker, claim.promise))
 }
 
 /// Looks at the record's VMID on the record's host.

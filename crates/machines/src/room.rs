@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::ownership::promise_of;
+use super::ownership::claim_of;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble};
 use super::{Context, View};
 use model::Record;
 use model::machine::Phase;
 use model::quantity;
-use proxmox::{Guest, Seen, TAG};
+use proxmox::{Guest, Power, Seen, TAG};
 use settings::Pool;
 
 /// How long a machine waits until others withdraw, and between two looks.
@@ -45,7 +45,14 @@ impl Promise {
 
 /// Until there is room for the machine beside those of other clusters. Without any on its host there is: that
 /// is what was planned.
-pub(super) async fn confirm(ctx: &Context, machine: &mut Tracked, pool: &Pool) -> Result<(), Trouble> {
+///
+/// `held` is what it has of the host already, if it runs and is to grow.
+pub(super) async fn confirm(
+    ctx: &Context,
+    machine: &mut Tracked,
+    pool: &Pool,
+    held: Promise,
+) -> Result<(), Trouble> {
     let until = Instant::now() + PATIENCE;
     loop {
         // A list that cannot be had keeps no machine from its start: as far as is known there is room.
@@ -56,7 +63,7 @@ pub(super) async fn confirm(ctx: &Context, machine: &mut Tracked, pool: &Pool) -
             return Ok(());
         }
         let promised = promised(ctx, &others).await;
-        let Some(lack) = lacks(ctx, pool, record, &seen, &own, &promised) else { return Ok(()) };
+        let Some(lack) = lacks(ctx, pool, (record, held), &seen, &own, &promised) else { return Ok(()) };
         let is_first = promised.keys().next().is_some_and(|first| record.slot.vmid < *first);
         if !is_first || Instant::now() >= until {
             let names: Vec<String> = others.iter().take(NAMED).map(|one| one.vmid.to_string()).collect();
@@ -95,14 +102,17 @@ fn others<'a>(
     })
 }
 
-/// What those that do not run yet were promised.
+/// What those that do not run yet were promised. The list is late: it may not show yet that one was started,
+/// such as a machine that was kept stopped and promised nothing.
 async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<u32, Promise> {
     let (mut all, owner) = (BTreeMap::new(), ctx.owner());
     for guest in others.iter().filter(|guest| !guest.running) {
         // One that is gone by now holds nothing.
         let Ok(config) = ctx.proxmox.config(&guest.host, guest.vmid).await else { continue };
-        if let Some((_, promise)) = promise_of(&config).filter(|(marker, _)| owner.is_not(marker)) {
-            all.insert(guest.vmid, promise);
+        let Some(claim) = claim_of(&config).filter(|claim| owner.is_not(&claim.marker)) else { continue };
+        let runs = || ctx.proxmox.power(&guest.host, guest.vmid);
+        if claim.starts || runs().await.is_ok_and(|power| power == Power::Running) {
+            all.insert(guest.vmid, claim.promise);
         }
     }
     all
@@ -112,7 +122,7 @@ async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<u32, Promise> {
 fn lacks(
     ctx: &Context,
     pool: &Pool,
-    record: &Record,
+    (record, held): (&Record, Promise),
     seen: &Seen,
     own: &BTreeMap<u32, View>,
     promised: &BTreeMap<u32, Promise>,
@@ -127,11 +137,11 @@ fn lacks(
         }
         total.add(Promise { cores: guest.cores, memory: guest.memory });
     }
-    let mut take = |promise: Promise| {
+    let mut take = |promise: Promise, held: Promise| {
         total.add(promise);
-        coming = coming.saturating_add(promise.memory);
+        coming = coming.saturating_add(promise.memory.saturating_sub(held.memory));
     };
-    take(Promise { cores: record.cores, memory: record.memory });
+    take(Promise { cores: record.cores, memory: record.memory }, held);
     let is_coming = |view: &&View| {
         let rests = view.record.warm.is_some_and(|state| !state.runs());
         view.record.host == record.host
@@ -141,9 +151,9 @@ fn lacks(
             && !running(&view.record.slot.vmid)
     };
     for View { record, .. } in own.values().filter(is_coming) {
-        take(Promise { cores: record.cores, memory: record.memory });
+        take(Promise { cores: record.cores, memory: record.memory }, Promise::default());
     }
-    promised.values().copied().for_each(take);
+    promised.values().for_each(|promise| take(*promise, Promise::default()));
     let own = ctx.config.hosts.get(&record.host);
     let reserve = own.and_then(|own| own.memory_reserve).unwrap_or(pool.memory_reserve);
     // As the planner has it: neither is more promised than there is, nor more used.

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::boot::Boot;
 use super::jobs::{self, CONFIGURE, SUSPEND};
 use super::ownership::{Sight, look, ours, still_ours};
+use super::room::Promise;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::{Context, create, finding, node, room, turn};
@@ -100,7 +101,11 @@ pub(super) async fn wake(ctx: &Context, machine: &mut Tracked) -> Result<Boot, T
     }
     let name = machine.record().pool.clone();
     if let Some(pool) = ctx.config.pools.iter().find(|pool| pool.name == name) {
-        room::confirm(ctx, machine, pool).await?;
+        // Daemons of other clusters see by it that the machine will run; a suspended VM cannot be changed.
+        if !is_suspended(&config) {
+            come_up_with_host(ctx, machine, Some((*config).clone())).await?;
+        }
+        room::confirm(ctx, machine, pool, Promise::default()).await?;
     }
     create::within(limit, "the start", create::start(ctx, machine, true)).await?;
     come_up_with_host(ctx, machine, None).await?;
