@@ -178,6 +178,20 @@ fn nodes_and_waiting_pods_are_drawn() {
 }
 
 #[test]
+fn without_a_folder_the_record_is_that_of_the_configuration() {
+    let scene = Scene::new();
+    let own = format!("[record]\ndays = 1\ndirectory = \"{}\"\n{POOL}", scene.records().display());
+    scene.write("own.toml", &own);
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
+        command.current_dir(scene.folder.path()).arg("simulate").args(arguments).output().unwrap()
+    };
+    let said = run(&["--config", "own.toml"]);
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    assert_eq!(said.stdout, run(&["--records", "rounds", "--config", "own.toml"]).stdout);
+}
+
+#[test]
 fn the_same_record_gives_the_same_bytes() {
     let scene = Scene::new();
     let run = || scene.run(&["--config", "a.toml", "--scale", "3", "--output", "json"]).stdout;

@@ -156,7 +156,7 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" 
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -l at -d 'Of recorded rounds the last at this time (RFC 3339) or before; without it the last of all' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -l cluster -d 'The Kubernetes cluster, if this host serves several: its configuration in /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -s h -l help -d 'Print help'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand simulate" -l records -d 'A folder of recorded rounds (`[record] days`)' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand simulate" -l records -d 'A folder of recorded rounds (`[record] days`); without it that of the first configuration' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand simulate" -l config -d 'A configuration; repeat it to compare several' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand simulate" -l scale -d 'What if there were so many times as many pods? e.g. `2.0` or `0.5`' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand simulate" -l without-host -d 'What if this host were not there? Repeat it for more of them' -r

@@ -56,12 +56,14 @@ async fn two_without_records(text: &str) -> (Stage, Vec<u32>) {
 async fn orphans_are_collected_once_everything_is_proven_and_one_an_hour() {
     let (mut stage, both) = two_without_records(&collecting()).await;
     stage.throughout("both are there", AFTER, |stage| stage.vms(9100..=9109) == both).await;
-    stage.until("one is gone", LOOKED - AFTER, |stage| stage.vms(9100..=9109).len() == 1).await;
+    stage.until("one is gone", LOOKED.saturating_sub(AFTER), |stage| stage.vms(9100..=9109).len() == 1).await;
     // The brake holds over a restart, and so does the count of the time.
     stage.stop().await;
     stage.start();
     let left = stage.vms(9100..=9109);
-    stage.throughout("the other is there", HOUR - SOON, |stage| stage.vms(9100..=9109) == left).await;
+    stage
+        .throughout("the other is there", HOUR.saturating_sub(SOON), |stage| stage.vms(9100..=9109) == left)
+        .await;
     assert!(orphan(&stage, left[0]).is_some_and(|one| one.proven), "{:?}", stage.status().orphans);
     stage.until("the other is gone", SOON * 2, |stage| stage.vms(9100..=9109).is_empty()).await;
     stage.until("nothing is left", SOON, |stage| stage.leftovers().is_empty()).await;
@@ -163,8 +165,8 @@ async fn an_orphan_that_is_changed_has_its_time_again() {
     stage.pve.start_by_hand(9101);
     stage.start();
     let there = |stage: &Stage| stage.pve.vm(9101).is_some_and(|vm| vm.running);
-    stage.throughout("it is there", AFTER - SOON, there).await;
+    stage.throughout("it is there", AFTER.saturating_sub(SOON), there).await;
     stage.pve.set_config_by_hand(9101, "tags", Some("looked-at"));
-    stage.throughout("it is there", AFTER - SOON, there).await;
+    stage.throughout("it is there", AFTER.saturating_sub(SOON), there).await;
     stage.until("it is gone", LOOKED, |stage| stage.pve.vm(9101).is_none()).await;
 }

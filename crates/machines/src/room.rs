@@ -153,7 +153,9 @@ fn lacks(
     for View { record, .. } in own.values().filter(is_coming) {
         take(Promise { cores: record.cores, memory: record.memory }, Promise::default());
     }
-    promised.values().for_each(|promise| take(*promise, Promise::default()));
+    for promise in promised.values() {
+        take(*promise, Promise::default());
+    }
     let own = ctx.config.hosts.get(&record.host);
     let reserve = own.and_then(|own| own.memory_reserve).unwrap_or(pool.memory_reserve);
     // As the planner has it: neither is more promised than there is, nor more used.

@@ -18,9 +18,9 @@ use settings::Needs;
 /// Arguments of `simulate`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// A folder of recorded rounds (`[record] days`)
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/pve-autoscaler/rounds")]
-    records: PathBuf,
+    /// A folder of recorded rounds (`[record] days`); without it that of the first configuration
+    #[arg(long, value_name = "DIR")]
+    records: Option<PathBuf>,
     /// A configuration; repeat it to compare several
     #[arg(long, value_name = "FILE", default_value = "/etc/pve-autoscaler/config.toml")]
     config: Vec<PathBuf>,
@@ -78,7 +78,9 @@ fn simulate(arguments: &Arguments, what_if: WhatIf) -> Result<Found, Failure> {
         let config = files::load(path, Needs::Plan).map_err(Failure::Configuration)?;
         configs.push((path.display().to_string(), config));
     }
-    let recording = Recording::open(&arguments.records).map_err(Failure::Recording)?;
+    let own = || configs.first().map(|(_, config)| config.record.directory.clone());
+    let records = arguments.records.clone().or_else(own).unwrap_or_default();
+    let recording = Recording::open(&records).map_err(Failure::Recording)?;
     let (mut rounds, mut watcher) = (recording.rounds(), Watcher::default());
     while rounds.next_round() {
         watcher.round(&rounds.fold().snapshot());
@@ -86,7 +88,7 @@ fn simulate(arguments: &Arguments, what_if: WhatIf) -> Result<Found, Failure> {
     let facts = watcher.finish();
     let damages = rounds.damages().to_vec();
     if facts.rounds == 0 {
-        let path = arguments.records.clone();
+        let path = records;
         let nothing = damages.into_iter().next().map(RecordingError::Nothing);
         return Err(Failure::Recording(nothing.unwrap_or(RecordingError::Empty { path })));
     }

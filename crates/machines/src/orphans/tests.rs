@@ -123,7 +123,7 @@ fn each_proof_that_is_missing_keeps_it() {
         Case::with(|case| case.record = Some(record))
     };
     let age = |steady| Missing::Age { steady, after: Duration::from_hours(1) };
-    let cases = [
+    let cases = vec![
         (Case::with(|case| case.marker.cluster = "shop".into()), Missing::OtherCluster("shop".into())),
         (
             Case::with(|case| case.marker.kubernetes = Some("uid-2".into())),

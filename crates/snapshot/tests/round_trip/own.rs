@@ -214,7 +214,8 @@ pub fn memory() -> impl Strategy<Value = Memory> {
     (option::of(time()), maps, any::<u64>(), vec(time(), 0..3), followed).prop_map(
         |(last_round, (pools, hosts, nodes, free_slots), name_seed, removals, (predictions, unfinished))| {
             Memory {
-                // What was decided is no part of a snapshot.
+                // What was decided is no part of a snapshot, nor is the last orphan.
+                orphan_collected: None,
                 backoff_initial: None,
                 decisions: Vec::new(),
                 last_round,
