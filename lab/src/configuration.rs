@@ -41,32 +41,45 @@ method = "kubeadm"
     clusters::write(directory, "config.toml", &text)
 }
 
-/// The demo's pools; removals come after seconds instead of minutes.
-pub const DEMO: &str = r#"
+/// The demo's pools; removals come after seconds instead of minutes. With `nodes` both have nodes whatever pods
+/// want, a quarter of them the large one.
+pub fn demo(nodes: u32) -> String {
+    let (large, few) = (nodes / 4, 10);
+    let small = nodes - large;
+    format!(
+        r#"
 [scale_down]
 unneeded_time = "3s"
 delay_after_add = "1s"
 
 [[pool]]
 name = "small"
-max = 10
+min = {small}
+max = {most}
 cores = 2
 memory = "4GiB"
 template = "k8s-worker"
-vmids = "9100-9119"
-addresses = "127.10.10.11-127.10.10.30"
+vmids = "9100-{last}"
+addresses = "127.10.10.11-127.10.10.250"
 prefix = 8
 bridge = "vmbr0"
-labels = { "topology.kubernetes.io/zone" = "{{ host }}" }
+labels = {{ "topology.kubernetes.io/zone" = "{{{{ host }}}}" }}
 
 [[pool]]
 name = "large"
-max = 4
+min = {large}
+max = {most_large}
 cores = 8
 memory = "32GiB"
 template = "k8s-worker-local"
-vmids = "9200-9219"
-addresses = "127.10.10.31-127.10.10.50"
+vmids = "9200-{last_large}"
+addresses = "127.10.11.11-127.10.11.250"
 prefix = 8
 bridge = "vmbr0"
-"#;
+"#,
+        most = small + few,
+        last = 9119 + small,
+        most_large = large + 4,
+        last_large = 9219 + large,
+    )
+}

@@ -35,6 +35,12 @@ enum Command {
         /// Where configuration and credentials go
         #[arg(long)]
         directory: PathBuf,
+        /// How many hosts Proxmox VE has
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=50))]
+        hosts: u8,
+        /// How many nodes the configuration's pools have at least, whatever pods want
+        #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100))]
+        nodes: u32,
     },
     /// Hours of cluster life with faults in seconds, from a seed; the same seed gives the same log
     Simulate(simulate::Wanted),
@@ -61,7 +67,7 @@ fn main() -> ExitCode {
         Command::Events(wanted) => runtime(events::blow(wanted)),
         Command::Fuzz(wanted) => fuzz::fuzz(&wanted),
         Command::Demo { keep, directory } => runtime(story::demo(keep, directory)),
-        Command::Serve { directory } => runtime(story::serve(directory)),
+        Command::Serve { directory, hosts, nodes } => runtime(story::serve(directory, hosts, nodes)),
     };
     match story {
         Ok(()) => ExitCode::SUCCESS,

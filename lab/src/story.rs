@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use world::best;
 use world::kubernetes::samples;
 use world::kubernetes::spec::KubeSpec;
-use world::proxmox::spec::{ClusterSpec, VmSpec};
+use world::proxmox::spec::{ClusterSpec, HostSpec, VmSpec};
 
 use crate::clusters::Clusters;
 use crate::measure::{self, Measures};
@@ -26,6 +26,8 @@ const FRAME: Duration = Duration::from_millis(100);
 const LIMIT: Duration = Duration::from_secs(90);
 /// A VM that is not the daemon's, within the VMIDs of a pool.
 const FOREIGN: u32 = 9101;
+/// Hosts of the demo.
+const DEMO_HOSTS: u8 = 3;
 /// `unneeded_time` of the demo's configuration.
 const UNNEEDED: Duration = Duration::from_secs(3);
 
@@ -75,8 +77,8 @@ async fn whole(
     keep: bool,
 ) -> anyhow::Result<()> {
     let clusters = Clusters::start(directory, cluster(), KubeSpec::demo()).await?;
-    configuration::write(directory, &clusters.proxmox, configuration::DEMO)?;
-    introduce(screen, &clusters, directory)?;
+    configuration::write(directory, &clusters.proxmox, &configuration::demo(0))?;
+    introduce(screen, &clusters, directory, DEMO_HOSTS)?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let child = child.insert(daemon::launch(&program, directory)?);
     daemon::ready(child, directory).await?;
@@ -106,15 +108,31 @@ async fn whole(
 ///
 /// # Errors
 /// They cannot be served.
-pub async fn serve(directory: PathBuf) -> anyhow::Result<()> {
+pub async fn serve(directory: PathBuf, hosts: u8, nodes: u32) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("cannot listen for signals")?;
-    let clusters = Clusters::start(&directory, cluster(), KubeSpec::demo()).await?;
-    configuration::write(&directory, &clusters.proxmox, configuration::DEMO)?;
+    let cluster = with_hosts(cluster(), hosts);
+    let clusters = Clusters::start(&directory, cluster, KubeSpec::demo()).await?;
+    configuration::write(&directory, &clusters.proxmox, &configuration::demo(nodes))?;
     let mut screen = Screen::new();
-    introduce(&mut screen, &clusters, &directory)?;
+    introduce(&mut screen, &clusters, &directory, hosts)?;
     screen.say("Ctrl-C ends it.")?;
     signals.next().await;
     Ok(())
+}
+
+/// The same with this many hosts: others are as its first one is, each with the template that is local.
+fn with_hosts(mut cluster: ClusterSpec, hosts: u8) -> ClusterSpec {
+    let first = cluster.hosts[0].clone();
+    for n in 1 + u8::try_from(cluster.hosts.len()).unwrap_or(u8::MAX)..=hosts {
+        let (name, address) = (format!("pve{n}"), format!("10.10.0.{}", 10 + n));
+        let template = VmSpec::template(9000 + u32::from(n), &name, "k8s-worker-local", "local-lvm");
+        cluster.vms.push(template);
+        cluster.hosts.push(HostSpec { name, address, ..first.clone() });
+    }
+    cluster.hosts.truncate(hosts.into());
+    let names: Vec<String> = cluster.hosts.iter().map(|host| host.name.clone()).collect();
+    cluster.vms.retain(|vm| names.contains(&vm.node));
+    cluster
 }
 
 /// The demo cluster with a quick guest, and a VM that is not the daemon's in the way.
@@ -129,9 +147,9 @@ fn cluster() -> ClusterSpec {
     cluster
 }
 
-fn introduce(screen: &mut Screen, clusters: &Clusters, directory: &Path) -> io::Result<()> {
+fn introduce(screen: &mut Screen, clusters: &Clusters, directory: &Path, hosts: u8) -> io::Result<()> {
     screen.say(&format!(
-        "Proxmox VE with 3 hosts: {}\nKubernetes: {}\nconfiguration, credentials and log: {}\n\
+        "Proxmox VE with {hosts} hosts: {}\nKubernetes: {}\nconfiguration, credentials and log: {}\n\
          VM {FOREIGN} is in the way on purpose: it is not the pool's, and must stay as it is.",
         clusters.proxmox.url,
         clusters.kube_url,
