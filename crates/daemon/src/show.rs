@@ -8,13 +8,13 @@ use super::act::leaves;
 use super::{Daemon, orphans, outcomes, zones};
 use machines::View;
 use model::Snapshot;
-use model::machine::{Host, Phase};
+use model::machine::{Host, Phase, Storage};
 use model::plan::{BufferVerdict, NodeOutcome, NodeVerdict, Plan, PodVerdict, RequestVerdict};
 use model::power::HostVerdict;
 use model::snapshot::POOL_LABEL;
 use model::workload::Backoff;
 use observability::{
-    BufferState, HostStatus, MachineStatus, NodeStatus, PodStatus, PoolStatus, RequestState,
+    BufferState, HostStatus, MachineStatus, NodeStatus, PodStatus, PoolStatus, RequestState, StorageStatus,
 };
 use settings::{Config, Mode};
 
@@ -84,9 +84,14 @@ fn host(host: &Host, snapshot: &Snapshot, verdicts: &[HostVerdict]) -> HostStatu
         memory: host.memory,
         memory_assigned: host.memory_assigned,
         memory_used: host.memory_used,
+        storages: host.storage.iter().map(|(name, one)| storage(name, one)).collect(),
         backoff: backoff.map(|backoff| left_alone(backoff, snapshot.time)),
         backoff_until: backoff.map(|backoff| backoff.until),
     }
+}
+
+fn storage(name: &str, storage: &Storage) -> StorageStatus {
+    StorageStatus { name: name.to_owned(), total: storage.total, used: storage.used, shared: storage.shared }
 }
 
 fn left_alone(backoff: &Backoff, now: Timestamp) -> String {

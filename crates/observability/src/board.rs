@@ -20,7 +20,7 @@ use model::machine::Intent;
 use model::snapshot::Decision;
 
 /// Decisions that are kept, and those of them that outlive a restart.
-const DECISIONS: usize = 100;
+pub(super) const DECISIONS: usize = 100;
 const REMEMBERED: usize = 50;
 /// As much of a decision's words as is kept, in characters.
 const LONGEST: usize = 300;

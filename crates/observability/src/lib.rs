@@ -25,5 +25,5 @@ pub use problem::Problem;
 pub use socket::{DEFAULT_SOCKET, Listener, SocketError, ask, order};
 pub use status::{
     BufferState, HostStatus, MachineStatus, NodeStatus, OrphanStatus, PodStatus, PoolStatus, RequestState,
-    Status,
+    Status, StorageStatus,
 };

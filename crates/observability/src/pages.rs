@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -23,6 +23,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::notify::is_alive;
+use super::page::{Asked, Links, View};
 use super::problem::Problem;
 use super::{Board, OthersNames};
 use runtime::clock::SharedClock;
@@ -130,7 +131,7 @@ impl Pages {
 
     async fn connection(&self, stream: TcpStream) {
         let service = service_fn(|request: Request<hyper::body::Incoming>| {
-            let answer = self.answer(request.method(), request.uri().path(), request.headers());
+            let answer = self.answer(request.method(), request.uri(), request.headers());
             async move { Ok::<_, Infallible>(answer) }
         });
         let served = http1::Builder::new()
@@ -145,11 +146,11 @@ impl Pages {
         }
     }
 
-    fn answer(&self, method: &Method, path: &str, headers: &HeaderMap) -> Response<Full<Bytes>> {
+    fn answer(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Response<Full<Bytes>> {
         if method != Method::GET && method != Method::HEAD {
             return page(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n".to_owned());
         }
-        match path {
+        match uri.path() {
             "/metrics" => match self.metrics() {
                 Ok(text) => page(StatusCode::OK, OPENMETRICS, text),
                 Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
@@ -160,7 +161,7 @@ impl Pages {
                 page(StatusCode::OK, TEXT, "/status\n/metrics\n/healthz\n/readyz\n".to_owned())
             }
             "/" => page(StatusCode::OK, TEXT, "/metrics\n/healthz\n/readyz\n".to_owned()),
-            "/status" if self.has_status() => self.status(headers),
+            "/status" if self.has_status() => self.status(uri.query().unwrap_or_default(), headers),
             _ => page(StatusCode::NOT_FOUND, TEXT, "there are /metrics, /healthz and /readyz\n".to_owned()),
         }
     }
@@ -179,12 +180,14 @@ impl Pages {
         self.settings.borrow().metrics.status_page
     }
 
-    fn status(&self, headers: &HeaderMap) -> Response<Full<Bytes>> {
+    fn status(&self, query: &str, headers: &HeaderMap) -> Response<Full<Bytes>> {
         if !is_local(headers) {
             return page(StatusCode::FORBIDDEN, TEXT, "only as localhost, 127.0.0.1 or [::1]\n".to_owned());
         }
         let (status, timeline) = (self.board.status(), self.board.timeline());
-        let text = super::page::render(&status, &timeline, self.clock.now(), &TimeZone::system());
+        let (asked, links) = (Asked::read(query), Links::of(&self.settings.borrow()));
+        let view = View { now: self.clock.now(), zone: &TimeZone::system(), asked, links };
+        let text = super::page::render(&status, &timeline, &view);
         let mut response = page(StatusCode::OK, HTML, text);
         for (name, value) in [
             (CONTENT_SECURITY_POLICY, super::page::POLICY),
@@ -253,7 +256,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn it_is_healthy_while_rounds_come_and_ready_once_all_was_seen() {
         let (pages, _sender) = pages("scan_interval = \"10s\"");
-        let code = |path: &str| pages.answer(&Method::GET, path, &HeaderMap::new()).status().as_u16();
+        let code = |path: &str| {
+            pages.answer(&Method::GET, &path.parse().unwrap(), &HeaderMap::new()).status().as_u16()
+        };
         assert_eq!((code("/healthz"), code("/readyz")), (200, 503));
         pages.board.ready();
         assert_eq!((code("/healthz"), code("/readyz")), (200, 200));
@@ -275,7 +280,7 @@ mod tests {
             (Method::GET, "/../etc/passwd", 404),
         ] {
             assert_eq!(
-                pages.answer(&method, path, &HeaderMap::new()).status().as_u16(),
+                pages.answer(&method, &path.parse().unwrap(), &HeaderMap::new()).status().as_u16(),
                 expected,
                 "{method} {path}"
             );
@@ -295,7 +300,7 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.extend(host.map(|host| (HOST, HeaderValue::from_static(host))));
-            let answer = pages.answer(&Method::GET, "/status", &headers);
+            let answer = pages.answer(&Method::GET, &Uri::from_static("/status?span=24h"), &headers);
             assert_eq!(answer.status().as_u16(), expected, "{host:?}");
         }
     }

@@ -116,6 +116,9 @@ pub struct HostStatus {
     pub memory_assigned: i64,
     /// Memory in use in bytes.
     pub memory_used: i64,
+    /// Its storages by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub storages: Vec<StorageStatus>,
     /// Why nothing new is put on it now, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff: Option<String>,
@@ -131,6 +134,21 @@ pub struct HostStatus {
     /// When an idle host goes at the earliest, and by when one that was asked has to have done it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<Timestamp>,
+}
+
+/// A storage, as a host sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StorageStatus {
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes.
+    pub total: i64,
+    /// What is used of it in bytes.
+    pub used: i64,
+    /// Every host sees the same one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
 }
 
 impl MachineStatus {

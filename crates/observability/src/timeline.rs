@@ -9,8 +9,8 @@ use super::status::Status;
 
 /// One sample stands for this time.
 const STEP: SignedDuration = SignedDuration::from_secs(30);
-/// Samples that are kept: six hours.
-const KEPT: usize = 720;
+/// Samples that are kept: a day.
+const KEPT: usize = 2880;
 
 /// How things were within one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,11 +85,11 @@ mod tests {
     #[test]
     fn no_more_than_the_last_hours_are_kept() {
         let mut timeline = Timeline::default();
-        for step in 0..2000 {
+        for step in 0..5000 {
             timeline.take(&status(step * 30, 1, 0));
         }
         let samples = timeline.samples();
         assert_eq!(samples.len(), KEPT);
-        assert_eq!(samples.last().unwrap().time, Timestamp::from_second(1999 * 30).unwrap());
+        assert_eq!(samples.last().unwrap().time, Timestamp::from_second(4999 * 30).unwrap());
     }
 }

@@ -152,6 +152,7 @@ fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
         );
         keep("proxmox.full_clones_per_storage", old.full_clones_per_storage == new.full_clones_per_storage);
         *new = settings::Proxmox {
+            web_interface: new.web_interface.clone(),
             resource_pool: new.resource_pool.clone(),
             cpu_overcommit: new.cpu_overcommit,
             memory_overcommit: new.memory_overcommit,

@@ -7,16 +7,22 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
 use super::html::escaped;
+use super::view::{Asked, Span, View};
 use crate::Status;
+use crate::board::DECISIONS;
 use crate::timeline::Sample;
 
 /// The width of a drawing in its own units; what it is on the screen is the browser's matter.
 const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 100.0;
 /// The least time that the axis shows.
-const LEAST: SignedDuration = SignedDuration::from_mins(10);
+const LEAST: SignedDuration = SignedDuration::from_mins(1);
+/// An axis that is shorter has seconds on it.
+const SHORT: f64 = 300.0;
 /// Between two samples that are further apart the daemon did not watch.
 const GAP: SignedDuration = SignedDuration::from_secs(120);
+/// Steps that are drawn of one quantity, about.
+const STEPS: f64 = 700.0;
 /// Labels on the axis.
 const LABELS: u32 = 4;
 
@@ -35,39 +41,78 @@ struct Axis {
 }
 
 impl Axis {
+    /// As much of the wanted time as there are samples of.
+    fn new(wanted: Span, first: Timestamp, now: Timestamp) -> Self {
+        let before = |length| now.saturating_sub(length).unwrap_or(first);
+        let from = first.max(before(wanted.length())).min(before(LEAST));
+        Self { from, seconds: now.duration_since(from).as_secs_f64().max(1.0) }
+    }
+
     fn x(&self, time: Timestamp) -> f64 {
         (time.duration_since(self.from).as_secs_f64() / self.seconds * WIDTH).clamp(0.0, WIDTH)
     }
 }
 
-pub(super) fn section(
-    status: &Status,
-    timeline: &[Sample],
-    now: Timestamp,
-    zone: &TimeZone,
-    out: &mut String,
-) {
+pub(super) fn section(status: &Status, timeline: &[Sample], view: &View<'_>, out: &mut String) {
     out.push_str("<section id=\"timeline\"><h2>The last hours</h2>");
     let Some(first) = timeline.first() else {
         out.push_str("<p class=\"none\">Nothing was seen yet.</p></section>");
         return;
     };
-    let least = now.saturating_sub(LEAST).unwrap_or(first.time);
-    let from = first.time.min(least);
-    let axis = Axis { from, seconds: now.duration_since(from).as_secs_f64().max(1.0) };
+    let axis = Axis::new(view.asked.span, first.time, view.now);
+    choice(view.asked, out);
+    let timeline = &drawn(timeline, &axis);
     let most = |of: fn(&Sample) -> usize| timeline.iter().map(of).max().unwrap_or(0);
 
     let nodes = most(|one| (one.ready + one.coming) as usize);
-    figure(NODES, nodes, &axis, zone, out, |out| {
+    figure(NODES, nodes, &axis, view.zone, out, |out| {
         marks(status, &axis, out);
-        steps(timeline, &axis, now, nodes, |one| (one.ready + one.coming) as usize, "coming", out);
-        steps(timeline, &axis, now, nodes, |one| one.ready as usize, "ready", out);
+        steps(timeline, &axis, view.now, nodes, |one| (one.ready + one.coming) as usize, "coming", out);
+        steps(timeline, &axis, view.now, nodes, |one| one.ready as usize, "ready", out);
     });
+    let oldest = status.decisions.last().filter(|oldest| oldest.time > axis.from);
+    if oldest.is_some() && status.decisions.len() >= DECISIONS {
+        let _ = write!(out, "<p class=\"none\">Made and removed: the last {DECISIONS} decisions.</p>");
+    }
     let pods = most(|one| one.waiting);
-    figure(PODS, pods, &axis, zone, out, |out| {
-        steps(timeline, &axis, now, pods, |one| one.waiting, "waiting", out);
+    figure(PODS, pods, &axis, view.zone, out, |out| {
+        steps(timeline, &axis, view.now, pods, |one| one.waiting, "waiting", out);
     });
     out.push_str("</section>");
+}
+
+/// Links to the page with more or less of the time.
+fn choice(asked: Asked, out: &mut String) {
+    out.push_str("<nav aria-label=\"time shown\">");
+    for span in Span::ALL {
+        let current = if span == asked.span { " aria-current=\"true\"" } else { "" };
+        let (address, words) = (Asked { span, ..asked }.address(), span.words());
+        let _ = write!(out, "<a href=\"{address}#timeline\"{current}>{words}</a>");
+    }
+    out.push_str("</nav>");
+}
+
+/// The samples on the axis, with the one that reaches into it, and several that follow closely as one.
+fn drawn(timeline: &[Sample], axis: &Axis) -> Vec<Sample> {
+    let begin = timeline.partition_point(|one| one.time < axis.from).saturating_sub(1);
+    let step = step(axis);
+    let mut out: Vec<Sample> = Vec::new();
+    let mut before: Option<Timestamp> = None;
+    for sample in &timeline[begin..] {
+        let close = before.is_some_and(|before| sample.time.duration_since(before) <= GAP);
+        before = Some(sample.time);
+        match out.last_mut() {
+            Some(last) if close && sample.time.duration_since(last.time) < step => {
+                *last = Sample { time: last.time, waiting: last.waiting.max(sample.waiting), ..*sample };
+            }
+            _ => out.push(*sample),
+        }
+    }
+    out
+}
+
+fn step(axis: &Axis) -> SignedDuration {
+    SignedDuration::try_from_secs_f64(axis.seconds / STEPS).unwrap_or_default()
 }
 
 fn figure(
@@ -86,13 +131,14 @@ fn figure(
     );
     draw(out);
     out.push_str("</svg></div><div class=\"axis\">");
+    let pattern = if axis.seconds < SHORT { "%H:%M:%S" } else { "%H:%M" };
     for label in 0..=LABELS {
         let seconds = axis.seconds * f64::from(label) / f64::from(LABELS);
         let time = SignedDuration::try_from_secs_f64(seconds)
             .ok()
             .and_then(|passed| axis.from.checked_add(passed).ok());
         let time = time.unwrap_or(axis.from).to_zoned(zone.clone());
-        let _ = write!(out, "<span>{}</span>", time.strftime("%H:%M"));
+        let _ = write!(out, "<span>{}</span>", time.strftime(pattern));
     }
     out.push_str("</div></figure>");
 }
@@ -109,19 +155,46 @@ fn steps(
 ) {
     #[expect(clippy::cast_precision_loss, reason = "a height on a screen")]
     let y = |value: usize| HEIGHT - value as f64 / most.max(1) as f64 * (HEIGHT - 4.0);
-    let mut line = String::new();
-    let mut area = String::new();
-    for (at, one) in timeline.iter().enumerate() {
-        let next = timeline.get(at + 1).map_or(now, |next| next.time);
-        let known = one.time.checked_add(GAP).map_or(next, |most| next.min(most));
-        let broken = at == 0 || one.time.duration_since(timeline[at - 1].time) > GAP;
-        let (x, end, height) = (axis.x(one.time), axis.x(known), y(of(one)));
-        let command = if broken { 'M' } else { 'L' };
-        let _ = write!(line, "{command}{x:.1} {height:.1}H{end:.1}");
-        let _ = write!(area, "M{x:.1} {HEIGHT}V{height:.1}H{end:.1}V{HEIGHT}Z");
+    let (mut line, mut area) = (String::new(), String::new());
+    for run in runs(timeline, now, step(axis) + GAP, of) {
+        let from = axis.x(run.from);
+        for (at, (value, until)) in run.steps.iter().enumerate() {
+            let (height, end) = (y(*value), axis.x(*until));
+            if at == 0 {
+                let _ = write!(line, "M{from:.1} {height:.1}H{end:.1}");
+                let _ = write!(area, "M{from:.1} {HEIGHT}V{height:.1}H{end:.1}");
+            } else {
+                let _ = write!(line, "V{height:.1}H{end:.1}");
+                let _ = write!(area, "V{height:.1}H{end:.1}");
+            }
+        }
+        let _ = write!(area, "V{HEIGHT}Z");
     }
     let _ =
         write!(out, "<path class=\"area {kind}\" d=\"{area}\"/><path class=\"line {kind}\" d=\"{line}\"/>");
+}
+
+/// Time that was watched without a gap: values with the time until which each held.
+struct Run {
+    from: Timestamp,
+    steps: Vec<(usize, Timestamp)>,
+}
+
+fn runs(timeline: &[Sample], now: Timestamp, gap: SignedDuration, of: fn(&Sample) -> usize) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for (at, one) in timeline.iter().enumerate() {
+        let next = timeline.get(at + 1).map_or(now, |next| next.time);
+        let until = one.time.checked_add(gap).map_or(next, |most| next.min(most));
+        let broken = at == 0 || one.time.duration_since(timeline[at - 1].time) > gap;
+        match runs.last_mut().filter(|_| !broken) {
+            None => runs.push(Run { from: one.time, steps: vec![(of(one), until)] }),
+            Some(run) => match run.steps.last_mut() {
+                Some((value, end)) if *value == of(one) => *end = until,
+                _ => run.steps.push((of(one), until)),
+            },
+        }
+    }
+    runs
 }
 
 /// Decisions: machines that were made rise from below, nodes that were removed hang from above.
@@ -143,6 +216,7 @@ fn marks(status: &Status, axis: &Axis, out: &mut String) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::view::Links;
     use super::*;
     use crate::Decision;
 
@@ -151,9 +225,14 @@ mod tests {
     }
 
     fn drawn(samples: &[Sample], decisions: Vec<Decision>) -> String {
-        let mut out = String::new();
+        shown(samples, decisions, at(1000), "")
+    }
+
+    fn shown(samples: &[Sample], decisions: Vec<Decision>, now: Timestamp, query: &str) -> String {
+        let (mut out, zone) = (String::new(), TimeZone::UTC);
         let status = Status { decisions, ..Status::default() };
-        section(&status, samples, at(1000), &TimeZone::UTC, &mut out);
+        let (asked, links) = (Asked::read(query), Links::default());
+        section(&status, samples, &View { now, zone: &zone, asked, links }, &mut out);
         out
     }
 
@@ -164,16 +243,13 @@ mod tests {
     #[test]
     fn the_line_steps_up_where_a_node_became_ready() {
         let page = drawn(&[sample(0, 0), sample(30, 2), sample(60, 2)], Vec::new());
-        assert!(
-            page.contains("class=\"line ready\" d=\"M0.0 100.0H30.0L30.0 4.0H60.0L60.0 4.0H180.0\""),
-            "{page}"
-        );
+        assert!(page.contains("class=\"line ready\" d=\"M0.0 100.0H30.0V4.0H181.4\""), "{page}");
     }
 
     #[test]
     fn time_in_which_no_instance_watched_is_left_open() {
         let page = drawn(&[sample(0, 1), sample(600, 1)], Vec::new());
-        assert!(page.contains("M0.0 4.0H120.0M600.0 4.0H720.0"), "{page}");
+        assert!(page.contains("M0.0 4.0H121.4M600.0 4.0H721.4"), "{page}");
     }
 
     #[test]
@@ -185,5 +261,31 @@ mod tests {
         );
         assert_eq!(page.matches("<line").count(), 2, "{page}");
         assert!(page.contains("x1=\"500.0\"") && page.contains("- &quot;b&quot;"), "{page}");
+    }
+
+    #[test]
+    fn as_much_is_shown_as_was_asked_for_and_no_more_than_was_seen() {
+        let day: Vec<Sample> = (0..2880).map(|n| sample(n * 30, u32::try_from(n % 7).unwrap())).collect();
+        let now = at(86_400);
+        for (query, from) in [("span=1h", "<span>11:00"), ("", "<span>06:00"), ("span=24h", "<span>12:00")] {
+            let page = shown(&day, Vec::new(), now, query);
+            assert!(page.contains(&format!("<div class=\"axis\">{from}</span>")), "{query}: {page}");
+            assert!(page.len() < 100_000, "{query}: {} bytes", page.len());
+            assert_eq!(page.matches("aria-current").count(), 1, "{query}");
+            assert_eq!(page.matches('M').count(), 3 * 2, "one unbroken line: {query}");
+        }
+        // Two minutes after the start the axis is two minutes long, and says so in seconds.
+        let page = shown(&day[..5], Vec::new(), at(120), "span=24h");
+        assert!(page.contains("<div class=\"axis\"><span>12:00:00</span><span>12:00:30</span>"), "{page}");
+    }
+
+    #[test]
+    fn a_chart_that_lacks_decisions_says_so() {
+        let one = |seconds| Decision { time: at(seconds), what: "+ a".to_owned() };
+        let few = drawn(&[sample(0, 1)], vec![one(10); 5]);
+        let all = drawn(&[sample(0, 1)], vec![one(10); DECISIONS]);
+        let older = drawn(&[sample(0, 1)], (0..100).map(|n| one(500 - n * 10)).collect());
+        let says = [few, all, older].map(|page| page.contains("the last 100 decisions"));
+        assert_eq!(says, [false, true, false]);
     }
 }

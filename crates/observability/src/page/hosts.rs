@@ -1,16 +1,22 @@
-//! Hosts with their machines, drawn to the scale of their memory: what others use, each of our machines, what
-//! is left.
+//! Hosts with their machines: memory and CPU drawn to scale (what others use, each of our machines, what is
+//! left), and storages.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::html::{escaped, gib};
-use crate::{HostStatus, MachineStatus, Status};
+use crate::{HostStatus, MachineStatus, Status, StorageStatus};
+use model::place;
 
-/// Hosts that are drawn, and machines of one.
+/// Hosts that are drawn, machines of one, and storages in one place.
 const HOSTS: usize = 64;
 const MACHINES: usize = 64;
-/// A part of the bar that is narrower, in percent, bears its VMID.
+const STORAGES: usize = 12;
+/// A part of the bar that is narrower, in percent, bears its VMID; one that is narrower still, nothing.
 const NAMED: f64 = 12.0;
+const NUMBERED: f64 = 4.0;
+/// A storage of which more is used, in percent, stands out.
+const FULL: f64 = 90.0;
 
 pub(super) fn section(status: &Status, out: &mut String) {
     out.push_str("<section id=\"hosts\"><h2>Hosts</h2>");
@@ -21,9 +27,11 @@ pub(super) fn section(status: &Status, out: &mut String) {
     out.push_str(
         "<p class=\"key\"><span class=\"m ready\">ready</span><span class=\"m coming\">coming</span>\
          <span class=\"m going\">going</span><span class=\"m failed\">failed</span>\
-         <span class=\"m others\">other guests</span><span class=\"m free\">free memory</span></p>",
+         <span class=\"m others\">other guests</span><span class=\"m free\">free</span>\
+         <span><i class=\"limit\"></i> what the host has, if more is given</span></p>",
     );
-    let largest = status.hosts.iter().map(|host| host.memory).max().unwrap_or(0).max(1);
+    let most = |of: fn(&HostStatus) -> i64| status.hosts.iter().map(of).max().unwrap_or(0).max(1);
+    let largest = (most(|host| host.memory), most(|host| i64::from(host.cores.max(host.cores_assigned))));
     for host in status.hosts.iter().take(HOSTS) {
         let machines: Vec<&MachineStatus> =
             status.machines.iter().filter(|machine| machine.host == host.name).collect();
@@ -32,10 +40,11 @@ pub(super) fn section(status: &Status, out: &mut String) {
     if status.hosts.len() > HOSTS {
         let _ = write!(out, "<p class=\"none\">… and {} more</p>", status.hosts.len() - HOSTS);
     }
+    shared(status, out);
     out.push_str("</section>");
 }
 
-fn one(host: &HostStatus, machines: &[&MachineStatus], largest: i64, out: &mut String) {
+fn one(host: &HostStatus, machines: &[&MachineStatus], largest: (i64, i64), out: &mut String) {
     let state = match (host.online, host.maintenance) {
         (false, _) => ", <b>offline</b>",
         (true, true) => ", <b>in maintenance</b>",
@@ -44,42 +53,85 @@ fn one(host: &HostStatus, machines: &[&MachineStatus], largest: i64, out: &mut S
     let backoff = host.backoff.as_deref().map(|why| format!(", <b>{}</b>", escaped(why))).unwrap_or_default();
     let _ = write!(
         out,
-        "<div class=\"host\"><p><b>{}</b>{state}{backoff} <span class=\"none\">{} managed, {} of {} given to guests, {} vCPUs on {} \
-         threads</span></p><div class=\"bar\" style=\"width:{:.2}%\">",
+        "<div class=\"host\"><p><b>{}</b>{state}{backoff} <span class=\"none\">{} managed</span></p><div class=\"uses\">",
         escaped(&host.name),
         machines.len(),
-        gib(host.memory_assigned),
-        gib(host.memory),
-        host.cores_assigned,
-        host.cores,
-        share(host.memory, largest),
     );
-    let running: i64 = machines.iter().filter(|one| runs(one)).map(|one| one.memory).sum();
-    let others = (host.memory_assigned - running).max(0);
-    // More than there is may have been given away: then the bar is as long as that.
-    let ours: i64 = machines.iter().map(|one| one.memory).sum();
-    let whole = host.memory.max(others + ours);
-    if others > 0 {
-        part(share(others, whole), "others", "", &format!("other guests: {}", gib(others)), out);
-    }
-    for machine in machines.iter().take(MACHINES) {
-        let words = format!(
-            "{} (VMID {}): {}, {} vCPUs, {}",
-            machine.name,
-            machine.vmid,
-            machine.phase,
-            machine.cores,
-            gib(machine.memory)
-        );
-        let width = share(machine.memory, whole);
-        let name = if width < NAMED { machine.vmid.to_string() } else { machine.name.clone() };
-        part(width, kind(&machine.phase), &name, &words, out);
-    }
-    let free = whole - others - ours;
-    if free > 0 {
-        part(share(free, whole), "free", "", &format!("free: {}", gib(free)), out);
+    let words = format!("{} of {} given", gib(host.memory_assigned), gib(host.memory));
+    label("memory", &words, out);
+    let bar = Bar { has: host.memory, given: host.memory_assigned, of: |one| one.memory, words: gib };
+    bar.draw(machines, largest.0, out);
+    label("CPU", &format!("{} vCPUs on {} threads", host.cores_assigned, host.cores), out);
+    let given = i64::from(host.cores_assigned);
+    let words = |count: i64| format!("{count} vCPUs");
+    let bar = Bar { has: host.cores.into(), given, of: |one| one.cores.into(), words };
+    bar.draw(machines, largest.1, out);
+    let own: Vec<_> =
+        host.storages.iter().filter(|one| !one.shared).map(|one| (one.name.clone(), one)).collect();
+    if !own.is_empty() {
+        out.push_str("<p><b>storage</b></p>");
+        stores(&own, out);
     }
     out.push_str("</div></div>");
+}
+
+fn label(name: &str, words: &str, out: &mut String) {
+    let _ = write!(out, "<p><b>{name}</b> {words}</p>");
+}
+
+/// How much of something a host has and has given to guests, and how a machine's share is counted and said.
+struct Bar {
+    has: i64,
+    given: i64,
+    of: fn(&MachineStatus) -> i64,
+    words: fn(i64) -> String,
+}
+
+impl Bar {
+    fn draw(&self, machines: &[&MachineStatus], largest: i64, out: &mut String) {
+        let running: i64 = machines.iter().filter(|one| runs(one)).map(|one| (self.of)(one)).sum();
+        let others = (self.given - running).max(0);
+        // More than there is may have been given away: then the bar is as long as that.
+        let ours: i64 = machines.iter().map(|one| (self.of)(one)).sum();
+        let whole = self.has.max(others + ours);
+        let _ = write!(out, "<div class=\"bar\" style=\"width:{:.2}%\">", share(whole, largest).min(100.0));
+        if others > 0 {
+            let words = format!("other guests: {}", (self.words)(others));
+            part(share(others, whole), "others", "", &words, out);
+        }
+        for machine in machines.iter().take(MACHINES) {
+            let amount = (self.of)(machine);
+            let width = share(amount, whole);
+            let (words, name) = (self.about(machine), named(machine, width));
+            part(width, kind(&machine.phase), &name, &words, out);
+        }
+        let free = whole - others - ours;
+        if free > 0 {
+            part(share(free, whole), "free", "", &format!("free: {}", (self.words)(free)), out);
+        }
+        if whole > self.has {
+            let _ = write!(
+                out,
+                "<i class=\"limit\" style=\"left:{:.2}%\" title=\"what the host has\"></i>",
+                share(self.has, whole)
+            );
+        }
+        out.push_str("</div>");
+    }
+
+    fn about(&self, machine: &MachineStatus) -> String {
+        let (vmid, amount) = (machine.vmid(), (self.words)((self.of)(machine)));
+        let vmid = if vmid.is_empty() { vmid } else { format!(" (VMID {vmid})") };
+        format!("{}{vmid}: {}, {amount}", machine.name, machine.phase)
+    }
+}
+
+fn named(machine: &MachineStatus, width: f64) -> String {
+    match width {
+        NAMED.. => machine.name.clone(),
+        NUMBERED.. => machine.vmid(),
+        _ => String::new(),
+    }
 }
 
 fn part(width: f64, kind: &str, name: &str, words: &str, out: &mut String) {
@@ -89,6 +141,42 @@ fn part(width: f64, kind: &str, name: &str, words: &str, out: &mut String) {
         escaped(words),
         escaped(name)
     );
+}
+
+/// Storages that several hosts see, once for each cluster.
+fn shared(status: &Status, out: &mut String) {
+    let mut all: BTreeMap<String, &StorageStatus> = BTreeMap::new();
+    for host in &status.hosts {
+        let cluster = place::split(&host.name).0;
+        for one in host.storages.iter().filter(|one| one.shared) {
+            all.entry(place::key(cluster, &one.name)).or_insert(one);
+        }
+    }
+    if !all.is_empty() {
+        out.push_str("<div class=\"host\"><p><b>Shared storage</b></p>");
+        stores(&all.into_iter().collect::<Vec<_>>(), out);
+        out.push_str("</div>");
+    }
+}
+
+fn stores(stores: &[(String, &StorageStatus)], out: &mut String) {
+    out.push_str("<div class=\"stores\">");
+    for (name, one) in stores.iter().take(STORAGES) {
+        let used = share(one.used, one.total).clamp(0.0, 100.0);
+        let full = if used > FULL { "full" } else { "others" };
+        let _ = write!(
+            out,
+            "<div><p>{} <span class=\"none\">{} of {} used</span></p><div class=\"bar thin\">\
+             <span class=\"m {full}\" style=\"width:{used:.2}%\"></span></div></div>",
+            escaped(name),
+            gib(one.used),
+            gib(one.total)
+        );
+    }
+    if stores.len() > STORAGES {
+        let _ = write!(out, "<p class=\"none\">… and {} more</p>", stores.len() - STORAGES);
+    }
+    out.push_str("</div>");
 }
 
 /// Whether Proxmox counts its memory as given already.
@@ -131,8 +219,12 @@ mod tests {
             memory_assigned: assigned,
             ..HostStatus::default()
         };
+        page(vec![host], machines)
+    }
+
+    fn page(hosts: Vec<HostStatus>, machines: Vec<MachineStatus>) -> String {
         let mut out = String::new();
-        section(&Status { hosts: vec![host], machines, ..Status::default() }, &mut out);
+        section(&Status { hosts, machines, ..Status::default() }, &mut out);
         out
     }
 
@@ -154,5 +246,47 @@ mod tests {
         let page = drawn(48 << 30, vec![machine("Ready"), machine("Ready")]);
         assert!(!page.contains("m free\" style"), "{page}");
         assert!(page.contains("m others\" style=\"width:66.67%"), "{page}");
+    }
+
+    #[test]
+    fn more_vcpus_than_threads_are_drawn_with_a_mark_where_the_threads_end() {
+        let host = HostStatus {
+            name: "a".to_owned(),
+            online: true,
+            cores: 8,
+            cores_assigned: 16,
+            ..HostStatus::default()
+        };
+        let one = MachineStatus { cores: 4, ..machine("Ready") };
+        let page = page(vec![host], vec![one]);
+        assert!(page.contains("16 vCPUs on 8 threads"), "{page}");
+        assert!(page.contains("class=\"limit\" style=\"left:50.00%\""), "{page}");
+        assert!(
+            page.contains("m ready\" style=\"width:25.00%\" title=\" (VMID 0): Ready, 4 vCPUs"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn a_storage_is_with_its_host_or_if_all_share_it_there_once() {
+        let store = |name: &str, used: i64, shared| StorageStatus {
+            name: name.to_owned(),
+            total: 100 << 30,
+            used: used << 30,
+            shared,
+        };
+        let hosts = ["a", "b", "east/a"].map(|name| HostStatus {
+            name: name.to_owned(),
+            storages: vec![store("local", 95, false), store("nfs", 40, true)],
+            ..HostStatus::default()
+        });
+        let page = page(hosts.to_vec(), Vec::new());
+        let count = |words: &str| page.matches(words).count();
+        assert_eq!((count("<p>local "), count("<p>nfs "), count("<p>east/nfs ")), (3, 1, 1), "{page}");
+        assert_eq!(
+            (count("95 GiB of 100 GiB used"), count("m full\" style=\"width:95.00%")),
+            (3, 3),
+            "{page}"
+        );
     }
 }

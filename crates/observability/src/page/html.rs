@@ -32,36 +32,83 @@ pub(super) fn span(time: SignedDuration) -> String {
     }
 }
 
-/// Bytes in GiB.
+/// Bytes in GiB, or in TiB from one of them on.
 #[expect(clippy::cast_precision_loss, reason = "a size for people to read")]
 pub(super) fn gib(bytes: i64) -> String {
     let gib = bytes as f64 / f64::from(1 << 30);
-    if gib >= 10.0 || gib.fract() < 0.05 { format!("{gib:.0} GiB") } else { format!("{gib:.1} GiB") }
+    let (size, unit) = if gib >= 1024.0 { (gib / 1024.0, "TiB") } else { (gib, "GiB") };
+    if size >= 10.0 || size.fract() < 0.05 {
+        format!("{size:.0} {unit}")
+    } else {
+        format!("{size:.1} {unit}")
+    }
+}
+
+/// What a cell holds; it is escaped when it is written.
+pub(super) enum Cell {
+    Text(String),
+    /// Where it leads, and its text.
+    Link(String, String),
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl Cell {
+    fn html(&self) -> String {
+        match self {
+            Self::Text(text) if text.is_empty() => "–".to_owned(),
+            Self::Text(text) => escaped(text),
+            Self::Link(to, text) => {
+                format!("<a href=\"{}\" rel=\"noreferrer\">{}</a>", escaped(to), escaped(text))
+            }
+        }
+    }
+}
+
+/// Rows that belong together, and what is above them, if anything.
+struct Group {
+    heading: String,
+    rows: Vec<Vec<Cell>>,
+    left_out: usize,
 }
 
 /// A table whose rows become cards on a narrow screen; cells are escaped here.
 pub(super) struct Table {
     heading: &'static [&'static str],
-    rows: Vec<Vec<String>>,
-    left_out: usize,
+    groups: Vec<Group>,
 }
 
 impl Table {
     pub fn new(heading: &'static [&'static str]) -> Self {
-        Self { heading, rows: Vec::new(), left_out: 0 }
+        Self { heading, groups: Vec::new() }
     }
 
     /// Adds rows, this many at most.
-    pub fn rows(mut self, rows: impl ExactSizeIterator<Item = Vec<String>>, most: usize) -> Self {
-        self.left_out = rows.len().saturating_sub(most);
-        self.rows.extend(rows.take(most));
+    pub fn rows(self, rows: impl ExactSizeIterator<Item = Vec<String>>, most: usize) -> Self {
+        let rows = rows.map(|row| row.into_iter().map(Cell::from).collect());
+        self.group(String::new(), rows, most)
+    }
+
+    /// Adds rows under a heading, this many at most.
+    pub fn group(
+        mut self,
+        heading: String,
+        rows: impl ExactSizeIterator<Item = Vec<Cell>>,
+        most: usize,
+    ) -> Self {
+        let left_out = rows.len().saturating_sub(most);
+        self.groups.push(Group { heading, rows: rows.take(most).collect(), left_out });
         self
     }
 
     /// Appends it under a title; if there is no row `none` says so.
     pub fn section(&self, id: &str, title: &str, none: &str, out: &mut String) {
         let _ = write!(out, "<section id=\"{id}\"><h2>{title}</h2>");
-        if self.rows.is_empty() {
+        if self.groups.iter().all(|group| group.rows.is_empty()) {
             let _ = write!(out, "<p class=\"none\">{none}</p></section>");
             return;
         }
@@ -69,19 +116,37 @@ impl Table {
         for name in self.heading {
             let _ = write!(out, "<th scope=\"col\">{name}</th>");
         }
-        out.push_str("</tr></thead><tbody>");
-        for row in &self.rows {
+        out.push_str("</tr></thead>");
+        for group in &self.groups {
+            self.body(group, out);
+        }
+        out.push_str("</table></section>");
+    }
+
+    fn body(&self, group: &Group, out: &mut String) {
+        let columns = self.heading.len();
+        out.push_str("<tbody>");
+        if !group.heading.is_empty() {
+            let heading = escaped(&group.heading);
+            let _ = write!(
+                out,
+                "<tr class=\"group\"><th scope=\"rowgroup\" colspan=\"{columns}\">{heading}</th></tr>"
+            );
+        }
+        for row in &group.rows {
             out.push_str("<tr>");
             for (cell, name) in row.iter().zip(self.heading) {
-                let cell = if cell.is_empty() { "–".to_owned() } else { escaped(cell) };
-                let _ = write!(out, "<td data-name=\"{name}\">{cell}</td>");
+                let _ = write!(out, "<td data-name=\"{name}\">{}</td>", cell.html());
             }
             out.push_str("</tr>");
         }
-        out.push_str("</tbody></table>");
-        if self.left_out > 0 {
-            let _ = write!(out, "<p class=\"none\">… and {} more</p>", self.left_out);
+        if group.left_out > 0 {
+            let more = group.left_out;
+            let _ = write!(
+                out,
+                "<tr class=\"more\"><td colspan=\"{columns}\">… and {more} more: `pve-autoscaler status` has all</td></tr>"
+            );
         }
-        out.push_str("</section>");
+        out.push_str("</tbody>");
     }
 }

@@ -4,51 +4,58 @@
 mod chart;
 mod hosts;
 mod html;
+mod machines;
 mod tables;
+mod view;
 
 use std::fmt::Write;
 
-use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use super::timeline::Sample;
 use super::{Status, counted};
 use html::{escaped, span};
+pub(super) use view::{Asked, Links, View};
 
 /// What a browser may do with the page: show it, with the styles that are in it.
 pub(super) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const STYLE: &str = include_str!("style.css");
+/// How often it loads itself again, in seconds.
+const RELOAD: u32 = 10;
 /// A status that is older than this says so.
 const OLD: SignedDuration = SignedDuration::from_secs(60);
 
-/// The page, as of `now`.
-pub(super) fn render(status: &Status, timeline: &[Sample], now: Timestamp, zone: &TimeZone) -> String {
+/// The page, as it was asked for.
+pub(super) fn render(status: &Status, timeline: &[Sample], view: &View<'_>) -> String {
     let mut out = String::with_capacity(64 << 10);
     out.push_str(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta http-equiv=\"refresh\" content=\"10\"><meta name=\"color-scheme\" content=\"light dark\">",
+         <meta name=\"color-scheme\" content=\"light dark\">",
     );
+    if !view.asked.still {
+        let _ = write!(out, "<meta http-equiv=\"refresh\" content=\"{RELOAD}\">");
+    }
     let _ = write!(out, "<title>pve-autoscaler on {}</title><style>", escaped(&status.instance));
     out.push_str(STYLE);
     out.push_str("</style></head><body>");
-    head(status, now, &mut out);
+    head(status, view, &mut out);
     out.push_str("<main>");
+    tables::decisions(status, view, &mut out);
+    tables::pods(status, &mut out);
     tables::pools(status, &mut out);
     hosts::section(status, &mut out);
-    chart::section(status, timeline, now, zone, &mut out);
-    tables::pods(status, &mut out);
+    chart::section(status, timeline, view, &mut out);
     tables::buffers(status, &mut out);
-    tables::machines(status, now, &mut out);
-    tables::nodes(status, now, &mut out);
-    tables::decisions(status, now, zone, &mut out);
+    machines::section(status, view, &mut out);
+    tables::earlier(status, view, &mut out);
     out.push_str("</main></body></html>\n");
     out
 }
 
-fn head(status: &Status, now: Timestamp, out: &mut String) {
+fn head(status: &Status, view: &View<'_>, out: &mut String) {
     let _ = write!(out, "<header><h1>pve-autoscaler</h1><p>on <b>{}</b>, ", escaped(&status.instance));
-    let age = now.duration_since(status.time).max(SignedDuration::ZERO);
+    let age = view.now.duration_since(status.time).max(SignedDuration::ZERO);
     let mode = if status.mode == "observe" { "only observes" } else { "active" };
     if !status.ready {
         out.push_str("waits for its first look at both clusters");
@@ -58,7 +65,13 @@ fn head(status: &Status, now: Timestamp, out: &mut String) {
         let leader = if status.leader.is_empty() { "none yet" } else { &status.leader };
         let _ = write!(out, "stands by: <b>{}</b> leads, and its page shows more", escaped(leader));
     }
-    out.push_str("</p></header>");
+    let other = Asked { still: !view.asked.still, ..view.asked }.address();
+    let words = if view.asked.still {
+        format!("As of now. <a href=\"{other}\">Reload every {RELOAD} s</a>")
+    } else {
+        format!("Reloads every {RELOAD} s. <a href=\"{other}\">Stop that</a>")
+    };
+    let _ = write!(out, "</p><p class=\"reload\">{words}</p></header>");
     let mut warn = |text: String| {
         let _ = write!(out, "<p class=\"warn\" role=\"alert\">{text}</p>");
     };
@@ -75,11 +88,20 @@ fn head(status: &Status, now: Timestamp, out: &mut String) {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use jiff::Timestamp;
+    use jiff::tz::TimeZone;
+
     use super::*;
     use crate::{Decision, HostStatus, MachineStatus, NodeStatus, PodStatus, PoolStatus};
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(1_795_262_400 + seconds).unwrap()
+    }
+
+    fn drawn(status: &Status, timeline: &[Sample], query: &str) -> String {
+        let zone = TimeZone::UTC;
+        let (asked, links) = (Asked::read(query), Links::default());
+        render(status, timeline, &View { now: at(3), zone: &zone, asked, links })
     }
 
     fn sample() -> Status {
@@ -138,7 +160,7 @@ pub(super) mod tests {
     #[test]
     fn everything_that_the_status_has_is_on_the_page() {
         let samples = [Sample { time: at(-60), ready: 1, coming: 0, waiting: 2 }];
-        let page = render(&sample(), &samples, at(3), &TimeZone::UTC);
+        let page = drawn(&sample(), &samples, "");
         for words in [
             "pve1",
             "workers-a",
@@ -155,25 +177,37 @@ pub(super) mod tests {
 
     #[test]
     fn what_others_have_named_cannot_become_part_of_the_page() {
-        let page = render(&sample(), &[], at(3), &TimeZone::UTC);
+        let page = drawn(&sample(), &[], "span=<script>");
         assert!(!page.contains("<script"), "{page}");
         assert!(page.contains("&lt;script&gt;"));
     }
 
     #[test]
     fn nothing_is_fetched_from_anywhere() {
-        let page = render(&sample(), &[], at(3), &TimeZone::UTC);
+        let page = drawn(&sample(), &[], "span=<script>");
         for way in ["http://", "https://", "src=", "url(", "@import", "<link"] {
             assert!(!page.contains(way), "{way}");
         }
     }
 
     #[test]
+    fn decisions_come_first_and_the_page_stays_as_it_is_if_that_is_asked_for() {
+        let page = drawn(&sample(), &[], "span=24h");
+        let place = |words: &str| page.find(words).unwrap_or_else(|| panic!("no {words} in {page}"));
+        assert!(
+            place("id=\"decisions\"") < place("id=\"pods\"") && place("id=\"pods\"") < place("id=\"pools\"")
+        );
+        assert!(page.contains("http-equiv=\"refresh\"") && page.contains("?span=24h&amp;reload=no"));
+        let page = drawn(&sample(), &[], "span=24h&reload=no");
+        assert!(!page.contains("http-equiv") && page.contains("href=\"?span=24h\""), "{page}");
+    }
+
+    #[test]
     fn a_daemon_that_has_seen_nothing_or_stands_by_has_a_page_too() {
-        let page = render(&Status::default(), &[], at(0), &TimeZone::UTC);
+        let page = drawn(&Status::default(), &[], "");
         assert!(page.contains("waits for its first look"));
         let by = Status { ready: true, leader: "pve2".to_owned(), time: at(0), ..Status::default() };
-        assert!(render(&by, &[], at(0), &TimeZone::UTC).contains("<b>pve2</b> leads"));
+        assert!(drawn(&by, &[], "").contains("<b>pve2</b> leads"));
     }
 
     #[test]
@@ -185,7 +219,7 @@ pub(super) mod tests {
             machines: vec![one.machines[0].clone(); 1000],
             ..one
         };
-        let page = render(&many, &[], at(3), &TimeZone::UTC);
+        let page = drawn(&many, &[], "");
         assert!(page.len() < 512 << 10, "{}", page.len());
         assert!(page.contains("more"));
     }

@@ -1,14 +1,14 @@
 //! The tables of the status page.
 
-use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
-
-use super::html::{Table, span};
-use crate::Status;
+use super::html::Table;
+use super::view::View;
+use crate::{Decision, Status};
 
 /// Rows of the longer tables.
 const LISTED: usize = 100;
-const DECISIONS: usize = 30;
+/// Decisions that come first on the page, and those at its end.
+const LATEST: usize = 8;
+const EARLIER: usize = 50;
 
 pub(super) fn pools(status: &Status, out: &mut String) {
     let table = Table::new(&[
@@ -52,57 +52,32 @@ pub(super) fn buffers(status: &Status, out: &mut String) {
     table.section("buffers", "Capacity buffers", "", out);
 }
 
-pub(super) fn machines(status: &Status, now: Timestamp, out: &mut String) {
-    let table = Table::new(&["machine", "VMID", "host", "address", "phase", "for", "why"]);
-    let rows = status.machines.iter().map(|machine| {
-        vec![
-            machine.name.clone(),
-            machine.vmid(),
-            machine.host.clone(),
-            machine.address.clone(),
-            machine.phase.clone(),
-            span(now.duration_since(machine.since)),
-            machine.why.clone(),
-        ]
-    });
-    table.rows(rows, LISTED).section("machines", "Machines", "There is no machine.", out);
+/// The latest decisions.
+pub(super) fn decisions(status: &Status, view: &View<'_>, out: &mut String) {
+    let latest = status.decisions.get(..LATEST).unwrap_or(&status.decisions);
+    let title = "Decisions, and what became of them";
+    told(latest, view).section("decisions", title, "Nothing was decided yet.", out);
 }
 
-pub(super) fn nodes(status: &Status, now: Timestamp, out: &mut String) {
-    let table = Table::new(&["node", "pool", "used", "verdict", "may go", "why"]);
-    let rows = status.nodes.iter().map(|node| {
-        let wait = node.removable_at.map(|at| at.duration_since(now));
-        let may_go = match wait {
-            Some(wait) if wait > SignedDuration::ZERO => format!("in {}", span(wait)),
-            Some(_) => "now".to_owned(),
-            None => String::new(),
-        };
-        let pool = node.pool.clone().unwrap_or_default();
-        vec![
-            node.name.clone(),
-            pool,
-            percent(node.utilization),
-            words(&node.verdict),
-            may_go,
-            node.why.clone(),
-        ]
-    });
-    table.rows(rows, LISTED).section("nodes", "Nodes, and why they stay", "No node was seen yet.", out);
+/// Those before, if there are any.
+pub(super) fn earlier(status: &Status, view: &View<'_>, out: &mut String) {
+    if let Some(earlier) = status.decisions.get(LATEST..).filter(|earlier| !earlier.is_empty()) {
+        told(earlier, view).section("earlier", "Earlier decisions", "", out);
+    }
 }
 
-pub(super) fn decisions(status: &Status, now: Timestamp, zone: &TimeZone, out: &mut String) {
-    let today = now.to_zoned(zone.clone()).date();
-    let rows = status.decisions.iter().map(|one| {
-        let time = one.time.to_zoned(zone.clone());
+fn told(decisions: &[Decision], view: &View<'_>) -> Table {
+    let today = view.now.to_zoned(view.zone.clone()).date();
+    let rows = decisions.iter().map(|one| {
+        let time = one.time.to_zoned(view.zone.clone());
         let pattern = if time.date() == today { "%H:%M:%S" } else { "%Y-%m-%d %H:%M" };
         vec![time.strftime(pattern).to_string(), one.what.clone()]
     });
-    let table = Table::new(&["time", "what"]).rows(rows, DECISIONS);
-    table.section("decisions", "Decisions, and what became of them", "Nothing was decided yet.", out);
+    Table::new(&["time", "what"]).rows(rows, EARLIER)
 }
 
 /// `NoPlaceToMovePods` as `no place to move pods`.
-fn words(verdict: &str) -> String {
+pub(super) fn words(verdict: &str) -> String {
     let mut out = String::new();
     for c in verdict.chars() {
         if c.is_uppercase() && !out.is_empty() {
@@ -113,6 +88,6 @@ fn words(verdict: &str) -> String {
     out
 }
 
-fn percent(share: Option<f64>) -> String {
+pub(super) fn percent(share: Option<f64>) -> String {
     share.map(|share| format!("{:.0} %", share * 100.0)).unwrap_or_default()
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::names;
-use super::region::Regions;
+use super::region::{Regions, is_here};
 use super::secret::{self, Credential, SecretSource};
 use super::values::Checker;
 
@@ -31,6 +31,8 @@ pub struct Proxmox {
     pub region: Option<String>,
     /// Base URLs; the first that answers is used.
     pub endpoints: Vec<String>,
+    /// Where a browser finds its web interface, if that is said.
+    pub web_interface: Option<String>,
     /// The API token's id, `user@realm!name`.
     pub token_id: String,
     /// The API token's secret.
@@ -67,6 +69,7 @@ pub struct Proxmox {
 pub(super) struct Written {
     pub(super) region: Option<Spanned<String>>,
     pub(super) endpoints: Vec<Spanned<String>>,
+    web_interface: Option<Spanned<String>>,
     token_id: Spanned<String>,
     token_file: Option<Spanned<String>>,
     token_credential: Option<Spanned<String>>,
@@ -108,6 +111,7 @@ impl Default for Headroom {
 pub(super) const KEYS: &[&str] = &[
     "region",
     "endpoints",
+    "web_interface",
     "token_id",
     "token_file",
     "ca_file",
@@ -142,6 +146,12 @@ impl Written {
         if this.endpoints.is_empty() {
             checker.wrong("`endpoints` is empty".to_owned(), table.span(), "name at least one", "");
         }
+        let web_interface = checker.named(
+            this.web_interface.as_ref(),
+            is_page,
+            |text| format!("`{text}` is not the address of a web interface"),
+            "expected e.g. \"https://pve.example.net:8006\", without a user's name",
+        );
         let id = this.token_id.get_ref();
         let shape = id.split_once('!').is_some_and(|(user, name)| user.contains('@') && !name.is_empty());
         if !shape || id.contains('=') {
@@ -177,6 +187,7 @@ impl Written {
         Some(Proxmox {
             region: this.region.as_ref().map(|name| name.get_ref().clone()),
             endpoints: this.endpoints.iter().map(|endpoint| endpoint.get_ref().clone()).collect(),
+            web_interface,
             token_id: id.clone(),
             token: token?,
             trust: trust?,
@@ -233,6 +244,21 @@ impl Written {
     }
 }
 
+impl Proxmox {
+    /// Where a browser finds the web interface: as it is said, or the first endpoint that other machines reach,
+    /// or else the first.
+    pub fn web_interface(&self) -> Option<&str> {
+        let endpoints = || self.endpoints.iter().filter(|endpoint| is_page(endpoint));
+        let far = endpoints().find(|endpoint| !is_here(endpoint));
+        self.web_interface.as_ref().or(far).or_else(|| endpoints().next()).map(String::as_str)
+    }
+}
+
+/// Whether a browser may be led there: nothing secret is in it.
+fn is_page(text: &str) -> bool {
+    text.starts_with("https://") && !text.contains(['@', '?', '#']) && text.parse::<http::Uri>().is_ok()
+}
+
 /// Whom to trust, as one of these keys says; `help` says where to find what they want.
 pub(super) fn trust(
     ways: [(&str, &Option<Spanned<String>>); 4],
@@ -280,4 +306,33 @@ fn fingerprint(written: &Spanned<String>, checker: &mut Checker) -> Option<Proxm
     let title = "`fingerprint` is not a SHA-256 fingerprint".to_owned();
     checker.wrong(title, written.span(), "32 hexadecimal pairs with colons", help);
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Needs, parse};
+
+    fn web(more: &str) -> Result<Option<String>, String> {
+        let rest = "token_id = \"a@pve!b\"\ntoken_file = \"/t\"\nca_file = \"/c\"\n";
+        let text = format!("cluster = \"c\"\n[proxmox]\n{more}\n{rest}");
+        let config = parse("c.toml", &text, Needs::Plan).map_err(|report| report.plain())?;
+        Ok(config.proxmox.and_then(|proxmox| proxmox.web_interface().map(ToOwned::to_owned)))
+    }
+
+    #[test]
+    fn a_browser_is_led_where_other_machines_reach_and_never_with_a_secret() {
+        for (endpoints, expected) in [
+            (r#""https://127.0.0.1:8006", "https://10.0.0.2:8006""#, Some("https://10.0.0.2:8006")),
+            (r#""https://127.0.0.1:8006""#, Some("https://127.0.0.1:8006")),
+            (r#""https://root:secret@10.0.0.2:8006""#, None),
+        ] {
+            let read = web(&format!("endpoints = [{endpoints}]"));
+            assert_eq!(read.unwrap().as_deref(), expected, "{endpoints}");
+        }
+        let said = |page: &str| web(&format!("endpoints = [\"https://a:8006\"]\nweb_interface = \"{page}\""));
+        assert_eq!(said("https://pve.example.net").unwrap().as_deref(), Some("https://pve.example.net"));
+        for page in ["javascript:alert(1)", "http://a", "https://me@a", "https://a b"] {
+            assert!(said(page).unwrap_err().contains("is not the address of a web interface"), "{page}");
+        }
+    }
 }

@@ -214,7 +214,7 @@ impl Config {
 }
 
 /// Whether an endpoint is this very host.
-fn is_here(endpoint: &str) -> bool {
+pub(super) fn is_here(endpoint: &str) -> bool {
     let Ok(url) = endpoint.parse::<http::Uri>() else { return false };
     let name = url.host().unwrap_or_default().trim_matches(['[', ']']);
     match name.parse::<IpAddr>() {

@@ -1,0 +1,140 @@
+//! What a browser asked to see of the page, and what it is drawn with.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+use model::machine::FIRST_NUMBER;
+use model::place;
+use settings::Config;
+
+/// How much of the last day the charts show, as it stands in the page's address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Span {
+    Hour,
+    #[default]
+    SixHours,
+    Day,
+}
+
+impl Span {
+    pub const ALL: [Self; 3] = [Self::Hour, Self::SixHours, Self::Day];
+
+    fn hours(self) -> i64 {
+        match self {
+            Self::Hour => 1,
+            Self::SixHours => 6,
+            Self::Day => 24,
+        }
+    }
+
+    pub fn length(self) -> SignedDuration {
+        SignedDuration::from_hours(self.hours())
+    }
+
+    /// Its name for people.
+    pub fn words(self) -> String {
+        format!("{} h", self.hours())
+    }
+
+    fn asked(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|span| text.strip_suffix('h') == Some(&span.hours().to_string()))
+    }
+}
+
+/// What the page's address asks for. What it does not know it passes over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(super) span: Span,
+    /// The page stays as it is until it is loaded again.
+    pub(super) still: bool,
+}
+
+impl Asked {
+    pub fn read(query: &str) -> Self {
+        let mut asked = Self::default();
+        for part in query.split('&') {
+            match part.split_once('=') {
+                Some(("span", text)) => asked.span = Span::asked(text).unwrap_or_default(),
+                Some(("reload", text)) => asked.still = text == "no",
+                _ => {}
+            }
+        }
+        asked
+    }
+
+    /// As a link from the page to itself, already escaped.
+    pub(super) fn address(self) -> String {
+        let mut out = format!("?span={}h", self.span.hours());
+        if self.still {
+            let _ = write!(out, "&amp;reload=no");
+        }
+        out
+    }
+}
+
+/// Where a browser finds VMs in Proxmox VE's web interface, by what the names of a cluster's hosts begin with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Links(BTreeMap<String, String>);
+
+impl Links {
+    pub fn of(config: &Config) -> Self {
+        let one = |cluster: &settings::Proxmox| {
+            let base = cluster.web_interface()?.trim_end_matches('/').to_owned();
+            Some((config.prefix(cluster.region.as_deref()).to_owned(), base))
+        };
+        Self(config.clusters().filter_map(one).collect())
+    }
+
+    /// A machine's page there; bare-metal machines have none.
+    pub(super) fn vm(&self, host: &str, vmid: u32) -> Option<String> {
+        let base = self.0.get(place::split(host).0).filter(|_| vmid < FIRST_NUMBER)?;
+        Some(format!("{base}/#v1:0:=qemu%2F{vmid}"))
+    }
+}
+
+/// What the page is drawn with.
+#[derive(Debug)]
+pub(crate) struct View<'v> {
+    pub now: Timestamp,
+    pub zone: &'v TimeZone,
+    pub asked: Asked,
+    pub links: Links,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use settings::{Needs, parse};
+
+    #[test]
+    fn an_address_asks_for_hours_and_for_quiet_and_for_nothing_else() {
+        for (query, span, still) in [
+            ("", Span::SixHours, false),
+            ("span=1h", Span::Hour, false),
+            ("span=24h&reload=no", Span::Day, true),
+            ("span=<script>&reload=yes&x", Span::SixHours, false),
+            ("span=h", Span::SixHours, false),
+        ] {
+            let asked = Asked::read(query);
+            assert_eq!((asked.span, asked.still), (span, still), "{query}");
+            assert_eq!(Asked::read(&asked.address()[1..].replace("&amp;", "&")), asked, "{query}");
+        }
+    }
+
+    #[test]
+    fn a_machine_is_looked_for_in_the_web_interface_of_its_own_cluster() {
+        let rest = "token_id = \"a@pve!b\"\ntoken_file = \"/t\"\nca_file = \"/c\"\n";
+        let text = format!(
+            "cluster = \"c\"\n[proxmox]\nregion = \"west\"\nendpoints = [\"https://a:8006\"]\n{rest}\
+             [[proxmox.also]]\nregion = \"east\"\nendpoints = [\"https://b:8006\"]\nweb_interface = \"https://pve.east/\"\n{rest}"
+        );
+        let links = Links::of(&parse("c.toml", &text, Needs::Plan).unwrap());
+        let of = |host: &str, vmid| links.vm(host, vmid).unwrap_or_default();
+        assert_eq!(of("pve1", 9100), "https://a:8006/#v1:0:=qemu%2F9100");
+        assert_eq!(of("east/pve1", 9100), "https://pve.east/#v1:0:=qemu%2F9100");
+        assert_eq!((of("north/pve1", 9100), of("rack", FIRST_NUMBER)), (String::new(), String::new()));
+    }
+}
