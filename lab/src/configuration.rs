@@ -41,8 +41,8 @@ method = "kubeadm"
     clusters::write(directory, "config.toml", &text)
 }
 
-/// The demo's pools; removals come after seconds instead of minutes. With `nodes` both have nodes whatever pods
-/// want, a quarter of them the large one.
+/// The demo's pools; removals come after seconds instead of minutes. With `nodes` both have nodes whatever
+/// pods want, a quarter of them the large one.
 pub fn demo(nodes: u32) -> String {
     let (large, few) = (nodes / 4, 10);
     let small = nodes - large;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// What is wrong. Its text is the problem's name in the status; the first word of it, the label `about` of the
-/// metric.
+/// What is wrong. Its text is the problem's name in the status; the first word of it is the label `about` of
+/// the metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// Statuses of CapacityBuffers cannot be written.
@@ -113,7 +113,8 @@ pub(super) fn about(name: &str) -> &str {
     name.split(' ').next().unwrap_or_default()
 }
 
-/// Whether an instance finds out about it whether it leads or not. Of the others it knows only while it leads.
+/// Whether an instance finds out about it whether it leads or not. Of the others it knows only while it
+/// leads.
 pub(super) fn is_of_its_own(name: &str) -> bool {
     ["configuration", "credentials", "kubernetes", "lease", "metrics", "pinning"].contains(&about(name))
 }

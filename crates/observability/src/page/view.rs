@@ -75,7 +75,8 @@ impl Asked {
     }
 }
 
-/// Where a browser finds VMs in Proxmox VE's web interface, by what the names of a cluster's hosts begin with.
+/// Where a browser finds VMs in Proxmox VE's web interface, by what the names of a cluster's hosts
+/// begin with.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Links(BTreeMap<String, String>);
 

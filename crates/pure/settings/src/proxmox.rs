@@ -245,8 +245,8 @@ impl Written {
 }
 
 impl Proxmox {
-    /// Where a browser finds the web interface: as it is said, or the first endpoint that other machines reach,
-    /// or else the first.
+    /// Where a browser finds the web interface: as it is said, or the first endpoint that other machines
+    /// reach, or else the first.
     pub fn web_interface(&self) -> Option<&str> {
         let endpoints = || self.endpoints.iter().filter(|endpoint| is_page(endpoint));
         let far = endpoints().find(|endpoint| !is_here(endpoint));
