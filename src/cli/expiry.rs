@@ -1,12 +1,12 @@
 //! When credentials end: for `check`, and now and then while the daemon runs, whether it leads or not.
 
-use files::ReadSecret;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use files::ReadSecret;
 use kubernetes::{Expiry, certificates_end, expiries};
 use observability::{Board, Problem};
 use runtime::clock::SharedClock;

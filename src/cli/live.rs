@@ -1,6 +1,5 @@
 //! Looking at the live clusters, once.
 
-use files::{ReadSecret, SecretError};
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use secrecy::ExposeSecret;
 use tokio_util::sync::CancellationToken;
 
 use super::exit::Failure;
+use files::{ReadSecret, SecretError};
 use kubernetes::{Cluster, ConnectOptions, ErrorKind, Watches};
 use machines::{DeviceSurvey, View};
 use model::workload::Backoff;

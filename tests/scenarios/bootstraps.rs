@@ -22,6 +22,21 @@ fn with(bootstrap: &str) -> String {
     ONE_POOL.replace("method = \"kubeadm\"\n", bootstrap)
 }
 
+/// A token that ends before it begins, by the API server's clock, is never signed.
+#[tokio::test(start_paused = true)]
+async fn a_machine_joins_however_wrong_the_clock_is_and_it_is_said() {
+    for minutes in [-180, -60, 0, 60] {
+        let mut stage = Stage::of(ONE_POOL, ClusterSpec::demo(), KubeSpec::demo());
+        stage.ahead = jiff::SignedDuration::from_mins(minutes);
+        stage.start();
+        stage.deploy("web", 1, "1500m", "1Gi");
+        stage.until("the pod runs", SOON * 2, |stage| stage.running_pods() == 1).await;
+        let said = stage.status().problems.get("clock").cloned().unwrap_or_default();
+        let which = if minutes < 0 { "behind" } else { "ahead of" };
+        assert_eq!(said.contains(which), minutes != 0, "{minutes}: {said}");
+    }
+}
+
 /// The demo cluster, its template without guest agent.
 fn without_agent() -> ClusterSpec {
     let mut cluster = ClusterSpec::demo();

@@ -33,6 +33,7 @@ mod reach;
 mod regions;
 mod remember;
 mod requests;
+mod server_clock;
 mod serving;
 mod show;
 mod silence;

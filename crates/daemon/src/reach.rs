@@ -20,6 +20,7 @@ impl Daemon {
     /// as that is known.
     pub(super) fn narrow(&self, config: &Config, snapshot: &mut Snapshot, looks: &Looks) {
         self.say_refusals(config);
+        self.say_clocks();
         let found: BTreeMap<&str, BTreeMap<String, Found>> =
             self.regions.iter().map(|region| (region.prefix.as_str(), region.templates.all())).collect();
         let now = snapshot.time;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::Body as HttpBody;
 use http_body_util::BodyExt;
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -20,6 +21,7 @@ use super::error::{Error, ErrorKind};
 use super::feed::WATCH_SECONDS;
 use super::kubeconfig;
 use super::patience;
+use super::server_time::ServerTime;
 use runtime::clock::{SharedClock, SystemClock};
 use runtime::fence::Fence;
 
@@ -61,6 +63,7 @@ pub struct Cluster {
     pub(super) clock: SharedClock,
     pub(super) entropy: Entropy,
     fence: Fence,
+    time: ServerTime,
     limit: Duration,
     server: Arc<str>,
     observer: Option<Observer>,
@@ -123,14 +126,15 @@ impl Cluster {
     /// A cluster behind a client that is already there, whose retries must be off. Must be called inside a
     /// tokio runtime.
     pub fn with_client(client: Client, namespace: &str) -> Self {
-        let fence = Fence::open();
+        let (fence, time) = (Fence::open(), ServerTime::default());
         Self {
-            client: patient(&client, &fence, namespace),
+            client: patient(&client, (&fence, &time), namespace),
             bare: client,
             namespace: namespace.into(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(operating_system),
             fence,
+            time,
             limit: DEFAULT_LIMIT,
             server: "".into(),
             observer: None,
@@ -173,7 +177,7 @@ impl Cluster {
     /// The same cluster, whose writes this fence has to let pass: all requests but GET, whichever part of the
     /// daemon sends them.
     pub fn fenced(&self, fence: &Fence) -> Self {
-        let client = patient(&self.bare, fence, &self.namespace);
+        let client = patient(&self.bare, (fence, &self.time), &self.namespace);
         Self { client, fence: fence.clone(), ..self.clone() }
     }
 
@@ -197,6 +201,18 @@ impl Cluster {
     /// The API server's address, empty for an in-process one.
     pub fn server(&self) -> &str {
         &self.server
+    }
+
+    /// By how much our clock is behind the API server's, as far as its last answer tells; less than nothing
+    /// if it is ahead. `None` before the first answer.
+    pub fn behind(&self) -> Option<SignedDuration> {
+        Some(self.time.now()?.duration_since(self.clock.now()))
+    }
+
+    /// What the later of both clocks shows: for what the API server must not think to be over.
+    pub(super) fn latest_now(&self) -> Timestamp {
+        let own = self.clock.now();
+        self.time.now().map_or(own, |time| time.max(own))
     }
 
     /// The API server's version, e.g. `v1.37.2`.
@@ -239,11 +255,15 @@ impl Cluster {
 }
 
 /// A client that waits if the API server asks for that, and whose writes this fence has to let pass.
-fn patient(bare: &Client, fence: &Fence, namespace: &str) -> Client {
-    let (bare, fence) = (bare.clone(), fence.clone());
+fn patient(bare: &Client, (fence, time): (&Fence, &ServerTime), namespace: &str) -> Client {
+    let (bare, fence, time) = (bare.clone(), fence.clone(), time.clone());
     let service = service_fn(move |request: http::Request<Body>| {
-        let (bare, fence) = (bare.clone(), fence.clone());
-        async move { patience::send(&bare, &fence, request).await }
+        let (bare, fence, time) = (bare.clone(), fence.clone(), time.clone());
+        async move {
+            let answer = patience::send(&bare, &fence, request).await?;
+            time.hear(answer.headers());
+            Ok::<_, BoxError>(answer)
+        }
     });
     Client::new(service, namespace)
 }

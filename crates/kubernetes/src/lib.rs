@@ -38,6 +38,7 @@ mod provisioning_request;
 mod records;
 mod rights;
 mod served;
+mod server_time;
 mod serving;
 mod signals;
 mod status_map;

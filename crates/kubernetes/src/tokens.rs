@@ -47,7 +47,7 @@ impl Cluster {
     /// There were no random bytes.
     pub fn draw_token(&self, ttl: Duration) -> Result<BootstrapToken, Error> {
         let ttl = SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX);
-        let expires = self.clock.now().saturating_add(ttl).unwrap_or(Timestamp::MAX);
+        let expires = self.latest_now().saturating_add(ttl).unwrap_or(Timestamp::MAX);
         Ok(BootstrapToken {
             id: random(&self.entropy, 6)?,
             secret: random(&self.entropy, 16)?.into(),

@@ -107,6 +107,7 @@ async fn ticket(ctx: &Context, machine: &mut Tracked, settings: &Kubeadm) -> Res
         }
     }
     let ticket = tokens::mint(ctx, machine, settings, limit).await?;
+    machine.say(ctx, "the VM was started; waiting until its bootstrap token is signed");
     ctx.kubernetes.wait_for_signature(&ticket.id, limit).await?;
     Ok(ticket)
 }

@@ -10,6 +10,8 @@ pub enum Problem {
     Buffers,
     /// Serving certificates of kubelets are not approved.
     Certificates,
+    /// This host's clock and the API server's differ.
+    Clock,
     /// The configuration that was read last cannot be taken.
     Configuration,
     /// Credentials end soon.
@@ -47,9 +49,10 @@ pub enum Problem {
 }
 
 /// What the docs say about each, by the label of the metric.
-pub const ALL: [(&str, &str); 18] = [
+pub const ALL: [(&str, &str); 19] = [
     ("buffers", "the statuses of CapacityBuffers cannot be written"),
     ("certificates", "serving certificates of kubelets are not approved"),
+    ("clock", "this host's clock and that of the Kubernetes API server differ"),
     (
         "configuration",
         "the configuration that was read last has mistakes, so that the one before is in force",
@@ -77,6 +80,7 @@ impl Problem {
         match self {
             Self::Buffers => "buffers",
             Self::Certificates => "certificates",
+            Self::Clock => "clock",
             Self::Configuration => "configuration",
             Self::Credentials => "credentials",
             Self::Kinds => "kinds",

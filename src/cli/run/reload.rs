@@ -1,6 +1,5 @@
 //! SIGHUP: the configuration is read again, and applied as far as that can be done while machines live.
 
-use files::ReadSecret;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use tokio::sync::watch;
 
 use crate::cli::exit::Failure;
 use crate::cli::{live, neighbours};
+use files::ReadSecret;
 use model::machine::FIRST_NUMBER;
 use model::place;
 use observability::MachineStatus;

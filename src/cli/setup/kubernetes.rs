@@ -1,10 +1,10 @@
 //! The Kubernetes side: the objects of `rbac.yaml`, and the service account's token.
 
-use files::ReadSecret;
 use std::time::Duration;
 
 use super::{Arguments, Steps};
 use crate::cli::exit::Failure;
+use files::ReadSecret;
 use kubernetes::{AccountToken, Cluster, ConnectOptions, Error};
 use settings::SecretSource;
 

@@ -1,6 +1,5 @@
 //! The Proxmox VE side: resource pool, roles, user, token, grants.
 
-use files::ReadSecret;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use super::{Arguments, Steps, kept, named};
 use crate::cli::cluster::ClusterName;
 use crate::cli::exit::Failure;
 use crate::cli::live;
+use files::ReadSecret;
 use proxmox::{Client, Error, Granted, Settings};
 use settings::SecretSource;
 

@@ -66,10 +66,16 @@ pub(super) async fn handle(kube: &Kube, request: Request<Bytes>) -> Result<Respo
 }
 
 fn respond(kube: &Kube, parts: &Parts, body: &Bytes) -> Response<Body> {
-    match attempt(kube, parts, body) {
+    let mut response = match attempt(kube, parts, body) {
         Ok(response) => response,
         Err(refusal) => refused(&refusal),
+    };
+    // As Go's server does with each answer.
+    let date = kube.state().now().strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    if let Ok(date) = HeaderValue::from_str(&date) {
+        response.headers_mut().insert(header::DATE, date);
     }
+    response
 }
 
 fn attempt(kube: &Kube, parts: &Parts, body: &Bytes) -> Result<Response<Body>, Refusal> {
