@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use pve_autoscaler::runtime::clock::{Clock, SystemClock};
 use serde_json::json;
 use tempfile::TempDir;
 use world::clock::WorldClock;
@@ -58,7 +59,8 @@ impl Bench {
         let token =
             kube.service_accounts.first().map_or(KubeSpec::DEMO_ADMIN_TOKEN, |one| &one.token).to_owned();
         let kube = KubeSpec { ca_pem: tls.ca_pem.clone(), ca_hash: tls.ca_public_key_hash.clone(), ..kube };
-        let kube = Kube::new(kube, WorldClock::starting_at("2026-11-21T00:00:00Z".parse().unwrap()), 11);
+        // The program that is tried goes by this machine's clock.
+        let kube = Kube::new(kube, WorldClock::starting_at(SystemClock.now()), 11);
         let served = kube.clone();
         let handler = move |request| {
             let kube = served.clone();

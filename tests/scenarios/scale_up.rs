@@ -164,10 +164,10 @@ async fn a_machine_that_is_given_up_takes_its_memory_when_it_comes_up_with_its_h
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_is_given_up_takes_its_memory_until_its_vm_is_gone() {
-    let stage = narrow_for_two("warm = { count = 1, state = \"stopped\" }\n", |text| text);
+    let stage = narrow_for_two("warm = { count = 1, state = \"suspended\" }\n", |text| text);
     let phase = |stage: &Stage, phase: &str| stage.status().machines.iter().any(|one| one.phase == phase);
     stage.until("one is kept", SOON, |stage| phase(stage, "Warm")).await;
-    // It is started, and not to be started with its host.
+    // It goes on, and is not to be started with its host: a suspended VM cannot be told so before.
     stage.pve.inject_task("qmconfig", TaskFault::Fails("the disk is full".into()));
     stage.deploy_with("web", 1, "1500m", "1Gi", &of("workers"));
     stage.until("it is given up", SOON, |stage| phase(stage, "Failed")).await;
