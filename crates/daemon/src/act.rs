@@ -1,7 +1,7 @@
 //! From the plan to tasks. The plan has decided everything: here is only who does it, and whether a brake
 //! holds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use super::Daemon;
 use super::gather::shown_timer;
 use machines::{Usable, View};
-use model::machine::{Growing, Intent, Phase, STORED_ON, WarmState};
+use model::machine::{Growing, Phase, STORED_ON, WarmState};
 use model::place;
 use model::plan::{GrownMachine, NewMachine, Plan, Removal, RemovalReason, Unkept};
 use model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
@@ -115,49 +115,24 @@ impl Daemon {
             return;
         };
         let region = config.pools.iter().find(|one| one.name == pool).and_then(|one| one.region.clone());
+        let slot = Slot {
+            vmid,
+            machine: physical.then(|| name.clone()),
+            address: machine.address,
+            further: machine.further_addresses.clone(),
+        };
+        let id = uuid::Builder::from_random_bytes(std::array::from_fn(|_| self.random.u8(..))).into_uuid();
         let record = Record {
-            id: uuid::Builder::from_random_bytes(std::array::from_fn(|_| self.random.u8(..)))
-                .into_uuid()
-                .to_string(),
-            pool: pool.to_owned(),
-            name: name.clone(),
-            slot: Slot {
-                vmid,
-                machine: physical.then(|| name.clone()),
-                address: machine.address,
-                further: machine.further_addresses.clone(),
-            },
             region,
-            host: host.to_owned(),
-            left_hosts: BTreeSet::new(),
             template: template.vmid,
             template_host: template.host.clone(),
             cores: machine.cores,
             memory: machine.memory_bytes,
-            intent: Intent::Create,
-            created: now,
-            task: None,
-            smbios_uuid: None,
-            token_id: None,
-            old_token_ids: Vec::new(),
-            node_uid: None,
-            cordoned: false,
-            seen_off: None,
-            clone_in_doubt: false,
-            destroy_asked: false,
             storages: template.storages(),
-            entered: BTreeMap::from([(Phase::Requested, now)]),
-            vm_gone: None,
             pods: named(machine),
             warm,
-            asked: None,
-            kept: None,
-            pinned: None,
-            growing: None,
-            grow_backoff: None,
-            takes_no_cpus: false,
-            takes_no_memory: false,
             made_of: made_of(config, pool, machine, &template.print),
+            ..Record::new(id.to_string(), pool.to_owned(), name.clone(), slot, host.to_owned(), now)
         };
         let pods = machine.pods.join(", ");
         let words = if physical { "a machine is switched on" } else { "a machine is made" };

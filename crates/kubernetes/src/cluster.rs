@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::Body as HttpBody;
 use http_body_util::BodyExt;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::Client;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -21,7 +21,7 @@ use super::error::{Error, ErrorKind};
 use super::feed::WATCH_SECONDS;
 use super::kubeconfig;
 use super::patience;
-use super::server_time::ServerTime;
+use super::server_time::{ClockDifference, ServerTime};
 use runtime::clock::{SharedClock, SystemClock};
 use runtime::fence::Fence;
 
@@ -203,10 +203,9 @@ impl Cluster {
         &self.server
     }
 
-    /// By how much our clock is behind the API server's, as far as its last answer tells; less than nothing
-    /// if it is ahead. `None` before the first answer.
-    pub fn behind(&self) -> Option<SignedDuration> {
-        Some(self.time.now()?.duration_since(self.clock.now()))
+    /// By how much our clock differs from the API server's, as far as its last answer tells.
+    pub fn clock_difference(&self) -> Option<ClockDifference> {
+        ClockDifference::of(self.time.now()?, self.clock.now())
     }
 
     /// What the later of both clocks shows: for what the API server must not think to be over.

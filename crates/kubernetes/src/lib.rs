@@ -60,6 +60,7 @@ pub use manifest::AccountToken;
 pub use memory::MemoryVersion;
 pub use records::{RecordError, Records, UnreadableRecord, Versioned, command_to_drop};
 pub use rights::Right;
+pub use server_time::ClockDifference;
 pub use serving::{ServingRequest, ServingRequests};
 pub use tokens::BootstrapToken;
 pub use watches::Watches;

@@ -1,6 +1,7 @@
 //! The API server's time, as its answers tell it: the header `Date`, which Go's server puts on each of them,
 //! to a second.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http::HeaderMap;
@@ -8,6 +9,31 @@ use http::header::DATE;
 use jiff::fmt::rfc2822;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
+
+/// What answers on their way, and dates in whole seconds, may make of it.
+const TOLERATED: SignedDuration = SignedDuration::from_secs(30);
+
+/// By how much this host's clock and the API server's differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockDifference {
+    behind: SignedDuration,
+}
+
+impl ClockDifference {
+    /// `None` if it may be none.
+    pub(super) fn of(server: Timestamp, own: Timestamp) -> Option<Self> {
+        let behind = server.duration_since(own);
+        (behind.abs() > TOLERATED).then_some(Self { behind })
+    }
+}
+
+impl fmt::Display for ClockDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let which = if self.behind.is_positive() { "behind" } else { "ahead of" };
+        let by = SignedDuration::from_secs(self.behind.abs().as_secs());
+        write!(f, "this host's clock is {by:#} {which} the Kubernetes API server's")
+    }
+}
 
 /// What was heard last. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +65,19 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_difference_is_said_if_it_is_no_delay() {
+        let own: Timestamp = "2026-11-28T09:45:00Z".parse().unwrap();
+        for (server, words) in [
+            ("2026-11-28T09:45:30Z", None),
+            ("2026-11-28T10:45:00Z", Some("this host's clock is 1h behind the Kubernetes API server's")),
+            ("2026-11-28T09:44:29Z", Some("this host's clock is 31s ahead of the Kubernetes API server's")),
+        ] {
+            let said = ClockDifference::of(server.parse().unwrap(), own).map(|found| found.to_string());
+            assert_eq!(said.as_deref(), words, "{server}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_last_answer_tells_it_and_it_goes_on_from_there() {

@@ -188,7 +188,7 @@ async fn vm(
         Some(WarmState::Booted | WarmState::Suspended) => !suspended,
     };
     if starts {
-        room::confirm(ctx, machine, pool, room::Promise::default()).await?;
+        room::confirm(ctx, machine, pool).await?;
         machine.enter(ctx, Phase::Starting, "the VM is being started");
         within(limits.start, "the start", start(ctx, machine, fresh)).await?;
     }

@@ -16,13 +16,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::jobs::{self, CONFIGURE};
 use super::ownership::ours;
-use super::room::{self, Promise};
 use super::stock::{self, given, has};
 use super::take_up::{self, failed};
 use super::task::{self, Ending, Reports};
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist};
-use super::{Context, node, touched};
+use super::{Context, node, room, touched};
 use kubernetes::Versioned;
 use model::Record;
 use model::machine::{Growing, Phase};
@@ -153,9 +152,7 @@ async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
     let permit = ctx.creating.acquire().await;
     let service = take_up::service(ctx, pool, grow)?;
     take_up::can_grow(ctx, machine, &service).await?;
-    let before = machine.record().growing.as_ref().map(|one| (one.cores, one.memory));
-    let held = before.map(|(cores, memory)| Promise { cores, memory }).unwrap_or_default();
-    room::confirm(ctx, machine, pool, held).await?;
+    room::confirm(ctx, machine, pool).await?;
     plug(ctx, machine, grow).await?;
     // While only its guest is at work it holds up no other.
     drop(permit);

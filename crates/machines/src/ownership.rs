@@ -50,28 +50,21 @@ impl Owner {
     }
 }
 
-/// What a machine's VM claims of its host.
-pub(super) struct Claim {
-    /// Whose machine it is.
-    pub marker: Marker,
-    /// What it takes once it runs.
-    pub promise: Promise,
-    /// It is about to run, or runs: it says so with `onboot`. One that is kept stopped does not.
-    pub starts: bool,
+/// What a VM takes of its host once it runs.
+pub(super) fn promise(config: &VmConfig) -> Promise {
+    Promise { cores: config.vcpus().unwrap_or(0), memory: config.memory().unwrap_or(0) }
 }
 
-/// What a VM claims of its host, if it is a machine.
-pub(super) fn claim_of(config: &VmConfig) -> Option<Claim> {
-    let Description::Ours(marker) = config.owner() else { return None };
-    let starts = config.get(ONBOOT) == Some(with_host(true)) && !config.is_template();
-    let promise = Promise { cores: config.vcpus().unwrap_or(0), memory: config.memory().unwrap_or(0) };
-    Some(Claim { marker, promise, starts })
+/// Whether a machine's VM is about to run, or runs: it says so with `onboot`. One that is kept stopped does
+/// not.
+pub(super) fn starts(config: &VmConfig) -> bool {
+    config.get(ONBOOT) == Some(with_host(true)) && !config.is_template()
 }
 
-/// Whose machine a VM is, and what it takes of its host once it runs: nothing if it is kept stopped, which it
-/// says with `onboot`.
+/// Whose machine a VM is, and what it takes of its host: nothing if it is kept stopped.
 pub fn promise_of(config: &VmConfig) -> Option<(Marker, Promise)> {
-    claim_of(config).filter(|claim| claim.starts).map(|claim| (claim.marker, claim.promise))
+    let Description::Ours(marker) = config.owner() else { return None };
+    starts(config).then(|| (marker, promise(config)))
 }
 
 /// Looks at the record's VMID on the record's host.

@@ -56,7 +56,7 @@ pub(super) fn find(ctx: &Context, record: &Record) -> Option<Arc<Node>> {
 }
 
 /// The same in these watches. Its name comes first: some vendors give all their machines one uuid.
-pub fn seen(watches: &Watches, record: &Record) -> Option<Arc<Node>> {
+pub(super) fn seen(watches: &Watches, record: &Record) -> Option<Arc<Node>> {
     watches.node(&record.name).filter(|node| is_its(record, node))
 }
 

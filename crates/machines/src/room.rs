@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::ownership::claim_of;
+use super::ownership::{promise, starts};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble};
 use super::{Context, View};
 use model::Record;
 use model::machine::Phase;
 use model::quantity;
+use proxmox::marker::Description;
 use proxmox::{Guest, Power, Seen, TAG};
 use settings::Pool;
 
@@ -45,14 +46,7 @@ impl Promise {
 
 /// Until there is room for the machine beside those of other clusters. Without any on its host there is: that
 /// is what was planned.
-///
-/// `held` is what it has of the host already, if it runs and is to grow.
-pub(super) async fn confirm(
-    ctx: &Context,
-    machine: &mut Tracked,
-    pool: &Pool,
-    held: Promise,
-) -> Result<(), Trouble> {
+pub(super) async fn confirm(ctx: &Context, machine: &mut Tracked, pool: &Pool) -> Result<(), Trouble> {
     let until = Instant::now() + PATIENCE;
     loop {
         // A list that cannot be had keeps no machine from its start: as far as is known there is room.
@@ -63,7 +57,7 @@ pub(super) async fn confirm(
             return Ok(());
         }
         let promised = promised(ctx, &others).await;
-        let Some(lack) = lacks(ctx, pool, (record, held), &seen, &own, &promised) else { return Ok(()) };
+        let Some(lack) = lacks(ctx, pool, record, &seen, &own, &promised) else { return Ok(()) };
         let is_first = promised.keys().next().is_some_and(|first| record.slot.vmid < *first);
         if !is_first || Instant::now() >= until {
             let names: Vec<String> = others.iter().take(NAMED).map(|one| one.vmid.to_string()).collect();
@@ -109,10 +103,13 @@ async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<u32, Promise> {
     for guest in others.iter().filter(|guest| !guest.running) {
         // One that is gone by now holds nothing.
         let Ok(config) = ctx.proxmox.config(&guest.host, guest.vmid).await else { continue };
-        let Some(claim) = claim_of(&config).filter(|claim| owner.is_not(&claim.marker)) else { continue };
+        let Description::Ours(marker) = config.owner() else { continue };
+        if !owner.is_not(&marker) {
+            continue;
+        }
         let runs = || ctx.proxmox.power(&guest.host, guest.vmid);
-        if claim.starts || runs().await.is_ok_and(|power| power == Power::Running) {
-            all.insert(guest.vmid, claim.promise);
+        if starts(&config) || runs().await.is_ok_and(|power| power == Power::Running) {
+            all.insert(guest.vmid, promise(&config));
         }
     }
     all
@@ -122,7 +119,7 @@ async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<u32, Promise> {
 fn lacks(
     ctx: &Context,
     pool: &Pool,
-    (record, held): (&Record, Promise),
+    record: &Record,
     seen: &Seen,
     own: &BTreeMap<u32, View>,
     promised: &BTreeMap<u32, Promise>,
@@ -133,15 +130,17 @@ fn lacks(
     let running = |vmid: &u32| seen.guests.get(vmid).is_some_and(|guest| guest.running);
     for guest in seen.guests.values().filter(|guest| guest.running && guest.host == record.host) {
         if guest.vmid == record.slot.vmid {
+            // It is to grow, and its memory is in use already.
+            coming = coming.saturating_sub(guest.memory);
             continue;
         }
         total.add(Promise { cores: guest.cores, memory: guest.memory });
     }
-    let mut take = |promise: Promise, held: Promise| {
+    let mut take = |promise: Promise| {
         total.add(promise);
-        coming = coming.saturating_add(promise.memory.saturating_sub(held.memory));
+        coming = coming.saturating_add(promise.memory);
     };
-    take(Promise { cores: record.cores, memory: record.memory }, held);
+    take(Promise { cores: record.cores, memory: record.memory });
     let is_coming = |view: &&View| {
         let rests = view.record.warm.is_some_and(|state| !state.runs());
         view.record.host == record.host
@@ -151,10 +150,10 @@ fn lacks(
             && !running(&view.record.slot.vmid)
     };
     for View { record, .. } in own.values().filter(is_coming) {
-        take(Promise { cores: record.cores, memory: record.memory }, Promise::default());
+        take(Promise { cores: record.cores, memory: record.memory });
     }
     for promise in promised.values() {
-        take(*promise, Promise::default());
+        take(*promise);
     }
     let own = ctx.config.hosts.get(&record.host);
     let reserve = own.and_then(|own| own.memory_reserve).unwrap_or(pool.memory_reserve);

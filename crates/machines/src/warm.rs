@@ -9,7 +9,6 @@ use tokio::time::Instant;
 use super::boot::Boot;
 use super::jobs::{self, CONFIGURE, SUSPEND};
 use super::ownership::{Sight, look, ours, still_ours};
-use super::room::Promise;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::{Context, create, finding, node, room, turn};
@@ -99,21 +98,22 @@ pub(super) async fn wake(ctx: &Context, machine: &mut Tracked) -> Result<Boot, T
         let was_suspended = machine.record().kept == Some(WarmState::Suspended);
         return Ok(if was_suspended { boot.with_old_clock() } else { boot });
     }
+    // Daemons of other clusters see by it that the machine will run, so it comes first; a suspended VM cannot
+    // be changed before it goes on.
+    let suspended = is_suspended(&config);
+    if !suspended {
+        come_up_with_host(ctx, machine, Some(*config)).await?;
+    }
     let name = machine.record().pool.clone();
     if let Some(pool) = ctx.config.pools.iter().find(|pool| pool.name == name) {
-        // Daemons of other clusters see by it that the machine will run; a suspended VM cannot be changed.
-        if !is_suspended(&config) {
-            come_up_with_host(ctx, machine, Some((*config).clone())).await?;
-        }
-        room::confirm(ctx, machine, pool, Promise::default()).await?;
+        room::confirm(ctx, machine, pool).await?;
     }
     create::within(limit, "the start", create::start(ctx, machine, true)).await?;
+    if !suspended {
+        return Ok(Boot::new(machine.record(), Instant::now()));
+    }
     come_up_with_host(ctx, machine, None).await?;
-    Ok(if is_suspended(&config) {
-        Boot::up(machine.record()).with_old_clock()
-    } else {
-        Boot::new(machine.record(), Instant::now())
-    })
+    Ok(Boot::up(machine.record()).with_old_clock())
 }
 
 /// The VM that was kept, and whether it runs. One that was moved to another host is followed there.

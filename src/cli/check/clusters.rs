@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use jiff::SignedDuration;
-
 use super::hosts;
 use super::kubelet;
 use super::lines::{Answer, Line};
@@ -14,7 +12,7 @@ use super::reach;
 use super::serving;
 use crate::cli::exit::{FINDINGS, Failure, SUCCESS, UNREACHABLE, USAGE, chain};
 use crate::cli::live;
-use crate::cli::plan_text::{count, span};
+use crate::cli::plan_text::count;
 use bootstrap::TokenHost;
 use files::ReadSecret;
 use kubernetes::{Cluster, Right};
@@ -76,17 +74,6 @@ pub(super) fn secrets(config: &Config, answer: &mut Answer) {
             answer.say(Line::wrong(format!("host {name}"), words).key("host.redfish"), USAGE);
         }
     }
-}
-
-/// A difference between this host's clock and the API server's, unless it is what answers on their way make.
-fn clocks(behind: Option<SignedDuration>) -> Option<Line> {
-    let behind = behind.filter(|behind| behind.abs() > SignedDuration::from_secs(30))?;
-    let which = if behind.is_positive() { "behind" } else { "ahead of" };
-    let words = format!("this host's is {} {which} the API server's", span(behind.abs()));
-    Some(
-        Line::doubtful("  clock", words)
-            .help("`timedatectl` and `chronyc tracking` on both show which is wrong"),
-    )
 }
 
 /// Looks at the Proxmox VE cluster as a whole; `None` if nothing else can be asked of it.
@@ -289,8 +276,12 @@ pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<S
     match cluster.version().await {
         Ok(version) => {
             answer.say(kubernetes_version(what, &version), SUCCESS);
-            if let Some(line) = clocks(cluster.behind()) {
-                answer.say(line, SUCCESS);
+            if let Some(difference) = cluster.clock_difference() {
+                let line = Line::doubtful("  clock", difference.to_string());
+                answer.say(
+                    line.help("`timedatectl` and `chronyc tracking` on both show which is wrong"),
+                    SUCCESS,
+                );
             }
             kubelet::arguments(config, &version, answer);
         }

@@ -8,7 +8,6 @@ use http::Method;
 use jiff::Timestamp;
 use kubernetes::{Error, ErrorKind, EventKind, Eviction, RecordError, Recorder, Right, Saying};
 use model::devices::ResourceSlice;
-use model::machine::Intent;
 use model::node::{Taint, TaintEffect};
 use model::pod_spec::PodSpec;
 use model::snapshot::Memory;
@@ -20,43 +19,10 @@ use crate::fake::{Reply, cluster, refusal};
 const CONFIG_MAPS: &str = "/api/v1/namespaces/pve-autoscaler/configmaps";
 
 fn record(id: &str) -> Record {
-    Record {
-        id: id.to_owned(),
-        pool: "web".to_owned(),
-        name: "web-x7k2".to_owned(),
-        slot: Slot { vmid: 9100, ..Slot::default() },
-        region: None,
-        host: "pve1".to_owned(),
-        left_hosts: std::collections::BTreeSet::default(),
-        template: 9000,
-        template_host: "pve1".to_owned(),
-        cores: 2,
-        memory: 1 << 31,
-        intent: Intent::Create,
-        created: Timestamp::UNIX_EPOCH,
-        task: None,
-        smbios_uuid: None,
-        token_id: None,
-        old_token_ids: Vec::new(),
-        node_uid: None,
-        cordoned: false,
-        seen_off: None,
-        clone_in_doubt: false,
-        destroy_asked: false,
-        storages: std::collections::BTreeSet::default(),
-        warm: None,
-        asked: None,
-        kept: None,
-        pinned: None,
-        entered: [(model::Phase::Requested, Timestamp::UNIX_EPOCH)].into(),
-        vm_gone: None,
-        pods: vec![],
-        growing: None,
-        grow_backoff: None,
-        takes_no_cpus: false,
-        takes_no_memory: false,
-        made_of: std::collections::BTreeMap::default(),
-    }
+    let slot = Slot { vmid: 9100, ..Slot::default() };
+    let (pool, name, host) = ("web".to_owned(), "web-x7k2".to_owned(), "pve1".to_owned());
+    let record = Record::new(id.to_owned(), pool, name, slot, host, Timestamp::UNIX_EPOCH);
+    Record { template: 9000, cores: 2, memory: 1 << 31, ..record }
 }
 
 fn stored(record: &Record, version: &str) -> Value {

@@ -21,7 +21,7 @@ use obstacles::{of_disks, of_node, of_pool, of_vm, slot, unseen};
 
 use super::node;
 use kubernetes::{Cluster, RecordError};
-use model::machine::{Intent, Phase};
+use model::machine::Phase;
 use model::node::{Node, Taint};
 use model::selector::Labels;
 use model::{Record, Slot};
@@ -279,43 +279,19 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
         _ => 0,
     };
     let created = node.created.unwrap_or(now);
+    let (name, host) = (node.name.clone(), vm.guest.host.clone());
     Record {
-        id: id.to_owned(),
-        pool: pool.name.clone(),
-        name: node.name.clone(),
-        slot,
         region: pool.region.clone(),
-        host: vm.guest.host.clone(),
-        left_hosts: BTreeSet::new(),
         template,
-        template_host: vm.guest.host.clone(),
         cores,
         memory,
-        intent: Intent::Create,
-        created,
-        task: None,
         smbios_uuid: Some(node.system_uuid.clone()),
-        token_id: None,
-        old_token_ids: Vec::new(),
         node_uid: Some(node.uid.clone()),
-        cordoned: false,
-        seen_off: None,
-        clone_in_doubt: false,
-        destroy_asked: false,
         storages: vm.config.storages().into_iter().map(ToOwned::to_owned).collect(),
-        warm: None,
-        asked: None,
-        kept: None,
-        pinned: None,
         entered: BTreeMap::from([(Phase::Requested, created), (Phase::Ready, now)]),
-        vm_gone: None,
-        pods: Vec::new(),
         // Of what it was made is not known: no difference to it replaces the node.
-        growing: None,
-        grow_backoff: None,
-        takes_no_cpus: false,
-        takes_no_memory: false,
         made_of: BTreeMap::new(),
+        ..Record::new(id.to_owned(), pool.name.clone(), name, slot, host, created)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Collecting an orphan: proven once more by what both clusters say now, given a record, and discarded.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,7 +11,7 @@ use crate::task::{self, Reports};
 use crate::tracked::Tracked;
 use crate::{Context, Owner};
 use kubernetes::{EventKind, Saying, Versioned};
-use model::machine::{Intent, Phase};
+use model::machine::Intent;
 use model::node::Node;
 use model::{Record, Slot, place};
 use proxmox::marker::Description;
@@ -45,42 +44,16 @@ impl Claim {
         let (_, host) = place::split(&self.host);
         let slot = pool.slots().into_iter().find(|slot| slot.vmid == self.vmid);
         let reason = "it has no record and no Node: it is an orphan (`orphans = \"collect\"`)".to_owned();
+        let slot = slot.unwrap_or_else(|| Slot { vmid: self.vmid, ..Slot::default() });
+        let name = self.config.get("name")?.to_owned();
         Some(Record {
-            id: marker.machine,
-            pool: pool.name.clone(),
-            name: self.config.get("name")?.to_owned(),
-            slot: slot.unwrap_or_else(|| Slot { vmid: self.vmid, ..Slot::default() }),
             region: pool.region.clone(),
-            host: host.to_owned(),
-            left_hosts: BTreeSet::new(),
-            template: 0,
-            template_host: host.to_owned(),
             cores: self.config.vcpus().unwrap_or(1),
             memory: self.config.memory().unwrap_or(0),
             intent: Intent::Discard { reason, since: now },
-            created: now,
-            task: None,
             smbios_uuid: Some(self.config.smbios_uuid()?),
-            token_id: None,
-            old_token_ids: Vec::new(),
-            node_uid: None,
-            cordoned: false,
-            seen_off: None,
-            clone_in_doubt: false,
-            destroy_asked: false,
             storages: self.config.storages().into_iter().map(ToOwned::to_owned).collect(),
-            entered: BTreeMap::from([(Phase::Requested, now)]),
-            vm_gone: None,
-            pods: Vec::new(),
-            warm: None,
-            asked: None,
-            kept: None,
-            pinned: None,
-            growing: None,
-            grow_backoff: None,
-            takes_no_cpus: false,
-            takes_no_memory: false,
-            made_of: BTreeMap::new(),
+            ..Record::new(marker.machine, pool.name.clone(), name, slot, host.to_owned(), now)
         })
     }
 

@@ -1,6 +1,6 @@
 //! What machines' tasks work with: the embedded Proxmox VE, and as much of Kubernetes as keeps their records.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use http::Method;
@@ -234,40 +234,10 @@ impl World {
         let created = self.context.clock.now();
         Record {
             id: format!("m-{vmid}"),
-            pool: "workers".to_owned(),
             name: format!("workers-{vmid}"),
             slot: Slot { vmid, ..Slot::default() },
-            region: None,
-            host: "pve1".to_owned(),
-            left_hosts: BTreeSet::new(),
-            template: 9000,
-            template_host: "pve1".to_owned(),
-            cores: 2,
-            memory: 4 << 30,
-            intent: Intent::Create,
             created,
-            task: None,
-            smbios_uuid: None,
-            token_id: None,
-            old_token_ids: Vec::new(),
-            node_uid: None,
-            cordoned: false,
-            seen_off: None,
-            clone_in_doubt: false,
-            destroy_asked: false,
-            storages: BTreeSet::new(),
-            warm: None,
-            asked: None,
-            kept: None,
-            pinned: None,
-            entered: BTreeMap::new(),
-            vm_gone: None,
-            pods: Vec::new(),
-            growing: None,
-            grow_backoff: None,
-            takes_no_cpus: false,
-            takes_no_memory: false,
-            made_of: BTreeMap::new(),
+            ..Record::example()
         }
     }
 

@@ -429,22 +429,23 @@ pub struct Record {
 }
 
 impl Record {
-    /// One that was just requested, for tests to change.
-    pub fn example() -> Self {
+    /// One of a machine that was just requested: nothing is known of it but what it is to be called and where
+    /// it is to be.
+    pub fn new(id: String, pool: String, name: String, slot: Slot, host: String, now: Timestamp) -> Self {
         Self {
-            id: "m1".to_owned(),
-            pool: "workers".to_owned(),
-            name: "workers-a1".to_owned(),
-            slot: Slot { machine: None, vmid: 9101, address: None, further: BTreeMap::new() },
+            id,
+            pool,
+            name,
+            slot,
             region: None,
-            host: "pve1".to_owned(),
+            template_host: host.clone(),
+            host,
             left_hosts: BTreeSet::new(),
-            template: 9000,
-            template_host: "pve1".to_owned(),
-            cores: 2,
-            memory: 4 << 30,
+            template: 0,
+            cores: 0,
+            memory: 0,
             intent: Intent::Create,
-            created: Timestamp::UNIX_EPOCH,
+            created: now,
             task: None,
             smbios_uuid: None,
             token_id: None,
@@ -455,7 +456,7 @@ impl Record {
             clone_in_doubt: false,
             destroy_asked: false,
             storages: BTreeSet::new(),
-            entered: BTreeMap::new(),
+            entered: BTreeMap::from([(Phase::Requested, now)]),
             vm_gone: None,
             pods: Vec::new(),
             warm: None,
@@ -468,6 +469,14 @@ impl Record {
             takes_no_memory: false,
             made_of: BTreeMap::new(),
         }
+    }
+
+    /// One that was just requested, for tests to change.
+    pub fn example() -> Self {
+        let (pool, name, host) = ("workers".to_owned(), "workers-a1".to_owned(), "pve1".to_owned());
+        let slot = Slot { vmid: 9101, ..Slot::default() };
+        let record = Self::new("m1".to_owned(), pool, name, slot, host, Timestamp::UNIX_EPOCH);
+        Self { template: 9000, cores: 2, memory: 4 << 30, entered: BTreeMap::new(), ..record }
     }
 
     /// Whether it is a bare-metal machine, and is switched on and off.
