@@ -1,7 +1,9 @@
 //! Kubernetes quantities (`100m`, `1.5Gi`, `12e6`), by the rules of `k8s.io/apimachinery/pkg/api/resource`.
 //!
 //! A quantity is read exactly, as a rational number with a power of ten or of two as its factor, and rounded
-//! up where an integer is asked for, as `Quantity.Value()` and `Quantity.MilliValue()` do.
+//! up where an integer is asked for, as `Quantity.Value()` and `Quantity.MilliValue()` do. Kubernetes refuses no
+//! number that is too large for an `i64`: its scheduler counts what is left of it, which may be zero or
+//! negative, and so do we.
 
 use thiserror::Error;
 
@@ -57,42 +59,94 @@ pub(super) fn nano(text: &str) -> Result<i128, QuantityError> {
     magnitude(text, 9)
 }
 
-/// `text` × 10^`shift`, rounded up (away from zero), saturating at the limits of `i64` as Kubernetes does.
+/// `text` × 10^`shift`, rounded up (away from zero).
 fn scaled(text: &str, shift: i32) -> Result<i64, QuantityError> {
-    let value = magnitude(text, shift)?;
-    Ok(i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX }))
+    let written = Written::read(text)?;
+    let exact = written.magnitude(shift);
+    Ok(i64::try_from(exact).unwrap_or_else(|_| written.overflown(shift)))
 }
 
-/// The same without these limits.
+/// The same without limits.
 fn magnitude(text: &str, shift: i32) -> Result<i128, QuantityError> {
-    let wrong = || QuantityError { text: text.to_owned() };
-    let (negative, unsigned) = match text.as_bytes().first() {
-        Some(b'-') => (true, &text[1..]),
-        Some(b'+') => (false, &text[1..]),
-        _ => (false, text),
-    };
-    let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
-    let (number, suffix) = unsigned.split_at(end);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
-        return Err(wrong());
+    Ok(Written::read(text)?.magnitude(shift))
+}
+
+/// A quantity as it is written.
+struct Written {
+    negative: bool,
+    /// All digits, those after the point included.
+    mantissa: u128,
+    digits: usize,
+    /// How many of them stand after the point.
+    places: i32,
+    /// The suffix, as powers of ten and of two.
+    tens: i32,
+    doublings: u32,
+}
+
+impl Written {
+    fn read(text: &str) -> Result<Self, QuantityError> {
+        let wrong = || QuantityError { text: text.to_owned() };
+        let (negative, unsigned) = match text.as_bytes().first() {
+            Some(b'-') => (true, &text[1..]),
+            Some(b'+') => (false, &text[1..]),
+            _ => (false, text),
+        };
+        let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+        let (number, suffix) = unsigned.split_at(end);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+            return Err(wrong());
+        }
+        let (tens, doublings) = factor(suffix).ok_or_else(wrong)?;
+        let digits = format!("{}{fraction}", whole.trim_start_matches('0'));
+        let significant = digits.trim_start_matches('0');
+        if significant.len() > 30 {
+            return Err(wrong());
+        }
+        let mantissa = if significant.is_empty() { 0 } else { significant.parse().map_err(|_| wrong())? };
+        let places = i32::try_from(fraction.len()).map_err(|_| wrong())?;
+        Ok(Self { negative, mantissa, digits: digits.len(), places, tens, doublings })
     }
-    let (decimal, doublings) = factor(suffix).ok_or_else(wrong)?;
-    let digits = format!("{whole}{fraction}");
-    let digits = digits.trim_start_matches('0');
-    if digits.is_empty() {
-        return Ok(0);
+
+    fn magnitude(&self, shift: i32) -> i128 {
+        let magnitude = round_up(self.mantissa, self.doublings, self.tens + shift - self.places);
+        // The least value has no positive counterpart: it is a value all the same, and what is written of it
+        // is read again.
+        let value = i128::try_from(magnitude).unwrap_or(i128::MAX);
+        if self.negative { -value } else { value }
     }
-    if digits.len() > 30 {
-        return Err(wrong());
+
+    /// What Kubernetes makes of a value that no `i64` holds. It has two ways to keep a quantity, and forgets in
+    /// both to ask whether the number fits.
+    fn overflown(&self, shift: i32) -> i64 {
+        if self.negative {
+            return i64::MIN;
+        }
+        if self.doublings > 0 {
+            // Only these have a limit, and only before they are scaled.
+            let whole = round_up(self.mantissa, self.doublings, self.tens - self.places);
+            low(whole.min(u128::from(i64::MAX.unsigned_abs())), shift)
+        } else if self.digits <= 18 && self.tens - self.places >= -9 {
+            // A number of 64 bits with a power of ten: these powers are multiplied at once, and wrap round;
+            // others by one ten after the other, which ends with nothing.
+            match self.tens - self.places + shift {
+                tens @ (1 | 2 | 3 | 6 | 9) => low(self.mantissa, tens),
+                _ => 0,
+            }
+        } else {
+            low(self.mantissa, self.tens - self.places + shift)
+        }
     }
-    let mantissa: u128 = digits.parse().map_err(|_| wrong())?;
-    let places = i32::try_from(fraction.len()).map_err(|_| wrong())?;
-    let magnitude = round_up(mantissa, doublings, decimal + shift - places);
-    // The least value has no positive counterpart: it is a value all the same, and what is written of it is
-    // read again.
-    let value = i128::try_from(magnitude).unwrap_or(i128::MAX);
-    Ok(if negative { -value } else { value })
+}
+
+/// The lowest 64 bits of `mantissa` × 10^`tens`, rounded up.
+#[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "the lowest bits are wanted")]
+fn low(mantissa: u128, tens: i32) -> i64 {
+    match u32::try_from(tens) {
+        Ok(tens) => (mantissa as u64).wrapping_mul(10_u64.wrapping_pow(tens)) as i64,
+        Err(_) => round_up(mantissa, 0, tens) as i64,
+    }
 }
 
 /// `mantissa × 2^doublings × 10^tens`, rounded up and saturating.
@@ -161,16 +215,72 @@ mod tests {
             ("12e6", 12_000_000, 12_000_000_000),
             ("12E6", 12_000_000, 12_000_000_000),
             ("1e-3", 1, 1),
-            ("1E", 1_000_000_000_000_000_000, i64::MAX),
+            ("1E", 1_000_000_000_000_000_000, 0),
             ("1Ki", 1024, 1_024_000),
             ("1.5Gi", 1_610_612_736, 1_610_612_736_000),
             ("0.1Ki", 103, 102_400),
             ("1n", 1, 1),
             ("100u", 1, 1),
-            ("9Ei", i64::MAX, i64::MAX),
-            ("-9Ei", i64::MIN, i64::MIN),
-            ("-9223372036854775808", i64::MIN, i64::MIN),
-            ("-9223372036854775807", -i64::MAX, i64::MIN),
+        ];
+        for (text, in_units, in_milli) in cases {
+            assert_eq!(units(text), Ok(in_units), "{text}");
+            assert_eq!(milli(text), Ok(in_milli), "{text}");
+        }
+    }
+
+    /// As `Value()` and `MilliValue()` of apimachinery 0.37.2 give them.
+    #[test]
+    fn what_no_i64_holds_counts_as_it_counts_in_kubernetes() {
+        let cases = [
+            ("9223372036854775807", i64::MAX, -1000),
+            ("9223372036854775808", i64::MIN, 0),
+            ("9223372036854775809", -9_223_372_036_854_775_807, 1000),
+            ("18446744073709551616", 0, 0),
+            ("9E", 9_000_000_000_000_000_000, 0),
+            ("9.2E", 9_200_000_000_000_000_000, 0),
+            ("9.3E", 0, 0),
+            ("10E", 0, 0),
+            ("100E", 0, 0),
+            ("1e18", 1_000_000_000_000_000_000, 0),
+            ("1e19", 0, 0),
+            ("9e18", 9_000_000_000_000_000_000, 0),
+            ("10e18", 0, 0),
+            ("92e17", 9_200_000_000_000_000_000, 0),
+            ("93e17", 0, 0),
+            ("1e20", 0, 0),
+            ("1e30", 0, 0),
+            ("10000P", 0, 0),
+            ("9223P", 9_223_000_000_000_000_000, 0),
+            ("9224P", 0, 0),
+            ("9223372036854775807m", 9_223_372_036_854_776, i64::MAX),
+            ("9223372036854775808m", 9_223_372_036_854_776, i64::MIN),
+            ("9223372036854775807k", -1000, -1_000_000),
+            ("1000000000000000000000", 3_875_820_019_684_212_736, 2_003_764_205_206_896_640),
+            ("7Ei", 8_070_450_532_247_928_832, i64::MIN),
+            ("8Ei", i64::MAX, -1000),
+            ("9Ei", i64::MAX, -1000),
+            ("16Ei", i64::MAX, -1000),
+            ("15.9Ei", i64::MAX, -1000),
+            ("8191Pi", 9_222_246_136_947_933_184, -1_125_899_906_842_624_000),
+            ("8192Pi", i64::MAX, -1000),
+            ("1E", 1_000_000_000_000_000_000, 0),
+            ("10P", 10_000_000_000_000_000, 0),
+            ("0.5E", 500_000_000_000_000_000, 0),
+            ("9223372036854776", 9_223_372_036_854_776, -9_223_372_036_854_775_616),
+            ("9223372036854775", 9_223_372_036_854_775, 9_223_372_036_854_775_000),
+            ("9007199254740993", 9_007_199_254_740_993, 9_007_199_254_740_993_000),
+            ("92233720368547758", 92_233_720_368_547_758, -80),
+            ("1e16", 10_000_000_000_000_000, 0),
+            ("9.3e15", 9_300_000_000_000_000, 0),
+            ("10000000000000000", 10_000_000_000_000_000, -8_446_744_073_709_551_616),
+            ("100000000000000000000m", 100_000_000_000_000_000, 7_766_279_631_452_241_920),
+            ("12345678901234567890", -6_101_065_172_474_983_726, 4_807_115_922_877_858_896),
+            ("0.00000000000000000000001E", 1, 1),
+            ("1.0000000001", 2, 1001),
+            ("12.345678901234567890123", 13, 12346),
+            ("4611686018427387904000m", 4_611_686_018_427_387_904, 0),
+            ("9999999999999999999", -8_446_744_073_709_551_617, 1_864_712_049_423_023_128),
+            ("99999999999999999999", 7_766_279_631_452_241_919, 200_376_420_520_688_664),
         ];
         for (text, in_units, in_milli) in cases {
             assert_eq!(units(text), Ok(in_units), "{text}");
