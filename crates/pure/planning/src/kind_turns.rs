@@ -53,13 +53,17 @@ impl<'a> KindTurns<'a> {
         let Some(last) = &view.snapshot.memory.unfinished.pods else {
             return Self { looked_at: Vec::new(), some_wait: false, last: PodTurns::default() };
         };
-        let mut looked_at = order(kinds(pods, priorities), last);
+        let kinds = kinds(pods, priorities);
+        let mut last = last.clone();
+        // Room for the next ones: a kind whose first pod is gone is found again by another, if it is still there.
+        last.heavy.retain(|heavy| kinds.iter().any(|kind| kind.first == heavy));
+        let mut looked_at = order(kinds, &last);
         let late = looked_at.split_off(looked_at.len().min(last.most.max(1)));
         let groups: BTreeSet<usize> = late.iter().map(|kind| kind.group).collect();
         for pod in pods.iter_mut().filter(|pod| pod.settled.is_none() && groups.contains(&pod.group)) {
             pod.settled = Some(PodOutcome::Unfinished);
         }
-        Self { looked_at, some_wait: !late.is_empty(), last: last.clone() }
+        Self { looked_at, some_wait: !late.is_empty(), last }
     }
 
     /// Whether some kinds have to wait.

@@ -186,6 +186,15 @@ fn a_kind_that_is_too_much_for_a_round_holds_up_no_others() {
 }
 
 #[test]
+fn pods_that_are_gone_leave_room_for_other_kinds_that_are_too_much() {
+    let mut rounds = Rounds::new(limits(1000, u64::MAX)).with("a", 1, &heavy(500));
+    let gone = (0..100).map(|number| format!("a/gone-{number}")).collect();
+    rounds.unfinished.pods = Some(PodTurns { most: 1, heavy: gone, ..PodTurns::default() });
+    let decided = rounds.round();
+    assert_eq!(decided.unfinished.pods.unwrap().heavy, BTreeSet::from(["a/p01".to_owned()]));
+}
+
+#[test]
 fn namespaces_have_their_turns_one_after_the_other() {
     let mut rounds = Rounds::new(limits(u64::MAX, u64::MAX));
     for (number, namespace) in ["a", "a", "b", "b", "c", "c"].into_iter().enumerate() {
