@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::cluster::{self, ClusterName};
 use super::exit::Failure;
 use model::machine::Slot;
-use settings::{Config, Needs, Pool, Proxmox, Report};
+use settings::{Config, Needs, PhysicalMachine, Pool, Proxmox, Report};
 
 /// How long a daemon that was started at the same time, and has to give way, is waited for.
 const GIVES_WAY: Duration = Duration::from_secs(5);
@@ -104,6 +104,7 @@ impl Neighbour {
             }
         }
         both.addresses(&config.pools, &self.config.pools, &mut found);
+        both.machines(&config.pools, &self.config.pools, &mut found);
         if let (Some(listen), Some(other)) = (config.metrics.listen, self.config.metrics.listen)
             && meet(listen, other)
         {
@@ -218,6 +219,24 @@ impl Both<'_> {
             }
         }
     }
+
+    /// Bare-metal machines: one that a daemon has switched on is a stranger's to the other.
+    fn machines(&self, mine: &[Pool], theirs: &[Pool], found: &mut Vec<Clash>) {
+        for (pool, machine) in machines(mine) {
+            let own = machine.redfish.identity();
+            if let Some((other, _)) = machines(theirs).find(|(_, other)| other.redfish.identity() == own) {
+                let what = format!("the controller of `{}`", machine.name);
+                let help = "leave the machine to one of them: its kubelet joins one cluster only";
+                let (own, other) = (Some(pool.name.as_str()), Some(other.name.as_str()));
+                found.push(self.between(("machine", own), ("machine", other), &what, help));
+            }
+        }
+    }
+}
+
+/// The bare-metal machines of all pools, each with its pool.
+fn machines(pools: &[Pool]) -> impl Iterator<Item = (&Pool, &PhysicalMachine)> {
+    pools.iter().flat_map(|pool| pool.machines.iter().map(move |machine| (pool, machine)))
 }
 
 /// What the configuration shares with clusters whose daemons run.
@@ -389,6 +408,28 @@ mod tests {
             let host = Host::new(&format!("{}{record}", first()), &format!("{own}{PROXMOX}{vms}{record}"));
             let keys: Vec<&str> = host.shared().iter().map(|clash| clash.key).collect();
             assert_eq!(keys, vec!["record.directory"; clashes], "{settings}");
+        }
+    }
+
+    #[test]
+    fn a_bare_metal_machine_belongs_to_one_cluster() {
+        let metal = |pool: &str, machine: &str, controller: &str| {
+            format!(
+                "[[pool]]\nname = \"{pool}\"\nmax = 1\ncores = 8\nmemory = \"32GiB\"\n[[pool.machine]]\nname = \"{machine}\"\n\
+                 [pool.machine.redfish]\nendpoint = \"https://{controller}\"\nuser = \"power\"\npassword_file = \"/x\"\n\
+                 ca = \"system\"\n"
+            )
+        };
+        let own = "cluster = \"shop\"\nmetrics.enabled = false\n";
+        for (controller, clashes) in [("BMC-1/", 1), ("bmc-2", 0)] {
+            let shop = format!("{own}{}", metal("b", "n1", controller));
+            let shared = Host::new(&metal("a", "metal-1", "bmc-1"), &shop).shared();
+            let keys: Vec<&str> = shared.iter().map(|clash| clash.key).collect();
+            assert_eq!(keys, vec!["machine"; clashes], "{controller}");
+            assert!(
+                shared.iter().all(|clash| clash.words.ends_with("have the controller of `n1`")),
+                "{shared:?}"
+            );
         }
     }
 

@@ -108,6 +108,27 @@ async fn a_machine_is_switched_on_for_pods_and_off_after_them() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_machine_that_another_cluster_switches_on_in_the_same_moment_is_left_to_it() {
+    let mut stage = stage(&["metal-1"], "");
+    stage.kube.change_metal("metal-1", |metal| metal.joins = false);
+    // The record that claims it takes its time, and the other one does not wait.
+    let path = "/api/v1/namespaces/*/configmaps/*".to_owned();
+    stage.kube.inject(Fault {
+        method: "PUT".to_owned(),
+        path,
+        times: 1,
+        effect: Effect::Delay(Duration::from_secs(5)),
+    });
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("it is claimed", SOON, |stage| !stage.status().machines.is_empty()).await;
+    stage.kube.reset_metal("metal-1", "On");
+    stage.until("it is given up", SOON, |stage| stage.status().machines.is_empty()).await;
+    stage.throughout("it runs", LATER, |stage| on(stage, "metal-1")).await;
+    assert_eq!(asked(&stage), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_machine_whose_pin_no_watch_shows_yet_stays_on() {
     let mut stage = stage(&["metal-1"], "");
     stage.start();

@@ -102,11 +102,15 @@ async fn take(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), T
 
 async fn come_up(ctx: &Context, machine: &mut Tracked) -> Result<Arc<Node>, Trouble> {
     let (own, client) = controller(ctx, machine.record())?;
-    if !is_ours(machine.record()) {
+    let first = !is_ours(machine.record());
+    if first {
         claim(ctx, machine, &own, &client).await?;
     }
     machine.enter(ctx, Phase::Starting, "it is being switched on");
-    within(ctx.config.limits.start, "switching it on", switch_on(&client)).await?;
+    let switched = within(ctx.config.limits.start, "switching it on", switch_on(&client)).await?;
+    if first && switched == SwitchedOn::Before {
+        return Err(leave(ctx, machine).await?);
+    }
     machine.enter(ctx, Phase::Booting, "it boots and joins by itself; waiting for its Node");
     let limit = ctx.config.scale_up.max_node_provision_time;
     let age = ctx.clock.now().duration_since(machine.record().wanted_since()).unsigned_abs();
@@ -147,21 +151,47 @@ async fn claim(
     machine.save(ctx).await
 }
 
+/// Gives up a machine that was off a moment ago, and that another client switched on since: another cluster
+/// may have it, too. The record says no longer that it is ours, so that it is not switched off.
+async fn leave(ctx: &Context, machine: &mut Tracked) -> Result<Trouble, Trouble> {
+    machine
+        .change(ctx, |record| {
+            record.entered.remove(&Phase::Starting);
+        })
+        .await?;
+    let what = format!("`{}` was switched on by another client just now", machine.record().name);
+    Ok(Trouble::Taken { what })
+}
+
+/// When a machine that runs was switched on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SwitchedOn {
+    /// Before the controller was asked for the first time.
+    Before,
+    /// Since it was asked.
+    Since,
+}
+
 /// Until the controller says that it runs, or is about to.
-async fn switch_on(client: &Client) -> Result<(), Trouble> {
+async fn switch_on(client: &Client) -> Result<SwitchedOn, Trouble> {
     let mut asked: Option<Instant> = None;
     loop {
         let answer = if asked.is_none_or(|asked| asked.elapsed() >= AGAIN) {
+            let first = asked.is_none();
             let answer = client.reset(Reset::On).await;
             asked = Some(Instant::now());
             // What was not asked is there.
-            answer.map(|asked| !asked)
+            let on = if first { SwitchedOn::Before } else { SwitchedOn::Since };
+            answer.map(|asked| (!asked).then_some(on))
         } else {
-            client.power().await.map(|power| matches!(power, PowerState::On | PowerState::PoweringOn))
+            let power = client.power().await;
+            power.map(|power| {
+                matches!(power, PowerState::On | PowerState::PoweringOn).then_some(SwitchedOn::Since)
+            })
         };
         match answer {
-            Ok(true) => return Ok(()),
-            Ok(false) => {}
+            Ok(Some(on)) => return Ok(on),
+            Ok(None) => {}
             Err(error) => {
                 let trouble = Trouble::Redfish(error);
                 if !trouble.passes() {

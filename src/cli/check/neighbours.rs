@@ -15,7 +15,7 @@ pub(super) fn check(file: &Path, config: &Config, answer: &mut Answer) {
         let what = format!("beside {}", other.words());
         let line = |clash: neighbours::Clash| Line::wrong(&what, clash.words).key(clash.key).help(clash.help);
         let wrong: Vec<Line> = other.clashes(file, config).into_iter().map(line).collect();
-        let good = Line::good(&what, "no VMIDs, addresses, ids or ports are shared");
+        let good = Line::good(&what, "no VMIDs, addresses, bare-metal machines, ids or ports are shared");
         answer.say_all(wrong, good, USAGE);
     }
     for (what, error) in neighbours::unusable(file) {

@@ -36,6 +36,13 @@ pub struct Redfish {
     pub timeout: Duration,
 }
 
+impl Redfish {
+    /// What tells a system of a controller from others.
+    pub fn identity(&self) -> (String, Option<&str>) {
+        (self.endpoint.trim_end_matches('/').to_ascii_lowercase(), self.system.as_deref())
+    }
+}
+
 /// The same as it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -1,4 +1,4 @@
-//! `[[pool.machine]]`: bare-metal machines and are switched on and off, in place of VMs that are made.
+//! `[[pool.machine]]`: bare-metal machines that are switched on and off, in place of VMs that are made.
 //!
 //! * They are alike: `cores` and `memory` of their pool hold for each. Others go into a pool of their own.
 //! * A machine's number stands where a VMID does. It follows from the name alone, so that no order in the
@@ -136,24 +136,20 @@ pub(super) fn claims(
         checker.clash(title, at, "must be unique", first, "give one of them another name");
     }
     let of_hosts = hosts.iter().filter_map(|(name, host)| match &host.power {
-        Some(Power::Redfish(redfish)) => Some((system(redfish), format!("host `{name}`"))),
+        Some(Power::Redfish(redfish)) => Some((redfish.identity(), format!("host `{name}`"))),
         _ => None,
     });
     let mut systems: BTreeMap<(String, Option<&str>), String> = of_hosts.collect();
     for (pool, checked) in pools.iter().zip(checked) {
         for machine in &checked.machines {
             let who = format!("machine `{}`", machine.name);
-            let Some(other) = systems.insert(system(&machine.redfish), who) else { continue };
+            let Some(other) = systems.insert(machine.redfish.identity(), who) else { continue };
             let written = pool.get_ref().machine.iter().find(|one| *one.name.get_ref() == machine.name);
             let at = written.map_or_else(|| pool.span(), |one| one.redfish.span());
             let title = format!("machine `{}` has the same system as {other}", machine.name);
             checker.wrong(title, at, "already taken", "`system` tells the systems of one controller apart");
         }
     }
-}
-
-fn system(redfish: &Redfish) -> (String, Option<&str>) {
-    (redfish.endpoint.trim_end_matches('/').to_ascii_lowercase(), redfish.system.as_deref())
 }
 
 impl Pool {
