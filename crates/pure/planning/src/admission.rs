@@ -5,17 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use super::View;
 use super::aftermath::Need;
 use super::budgets::Budgets;
 use super::disruptions::Allowed;
+use super::facts::{
+    node::{being_deleted, is_leaving, pool_of},
+    pod::{is_daemon, is_mirror, overdue},
+};
 use super::headroom::Headroom;
+use super::health;
 use super::judging::Drainable;
-use super::pending::{is_daemon, is_mirror};
+use super::pauses;
 use super::removal::Moves;
+use super::replacement;
 use super::rests::rests;
 use super::scale_up::Growth;
-use super::utilization::overdue;
-use super::{View, being_deleted, health, is_leaving, pauses, pool_of, replacement};
 use model::machine::Phase;
 use model::plan::{NodeOutcome, NodeVerdict};
 use model::pod::Pod;

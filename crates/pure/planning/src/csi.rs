@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::coming::is_young;
-use super::pool_of;
+use super::facts::node::pool_of;
 use model::Snapshot;
 use model::node::Node;
 use model::snapshot::{DriverLimits, Memory};

@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::View;
-use super::pending::{Priorities, is_mirror};
+use super::facts::pod::is_mirror;
+use super::pending::Priorities;
 use super::scale_up::Packer;
 use model::node::Node;
 use model::pod::{Pod, Volume, VolumeSource};

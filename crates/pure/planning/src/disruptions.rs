@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::{is_leaving, pool_of};
+use super::facts::node::{is_leaving, pool_of};
 use model::Snapshot;
 use model::machine::Phase;
 use model::plan::RemovalReason;

@@ -9,8 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::annotations::is_kept;
 use super::budgets::{Budgets, SEVERAL};
-use super::pending::{is_daemon, is_mirror};
-use super::utilization::overdue;
+use super::facts::pod::{is_daemon, is_mirror, overdue};
 use model::Snapshot;
 use model::pod::{Owner, Pod, PodPhase, VolumeSource};
 use settings::ScaleDown;

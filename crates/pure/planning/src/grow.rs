@@ -12,10 +12,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::View;
 use super::classes::Class;
+use super::facts::node::{pool_of, ready};
 use super::limits::{Shape, by_node};
 use super::scale_up::Packer;
-use super::{View, pool_of, ready};
 use model::dimms;
 use model::machine::{Machine, Phase, guest_sees};
 use model::node::Node;

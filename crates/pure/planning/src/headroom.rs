@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::View;
+use super::facts::node::{pool_of, ready};
 use super::scale_up::Growth;
-use super::{View, pool_of, ready};
 use model::pod::Pod;
 use model::quantity;
 use scheduling::NodeIndex;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{being_deleted, pool_of, ready};
+use super::facts::node::{being_deleted, pool_of, ready};
 use model::Snapshot;
 use settings::Config;
 

@@ -4,10 +4,14 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use super::View;
 use super::allowance::{Allowance, Limits};
 use super::budgets::Budgets;
 use super::drain::Rules;
-use super::{View, going, ready, sizes, sorted};
+use super::facts::node::ready;
+use super::going;
+use super::sizes;
+use super::sorted;
 use model::Snapshot;
 use model::pod::Pod;
 use scheduling::{Effort, NodeIndex, World};

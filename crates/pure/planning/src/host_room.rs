@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::View;
 use super::device_room::DeviceRoom;
 use super::disk_room::{CloneBytes, DiskRoom};
+use super::facts::host::shut;
 use super::limits::Shape;
 use model::machine::{Host, Machine, Phase, WarmState};
 use model::quantity;
@@ -170,7 +171,7 @@ pub(super) fn hosts(
             all_threads: host.cores,
             vcpus: host.cores_assigned.max(ours.running_cores).saturating_add(ours.coming_cores),
             shut: match () {
-                () if let Some(why) = super::power::shut(snapshot, &host.name) => Some(why),
+                () if let Some(why) = shut(snapshot, &host.name) => Some(why),
                 () if !host.online => Some("is off"),
                 () if host.maintenance => Some("is in maintenance"),
                 () if own.is_some_and(|own| own.closed) => Some("is closed"),

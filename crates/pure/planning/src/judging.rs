@@ -1,20 +1,22 @@
 //! What holds for a node by itself: who manages it, how full it is, what drains it, and since when it is
 //! unneeded.
 
-use std::time::Duration;
+use jiff::Timestamp;
 
-use jiff::{SignedDuration, Timestamp};
-
+use super::View;
 use super::budgets::Budgets;
 use super::drain::{Blocker, Drain, Rules};
+use super::facts::{
+    node::{being_deleted, pool_of, ready, stays, unrepaired},
+    time::{after, watched_since},
+};
+use super::unready;
 use super::utilization::{self, rounded};
-use super::{View, being_deleted, pool_of, ready, unready};
-use model::Snapshot;
 use model::node::Node;
 use model::plan::{NodeOutcome, NodeVerdict, RemovalReason};
-use model::snapshot::{PINNED, PINNED_WHY, RETIRE, UNNEEDED_SINCE, VM_PROTECTED};
+use model::snapshot::{RETIRE, UNNEEDED_SINCE};
 use scheduling::NodeIndex;
-use settings::{Config, Pool};
+use settings::Pool;
 
 /// A node that could be drained.
 pub(super) struct Drainable<'a> {
@@ -142,34 +144,6 @@ fn within_budgets(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) 
     Ok(drain)
 }
 
-/// Why the node stays whatever it is used for, in words, if so.
-pub fn stays(node: &Node) -> Option<String> {
-    if let Some(key) = disabled(node) {
-        let why = node.annotations.get(PINNED_WHY).filter(|_| key == PINNED);
-        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
-        return Some(format!("annotation {key}{why}"));
-    }
-    node.annotations.contains_key(VM_PROTECTED).then(|| "its VM is protected".to_owned())
-}
-
-/// The annotation that keeps the node whatever it is used for, if there is one.
-pub fn disabled(node: &Node) -> Option<&'static str> {
-    const KEYS: [&str; 4] = [
-        PINNED,
-        "cluster-autoscaler.kubernetes.io/scale-down-disabled",
-        "pve-autoscaler/do-not-disrupt",
-        "karpenter.sh/do-not-disrupt",
-    ];
-    KEYS.into_iter().find(|key| node.annotations.get(*key).is_some_and(|value| value == "true"))
-}
-
-/// The annotation that keeps a node from going because it is not ready, if it is not and has one.
-pub(super) fn unrepaired(node: &Node) -> Option<&'static str> {
-    const KEY: &str = "karpenter.sh/do-not-repair";
-    let kept = || node.annotations.get(KEY).is_some_and(|value| value == "true");
-    (!ready(node) && kept()).then_some(KEY)
-}
-
 /// Since when the node has been unneeded. While no instance watched, the time stood still: after a gap of
 /// more than three scan intervals the beginning moves forward by the gap.
 pub(super) fn unneeded_since(view: &View, node: &Node) -> Timestamp {
@@ -177,23 +151,4 @@ pub(super) fn unneeded_since(view: &View, node: &Node) -> Timestamp {
     let written = node.annotations.get(UNNEEDED_SINCE).and_then(|text| text.parse::<Timestamp>().ok());
     let Some(since) = written.filter(|since| *since <= now) else { return now };
     watched_since(view.snapshot, view.config, since)
-}
-
-/// The beginning of a time that is counted, moved as [`unneeded_since`] says.
-pub(super) fn watched_since(snapshot: &Snapshot, config: &Config, since: Timestamp) -> Timestamp {
-    moved(since, snapshot.memory.last_round, config, snapshot.time)
-}
-
-/// The same, with when the last round ran.
-pub(super) fn moved(since: Timestamp, last: Option<Timestamp>, config: &Config, now: Timestamp) -> Timestamp {
-    let Some(last) = last.filter(|last| *last <= now) else { return since };
-    let gap = now.duration_since(last);
-    let usual = SignedDuration::try_from(config.scan_interval * 3).unwrap_or(SignedDuration::MAX);
-    if gap > usual { since.saturating_add(gap).map_or(now, |moved| moved.min(now)) } else { since }
-}
-
-/// `wait` after `time`; what lies beyond all time never comes.
-pub(super) fn after(time: Timestamp, wait: Duration) -> Timestamp {
-    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
-    time.saturating_add(wait).unwrap_or(Timestamp::MAX)
 }

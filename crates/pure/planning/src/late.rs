@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{pool_of, shape};
+use super::facts::node::pool_of;
+use super::shape;
 use model::Snapshot;
 use settings::Config;
 

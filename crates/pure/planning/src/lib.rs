@@ -24,6 +24,7 @@ mod disk_room;
 mod disruptions;
 mod draft;
 mod drain;
+mod facts;
 mod features;
 mod filling;
 mod fresh;
@@ -83,10 +84,10 @@ pub use allowance::{Limits, Stop};
 pub use buffers::HOLDS_ROOM;
 pub use device_room::devices_left;
 pub use drain::{Evictions, volumes_that_stay};
+pub use facts::node::{being_deleted, disabled, ready, stays};
 pub use fresh::expected as expected_node;
 pub use going::leaving;
 pub use homeless::homeless;
-pub use judging::{disabled, stays};
 pub use outcomes::follow;
 pub use prospects::{PoolAnswer, Prospects, Removal, Treatment, prospects};
 pub use rests::{removal_given_up, wish_rests};
@@ -99,14 +100,14 @@ use std::sync::Arc;
 use allowance::Allowance;
 use classes::Groups;
 use daemons::Daemons;
+use facts::pod::will_be_made_again;
 use named::Named;
 use pending::Waiting;
 use shape::Statics;
 use storage_room::StorageRoom;
 
-use model::node::Node;
 use model::pod::Pod;
-use model::snapshot::{BEING_DELETED_TAINT, Memory, POOL_LABEL, REPLACED, RETIRE};
+use model::snapshot::Memory;
 use model::unfinished::Unfinished;
 use model::{Plan, Snapshot};
 use scheduling::{Effort, World};
@@ -453,7 +454,7 @@ impl<'a> View<'a> {
                 if let Some(at) = at {
                     self.bound[at].push(pod);
                 } else if node.is_some_and(|name| gone.contains(name)) {
-                    if pending::will_be_made_again(pod) {
+                    if will_be_made_again(pod) {
                         let (group, _) = self.groups.number(pod, &priorities);
                         self.waiting.push(Waiting { pod, group, settled: None, listed: true });
                     }
@@ -490,31 +491,4 @@ impl<'a> View<'a> {
             }
         }
     }
-}
-
-/// Whether the node is being taken away, or is to be as soon as that can be: pods are to find another place.
-pub fn being_deleted(node: &Node) -> bool {
-    // Another takes its place before it goes, if its pool is at its minimum.
-    is_leaving(node) || node.annotations.contains_key(RETIRE)
-}
-
-/// Whether the node is being taken away: that has begun, or is thought through in this round. One that an
-/// operator only wants gone serves on with its pods, however long its wish waits, and holds up no other.
-fn is_leaving(node: &Node) -> bool {
-    const TAINTS: [&str; 3] =
-        [BEING_DELETED_TAINT, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];
-    node.deleted.is_some()
-        || node.annotations.contains_key(REPLACED)
-        || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
-}
-
-/// Whether the node reports itself ready. One without any conditions (a hand-written object) counts as ready.
-pub fn ready(node: &Node) -> bool {
-    node.conditions.is_empty()
-        || node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
-}
-
-/// The name of the node's pool, as its label says.
-fn pool_of(node: &Node) -> Option<&str> {
-    node.labels.get(POOL_LABEL).map(String::as_str)
 }

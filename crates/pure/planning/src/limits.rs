@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{View, pool_of};
+use super::View;
+use super::facts::node::pool_of;
 use model::machine::Machine;
 use model::node::Node;
 use model::quantity;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::being_deleted;
+use super::facts::node::{being_deleted, pool_of};
 use super::outcomes::{Follower, is_refused, signed};
 use model::pod::{Pod, PodPhase};
 use model::prediction::Moved;
@@ -29,7 +29,7 @@ impl Follower<'_> {
     }
 
     fn begun(&self, node: &str) -> Option<Moved> {
-        let pool = super::pool_of(self.nodes.get(node)?)?;
+        let pool = pool_of(self.nodes.get(node)?)?;
         let kinds: BTreeSet<String> =
             self.guests.get(node).into_iter().flatten().map(|pod| self.kind(pod)).collect();
         let kinds: Vec<String> = kinds.into_iter().collect();

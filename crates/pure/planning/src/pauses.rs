@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::View;
-use super::judging::after;
+use super::facts::time::after;
 
 /// A time, what follows it, and what it is the time of.
 type Pause = (Option<Timestamp>, Duration, &'static str);

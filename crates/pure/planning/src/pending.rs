@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::classes::Groups;
+use super::facts::pod::will_be_made_again;
 use super::{View, annotations};
 use model::Snapshot;
 use model::plan::PodOutcome;
@@ -63,11 +64,6 @@ pub(super) fn add_leaving<'a>(
     }
 }
 
-/// A pod of a node on its way out needs a place when its controller makes another one.
-pub(super) fn will_be_made_again(pod: &Pod) -> bool {
-    pod.owner.is_some() && !pod.is_finished() && pod.deletion.is_none() && !is_daemon(pod) && !is_mirror(pod)
-}
-
 /// What is decided of a pod that waits without looking for room; `expendable` is what [`Priorities`] says of
 /// its group.
 pub(super) fn settled(pod: &Pod, expendable: bool, config: &Config, now: Timestamp) -> Option<PodOutcome> {
@@ -86,14 +82,4 @@ pub(super) fn settled(pod: &Pod, expendable: bool, config: &Config, now: Timesta
     let delay = own.map_or(configured, |own| own.max(configured));
     let young = delay.is_positive() && pod.created.is_some_and(|created| now.duration_since(created) < delay);
     young.then_some(PodOutcome::TooYoung)
-}
-
-/// A pod of a DaemonSet, or one that says it should be treated like one.
-pub(super) fn is_daemon(pod: &Pod) -> bool {
-    pod.digest().daemon
-}
-
-/// A static pod's mirror in the API.
-pub(super) fn is_mirror(pod: &Pod) -> bool {
-    pod.digest().mirror
 }

@@ -28,11 +28,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::View;
 use super::allowance::Allowance;
 use super::budgets::Budgets;
 use super::drain::Rules;
-use super::judging::{after, stays, watched_since};
-use super::{View, pool_of, scale_up};
+use super::facts::{
+    host::is_up,
+    node::{pool_of, stays},
+    time::{after, watched_since},
+};
+use super::scale_up;
 use model::Snapshot;
 use model::machine::{Host, Machine, Phase};
 use model::place;
@@ -49,25 +54,6 @@ const ASK_AGAIN: Duration = Duration::from_mins(1);
 const PLACE_ELSEWHERE: &str = "everything on it has a place elsewhere";
 /// Guests that are named in a reason at most.
 const NAMED: usize = 3;
-
-/// Why nothing new is put on a host that we are switching, if so.
-pub(super) fn shut(snapshot: &Snapshot, host: &str) -> Option<&'static str> {
-    let power = snapshot.memory.hosts.get(host)?.power.as_ref()?;
-    Some(match power.step {
-        PowerStep::Emptying => "is being emptied to be switched off",
-        PowerStep::ShuttingDown => "is being switched off",
-        PowerStep::Off if is_on(snapshot, host) => return None,
-        PowerStep::Off => "is switched off until it is needed",
-        PowerStep::Waking if is_up(snapshot, host) => return None,
-        PowerStep::Waking => "is coming up",
-    })
-}
-
-/// Whether the machines of a host leave it so that it can be switched off.
-pub(super) fn is_emptied(snapshot: &Snapshot, host: &str) -> bool {
-    let power = snapshot.memory.hosts.get(host).and_then(|memory| memory.power.as_ref());
-    power.is_some_and(|power| power.step == PowerStep::Emptying)
-}
 
 /// The verdict of each host that may be switched off, in order of their names.
 pub(super) fn decide(
@@ -118,20 +104,6 @@ fn shortage(
         return UNKNOWN;
     }
     waiting + growth.homeless.len() + missing.map(|count| count as usize).sum::<usize>()
-}
-
-fn host<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s Host> {
-    snapshot.proxmox.hosts.iter().flatten().find(|host| host.name == name)
-}
-
-fn is_on(snapshot: &Snapshot, name: &str) -> bool {
-    host(snapshot, name).is_some_and(|host| host.online)
-}
-
-/// Whether it is on and its API answers.
-fn is_up(snapshot: &Snapshot, name: &str) -> bool {
-    let facts = snapshot.proxmox.power.as_ref().and_then(|facts| facts.hosts.get(name));
-    is_on(snapshot, name) && facts.is_some_and(|facts| facts.answers)
 }
 
 /// What the verdicts of one round are made with.

@@ -15,9 +15,11 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::classes::Class;
-use super::pending::{is_daemon, is_mirror};
+use super::facts::{
+    node::{pool_of, ready},
+    pod::{is_daemon, is_mirror},
+};
 use super::scale_up::Packer;
-use super::{pool_of, ready};
 use model::Pod;
 use model::plan::MissedPrediction;
 use model::prediction::{MadeFor, Missed, kind};

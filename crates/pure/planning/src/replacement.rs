@@ -16,11 +16,16 @@ use jiff::Timestamp;
 use super::budgets::Budgets;
 use super::disruptions::Allowed;
 use super::drain::{Drain, Rules};
-use super::judging::after;
-use super::pending::{is_daemon, is_mirror};
+use super::facts::{
+    host::is_emptied,
+    machine::is_kept,
+    node::{being_deleted, is_leaving, pool_of, ready},
+    pod::{is_daemon, is_mirror},
+    time::after,
+};
+use super::rests;
 use super::turns::Turns;
-use super::warm::is_kept;
-use super::{being_deleted, is_leaving, pool_of, ready, rests, unready};
+use super::unready;
 use model::machine::{Machine, Phase};
 use model::node::Node;
 use model::plan::{NodeOutcome, NodeVerdict, RemovalReason};
@@ -296,7 +301,7 @@ fn maintenance(snapshot: &Snapshot, config: &Config, machine: Option<&Machine>) 
 /// Its host is being emptied; who decided that has asked whether it can be.
 fn emptied(snapshot: &Snapshot, machine: &Machine) -> Option<Due> {
     let words = format!("its host {} is to be switched off", machine.host);
-    let emptied = super::power::is_emptied(snapshot, &machine.host);
+    let emptied = is_emptied(snapshot, &machine.host);
     emptied.then_some(Due { reason: RemovalReason::HostOff, words, held: None })
 }
 

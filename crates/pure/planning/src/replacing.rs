@@ -4,11 +4,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::View;
+use super::budgets::Budgets;
 use super::drain::Rules;
+use super::facts::{
+    node::{being_deleted, pool_of, ready},
+    pod::will_be_made_again,
+};
 use super::judging::drain;
-use super::pending::will_be_made_again;
+use super::replacement;
 use super::scale_up::Growth;
-use super::{View, being_deleted, budgets::Budgets, pool_of, ready, replacement};
 use model::plan::{Move, NodeOutcome, NodeVerdict, Removal};
 use model::pod::Pod;
 use scheduling::NodeIndex;

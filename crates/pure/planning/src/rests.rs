@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::judging::after;
-use super::pool_of;
+use super::facts::{node::pool_of, time::after};
 use model::Snapshot;
 use model::node::Node;
 use model::workload::Backoff;

@@ -4,11 +4,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::Timestamp;
 
+use super::View;
+use super::facts::{
+    machine::is_kept,
+    node::{being_deleted, pool_of},
+};
 use super::host_room::{self, HostRoom};
 use super::limits::{self, Shape, Sum};
+use super::pauses;
 use super::physical::Machines;
 use super::warm::{self, Woken};
-use super::{View, being_deleted, pauses, pool_of};
 use model::machine::{Phase, Slot, WarmState};
 use model::plan::PoolReason;
 use model::snapshot::PoolMemory;
@@ -189,7 +194,7 @@ impl<'a> Rooms<'a> {
                 self.counts.entry(machine.pool.clone()).or_default().add(machine.into());
                 let leaves = machine.phase >= Phase::Draining;
                 *self.leaving.entry(machine.pool.clone()).or_default() += u32::from(leaves);
-                *self.kept.entry(machine.pool.clone()).or_default() += u32::from(warm::is_kept(machine));
+                *self.kept.entry(machine.pool.clone()).or_default() += u32::from(is_kept(machine));
             }
         }
     }

@@ -10,9 +10,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::facts::{
+    node::{pool_of, ready},
+    pod::is_mirror,
+};
+use super::features;
 use super::limits::by_node;
-use super::pending::is_mirror;
-use super::{features, pool_of, ready};
 use model::machine::Machine;
 use model::node::Node;
 use model::pod::Pod;

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::coming::is_young;
+use super::facts::node::pool_of;
 use super::limits::by_node;
-use super::pool_of;
 use model::devices::{Device, DeviceTaint, ResourceSlice};
 use model::node::Node;
 use model::snapshot::Memory;

@@ -8,8 +8,9 @@ use std::collections::{BTreeSet, BinaryHeap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
+use super::View;
+use super::facts::node::ready;
 use super::scale_up::Growth;
-use super::{View, ready};
 use model::Resources;
 use model::pod::Pod;
 use scheduling::{NodeIndex, SimNode, World};

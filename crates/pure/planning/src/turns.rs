@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::disruptions::{Allowed, leaving};
 use super::drain::Drain;
-use super::judging::{after, stays, unrepaired};
+use super::facts::{
+    machine::is_kept,
+    node::{being_deleted, pool_of, ready, stays, unrepaired},
+    time::after,
+};
+use super::health;
 use super::replacement::Due;
 use super::rests::rests;
-use super::warm::is_kept;
-use super::{being_deleted, health, pool_of, ready};
 use model::Snapshot;
 use model::machine::Phase;
 use settings::{Config, Pool};

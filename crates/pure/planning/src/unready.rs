@@ -4,8 +4,11 @@
 
 use jiff::Timestamp;
 
-use super::judging::{moved, watched_since};
-use super::{pool_of, ready};
+use super::facts::{
+    node::{pool_of, ready},
+    time::{moved, watched_since},
+};
+use super::rests::is_long_ago;
 use model::Snapshot;
 use model::node::Node;
 use model::snapshot::{Memory, NodeMemory};
@@ -26,7 +29,7 @@ pub(super) fn notice(memory: &mut Memory, snapshot: &Snapshot) -> bool {
         let since = (!ready(node)).then(|| one.unready_since.filter(|since| *since <= now).unwrap_or(now));
         changed |= one.unready_since != since;
         one.unready_since = since;
-        one.removal_backoff = one.removal_backoff.filter(|last| !super::rests::is_long_ago(last, now));
+        one.removal_backoff = one.removal_backoff.filter(|last| !is_long_ago(last, now));
         if one == (NodeMemory { pool: one.pool.clone(), ..NodeMemory::default() }) {
             changed |= had;
             continue;

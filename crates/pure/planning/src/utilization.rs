@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
-use super::pending::is_daemon;
+use super::facts::pod::{is_daemon, overdue};
 use model::node::Node;
 use model::pod::Pod;
 
@@ -42,11 +42,4 @@ fn ratio(used: i64, offered: i64) -> f64 {
 /// Rounded to the four digits that a plan shows.
 pub(super) fn rounded(utilization: f64) -> f64 {
     (utilization * 10_000.0).round() / 10_000.0
-}
-
-/// A pod that should have ended more than 30 s ago counts for nothing.
-pub(super) fn overdue(pod: &Pod, now: Timestamp) -> bool {
-    let Some(deletion) = &pod.deletion else { return false };
-    let grace = SignedDuration::from_secs(pod.grace_seconds.saturating_add(30));
-    deletion.at.saturating_add(grace).is_ok_and(|end| end < now)
 }

@@ -15,6 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::device_room::DeviceRoom;
+use super::facts::{host::is_emptied, machine::is_kept};
 use super::replacement;
 use super::rooms::{Full, Place, Rooms};
 use super::{View, names};
@@ -43,11 +44,6 @@ impl Woken {
     pub(super) fn suits(&self, pool: &Pool) -> bool {
         (self.cores, self.memory) == (pool.cores, pool.memory) && pool.may_be_on(&self.host)
     }
-}
-
-/// Whether a machine is kept, or is being made to be kept, and is not on its way out.
-pub(super) fn is_kept(machine: &Machine) -> bool {
-    machine.warm.is_some() && machine.phase < Phase::Draining
 }
 
 /// The machines that may be asked to join, by pool, in order of their names.
@@ -81,7 +77,7 @@ fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -
         return Some("the pool no longer has machines of its size".to_owned());
     }
     let host = &machine.host;
-    if super::power::is_emptied(snapshot, host) {
+    if is_emptied(snapshot, host) {
         return Some(format!("its host {host} is to be switched off"));
     }
     if !pool.may_be_on(host) {

@@ -1,0 +1,59 @@
+//! What a node says of itself: its pool, whether it is ready, whether it goes, and what keeps it.
+
+use model::node::Node;
+use model::snapshot::{BEING_DELETED_TAINT, PINNED, PINNED_WHY, POOL_LABEL, REPLACED, RETIRE, VM_PROTECTED};
+
+/// The annotation that keeps the node whatever it is used for, if there is one.
+pub fn disabled(node: &Node) -> Option<&'static str> {
+    const KEYS: [&str; 4] = [
+        PINNED,
+        "cluster-autoscaler.kubernetes.io/scale-down-disabled",
+        "pve-autoscaler/do-not-disrupt",
+        "karpenter.sh/do-not-disrupt",
+    ];
+    KEYS.into_iter().find(|key| node.annotations.get(*key).is_some_and(|value| value == "true"))
+}
+
+/// Why the node stays whatever it is used for, in words, if so.
+pub fn stays(node: &Node) -> Option<String> {
+    if let Some(key) = disabled(node) {
+        let why = node.annotations.get(PINNED_WHY).filter(|_| key == PINNED);
+        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+        return Some(format!("annotation {key}{why}"));
+    }
+    node.annotations.contains_key(VM_PROTECTED).then(|| "its VM is protected".to_owned())
+}
+
+/// The annotation that keeps a node from going because it is not ready, if it is not and has one.
+pub(crate) fn unrepaired(node: &Node) -> Option<&'static str> {
+    const KEY: &str = "karpenter.sh/do-not-repair";
+    let kept = || node.annotations.get(KEY).is_some_and(|value| value == "true");
+    (!ready(node) && kept()).then_some(KEY)
+}
+
+/// Whether the node is being taken away, or is to be as soon as that can be: pods are to find another place.
+pub fn being_deleted(node: &Node) -> bool {
+    // Another takes its place before it goes, if its pool is at its minimum.
+    is_leaving(node) || node.annotations.contains_key(RETIRE)
+}
+
+/// Whether the node is being taken away: that has begun, or is thought through in this round. One that an
+/// operator only wants gone serves on with its pods, however long its wish waits, and holds up no other.
+pub(crate) fn is_leaving(node: &Node) -> bool {
+    const TAINTS: [&str; 3] =
+        [BEING_DELETED_TAINT, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];
+    node.deleted.is_some()
+        || node.annotations.contains_key(REPLACED)
+        || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
+}
+
+/// Whether the node reports itself ready. One without any conditions (a hand-written object) counts as ready.
+pub fn ready(node: &Node) -> bool {
+    node.conditions.is_empty()
+        || node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
+}
+
+/// The name of the node's pool, as its label says.
+pub(crate) fn pool_of(node: &Node) -> Option<&str> {
+    node.labels.get(POOL_LABEL).map(String::as_str)
+}

@@ -1,0 +1,27 @@
+//! Times that are counted.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use model::Snapshot;
+use settings::Config;
+
+/// `wait` after `time`; what lies beyond all time never comes.
+pub(crate) fn after(time: Timestamp, wait: Duration) -> Timestamp {
+    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+    time.saturating_add(wait).unwrap_or(Timestamp::MAX)
+}
+
+/// The beginning of a time that is counted, moved as [`unneeded_since`] says.
+pub(crate) fn watched_since(snapshot: &Snapshot, config: &Config, since: Timestamp) -> Timestamp {
+    moved(since, snapshot.memory.last_round, config, snapshot.time)
+}
+
+/// The same, with when the last round ran.
+pub(crate) fn moved(since: Timestamp, last: Option<Timestamp>, config: &Config, now: Timestamp) -> Timestamp {
+    let Some(last) = last.filter(|last| *last <= now) else { return since };
+    let gap = now.duration_since(last);
+    let usual = SignedDuration::try_from(config.scan_interval * 3).unwrap_or(SignedDuration::MAX);
+    if gap > usual { since.saturating_add(gap).map_or(now, |moved| moved.min(now)) } else { since }
+}
