@@ -13,6 +13,7 @@ use super::facts::{
     node::{being_deleted, is_leaving, pool_of},
     pod::{is_daemon, is_mirror, overdue},
 };
+use super::growth::Growth;
 use super::headroom::Headroom;
 use super::health;
 use super::judging::Drainable;
@@ -20,7 +21,6 @@ use super::pauses;
 use super::removal::Moves;
 use super::replacement;
 use super::rests::rests;
-use super::scale_up::Growth;
 use model::machine::Phase;
 use model::plan::{NodeOutcome, NodeVerdict};
 use model::pod::Pod;

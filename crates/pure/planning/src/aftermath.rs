@@ -4,8 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::growth::Growth;
 use super::judging::Drainable;
-use super::scale_up::{self, Growth};
+use super::scale_up::{self};
 use super::{View, spreading};
 use model::Snapshot;
 use model::machine::Phase;

@@ -13,8 +13,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::View;
+use super::growth::Growth;
 use super::requests::Request;
-use super::scale_up::Growth;
 use model::Snapshot;
 use model::buffer::{ACTIVE, CapacityBuffer, PodTemplate, TemplateRef};
 use model::plan::{BufferOutcome, BufferVerdict, Plan, PodOutcome, PodVerdict};

@@ -1,9 +1,9 @@
 //! Which pool grows: the expanders.
 
-use super::classes::Class;
+use super::class::Class;
 use super::filling;
+use super::packer::Packer;
 use super::rooms::{Place, Rooms};
-use super::scale_up::Packer;
 use super::stock::Stock;
 use model::Resources;
 use settings::Expander;

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::aftermath::{self, Demand};
+use super::growth::Growth;
 use super::judging::Drainable;
 use super::limits::{self, Shape, Sum};
-use super::scale_up::{self, Growth};
+use super::scale_up::{self};
 use super::{Depth, View, decide, fresh};
 use model::machine::{Machine, Phase};
 use model::plan::{NodeOutcome, PoolGrowth};

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use super::View;
 use super::facts::pod::is_mirror;
-use super::pending::Priorities;
-use super::scale_up::Packer;
+use super::packer::Packer;
+use super::priorities::Priorities;
 use model::node::Node;
 use model::pod::{Pod, Volume, VolumeSource};
 use model::pod_spec::PodSpec;

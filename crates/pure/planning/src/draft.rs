@@ -3,11 +3,12 @@
 
 use std::cmp::Reverse;
 
-use super::classes::{Class, largest_share};
+use super::class::Class;
 use super::filling::{self, Filling};
+use super::packer::Packer;
 use super::packing::item;
 use super::rooms::{Place, Rooms};
-use super::scale_up::Packer;
+use super::share::largest_share;
 use super::stock::{Item, Stock};
 use model::Resources;
 

@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 use super::View;
 use super::allowance::Allowance;
-use super::classes::Class;
-use super::pending::{Priorities, Waiting};
+use super::class::Class;
+use super::pending::Waiting;
+use super::priorities::Priorities;
 use model::gang::{GangReason, GangWait, PodGroup};
 use model::plan::{MissedPrediction, PodOutcome, PoolReason};
 use model::pod::Pod;

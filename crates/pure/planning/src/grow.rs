@@ -13,10 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::View;
-use super::classes::Class;
+use super::class::Class;
 use super::facts::node::{pool_of, ready};
+use super::growths::Candidate;
 use super::limits::{Shape, by_node};
-use super::scale_up::Packer;
+use super::packer::Packer;
 use model::dimms;
 use model::machine::{Machine, Phase, guest_sees};
 use model::node::Node;
@@ -26,33 +27,6 @@ use model::quantity;
 use model::resources::Resources;
 use scheduling::{NodeIndex, Prepared};
 use settings::{Grow, Pool};
-
-/// What scaling up finds out about machines that grow.
-#[derive(Default)]
-pub(super) struct Growths {
-    /// Nodes whose machines grow, now or by this decision.
-    pub nodes: BTreeSet<NodeIndex>,
-    /// Pods, by their places in the list of waiting ones, that fit only what a machine is to have.
-    pub pods: BTreeSet<usize>,
-    planned: Vec<Candidate>,
-}
-
-/// A machine that may grow.
-struct Candidate {
-    node: NodeIndex,
-    machine: String,
-    host: String,
-    /// Its pool's place in the configuration.
-    pool: usize,
-    from: Shape,
-    to: Shape,
-    most: Shape,
-    /// What its node offers now, and the memory that the guest has.
-    offered: Resources,
-    capacity: i64,
-    /// Pods that it grows for, by their places in the list of waiting ones.
-    pods: Vec<usize>,
-}
 
 impl<'a> Packer<'_, 'a> {
     /// Machines that grow are there for the pods that fit only then, and further ones are to grow.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::View;
 use super::facts::node::{pool_of, ready};
-use super::scale_up::Growth;
+use super::growth::Growth;
 use model::pod::Pod;
 use model::quantity;
 use scheduling::NodeIndex;

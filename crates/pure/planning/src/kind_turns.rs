@@ -9,7 +9,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::View;
-use super::pending::{Priorities, Waiting};
+use super::pending::Waiting;
+use super::priorities::Priorities;
 use model::plan::PodOutcome;
 use model::pod::Pod;
 use model::unfinished::PodTurns;

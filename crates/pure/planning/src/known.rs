@@ -9,10 +9,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::classes::Class;
+use super::class::Class;
 use super::daemons;
+use super::packer::Packer;
 use super::pending::Waiting;
-use super::scale_up::Packer;
 use model::machine::{Machine, Phase};
 use scheduling::NodeIndex;
 

@@ -14,6 +14,7 @@ mod budgets;
 mod buffers;
 mod candidate_turns;
 mod choosing;
+mod class;
 mod classes;
 mod coming;
 mod consolidation;
@@ -31,9 +32,13 @@ mod fresh;
 mod gang_outcomes;
 mod gangs;
 mod going;
+mod groups;
 mod grow;
+mod growth;
+mod growths;
 mod headroom;
 mod health;
+mod hold;
 mod homeless;
 mod host_room;
 mod judging;
@@ -46,12 +51,14 @@ mod moves;
 mod named;
 mod names;
 mod outcomes;
+mod packer;
 mod packing;
 mod pauses;
 mod pending;
 mod physical;
 mod power;
 mod predictions;
+mod priorities;
 mod prospects;
 mod removal;
 mod repair;
@@ -64,9 +71,11 @@ mod scale_down;
 mod scale_up;
 mod search;
 mod shape;
+mod share;
 mod sizes;
 mod slices;
 pub mod slots;
+mod spot;
 mod spreading;
 mod stock;
 mod storage_room;
@@ -98,9 +107,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use allowance::Allowance;
-use classes::Groups;
 use daemons::Daemons;
 use facts::pod::will_be_made_again;
+use groups::Groups;
 use named::Named;
 use pending::Waiting;
 use shape::Statics;
@@ -243,7 +252,7 @@ pub fn evictions(
     let mut pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     pods.sort_by_cached_key(|pod| (pod.priority, pod.id()));
     let rules = drain::Rules::new(snapshot, &config.scale_down);
-    let priorities = pending::Priorities::new(snapshot, config);
+    let priorities = priorities::Priorities::new(snapshot, config);
     rules
         .evictions(&pods, budgets, stays)
         .map(|all| all.in_groups(&config.scale_down.drain_priorities, |pod| priorities.of(pod)))
@@ -429,7 +438,7 @@ impl<'a> View<'a> {
     /// Finds out which pods wait, and which count on which node.
     fn take_in(&mut self, gone: &BTreeSet<&str>) {
         let (snapshot, config) = (self.snapshot, self.config);
-        let priorities = pending::Priorities::new(snapshot, config);
+        let priorities = priorities::Priorities::new(snapshot, config);
         for pod in self.pods {
             if pod.digest().annotated {
                 self.annotated.push(pod);

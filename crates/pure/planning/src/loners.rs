@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::classes::Class;
+use super::class::Class;
 use model::Resources;
 use scheduling::World;
 

@@ -5,12 +5,12 @@
 //! same filling is repeated as long as the pods and the room for it last.
 
 use super::choosing::Ranked;
-use super::classes::Class;
+use super::class::Class;
 use super::loners::Loners;
-use super::scale_up::Packer;
+use super::packer::Packer;
 use super::search::Search;
+use super::spot::Spot;
 use super::stock::{Item, Stock};
-use super::verdict::Spot;
 
 impl<'a> Packer<'_, 'a> {
     /// Plans machines for what is left of the classes.

@@ -14,12 +14,13 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::classes::Class;
+use super::class::Class;
 use super::facts::{
     node::{pool_of, ready},
     pod::{is_daemon, is_mirror},
 };
-use super::scale_up::Packer;
+use super::hold::Hold;
+use super::packer::Packer;
 use model::Pod;
 use model::plan::MissedPrediction;
 use model::prediction::{MadeFor, Missed, kind};
@@ -29,38 +30,6 @@ use scheduling::NodeIndex;
 pub(super) const BOUND: usize = 2;
 /// See [`BOUND`].
 pub(super) const BOUND_TIME: SignedDuration = SignedDuration::from_hours(1);
-
-/// What is held back for a kind of pods.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Hold {
-    /// Pools that get no machine for them, and why.
-    pools: BTreeMap<String, String>,
-    /// This many of them may have a machine made, and why not more.
-    most: Option<(usize, String)>,
-    /// No gang may have machines made either: so many were made in vain.
-    ends_gangs: bool,
-    /// Nodes that were there then are not expected to take them.
-    before: Option<Timestamp>,
-    /// The prediction that was missed last.
-    missed: Option<Arc<MissedPrediction>>,
-}
-
-impl Hold {
-    /// Why the pool gets no machine for such pods.
-    pub(super) fn of_pool(&self, pool: &str) -> Option<&str> {
-        self.pools.get(pool).map(String::as_str)
-    }
-
-    /// Why no pool gets one more for such pods.
-    pub(super) fn bound(&self) -> Option<&str> {
-        self.most.as_ref().map(|(_, why)| why.as_str())
-    }
-
-    /// The prediction that was missed last, if any was.
-    pub(super) fn missed(&self) -> Option<&Arc<MissedPrediction>> {
-        self.missed.as_ref()
-    }
-}
 
 /// Whether a made machine says something of the bound at this time.
 pub(super) fn is_recent(made: &MadeFor, now: Timestamp) -> bool {

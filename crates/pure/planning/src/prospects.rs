@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::allowance::{Allowance, Limits};
 use super::budgets::Budgets;
 use super::drain::{self, Rules};
-use super::pending::Priorities;
+use super::priorities::Priorities;
 use super::rooms::{Full, Rooms};
 use super::{View, buffers, expected, fresh, requests, sizes};
 use model::Snapshot;

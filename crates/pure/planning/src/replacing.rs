@@ -11,9 +11,9 @@ use super::facts::{
     node::{being_deleted, pool_of, ready},
     pod::will_be_made_again,
 };
+use super::growth::Growth;
 use super::judging::drain;
 use super::replacement;
-use super::scale_up::Growth;
 use model::plan::{Move, NodeOutcome, NodeVerdict, Removal};
 use model::pod::Pod;
 use scheduling::NodeIndex;

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::buffers::imagined;
-use super::classes::Class;
+use super::class::Class;
+use super::packer::Packer;
 use super::predictions::keep_to_bound;
-use super::scale_up::Packer;
-use super::verdict::Spot;
+use super::spot::Spot;
 use super::whole::Tried;
 use model::Snapshot;
 use model::buffer::PodTemplate;

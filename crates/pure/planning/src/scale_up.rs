@@ -5,104 +5,36 @@
 //! new machines are planned is in [`super::packing`], which pool grows in [`super::choosing`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::View;
-use super::classes::{self, Class, Demands};
+use super::class::Class;
+use super::classes::{self, Demands};
 use super::coming;
 use super::daemons;
 use super::facts::node::{pool_of, ready};
 use super::fresh;
 use super::gangs::Gangs;
-use super::grow::Growths;
+use super::growth::Growth;
+use super::growths::Growths;
 use super::kind_turns::KindTurns;
 use super::limits;
-use super::pending::{Priorities, Waiting, add_leaving};
-use super::predictions::{Hold, keep_to_bound};
+use super::packer::{Packer, relabelled};
+use super::pending::add_leaving;
+use super::predictions::keep_to_bound;
+use super::priorities::Priorities;
 use super::repair;
 use super::requests;
-use super::rooms::{Full, Place, Rooms};
-use super::search::Search;
-use super::verdict::{self, Spot};
+use super::rooms::Rooms;
+use super::spot::Spot;
+use super::verdict::{self};
 use model::machine::Phase;
 use model::node::Node;
-use model::plan::{GrownMachine, NewMachine, PodOutcome, PodVerdict, PoolGrowth, PoolReason};
+use model::plan::{NewMachine, PodOutcome, PodVerdict, PoolGrowth};
 use model::pod::Pod;
+use model::quantity;
 use model::unfinished::PodTurns;
-use model::{Resources, quantity};
-use scheduling::{NodeIndex, Prepared, Refusal, SimNode, World};
-use settings::Pool;
-
-/// What scaling up decided.
-pub(super) struct Growth<'a> {
-    pub pools: Vec<PoolGrowth>,
-    /// Running machines that are to grow.
-    pub grown: Vec<GrownMachine>,
-    /// Nodes whose machines grow, now or by this decision.
-    pub growing: BTreeSet<NodeIndex>,
-    pub verdicts: Vec<PodVerdict>,
-    /// Pods that were placed on a node that exists, be it still starting, with their nodes.
-    pub placed: Vec<(&'a Arc<Pod>, NodeIndex)>,
-    /// Machines on their way: their nodes in the world.
-    pub upcoming: BTreeMap<NodeIndex, String>,
-    /// Pods of nodes on their way out that find no place.
-    pub homeless: Vec<&'a Arc<Pod>>,
-    /// Pools that stay below their minimum, and why.
-    pub short: Vec<PoolReason>,
-    /// What is left for more machines.
-    pub rooms: Rooms<'a>,
-    /// Pods that were not looked at, and where the next round goes on.
-    pub unfinished: Option<PodTurns>,
-    /// Not all was looked at that was to be: there may be more that is needed.
-    pub cut: bool,
-}
-
-/// A node that does not exist yet.
-pub(super) struct Planned {
-    pub pool: usize,
-    pub node: NodeIndex,
-    pub place: Place,
-}
-
-/// State of one decision.
-pub(super) struct Packer<'v, 'a> {
-    pub view: &'v mut View<'a>,
-    pub rooms: Rooms<'a>,
-    pub pods: Vec<Waiting<'a>>,
-    pub spots: Vec<Spot>,
-    /// New nodes stand next to each other in the world, in this order.
-    pub planned: Vec<Planned>,
-    /// A fresh node of each pool.
-    pub prototypes: Vec<SimNode>,
-    /// What it offers.
-    pub free: Vec<Resources>,
-    /// Pods of DaemonSets on such nodes that keep others away.
-    pub repelling: Vec<Arc<Pod>>,
-    /// What a machine of each takes from its host: cores and memory in millionths of the largest, summed.
-    pub sizes: Vec<i64>,
-    pub demands: Demands,
-    /// What missed predictions hold back, by the number of the group of pods.
-    pub holds: BTreeMap<usize, Arc<Hold>>,
-    /// Machines on their way: their nodes in the world.
-    pub upcoming: BTreeMap<NodeIndex, String>,
-    /// Machines that grow where they are.
-    pub growths: Growths,
-    /// Not all of what waits was looked at.
-    pub cut: bool,
-    /// Not all real pods were.
-    pub spent: bool,
-    /// Nor was it to be: some real pods have no turn in this round.
-    pub partial: bool,
-    /// Why pools stay below their minimum, by pool.
-    short: BTreeMap<String, Full>,
-    /// The first this many of the new machines are there for the minimum of their pools.
-    pub of_minimum: usize,
-    /// Gangs that wait.
-    pub gangs: Gangs<'a>,
-    /// New machines that are not made: they were for gangs that a later round looks at.
-    pub dropped: BTreeSet<usize>,
-}
+use scheduling::{NodeIndex, SimNode};
 
 /// Classes of pods in thought, and those of gangs that are tried by themselves.
 type Left<'a> = (Vec<Class<'a>>, BTreeMap<usize, Vec<Class<'a>>>);
@@ -197,22 +129,6 @@ impl<'a> Packer<'_, 'a> {
         (imagined, apart)
     }
 
-    /// Takes back all that was placed: these are the world and the rooms of before.
-    pub(super) fn start_over(&mut self, (world, rooms): (World, Rooms<'a>)) {
-        (self.view.world, self.rooms) = (world, rooms);
-        self.spots.fill(Spot::None);
-        self.planned.clear();
-        self.growths = Growths::default();
-        self.holds.clear();
-        self.short.clear();
-        self.cut = false;
-    }
-
-    /// The pools, once for each size of their machines.
-    pub(super) fn pools(&self) -> &'a [Pool] {
-        self.view.offers
-    }
-
     fn into_growth(
         self,
         verdicts: Vec<PodVerdict>,
@@ -251,18 +167,6 @@ impl<'a> Packer<'_, 'a> {
             unfinished,
             cut: self.cut,
         }
-    }
-
-    /// The new machine that a node of the world stands for.
-    pub(super) fn machine_at(&self, node: NodeIndex) -> Option<usize> {
-        let first = self.planned.first()?.node;
-        node.checked_sub(first).filter(|number| *number < self.planned.len())
-    }
-
-    /// Whether it is a new node that is not made.
-    #[inline]
-    pub(super) fn is_dropped(&self, node: NodeIndex) -> bool {
-        !self.dropped.is_empty() && self.machine_at(node).is_some_and(|number| self.dropped.contains(&number))
     }
 
     /// The new machines by pool; `on` is what goes on each.
@@ -342,23 +246,6 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Takes a node with the pods that it holds into the world.
-    pub(super) fn adopt(&mut self, node: &SimNode, mut prepared: Option<&mut Prepared>) -> NodeIndex {
-        let world = &mut self.view.world;
-        let index = match &mut prepared {
-            Some(prepared) => world.add_node_prepared(prepared, node.node.clone()),
-            None => world.add_node(node.node.clone()),
-        };
-        world.expect(index, node);
-        for pod in &node.pods {
-            match &mut prepared {
-                Some(prepared) => world.place_prepared(prepared, pod, index),
-                None => world.place(pod, index),
-            }
-        }
-        index
-    }
-
     /// A nominated pod has its node: preemption makes the room.
     fn place_nominated(&mut self) {
         for index in 0..self.pods.len() {
@@ -374,67 +261,6 @@ impl<'a> Packer<'_, 'a> {
                 self.spots[index] = Spot::Node(at);
             }
         }
-    }
-
-    /// Places as many pods of a class as fit on these nodes.
-    pub(super) fn fill(&mut self, class: &mut Class<'a>, nodes: Range<NodeIndex>) {
-        if nodes.is_empty() {
-            return;
-        }
-        let mut prepared = self.view.world.prepare(class.sample);
-        self.view.allowance.spend(nodes.len());
-        if self.view.world.is_plain(class.sample) {
-            for at in nodes {
-                if class.left() == 0 {
-                    return;
-                }
-                if self.is_closed_to(class, at) {
-                    continue;
-                }
-                if self.view.world.takes(&prepared, at) {
-                    let room = self.view.world.room_for(class.sample, at);
-                    let count = usize::try_from(room).unwrap_or(usize::MAX).min(class.left());
-                    self.put_copies(class, at, count);
-                }
-            }
-            return;
-        }
-        let open = nodes.filter(|&at| !self.is_closed_to(class, at));
-        let mut search = Search::new(&self.view.world, &prepared, open);
-        while class.left() > 0 {
-            if self.view.allowance.is_spent() {
-                class.cut = true;
-                return;
-            }
-            let Some(at) = search.next(&self.view.world, &prepared) else { return };
-            self.put(class, &mut prepared, at);
-        }
-    }
-
-    /// Places the next pod of a class.
-    pub(super) fn put(&mut self, class: &mut Class<'a>, prepared: &mut Prepared, at: NodeIndex) {
-        let index = class.pods[class.done];
-        self.view.world.place_prepared(prepared, self.pods[index].pod, at);
-        self.spots[index] = Spot::Node(at);
-        class.done += 1;
-    }
-
-    /// Places the next pods of a plain class.
-    pub(super) fn put_copies(&mut self, class: &mut Class<'a>, at: NodeIndex, count: usize) {
-        let taken = &class.pods[class.done..class.done + count];
-        for &index in taken {
-            self.spots[index] = Spot::Node(at);
-        }
-        if at < self.view.existing {
-            // Scaling down may have to take them off again.
-            for &index in taken {
-                self.view.world.place(self.pods[index].pod, at);
-            }
-        } else {
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.view.world.place_copies(class.sample, count, at);
-        }
-        class.done += count;
     }
 
     /// Pools below their minimum grow whether pods wait or not. Lost nodes do not count.
@@ -458,54 +284,6 @@ impl<'a> Packer<'_, 'a> {
             }
         }
     }
-
-    /// Plans a node of the pool there, and takes it into the world.
-    pub(super) fn open(&mut self, pool: usize, place: Place, prepared: Option<&mut Prepared>) -> NodeIndex {
-        let settings = &self.pools()[pool];
-        let mut node = self.prototypes[pool].clone();
-        if self.view.world.tells_hosts_apart() {
-            let name = format!("{}-new-{}", settings.name, self.planned.len());
-            node.node = Arc::new(relabelled(&node.node, &name));
-        }
-        let index = self.adopt(&node, prepared);
-        self.rooms.take(settings, &place);
-        self.planned.push(Planned { pool, node: index, place });
-        index
-    }
-
-    /// Why no pool takes this pod, pool by pool: what refuses it on a fresh node, or why there is no fresh
-    /// node. Of a pool with several sizes the largest that does not take it speaks, if none would.
-    pub(super) fn refusals(
-        &self,
-        prepared: &Prepared,
-        hold: Option<&Hold>,
-    ) -> Vec<(usize, Result<Full, Refusal>)> {
-        let mut refusals: Vec<(usize, Result<Full, Refusal>)> = Vec::new();
-        for (index, pool) in self.pools().iter().enumerate() {
-            let answer = match self.view.world.check_fresh(prepared, &self.prototypes[index]) {
-                Err(refusal) => Err(refusal),
-                Ok(()) => match self.no_machine(pool, hold) {
-                    Some(full) => Ok(full),
-                    None => continue,
-                },
-            };
-            match refusals.last_mut().filter(|last| self.pools()[last.0].name == pool.name) {
-                None => refusals.push((index, answer)),
-                Some(last) if last.1.is_err() => *last = (index, answer),
-                Some(_) => {}
-            }
-        }
-        refusals
-    }
-
-    /// Why no machine of a pool is made for pods that its nodes would take.
-    fn no_machine(&self, pool: &Pool, hold: Option<&Hold>) -> Option<Full> {
-        let missed = |why: &str| Full::Missed(why.to_owned());
-        if let Some(why) = hold.and_then(|hold| hold.of_pool(&pool.name)) {
-            return Some(missed(why));
-        }
-        self.rooms.next(pool).err().or_else(|| hold.and_then(Hold::bound).map(missed))
-    }
 }
 
 /// Whether a node has been ready: its machine says so (it is one of those that `served`), or the kubelet has
@@ -513,12 +291,4 @@ impl<'a> Packer<'_, 'a> {
 fn was_ready(node: &Node, served: &BTreeSet<&str>) -> bool {
     let unreachable = node.taints.iter().any(|taint| taint.key == "node.kubernetes.io/unreachable");
     unreachable || served.contains(node.name.as_str())
-}
-
-/// The same node under another name.
-fn relabelled(node: &Node, name: &str) -> Node {
-    let mut node = node.clone();
-    name.clone_into(&mut node.name);
-    node.labels.insert("kubernetes.io/hostname".to_owned(), name.to_owned());
-    node
 }

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use super::classes::largest_share;
-use super::scale_up::Packer;
-use super::verdict::Spot;
+use super::packer::Packer;
+use super::share::largest_share;
+use super::spot::Spot;
 use model::machine::Machine;
 use model::{Resources, Snapshot};
 use scheduling::NodeIndex;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::View;
 use super::facts::node::ready;
-use super::scale_up::Growth;
+use super::growth::Growth;
 use model::Resources;
 use model::pod::Pod;
 use scheduling::{NodeIndex, SimNode, World};

@@ -9,11 +9,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::classes::Class;
+use super::class::Class;
 use super::gangs::{Gang, Waits, put_off};
-use super::pending::Priorities;
-use super::scale_up::Packer;
-use super::verdict::{Spot, why_nowhere};
+use super::packer::Packer;
+use super::priorities::Priorities;
+use super::spot::Spot;
+use super::verdict::why_nowhere;
 use super::whole::Tried;
 use model::pod::{Pod, Volume};
 use model::pod_spec::PodSpec;

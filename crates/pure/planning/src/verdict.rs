@@ -4,20 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use super::packer::Packer;
 use super::pending::Waiting;
 use super::rooms::Full;
-use super::scale_up::Packer;
+use super::spot::Spot;
 use model::plan::{MissedPrediction, PodOutcome, PodVerdict, PoolReason};
 use scheduling::NodeIndex;
-
-/// Where a pod was placed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spot {
-    /// Nowhere.
-    None,
-    /// On this node of the world: an existing one, one on its way, or a new one.
-    Node(NodeIndex),
-}
 
 /// Why a pod is placed nowhere.
 pub(super) struct Nowhere {

@@ -1,9 +1,9 @@
 //! All or nothing: room is found or made for pods that are of use only together, or everything is as it was
 //! before.
 
-use super::classes::Class;
+use super::class::Class;
+use super::packer::Packer;
 use super::predictions::keep_gang_to_bound;
-use super::scale_up::Packer;
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,42 @@
+//! Pods that are equal but for their names share a number.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::priorities::Priorities;
+use model::digest::Fingerprint;
+use model::pod::Pod;
+
+/// Pods that are equal but for their names share a number.
+#[derive(Default)]
+pub(super) struct Groups<'a> {
+    numbers: BTreeMap<Fingerprint, usize>,
+    samples: Vec<&'a Arc<Pod>>,
+    /// By group: whether its pods are expendable.
+    expendable: Vec<bool>,
+    last: Option<(Fingerprint, usize)>,
+}
+
+impl<'a> Groups<'a> {
+    /// The number of the pod's group, and whether its pods are expendable.
+    pub(super) fn number(&mut self, pod: &'a Arc<Pod>, priorities: &Priorities) -> (usize, bool) {
+        let class = pod.digest().class;
+        // Pods of one owner mostly come one after the other.
+        if let Some((_, number)) = self.last.filter(|last| last.0 == class) {
+            return (number, self.expendable[number]);
+        }
+        let next = self.samples.len();
+        let number = *self.numbers.entry(class).or_insert(next);
+        if number == next {
+            self.samples.push(pod);
+            self.expendable.push(priorities.expendable(pod));
+        }
+        self.last = Some((class, number));
+        (number, self.expendable[number])
+    }
+
+    /// One pod of each group.
+    pub(super) fn samples(&self) -> &[&'a Arc<Pod>] {
+        &self.samples
+    }
+}

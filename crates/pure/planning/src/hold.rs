@@ -1,0 +1,40 @@
+//! What missed predictions hold back for a kind of pods ([`super::predictions`] finds it out).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use model::plan::MissedPrediction;
+
+/// What is held back for a kind of pods.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hold {
+    /// Pools that get no machine for them, and why.
+    pub pools: BTreeMap<String, String>,
+    /// This many of them may have a machine made, and why not more.
+    pub most: Option<(usize, String)>,
+    /// No gang may have machines made either: so many were made in vain.
+    pub ends_gangs: bool,
+    /// Nodes that were there then are not expected to take them.
+    pub before: Option<Timestamp>,
+    /// The prediction that was missed last.
+    pub missed: Option<Arc<MissedPrediction>>,
+}
+
+impl Hold {
+    /// Why the pool gets no machine for such pods.
+    pub(super) fn of_pool(&self, pool: &str) -> Option<&str> {
+        self.pools.get(pool).map(String::as_str)
+    }
+
+    /// Why no pool gets one more for such pods.
+    pub(super) fn bound(&self) -> Option<&str> {
+        self.most.as_ref().map(|(_, why)| why.as_str())
+    }
+
+    /// The prediction that was missed last, if any was.
+    pub(super) fn missed(&self) -> Option<&Arc<MissedPrediction>> {
+        self.missed.as_ref()
+    }
+}

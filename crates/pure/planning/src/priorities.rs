@@ -1,0 +1,28 @@
+//! Priorities of pods, and which of them are expendable.
+
+use model::Snapshot;
+use model::pod::Pod;
+use settings::Config;
+
+/// Priorities of pods, and which of them are expendable.
+pub(super) struct Priorities<'a> {
+    all: scheduling::Priorities<'a>,
+    cutoff: i32,
+}
+
+impl<'a> Priorities<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot, config: &Config) -> Self {
+        let all = scheduling::Priorities::new(snapshot);
+        Self { all, cutoff: config.scale_up.expendable_pods_priority_cutoff }
+    }
+
+    /// The pod's priority, 0 if nothing gives it one.
+    pub(super) fn of(&self, pod: &Pod) -> i32 {
+        self.all.of(pod)
+    }
+
+    /// Below the cut-off; a pod without a priority never is (Cluster Autoscaler's rule).
+    pub(super) fn expendable(&self, pod: &Pod) -> bool {
+        self.all.given(pod).is_some_and(|priority| priority < self.cutoff)
+    }
+}

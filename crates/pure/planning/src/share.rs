@@ -1,0 +1,16 @@
+//! How large amounts are beside the largest.
+
+use model::Resources;
+
+/// How large amounts are: their parts of the largest of these CPUs and memories, summed, in millionths.
+pub(super) fn largest_share<'r, I>(all: I) -> impl Fn(&Resources) -> i64 + use<I>
+where
+    I: Iterator<Item = &'r Resources> + Clone,
+{
+    let most = |of: fn(&Resources) -> i64| all.clone().map(of).max().unwrap_or(0).max(1);
+    let (most_cpu, most_memory) = (most(|one| one.cpu_milli), most(|one| one.memory));
+    let part = |amount: i64, most: i64| {
+        i64::try_from(i128::from(amount) * 1_000_000 / i128::from(most)).unwrap_or(i64::MAX / 2)
+    };
+    move |requests| part(requests.cpu_milli, most_cpu) + part(requests.memory, most_memory)
+}
