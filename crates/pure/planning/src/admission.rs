@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::View;
 use super::aftermath::Need;
 use super::budgets::Budgets;
 use super::disruptions::Allowed;
@@ -21,6 +20,7 @@ use super::pauses;
 use super::removal::Moves;
 use super::replacement;
 use super::rests::rests;
+use super::view::View;
 use model::machine::Phase;
 use model::plan::{NodeOutcome, NodeVerdict};
 use model::pod::Pod;

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::View;
 use super::growth::Growth;
 use super::requests::Request;
+use super::view::View;
 use model::Snapshot;
 use model::buffer::{ACTIVE, CapacityBuffer, PodTemplate, TemplateRef};
 use model::plan::{BufferOutcome, BufferVerdict, Plan, PodOutcome, PodVerdict};

@@ -1,8 +1,8 @@
 //! Which nodes are looked at if one round cannot find out of all of them whether they can go: in the order of
 //! their names, and each round goes on where the last one stopped.
 
-use super::View;
 use super::removal::Candidate;
+use super::view::View;
 use model::unfinished::NodeTurns;
 use scheduling::NodeIndex;
 

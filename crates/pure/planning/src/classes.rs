@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use super::allowance::Allowance;
 use super::class::Class;
-use super::pending::Waiting;
 use super::priorities::Priorities;
 use super::share::largest_share;
 use super::spot::Spot;
 use super::stock::Met;
+use super::waiting::Waiting;
 use model::Resources;
 use model::features::Features;
 use model::pod::{Pod, Toleration};

@@ -1,19 +1,12 @@
 //! Which machines are on their way to be nodes that take pods: for how long one is waited for, and which
 //! taints pass by then.
 
-use jiff::Timestamp;
-
-use super::View;
-use model::Snapshot;
+use super::facts::time::is_young;
+use super::view::View;
 use model::machine::{Machine, Phase};
 use model::node::{Node, Taint, TaintEffect};
 use model::passing::passes_by_itself;
-use settings::{Config, Pool};
-
-/// Whether what began then may still become a node that takes pods.
-pub(super) fn is_young(since: Timestamp, snapshot: &Snapshot, config: &Config) -> bool {
-    snapshot.time.duration_since(since).unsigned_abs() < config.scale_up.max_node_provision_time
-}
+use settings::Pool;
 
 /// Whether the machine has no Node, and may still become one.
 pub(super) fn is_coming(machine: &Machine, view: &View) -> bool {

@@ -10,11 +10,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::aftermath::{self, Demand};
+use super::facts::machine::by_node;
 use super::growth::Growth;
 use super::judging::Drainable;
 use super::limits::{self, Shape, Sum};
 use super::scale_up::{self};
-use super::{Depth, View, decide, fresh};
+use super::view::View;
+use super::{Depth, decide, fresh};
 use model::machine::{Machine, Phase};
 use model::plan::{NodeOutcome, PoolGrowth};
 use model::pod::{Pod, PodPhase};
@@ -53,7 +55,7 @@ pub(super) fn best(
 ) -> Option<Replacement> {
     let now = Demand::of(growth);
     let tries = (EFFORT / (view.pods.len() + view.existing).max(1)).max(FEWEST);
-    let machines = limits::by_node(view.snapshot.proxmox.machines.as_deref());
+    let machines = by_node(view.snapshot.proxmox.machines.as_deref());
     let shape = |at: NodeIndex| {
         let node = &view.snapshot.nodes[at];
         limits::shape(view, node, machines.get(node.name.as_str()).copied())

@@ -8,8 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::coming::is_young;
-use super::facts::node::pool_of;
+use super::facts::node::{is_young, pool_of};
 use model::Snapshot;
 use model::node::Node;
 use model::snapshot::{DriverLimits, Memory};
@@ -83,7 +82,7 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, Seen> {
             pools.insert(pool.to_owned(), Seen::default());
         }
         let Some(seen) = pools.get_mut(pool) else { continue };
-        seen.settled |= !young(node, snapshot, config);
+        seen.settled |= !is_young(node, snapshot, config);
         for (driver, limit) in &csi.limits {
             match seen.limits.get_mut(driver) {
                 Some(known) => *known = *limit,
@@ -92,11 +91,6 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, Seen> {
         }
     }
     pools
-}
-
-/// Whether the node may still be without something that comes once it is ready.
-fn young(node: &Node, snapshot: &Snapshot, config: &Config) -> bool {
-    node.created.is_some_and(|created| is_young(created, snapshot, config))
 }
 
 /// Remembers the drivers of each pool's nodes. Whether anything changed.
@@ -128,7 +122,7 @@ pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     let places: BTreeMap<&str, usize> =
         snapshot.csi_nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
     let mut late = Vec::new();
-    for node in snapshot.nodes.iter().filter(|node| young(node, snapshot, config)) {
+    for node in snapshot.nodes.iter().filter(|node| is_young(node, snapshot, config)) {
         let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name));
         let Some(expected) = pool.and_then(|pool| drivers.of_fresh(pool, &snapshot.memory)) else { continue };
         late.push((node.name.clone(), places.get(node.name.as_str()).copied(), expected));

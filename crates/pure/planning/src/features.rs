@@ -6,8 +6,8 @@ use model::node::Node;
 use model::snapshot::{DeclaredFeatures, Memory};
 use settings::Pool;
 
+use super::facts::machine::by_node;
 use super::facts::node::{pool_of, ready};
-use super::limits::by_node;
 
 /// What a fresh node of the pool declares: what its newest ready node does, else what was learnt from one,
 /// else what a kubelet of the control plane's version would. Nodes whose kubelets have other settings teach

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::shape::Statics;
-use super::{View, features, shape, sizes};
+use super::view::View;
+use super::{features, shape, sizes};
 use model::Snapshot;
 use model::machine::Machine;
 use model::node::Node;

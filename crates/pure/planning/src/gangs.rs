@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::View;
 use super::allowance::Allowance;
 use super::class::Class;
-use super::pending::Waiting;
 use super::priorities::Priorities;
+use super::view::View;
+use super::waiting::Waiting;
 use model::gang::{GangReason, GangWait, PodGroup};
 use model::plan::{MissedPrediction, PodOutcome, PoolReason};
 use model::pod::Pod;

@@ -12,12 +12,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::View;
 use super::class::Class;
+use super::facts::machine::by_node;
 use super::facts::node::{pool_of, ready};
 use super::growths::Candidate;
-use super::limits::{Shape, by_node};
+use super::limits::Shape;
 use super::packer::Packer;
+use super::view::View;
 use model::dimms;
 use model::machine::{Machine, Phase, guest_sees};
 use model::node::Node;

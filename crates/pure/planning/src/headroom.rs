@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::View;
 use super::facts::node::{pool_of, ready};
 use super::growth::Growth;
+use super::view::View;
 use model::pod::Pod;
 use model::quantity;
 use scheduling::NodeIndex;

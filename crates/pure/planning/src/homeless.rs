@@ -4,7 +4,6 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use super::View;
 use super::allowance::{Allowance, Limits};
 use super::budgets::Budgets;
 use super::drain::Rules;
@@ -12,6 +11,7 @@ use super::facts::node::ready;
 use super::going;
 use super::sizes;
 use super::sorted;
+use super::view::View;
 use model::Snapshot;
 use model::pod::Pod;
 use scheduling::{Effort, NodeIndex, World};

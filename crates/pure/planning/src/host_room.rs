@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::View;
 use super::device_room::DeviceRoom;
 use super::disk_room::{CloneBytes, DiskRoom};
 use super::facts::host::shut;
 use super::limits::Shape;
+use super::view::View;
 use model::machine::{Host, Machine, Phase, WarmState};
 use model::quantity;
 use settings::Pool;

@@ -3,7 +3,6 @@
 
 use jiff::Timestamp;
 
-use super::View;
 use super::budgets::Budgets;
 use super::drain::{Blocker, Drain, Rules};
 use super::facts::{
@@ -12,6 +11,7 @@ use super::facts::{
 };
 use super::unready;
 use super::utilization::{self, rounded};
+use super::view::View;
 use model::node::Node;
 use model::plan::{NodeOutcome, NodeVerdict, RemovalReason};
 use model::snapshot::{RETIRE, UNNEEDED_SINCE};

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::View;
-use super::pending::Waiting;
 use super::priorities::Priorities;
+use super::view::View;
+use super::waiting::Waiting;
 use model::plan::PodOutcome;
 use model::pod::Pod;
 use model::unfinished::PodTurns;

@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::class::Class;
 use super::daemons;
 use super::packer::Packer;
-use super::pending::Waiting;
+use super::waiting::Waiting;
 use model::machine::{Machine, Phase};
 use scheduling::NodeIndex;
 

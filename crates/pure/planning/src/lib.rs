@@ -56,6 +56,7 @@ mod packing;
 mod pauses;
 mod pending;
 mod physical;
+mod planned_daemons;
 mod power;
 mod predictions;
 mod priorities;
@@ -85,6 +86,8 @@ mod unlike;
 mod unready;
 mod utilization;
 mod verdict;
+mod view;
+mod waiting;
 mod warm;
 mod whole;
 mod zones;
@@ -107,19 +110,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use allowance::Allowance;
-use daemons::Daemons;
-use facts::pod::will_be_made_again;
-use groups::Groups;
-use named::Named;
-use pending::Waiting;
-use shape::Statics;
-use storage_room::StorageRoom;
+use view::View;
 
 use model::pod::Pod;
 use model::snapshot::Memory;
 use model::unfinished::Unfinished;
 use model::{Plan, Snapshot};
-use scheduling::{Effort, World};
+use scheduling::Effort;
 use settings::{Config, Pool};
 
 /// Remembers what nodes teach of those that will be made: what they offer, and which CSI drivers and devices
@@ -316,188 +313,4 @@ fn sorted(snapshot: &Snapshot) -> Snapshot {
         machines.sort_by(|a, b| (&a.name, a.vmid).cmp(&(&b.name, b.vmid)));
     }
     sorted
-}
-
-/// What both halves of a decision work on.
-struct View<'a> {
-    /// Without its pods.
-    snapshot: &'a Snapshot,
-    /// The snapshot's nodes by their names.
-    named: Named<'a>,
-    /// In the order in which they came.
-    pods: &'a [Arc<Pod>],
-    config: &'a Config,
-    /// The pools, once for each size of their machines and each set of hosts with labels of its own.
-    offers: &'a [Pool],
-    /// What may still be spent on the decision.
-    allowance: Allowance,
-    /// Pods without a node, in order of their names.
-    waiting: Vec<Waiting<'a>>,
-    groups: Groups<'a>,
-    /// The cluster; pending pods are placed into it by scaling up.
-    world: World,
-    /// The snapshot's nodes come first in the world, in this order.
-    existing: usize,
-    /// Running machines may be made larger by this decision.
-    grows: bool,
-    /// Pods with a node that count, by their node's index.
-    bound: Vec<Vec<&'a Arc<Pod>>>,
-    /// Those that hold no room (expendable ones), which may hold their node all the same.
-    expendable: Vec<Vec<&'a Arc<Pod>>>,
-    /// Pods with annotations that decisions read.
-    annotated: Vec<&'a Arc<Pod>>,
-    /// The newest pod of each DaemonSet, by the set's uid.
-    newest: BTreeMap<&'a str, &'a Arc<Pod>>,
-    daemons: Daemons<'a>,
-    statics: Statics<'a>,
-    drivers: csi::Drivers,
-    slices: slices::Slices,
-    storage_room: StorageRoom<'a>,
-}
-
-impl<'a> View<'a> {
-    fn new(
-        snapshot: &'a Snapshot,
-        pods: &'a [Arc<Pod>],
-        config: &'a Config,
-        offers: &'a [Pool],
-        allowance: &Allowance,
-    ) -> Self {
-        Self::without(snapshot, pods, (config, offers), &BTreeSet::new(), allowance)
-    }
-
-    /// The same where nodes of these names are no longer in the snapshot: the pods that their controllers
-    /// make in place of theirs wait, and may cause a machine at once.
-    fn without(
-        snapshot: &'a Snapshot,
-        pods: &'a [Arc<Pod>],
-        offered: (&'a Config, &'a [Pool]),
-        gone: &BTreeSet<&str>,
-        allowance: &Allowance,
-    ) -> Self {
-        let mut world = World::without_pods(snapshot);
-        world.counts_in(allowance.effort());
-        Self::around(world, (snapshot, pods), offered, gone, allowance)
-    }
-
-    /// The same for a snapshot that has other nodes and the same volumes as this view's.
-    fn beside<'v>(&'v self, snapshot: &'v Snapshot, gone: &BTreeSet<&str>) -> View<'v> {
-        let world = self.world.without_pods_beside(snapshot);
-        View::around(world, (snapshot, self.pods), (self.config, self.offers), gone, &self.allowance)
-    }
-
-    fn around(
-        world: World,
-        (snapshot, pods): (&'a Snapshot, &'a [Arc<Pod>]),
-        (config, offers): (&'a Config, &'a [Pool]),
-        gone: &BTreeSet<&str>,
-        allowance: &Allowance,
-    ) -> Self {
-        // Every pod is taken in.
-        allowance.spend(10 * pods.len());
-        let mut view = Self {
-            snapshot,
-            named: Named::new(&snapshot.nodes),
-            pods,
-            config,
-            offers,
-            allowance: allowance.clone(),
-            waiting: Vec::with_capacity(pods.len()),
-            groups: Groups::default(),
-            world,
-            existing: snapshot.nodes.len(),
-            grows: false,
-            bound: vec![Vec::new(); snapshot.nodes.len()],
-            expendable: vec![Vec::new(); snapshot.nodes.len()],
-            annotated: Vec::new(),
-            newest: BTreeMap::new(),
-            daemons: Daemons::default(),
-            statics: Statics::new(),
-            drivers: csi::Drivers::new(snapshot, config),
-            slices: slices::Slices::new(snapshot, config),
-            storage_room: StorageRoom::new(snapshot, config),
-        };
-        for set in &snapshot.daemon_sets {
-            view.world.announce(&set.pod);
-        }
-        view.take_in(gone);
-        view.put_in_order();
-        for sample in view.groups.samples() {
-            view.world.announce(sample);
-        }
-        for (at, node) in snapshot.nodes.iter().enumerate() {
-            if being_deleted(node) {
-                view.world.close(at);
-            }
-        }
-        view.daemons = Daemons::new(&view);
-        daemons::expect(&mut view);
-        view
-    }
-
-    /// Finds out which pods wait, and which count on which node.
-    fn take_in(&mut self, gone: &BTreeSet<&str>) {
-        let (snapshot, config) = (self.snapshot, self.config);
-        let priorities = priorities::Priorities::new(snapshot, config);
-        for pod in self.pods {
-            if pod.digest().annotated {
-                self.annotated.push(pod);
-            }
-            if pod.digest().waits {
-                let (group, expendable) = self.groups.number(pod, &priorities);
-                let settled = pending::settled(pod, expendable, config, snapshot.time)
-                    .or_else(|| requests::awaits(pod, snapshot));
-                self.waiting.push(Waiting { pod, group, settled, listed: true });
-                continue;
-            }
-            shape::count_static(&mut self.statics, pod);
-            self.know_daemon(pod);
-            let node = pod.node.as_deref();
-            let at = node.and_then(|name| self.named.find(name));
-            if priorities.expendable(pod) {
-                // A pod that needs their room may have it.
-                if let Some(at) = at {
-                    self.expendable[at].push(pod);
-                }
-            } else {
-                if let Some(at) = at {
-                    self.bound[at].push(pod);
-                } else if node.is_some_and(|name| gone.contains(name)) {
-                    if will_be_made_again(pod) {
-                        let (group, _) = self.groups.number(pod, &priorities);
-                        self.waiting.push(Waiting { pod, group, settled: None, listed: true });
-                    }
-                    continue;
-                }
-                self.world.announce(pod);
-            }
-        }
-    }
-
-    fn know_daemon(&mut self, pod: &'a Arc<Pod>) {
-        let set = pod.owner.as_ref().filter(|owner| pod.digest().daemon && owner.kind == "DaemonSet");
-        let Some(set) = set else { return };
-        let age = |pod: &'a Arc<Pod>| (pod.created, &pod.digest().id);
-        let newest = self.newest.entry(&set.uid).or_insert(pod);
-        if age(pod) > age(newest) {
-            *newest = pod;
-        }
-    }
-
-    /// Puts pods in the order of their names, and those with a node into the world.
-    fn put_in_order(&mut self) {
-        self.waiting.sort_by(|a, b| a.pod.digest().compare(b.pod.digest()));
-        for (at, pods) in self.expendable.iter_mut().enumerate() {
-            pods.sort_by(|a, b| a.digest().compare(b.digest()));
-            for pod in pods.iter().filter(|pod| !pod.is_finished()) {
-                self.world.place_yielding(pod, at);
-            }
-        }
-        for (at, pods) in self.bound.iter_mut().enumerate() {
-            pods.sort_by(|a, b| a.digest().compare(b.digest()));
-            for pod in pods.iter().filter(|pod| !pod.is_finished()) {
-                self.world.place(pod, at);
-            }
-        }
-    }
 }

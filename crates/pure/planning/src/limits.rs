@@ -1,9 +1,7 @@
 //! What there may be at most: machines, vCPUs and memory, of each pool and in the whole cluster.
 
-use std::collections::BTreeMap;
-
-use super::View;
 use super::facts::node::pool_of;
+use super::view::View;
 use model::machine::Machine;
 use model::node::Node;
 use model::quantity;
@@ -64,12 +62,6 @@ impl Sum {
         let memory = offers.iter().map(|pool| pool.memory).max().unwrap_or(1);
         i128::from(self.cores) * i128::from(memory) + i128::from(self.memory) * i128::from(cores)
     }
-}
-
-/// The machines that have a Node, by its name.
-pub(super) fn by_node(machines: Option<&[Machine]>) -> BTreeMap<&str, &Machine> {
-    let machines = machines.into_iter().flatten();
-    machines.map(|machine| (machine.node.as_ref().unwrap_or(&machine.name).as_str(), machine)).collect()
 }
 
 /// What a Node's machine has: as its record says, else as the Node reports, else as its pool makes them.

@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::View;
 use super::class::Class;
 use super::classes::Demands;
 use super::gangs::Gangs;
 use super::growths::Growths;
 use super::hold::Hold;
-use super::pending::Waiting;
 use super::rooms::{Full, Place, Rooms};
 use super::search::Search;
 use super::spot::Spot;
+use super::view::View;
+use super::waiting::Waiting;
 use model::Resources;
 use model::node::Node;
 use model::pod::Pod;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::View;
 use super::facts::time::after;
+use super::view::View;
 
 /// A time, what follows it, and what it is the time of.
 type Pause = (Option<Timestamp>, Duration, &'static str);

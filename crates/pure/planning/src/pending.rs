@@ -1,27 +1,16 @@
 //! Which pods wait for a node, and which of them may cause one.
 
-use std::sync::Arc;
-
 use jiff::{SignedDuration, Timestamp};
 
+use super::annotations;
 use super::facts::pod::will_be_made_again;
 use super::groups::Groups;
 use super::priorities::Priorities;
-use super::{View, annotations};
+use super::view::View;
+use super::waiting::Waiting;
 use model::plan::PodOutcome;
 use model::pod::Pod;
 use settings::Config;
-
-/// A pod that waits.
-pub(super) struct Waiting<'a> {
-    pub pod: &'a Arc<Pod>,
-    /// Which pods it is equal to but for its name: its place in [`Groups`].
-    pub group: usize,
-    /// Decided already, without looking for room.
-    pub settled: Option<PodOutcome>,
-    /// It gets a verdict. Pods that will have to leave a node on its way out are placed too, but not listed.
-    pub listed: bool,
-}
 
 /// Adds pods that will lose their node to those that wait for one.
 pub(super) fn add_leaving<'a>(

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::View;
 use super::rooms::Full;
+use super::view::View;
 use model::Slot;
 use model::machine::Phase;
 use model::workload::Backoff;

@@ -28,7 +28,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::View;
 use super::allowance::Allowance;
 use super::budgets::Budgets;
 use super::drain::Rules;
@@ -38,6 +37,7 @@ use super::facts::{
     time::{after, watched_since},
 };
 use super::scale_up;
+use super::view::View;
 use model::Snapshot;
 use model::machine::{Host, Machine, Phase};
 use model::place;

@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use super::View;
 use super::budgets::Budgets;
 use super::coming;
 use super::drain::Rules;
 use super::facts::node::{being_deleted, pool_of, ready};
 use super::health;
 use super::judging::judge;
+use super::view::View;
 use scheduling::NodeIndex;
 
 /// How many lost nodes each pool has; if too many are not ready, it is not known what is wrong, and none

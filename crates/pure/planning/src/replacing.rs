@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::View;
 use super::budgets::Budgets;
 use super::drain::Rules;
 use super::facts::{
@@ -14,6 +13,7 @@ use super::facts::{
 use super::growth::Growth;
 use super::judging::drain;
 use super::replacement;
+use super::view::View;
 use model::plan::{Move, NodeOutcome, NodeVerdict, Removal};
 use model::pod::Pod;
 use scheduling::NodeIndex;

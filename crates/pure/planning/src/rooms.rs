@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::Timestamp;
 
-use super::View;
+use super::facts::machine::by_node;
 use super::facts::{
     machine::is_kept,
     node::{being_deleted, pool_of},
@@ -13,6 +13,7 @@ use super::host_room::{self, HostRoom};
 use super::limits::{self, Shape, Sum};
 use super::pauses;
 use super::physical::Machines;
+use super::view::View;
 use super::warm::{self, Woken};
 use model::machine::{Phase, Slot, WarmState};
 use model::plan::PoolReason;
@@ -169,7 +170,7 @@ impl<'a> Rooms<'a> {
         let present = || machines.into_iter().flatten().filter(|machine| !machine.phase.is_over());
         let vms: BTreeSet<&str> =
             present().map(|machine| machine.node.as_ref().unwrap_or(&machine.name).as_str()).collect();
-        let by_node = limits::by_node(machines);
+        let by_node = by_node(machines);
         let mut nodes: BTreeSet<&str> = BTreeSet::new();
         for node in &view.snapshot.nodes {
             let leaves = being_deleted(node);

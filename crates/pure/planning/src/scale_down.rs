@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Depth;
-use super::View;
 use super::admission::{NotNow, Round};
 use super::aftermath;
 use super::aftermath::Need;
@@ -22,6 +21,7 @@ use super::removal::{self, Candidate, Moves, Together};
 use super::replacing;
 use super::rests::rests;
 use super::utilization::rounded;
+use super::view::View;
 use model::node::Node;
 use model::plan::{Move, NodeOutcome, NodeVerdict, PoolGrowth, Removal, RemovalReason};
 use model::pod::Pod;

@@ -7,18 +7,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::View;
 use super::class::Class;
 use super::classes::{self, Demands};
 use super::coming;
 use super::daemons;
-use super::facts::node::{pool_of, ready};
+use super::facts::machine::by_node;
+use super::facts::node::{is_young, pool_of, ready};
 use super::fresh;
 use super::gangs::Gangs;
 use super::growth::Growth;
 use super::growths::Growths;
 use super::kind_turns::KindTurns;
-use super::limits;
 use super::packer::{Packer, relabelled};
 use super::pending::add_leaving;
 use super::predictions::keep_to_bound;
@@ -28,6 +27,7 @@ use super::requests;
 use super::rooms::Rooms;
 use super::spot::Spot;
 use super::verdict::{self};
+use super::view::View;
 use model::machine::Phase;
 use model::node::Node;
 use model::plan::{NewMachine, PodOutcome, PodVerdict, PoolGrowth};
@@ -208,7 +208,7 @@ impl<'a> Packer<'_, 'a> {
     /// what a fresh node of their pool does.
     fn add_upcoming(&mut self) {
         let (snapshot, config) = (self.view.snapshot, self.view.config);
-        let by_node = limits::by_node(snapshot.proxmox.machines.as_deref());
+        let by_node = by_node(snapshot.proxmox.machines.as_deref());
         let machines = snapshot.proxmox.machines.iter().flatten();
         let served: BTreeSet<&str> = machines
             .filter(|machine| machine.phase >= Phase::Ready)
@@ -221,7 +221,7 @@ impl<'a> Packer<'_, 'a> {
             else {
                 continue;
             };
-            let young = node.created.is_some_and(|created| coming::is_young(created, snapshot, config));
+            let young = is_young(&node, snapshot, config);
             let starting = coming::is_starting(&node, &self.pools()[pool]);
             // One that is no longer ready offers nothing, and it is not known when it will again.
             let comes =

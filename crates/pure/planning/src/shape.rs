@@ -10,12 +10,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::facts::machine::by_node;
 use super::facts::{
     node::{pool_of, ready},
     pod::is_mirror,
 };
 use super::features;
-use super::limits::by_node;
 use model::machine::Machine;
 use model::node::Node;
 use model::pod::Pod;

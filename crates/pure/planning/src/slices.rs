@@ -8,9 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::coming::is_young;
-use super::facts::node::pool_of;
-use super::limits::by_node;
+use super::facts::machine::by_node;
+use super::facts::node::{is_young, pool_of};
 use model::devices::{Device, DeviceTaint, ResourceSlice};
 use model::node::Node;
 use model::snapshot::Memory;
@@ -121,7 +120,7 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, Seen> {
             pools.insert(pool.to_owned(), Seen::default());
         }
         let Some(seen) = pools.get_mut(pool) else { continue };
-        seen.settled = seen.settled || !young(node, snapshot, config);
+        seen.settled = seen.settled || !is_young(node, snapshot, config);
         let own = slices.get(node.name.as_str()).into_iter().flatten().copied();
         let unknown: Vec<_> = own.filter(|slice| !seen.drivers.contains_key(&slice.driver)).collect();
         seen.drivers.extend(complete(&unknown));
@@ -189,11 +188,6 @@ fn keep_common_taints(slices: &mut [ResourceSlice]) {
     }
 }
 
-/// Whether the node may still be without something that comes once it is ready.
-fn young(node: &Node, snapshot: &Snapshot, config: &Config) -> bool {
-    node.created.is_some_and(|created| is_young(created, snapshot, config))
-}
-
 /// Remembers the devices of each pool's nodes, as far as they fit. Whether anything changed.
 pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
     let slices = Slices::new(snapshot, config);
@@ -249,7 +243,7 @@ fn bytes(slices: &[ResourceSlice]) -> usize {
 /// Adds to young nodes, in the planner's copy of the snapshot, the slices that are still to come. Until then
 /// kube-scheduler refuses a node that was made for the very pods that wait.
 pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
-    let of_pool = |node: &&Arc<Node>| young(node, snapshot, config) && pool_of(node).is_some();
+    let of_pool = |node: &&Arc<Node>| is_young(node, snapshot, config) && pool_of(node).is_some();
     let young: Vec<&Arc<Node>> = snapshot.nodes.iter().filter(of_pool).collect();
     if young.is_empty() {
         return;

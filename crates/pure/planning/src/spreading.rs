@@ -8,9 +8,9 @@ use std::collections::{BTreeSet, BinaryHeap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
-use super::View;
 use super::facts::node::ready;
 use super::growth::Growth;
+use super::view::View;
 use model::Resources;
 use model::pod::Pod;
 use scheduling::{NodeIndex, SimNode, World};

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::coming;
+use super::facts::time::is_young;
 use model::Snapshot;
 use model::selector::{LabelSelector, Labels};
 use model::workload::CsiNode;
@@ -75,9 +75,8 @@ impl<'a> Published<'a> {
             .filter(runs)
             .map(|node| node.name.as_str())
             .collect();
-        let old = |created: Option<Timestamp>| {
-            !created.is_some_and(|created| coming::is_young(created, snapshot, config))
-        };
+        let old =
+            |created: Option<Timestamp>| !created.is_some_and(|created| is_young(created, snapshot, config));
         let nodes = snapshot.nodes.iter().filter(|node| with.contains(&*node.name) && old(node.created));
         nodes.map(|node| self.zone(&node.labels)).collect()
     }

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::packer::Packer;
-use super::pending::Waiting;
 use super::rooms::Full;
 use super::spot::Spot;
+use super::waiting::Waiting;
 use model::plan::{MissedPrediction, PodOutcome, PodVerdict, PoolReason};
 use scheduling::NodeIndex;
 

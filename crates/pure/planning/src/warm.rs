@@ -16,9 +16,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::device_room::DeviceRoom;
 use super::facts::{host::is_emptied, machine::is_kept};
+use super::names;
 use super::replacement;
 use super::rooms::{Full, Place, Rooms};
-use super::{View, names};
+use super::view::View;
 use model::Snapshot;
 use model::machine::{Machine, Phase, WarmState};
 use model::plan::{NewMachine, Plan, PodVerdict, PoolGrowth, PoolReason, Unkept};

@@ -1,8 +1,16 @@
-//! What a machine is for.
+//! What a machine is for, and which Node is its.
+
+use std::collections::BTreeMap;
 
 use model::machine::{Machine, Phase};
 
 /// Whether a machine is kept, or is being made to be kept, and is not on its way out.
 pub(crate) fn is_kept(machine: &Machine) -> bool {
     machine.warm.is_some() && machine.phase < Phase::Draining
+}
+
+/// The machines that have a Node, by its name.
+pub(crate) fn by_node(machines: Option<&[Machine]>) -> BTreeMap<&str, &Machine> {
+    let machines = machines.into_iter().flatten();
+    machines.map(|machine| (machine.node.as_ref().unwrap_or(&machine.name).as_str(), machine)).collect()
 }

@@ -1,7 +1,10 @@
 //! What a node says of itself: its pool, whether it is ready, whether it goes, and what keeps it.
 
+use super::time;
+use model::Snapshot;
 use model::node::Node;
 use model::snapshot::{BEING_DELETED_TAINT, PINNED, PINNED_WHY, POOL_LABEL, REPLACED, RETIRE, VM_PROTECTED};
+use settings::Config;
 
 /// The annotation that keeps the node whatever it is used for, if there is one.
 pub fn disabled(node: &Node) -> Option<&'static str> {
@@ -56,4 +59,9 @@ pub fn ready(node: &Node) -> bool {
 /// The name of the node's pool, as its label says.
 pub(crate) fn pool_of(node: &Node) -> Option<&str> {
     node.labels.get(POOL_LABEL).map(String::as_str)
+}
+
+/// Whether the node came so lately that it may not be set up yet.
+pub(crate) fn is_young(node: &Node, snapshot: &Snapshot, config: &Config) -> bool {
+    node.created.is_some_and(|created| time::is_young(created, snapshot, config))
 }

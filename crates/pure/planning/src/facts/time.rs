@@ -13,7 +13,7 @@ pub(crate) fn after(time: Timestamp, wait: Duration) -> Timestamp {
     time.saturating_add(wait).unwrap_or(Timestamp::MAX)
 }
 
-/// The beginning of a time that is counted, moved as [`unneeded_since`] says.
+/// The beginning of a time that is counted, moved as [`crate::judging::unneeded_since`] says.
 pub(crate) fn watched_since(snapshot: &Snapshot, config: &Config, since: Timestamp) -> Timestamp {
     moved(since, snapshot.memory.last_round, config, snapshot.time)
 }
@@ -24,4 +24,9 @@ pub(crate) fn moved(since: Timestamp, last: Option<Timestamp>, config: &Config, 
     let gap = now.duration_since(last);
     let usual = SignedDuration::try_from(config.scan_interval * 3).unwrap_or(SignedDuration::MAX);
     if gap > usual { since.saturating_add(gap).map_or(now, |moved| moved.min(now)) } else { since }
+}
+
+/// Whether what began then may still become a node that takes pods.
+pub(crate) fn is_young(since: Timestamp, snapshot: &Snapshot, config: &Config) -> bool {
+    snapshot.time.duration_since(since).unsigned_abs() < config.scale_up.max_node_provision_time
 }

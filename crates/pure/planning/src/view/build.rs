@@ -1,0 +1,168 @@
+//! How a view is made of a snapshot: which pods wait, and which count on which node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::View;
+use crate::allowance::Allowance;
+use crate::daemons::{self, Daemons};
+use crate::facts::node::being_deleted;
+use crate::facts::pod::will_be_made_again;
+use crate::groups::Groups;
+use crate::named::Named;
+use crate::priorities::Priorities;
+use crate::shape::{self, Statics};
+use crate::storage_room::StorageRoom;
+use crate::waiting::Waiting;
+use crate::{csi, pending, requests, slices};
+use model::Snapshot;
+use model::pod::Pod;
+use scheduling::World;
+use settings::{Config, Pool};
+
+impl<'a> View<'a> {
+    pub(crate) fn new(
+        snapshot: &'a Snapshot,
+        pods: &'a [Arc<Pod>],
+        config: &'a Config,
+        offers: &'a [Pool],
+        allowance: &Allowance,
+    ) -> Self {
+        Self::without(snapshot, pods, (config, offers), &BTreeSet::new(), allowance)
+    }
+
+    /// The same where nodes of these names are no longer in the snapshot: the pods that their controllers
+    /// make in place of theirs wait, and may cause a machine at once.
+    pub(crate) fn without(
+        snapshot: &'a Snapshot,
+        pods: &'a [Arc<Pod>],
+        offered: (&'a Config, &'a [Pool]),
+        gone: &BTreeSet<&str>,
+        allowance: &Allowance,
+    ) -> Self {
+        let mut world = World::without_pods(snapshot);
+        world.counts_in(allowance.effort());
+        Self::around(world, (snapshot, pods), offered, gone, allowance)
+    }
+
+    /// The same for a snapshot that has other nodes and the same volumes as this view's.
+    pub(crate) fn beside<'v>(&'v self, snapshot: &'v Snapshot, gone: &BTreeSet<&str>) -> View<'v> {
+        let world = self.world.without_pods_beside(snapshot);
+        View::around(world, (snapshot, self.pods), (self.config, self.offers), gone, &self.allowance)
+    }
+
+    fn around(
+        world: World,
+        (snapshot, pods): (&'a Snapshot, &'a [Arc<Pod>]),
+        (config, offers): (&'a Config, &'a [Pool]),
+        gone: &BTreeSet<&str>,
+        allowance: &Allowance,
+    ) -> Self {
+        // Every pod is taken in.
+        allowance.spend(10 * pods.len());
+        let mut view = Self {
+            snapshot,
+            named: Named::new(&snapshot.nodes),
+            pods,
+            config,
+            offers,
+            allowance: allowance.clone(),
+            waiting: Vec::with_capacity(pods.len()),
+            groups: Groups::default(),
+            world,
+            existing: snapshot.nodes.len(),
+            grows: false,
+            bound: vec![Vec::new(); snapshot.nodes.len()],
+            expendable: vec![Vec::new(); snapshot.nodes.len()],
+            annotated: Vec::new(),
+            newest: BTreeMap::new(),
+            daemons: Daemons::default(),
+            statics: Statics::new(),
+            drivers: csi::Drivers::new(snapshot, config),
+            slices: slices::Slices::new(snapshot, config),
+            storage_room: StorageRoom::new(snapshot, config),
+        };
+        for set in &snapshot.daemon_sets {
+            view.world.announce(&set.pod);
+        }
+        view.take_in(gone);
+        view.put_in_order();
+        for sample in view.groups.samples() {
+            view.world.announce(sample);
+        }
+        for (at, node) in snapshot.nodes.iter().enumerate() {
+            if being_deleted(node) {
+                view.world.close(at);
+            }
+        }
+        view.daemons = Daemons::new(&view);
+        daemons::expect(&mut view);
+        view
+    }
+
+    /// Finds out which pods wait, and which count on which node.
+    fn take_in(&mut self, gone: &BTreeSet<&str>) {
+        let (snapshot, config) = (self.snapshot, self.config);
+        let priorities = Priorities::new(snapshot, config);
+        for pod in self.pods {
+            if pod.digest().annotated {
+                self.annotated.push(pod);
+            }
+            if pod.digest().waits {
+                let (group, expendable) = self.groups.number(pod, &priorities);
+                let settled = pending::settled(pod, expendable, config, snapshot.time)
+                    .or_else(|| requests::awaits(pod, snapshot));
+                self.waiting.push(Waiting { pod, group, settled, listed: true });
+                continue;
+            }
+            shape::count_static(&mut self.statics, pod);
+            self.know_daemon(pod);
+            let node = pod.node.as_deref();
+            let at = node.and_then(|name| self.named.find(name));
+            if priorities.expendable(pod) {
+                // A pod that needs their room may have it.
+                if let Some(at) = at {
+                    self.expendable[at].push(pod);
+                }
+            } else {
+                if let Some(at) = at {
+                    self.bound[at].push(pod);
+                } else if node.is_some_and(|name| gone.contains(name)) {
+                    if will_be_made_again(pod) {
+                        let (group, _) = self.groups.number(pod, &priorities);
+                        self.waiting.push(Waiting { pod, group, settled: None, listed: true });
+                    }
+                    continue;
+                }
+                self.world.announce(pod);
+            }
+        }
+    }
+
+    fn know_daemon(&mut self, pod: &'a Arc<Pod>) {
+        let set = pod.owner.as_ref().filter(|owner| pod.digest().daemon && owner.kind == "DaemonSet");
+        let Some(set) = set else { return };
+        let age = |pod: &'a Arc<Pod>| (pod.created, &pod.digest().id);
+        let newest = self.newest.entry(&set.uid).or_insert(pod);
+        if age(pod) > age(newest) {
+            *newest = pod;
+        }
+    }
+
+    /// Puts pods in the order of their names, and those with a node into the world.
+    fn put_in_order(&mut self) {
+        self.waiting.sort_by(|a, b| a.pod.digest().compare(b.pod.digest()));
+        for (at, pods) in self.expendable.iter_mut().enumerate() {
+            pods.sort_by(|a, b| a.digest().compare(b.digest()));
+            for pod in pods.iter().filter(|pod| !pod.is_finished()) {
+                self.world.place_yielding(pod, at);
+            }
+        }
+        for (at, pods) in self.bound.iter_mut().enumerate() {
+            pods.sort_by(|a, b| a.digest().compare(b.digest()));
+            for pod in pods.iter().filter(|pod| !pod.is_finished()) {
+                self.world.place(pod, at);
+            }
+        }
+    }
+}
