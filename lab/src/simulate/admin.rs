@@ -8,8 +8,9 @@ use serde_json::json;
 use tokio::time::Instant;
 use world::proxmox::spec::VmSpec;
 
-use super::checker::{Checker, name};
-use super::devices;
+use super::checker::Checker;
+use super::checker::objects::name;
+use super::drawn::{devices, seeds};
 use super::hands::{Deed, Hands};
 use super::log::Log;
 use super::world::World;
@@ -112,8 +113,7 @@ impl Admin {
                 // device of its host, and none to where there is no such device.
                 let devices = self.world.rules.devices;
                 let stays = |host: &String| {
-                    super::seeds::is_bound(&vm)
-                        || (devices::has_one(&vm) && (vm.running || devices.on(host) == 0))
+                    seeds::is_bound(&vm) || (devices::has_one(&vm) && (vm.running || devices.on(host) == 0))
                 };
                 if let Some(host) = host.filter(|host| !stays(host)) {
                     self.say(&format!("moves VM {vmid} to {host}"));
@@ -205,7 +205,7 @@ impl Admin {
         let vmid = self.made.swap_remove(self.random.usize(..self.made.len()));
         self.say(&format!("removes VM {vmid} again"));
         self.checker.removed_by_hand(vmid);
-        let seed = self.world.pve.vm(vmid).as_ref().and_then(super::seeds::of_machine);
+        let seed = self.world.pve.vm(vmid).as_ref().and_then(seeds::of_machine);
         self.world.pve.delete_by_hand(vmid);
         // One that was a machine has the seed of that.
         if let Some(volume) = seed {
@@ -340,7 +340,7 @@ impl Admin {
                 }
                 ["pvesm", "free", volume] => {
                     let pve = &self.world.pve;
-                    let has_it = |vmid: u32| pve.vm(vmid).as_ref().and_then(super::seeds::of_machine);
+                    let has_it = |vmid: u32| pve.vm(vmid).as_ref().and_then(seeds::of_machine);
                     // Who reads the report sees which VM has it.
                     if !pve.vmids().into_iter().filter_map(has_it).any(|one| one == *volume) {
                         pve.free_by_hand(volume);

@@ -10,9 +10,10 @@ use world::guest::GuestFaults;
 use world::proxmox::TaskFault;
 
 use super::checker::Checker;
-use super::hindrances::{self, Hindrance};
+use super::drawn::standing;
+use super::hindrances;
+use super::hindrances::Hindrance;
 use super::log::Log;
-use super::standing;
 use super::storm::Storm;
 use super::troupe::Troupe;
 use super::world::World;

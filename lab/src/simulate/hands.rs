@@ -9,8 +9,9 @@ use stage::{Call, Side};
 use tokio::time::Instant;
 use world::proxmox::{Touch, VmView};
 
-use super::checker::{Checker, is_ready};
-use super::devices;
+use super::checker::Checker;
+use super::checker::objects::is_ready;
+use super::drawn::{devices, seeds};
 use super::log::Log;
 use super::world::World;
 
@@ -191,8 +192,7 @@ impl Hands {
         // Proxmox VE moves no VM with an image that is on its host alone, none that runs with a device of its
         // host, and none to where there is no such device.
         let devices = self.world.rules.devices;
-        let stays =
-            super::seeds::is_bound(vm) || (devices::has_one(vm) && (vm.running || devices.on(host) == 0));
+        let stays = seeds::is_bound(vm) || (devices::has_one(vm) && (vm.running || devices.on(host) == 0));
         (*host != vm.node && pve.is_online(host) && !stays).then(|| host.clone())
     }
 

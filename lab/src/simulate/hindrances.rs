@@ -9,7 +9,8 @@ use world::proxmox::rights::TagAccess;
 use world::proxmox::spec::GIB;
 
 use super::checker::Checker;
-use super::networks::{self, Right};
+use super::checker::memory::Right;
+use super::drawn::networks;
 use super::world::World;
 
 /// Bytes a second of a slow storage: a copy of a disk takes minutes.

@@ -8,38 +8,22 @@
 //!  admin ────┘        daemon (troupe) ──┘─> world::proxmox ────┘         └─> log: the same seed, the same lines
 //! ```
 //!
-//! Everything that is drawn is drawn from the seed; nothing comes from the machine's clock or randomness.
+//! What a seed draws is in `drawn`, what the checker knows in `checker`, and each promise that it watches in
+//! a file of `promises`. Everything that is drawn is drawn from the seed; nothing comes from the machine's
+//! clock or randomness.
 
 mod admin;
 mod checker;
-mod devices;
-mod disks;
-mod doubt;
+mod databases;
+mod drawn;
 mod faults;
-mod growth;
 mod hands;
 mod hindrances;
-mod inherited;
-mod leadership;
 mod log;
-mod missed;
-mod networks;
-mod places;
 mod play;
-mod power;
 mod promises;
-mod room;
-mod rules;
-mod secrets;
-mod seeds;
-mod settings;
-mod settled;
-mod standing;
 mod storm;
-mod touched;
 mod troupe;
-mod volumes;
-mod warm;
 mod workload;
 mod world;
 

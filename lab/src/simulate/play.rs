@@ -10,13 +10,15 @@ use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::ClusterSpec;
 
 use super::admin::Admin;
-use super::checker::{Checker, Figures};
+use super::checker::Checker;
+use super::checker::memory::Figures;
+use super::databases::Databases;
 use super::faults::Faults;
 use super::hands::Hands;
 use super::log::{Ear, Log};
+use super::promises;
 use super::storm::Storm;
 use super::troupe::Troupe;
-use super::volumes::Databases;
 use super::workload::Workload;
 use super::world::{K3S_TOKEN, World};
 
@@ -130,7 +132,7 @@ async fn whole(seed: u64, hours: u64, often: u64, hindered: bool, log: Log) -> a
     let world = World::of(seed, hindered)?;
     log.say("world", &format!("{:?}", world.pools));
     log.say("world", &format!("{:?}", world.rules));
-    let checker = Checker::new(&world, &log);
+    let checker = Checker::new(&world, &log, promises::ALL);
     let hands = Hands::new(&world, &log, &checker);
     let storm = Arc::new(Storm::new(&world, &log, &checker, &hands, random.fork()));
     let mut play = Play {

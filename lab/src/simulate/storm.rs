@@ -6,12 +6,11 @@ use std::time::Duration;
 use fastrand::Rng;
 use serde_json::json;
 use stage::{Arrival, Call, Observer, Side};
-use world::kubernetes;
-use world::proxmox;
 use world::proxmox::spec::VmSpec;
+use world::{kubernetes, proxmox};
 
 use super::checker::Checker;
-use super::doubt::newid;
+use super::checker::objects::newid;
 use super::hands::Hands;
 use super::log::Log;
 use super::world::World;

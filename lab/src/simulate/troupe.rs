@@ -17,10 +17,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::checker::Checker;
+use super::drawn::settings::DISKS;
 use super::log::Log;
-use super::settings::DISKS;
 use super::storm::{Storm, watched};
-use super::world::{self, World};
+use super::world;
+use super::world::World;
 
 /// A clock goes wrong by this many seconds at most.
 const WRONG: i64 = 900;

@@ -5,9 +5,8 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use world::kubernetes::Kube;
 
+use super::drawn::pool_shape::PoolShape;
 use super::log::Log;
-use super::missed;
-use super::settings::PoolShape;
 
 /// The label of a pod that names the pools whose machines can take it, joined by dots.
 pub const FITS: &str = "lab/fits";
@@ -123,7 +122,7 @@ fn template(name: &str, pools: &[PoolShape], random: &mut Rng) -> Value {
         }});
     }
     if random.u8(..10) == 0 {
-        spec["tolerations"] = missed::tolerations();
+        spec["tolerations"] = tolerations();
     }
     json!({ "metadata": { "labels": { "app": name, FITS: fits } }, "spec": spec })
 }
@@ -180,4 +179,9 @@ fn daemon_set() -> Value {
             },
         },
     })
+}
+
+/// What such a pod has in its spec.
+pub fn tolerations() -> Value {
+    json!([{ "operator": "Exists" }])
 }

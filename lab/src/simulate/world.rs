@@ -22,17 +22,13 @@ use world::proxmox::Pve;
 use world::proxmox::spec::{ClusterSpec, GIB, VmSpec};
 use world::serve::tls::ServerTls;
 
-use super::devices::{self, Devices};
-use super::growth;
-use super::inherited::Inherited;
-use super::networks;
-use super::places;
-use super::power;
-use super::rules::{Bootstrap, Rules};
-use super::seeds;
-use super::settings::{self, PoolShape, Settings};
-use super::volumes::Volumes;
-use super::warm;
+use super::drawn::devices::Devices;
+use super::drawn::inherited::Inherited;
+use super::drawn::pool_shape::PoolShape;
+use super::drawn::rules::{Bootstrap, Rules};
+use super::drawn::settings::Settings;
+use super::drawn::volumes::Volumes;
+use super::drawn::{devices, growth, networks, places, power, seeds, settings, warm};
 
 /// When the world begins: 2026-11-21T00:00:00Z.
 const BEGINNING: i64 = 1_795_219_200;

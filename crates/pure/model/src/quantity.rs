@@ -1,8 +1,8 @@
 //! Kubernetes quantities (`100m`, `1.5Gi`, `12e6`), by the rules of `k8s.io/apimachinery/pkg/api/resource`.
 //!
 //! A quantity is read exactly, as a rational number with a power of ten or of two as its factor, and rounded
-//! up where an integer is asked for, as `Quantity.Value()` and `Quantity.MilliValue()` do. Kubernetes refuses no
-//! number that is too large for an `i64`: its scheduler counts what is left of it, which may be zero or
+//! up where an integer is asked for, as `Quantity.Value()` and `Quantity.MilliValue()` do. Kubernetes refuses
+//! no number that is too large for an `i64`: its scheduler counts what is left of it, which may be zero or
 //! negative, and so do we.
 
 use thiserror::Error;
@@ -117,8 +117,8 @@ impl Written {
         if self.negative { -value } else { value }
     }
 
-    /// What Kubernetes makes of a value that no `i64` holds. It has two ways to keep a quantity, and forgets in
-    /// both to ask whether the number fits.
+    /// What Kubernetes makes of a value that no `i64` holds. It has two ways to keep a quantity, and asks in
+    /// neither whether the number fits.
     fn overflown(&self, shift: i32) -> i64 {
         if self.negative {
             return i64::MIN;

@@ -14,13 +14,11 @@ use super::facts::{
 };
 use super::growth::Growth;
 use super::headroom::Headroom;
-use super::health;
 use super::judging::Drainable;
-use super::pauses;
 use super::removal::Moves;
-use super::replacement;
 use super::rests::rests;
 use super::view::View;
+use super::{health, pauses, replacement};
 use model::machine::Phase;
 use model::plan::{NodeOutcome, NodeVerdict};
 use model::pod::Pod;

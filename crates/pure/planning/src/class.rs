@@ -15,7 +15,8 @@ pub(super) struct Class<'a> {
     pub priority: i32,
     /// How many are placed: the first ones.
     pub done: usize,
-    /// Which pools' nodes they accept, by the pools' order, whatever room is there: a row of [`super::classes::Demands`].
+    /// Which pools' nodes they accept, by the pools' order, whatever room is there: a row of
+    /// [`super::classes::Demands`].
     pub demands: usize,
     /// What a missed prediction keeps from them.
     pub hold: Option<Arc<Hold>>,

@@ -1,13 +1,12 @@
 //! What a fresh node of a pool declares to have: what its template's kubelet does, as nodes have shown it.
 
+use super::facts::machine::by_node;
+use super::facts::node::{pool_of, ready};
 use model::Snapshot;
 use model::features::{Feature, Features};
 use model::node::Node;
 use model::snapshot::{DeclaredFeatures, Memory};
 use settings::Pool;
-
-use super::facts::machine::by_node;
-use super::facts::node::{pool_of, ready};
 
 /// What a fresh node of the pool declares: what its newest ready node does, else what was learnt from one,
 /// else what a kubelet of the control plane's version would. Nodes whose kubelets have other settings teach

@@ -19,13 +19,12 @@ use super::growths::Candidate;
 use super::limits::Shape;
 use super::packer::Packer;
 use super::view::View;
-use model::dimms;
 use model::machine::{Machine, Phase, guest_sees};
 use model::node::Node;
 use model::plan::{GrownMachine, GrownSize};
 use model::pod::Pod;
-use model::quantity;
 use model::resources::Resources;
+use model::{dimms, quantity};
 use scheduling::{NodeIndex, Prepared};
 use settings::{Grow, Pool};
 

@@ -56,7 +56,7 @@ impl<'a> KindTurns<'a> {
         };
         let kinds = kinds(pods, priorities);
         let mut last = last.clone();
-        // Room for the next ones: a kind whose first pod is gone is found again by another, if it is still there.
+        // Room for the next ones: a kind whose first pod is gone is found again by another of its pods.
         last.heavy.retain(|heavy| kinds.iter().any(|kind| kind.first == heavy));
         let mut looked_at = order(kinds, &last);
         let late = looked_at.split_off(looked_at.len().min(last.most.max(1)));

@@ -14,14 +14,13 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::buffers;
 use super::facts::{
     node::{being_deleted, pool_of, ready},
     pod::{is_daemon, is_mirror},
 };
 use super::gang_outcomes::GangOutcomes;
-use super::gangs;
 use super::predictions::{BOUND, in_vain, is_recent};
+use super::{buffers, gangs};
 use model::digest::Fingerprint;
 use model::machine::Phase;
 use model::node::Node;

@@ -38,13 +38,12 @@ use super::facts::{
 };
 use super::scale_up;
 use super::view::View;
-use model::Snapshot;
 use model::machine::{Host, Machine, Phase};
-use model::place;
 use model::plan::{Plan, PodOutcome, PodVerdict};
 use model::pod::Pod;
 use model::power::{HostOutcome, HostVerdict, PowerMemory, PowerStep};
 use model::workload::Backoff;
+use model::{Snapshot, place};
 use settings::{Config, Pool, PowerSettings};
 
 /// A host that was asked to come up is asked again after this time: a packet may be lost, and one that is

@@ -6,12 +6,11 @@
 use std::collections::BTreeMap;
 
 use super::budgets::Budgets;
-use super::coming;
 use super::drain::Rules;
 use super::facts::node::{being_deleted, pool_of, ready};
-use super::health;
 use super::judging::judge;
 use super::view::View;
+use super::{coming, health};
 use scheduling::NodeIndex;
 
 /// How many lost nodes each pool has; if too many are not ready, it is not known what is wrong, and none

@@ -23,9 +23,8 @@ use super::facts::{
     pod::{is_daemon, is_mirror},
     time::after,
 };
-use super::rests;
 use super::turns::Turns;
-use super::unready;
+use super::{rests, unready};
 use model::machine::{Machine, Phase};
 use model::node::Node;
 use model::plan::{NodeOutcome, NodeVerdict, RemovalReason};

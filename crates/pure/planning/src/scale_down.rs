@@ -3,25 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Depth;
 use super::admission::{NotNow, Round};
-use super::aftermath;
 use super::aftermath::Need;
-use super::annotations;
 use super::budgets::Budgets;
-use super::buffers;
 use super::candidate_turns::CandidateTurns;
-use super::consolidation;
 use super::drain::Rules;
 use super::facts::node::{is_leaving, pool_of, ready};
 use super::growth::Growth;
 use super::headroom::Headroom;
 use super::judging::{Drainable, judge, unneeded_since};
 use super::removal::{self, Candidate, Moves, Together};
-use super::replacing;
 use super::rests::rests;
 use super::utilization::rounded;
 use super::view::View;
+use super::{Depth, aftermath, annotations, buffers, consolidation, replacing};
 use model::node::Node;
 use model::plan::{Move, NodeOutcome, NodeVerdict, PoolGrowth, Removal, RemovalReason};
 use model::pod::Pod;

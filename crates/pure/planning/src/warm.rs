@@ -16,14 +16,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::device_room::DeviceRoom;
 use super::facts::{host::is_emptied, machine::is_kept};
-use super::names;
-use super::replacement;
 use super::rooms::{Full, Place, Rooms};
 use super::view::View;
-use model::Snapshot;
+use super::{names, replacement};
 use model::machine::{Machine, Phase, WarmState};
 use model::plan::{NewMachine, Plan, PodVerdict, PoolGrowth, PoolReason, Unkept};
-use model::quantity;
+use model::{Snapshot, quantity};
 use settings::{Config, Pool};
 
 /// A machine that waits to be asked to join.

@@ -6,14 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::allowance::Allowance;
-use super::csi;
 use super::daemons::Daemons;
 use super::groups::Groups;
 use super::named::Named;
 use super::shape::Statics;
-use super::slices;
 use super::storage_room::StorageRoom;
 use super::waiting::Waiting;
+use super::{csi, slices};
 use model::Snapshot;
 use model::pod::Pod;
 use scheduling::World;

@@ -1,51 +1,27 @@
 //! Machines that grow where they are: which pools' machines, and how far, drawn from the seed; what a growth
 //! has to keep to, and that nothing of it is left once all is calm.
 
-use fastrand::Rng;
 use serde_json::Value;
 use stage::Call;
-use world::proxmox::spec::{ClusterSpec, GIB};
+use world::proxmox::spec::GIB;
 
-use super::checker::Checker;
-use super::places::{GIVEN_UP, vmid};
-use super::rules::Bootstrap;
-use super::settings::PoolShape;
+use crate::simulate::checker::memory::GIVEN_UP;
+use crate::simulate::checker::objects::vmid;
+use crate::simulate::checker::{Checker, Promise};
 
-/// How far a pool's machines may grow.
-#[derive(Clone, Copy, Debug)]
-pub struct Growth {
-    /// `max_cores`.
-    pub cores: u32,
-    /// `max_memory` in GiB.
-    pub gib: u32,
-}
+/// Machines grow only as they may.
+pub struct Growth;
 
-impl Growth {
-    /// As the settings have it.
-    pub fn written(self) -> String {
-        format!("[pool.grow]\nmax_cores = {}\nmax_memory = \"{}GiB\"\n", self.cores, self.gib)
+impl Promise for Growth {
+    fn on_call(&self, checker: &Checker, who: &str, call: &Call<'_>) {
+        checker.must_grow_rightly(who, call);
     }
-}
-
-/// Draws which pools' machines grow. Guests that join by themselves cannot be reached.
-pub fn draw(random: &mut Rng, bootstrap: Bootstrap, pools: &mut [PoolShape]) {
-    for pool in pools {
-        let (grows, more) = (random.u8(..5) < 2, random.u32(0..=4));
-        let gib = pool.gib + random.u32(0..=pool.gib);
-        let cores = pool.cores + more.max(u32::from(gib == pool.gib));
-        pool.grows = (grows && bootstrap != Bootstrap::Nothing).then_some(Growth { cores, gib });
-    }
-}
-
-/// Gives the token what growth needs.
-pub fn allow(cluster: &mut ClusterSpec) {
-    cluster.access.roles.entry("KasWorker".into()).or_default().push("VM.Config.HWType".into());
 }
 
 impl Checker {
     /// A record that says that its machine grows: no further than the settings allow, and its host has room
     /// for it.
-    pub(super) fn must_grow_rightly(&self, who: &str, call: &Call<'_>) {
+    pub fn must_grow_rightly(&self, who: &str, call: &Call<'_>) {
         let Some((before, written)) = self.change_of_record(call) else { return };
         if written["growing"].is_null() || !before["growing"].is_null() {
             return;
@@ -76,7 +52,7 @@ impl Checker {
     }
 
     /// What is left of a growth once all is calm.
-    pub(super) fn has_grown_badly(&self, vmid: u32, record: &Value) -> Option<String> {
+    pub fn has_grown_badly(&self, vmid: u32, record: &Value) -> Option<String> {
         self.world.pool_of(vmid)?.grows?;
         if !record["growing"].is_null() {
             return Some(format!("VM {vmid} is still to grow"));
@@ -95,29 +71,4 @@ impl Checker {
 fn size(record: &Value) -> (u32, u64) {
     let cores = record["cores"].as_u64().and_then(|cores| cores.try_into().ok());
     (cores.unwrap_or(0), record["memory"].as_u64().unwrap_or(0))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::simulate::settings;
-
-    #[test]
-    fn what_grows_is_larger_afterwards_and_has_a_guest_that_can_be_reached() {
-        let mut seen = [false; 3];
-        for seed in 0..200 {
-            let mut random = Rng::with_seed(seed);
-            let mut pools = settings::pools(&mut random);
-            let bootstrap = if seed % 2 == 0 { Bootstrap::Nothing } else { Bootstrap::Kubeadm };
-            draw(&mut random, bootstrap, &mut pools);
-            for (pool, grows) in pools.iter().filter_map(|pool| Some((pool, pool.grows?))) {
-                assert!(bootstrap != Bootstrap::Nothing, "{pool:?}");
-                let more = (grows.cores > pool.cores, grows.gib > pool.gib);
-                assert!(more.0 || more.1, "{pool:?}");
-                let drawn = [more.0 && more.1, !more.0, !more.1];
-                seen.iter_mut().zip(drawn).for_each(|(seen, drawn)| *seen |= drawn);
-            }
-        }
-        assert_eq!(seen, [true; 3]);
-    }
 }

@@ -1,7 +1,6 @@
 //! What is taken of hosts and storages, counted by a reader of Proxmox VE and the records of its own, and
 //! what of it a daemon could know when it chose a place.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,17 +9,12 @@ use tokio::time::Instant;
 use world::proxmox::GuestView;
 use world::proxmox::spec::GIB;
 
-use super::checker::{Checker, name};
-use super::devices;
-use super::places::{Places, vmid};
-use super::settings::PoolShape;
-use super::standing;
-use super::warm::is_kept;
+use crate::simulate::checker::memory::{AsOf, STALE, Sight, Sights};
+use crate::simulate::checker::objects::{is_kept, name, vmid};
+use crate::simulate::checker::{Checker, Promise};
+use crate::simulate::drawn::pool_shape::{Places, PoolShape};
+use crate::simulate::drawn::{devices, standing};
 
-/// How long what another client did may be unknown to a daemon: between its look and the moment in which what
-/// it decided by it is written are the lag of Proxmox VE's lists, calls that have to be repeated, and the
-/// decision.
-const STALE: Duration = Duration::from_mins(2);
 /// How long all may have stood still meanwhile.
 const LONGEST: Duration = Duration::from_secs(*standing::SECONDS.end());
 /// A record is written this long after its decision at most, with all its repetitions.
@@ -28,70 +22,12 @@ const CLAIMED: Duration = Duration::from_secs(75);
 /// Between two looks at storages.
 const WEIGHED: Duration = Duration::from_secs(5);
 /// What linked clones and cloud-init drives that are being made take of a storage meanwhile.
-pub(super) const GROWS: u64 = 2 * GIB;
+pub const GROWS: u64 = 2 * GIB;
 /// The host of the template that hosts without their own clone.
 const TEMPLATES_HOST: &str = "pve1";
 
 /// Where the token's rights over VMs are.
 const POOL: &str = "/pool/k8s-workers";
-
-/// Where everything is, and since when.
-#[derive(Default)]
-pub struct Sights {
-    guests: BTreeMap<u32, Sight>,
-    /// Hosts in maintenance.
-    kept_empty: BTreeMap<String, Instant>,
-    /// Hosts that are off.
-    off: BTreeMap<String, Instant>,
-    /// Hosts of whose VMs and storages nothing is known.
-    silent: BTreeMap<String, Instant>,
-    /// What is used on storages by others than machines whose clones are put there.
-    pub(super) others: BTreeMap<(String, String), VecDeque<(Instant, u64)>>,
-    /// When that was last looked at.
-    weighed: Option<Instant>,
-    /// The changes of VMs with which `guests` was made.
-    as_of: Option<u64>,
-    /// When the token last had no rights over VMs: it does not see those of others then.
-    blind: Option<Instant>,
-    /// Which daemon made a record, and when; none if the answer to that was lost: then others may be made in
-    /// its place, and it is dropped untouched once it is found.
-    written: BTreeMap<u32, Option<(String, Instant)>>,
-    /// Which daemon asked a machine to join that was kept warm, and when.
-    woken: BTreeMap<u32, (String, Instant)>,
-}
-
-/// A VM as it has been since some time.
-struct Sight {
-    node: String,
-    running: bool,
-    since: Instant,
-    /// When it was moved there, if its record did not have it.
-    moved: Option<Instant>,
-    /// How often it was started.
-    starts: u32,
-    /// vCPUs and bytes of memory that it has.
-    size: (u32, u64),
-    /// Since when.
-    sized: Instant,
-}
-
-/// A daemon that decided something, and when it wrote that down.
-#[derive(Clone, Copy)]
-pub struct AsOf<'a> {
-    /// The daemon.
-    pub who: &'a str,
-    /// When it sent it.
-    pub sent: Instant,
-    /// For how long all stood still shortly before.
-    pub stood: Duration,
-}
-
-impl AsOf<'_> {
-    /// Whether it knew what has been so since then.
-    pub fn knew(self, since: Instant) -> bool {
-        since + STALE + self.stood <= self.sent
-    }
-}
 
 /// What is taken of a host.
 #[derive(Debug, Default)]
@@ -114,9 +50,18 @@ impl Taken {
     }
 }
 
+/// Where everything is, and since when: other promises ask for it.
+pub struct Room;
+
+impl Promise for Room {
+    fn throughout(&self, checker: &Checker) {
+        checker.look_at_places();
+    }
+}
+
 impl Checker {
     /// Looks where everything is.
-    pub(super) fn look_at_places(&self) {
+    pub fn look_at_places(&self) {
         self.look_at_guests();
         let now = Instant::now();
         let due = self.inner().sights.weighed.is_none_or(|at| at.elapsed() >= WEIGHED);
@@ -182,7 +127,7 @@ impl Checker {
     }
 
     /// Why a host takes no machine of a pool whatever is free of it, if so.
-    pub(super) fn refuses(
+    pub fn refuses(
         &self,
         host: &str,
         pool: &PoolShape,
@@ -221,7 +166,7 @@ impl Checker {
 
     /// What a host lacks for a machine of a pool to run, or to grow, by this many vCPUs and bytes of memory,
     /// if anything. What does not become more is not asked for: others may have overcommitted the host since.
-    pub(super) fn lacks(
+    pub fn lacks(
         &self,
         host: &str,
         pool: &PoolShape,
@@ -250,7 +195,7 @@ impl Checker {
 
     /// Whether some host has room for one more machine of a pool, as everything is now; `wakes`: hosts that
     /// were switched off count, for they are woken for it.
-    pub(super) fn has_room(&self, pool: &PoolShape, wakes: bool) -> bool {
+    pub fn has_room(&self, pool: &PoolShape, wakes: bool) -> bool {
         let gib = self.inner().disks.get(pool.name).copied().unwrap_or_default();
         let wanted = u64::from(gib) * GIB + GROWS;
         let stores = |host: &str| {
@@ -272,13 +217,13 @@ impl Checker {
     }
 
     /// Whether a host is on, or may have been when a daemon looked.
-    pub(super) fn seems_on(&self, host: &str, as_of: AsOf<'_>) -> bool {
+    pub fn seems_on(&self, host: &str, as_of: AsOf<'_>) -> bool {
         let since = self.inner().sights.off.get(host).copied();
         self.world.pve.is_online(host) || since.is_none_or(|since| !as_of.knew(since))
     }
 
     /// A machine that is on a host or is to be put there, or an unmanaged VM that runs there.
-    pub(super) fn is_used_by(&self, host: &str, as_of: AsOf<'_>) -> Option<String> {
+    pub fn is_used_by(&self, host: &str, as_of: AsOf<'_>) -> Option<String> {
         let (guests, foreign) = (self.world.pve.guests(), self.foreigners());
         for guest in guests.iter().filter(|guest| guest.node == host && !guest.template) {
             let ours = self.world.pool_of(guest.vmid).is_some() && !foreign.contains(&guest.vmid);
@@ -299,14 +244,14 @@ impl Checker {
     }
 
     /// Whether no VM on this host was lately moved or started.
-    pub(super) fn is_where_it_was(&self, vmid: u32, host: &str, as_of: AsOf<'_>) -> bool {
+    pub fn is_where_it_was(&self, vmid: u32, host: &str, as_of: AsOf<'_>) -> bool {
         let inner = self.inner();
         let sight = inner.sights.guests.get(&vmid);
         sight.is_some_and(|sight| sight.node == host && !sight.running && as_of.knew(sight.since))
     }
 
     /// Whether a VM has been running on this host for long enough that a daemon knew.
-    pub(super) fn runs_where_it_did(&self, vmid: u32, host: &str, as_of: AsOf<'_>) -> bool {
+    pub fn runs_where_it_did(&self, vmid: u32, host: &str, as_of: AsOf<'_>) -> bool {
         let inner = self.inner();
         let sight = inner.sights.guests.get(&vmid);
         sight.is_some_and(|sight| sight.node == host && sight.running && as_of.knew(sight.since))
@@ -322,7 +267,7 @@ impl Checker {
     }
 
     /// A daemon makes a record, of which it is not sure if it has `given_up` on the answer.
-    pub(super) fn record_made(&self, vmid: u32, who: &str, given_up: bool) {
+    pub fn record_made(&self, vmid: u32, who: &str, given_up: bool) {
         let maker = (!given_up).then(|| (who.to_owned(), Instant::now()));
         self.inner().sights.written.insert(vmid, maker);
     }
@@ -338,7 +283,7 @@ impl Checker {
     }
 
     /// Whether a daemon knew of a record when it decided.
-    pub(super) fn is_written(&self, vmid: u32, as_of: AsOf<'_>) -> bool {
+    pub fn is_written(&self, vmid: u32, as_of: AsOf<'_>) -> bool {
         match self.inner().sights.written.get(&vmid) {
             Some(Some((who, since))) => who == as_of.who || as_of.knew(*since),
             Some(None) => false,
@@ -347,12 +292,12 @@ impl Checker {
     }
 
     /// A daemon asks a machine to join that was kept warm.
-    pub(super) fn woken(&self, vmid: u32, who: &str) {
+    pub fn woken(&self, vmid: u32, who: &str) {
         self.inner().sights.woken.insert(vmid, (who.to_owned(), Instant::now()));
     }
 
     /// VMIDs of machines whose records a daemon may have written for the same decision.
-    pub(super) fn decided_with(&self, as_of: AsOf<'_>) -> Vec<u32> {
+    pub fn decided_with(&self, as_of: AsOf<'_>) -> Vec<u32> {
         let inner = self.inner();
         let made = inner.sights.written.iter().filter_map(|(vmid, maker)| Some((vmid, maker.as_ref()?)));
         let written = made.chain(&inner.sights.woken);

@@ -2,23 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
 use fastrand::Rng;
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::rights::TagAccess;
-use world::proxmox::spec::GIB;
 
-use super::devices::{self, Devices};
-use super::growth::Growth;
-use super::inherited::Inherited;
-use super::networks::Network;
-use super::places::{self, Places, Reserved};
-use super::rules::{Bootstrap, Brakes, Hours, REASONS, Rule, Rules};
-use super::volumes::Volumes;
-use super::warm::Warm;
+use crate::simulate::drawn::devices::Devices;
+use crate::simulate::drawn::hours::Hours;
+use crate::simulate::drawn::inherited::Inherited;
+use crate::simulate::drawn::pool_shape::{Network, Places, PoolShape, Reserved};
+use crate::simulate::drawn::rules::{Bootstrap, Brakes, REASONS, Rule, Rules};
+use crate::simulate::drawn::volumes::Volumes;
+use crate::simulate::drawn::{devices, places};
 
 /// VMIDs of a pool beyond its maximum: foreigners may take some.
 const SPARE: u32 = 5;
@@ -33,46 +30,6 @@ const KINDS: [(&str, u32, u32, &str, &str); 4] = [
 pub const DISKS: [u32; 3] = [12, 14, 16];
 /// Time zones.
 const ZONES: [&str; 3] = ["UTC", "Europe/Berlin", "America/New_York"];
-
-/// A pool as it was configured.
-#[derive(Clone, Debug)]
-pub struct PoolShape {
-    /// Its name.
-    pub name: &'static str,
-    /// Its minimum at any time.
-    pub min: usize,
-    /// Its minimum at certain times.
-    pub schedule: Option<(usize, Hours)>,
-    /// Its maximum.
-    pub max: usize,
-    /// vCPUs of its machines.
-    pub cores: u32,
-    /// Memory of its machines.
-    pub gib: u32,
-    /// Its VMIDs.
-    pub vmids: RangeInclusive<u32>,
-    /// `max_node_age`.
-    pub oldest: Option<Duration>,
-    /// What it keeps ahead of demand.
-    pub warm: Option<Warm>,
-    /// How far its machines may grow.
-    pub grows: Option<Growth>,
-    /// Where its machines may be put.
-    pub places: Places,
-    /// The storage of its machines' seeds, if it has any.
-    pub seed: Option<&'static str>,
-    /// Whether each of its machines has a PCI device of its host.
-    pub device: bool,
-    /// Where they are connected.
-    pub network: Network,
-}
-
-impl PoolShape {
-    /// vCPUs and bytes of memory that its machines begin with.
-    pub fn size(&self) -> (u32, u64) {
-        (self.cores, u64::from(self.gib) * GIB)
-    }
-}
 
 /// Settings with a place for the size of each pool's disk, which changes.
 #[derive(Clone, Debug)]

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::checker::{Checker, is_ready, name, uuid};
-use super::inherited::kept_of_template;
-use super::settings::PoolShape;
-use super::volumes::OUT_OF_SERVICE;
-use super::warm::is_kept;
-use super::workload::FITS;
+use crate::simulate::checker::Checker;
+use crate::simulate::checker::objects::{is_kept, is_ready, name, uuid};
+use crate::simulate::drawn::inherited::kept_of_template;
+use crate::simulate::drawn::pool_shape::PoolShape;
+use crate::simulate::promises::volumes::OUT_OF_SERVICE;
+use crate::simulate::workload::FITS;
 
 impl Checker {
     /// What is not yet as it has to be at the end; nothing more is wanted: `idle`.

@@ -6,67 +6,25 @@ use serde_json::Value;
 use stage::{Call, Side};
 use tokio::time::Instant;
 
-use super::checker::Checker;
+use crate::simulate::checker::{Checker, Promise};
 
-/// Between a change of the Lease and the moment in which it is noticed here, at most: everything is looked at
-/// this often.
-const NOTICED: Duration = Duration::from_millis(600);
 /// How long a leader may take to notice that everything is paused: what it read a moment before may be on its
 /// way for as long.
 const HEARD: Duration = Duration::from_secs(30);
-/// Changes of the Lease that are remembered.
-const REMEMBERED: usize = 200;
 /// The object that holds the switch.
 const STATE: &str = "autoscaler-state";
 
-/// What is known of the Lease and of the switch.
-#[derive(Default)]
-pub struct Turns {
-    /// Holders, oldest first: since when, who, and the version of the Lease.
-    held: Vec<(Instant, String, String)>,
-    paused_since: Option<Instant>,
-    /// How often another one took over.
-    pub hand_overs: u64,
-    /// How often an instance began to lead: after another, or after a time without a renewal.
-    pub terms: u64,
-}
+/// Only the leader writes, and nothing is begun while all is paused.
+pub struct Leadership;
 
-/// A term ends if it was not renewed for this long.
-const RENEWED: Duration = Duration::from_secs(5);
-
-impl Turns {
-    fn renewed(&mut self, holder: &str, version: &str) {
-        let last = self.held.last();
-        if last.is_some_and(|last| last.1 == holder && last.2 == version) {
-            return;
-        }
-        let before = self.held.iter().rev().find(|one| !one.1.is_empty());
-        let lapsed = last.is_none_or(|last| last.0.elapsed() > RENEWED);
-        self.terms += u64::from(last.is_none_or(|last| last.1 != holder) || lapsed);
-        self.hand_overs += u64::from(!holder.is_empty() && before.is_some_and(|one| one.1 != holder));
-        if self.held.len() >= REMEMBERED {
-            self.held.drain(..REMEMBERED / 2);
-        }
-        self.held.push((Instant::now(), holder.to_owned(), version.to_owned()));
+impl Promise for Leadership {
+    fn on_call(&self, checker: &Checker, who: &str, call: &Call<'_>) {
+        checker.must_lead(who, call);
+        checker.must_not_begin(who, call);
     }
 
-    /// All stood still for this long: so did what says that all is paused.
-    pub(super) fn delay_the_pause(&mut self, time: Duration) {
-        self.paused_since = self.paused_since.map(|since| since + time);
-    }
-
-    /// Why `who` may not have sent a write at this time, if so; its term lasts for this long after a renewal.
-    fn refusal(&self, who: &str, sent: Instant, term: Duration) -> Option<String> {
-        let seen = self.held.iter().take_while(|one| one.0 <= sent + NOTICED);
-        let near: Vec<_> = seen.collect();
-        // Of those that held it around this time one has to be the writer.
-        let current = near.iter().rposition(|one| one.0 <= sent).unwrap_or(0);
-        let Some(renewal) = near.iter().skip(current).rev().find(|one| one.1 == who) else {
-            let holder = near.last().map_or("no instance", |one| one.1.as_str());
-            return Some(format!("{holder} leads"));
-        };
-        let age = sent.saturating_duration_since(renewal.0);
-        (age > term + NOTICED).then(|| format!("its term was over for {:?}", age.saturating_sub(term)))
+    fn throughout(&self, checker: &Checker) {
+        checker.look_at_turns();
     }
 }
 
@@ -84,7 +42,7 @@ impl Checker {
     }
 
     /// Looks at the Lease and at the switch.
-    pub(super) fn look_at_turns(&self) {
+    pub fn look_at_turns(&self) {
         let now = ["Lease", "ConfigMap"].map(|kind| self.world.kube.latest_change(kind));
         if std::mem::replace(&mut self.inner().looked_at.turns, now) == now {
             return;
@@ -101,7 +59,7 @@ impl Checker {
     }
 
     /// A write of one of the daemons: it must have been sent within its term.
-    pub(super) fn must_lead(&self, who: &str, call: &Call<'_>) {
+    pub fn must_lead(&self, who: &str, call: &Call<'_>) {
         if call.method == "GET" || call.path.contains("/leases") || self.is_order(call) {
             return;
         }
@@ -114,7 +72,7 @@ impl Checker {
     }
 
     /// A record that is written: while everything is paused nothing is begun.
-    pub(super) fn must_not_begin(&self, who: &str, call: &Call<'_>) {
+    pub fn must_not_begin(&self, who: &str, call: &Call<'_>) {
         let paused = self.inner().turns.paused_since;
         if paused.is_none_or(|since| call.sent.saturating_duration_since(since) <= HEARD) {
             return;
@@ -133,7 +91,7 @@ impl Checker {
     }
 
     /// A record before and after a call that writes it; nothing if there is none.
-    pub(super) fn change_of_record(&self, call: &Call<'_>) -> Option<(Value, Value)> {
+    pub fn change_of_record(&self, call: &Call<'_>) -> Option<(Value, Value)> {
         let writes = call.side == Side::Kubernetes && matches!(call.method, "POST" | "PUT");
         let path = call.path.split("/configmaps").nth(1).filter(|_| writes)?;
         let map: Value = serde_json::from_slice(call.body).unwrap_or_default();

@@ -1,39 +1,40 @@
 //! Storages: what clones and others take of them, and disks of VMs that are gone. These are logged when they
 //! are left behind, because what is found at the end does not show how it came.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::Instant;
 use world::proxmox::spec::GIB;
 
-use super::checker::{Checker, name};
-use super::places::{Places, vmid};
-use super::room::{AsOf, GROWS};
+use crate::simulate::checker::memory::AsOf;
+use crate::simulate::checker::objects::{name, vmid};
+use crate::simulate::checker::{Checker, Promise};
+use crate::simulate::drawn::pool_shape::Places;
+use crate::simulate::promises::room::GROWS;
 
 /// What a storage says of itself while it lies may be believed for this long afterwards.
 const BELIEVED: Duration = Duration::from_mins(4);
 
-/// Storages that lie, or did lately: until when.
-#[derive(Default)]
-pub struct Lies(BTreeMap<String, Option<Instant>>);
+/// Disks that are left of a destroyed VM are seen.
+pub struct Disks;
 
-impl Lies {
-    fn knows_nothing_of(&self, storage: &str) -> bool {
-        self.0.get(storage).is_some_and(|until| until.is_none_or(|until| Instant::now() < until))
+impl Promise for Disks {
+    fn throughout(&self, checker: &Checker) {
+        checker.look_at_disks();
     }
 }
 
 impl Checker {
     /// A storage says of itself what is not so, or tells the truth again.
-    pub(super) fn storage_lies(&self, storage: &str, lies: bool) {
+    pub fn storage_lies(&self, storage: &str, lies: bool) {
         let until = (!lies).then(|| Instant::now() + BELIEVED);
         self.inner().lies.0.insert(storage.to_owned(), until);
     }
 
     /// Reports disks that belong to no VM and no record.
-    pub(super) fn look_at_disks(&self) {
+    pub fn look_at_disks(&self) {
         let [vms, _, volumes] = self.world.pve.changes();
         let now = Some([vms, volumes, self.world.kube.latest_change("ConfigMap")]);
         if std::mem::replace(&mut self.inner().looked_at.disks, now) == now {
@@ -65,7 +66,7 @@ impl Checker {
     }
 
     /// What others than those clones use of the storages that pools name, by storage and host.
-    pub(super) fn others_on_storages(&self) -> Vec<((String, String), u64)> {
+    pub fn others_on_storages(&self) -> Vec<((String, String), u64)> {
         let named = self.world.pools.iter().flat_map(|pool| &pool.places.storages);
         let places: Vec<_> =
             named.flat_map(|storage| self.world.hosts.iter().map(move |host| (*storage, host))).collect();
@@ -85,7 +86,7 @@ impl Checker {
     }
 
     /// What the storage lacks that a new machine's clone is to be put on, if anything.
-    pub(super) fn stores_badly(&self, host: &str, record: &Value, as_of: AsOf<'_>) -> Option<String> {
+    pub fn stores_badly(&self, host: &str, record: &Value, as_of: AsOf<'_>) -> Option<String> {
         let storage = record["madeOf"]["stored_on"].as_str()?;
         if self.inner().lies.knows_nothing_of(storage) {
             return None;

@@ -5,9 +5,8 @@ use fastrand::Rng;
 use world::proxmox::VmView;
 use world::proxmox::spec::{ClusterSpec, Grant, VmSpec};
 
-use super::places::HOSTS;
-use super::settings::PoolShape;
-use super::warm::State;
+use crate::simulate::drawn::places::HOSTS;
+use crate::simulate::drawn::pool_shape::{PoolShape, State};
 
 /// The resource mapping of all devices.
 const MAPPING: &str = "gpu";
@@ -77,7 +76,7 @@ pub fn give(vm: &mut VmSpec, devices: Devices) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::{rules::Bootstrap, settings, warm};
+    use crate::simulate::drawn::{rules::Bootstrap, settings, warm};
 
     #[test]
     fn devices_are_where_pools_ask_for_them_and_suspend_nothing() {

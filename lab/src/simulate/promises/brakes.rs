@@ -1,59 +1,31 @@
 //! Promises that a run's own settings make: when and how many nodes may be on their way out, how many
 //! machines a pool has at which time, how old they get and of what they are made.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use pve_autoscaler::runtime::clock::Clock as _;
 use serde_json::Value;
 use stage::Call;
-use tokio::time::Instant;
 
-use super::checker::Checker;
-use super::rules::Brakes;
-use super::settings::PoolShape;
-use super::warm::is_kept;
+use crate::simulate::checker::objects::is_kept;
+use crate::simulate::checker::{Checker, Promise};
+use crate::simulate::drawn::pool_shape::PoolShape;
+use crate::simulate::drawn::rules::Brakes;
 
 /// A daemon's clock may be wrong, and what it decided may be on its way, for this long.
 const ABOUT: SignedDuration = SignedDuration::from_mins(25);
-/// What went this long ago went within the hour, even if the clocks that were asked then and now are both
-/// wrong.
-const COUNTED: Duration = Duration::from_mins(28);
 /// Between two looks at what is true at some time near.
 const STEP: SignedDuration = SignedDuration::from_mins(5);
 /// A node whose time is over may be there for so much longer: it has to wait for its turn.
 const TURN: SignedDuration = SignedDuration::from_hours(1);
 
-/// How long after it was first sent the same write may come once more: what it decides was decided before. A
-/// daemon repeats it for 15 s, and a call may be held up.
-const REPEATED: Duration = Duration::from_secs(40);
+/// Nodes go when and as many as the settings allow.
+pub struct Disruption;
 
-/// Nodes that were ordered to go.
-#[derive(Default)]
-pub struct Braked {
-    gone: BTreeMap<String, Instant>,
-    /// What each daemon has written last of each machine, and since when.
-    written: BTreeMap<(String, String), (Value, Instant)>,
-}
-
-impl Braked {
-    /// This one goes: how many there are now within the time that is an hour by any daemon's clock, whichever
-    /// daemons counted them. Each counts once, for the call that says so may have to be repeated.
-    fn one_goes(&mut self, name: &str) -> usize {
-        self.gone.retain(|_, at| at.elapsed() < COUNTED);
-        self.gone.insert(name.to_owned(), Instant::now());
-        self.gone.len()
-    }
-
-    /// Whether a daemon has written the same a moment ago.
-    fn repeats(&mut self, who: &str, record: &Value) -> bool {
-        let key = (who.to_owned(), record["name"].to_string());
-        if self.written.get(&key).is_some_and(|(before, at)| before == record && at.elapsed() < REPEATED) {
-            return true;
-        }
-        self.written.insert(key, (record.clone(), Instant::now()));
-        false
+impl Promise for Disruption {
+    fn on_call(&self, checker: &Checker, who: &str, call: &Call<'_>) {
+        checker.must_not_disrupt(who, call);
     }
 }
 
@@ -85,7 +57,7 @@ impl Checker {
     }
 
     /// A record that is written: a node that is to go must be allowed to by each rule that speaks of it.
-    pub(super) fn must_not_disrupt(&self, who: &str, call: &Call<'_>) {
+    pub fn must_not_disrupt(&self, who: &str, call: &Call<'_>) {
         let Some((before, written)) = self.change_of_record(call) else { return };
         if before["intent"]["kind"] != "create"
             || written["intent"]["kind"] != "retire"
@@ -149,7 +121,7 @@ impl Checker {
     }
 
     /// Why a machine should have been replaced, if so.
-    pub(super) fn overdue(&self, pool: &PoolShape, vmid: u32, node: &Value) -> Option<String> {
+    pub fn overdue(&self, pool: &PoolShape, vmid: u32, node: &Value) -> Option<String> {
         let created = node["metadata"]["creationTimestamp"].as_str()?.parse::<Timestamp>().ok()?;
         let age = self.now().duration_since(created);
         let oldest = pool.oldest.and_then(|oldest: Duration| SignedDuration::try_from(oldest).ok());
@@ -160,7 +132,7 @@ impl Checker {
     }
 
     /// What disk a machine has in place of the one that its pool's machines are made with, if so.
-    pub(super) fn other_disk(&self, pool: &PoolShape, vmid: u32) -> Option<String> {
+    pub fn other_disk(&self, pool: &PoolShape, vmid: u32) -> Option<String> {
         let wanted = self.inner().disks.get(pool.name).map(|gib| format!("size={gib}G"))?;
         let disk = self.world.pve.config_of(vmid, "scsi0")?;
         let same = disk.split(',').any(|part| part == wanted);

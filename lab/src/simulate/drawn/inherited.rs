@@ -7,7 +7,7 @@ use fastrand::Rng;
 use world::proxmox::VmView;
 use world::proxmox::spec::ClusterSpec;
 
-use super::settings::PoolShape;
+use crate::simulate::drawn::pool_shape::PoolShape;
 
 /// Options that a clone gets and a machine must not keep.
 const OPTIONS: [(&str, &str); 6] = [
@@ -55,7 +55,7 @@ impl Inherited {
 }
 
 /// What a machine has kept of its template and must not have, if anything.
-pub(super) fn kept_of_template(pool: &PoolShape, vm: &VmView) -> Option<String> {
+pub fn kept_of_template(pool: &PoolShape, vm: &VmView) -> Option<String> {
     let kept = |(key, value): &&(&str, &str)| {
         // A machine that grows has one of its own.
         let own = *key == "vcpus" && pool.grows.is_some();

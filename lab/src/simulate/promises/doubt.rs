@@ -3,7 +3,17 @@
 
 use stage::{Call, Side};
 
-use super::checker::Checker;
+use crate::simulate::checker::objects::newid;
+use crate::simulate::checker::{Checker, Promise};
+
+/// What may have been carried out is asked about before it is repeated.
+pub struct Doubt;
+
+impl Promise for Doubt {
+    fn on_call(&self, checker: &Checker, _: &str, call: &Call<'_>) {
+        checker.must_ask_first(call);
+    }
+}
 
 impl Checker {
     /// The answer to a call is lost, and maybe the call.
@@ -14,7 +24,7 @@ impl Checker {
     }
 
     /// A POST whose outcome is unknown is not repeated before it was asked what has become of it.
-    pub(super) fn must_ask_first(&self, call: &Call<'_>) {
+    pub fn must_ask_first(&self, call: &Call<'_>) {
         if call.side == Side::Kubernetes {
             return;
         }
@@ -31,12 +41,6 @@ impl Checker {
             self.inner().unsure.remove(&vmid);
         }
     }
-}
-
-/// The VMID that a clone is to have.
-pub fn newid(body: &[u8]) -> Option<u32> {
-    let text = String::from_utf8_lossy(body);
-    text.split('&').find_map(|pair| pair.strip_prefix("newid=")?.parse().ok())
 }
 
 /// The VM that a POST is about; those of the guest agent may be repeated: what they start does its work once.

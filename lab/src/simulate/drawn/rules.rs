@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use world::proxmox::rights::TagAccess;
 
-use super::devices::Devices;
-use super::inherited::Inherited;
-use super::places::Reserved;
-use super::power::Power;
-use super::volumes::Volumes;
+use crate::simulate::drawn::devices::Devices;
+use crate::simulate::drawn::hours::Hours;
+use crate::simulate::drawn::inherited::Inherited;
+use crate::simulate::drawn::pool_shape::Reserved;
+use crate::simulate::drawn::power::Power;
+use crate::simulate::drawn::volumes::Volumes;
 
 /// Nodes on their way out for one of these reasons are bound by a rule: what it is called in the settings,
 /// and by what a record's reason is known.
@@ -22,34 +22,6 @@ pub const REASONS: [(&str, &str); 5] = [
     ("drifted", "made from settings that have changed"),
     ("expired", "older than allowed"),
 ];
-
-/// Times that come again every this many hours.
-#[derive(Clone, Debug)]
-pub struct Hours {
-    /// In hours; a day is a multiple.
-    pub every: u32,
-    /// The minute in which it begins.
-    pub at: u32,
-    /// How long it lasts.
-    pub minutes: u32,
-    /// By whose clock.
-    pub zone: &'static str,
-}
-
-impl Hours {
-    /// As the settings have it.
-    pub fn written(&self) -> String {
-        let Self { every, at, minutes, zone } = self;
-        format!("start = \"{at} */{every} * * *\", duration = \"{minutes}m\", time_zone = \"{zone}\"")
-    }
-
-    /// Whether it is one of these times.
-    pub fn is_now(&self, now: Timestamp) -> bool {
-        let local = TimeZone::get(self.zone).map_or(TimeZone::UTC, |zone| zone).to_datetime(now);
-        let minute = i64::from(local.hour()) * 60 + i64::from(local.minute());
-        (minute - i64::from(self.at)).rem_euclid(i64::from(self.every) * 60) < i64::from(self.minutes)
-    }
-}
 
 /// One `[[disruption]]`.
 #[derive(Clone, Debug)]

@@ -1,84 +1,24 @@
 //! Seeds of machines: which pools have them, and what is looked at of their images: each belongs to its
 //! machine, is there when that starts, and goes with it; images of others stay as they are.
 
-use fastrand::Rng;
 use serde_json::Value;
 use stage::{Call, Side};
-use world::proxmox::spec::{ClusterSpec, Grant};
-use world::proxmox::{Pve, VmView};
 
-use super::checker::{Checker, name};
-use super::settings::PoolShape;
+use crate::simulate::checker::objects::{name, vmid};
+use crate::simulate::checker::{Checker, Promise};
+use crate::simulate::drawn::seeds::{DRIVE, FOREIGN, OURS, machine_of};
 
-/// Storages for seeds: each host's own, and one that they share.
-const STORAGES: [&str; 2] = ["local", "shared"];
-/// What the names of a daemon's images begin with.
-const OURS: &str = "pve-autoscaler-";
-/// Images of others: a name, one that looks like ours, and one of a machine that is long gone, or another
-/// cluster's.
-const FOREIGN: [&str; 3] =
-    ["debian-13.iso", "pve-autoscaler-notes.iso", "pve-autoscaler-0f0f0f0f-0f0f-4f0f-8f0f-0f0f0f0f0f0f.iso"];
-/// The drive that a seed is in.
-const DRIVE: &str = "ide2";
+/// Each machine starts with its own seed image, and images of others stay.
+pub struct Seeds;
 
-/// Draws which pools have seeds, and where.
-pub fn draw(random: &mut Rng, pools: &mut [PoolShape]) {
-    for pool in pools {
-        pool.seed = (random.u8(..4) == 0).then(|| STORAGES[random.usize(..STORAGES.len())]);
+impl Promise for Seeds {
+    fn on_call(&self, checker: &Checker, _: &str, call: &Call<'_>) {
+        checker.must_mind_seeds(call);
     }
-}
 
-/// The table of a pool with seeds on this storage.
-pub fn written(storage: &str) -> String {
-    format!(
-        "[pool.cloud_init]\nmethod = \"seed\"\nstorage = \"{storage}\"\n\
-         user_data = \"#cloud-config\\nhostname: {{{{ machine.name }}}}\\n\"\n"
-    )
-}
-
-/// Gives the token what seeds need.
-pub fn allow(cluster: &mut ClusterSpec) {
-    let words = |text: &str| text.split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>();
-    let access = &mut cluster.access;
-    access
-        .roles
-        .insert("Seeds".into(), words("Datastore.AllocateTemplate Datastore.Allocate Datastore.Audit"));
-    let worker = access.roles.entry("KasWorker".into()).or_default();
-    worker.extend(["VM.Config.CDROM", "VM.Config.Cloudinit"].map(String::from));
-    for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
-        for storage in STORAGES {
-            let (path, role) = (format!("/storage/{storage}"), "Seeds".into());
-            access.grants.push(Grant { path, who: who.into(), role, propagate: false });
-        }
+    fn throughout(&self, checker: &Checker) {
+        checker.images_of_others_stay();
     }
-}
-
-/// Puts the images of others there.
-pub fn put_foreign(pve: &Pve, hosts: &[String]) {
-    for storage in STORAGES {
-        for host in hosts {
-            for iso in FOREIGN {
-                pve.put_iso_by_hand(storage, host, iso);
-            }
-        }
-    }
-}
-
-/// The machine of which an image may be the seed, by its id.
-fn machine_of(volume: &str) -> Option<&str> {
-    let name = volume.split_once(":iso/")?.1;
-    (!FOREIGN.contains(&name)).then(|| name.strip_prefix(OURS)?.strip_suffix(".iso")).flatten()
-}
-
-/// Whether a VM has an image that is on its host alone.
-pub fn is_bound(vm: &VmView) -> bool {
-    vm.config.get(DRIVE).is_some_and(|drive| drive.starts_with("local:iso/"))
-}
-
-/// The image in a VM's drive, if it was a machine's seed.
-pub fn of_machine(vm: &VmView) -> Option<String> {
-    let volume = vm.config.get(DRIVE)?.split(',').next()?;
-    machine_of(volume).map(|_| volume.to_owned())
 }
 
 impl Checker {
@@ -92,7 +32,7 @@ impl Checker {
     }
 
     /// A call that removes an image, or starts a machine that is to have one.
-    pub(super) fn must_mind_seeds(&self, call: &Call<'_>) {
+    pub fn must_mind_seeds(&self, call: &Call<'_>) {
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         match (call.side, call.method, &*parts) {
             (Side::Proxmox, "DELETE", ["nodes", _, "storage", _, "content", volume @ ..]) => {
@@ -112,7 +52,7 @@ impl Checker {
         let Some(record) = record else {
             return self.violated(&format!("{volume} is removed, which is no machine's seed"));
         };
-        let vmid = super::places::vmid(&record).unwrap_or_default();
+        let vmid = vmid(&record).unwrap_or_default();
         if self.world.pve.config_of(vmid, DRIVE).is_some_and(|drive| drive.contains(volume)) {
             self.violated(&format!("{volume} is removed while VM {vmid} has it"));
         }
@@ -133,7 +73,7 @@ impl Checker {
     }
 
     /// All images of others are there.
-    pub(super) fn images_of_others_stay(&self) {
+    pub fn images_of_others_stay(&self) {
         let files = self.world.pve.files();
         let there = files.iter().filter(|(volume, _)| machine_of(volume).is_none()).count();
         let wanted = FOREIGN.len() * (1 + self.world.hosts.len());
@@ -145,7 +85,7 @@ impl Checker {
     }
 
     /// Seeds whose machine is gone, once all is calm, and machines that have none.
-    pub(super) fn seeds_left(&self) -> Vec<String> {
+    pub fn seeds_left(&self) -> Vec<String> {
         let files = self.world.pve.files();
         let mut wrong = Vec::new();
         for (volume, _) in &files {
@@ -156,7 +96,7 @@ impl Checker {
             if self.foreigners().into_iter().any(has_it) {
                 continue;
             }
-            let vmid = self.machine_with(id).as_ref().and_then(super::places::vmid);
+            let vmid = self.machine_with(id).as_ref().and_then(vmid);
             if vmid.is_none_or(|vmid| self.world.pve.vm(vmid).is_none()) {
                 wrong.push(format!("the seed {volume} is left"));
             }

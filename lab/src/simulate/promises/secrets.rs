@@ -3,11 +3,21 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::checker::Checker;
+use crate::simulate::checker::{Checker, Promise};
+
+/// Tokens end with their machines, and no secret is said.
+pub struct Secrets;
+
+impl Promise for Secrets {
+    fn throughout(&self, checker: &Checker) {
+        checker.tokens();
+        checker.note_secrets();
+    }
+}
 
 impl Checker {
     /// Whether there is a bootstrap token that was made for this machine.
-    pub(super) fn token_of(&self, machine: &str) -> bool {
+    pub fn token_of(&self, machine: &str) -> bool {
         self.world.kube.list("Secret").iter().any(|secret| {
             let encoded = secret["data"]["description"].as_str().unwrap_or_default();
             let text = STANDARD.decode(encoded).unwrap_or_default();
@@ -16,7 +26,7 @@ impl Checker {
     }
 
     /// Tokens serve one join: none outlives it, whatever its time to live.
-    pub(super) fn tokens(&self) {
+    pub fn tokens(&self) {
         let (kube, [vms, ..]) = (&self.world.kube, self.world.pve.changes());
         let now = Some([kube.latest_change("Secret"), kube.latest_change("ConfigMap"), vms]);
         if std::mem::replace(&mut self.inner().looked_at.tokens, now) == now {
@@ -32,7 +42,7 @@ impl Checker {
         }
     }
 
-    pub(super) fn note_secrets(&self) {
+    pub fn note_secrets(&self) {
         let now = (self.world.kube.latest_change("Secret"), self.log.suspicious());
         if std::mem::replace(&mut self.inner().looked_at.secrets, now) == now {
             return;

@@ -1,50 +1,16 @@
-//! Volumes: a StatefulSet whose pods have one each, on nodes that may fall silent or lose their power. A
-//! machine that is ready gives its volumes back before its plug is pulled; of one that is not they come free
-//! once it is off.
-
-use std::time::Duration;
+//! Databases whose volumes are attached to nodes: a StatefulSet that grows and shrinks.
 
 use fastrand::Rng;
 use serde_json::{Value, json};
-use stage::{Call, Side};
 use world::kubernetes::Kube;
 
-use super::checker::{Checker, name, uuid};
+use super::drawn::pool_shape::PoolShape;
+use super::drawn::volumes::Volumes;
 use super::log::Log;
-use super::settings::PoolShape;
 use super::workload::FITS;
 
 /// The StatefulSet.
-const NAME: &str = "db";
-/// The taint of a Node that is off for good.
-pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-
-/// How long after a host has its power back it may still be said to be off: others are late to notice, and no
-/// guest has booted by then.
-const COMES_BACK: Duration = Duration::from_secs(10);
-
-/// What was drawn.
-#[derive(Clone, Copy, Debug)]
-pub struct Volumes {
-    /// How many pods there are at most.
-    most: u32,
-    /// `health.out_of_service_after`.
-    after: Option<Duration>,
-}
-
-impl Volumes {
-    /// Every other seed has some.
-    pub fn draw(random: &mut Rng) -> Option<Self> {
-        let after = random.bool().then(|| Duration::from_mins(random.u64(2..12)));
-        random.bool().then(|| Self { most: random.u32(1..=3), after })
-    }
-
-    /// The settings' part.
-    pub fn written(self) -> String {
-        let line = |after: Duration| format!("[health]\nout_of_service_after = \"{}s\"\n", after.as_secs());
-        self.after.map(line).unwrap_or_default()
-    }
-}
+pub const NAME: &str = "db";
 
 /// The StatefulSet of one run.
 pub struct Databases {
@@ -153,48 +119,4 @@ fn volume(name: &str) -> [Value; 2] {
         "status": { "phase": "Bound" },
     });
     [volume, claim]
-}
-
-impl Checker {
-    /// A Node is said to be off: then its VM has to be.
-    pub(super) fn must_be_off(&self, call: &Call<'_>) {
-        let Some(node) = call.path.strip_prefix("/api/v1/nodes/") else { return };
-        let changes = call.side == Side::Kubernetes && call.method == "PATCH";
-        // What is there already comes along with each change of the others.
-        let says = |text: &str| text.contains(OUT_OF_SERVICE);
-        if !changes || !says(&String::from_utf8_lossy(call.body)) {
-            return;
-        }
-        let Some(object) = self.world.kube.get("Node", "", node) else { return };
-        if says(&object["spec"]["taints"].to_string()) {
-            return;
-        }
-        let own = object["status"]["nodeInfo"]["systemUUID"].as_str();
-        let runs = |vmid: &u32| {
-            let running = self.world.pve.runs_for(*vmid).is_some_and(|time| time > COMES_BACK);
-            running && self.world.pve.vm(*vmid).is_some_and(|vm| uuid(&vm).as_deref() == own)
-        };
-        if let Some(vmid) = self.world.pve.vmids().into_iter().find(runs) {
-            self.violated(&format!("Node {node} is said to be off while its VM {vmid} runs"));
-        }
-    }
-
-    /// Volumes that are attached to a node.
-    pub(super) fn attached_to(&self, node: &str) -> Vec<String> {
-        let attachments = self.world.kube.list("VolumeAttachment");
-        let here = attachments.iter().filter(|one| one["spec"]["nodeName"] == node);
-        here.filter_map(|one| one["spec"]["source"]["persistentVolumeName"].as_str().map(ToOwned::to_owned))
-            .collect()
-    }
-
-    /// Pods that have a place and do not start, because a volume is held elsewhere.
-    pub(super) fn held_up(&self) -> Vec<String> {
-        let pods = self.world.kube.list("Pod");
-        let held = pods.iter().filter(|pod| {
-            pod["metadata"]["labels"]["app"] == NAME
-                && pod["spec"]["nodeName"].is_string()
-                && pod["status"]["phase"] == "Pending"
-        });
-        held.map(|pod| format!("{} does not start on {}", name(pod), pod["spec"]["nodeName"])).collect()
-    }
 }

@@ -2,23 +2,14 @@
 //! closed node as soon as they are evicted from it, as kube-scheduler has them do: one that came after its
 //! machine was ordered to go may go down with it; any other has to be gone before.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use pve_autoscaler::runtime::clock::Clock as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::checker::{Checker, name};
-
-/// When machines were ordered to go, by name.
-#[derive(Default)]
-pub struct Told(BTreeMap<String, Timestamp>);
-
-/// What such a pod has in its spec.
-pub fn tolerations() -> Value {
-    json!([{ "operator": "Exists" }])
-}
+use crate::simulate::checker::Checker;
+use crate::simulate::checker::objects::name;
 
 impl Checker {
     /// Pods on a node that would be missed, by name.
@@ -26,14 +17,14 @@ impl Checker {
         self.missed(node).iter().map(|pod| name(pod).to_owned()).collect()
     }
 
-    pub(super) fn missed(&self, node: &str) -> Vec<Arc<Value>> {
+    pub fn missed(&self, node: &str) -> Vec<Arc<Value>> {
         let mut pods = self.at_work(node);
         pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null());
         pods
     }
 
     /// Pods on a node that were asked to end and have time left for it.
-    pub(super) fn ending(&self, node: &str) -> Vec<Arc<Value>> {
+    pub fn ending(&self, node: &str) -> Vec<Arc<Value>> {
         let now = self.world.clock.now();
         let mut pods = self.at_work(node);
         pods.retain(|pod| {
@@ -54,13 +45,13 @@ impl Checker {
     }
 
     /// The daemon orders a machine to go; again, if that did not arrive or was taken back since.
-    pub(super) fn begins_to_go(&self, name: &str) {
+    pub fn begins_to_go(&self, name: &str) {
         let now = self.world.clock.now();
         self.inner().told.0.insert(name.to_owned(), now);
     }
 
     /// Whether a pod on the machine of this record may lose its power with it.
-    pub(super) fn may_go_down(&self, pod: &Value, record: &Value) -> bool {
+    pub fn may_go_down(&self, pod: &Value, record: &Value) -> bool {
         if pod["spec"]["tolerations"].as_array().is_none_or(|all| !all.iter().any(is_for_all)) {
             return false;
         }
@@ -82,6 +73,8 @@ fn is_for_all(toleration: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -1,0 +1,16 @@
+//! What a seed draws: settings, and what the checker promises of them in words of its own.
+
+pub mod devices;
+pub mod growth;
+pub mod hours;
+pub mod inherited;
+pub mod networks;
+pub mod places;
+pub mod pool_shape;
+pub mod power;
+pub mod rules;
+pub mod seeds;
+pub mod settings;
+pub mod standing;
+pub mod volumes;
+pub mod warm;

@@ -1,0 +1,77 @@
+//! Hosts: how large they are, and what the settings say of them.
+
+use fastrand::Rng;
+use world::proxmox::spec::{GIB, HostSpec};
+
+use crate::simulate::drawn::pool_shape::PoolShape;
+use crate::simulate::drawn::rules::Rules;
+
+/// The hosts.
+pub const HOSTS: [&str; 3] = ["pve1", "pve2", "pve3"];
+
+/// Threads, and GiB of memory, of hosts that have room for a few machines only.
+const CORES: [u32; 4] = [8, 12, 16, 32];
+
+const MEMORY: [u64; 4] = [24, 32, 48, 128];
+
+/// Draws where machines may be put.
+pub fn draw(random: &mut Rng, rules: &mut Rules, pools: &mut [PoolShape]) {
+    rules.count_stopped = random.u8(..4) == 0;
+    for pool in pools {
+        let places = &mut pool.places;
+        if random.u8(..3) == 0 {
+            // Two of three: one of them is not closed.
+            let without = random.usize(..HOSTS.len());
+            places.hosts =
+                HOSTS.into_iter().enumerate().filter(|(at, _)| *at != without).map(|it| it.1).collect();
+        }
+        places.most = (random.u8(..3) == 0).then(|| random.usize(1..=2));
+        if random.bool() {
+            places.cpu_halves = random.u32(2..=4);
+            places.memory_halves = random.u64(1..=4);
+            places.reserve = random.u64(1..=12);
+        }
+    }
+}
+
+/// Makes hosts small, for half of the seeds.
+pub fn make_small(random: &mut Rng, hosts: &mut [HostSpec]) {
+    if random.bool() {
+        for host in hosts {
+            host.cores = CORES.get(random.usize(..CORES.len())).copied().unwrap_or(host.cores);
+            host.memory = MEMORY.get(random.usize(..MEMORY.len())).map_or(host.memory, |gib| gib * GIB);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulate::drawn::settings;
+
+    #[test]
+    fn places_are_drawn_and_written_as_the_settings_have_them() {
+        let mut seen = [false; 5];
+        for seed in 0..100 {
+            let mut random = Rng::with_seed(seed);
+            let mut pools = settings::pools(&mut random);
+            let mut rules = settings::rules(&mut random, &mut pools);
+            draw(&mut random, &mut rules, &mut pools);
+            for places in pools.iter().map(|pool| &pool.places) {
+                let (text, odd) = (places.written(), places.memory_halves % 2 == 1);
+                assert_eq!(text.contains("max_per_host"), places.most.is_some(), "{text}");
+                assert!(!odd || text.contains(".5\n"), "{text}");
+                assert!(HOSTS.iter().filter(|host| places.allows(host)).count() >= 2, "{places:?}");
+                let drawn = [
+                    places.most.is_some(),
+                    !places.hosts.is_empty(),
+                    odd,
+                    places.reserve > 2,
+                    rules.count_stopped,
+                ];
+                seen.iter_mut().zip(drawn).for_each(|(seen, drawn)| *seen |= drawn);
+            }
+        }
+        assert_eq!(seen, [true; 5]);
+    }
+}

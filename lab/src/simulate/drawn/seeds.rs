@@ -1,0 +1,81 @@
+//! Pools whose machines get a seed image.
+
+use fastrand::Rng;
+use world::proxmox::spec::{ClusterSpec, Grant};
+use world::proxmox::{Pve, VmView};
+
+use crate::simulate::drawn::pool_shape::PoolShape;
+
+/// Storages for seeds: each host's own, and one that they share.
+const STORAGES: [&str; 2] = ["local", "shared"];
+
+/// Draws which pools have seeds, and where.
+pub fn draw(random: &mut Rng, pools: &mut [PoolShape]) {
+    for pool in pools {
+        pool.seed = (random.u8(..4) == 0).then(|| STORAGES[random.usize(..STORAGES.len())]);
+    }
+}
+
+/// The table of a pool with seeds on this storage.
+pub fn written(storage: &str) -> String {
+    format!(
+        "[pool.cloud_init]\nmethod = \"seed\"\nstorage = \"{storage}\"\n\
+         user_data = \"#cloud-config\\nhostname: {{{{ machine.name }}}}\\n\"\n"
+    )
+}
+
+/// Gives the token what seeds need.
+pub fn allow(cluster: &mut ClusterSpec) {
+    let words = |text: &str| text.split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>();
+    let access = &mut cluster.access;
+    access
+        .roles
+        .insert("Seeds".into(), words("Datastore.AllocateTemplate Datastore.Allocate Datastore.Audit"));
+    let worker = access.roles.entry("KasWorker".into()).or_default();
+    worker.extend(["VM.Config.CDROM", "VM.Config.Cloudinit"].map(String::from));
+    for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
+        for storage in STORAGES {
+            let (path, role) = (format!("/storage/{storage}"), "Seeds".into());
+            access.grants.push(Grant { path, who: who.into(), role, propagate: false });
+        }
+    }
+}
+
+/// Puts the images of others there.
+pub fn put_foreign(pve: &Pve, hosts: &[String]) {
+    for storage in STORAGES {
+        for host in hosts {
+            for iso in FOREIGN {
+                pve.put_iso_by_hand(storage, host, iso);
+            }
+        }
+    }
+}
+
+/// Images of others: a name, one that looks like ours, and one of a machine that is long gone, or another
+/// cluster's.
+pub const FOREIGN: [&str; 3] =
+    ["debian-13.iso", "pve-autoscaler-notes.iso", "pve-autoscaler-0f0f0f0f-0f0f-4f0f-8f0f-0f0f0f0f0f0f.iso"];
+
+/// What the names of a daemon's images begin with.
+pub const OURS: &str = "pve-autoscaler-";
+
+/// The drive that a seed is in.
+pub const DRIVE: &str = "ide2";
+
+/// The machine of which an image may be the seed, by its id.
+pub fn machine_of(volume: &str) -> Option<&str> {
+    let name = volume.split_once(":iso/")?.1;
+    (!FOREIGN.contains(&name)).then(|| name.strip_prefix(OURS)?.strip_suffix(".iso")).flatten()
+}
+
+/// Whether a VM has an image that is on its host alone.
+pub fn is_bound(vm: &VmView) -> bool {
+    vm.config.get(DRIVE).is_some_and(|drive| drive.starts_with("local:iso/"))
+}
+
+/// The image in a VM's drive, if it was a machine's seed.
+pub fn of_machine(vm: &VmView) -> Option<String> {
+    let volume = vm.config.get(DRIVE)?.split(',').next()?;
+    machine_of(volume).map(|_| volume.to_owned())
+}

@@ -1,0 +1,71 @@
+//! Volumes: a StatefulSet whose pods have one each, on nodes that may fall silent or lose their power. A
+//! machine that is ready gives its volumes back before its plug is pulled; of one that is not they come free
+//! once it is off.
+
+use std::time::Duration;
+
+use stage::{Call, Side};
+
+use crate::simulate::checker::objects::{name, uuid};
+use crate::simulate::checker::{Checker, Promise};
+use crate::simulate::databases::NAME;
+
+/// The taint of a Node that is off for good.
+pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// How long after a host has its power back it may still be said to be off: others are late to notice, and no
+/// guest has booted by then.
+const COMES_BACK: Duration = Duration::from_secs(10);
+
+/// A Node is out of service only if its machine is off.
+pub struct Volumes;
+
+impl Promise for Volumes {
+    fn on_call(&self, checker: &Checker, _: &str, call: &Call<'_>) {
+        checker.must_be_off(call);
+    }
+}
+
+impl Checker {
+    /// A Node is said to be off: then its VM has to be.
+    pub fn must_be_off(&self, call: &Call<'_>) {
+        let Some(node) = call.path.strip_prefix("/api/v1/nodes/") else { return };
+        let changes = call.side == Side::Kubernetes && call.method == "PATCH";
+        // What is there already comes along with each change of the others.
+        let says = |text: &str| text.contains(OUT_OF_SERVICE);
+        if !changes || !says(&String::from_utf8_lossy(call.body)) {
+            return;
+        }
+        let Some(object) = self.world.kube.get("Node", "", node) else { return };
+        if says(&object["spec"]["taints"].to_string()) {
+            return;
+        }
+        let own = object["status"]["nodeInfo"]["systemUUID"].as_str();
+        let runs = |vmid: &u32| {
+            let running = self.world.pve.runs_for(*vmid).is_some_and(|time| time > COMES_BACK);
+            running && self.world.pve.vm(*vmid).is_some_and(|vm| uuid(&vm).as_deref() == own)
+        };
+        if let Some(vmid) = self.world.pve.vmids().into_iter().find(runs) {
+            self.violated(&format!("Node {node} is said to be off while its VM {vmid} runs"));
+        }
+    }
+
+    /// Volumes that are attached to a node.
+    pub fn attached_to(&self, node: &str) -> Vec<String> {
+        let attachments = self.world.kube.list("VolumeAttachment");
+        let here = attachments.iter().filter(|one| one["spec"]["nodeName"] == node);
+        here.filter_map(|one| one["spec"]["source"]["persistentVolumeName"].as_str().map(ToOwned::to_owned))
+            .collect()
+    }
+
+    /// Pods that have a place and do not start, because a volume is held elsewhere.
+    pub fn held_up(&self) -> Vec<String> {
+        let pods = self.world.kube.list("Pod");
+        let held = pods.iter().filter(|pod| {
+            pod["metadata"]["labels"]["app"] == NAME
+                && pod["spec"]["nodeName"].is_string()
+                && pod["status"]["phase"] == "Pending"
+        });
+        held.map(|pod| format!("{} does not start on {}", name(pod), pod["spec"]["nodeName"])).collect()
+    }
+}
