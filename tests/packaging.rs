@@ -14,6 +14,9 @@ use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Output};
 
 use pve_autoscaler::cli::exit;
+use pve_autoscaler::model::drain::{Blocking, NodeReason};
+use pve_autoscaler::model::plan::{NodeOutcome, PodOutcome, RemovalReason};
+use pve_autoscaler::model::power::HostOutcome;
 use pve_autoscaler::model::snapshot;
 use pve_autoscaler::observability::DEFAULT_SOCKET;
 use pve_autoscaler::settings::{self, Needs};
@@ -509,6 +512,26 @@ fn the_reference_names_each_exit_code_and_each_annotation_that_is_read() {
     let taints = [snapshot::STARTING_TAINT, snapshot::GROWING_TAINT, snapshot::BEING_DELETED_TAINT];
     for key in snapshot::KNOWN_ANNOTATIONS.iter().chain(&taints).chain(&[snapshot::POOL_LABEL]) {
         assert!(page.contains(&format!("`{key}")), "no row for {key}");
+    }
+}
+
+#[test]
+fn the_page_about_decisions_names_each_verdict_and_each_reason() {
+    let page = text("docs/concepts/decisions.md");
+    let nodes =
+        NodeOutcome::ALL.iter().map(|one| one.code()).chain(NodeReason::OWN.iter().map(|one| one.code()));
+    let pods = PodOutcome::ALL.iter().map(|one| one.code());
+    let removals = RemovalReason::ALL.iter().map(|one| one.code());
+    let hosts = HostOutcome::ALL.iter().map(|one| one.code());
+    let missing: Vec<&str> = nodes
+        .chain(pods)
+        .chain(removals)
+        .chain(hosts)
+        .filter(|code| !page.contains(&format!("`{code}`")))
+        .collect();
+    assert_eq!(missing, Vec::<&str>::new());
+    for reason in Blocking::ALL {
+        assert!(page.contains(&format!("\n| `{reason}` | ")), "{reason} has no row");
     }
 }
 

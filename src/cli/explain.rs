@@ -13,6 +13,7 @@ use serde_json::json;
 use super::exit::{Failure, SUCCESS};
 use super::input;
 use super::{Output, live, plan_text};
+use model::drain::Blocking;
 use model::plan::{NodeVerdict, PodVerdict};
 use model::{Plan, Snapshot};
 use planning::{PoolAnswer, Prospects, Removal, Treatment};
@@ -190,7 +191,7 @@ fn on_removal(explanation: &Explanation, pools: &[PoolAnswer], removal: &Removal
         Treatment::Expendable => "the pod is evicted and needs no place: it is expendable".to_owned(),
         Treatment::Awaited => "the node waits until the pod has ended".to_owned(),
         Treatment::KeepsNode => {
-            format!("the node stays for this pod ({}): {message}", removal.reason.unwrap_or_default())
+            format!("the node stays for this pod ({}): {message}", removal.reason.map_or("", Blocking::code))
         }
         Treatment::Evicted => {
             let takes = |one: &&scheduling::NodeAnswer| one.fits && one.node != removal.node;

@@ -8,6 +8,7 @@ use anstyle::{AnsiColor, Style};
 use jiff::{SignedDuration, Timestamp};
 
 use model::Plan;
+use model::drain::NodeReason;
 use model::machine::FIRST_NUMBER;
 use model::plan::{
     BufferOutcome, NewMachine, NodeOutcome, NodeVerdict, PodOutcome, PodVerdict, RemovalReason,
@@ -106,7 +107,7 @@ fn growth(plan: &Plan, out: &mut String) {
             | PodOutcome::Gated
             | PodOutcome::TooYoung
             | PodOutcome::Expendable => {
-                *elsewhere.entry(format!("cause no node ({:?})", pod.verdict)).or_default() += 1;
+                *elsewhere.entry(format!("cause no node ({})", pod.verdict.code())).or_default() += 1;
             }
             PodOutcome::Unfinished => {
                 *elsewhere
@@ -122,7 +123,8 @@ fn growth(plan: &Plan, out: &mut String) {
     for pod in stuck {
         let why = pod.why();
         let why = if why.is_empty() { "there is no pool".to_owned() } else { why };
-        let _ = writeln!(out, "  {STUCK}✗{STUCK:#} {} stays pending ({:?}): {why}", pod.pod, pod.verdict);
+        let _ =
+            writeln!(out, "  {STUCK}✗{STUCK:#} {} stays pending ({}): {why}", pod.pod, pod.verdict.code());
     }
     below_minimum(plan, out);
 }
@@ -195,7 +197,7 @@ fn requests(plan: &Plan, out: &mut String) {
     let _ = writeln!(out, "\nprovisioning requests");
     let width = plan.requests.iter().map(|one| one.request.len()).max().unwrap_or(0);
     for one in &plan.requests {
-        let _ = writeln!(out, "  {:width$}   {:?}: {}", one.request, one.verdict, one.message);
+        let _ = writeln!(out, "  {:width$}   {}: {}", one.request, one.verdict.code(), one.message);
     }
 }
 
@@ -278,7 +280,7 @@ pub(super) fn node(verdict: &NodeVerdict, now: Timestamp) -> String {
         NodeOutcome::NotManaged => "not in a managed pool".to_owned(),
         NodeOutcome::Utilized => "in use".to_owned(),
         NodeOutcome::Blocked => {
-            let reason = verdict.reason.unwrap_or("UnexpectedError");
+            let reason = verdict.reason.unwrap_or(NodeReason::UnexpectedError);
             let pod = verdict.pod.as_ref().map(|pod| format!(" ({pod})")).unwrap_or_default();
             format!("kept: {reason}{pod}")
         }
@@ -321,7 +323,7 @@ pub(super) fn pod(verdict: &PodVerdict) -> String {
         PodOutcome::Expendable => "no machine is made: the pod's priority is below the cut-off".to_owned(),
         PodOutcome::AwaitsRequest => "no machine is made: its ProvisioningRequest has no room yet".to_owned(),
         PodOutcome::AwaitsGang => format!("no machine is made: {}", verdict.why()),
-        outcome => format!("no machine is made ({outcome:?})"),
+        outcome => format!("no machine is made ({})", outcome.code()),
     }
 }
 

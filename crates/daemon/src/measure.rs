@@ -18,26 +18,6 @@ use model::snapshot::POOL_LABEL;
 use observability::{Metrics, Seen, names, number};
 use settings::Config;
 
-/// Every verdict of a pod: those that no pod has are shown as zero.
-const VERDICTS: [PodOutcome; 16] = [
-    PodOutcome::NewNode,
-    PodOutcome::ExistingNode,
-    PodOutcome::GrownNode,
-    PodOutcome::UpcomingNode,
-    PodOutcome::NoPoolFits,
-    PodOutcome::PoolAtMax,
-    PodOutcome::NoHostCapacity,
-    PodOutcome::Expendable,
-    PodOutcome::DaemonSet,
-    PodOutcome::Gated,
-    PodOutcome::TooYoung,
-    PodOutcome::BackingOff,
-    PodOutcome::PredictionMissed,
-    PodOutcome::Unfinished,
-    PodOutcome::AwaitsRequest,
-    PodOutcome::AwaitsGang,
-];
-
 /// Pods that are unschedulable: name → uid and since when.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(BTreeMap<String, (String, Timestamp)>);
@@ -150,11 +130,11 @@ fn pools(config: &Config, snapshot: &Snapshot, views: &[View], seen: &mut Seen) 
 }
 
 fn verdicts(plan: &Plan, seen: &mut Seen) {
-    for verdict in VERDICTS {
-        seen.put(names::PENDING, &[&format!("{verdict:?}")], 0.0);
+    for verdict in PodOutcome::ALL {
+        seen.put(names::PENDING, &[verdict.code()], 0.0);
     }
     for pod in &plan.pods {
-        seen.count(names::PENDING, &[&reason(pod)]);
+        seen.count(names::PENDING, &[reason(pod)]);
     }
     for buffer in &plan.buffers {
         for (state, chunks) in [
@@ -167,16 +147,17 @@ fn verdicts(plan: &Plan, seen: &mut Seen) {
         }
     }
     for node in &plan.nodes {
-        let (pool, reason) = (node.pool.as_deref().unwrap_or_default(), node.reason.unwrap_or_default());
-        seen.count(names::NODE_VERDICTS, &[pool, &format!("{:?}", node.verdict), reason]);
+        let (pool, reason) =
+            (node.pool.as_deref().unwrap_or_default(), node.reason.map_or("", |reason| reason.code()));
+        seen.count(names::NODE_VERDICTS, &[pool, node.verdict.code(), reason]);
     }
 }
 
 /// Pods that wait with their gang for something else than room are told apart: no machine would help them.
-fn reason(pod: &PodVerdict) -> String {
+fn reason(pod: &PodVerdict) -> &'static str {
     match &pod.gang {
-        Some(gang) if gang.reason != GangReason::NoRoom => format!("{:?}", gang.reason),
-        _ => format!("{:?}", pod.verdict),
+        Some(gang) if gang.reason != GangReason::NoRoom => gang.reason.code(),
+        _ => pod.verdict.code(),
     }
 }
 

@@ -73,7 +73,7 @@ fn host(host: &Host, snapshot: &Snapshot, verdicts: &[HostVerdict]) -> HostStatu
     let backoff = backoff.filter(|backoff| backoff.runs(snapshot.time));
     let verdict = verdicts.iter().find(|verdict| verdict.host == host.name);
     HostStatus {
-        power: verdict.map(|verdict| format!("{:?}", verdict.verdict)).unwrap_or_default(),
+        power: verdict.map(|verdict| verdict.verdict.code().to_owned()).unwrap_or_default(),
         why: verdict.map(|verdict| verdict.message.clone()).unwrap_or_default(),
         due: verdict.and_then(|verdict| verdict.due),
         name: host.name.clone(),
@@ -113,10 +113,10 @@ fn machine(config: &Config, view: &View) -> MachineStatus {
         memory: view.record.memory,
         address: view.record.slot.address.map(|address| address.to_string()).unwrap_or_default(),
         further_addresses: view.record.slot.further.clone(),
-        phase: format!("{:?}", view.phase),
+        phase: view.phase.code().to_owned(),
         since: view.since,
         created: view.record.created,
-        entered: view.record.entered.iter().map(|(phase, time)| (format!("{phase:?}"), *time)).collect(),
+        entered: view.record.entered.iter().map(|(phase, time)| (phase.code().to_owned(), *time)).collect(),
         node: view.node.clone(),
         why,
     }
@@ -124,11 +124,16 @@ fn machine(config: &Config, view: &View) -> MachineStatus {
 
 fn node(verdict: &NodeVerdict, waiting: &BTreeMap<String, String>) -> NodeStatus {
     let waits = waiting.get(&verdict.node).map(|why| format!("waits: {why}"));
-    let parts = [verdict.reason.map(ToOwned::to_owned), verdict.pod.clone(), verdict.message.clone(), waits];
+    let parts = [
+        verdict.reason.map(|reason| reason.to_string()),
+        verdict.pod.clone(),
+        verdict.message.clone(),
+        waits,
+    ];
     NodeStatus {
         name: verdict.node.clone(),
         pool: verdict.pool.clone(),
-        verdict: format!("{:?}", verdict.verdict),
+        verdict: verdict.verdict.code().to_owned(),
         utilization: verdict.utilization,
         why: parts.into_iter().flatten().collect::<Vec<_>>().join(": "),
         removable_at: verdict.removable_at,
@@ -138,7 +143,7 @@ fn node(verdict: &NodeVerdict, waiting: &BTreeMap<String, String>) -> NodeStatus
 fn request(verdict: &RequestVerdict) -> RequestState {
     RequestState {
         request: verdict.request.clone(),
-        verdict: format!("{:?}", verdict.verdict),
+        verdict: verdict.verdict.code().to_owned(),
         why: verdict.message.clone(),
     }
 }
@@ -146,7 +151,7 @@ fn request(verdict: &RequestVerdict) -> RequestState {
 fn buffer(verdict: &BufferVerdict) -> BufferState {
     BufferState {
         buffer: verdict.buffer.clone(),
-        verdict: format!("{:?}", verdict.verdict),
+        verdict: verdict.verdict.code().to_owned(),
         chunks: verdict.chunks,
         filled: verdict.on_nodes,
         why: verdict.message.clone(),
@@ -157,7 +162,7 @@ fn pod(verdict: &PodVerdict) -> PodStatus {
     let place = verdict.node.as_ref().or(verdict.machine.as_ref()).or(verdict.pool.as_ref());
     PodStatus {
         pod: verdict.pod.to_string(),
-        verdict: format!("{:?}", verdict.verdict),
+        verdict: verdict.verdict.code().to_owned(),
         why: match &verdict.missed {
             Some(missed) if verdict.reasons.is_empty() && verdict.gang.is_none() => missed.words(),
             _ => place.map_or_else(|| verdict.why(), ToString::to_string),

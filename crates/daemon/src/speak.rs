@@ -8,9 +8,9 @@ use tokio::time::{Duration, Instant};
 use super::Daemon;
 use super::act::why;
 use kubernetes::{EventKind, Recorder, Saying};
+use model::drain::NodeReason;
 use model::plan::{NodeOutcome, NodeVerdict, Plan, PodOutcome, PodVerdict};
 use model::{Node, Pod, Snapshot};
-use planning::HOLDS_ROOM;
 
 /// Events that one round sends at most of what was done, and of what was not: the next one goes on if they
 /// still hold.
@@ -162,18 +162,22 @@ fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(Words, String)> {
     let stays = match verdict.verdict {
         NodeOutcome::Remove => {
             let removal = plan.scale_down.iter().find(|removal| removal.node == verdict.node)?;
-            let words = Words { reason: "ScaleDown", action, code: format!("{:?}", removal.reason) };
+            let words = Words { reason: "ScaleDown", action, code: removal.reason.code().to_owned() };
             return Some((words, format!("The node is removed: {}", why(removal))));
         }
         NodeOutcome::Blocked => match &verdict.pod {
-            Some(pod) => format!("of pod {pod} ({})", verdict.reason.unwrap_or("it cannot be moved")),
+            Some(pod) => {
+                format!("of pod {pod} ({})", verdict.reason.map_or("it cannot be moved", NodeReason::code))
+            }
             None => verdict.message.clone()?,
         },
-        NodeOutcome::NoPlaceToMovePods if verdict.reason == Some(HOLDS_ROOM) => verdict.message.clone()?,
+        NodeOutcome::NoPlaceToMovePods if verdict.reason == Some(NodeReason::CapacityBuffer) => {
+            verdict.message.clone()?
+        }
         NodeOutcome::NoPlaceToMovePods => "its pods fit on no other node".to_owned(),
         _ => return None,
     };
-    let code = format!("{:?} {}", verdict.verdict, verdict.reason.unwrap_or_default());
+    let code = format!("{} {}", verdict.verdict.code(), verdict.reason.map_or("", NodeReason::code));
     let words = Words { reason: "NoScaleDown", action, code };
     Some((words, format!("The node is little used, and stays because {stays}")))
 }
@@ -196,8 +200,8 @@ fn of_pod(verdict: &PodVerdict) -> Option<Words> {
     let place = verdict.pool.as_deref().or(verdict.node.as_deref()).unwrap_or_default();
     let pools: Vec<String> =
         verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.reason)).collect();
-    let gang = verdict.gang.as_ref().map(|gang| format!(" {:?}", gang.reason)).unwrap_or_default();
-    let code = format!("{:?}{gang} {place} {}", verdict.verdict, pools.join(" "));
+    let gang = verdict.gang.as_ref().map(|gang| format!(" {}", gang.reason.code())).unwrap_or_default();
+    let code = format!("{}{gang} {place} {}", verdict.verdict.code(), pools.join(" "));
     Some(Words { reason, action: "ScaleUp", code })
 }
 

@@ -97,6 +97,24 @@ pub enum ErrorKind {
     Other,
 }
 
+model::codes!(
+    ErrorKind {
+        NotFound => "NotFound",
+        Unauthorized => "Unauthorized",
+        Forbidden => "Forbidden",
+        AlreadyExists => "AlreadyExists",
+        Conflict => "Conflict",
+        Invalid => "Invalid",
+        Expired => "Expired",
+        TooManyRequests => "TooManyRequests",
+        Unavailable => "Unavailable",
+        Timeout => "Timeout",
+        Fenced => "Fenced",
+        Unusable => "Unusable",
+        Other => "Other",
+    }
+);
+
 impl Error {
     /// What kind of failure this is.
     pub fn kind(&self) -> ErrorKind {

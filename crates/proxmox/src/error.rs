@@ -38,6 +38,25 @@ pub enum Kind {
     Other,
 }
 
+model::codes!(
+    Kind {
+        NotFound => "NotFound",
+        Exists => "Exists",
+        Forbidden => "Forbidden",
+        Unauthorized => "Unauthorized",
+        Locked => "Locked",
+        Busy => "Busy",
+        NoQuorum => "NoQuorum",
+        AgentSilent => "AgentSilent",
+        BadRequest => "BadRequest",
+        Changed => "Changed",
+        HostUnreachable => "HostUnreachable",
+        OutcomeUnknown => "OutcomeUnknown",
+        Fenced => "Fenced",
+        Other => "Other",
+    }
+);
+
 /// A call that failed.
 #[derive(Clone, Debug, Error)]
 #[error("{}{call}: {text}", if *status == 0 { "Proxmox did not answer " } else { "Proxmox refused " })]

@@ -72,7 +72,7 @@ impl ClusterAutoscaler {
 
 /// `underutilized`, as it writes its reasons.
 fn word(reason: Option<RemovalReason>) -> String {
-    reason.map_or_else(|| "asked".to_owned(), |reason| format!("{reason:?}").to_lowercase())
+    reason.map_or_else(|| "asked".to_owned(), |reason| reason.code().to_lowercase())
 }
 
 /// What is so, as the last round and the board have it.
@@ -83,7 +83,7 @@ impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (round, board) = (locked(&self.0.round).clone(), locked(&self.0.board).clone());
         let phases = |phases: &[Phase]| -> f64 {
-            phases.iter().map(|phase| board.sum_with(names::MACHINES, &format!("{phase:?}"))).sum()
+            phases.iter().map(|phase| board.sum_with(names::MACHINES, phase.code())).sum()
         };
         let before = [Phase::Requested, Phase::Cloning, Phase::Configuring, Phase::Starting, Phase::Booting];
         // A machine whose node has registered and was not ready yet is one of those that are not ready, too.

@@ -36,23 +36,6 @@ type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// Every phase that a machine is shown in.
-const PHASES: [Phase; 14] = [
-    Phase::Requested,
-    Phase::Cloning,
-    Phase::Configuring,
-    Phase::Warm,
-    Phase::Starting,
-    Phase::Booting,
-    Phase::Joining,
-    Phase::Registered,
-    Phase::Ready,
-    Phase::Draining,
-    Phase::Stopping,
-    Phase::Deleting,
-    Phase::Clearing,
-    Phase::Failed,
-];
 /// The steps of a creation: from one phase to the next.
 const STEPS: [(&str, Phase, Phase); 7] = [
     ("clone", Phase::Cloning, Phase::Configuring),
@@ -91,21 +74,14 @@ const TERM_ENDS: [&str; 4] = ["Taken", "HostSlow", "ApiSlow", "ApiFailed"];
 const MADE: [&str; 5] = ["Ready", "SlotTaken", "Pool", "Host", "Other"];
 const REMOVED: [&str; 4] = ["Removed", "GivenUp", "Discarded", "Stuck"];
 const GROWN: [&str; 2] = ["Grown", "NotGrown"];
+/// Why a node is taken back that an operator asked for.
+const ASKED: &str = "Asked";
+
 /// What is decided about a pool, each with its reasons.
-const DECISIONS: [(&str, &str); 12] = [
-    ("add", "Pods"),
-    ("add", "Minimum"),
-    ("grow", "Pods"),
-    ("remove", "Asked"),
-    ("remove", "Empty"),
-    ("remove", "Underutilized"),
-    ("remove", "Unready"),
-    ("remove", "Consolidation"),
-    ("remove", "Drifted"),
-    ("remove", "Expired"),
-    ("remove", "Maintenance"),
-    ("remove", "HostOff"),
-];
+fn decisions() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let removed = RemovalReason::ALL.iter().map(|reason| ("remove", reason.code()));
+    [("add", "Pods"), ("add", "Minimum"), ("grow", "Pods"), ("remove", ASKED)].into_iter().chain(removed)
+}
 /// Machines whose pods' waiting is followed at most; there are never so many at a time.
 const FOLLOWED: usize = 4096;
 
@@ -256,7 +232,7 @@ impl Metrics {
                 }
             }
             drop(counted.missed.get_or_create_owned(&vec![("pool", pool.clone())]));
-            for (decision, reason) in DECISIONS {
+            for (decision, reason) in decisions() {
                 drop(counted.decisions.get_or_create_owned(&decision_labels(pool, decision, reason)));
             }
         }
@@ -298,8 +274,8 @@ impl Metrics {
     /// A node is taken back; `None`: an operator asked for it.
     pub fn taken_back(&self, pool: &str, reason: Option<RemovalReason>) {
         self.0.cluster_autoscaler.removed(reason);
-        let reason = reason.map_or_else(|| "Asked".to_owned(), |reason| format!("{reason:?}"));
-        self.decided(pool, "remove", &reason);
+        let reason = reason.map_or(ASKED, RemovalReason::code);
+        self.decided(pool, "remove", reason);
     }
 
     fn decided(&self, pool: &str, decision: &str, reason: &str) {
@@ -369,7 +345,7 @@ impl Metrics {
     pub fn of_proxmox(&self) -> proxmox::Observer {
         let this = self.clone();
         Arc::new(move |failure: Option<proxmox::Kind>, took| {
-            this.called("proxmox", failure.map(|kind| format!("{kind:?}")), took);
+            this.called("proxmox", failure.map(proxmox::Kind::code), took);
         })
     }
 
@@ -377,12 +353,12 @@ impl Metrics {
     pub fn of_kubernetes(&self) -> kubernetes::Observer {
         let this = self.clone();
         Arc::new(move |failure: Option<ErrorKind>, took| {
-            this.called("kubernetes", failure.map(|kind| format!("{kind:?}")), took);
+            this.called("kubernetes", failure.map(ErrorKind::code), took);
         })
     }
 
-    fn called(&self, api: &str, failure: Option<String>, took: Duration) {
-        let outcome = failure.unwrap_or_else(|| "Ok".to_owned());
+    fn called(&self, api: &str, failure: Option<&str>, took: Duration) {
+        let outcome = failure.unwrap_or("Ok").to_owned();
         self.0.counted.calls.get_or_create(&vec![("api", api.to_owned()), ("outcome", outcome)]).inc();
         self.0.counted.call.get_or_create(&vec![("api", api.to_owned())]).observe(took.as_secs_f64());
     }
@@ -413,14 +389,14 @@ fn of_board(status: &Status) -> Seen {
         if let Some(until) = pool.backoff_until {
             seen.put(names::POOL_BACKOFF_END, &[name], number(until.as_second()));
         }
-        for phase in PHASES {
-            seen.put(names::MACHINES, &[name, &format!("{phase:?}")], 0.0);
+        for phase in Phase::ALL.iter().filter(|phase| **phase != Phase::Gone) {
+            seen.put(names::MACHINES, &[name, phase.code()], 0.0);
         }
         seen.put(names::DRAINS, &[name], 0.0);
     }
     for machine in &status.machines {
         seen.count(names::MACHINES, &[&machine.pool, &machine.phase]);
-        if machine.phase == "Draining" {
+        if machine.phase == Phase::Draining.code() {
             seen.count(names::DRAINS, &[&machine.pool]);
         }
     }

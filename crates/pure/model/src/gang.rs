@@ -60,6 +60,16 @@ pub enum GangReason {
     NotSupported,
 }
 
+crate::codes!(
+    GangReason {
+        NoPodGroup => "NoPodGroup",
+        TooFewPods => "TooFewPods",
+        NoRoom => "NoRoom",
+        Mismatch => "Mismatch",
+        NotSupported => "NotSupported",
+    }
+);
+
 impl GangReason {
     /// Whether it is more than pods and PodGroups that come one after the other.
     pub fn lasts(self) -> bool {

@@ -5,10 +5,12 @@
 
 pub mod amount;
 pub mod buffer;
+pub mod code;
 pub mod condition;
 pub mod devices;
 pub mod digest;
 pub mod dimms;
+pub mod drain;
 pub mod features;
 pub mod gang;
 pub mod go;

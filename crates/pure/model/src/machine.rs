@@ -46,6 +46,26 @@ pub enum Phase {
     Failed,
 }
 
+crate::codes!(
+    Phase {
+        Requested => "Requested",
+        Cloning => "Cloning",
+        Configuring => "Configuring",
+        Warm => "Warm",
+        Starting => "Starting",
+        Booting => "Booting",
+        Joining => "Joining",
+        Registered => "Registered",
+        Ready => "Ready",
+        Draining => "Draining",
+        Stopping => "Stopping",
+        Deleting => "Deleting",
+        Clearing => "Clearing",
+        Gone => "Gone",
+        Failed => "Failed",
+    }
+);
+
 impl Phase {
     /// Whether nothing is there that could be a machine: at most what its VM has left behind.
     pub fn is_over(self) -> bool {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::drain::NodeReason;
 use super::gang::{GangReason, GangWait};
 use super::machine::{FIRST_NUMBER, WarmState};
 use super::power::HostVerdict;
@@ -223,6 +224,27 @@ pub enum PodOutcome {
     AwaitsGang,
 }
 
+crate::codes!(
+    PodOutcome {
+        NewNode => "NewNode",
+        ExistingNode => "ExistingNode",
+        GrownNode => "GrownNode",
+        UpcomingNode => "UpcomingNode",
+        NoPoolFits => "NoPoolFits",
+        PoolAtMax => "PoolAtMax",
+        NoHostCapacity => "NoHostCapacity",
+        Expendable => "Expendable",
+        DaemonSet => "DaemonSet",
+        Gated => "Gated",
+        TooYoung => "TooYoung",
+        BackingOff => "BackingOff",
+        PredictionMissed => "PredictionMissed",
+        Unfinished => "Unfinished",
+        AwaitsRequest => "AwaitsRequest",
+        AwaitsGang => "AwaitsGang",
+    }
+);
+
 /// What becomes of a ProvisioningRequest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum RequestOutcome {
@@ -249,6 +271,22 @@ pub enum RequestOutcome {
     /// Its class is another autoscaler's.
     NotOurs,
 }
+
+crate::codes!(
+    RequestOutcome {
+        Found => "Found",
+        Provisioned => "Provisioned",
+        NotFound => "NotFound",
+        Unfinished => "Unfinished",
+        Booked => "Booked",
+        BookingExpired => "BookingExpired",
+        Consumed => "Consumed",
+        Over => "Over",
+        Expired => "Expired",
+        Broken => "Broken",
+        NotOurs => "NotOurs",
+    }
+);
 
 /// A ProvisioningRequest's verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -285,6 +323,17 @@ pub enum BufferOutcome {
     /// Its strategy is another autoscaler's.
     NotOurs,
 }
+
+crate::codes!(
+    BufferOutcome {
+        Filled => "Filled",
+        Filling => "Filling",
+        Short => "Short",
+        Empty => "Empty",
+        NotReady => "NotReady",
+        NotOurs => "NotOurs",
+    }
+);
 
 /// A CapacityBuffer's verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -449,6 +498,19 @@ pub enum RemovalReason {
     HostOff,
 }
 
+crate::codes!(
+    RemovalReason {
+        Empty => "Empty",
+        Underutilized => "Underutilized",
+        Unready => "Unready",
+        Consolidation => "Consolidation",
+        Drifted => "Drifted",
+        Expired => "Expired",
+        Maintenance => "Maintenance",
+        HostOff => "HostOff",
+    }
+);
+
 /// A node to remove.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -492,6 +554,23 @@ pub enum NodeOutcome {
     Remove,
 }
 
+crate::codes!(
+    NodeOutcome {
+        NotManaged => "NotManaged",
+        Utilized => "Utilized",
+        Blocked => "Blocked",
+        NoPlaceToMovePods => "NoPlaceToMovePods",
+        AtMinimum => "AtMinimum",
+        Unneeded => "Unneeded",
+        CoolingDown => "CoolingDown",
+        PoolUnhealthy => "PoolUnhealthy",
+        Disabled => "Disabled",
+        Unready => "Unready",
+        BeingDeleted => "BeingDeleted",
+        Remove => "Remove",
+    }
+);
+
 /// A node's verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -506,9 +585,9 @@ pub struct NodeVerdict {
     pub utilization: Option<f64>,
     /// What holds for it.
     pub verdict: NodeOutcome,
-    /// Why it is blocked, in the contract's names, e.g. `LocalStorageRequested`.
+    /// Why it is blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<&'static str>,
+    pub reason: Option<NodeReason>,
     /// The pod that blocks it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,

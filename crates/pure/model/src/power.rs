@@ -100,6 +100,21 @@ pub enum HostOutcome {
     NotOurs,
 }
 
+crate::codes!(
+    HostOutcome {
+        Needed => "Needed",
+        Idle => "Idle",
+        Emptied => "Emptied",
+        SwitchOff => "SwitchOff",
+        GoingOff => "GoingOff",
+        Off => "Off",
+        Wake => "Wake",
+        Waking => "Waking",
+        GivenUp => "GivenUp",
+        NotOurs => "NotOurs",
+    }
+);
+
 /// The verdict of such a host.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -19,6 +19,7 @@ use super::removal::Moves;
 use super::rests::rests;
 use super::view::View;
 use super::{health, pauses, replacement};
+use model::drain::{Blocking, NodeReason};
 use model::machine::Phase;
 use model::plan::{NodeOutcome, NodeVerdict};
 use model::pod::Pod;
@@ -27,7 +28,7 @@ use scheduling::NodeIndex;
 /// Why a node that could go does not go now.
 pub(super) struct NotNow {
     verdict: Option<NodeOutcome>,
-    reason: Option<&'static str>,
+    reason: Option<NodeReason>,
     pod: Option<String>,
     message: Option<String>,
 }
@@ -191,7 +192,7 @@ impl<'a> Round<'a> {
         if let Some(why) = rests(view.snapshot, &view.snapshot.nodes[at]) {
             // That may be long: what waits for nodes that go by themselves does not wait for this one.
             let blocked = NotNow::because(NodeOutcome::Blocked, why);
-            return Err(NotNow { reason: Some("RemovalGivenUp"), ..blocked });
+            return Err(NotNow { reason: Some(NodeReason::RemovalGivenUp), ..blocked });
         }
         if let Some(why) = self.allowed.refuses(node.reason(), pool) {
             return Err(NotNow::because(NodeOutcome::CoolingDown, why));
@@ -205,7 +206,7 @@ impl<'a> Round<'a> {
         if let Err(pod) = budgets.allow(node.drain.asked()) {
             return Err(NotNow {
                 verdict: Some(NodeOutcome::Blocked),
-                reason: Some("NotEnoughPdb"),
+                reason: Some(NodeReason::Pod(Blocking::NotEnoughPdb)),
                 pod: Some(pod),
                 message: None,
             });

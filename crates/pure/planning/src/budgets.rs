@@ -7,13 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::Snapshot;
+use model::drain::Blocking;
 use model::pod::{Pod, PodPhase};
 use model::workload::DisruptionBudget;
 use scheduling::finder::Finder;
 use scheduling::selector::labels_match;
-
-/// More than one budget speaks of a pod.
-pub(super) const SEVERAL: &str = "SeveralPdbs";
 
 /// What the budgets still allow.
 #[derive(Debug)]
@@ -62,13 +60,14 @@ impl Budgets {
     }
 
     /// Why the pod cannot be evicted now, if so.
-    pub(super) fn refusal(&self, pod: &Pod) -> Option<&'static str> {
+    pub(super) fn refusal(&self, pod: &Pod) -> Option<Blocking> {
         let (mut count, mut full) = (0, false);
         for (budget, left) in self.matching(pod) {
             count += 1;
             full |= *left < 1 && takes_from(budget, pod);
         }
-        full.then_some("NotEnoughPdb").or_else(|| (count > 1 && is_asked(pod)).then_some(SEVERAL))
+        full.then_some(Blocking::NotEnoughPdb)
+            .or_else(|| (count > 1 && is_asked(pod)).then_some(Blocking::SeveralPdbs))
     }
 
     /// Whether several budgets speak of the pod: the API server evicts no such pod.
@@ -155,7 +154,7 @@ mod tests {
     #[test]
     fn a_budget_without_room_refuses_what_the_eviction_subresource_refuses() {
         use PodPhase::{Failed, Pending, Running, Succeeded, Unknown};
-        const FULL: Option<&str> = Some("NotEnoughPdb");
+        const FULL: Option<Blocking> = Some(Blocking::NotEnoughPdb);
         for (phase, ready, leaves, always, healthy, expected) in [
             (Running, true, false, false, (1, 1), FULL),
             (Running, true, false, true, (0, 1), FULL),
@@ -208,7 +207,7 @@ mod tests {
     #[test]
     fn a_pod_of_several_budgets_is_refused_unless_none_is_asked() {
         let two = budgets(true, (1, 1), 2);
-        assert_eq!(two.refusal(&pod(PodPhase::Running, false, false)), Some(SEVERAL));
+        assert_eq!(two.refusal(&pod(PodPhase::Running, false, false)), Some(Blocking::SeveralPdbs));
         assert_eq!(two.refusal(&pod(PodPhase::Pending, false, false)), None);
         assert_eq!(two.refusal(&pod(PodPhase::Running, true, true)), None);
     }

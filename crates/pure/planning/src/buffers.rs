@@ -26,9 +26,6 @@ use scheduling::selector::labels_match;
 /// How many chunks of all buffers are provided for.
 const MOST: i64 = 10_000;
 
-/// Why a node that its chunks need stays, in one word.
-pub const HOLDS_ROOM: &str = "CapacityBuffer";
-
 /// A buffer and its chunks.
 pub(super) struct Buffer<'a> {
     of: &'a CapacityBuffer,
@@ -351,7 +348,7 @@ fn conclude(verdict: &mut BufferVerdict, buffer: &Buffer) {
         if !why.is_empty() {
             let _ = write!(part, " ({})", why.join("; "));
         } else if let Some(why) = verdict.nowhere_because {
-            let _ = write!(part, " ({why:?})");
+            let _ = write!(part, " ({})", why.code());
         }
         parts.push(part);
     }

@@ -150,7 +150,7 @@ impl<'a> Gangs<'a> {
             if there == 1 { "is" } else { "are" },
         );
         if let Some(outcome) = held.first().and_then(|&pod| pods[pod].settled) {
-            let _ = write!(message, ", {} of its pods may not be placed ({outcome:?})", held.len());
+            let _ = write!(message, ", {} of its pods may not be placed ({})", held.len(), outcome.code());
         }
         let PodGroup { namespace, name, .. } = gang.group;
         self.settle(pods, &gang.members, Waits::of(namespace, name, GangReason::TooFewPods, message));

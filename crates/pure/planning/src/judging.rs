@@ -12,6 +12,7 @@ use super::facts::{
 use super::unready;
 use super::utilization::{self, rounded};
 use super::view::View;
+use model::drain::{Blocking, NodeReason};
 use model::node::Node;
 use model::plan::{NodeOutcome, NodeVerdict, RemovalReason};
 use model::snapshot::{RETIRE, UNNEEDED_SINCE};
@@ -78,7 +79,7 @@ pub(super) fn judge<'a>(
     }
     let Some(used) = used else {
         verdict.verdict = NodeOutcome::Blocked;
-        verdict.reason = Some("UnexpectedError");
+        verdict.reason = Some(NodeReason::UnexpectedError);
         verdict.message = Some("the node does not say what CPU and memory it offers".to_owned());
         return (verdict, None);
     };
@@ -91,7 +92,7 @@ pub(super) fn judge<'a>(
         Ok(drain) => drain,
         Err(blocker) => {
             verdict.verdict = NodeOutcome::Blocked;
-            verdict.reason = Some(blocker.reason);
+            verdict.reason = Some(NodeReason::Pod(blocker.reason));
             verdict.pod = Some(blocker.pod);
             return (verdict, None);
         }
@@ -140,7 +141,7 @@ pub(super) fn drain(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets
 fn within_budgets(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
     let drain = drain(view, at, rules, budgets)?;
     // A node that overspends a budget by itself stays: others may count on its room.
-    budgets.allow(drain.asked()).map_err(|pod| Blocker { reason: "NotEnoughPdb", pod })?;
+    budgets.allow(drain.asked()).map_err(|pod| Blocker { reason: Blocking::NotEnoughPdb, pod })?;
     Ok(drain)
 }
 

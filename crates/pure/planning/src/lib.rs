@@ -93,7 +93,6 @@ mod whole;
 mod zones;
 
 pub use allowance::{Limits, Stop};
-pub use buffers::HOLDS_ROOM;
 pub use device_room::devices_left;
 pub use drain::{Evictions, volumes_that_stay};
 pub use facts::node::{being_deleted, disabled, ready, stays};
@@ -262,7 +261,7 @@ pub fn must_stay(snapshot: &Snapshot, config: &Config, node: &str) -> Option<Str
     let pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     let rules = drain::Rules::new(snapshot, &config.scale_down);
     let blocker = rules.evictions(&pods, budgets::Budgets::new(snapshot), |_| false).err()?;
-    Some(format!("pod {} must stay ({}): {}", blocker.pod, blocker.reason, drain::rule(blocker.reason)))
+    Some(format!("pod {} must stay ({}): {}", blocker.pod, blocker.reason, blocker.reason.words()))
 }
 
 /// The snapshot as decisions see it: sorted, with what is known to come on its nodes.

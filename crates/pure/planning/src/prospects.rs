@@ -7,12 +7,13 @@ use serde::Serialize;
 
 use super::allowance::{Allowance, Limits};
 use super::budgets::Budgets;
-use super::drain::{self, Rules};
+use super::drain::Rules;
 use super::priorities::Priorities;
 use super::rooms::{Full, Rooms};
 use super::view::View;
 use super::{buffers, expected, fresh, requests, sizes};
 use model::Snapshot;
+use model::drain::Blocking;
 use model::pod::Pod;
 use scheduling::{Effort, Prepared, Refusal, SimNode};
 use settings::{Config, Pool};
@@ -55,7 +56,7 @@ pub struct Removal {
     pub treatment: Treatment,
     /// Why it keeps its node: the drain rule.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<&'static str>,
+    pub reason: Option<Blocking>,
     /// The same in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -169,6 +170,6 @@ fn removal(rules: &Rules, budgets: &Budgets, priorities: &Priorities, pod: &Arc<
         Ok(_) if priorities.expendable(pod) => (Treatment::Expendable, None),
         Ok(_) => (Treatment::Evicted, None),
     };
-    let message = reason.map(|reason| drain::rule(reason).to_owned());
+    let message = reason.map(|reason| reason.words().to_owned());
     Some(Removal { node, treatment, reason, message })
 }

@@ -89,7 +89,7 @@ pub(super) fn mark(
     for (at, mut one) in due {
         one.held = turns.held(snapshot, config, at, &one, drains.get(&at));
         if one.held.is_none() {
-            let mark = (REPLACED.to_owned(), format!("{:?}", one.reason));
+            let mark = (REPLACED.to_owned(), one.reason.code().to_owned());
             Arc::make_mut(&mut snapshot.nodes[at]).annotations.extend([mark]);
         }
         all.insert(snapshot.nodes[at].name.clone(), one);

@@ -17,6 +17,7 @@ use super::rests::rests;
 use super::utilization::rounded;
 use super::view::View;
 use super::{Depth, aftermath, annotations, buffers, consolidation, replacing};
+use model::drain::NodeReason;
 use model::node::Node;
 use model::plan::{Move, NodeOutcome, NodeVerdict, PoolGrowth, Removal, RemovalReason};
 use model::pod::Pod;
@@ -207,7 +208,7 @@ fn say_why_they_stay(
         };
         needed(verdict, stays);
         if let Some(buffer) = holders.get(at).filter(|_| !node.above) {
-            verdict.reason = Some(buffers::HOLDS_ROOM);
+            verdict.reason = Some(NodeReason::CapacityBuffer);
             verdict.message = Some(format!("its room is kept for {buffer}"));
         }
     }

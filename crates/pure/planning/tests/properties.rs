@@ -7,6 +7,7 @@ mod worlds;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use model::drain::{Blocking, NodeReason};
 use model::node::Node;
 use model::plan::{NodeOutcome, PodOutcome};
 use model::pod::{HostPort, Pod, PodAffinityTerm, PodPhase, SpreadConstraint};
@@ -409,5 +410,5 @@ fn a_node_whose_pods_overspend_a_budget_together_takes_the_pods_of_others() {
     let pods = (0..2).map(|number| pod(number, 0, 100, 100, Some("n0".to_owned()))).collect();
     let plan = plan(&keeper_and_guest(pods, 1), &two_pools(0));
     assert_eq!(removed(&plan), ["n1"]);
-    assert_eq!(plan.nodes[0].reason, Some("NotEnoughPdb"));
+    assert_eq!(plan.nodes[0].reason, Some(NodeReason::Pod(Blocking::NotEnoughPdb)));
 }

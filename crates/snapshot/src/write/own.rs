@@ -65,7 +65,7 @@ fn machine(machine: &Machine) -> Fields {
         .some("seenOn", machine.seen_on.as_deref())
         .with("cores", machine.cores)
         .with("memory", quantity::binary(machine.memory))
-        .with("phase", format!("{:?}", machine.phase))
+        .with("phase", machine.phase.code())
         .when(machine.just_stored, "justStored", true)
         .time("since", machine.since)
         .time("requested", machine.requested)

@@ -1,6 +1,7 @@
 //! CapacityBuffers: how many chunks they have, what is made for them, and what gives way.
 
 use model::Plan;
+use model::drain::NodeReason;
 use model::plan::{BufferOutcome, BufferVerdict, NodeOutcome, PodOutcome};
 
 use crate::cluster::{Cluster, of_pool, pod_verdict, pools, removed};
@@ -205,7 +206,7 @@ fn a_node_stays_for_the_chunks_that_fit_nowhere_else_and_goes_with_the_buffer() 
         let verdict = plan.nodes.iter().find(|one| one.node == node).unwrap();
         assert_eq!(
             (verdict.verdict, verdict.reason),
-            (NodeOutcome::NoPlaceToMovePods, Some("CapacityBuffer"))
+            (NodeOutcome::NoPlaceToMovePods, Some(NodeReason::CapacityBuffer))
         );
         assert_eq!(verdict.message.as_deref(), Some("its room is kept for CapacityBuffer d/b"));
     }

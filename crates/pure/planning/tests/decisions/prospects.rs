@@ -1,5 +1,6 @@
 //! What `explain` says of a pod besides the nodes' answers: the pools', and what its node's end means for it.
 
+use model::drain::Blocking;
 use planning::{PoolAnswer, Prospects, Treatment, prospects};
 use settings::{self, Config, Needs};
 
@@ -20,7 +21,7 @@ fn treated(cluster: &Cluster, config: &Config, pod: &str) -> (Treatment, Option<
     let removal = of(cluster, config, pod).removal.unwrap();
     assert_eq!(removal.node, "n");
     assert_eq!(removal.message.is_some(), removal.reason.is_some());
-    (removal.treatment, removal.reason)
+    (removal.treatment, removal.reason.map(Blocking::code))
 }
 
 /// A running pod of node `n` with this in its metadata and spec.

@@ -1,5 +1,6 @@
 //! Which nodes go, and which machines are counted.
 
+use model::drain::{Blocking, NodeReason};
 use model::plan::{NodeOutcome, PodOutcome};
 use planning::{evictions, homeless};
 
@@ -265,7 +266,10 @@ fn a_pod_of_two_budgets_that_runs_keeps_its_node() {
     let held = plan("Running", "two");
     assert_eq!((removed(&held), node_verdict(&held, "g0")), (Vec::new(), NodeOutcome::Blocked));
     let verdict = held.nodes.iter().find(|node| node.node == "g0").unwrap();
-    assert_eq!((verdict.reason, verdict.pod.as_deref()), (Some("SeveralPdbs"), Some("d/p")));
+    assert_eq!(
+        (verdict.reason, verdict.pod.as_deref()),
+        (Some(NodeReason::Pod(Blocking::SeveralPdbs)), Some("d/p"))
+    );
     assert_eq!(removed(&plan("Pending", "two")), ["g0"], "the API server asks no budget about it");
 }
 
@@ -278,7 +282,7 @@ fn an_expendable_pod_that_must_stay_keeps_its_node() {
     };
     let held = plan("emptyDir: {}");
     assert_eq!((removed(&held), node_verdict(&held, "w0")), (Vec::new(), NodeOutcome::Blocked));
-    assert_eq!(held.nodes[0].reason, Some("LocalStorageRequested"));
+    assert_eq!(held.nodes[0].reason, Some(NodeReason::Pod(Blocking::LocalStorageRequested)));
     let goes = plan("emptyDir: {medium: Memory}");
     assert_eq!(removed(&goes), ["w0"], "it needs no other place");
     assert!(goes.scale_down[0].moves.is_empty());
@@ -310,6 +314,6 @@ fn a_budget_counts_the_expendable_pods_of_a_node_together() {
     };
     let held = plan(1);
     assert_eq!((removed(&held), node_verdict(&held, "w0")), (Vec::new(), NodeOutcome::Blocked));
-    assert_eq!(held.nodes[0].reason, Some("NotEnoughPdb"));
+    assert_eq!(held.nodes[0].reason, Some(NodeReason::Pod(Blocking::NotEnoughPdb)));
     assert_eq!(removed(&plan(2)), ["w0"]);
 }

@@ -1,0 +1,99 @@
+//! The pods that leave a node which is being drained, group by group.
+
+use std::sync::Arc;
+
+use super::{Blocker, Outcome, Rules};
+use crate::budgets::Budgets;
+use crate::facts::pod::{is_daemon, is_mirror, overdue};
+use model::drain::Blocking;
+use model::pod::Pod;
+
+/// The pods of a node that is being drained.
+#[derive(Clone, Debug, Default)]
+pub struct Evictions {
+    /// To be evicted.
+    pub evict: Vec<Arc<Pod>>,
+    /// On their way out, or to be waited for.
+    pub leaving: Vec<Arc<Pod>>,
+    /// To be evicted once the others are gone: they are of a later group (`scale_down.drain_priorities`).
+    pub later: Vec<Arc<Pod>>,
+    /// Pods of DaemonSets that ask to be evicted, last of all.
+    pub last: Vec<Arc<Pod>>,
+}
+
+impl Evictions {
+    /// Puts all but the first group off. `bounds` are the lowest priorities of the second group and of those
+    /// after it.
+    pub(crate) fn in_groups(mut self, bounds: &[i32], priority: impl Fn(&Pod) -> i32) -> Self {
+        let group = |pod: &Pod| bounds.partition_point(|bound| *bound <= priority(pod));
+        let first = self.evict.iter().chain(&self.leaving).map(|pod| group(pod)).min();
+        let (now, later) =
+            std::mem::take(&mut self.evict).into_iter().partition(|pod| Some(group(pod)) == first);
+        (self.evict, self.later) = (now, later);
+        let last = std::mem::take(&mut self.last);
+        if self.left() == 0 {
+            self.evict = last;
+        } else {
+            self.later.extend(last);
+        }
+        self
+    }
+
+    /// How many pods are left.
+    pub fn left(&self) -> usize {
+        self.evict.len() + self.leaving.len() + self.later.len()
+    }
+}
+
+impl Rules<'_> {
+    /// The pods of a node that is being drained, but those that stay until it is gone. A budget without room
+    /// no longer blocks anything: it is asked again. Those that stay go all at once, with their machine: what
+    /// their budgets have no room for together is waited for.
+    pub(crate) fn evictions(
+        &self,
+        pods: &[&Arc<Pod>],
+        mut budgets: Budgets,
+        stays: impl Fn(&Pod) -> bool,
+    ) -> Result<Evictions, Blocker> {
+        let mut evictions = Evictions::default();
+        for pod in pods {
+            match self.judge(pod, &budgets) {
+                Outcome::Skip if pod.deletion.is_some() && !overdue(pod, self.now) && !is_daemon(pod) => {
+                    evictions.leaving.push((*pod).clone());
+                }
+                Outcome::Skip if goes_last(pod) && budgets.refusal(pod).is_none() && !stays(pod) => {
+                    evictions.last.push((*pod).clone());
+                }
+                Outcome::Skip => {}
+                Outcome::Await => evictions.leaving.push((*pod).clone()),
+                // It is being deleted, often with its controller.
+                Outcome::Block(_) if pod.deletion.is_some() => evictions.leaving.push((*pod).clone()),
+                // Nothing is sent before: the others would have gone for nothing.
+                Outcome::Block(Blocking::NotEnoughPdb) if budgets.several(pod) => {
+                    return Err(Blocker { reason: Blocking::SeveralPdbs, pod: pod.id() });
+                }
+                Outcome::Block(Blocking::NotEnoughPdb) if stays(pod) => {
+                    evictions.leaving.push((*pod).clone());
+                }
+                Outcome::Finished | Outcome::Move if stays(pod) => budgets.take(std::iter::once(*pod)),
+                Outcome::Finished | Outcome::Move | Outcome::Block(Blocking::NotEnoughPdb) => {
+                    evictions.evict.push((*pod).clone());
+                }
+                Outcome::Block(reason) => return Err(Blocker { reason, pod: pod.id() }),
+            }
+        }
+        Ok(evictions)
+    }
+}
+
+/// Whether a DaemonSet's pod is to be evicted, too, once the others are gone. One that is on its way out is
+/// not waited for, and in the place of one that tolerates all taints the next would come at once.
+fn goes_last(pod: &Pod) -> bool {
+    let asks = pod
+        .annotations
+        .get("cluster-autoscaler.kubernetes.io/enable-ds-eviction")
+        .is_some_and(|value| value == "true");
+    let tolerates_all = || pod.tolerations.iter().any(|one| one.exists && one.key.is_empty());
+    let here = !is_mirror(pod) && !pod.is_finished() && pod.deletion.is_none();
+    asks && is_daemon(pod) && here && !tolerates_all()
+}

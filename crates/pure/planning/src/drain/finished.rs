@@ -1,0 +1,25 @@
+//! A pod that has ended needs no other place, whatever its restart policy: kube-scheduler counts finished pods
+//! nowhere.
+
+use super::{Outcome, Question};
+
+pub(super) fn judge(question: &Question) -> Option<Outcome> {
+    question.pod.is_finished().then_some(Outcome::Finished)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drain::tests::*;
+
+    #[test]
+    fn what_has_ended_moves_nowhere() {
+        for (phase, outcome) in [
+            (PodPhase::Running, None),
+            (PodPhase::Succeeded, Some(Outcome::Finished)),
+            (PodPhase::Failed, Some(Outcome::Finished)),
+        ] {
+            assert_eq!(ask(judge, &Pod { phase, ..replica() }), outcome, "{phase:?}");
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! A static pod's mirror ends with its node: its kubelet runs it.
+
+use super::{Outcome, Question};
+use crate::facts::pod::is_mirror;
+
+pub(super) fn judge(question: &Question) -> Option<Outcome> {
+    is_mirror(question.pod).then_some(Outcome::Skip)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drain::tests::*;
+
+    #[test]
+    fn a_mirror_is_passed_over() {
+        assert_eq!(ask(judge, &replica()), None);
+        assert_eq!(ask(judge, &annotated("kubernetes.io/config.mirror", "x")), Some(Outcome::Skip));
+    }
+}

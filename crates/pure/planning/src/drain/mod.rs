@@ -1,0 +1,229 @@
+//! May the pods of a node be evicted? Cluster Autoscaler's drain rules, one file each, in its order, without
+//! three of its traps: an old kube-system pod does not skip the rules after it, `safe-to-evict` does not skip
+//! disruption budgets, and all pods of a node are counted against a budget together.
+
+mod controller_not_found;
+mod daemon_set;
+mod disruption_budgets;
+mod evictions;
+mod finished;
+mod kube_system;
+mod local_storage;
+mod mirror;
+mod not_replicated;
+mod not_safe_to_evict;
+mod on_completion;
+mod overdue;
+mod terminating;
+mod volumes;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::budgets::Budgets;
+use model::Snapshot;
+use model::drain::Blocking;
+use model::pod::Pod;
+use settings::ScaleDown;
+
+pub use evictions::Evictions;
+pub use volumes::volumes_that_stay;
+
+/// What becomes of a pod when its node is drained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It ends with its node, or by itself.
+    Skip,
+    /// It has ended, and needs no other place.
+    Finished,
+    /// It is evicted, and needs another place.
+    Move,
+    /// It is waited for.
+    Await,
+    /// It keeps its node.
+    Block(Blocking),
+}
+
+/// A pod that the rules are asked about.
+struct Question<'q> {
+    pod: &'q Pod,
+    rules: &'q Rules<'q>,
+    budgets: &'q Budgets,
+}
+
+/// A rule: what becomes of the pod. `None`: the rule has nothing to say, and the next is asked.
+type Rule = fn(&Question) -> Option<Outcome>;
+
+/// When a rule is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Always,
+    /// Unless the pod is annotated `safe-to-evict: "true"`.
+    UnlessSafe,
+}
+
+/// All rules, in the order in which they are asked.
+const RULES: [(Asked, Rule); 12] = [
+    (Asked::Always, mirror::judge),
+    (Asked::Always, overdue::judge),
+    (Asked::Always, controller_not_found::judge),
+    (Asked::Always, daemon_set::judge),
+    (Asked::UnlessSafe, finished::judge),
+    (Asked::UnlessSafe, on_completion::judge),
+    (Asked::UnlessSafe, not_replicated::judge),
+    (Asked::UnlessSafe, kube_system::judge),
+    (Asked::UnlessSafe, not_safe_to_evict::judge),
+    (Asked::UnlessSafe, local_storage::judge),
+    (Asked::Always, terminating::judge),
+    (Asked::Always, disruption_budgets::judge),
+];
+
+const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+
+impl Question<'_> {
+    /// What the first rule says that has something to say; a pod that none speaks of is evicted.
+    fn answer(&self) -> Outcome {
+        let safe = self.annotation(SAFE_TO_EVICT) == Some("true");
+        let asked = RULES.iter().filter(|(asked, _)| *asked == Asked::Always || !safe);
+        asked.map(|(_, rule)| rule(self)).find_map(|outcome| outcome).unwrap_or(Outcome::Move)
+    }
+
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.pod.annotations.get(key).map(String::as_str)
+    }
+}
+
+/// What draining a node means.
+#[derive(Debug, Default)]
+pub(super) struct Drain {
+    /// Pods that need another place.
+    pub moves: Vec<Arc<Pod>>,
+    /// Pods that are evicted and need none: they are expendable.
+    pub expendable: Vec<Arc<Pod>>,
+    /// A pod that is waited for before the node may go (`safe-to-evict: "on-completion"`).
+    pub awaited: Option<String>,
+}
+
+impl Drain {
+    /// All pods whose eviction the budgets are asked about.
+    pub(super) fn asked(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.moves.iter().chain(&self.expendable)
+    }
+}
+
+/// Why a node cannot be drained.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Blocker {
+    pub reason: Blocking,
+    pub pod: String,
+}
+
+/// What the rules read besides the pod.
+pub(super) struct Rules<'a> {
+    settings: &'a ScaleDown,
+    now: Timestamp,
+    controllers: BTreeSet<(&'a str, &'a str, &'a str)>,
+}
+
+impl<'a> Rules<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot, settings: &'a ScaleDown) -> Self {
+        let controllers =
+            snapshot.controllers.iter().map(|one| (one.kind.as_str(), &*one.namespace, &*one.name));
+        let daemons = snapshot.daemon_sets.iter().map(|one| ("DaemonSet", &*one.namespace, &*one.name));
+        Self { settings, now: snapshot.time, controllers: controllers.chain(daemons).collect() }
+    }
+
+    fn judge(&self, pod: &Pod, budgets: &Budgets) -> Outcome {
+        Question { pod, rules: self, budgets }.answer()
+    }
+
+    /// What draining a node with these pods means.
+    pub(super) fn drain(&self, pods: &[&Arc<Pod>], budgets: &Budgets) -> Result<Drain, Blocker> {
+        let mut drain = Drain::default();
+        for pod in pods {
+            match self.judge(pod, budgets) {
+                Outcome::Skip | Outcome::Finished => {}
+                Outcome::Await => {
+                    drain.awaited.get_or_insert_with(|| pod.id());
+                }
+                Outcome::Move => drain.moves.push((*pod).clone()),
+                Outcome::Block(reason) => return Err(Blocker { reason, pod: pod.id() }),
+            }
+        }
+        Ok(drain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    pub(super) use model::pod::{PodPhase, Volume};
+    pub(super) use model::workload::DisruptionBudget;
+
+    pub(super) use super::*;
+    use model::pod::{Deletion, Owner};
+    use model::pod_spec::PodSpec;
+    use model::selector::LabelSelector;
+
+    /// What one rule says of a pod at noon in a cluster without controllers, by the settings' defaults.
+    pub(super) fn ask(rule: Rule, pod: &Pod) -> Option<Outcome> {
+        ask_with(rule, pod, &defaults(), Vec::new())
+    }
+
+    /// The same with these settings and budgets.
+    pub(super) fn ask_with(
+        rule: Rule,
+        pod: &Pod,
+        settings: &ScaleDown,
+        budgets: Vec<DisruptionBudget>,
+    ) -> Option<Outcome> {
+        let budgets = budgets.into_iter().map(Arc::new).collect();
+        let snapshot = Snapshot { time: time("12:00:00"), budgets, ..Snapshot::default() };
+        let (rules, budgets) = (Rules::new(&snapshot, settings), Budgets::new(&snapshot));
+        rule(&Question { pod, rules: &rules, budgets: &budgets })
+    }
+
+    pub(super) fn defaults() -> ScaleDown {
+        settings::parse("config.toml", "", settings::Needs::Plan).unwrap().scale_down
+    }
+
+    pub(super) fn time(of_day: &str) -> Timestamp {
+        format!("2026-01-01T{of_day}Z").parse().unwrap()
+    }
+
+    /// A pod of a ReplicaSet.
+    pub(super) fn replica() -> Pod {
+        owned("apps/v1", "ReplicaSet")
+    }
+
+    pub(super) fn owned(api_version: &str, kind: &str) -> Pod {
+        let (api_version, kind) = (api_version.to_owned(), kind.to_owned());
+        let owner = Owner { api_version, kind, name: "x".to_owned(), uid: String::new() };
+        let spec = PodSpec { owner: Some(owner), ..PodSpec::default() };
+        Pod { spec: Arc::new(spec), ..Pod::default() }
+    }
+
+    pub(super) fn annotated(key: &str, value: &str) -> Pod {
+        let mut pod = replica();
+        pod.annotations.insert(key.to_owned(), value.to_owned());
+        pod
+    }
+
+    /// One whose grace period ends then.
+    pub(super) fn ending(at: &str) -> Pod {
+        Pod { deletion: Some(Deletion { at: time(at), grace_seconds: None }), ..replica() }
+    }
+
+    /// A budget of all pods without a namespace.
+    pub(super) fn budget(disruptions_allowed: i64) -> DisruptionBudget {
+        DisruptionBudget {
+            namespace: String::new(),
+            name: "b".to_owned(),
+            selector: Some(LabelSelector::default()),
+            disruptions_allowed,
+            always_allows_unhealthy: false,
+            healthy: (1, 1),
+        }
+    }
+}
