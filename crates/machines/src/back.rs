@@ -4,6 +4,8 @@
 
 use tokio::time::Instant;
 
+use super::drain::Drained;
+use super::kept::Kept;
 use super::node as nodes;
 use super::ownership::{Sight, look};
 use super::retire::{self, FRESH};
@@ -97,35 +99,31 @@ async fn own(ctx: &Context, machine: &Tracked) -> Result<Option<Node>, Trouble> 
 ///
 /// One that never served and is not ready is only closed: its kubelet would end no pod, and starts none that
 /// is new.
-pub(super) async fn keeps(
-    ctx: &Context,
-    machine: &mut Tracked,
-) -> Result<Option<(Box<Node>, String)>, Trouble> {
+pub(super) async fn keeps(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Trouble> {
     let Some(node) = own(ctx, machine).await? else { return Ok(None) };
     let served = machine.record().node_uid.is_some();
     if served && matches!(machine.record().intent, Intent::Discard { .. }) {
-        return Ok(Some((Box::new(node), "it is a Node again".to_owned())));
+        return Ok(Some(Kept::new(node, "it is a Node again")));
     }
     retire::close(ctx, machine, &node).await?;
     if !nodes::is_ready(&node) {
         return Ok(None);
     }
-    let kept = retire::empty(ctx, machine, &node).await?;
-    Ok(kept.map(|why| (Box::new(node), why)))
+    match retire::empty(ctx, machine, &node).await? {
+        Drained::Empty => Ok(None),
+        Drained::GivenUp(why) => Ok(Some(Kept::new(node, why))),
+    }
 }
 
 /// The Node as it is now, past what the watches show, if an annotation keeps it; and why.
 ///
 /// To be asked once the record says that the guest is shut down, and before it is: `pin` writes its
 /// annotation and then looks at the record, so that one of the two sees the other.
-pub(super) async fn pinned(
-    ctx: &Context,
-    machine: &mut Tracked,
-) -> Result<Option<(Box<Node>, String)>, Trouble> {
+pub(super) async fn pinned(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Trouble> {
     let Some(node) = node(ctx, machine).await? else { return Ok(None) };
     let Some(why) = drain::kept(&node) else { return Ok(None) };
     machine.node = Some(node.name.clone());
-    Ok(Some((Box::new(node), why)))
+    Ok(Some(Kept::new(node, why)))
 }
 
 /// The Node that keeps a guest from being shut down, and why: it is open, as an administrator has opened it,
@@ -140,7 +138,7 @@ pub(super) async fn serving_again(
     machine: &mut Tracked,
     emptied: Option<Instant>,
     ends: bool,
-) -> Result<Option<(Box<Node>, String)>, Trouble> {
+) -> Result<Option<Kept>, Trouble> {
     let Some(node) = own(ctx, machine).await? else { return Ok(None) };
     let closed = drain::is_closed(&node);
     if closed && (emptied.is_some_and(|at| at.elapsed() <= FRESH) || nodes::is_silent(&node)) {
@@ -152,9 +150,11 @@ pub(super) async fn serving_again(
     }
     machine.node = Some(node.name.clone());
     if !closed && nodes::is_ready(&node) {
-        return Ok(Some((Box::new(node), "its Node was opened meanwhile, and is ready".to_owned())));
+        return Ok(Some(Kept::new(node, "its Node was opened meanwhile, and is ready")));
     }
     retire::close(ctx, machine, &node).await?;
-    let kept = retire::empty(ctx, machine, &node).await?;
-    Ok(kept.map(|why| (Box::new(node), why)))
+    match retire::empty(ctx, machine, &node).await? {
+        Drained::Empty => Ok(None),
+        Drained::GivenUp(why) => Ok(Some(Kept::new(node, why))),
+    }
 }

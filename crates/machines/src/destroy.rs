@@ -5,6 +5,7 @@ use tokio::time::Instant;
 
 use super::finding::{CLONING, DESTROYED, Found, find, stale_lock, unlock};
 use super::jobs::{self, DESTROY, Job, SHUTDOWN, STOP};
+use super::kept::Kept;
 use super::lost_host::{hosts_that_left, leave_lost_host};
 use super::out_of_service::{self, Off};
 use super::ownership::{TRIES, is_fresh, ours, still_ours};
@@ -15,7 +16,6 @@ use super::warm::SUSPENDED;
 use super::{Context, back, hindrance, leftovers, node, physical, protection, seed, tokens, unheard};
 use model::Record;
 use model::machine::Phase;
-use model::node::Node;
 use proxmox::{Client, Exit, Kind, Power, Upid, VmConfig};
 
 /// How a VM is stopped.
@@ -35,9 +35,9 @@ pub(super) enum Ended {
     /// Nothing of it is left.
     Gone,
     /// It runs on: its guest is this Node again, and serves, for this reason.
-    Serves(Box<Node>, String),
+    Serves(Kept),
     /// The same, for what passes by itself, or is mended by an administrator.
-    ServesForNow(Box<Node>, String),
+    ServesForNow(Kept),
 }
 
 /// Whether a machine has ever had a VM. One that has not leaves alone what has its VMID.
@@ -76,31 +76,31 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner
     if let Present::Locked(trouble) = found {
         let node = hindrance::serving(ctx, machine, manner).await?;
         return match node {
-            Some(node) => Ok(Ended::ServesForNow(node, trouble.to_string())),
+            Some(node) => Ok(Ended::ServesForNow(Kept { node, why: trouble.to_string() })),
             None => Err(trouble),
         };
     }
     if let Present::There(present) = found {
         note(ctx, machine, &present).await?;
-        if let Some((node, why)) = hindrance::of_emptied(ctx, machine, manner).await? {
-            return Ok(Ended::ServesForNow(node, why));
+        if let Some(kept) = hindrance::of_emptied(ctx, machine, manner).await? {
+            return Ok(Ended::ServesForNow(kept));
         }
-        if let Some((node, why)) = protection::keeps(ctx, machine, &present, manner).await? {
-            return Ok(Ended::Serves(node, why));
+        if let Some(kept) = protection::keeps(ctx, machine, &present, manner).await? {
+            return Ok(Ended::Serves(kept));
         }
         if let Manner::Graceful { emptied, cut_short } = &mut manner
-            && let Some((node, why)) = begin(ctx, machine, emptied, *cut_short).await?
+            && let Some(kept) = begin(ctx, machine, emptied, *cut_short).await?
         {
-            return Ok(Ended::Serves(node, why));
+            return Ok(Ended::Serves(kept));
         }
         let off = match stop(ctx, machine, manner, (*present, asked)).await? {
-            Stopped::Kept(node, why) => return Ok(Ended::Serves(node, why)),
+            Stopped::Kept(kept) => return Ok(Ended::Serves(kept)),
             Stopped::Off(off) => off,
         };
         machine.enter(ctx, Phase::Deleting, "the Node and the VM are being deleted");
         forget_node(ctx, machine, off).await?;
-        if let Some((node, why)) = destroy(ctx, machine).await? {
-            return Ok(Ended::Serves(node, why));
+        if let Some(kept) = destroy(ctx, machine).await? {
+            return Ok(Ended::Serves(kept));
         }
     } else {
         let off = match found {
@@ -132,7 +132,7 @@ async fn begin(
     machine: &mut Tracked,
     emptied: &mut Option<Instant>,
     cut_short: bool,
-) -> Result<Option<(Box<Node>, String)>, Trouble> {
+) -> Result<Option<Kept>, Trouble> {
     let ends = cut_short || machine.record().entered.contains_key(&Phase::Stopping);
     if let Some(kept) = back::serving_again(ctx, machine, *emptied, ends).await? {
         return Ok(Some(kept));
@@ -278,7 +278,7 @@ pub(super) fn begun_no_more(record: &mut Record) {
 /// How a stop ended.
 enum Stopped {
     /// The Node that the guest is again keeps it, for this reason.
-    Kept(Box<Node>, String),
+    Kept(Kept),
     /// Nothing is left to stop.
     Off(Off),
 }
@@ -330,8 +330,8 @@ async fn stop(
             Manner::Graceful { .. } if looked.is_some_and(|at| at.elapsed() <= FRESH) => None,
             Manner::Graceful { .. } => back::serving_again(ctx, machine, None, true).await?,
         };
-        if let Some((node, why)) = kept {
-            return Ok(Stopped::Kept(node, why));
+        if let Some(kept) = kept {
+            return Ok(Stopped::Kept(kept));
         }
         // An administrator wants it as it is, and it could not be destroyed then.
         if config.is_set("protection") {
@@ -464,7 +464,7 @@ async fn announce(ctx: &Context, machine: &mut Tracked, asked: Instant) -> Resul
 
 /// Proves once more whose the VM is, that it is stopped and that the cluster is quorate, then destroys it;
 /// unless it was started meanwhile, and the Node that it is again keeps it.
-async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Node>, String)>, Trouble> {
+async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Trouble> {
     let vmid = machine.record().slot.vmid;
     let limit = ctx.config.limits.destroy;
     insist!(limit, machine.seed(), {
@@ -490,7 +490,7 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
         // A start whose answer was lost may have come after the stop.
         if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {
             match stop(ctx, machine, Manner::Abrupt, (*config, asked)).await? {
-                Stopped::Kept(node, why) => return Ok(Some((node, why))),
+                Stopped::Kept(kept) => return Ok(Some(kept)),
                 Stopped::Off(off) => forget_node(ctx, machine, off).await?,
             }
         }

@@ -5,6 +5,7 @@
 use super::destroy::Manner;
 use super::finding::{locked, stale_lock};
 use super::jobs;
+use super::kept::Kept;
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist};
 use super::warm::SUSPENDED;
@@ -58,14 +59,14 @@ pub(super) async fn of_emptied(
     ctx: &Context,
     machine: &mut Tracked,
     manner: Manner,
-) -> Result<Option<(Box<Node>, String)>, Trouble> {
+) -> Result<Option<Kept>, Trouble> {
     if !may_serve(machine, manner) {
         return Ok(None);
     }
     let limit = ctx.config.limits.destroy;
     let asked = insist!(limit, machine.seed(), no_quorum(ctx, machine).await).await?;
     let Some(why) = asked else { return Ok(None) };
-    Ok(serving(ctx, machine, manner).await?.map(|node| (node, why)))
+    Ok(serving(ctx, machine, manner).await?.map(|node| Kept { node, why }))
 }
 
 /// The Node that serves on where its VM cannot be shut down now.

@@ -37,6 +37,7 @@ mod hindrance;
 pub mod inherited;
 mod jobs;
 mod join;
+mod kept;
 mod leftovers;
 mod lost_host;
 mod node;

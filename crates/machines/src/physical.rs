@@ -23,6 +23,8 @@ use tokio::time::Instant;
 
 use super::create::within;
 use super::destroy::Ended;
+use super::drain::Drained;
+use super::kept::Kept;
 use super::node::{is_ready, is_silent, until};
 use super::out_of_service::{NOTICED, Off};
 use super::retire::FRESH;
@@ -41,9 +43,6 @@ const LOOK: Duration = Duration::from_secs(5);
 /// A controller that was asked to switch on and shows nothing of it, or refuses to shut down, is asked again
 /// after this time.
 const AGAIN: Duration = Duration::from_secs(45);
-
-/// A Node that keeps its machine on, and why.
-type Kept = (Box<Node>, String);
 
 /// Whether the record says that we switched the machine on.
 fn is_ours(record: &Record) -> bool {
@@ -236,19 +235,19 @@ pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<Ended, T
             machine.drop_record(ctx).await?;
             return Ok(Ended::Gone);
         }
-        if let Some((node, why)) = keeps(ctx, machine).await? {
-            return Ok(Ended::Serves(node, why));
+        if let Some(kept) = keeps(ctx, machine).await? {
+            return Ok(Ended::Serves(kept));
         }
         let again = machine.record().entered.contains_key(&Phase::Stopping);
         let emptied = Instant::now();
         machine.enter(ctx, Phase::Stopping, "it is being shut down");
         // The point of no return: a run that goes on after a crash must not open the node again.
         machine.save(ctx).await?;
-        if !again && let Some((node, why)) = pinned(ctx, machine).await? {
-            return Ok(Ended::Serves(node, why));
+        if !again && let Some(kept) = pinned(ctx, machine).await? {
+            return Ok(Ended::Serves(kept));
         }
-        if let Some((node, why)) = switch_off(ctx, machine, &client, emptied).await? {
-            return Ok(Ended::Serves(node, why));
+        if let Some(kept) = switch_off(ctx, machine, &client, emptied).await? {
+            return Ok(Ended::Serves(kept));
         }
         // A run that goes on must not switch it off once more.
         let now = ctx.clock.now();
@@ -298,15 +297,15 @@ async fn keeps(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Tro
     let given_up = matches!(record.intent, Intent::Discard { .. }) && record.node_uid.is_some();
     if given_up && may_serve(record, &node) {
         take(ctx, machine, &node).await?;
-        return Ok(Some((Box::new(node), "its Node is ready again".to_owned())));
+        return Ok(Some(Kept::new(node, "its Node is ready again")));
     }
     retire::close(ctx, machine, &node).await?;
-    let Some(why) = retire::empty(ctx, machine, &node).await? else { return Ok(None) };
+    let Drained::GivenUp(why) = retire::empty(ctx, machine, &node).await? else { return Ok(None) };
     // As it is now: a drain takes its time.
     match now(ctx, machine.record()).await?.filter(|node| may_serve(machine.record(), node)) {
         Some(node) => {
             take(ctx, machine, &node).await?;
-            Ok(Some((Box::new(node), why)))
+            Ok(Some(Kept::new(node, why)))
         }
         None => Err(Trouble::Failed { what: format!("it is not switched off: {why}"), blame: Blame::Other }),
     }
@@ -319,7 +318,7 @@ async fn pinned(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Tr
     let Some(node) = found else { return Ok(None) };
     let Some(why) = drain::kept(&node) else { return Ok(None) };
     take(ctx, machine, &node).await?;
-    Ok(Some((Box::new(node), why)))
+    Ok(Some(Kept::new(node, why)))
 }
 
 /// The same just before something is asked of the controller, which may have been silent for a while. With

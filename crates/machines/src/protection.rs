@@ -2,6 +2,7 @@
 //! nodes serve on.
 
 use super::destroy::Manner;
+use super::kept::Kept;
 use super::tracked::Tracked;
 use super::trouble::Trouble;
 use super::{Context, back, node};
@@ -39,7 +40,7 @@ pub(super) async fn keeps(
     machine: &mut Tracked,
     config: &VmConfig,
     manner: Manner,
-) -> Result<Option<(Box<Node>, String)>, Trouble> {
+) -> Result<Option<Kept>, Trouble> {
     let record = machine.record();
     let drained = matches!(manner, Manner::Graceful { cut_short: false, .. });
     if !drained || record.entered.contains_key(&Phase::Stopping) || !config.is_set("protection") {
@@ -54,7 +55,7 @@ pub(super) async fn keeps(
     };
     machine.node = Some(node.name.clone());
     ctx.registry.protect(&machine.record().id, true);
-    Ok(Some((Box::new(node), protected(machine).to_string())))
+    Ok(Some(Kept::new(node, protected(machine).to_string())))
 }
 
 /// An administrator wants it kept: Proxmox VE destroys no VM that is protected.

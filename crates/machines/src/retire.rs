@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::destroy::{self, Ended, Manner};
 use super::drain::{self, Drained, Met};
+use super::kept::Kept;
 use super::node::{self, is_ready, is_silent};
 use super::out_of_service::{LOOK, are_of_staying_pods, let_go};
 use super::task::Reports;
@@ -68,11 +69,11 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, reports: &Reports)
     }
     match destroy::run(ctx, machine, Manner::Graceful { emptied, cut_short }).await? {
         Ended::Gone => Ok(Retired::Gone),
-        Ended::Serves(node, why) => {
+        Ended::Serves(Kept { node, why }) => {
             reopen(ctx, machine, &node).await?;
             Ok(Retired::GivenUp(why))
         }
-        Ended::ServesForNow(node, why) => {
+        Ended::ServesForNow(Kept { node, why }) => {
             reopen_for_now(ctx, machine, &node).await?;
             Ok(Retired::GivenUp(why))
         }
@@ -104,8 +105,8 @@ async fn empty_while_there(
             () = touched::noticed(ctx, &id), if !machine.record().is_physical() => None,
         };
         match emptied {
-            Some(None) => return Ok(Emptied::Yes),
-            Some(Some(why)) => return Ok(Emptied::GivenUp(why)),
+            Some(Drained::Empty) => return Ok(Emptied::Yes),
+            Some(Drained::GivenUp(why)) => return Ok(Emptied::GivenUp(why)),
             None => {}
         }
         let before = machine.record().host.clone();
@@ -139,12 +140,8 @@ pub(super) async fn close(ctx: &Context, machine: &mut Tracked, node: &Node) -> 
     Ok(())
 }
 
-/// `None` once nothing of what has to go is left; else why the removal is given up.
-pub(super) async fn empty(
-    ctx: &Context,
-    machine: &mut Tracked,
-    node: &Node,
-) -> Result<Option<String>, Trouble> {
+/// Evicts what has to go, and waits until nothing of it is left.
+pub(super) async fn empty(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<Drained, Trouble> {
     go_on(ctx, machine, node, &mut Progress::default()).await
 }
 
@@ -162,14 +159,14 @@ async fn go_on(
     machine: &mut Tracked,
     node: &Node,
     progress: &mut Progress,
-) -> Result<Option<String>, Trouble> {
+) -> Result<Drained, Trouble> {
     let limits = &ctx.config.limits;
     let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);
     let limit = pool.and_then(|pool| pool.drain).unwrap_or(limits.drain);
     for turn in 1.. {
         match drain::run(ctx, machine, node, limit, &mut progress.met).await? {
             Drained::Empty => {}
-            Drained::GivenUp(why) => return Ok(Some(why)),
+            given_up @ Drained::GivenUp(_) => return Ok(given_up),
         }
         let empty = Instant::now();
         let until = *progress.until.get_or_insert(empty + limits.detach);
@@ -178,7 +175,8 @@ async fn go_on(
             // One that is not ready is no reason to stay.
             let found = ctx.kubernetes.get_node(&node.name).await;
             if found.map_or(true, |node| node.is_some_and(|node| is_ready(&node))) {
-                return Ok(Some(format!("volumes were still attached after {}", words(limits.detach))));
+                let why = format!("volumes were still attached after {}", words(limits.detach));
+                return Ok(Drained::GivenUp(why));
             }
             break;
         }
@@ -188,7 +186,7 @@ async fn go_on(
         }
     }
     // The last moment in which there is a way back.
-    Ok(ctx.paused())
+    Ok(ctx.paused().map_or(Drained::Empty, Drained::GivenUp))
 }
 
 /// Waits for what a node gives back after its machine was asked to shut down, where it is heard of still.

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use super::create as creation;
 use super::jobs;
+use super::kept::Kept;
 use super::node;
 use super::refused;
 use super::retire as retirement;
@@ -392,9 +393,9 @@ pub(super) async fn discarding(ctx: &Context, mut machine: Tracked, reason: &str
     {
         return stuck(ctx, &mut machine, &trouble, reports);
     }
-    let (node, why) = match destroy::run(ctx, &mut machine, destroy::Manner::Abrupt).await {
+    let Kept { node, why } = match destroy::run(ctx, &mut machine, destroy::Manner::Abrupt).await {
         Ok(destroy::Ended::Gone) => return tell(ctx, reports, machine.record(), Ending::Discarded),
-        Ok(destroy::Ended::Serves(node, why) | destroy::Ended::ServesForNow(node, why)) => (node, why),
+        Ok(destroy::Ended::Serves(kept) | destroy::Ended::ServesForNow(kept)) => kept,
         Err(trouble) => return stuck(ctx, &mut machine, &trouble, reports),
     };
     tracing::warn!(machine = %machine.record().name, node = %node.name, why, "a machine that was given up is kept");

@@ -1,0 +1,16 @@
+//! A Node that keeps its machine.
+
+use model::node::Node;
+
+/// A Node that serves, so that its machine goes on, and why.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub node: Box<Node>,
+    pub why: String,
+}
+
+impl Kept {
+    pub(super) fn new(node: Node, why: impl Into<String>) -> Self {
+        Self { node: Box::new(node), why: why.into() }
+    }
+}
