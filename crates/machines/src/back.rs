@@ -4,14 +4,14 @@
 
 use tokio::time::Instant;
 
+use super::context::Context;
 use super::drain::Drained;
+use super::emptying::FRESH;
 use super::kept::Kept;
-use super::node as nodes;
 use super::ownership::{Sight, look};
-use super::retire::{self, FRESH};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, drain};
+use super::{drain, emptying, node as nodes};
 use model::machine::Intent;
 use model::node::Node;
 use proxmox::VmConfig;
@@ -105,11 +105,11 @@ pub(super) async fn keeps(ctx: &Context, machine: &mut Tracked) -> Result<Option
     if served && matches!(machine.record().intent, Intent::Discard { .. }) {
         return Ok(Some(Kept::new(node, "it is a Node again")));
     }
-    retire::close(ctx, machine, &node).await?;
+    emptying::close(ctx, machine, &node).await?;
     if !nodes::is_ready(&node) {
         return Ok(None);
     }
-    match retire::empty(ctx, machine, &node).await? {
+    match emptying::empty(ctx, machine, &node).await? {
         Drained::Empty => Ok(None),
         Drained::GivenUp(why) => Ok(Some(Kept::new(node, why))),
     }
@@ -145,15 +145,15 @@ pub(super) async fn serving_again(
         return Ok(None);
     }
     if closed && ends && emptied.is_none() {
-        retire::give_back(ctx, machine, &node).await;
+        emptying::give_back(ctx, machine, &node).await;
         return Ok(None);
     }
     machine.node = Some(node.name.clone());
     if !closed && nodes::is_ready(&node) {
         return Ok(Some(Kept::new(node, "its Node was opened meanwhile, and is ready")));
     }
-    retire::close(ctx, machine, &node).await?;
-    match retire::empty(ctx, machine, &node).await? {
+    emptying::close(ctx, machine, &node).await?;
+    match emptying::empty(ctx, machine, &node).await? {
         Drained::Empty => Ok(None),
         Drained::GivenUp(why) => Ok(Some(Kept::new(node, why))),
     }

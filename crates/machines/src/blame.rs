@@ -1,6 +1,6 @@
 //! Who is left alone after a machine could not be made, if that depends on what there is.
 
-use super::Context;
+use super::context::Context;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble};
 use model::machine::STORED_ON;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Context, shape};
+use super::context::Context;
+use super::shape;
 use model::Record;
 use model::machine::STORED_ON;
 use proxmox::{Error, Upid, VmConfig};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Context;
+use super::context::Context;
 use model::Record;
 
 /// Between two probes.

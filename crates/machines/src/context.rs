@@ -5,12 +5,15 @@ use std::sync::Arc;
 use secrecy::SecretString;
 use tokio::sync::{Semaphore, watch};
 
+use super::facts::KnownFacts;
 use super::ownership::Owner;
-use super::{KnownFacts, Pace, Probe, Registry, Templates};
+use super::pace::Pace;
+use super::probe::Probe;
+use super::registry::Registry;
+use super::templates::Templates;
 use kubernetes::{Cluster, Recorder, Watches};
 use model::Pause;
-use proxmox::Client;
-use proxmox::redfish;
+use proxmox::{Client, redfish};
 use runtime::clock::SharedClock;
 use runtime::fence::Fence;
 use settings::{Config, Mode, Redfish};

@@ -5,14 +5,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::boot::Boot;
-use super::jobs::{self, CONFIGURE, RESIZE, START};
+use super::context::Context;
+use super::jobs::{self, CONFIGURE, RESIZE};
 use super::ownership::{Sight, look, ours, still_ours};
-use super::task::Reports;
+use super::reports::Reports;
 use super::tracked::Tracked;
-use super::trouble::{Blame, Trouble, insist};
+use super::trouble::{Blame, Trouble, insist, no_pool, within};
 use super::turn::{self, Place};
+use super::vm_start::start;
 use super::{
-    Context, blank, finding, join, node, physical, pinning, room, security, seed, shape, touched, warm,
+    blank, finding, join, node, physical, pinning, room, security, seed, shape, touched, warm, warm_vm,
 };
 use model::machine::{Phase, STORED_ON, WarmState};
 use proxmox::marker::Marker;
@@ -116,11 +118,6 @@ async fn in_turn(
     Ok(Some(made))
 }
 
-pub(super) fn no_pool(name: &str) -> Trouble {
-    let what = format!("pool `{name}` is no longer in the configuration");
-    Trouble::Failed { what, blame: Blame::Other }
-}
-
 /// What is done for a machine to have a VM; one that another run has begun may have it.
 fn cloning(fresh: bool, is_clone: bool) -> &'static str {
     match (fresh, is_clone) {
@@ -171,7 +168,7 @@ async fn vm(
     machine.enter(ctx, Phase::Cloning, cloning(fresh, machine.record().is_clone()));
     let cloned = within(limits.clone, "the clone", clone(ctx, machine, pool, fresh)).await?;
     let _permit = place.cloned();
-    let suspended = warm::is_suspended(&cloned);
+    let suspended = warm_vm::is_suspended(&cloned);
     if !suspended {
         machine.enter(ctx, Phase::Configuring, "settings and disk size are being set");
         within(limits.configure, "the configuration", configure(ctx, machine, pool, cloned)).await?;
@@ -193,16 +190,6 @@ async fn vm(
         within(limits.start, "the start", start(ctx, machine, fresh)).await?;
     }
     Ok(starts)
-}
-
-/// A step within its limit.
-pub(super) async fn within<T>(
-    limit: Duration,
-    what: &str,
-    step: impl Future<Output = Result<T, Trouble>>,
-) -> Result<T, Trouble> {
-    let over = || Trouble::Limit { what: what.to_owned(), limit, blame: Blame::Host };
-    tokio::time::timeout(limit, step).await.unwrap_or_else(|_| Err(over()))
 }
 
 /// Until the clone is there, unlocked and ours.
@@ -233,7 +220,7 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
                 Ok(look(&ctx.proxmox, &ctx.owner(), machine.record()).await?)
             });
             match sight.await? {
-                Sight::Ours(config) if config.lock().is_none() || warm::is_suspended(&config) => {
+                Sight::Ours(config) if config.lock().is_none() || warm_vm::is_suspended(&config) => {
                     return Ok(*config);
                 }
                 Sight::Ours(_) | Sight::BeingCloned => {
@@ -484,58 +471,6 @@ async fn set_options(
             if is_last {
                 return Ok(());
             }
-        }
-    })
-    .await
-}
-
-/// A new VM that an administrator started before it was configured has booted as its template, with its size
-/// and its name: it is not what was asked for.
-async fn as_configured(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
-    let record = machine.record();
-    if record.entered.contains_key(&Phase::Booting) {
-        return Ok(());
-    }
-    let waiting = ctx.proxmox.pending(&record.host, record.slot.vmid).await?;
-    if waiting.is_empty() {
-        return Ok(());
-    }
-    let waiting = waiting.into_iter().collect::<Vec<_>>().join("`, `");
-    let what = format!(
-        "VM {} was started by another client before it was configured: `{waiting}` waits for its next start",
-        record.slot.vmid
-    );
-    Err(Trouble::Failed { what, blame: Blame::Other })
-}
-
-/// Until the VM runs. One that is `known_off` is not asked at first whether it runs.
-pub(super) async fn start(ctx: &Context, machine: &Tracked, known_off: bool) -> Result<(), Trouble> {
-    let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
-    let mut known_off = known_off;
-    insist!(ctx.config.limits.start, machine.seed(), {
-        let asked = Instant::now();
-        ours(ctx, machine.record()).await?;
-        if !std::mem::take(&mut known_off) && ctx.proxmox.power(host, vmid).await? == Power::Running {
-            return as_configured(ctx, machine).await;
-        }
-        let upid = still_ours(ctx, machine.record(), asked).await?.start(host, vmid).await?;
-        match jobs::finish(ctx, START, &upid, ctx.config.limits.start).await? {
-            Exit::Failed(text) if text.contains("already running") => as_configured(ctx, machine).await,
-            exit if exit.is_success() => Ok(()),
-            // QEMU did not come up: the host lacks something (memory, a device, a bridge, an image) more
-            // often than the template does.
-            exit => match jobs::failed(START, &upid, &exit) {
-                // One that was removed meanwhile says nothing about its host.
-                Trouble::Proxmox(error) if error.text.contains("onfiguration file") => {
-                    Err(Trouble::Failed { what: error.text, blame: Blame::Other })
-                }
-                Trouble::Proxmox(error)
-                    if matches!(error.kind, Kind::Other | Kind::NotFound) && error.meaning().is_none() =>
-                {
-                    Err(Trouble::Failed { what: error.text, blame: Blame::Host })
-                }
-                trouble => Err(trouble),
-            },
         }
     })
     .await

@@ -3,42 +3,23 @@
 
 use tokio::time::Instant;
 
+use super::context::Context;
+use super::emptying::FRESH;
+use super::ended::{Ended, Manner};
 use super::finding::{CLONING, DESTROYED, Found, find, stale_lock, unlock};
 use super::jobs::{self, DESTROY, Job, SHUTDOWN, STOP};
 use super::kept::Kept;
 use super::lost_host::{hosts_that_left, leave_lost_host};
-use super::out_of_service::{self, Off};
+use super::node_deletion::delete_node;
+use super::out_of_service::Off;
 use super::ownership::{TRIES, is_fresh, ours, still_ours};
-use super::retire::FRESH;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::warm::SUSPENDED;
-use super::{Context, back, hindrance, leftovers, node, physical, protection, seed, tokens, unheard};
+use super::warm_vm::SUSPENDED;
+use super::{back, hindrance, leftovers, node, physical, protection, seed, tokens, unheard};
 use model::Record;
 use model::machine::Phase;
 use proxmox::{Client, Exit, Kind, Power, Upid, VmConfig};
-
-/// How a VM is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
-    /// The guest is asked to shut down, and has its time. With when its Node was seen empty: `None` if it was
-    /// not looked at in this run, as after a restart in the midst of it. `cut_short` if its drain ended
-    /// because its VM was off: it is removed only while it stays off.
-    Graceful { emptied: Option<Instant>, cut_short: bool },
-    /// Its plug is pulled: nothing depends on it.
-    Abrupt,
-}
-
-/// How the end of a VM ended.
-#[derive(Debug)]
-pub(super) enum Ended {
-    /// Nothing of it is left.
-    Gone,
-    /// It runs on: its guest is this Node again, and serves, for this reason.
-    Serves(Kept),
-    /// The same, for what passes by itself, or is mended by an administrator.
-    ServesForNow(Kept),
-}
 
 /// Whether a machine has ever had a VM. One that has not leaves alone what has its VMID.
 fn had_vm(record: &Record) -> bool {
@@ -393,27 +374,6 @@ async fn forget_node(ctx: &Context, machine: &mut Tracked, off: Off) -> Result<(
         Some(node) => delete_node(ctx, machine, (&node.name, &node.uid), off).await.map(|_| ()),
         None => Ok(()),
     }
-}
-
-/// Deletes this very Node, once the volumes of a machine that is off are let go of; false if another one has
-/// its name.
-pub(super) async fn delete_node(
-    ctx: &Context,
-    machine: &mut Tracked,
-    (name, uid): (&str, &str),
-    off: Off,
-) -> Result<bool, Trouble> {
-    out_of_service::release(ctx, machine, (name, uid), off).await?;
-    insist!(
-        ctx.config.limits.destroy,
-        machine.seed(),
-        match ctx.kubernetes.delete_node(name, uid).await {
-            Err(error) if error.kind() == kubernetes::ErrorKind::Conflict => Ok(false),
-            Err(error) => Err(error.into()),
-            Ok(()) => Ok(true),
-        }
-    )
-    .await
 }
 
 /// Proves that the cluster is quorate, with the VM's host in it, and the VM ours and stopped, all a moment

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use tokio::time::Instant;
 
-use super::Context;
+use super::context::Context;
 use super::endings::Endings;
 use super::node::is_ready;
 use super::tracked::Tracked;

@@ -1,7 +1,7 @@
 //! Looking for a machine's VM: there, moved, gone, unmanaged, or what is left of it; and what only an
 //! administrator can tell.
 
-use super::Context;
+use super::context::Context;
 use super::jobs::{self, Destruction};
 use super::ownership::{Sight, look};
 use super::seed;

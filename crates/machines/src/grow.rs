@@ -14,14 +14,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::context::Context;
 use super::jobs::{self, CONFIGURE};
 use super::ownership::ours;
+use super::reports::{Ending, Reports};
 use super::stock::{self, given, has};
 use super::take_up::{self, failed};
-use super::task::{self, Ending, Reports};
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist};
-use super::{Context, node, room, touched};
+use super::vm_size::{MEMORY, VCPUS};
+use super::{node, reports, room, touched};
 use kubernetes::Versioned;
 use model::Record;
 use model::machine::{Growing, Phase};
@@ -29,16 +31,9 @@ use model::workload::Backoff;
 use proxmox::VmConfig;
 use settings::{Grow, Size};
 
-/// The option that says how many of a VM's `cores` it has.
-pub(super) const VCPUS: &str = "vcpus";
-/// The option that says how many it may have at most, and has if nothing else is said.
-pub(super) const CORES: &str = "cores";
-/// The option that says how much memory it has, in MiB.
-pub(super) const MEMORY: &str = "memory";
-
 /// Gives a ready machine more: `before` is what it has and what its Node says, `to` what it is to have.
 pub async fn grow(ctx: Context, stored: Versioned<Record>, before: Growing, to: Size, reports: Reports) {
-    let Some(mut machine) = task::claimed(&ctx, stored) else { return };
+    let Some(mut machine) = reports::claimed(&ctx, stored) else { return };
     machine.phase = Phase::Ready;
     let wanted = |record: &mut Record| {
         (record.cores, record.memory) = (to.cores, to.memory);
@@ -46,7 +41,7 @@ pub async fn grow(ctx: Context, stored: Versioned<Record>, before: Growing, to: 
     };
     match machine.change(&ctx, wanted).await {
         Ok(()) => go_on(&ctx, machine, &reports).await,
-        Err(trouble) => task::lost(&ctx, &machine, &trouble, &reports),
+        Err(trouble) => reports::lost(&ctx, &machine, &trouble, &reports),
     }
 }
 
@@ -58,7 +53,7 @@ pub(super) async fn go_on(ctx: &Context, mut machine: Tracked, reports: &Reports
     let (grown, disturbed) = grown(ctx, &mut machine, size).await;
     if matches!(grown, Err(Trouble::RecordLost(_))) {
         let trouble = Trouble::RecordLost(machine.record().name.clone());
-        return task::lost(ctx, &machine, &trouble, reports);
+        return reports::lost(ctx, &machine, &trouble, reports);
     }
     // Before its node takes pods again, and before the record says that it no longer grows: a run that goes
     // on after a crash opens it as well.
@@ -68,7 +63,7 @@ pub(super) async fn go_on(ctx: &Context, mut machine: Tracked, reports: &Reports
     };
     let left = match left {
         Ok(left) => left,
-        Err(trouble) => return task::stuck(ctx, &mut machine, &trouble, reports),
+        Err(trouble) => return reports::stuck(ctx, &mut machine, &trouble, reports),
     };
     let ending = match grown {
         Ok(()) => {
@@ -89,10 +84,10 @@ pub(super) async fn go_on(ctx: &Context, mut machine: Tracked, reports: &Reports
     };
     machine.stored.record.growing = None;
     if let Err(trouble) = machine.save(ctx).await {
-        return task::lost(ctx, &machine, &trouble, reports);
+        return reports::lost(ctx, &machine, &trouble, reports);
     }
     machine.say(ctx, "");
-    task::tell(ctx, reports, machine.record(), ending);
+    reports::tell(ctx, reports, machine.record(), ending);
     ctx.registry.release(&machine.record().id);
 }
 

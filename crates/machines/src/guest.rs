@@ -3,7 +3,7 @@
 
 use secrecy::SecretString;
 
-use super::Context;
+use super::context::Context;
 use super::ownership::ours;
 use super::trouble::Trouble;
 use model::Record;

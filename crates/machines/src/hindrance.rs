@@ -2,14 +2,14 @@
 //! be stopped, and neither destroyed nor started again; one that is locked can be neither. Until its VM is
 //! being shut down a node that was closed for it serves again.
 
-use super::destroy::Manner;
+use super::context::Context;
+use super::ended::Manner;
 use super::finding::{locked, stale_lock};
-use super::jobs;
 use super::kept::Kept;
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist};
-use super::warm::SUSPENDED;
-use super::{Context, back, node};
+use super::warm_vm::SUSPENDED;
+use super::{back, jobs, node};
 use model::machine::Phase;
 use model::node::Node;
 use proxmox::Power;

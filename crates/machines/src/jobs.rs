@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Context;
+use super::context::Context;
 use super::trouble::{Blame, Trouble};
 use model::Record;
 use model::machine::{Intent, Phase};

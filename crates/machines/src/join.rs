@@ -7,11 +7,11 @@ use secrecy::SecretString;
 use tokio::time::Instant;
 
 use super::boot::Boot;
-use super::context::Ticket;
+use super::context::{Context, Ticket};
 use super::facts::ClusterFacts;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, guest, node, self_join, tokens};
+use super::{guest, node, self_join, tokens};
 use bootstrap::{Act, JoinEnd, JoinFacts, K3sFacts, Settle};
 use files::ReadSecret;
 use model::Record;

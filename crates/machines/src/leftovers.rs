@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Context;
+use super::context::Context;
 use super::jobs;
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist};

@@ -1,6 +1,6 @@
 //! Hosts that machines were on, and that are off or have left the cluster.
 
-use super::Context;
+use super::context::Context;
 use super::finding::sees_all;
 use super::jobs;
 use super::tracked::Tracked;

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::Context;
+use super::context::Context;
 use super::node::{is_silent, until};
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist, words};

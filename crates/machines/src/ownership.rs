@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Context;
-use super::room::Promise;
+use super::context::Context;
+use super::promise::Promise;
 use super::trouble::{Blame, Trouble};
-use super::warm::{ONBOOT, with_host};
+use super::warm_vm::{ONBOOT, with_host};
 use model::Record;
 use proxmox::marker::{Description, Marker};
 use proxmox::{Client, Error, Kind, VmConfig};

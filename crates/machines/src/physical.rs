@@ -21,17 +21,17 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::create::within;
-use super::destroy::Ended;
+use super::context::Context;
 use super::drain::Drained;
+use super::emptying::FRESH;
+use super::ended::Ended;
 use super::kept::Kept;
 use super::node::{is_ready, is_silent, until};
 use super::out_of_service::{NOTICED, Off};
-use super::retire::FRESH;
+use super::physical_node::{is_its, is_ours, seen};
 use super::tracked::Tracked;
-use super::trouble::{Blame, Trouble, insist, words};
-use super::{Context, destroy, drain, retire};
-use kubernetes::Watches;
+use super::trouble::{Blame, Trouble, insist, within, words};
+use super::{drain, emptying, node_deletion};
 use model::Record;
 use model::machine::{Intent, Phase};
 use model::node::Node;
@@ -44,41 +44,9 @@ const LOOK: Duration = Duration::from_secs(5);
 /// after this time.
 const AGAIN: Duration = Duration::from_secs(45);
 
-/// Whether the record says that we switched the machine on.
-fn is_ours(record: &Record) -> bool {
-    record.entered.contains_key(&Phase::Starting)
-}
-
 /// The Node that the machine became; `None` while there is none, or before we switched it on.
 pub(super) fn find(ctx: &Context, record: &Record) -> Option<Arc<Node>> {
     seen(&ctx.watches, record)
-}
-
-/// The same in these watches. Its name comes first: some vendors give all their machines one uuid.
-pub(super) fn seen(watches: &Watches, record: &Record) -> Option<Arc<Node>> {
-    watches.node(&record.name).filter(|node| is_its(record, node))
-}
-
-fn is_its(record: &Record, node: &Node) -> bool {
-    is_ours(record) && record.smbios_uuid.as_deref().is_none_or(|uuid| is_same(uuid, &node.system_uuid))
-}
-
-/// Whether two uuids are the same, or one is the other with its first three fields turned round.
-fn is_same(one: &str, other: &str) -> bool {
-    one.eq_ignore_ascii_case(other) || turned(one).is_some_and(|one| one.eq_ignore_ascii_case(other))
-}
-
-/// A uuid with the bytes of its first three fields in the other order.
-fn turned(uuid: &str) -> Option<String> {
-    let turn = |part: &str| -> Option<String> {
-        let pairs: Option<Vec<&str>> =
-            (0..part.len() / 2).rev().map(|at| part.get(at * 2..at * 2 + 2)).collect();
-        Some(pairs?.concat())
-    };
-    let (first, rest) = uuid.split_once('-')?;
-    let (second, rest) = rest.split_once('-')?;
-    let (third, rest) = rest.split_once('-')?;
-    Some(format!("{}-{}-{}-{rest}", turn(first)?, turn(second)?, turn(third)?))
 }
 
 /// Switches the machine on and waits for its Node, unless that is there.
@@ -299,8 +267,8 @@ async fn keeps(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Tro
         take(ctx, machine, &node).await?;
         return Ok(Some(Kept::new(node, "its Node is ready again")));
     }
-    retire::close(ctx, machine, &node).await?;
-    let Drained::GivenUp(why) = retire::empty(ctx, machine, &node).await? else { return Ok(None) };
+    emptying::close(ctx, machine, &node).await?;
+    let Drained::GivenUp(why) = emptying::empty(ctx, machine, &node).await? else { return Ok(None) };
     // As it is now: a drain takes its time.
     match now(ctx, machine.record()).await?.filter(|node| may_serve(machine.record(), node)) {
         Some(node) => {
@@ -465,7 +433,7 @@ async fn now(ctx: &Context, record: &Record) -> Result<Option<Node>, Trouble> {
 /// Deletes its Node, and no namesake; also one that no watch has shown yet.
 async fn forget_node(ctx: &Context, machine: &mut Tracked, off: Off) -> Result<(), Trouble> {
     if let Some(node) = now(ctx, machine.record()).await? {
-        destroy::delete_node(ctx, machine, (&node.name, &node.uid), off).await?;
+        node_deletion::delete_node(ctx, machine, (&node.name, &node.uid), off).await?;
     }
     Ok(())
 }
@@ -483,26 +451,5 @@ fn controller(ctx: &Context, record: &Record) -> Result<(PhysicalMachine, Client
     match (ctx.controllers)(&own.redfish) {
         Ok(client) => Ok((own, client.fenced(&ctx.fence))),
         Err(what) => Err(Trouble::Failed { what, blame: Blame::Host }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_uuid_is_known_in_both_orders_of_its_bytes() {
-        let uuid = "4c4c4544-0052-3510-8052-b4c04f4d3332";
-        assert_eq!(turned(uuid).as_deref(), Some("44454c4c-5200-1035-8052-b4c04f4d3332"));
-        for (other, same) in [
-            (uuid, true),
-            ("4C4C4544-0052-3510-8052-B4C04F4D3332", true),
-            ("44454c4c-5200-1035-8052-b4c04f4d3332", true),
-            ("44454c4c-5200-1035-8052-b4c04f4d3333", false),
-            ("", false),
-        ] {
-            assert_eq!(is_same(uuid, other), same, "{other}");
-        }
-        assert!(!is_same("no uuid", "another"));
     }
 }

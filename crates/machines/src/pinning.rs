@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::Context;
+use super::context::Context;
 use super::ownership::ours;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist, words};

@@ -1,11 +1,12 @@
 //! VMs that an administrator has protected since they were made: Proxmox VE destroys none of them, so their
 //! nodes serve on.
 
-use super::destroy::Manner;
+use super::context::Context;
+use super::ended::Manner;
 use super::kept::Kept;
 use super::tracked::Tracked;
 use super::trouble::Trouble;
-use super::{Context, back, node};
+use super::{back, node};
 use model::machine::Phase;
 use model::node::Node;
 use proxmox::{Power, VmConfig};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Context;
+use super::context::Context;
 use proxmox::{Client, Error, MissingRight, TagRules};
 use settings::Pool;
 

@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::context::Context;
 use super::ownership::{promise, starts};
+use super::promise::Promise;
+use super::registry::View;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble};
-use super::{Context, View};
-use model::Record;
 use model::machine::Phase;
-use model::quantity;
+use model::{Record, quantity};
 use proxmox::marker::Description;
 use proxmox::{Guest, Power, Seen, TAG};
 use settings::Pool;
@@ -27,22 +28,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_secs(2);
 /// So many machines of others are named.
 const NAMED: usize = 3;
-
-/// Memory and vCPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Promise {
-    /// vCPUs.
-    pub cores: u32,
-    /// Memory in bytes.
-    pub memory: i64,
-}
-
-impl Promise {
-    fn add(&mut self, other: Self) {
-        self.cores = self.cores.saturating_add(other.cores);
-        self.memory = self.memory.saturating_add(other.memory);
-    }
-}
 
 /// Until there is room for the machine beside those of other clusters. Without any on its host there is: that
 /// is what was planned.

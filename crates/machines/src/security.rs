@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use tokio::time::Instant;
 
-use super::Context;
+use super::context::Context;
 use super::ownership::{ours, still_ours};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};

@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::Context;
+use super::context::Context;
 use super::jobs::{self, Job};
+use super::seed_image::{DRIVE, file, is_attached, volume};
 use super::shape;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
@@ -18,30 +19,13 @@ use bootstrap::iso;
 use model::Record;
 use proxmox::property::Properties;
 use proxmox::{Kind, Seen, VmConfig};
-use settings::MachineFacts;
-use settings::{CloudInit, Pool, Seed};
+use settings::{CloudInit, MachineFacts, Pool, Seed};
 
-/// The drive that it is in.
-pub(super) const DRIVE: &str = "ide2";
 /// The label by which cloud-init finds it.
 const LABEL: &str = "cidata";
 const UPLOAD: Job = Job { name: "the upload of the seed", guess: Duration::from_millis(200) };
 /// Among what a machine was made of: `drive`, or `seed STORAGE DIGEST`.
 const MADE_OF: &str = "cloud_init";
-
-fn file(record: &Record) -> String {
-    format!("pve-autoscaler-{}.iso", record.id)
-}
-
-/// The volume of a machine's seed on this storage.
-pub(super) fn volume(storage: &str, record: &Record) -> String {
-    format!("{storage}:iso/{}", file(record))
-}
-
-/// Whether a configuration has the machine's seed in its drive.
-pub(super) fn is_attached(storage: &str, record: &Record, config: &VmConfig) -> bool {
-    config.parts(DRIVE).get("file") == Some(volume(storage, record).as_str())
-}
 
 /// Sees to it that what the machine's seed drive is to hold is on its storage, if the pool has seeds.
 ///

@@ -1,8 +1,9 @@
 //! Machines that join by themselves: the Node's registration is the sign, no agent is asked.
 
+use super::context::Context;
+use super::node;
 use super::tracked::Tracked;
 use super::trouble::{Trouble, words};
-use super::{Context, node};
 use model::Record;
 use model::machine::Phase;
 use proxmox::Power;

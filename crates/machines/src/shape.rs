@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use percent_encoding::percent_decode_str;
 
-use super::{grow, inherited, seed, warm};
+use super::{inherited, seed_image, vm_size, warm_vm};
 use model::Record;
 use proxmox::property::{Properties, stem};
 use proxmox::{TAG, TagRules, VmConfig};
@@ -46,7 +46,7 @@ fn wanted(pool: &Pool, record: &Record, current: &VmConfig, rules: Option<&TagRu
     let mut change = Change { delete: unwanted(pool, current), ..Change::default() };
     let mut values = size(pool, record, current);
     let rests = record.warm.is_some_and(|state| !state.runs());
-    values.push((warm::ONBOOT.to_owned(), warm::with_host(!rests).to_owned()));
+    values.push((warm_vm::ONBOOT.to_owned(), warm_vm::with_host(!rests).to_owned()));
     values.push(("tags".to_owned(), tags(pool, current, rules)));
     values.extend(guest(pool, current));
     let devices = pool.devices.iter().enumerate();
@@ -74,12 +74,12 @@ fn wanted(pool: &Pool, record: &Record, current: &VmConfig, rules: Option<&TagRu
     values.extend(current.drives_without_backup());
     if let CloudInit::Seed(wanted) = &pool.cloud_init {
         // Proxmox VE adds its size to what it is given.
-        if !seed::is_attached(&wanted.storage, record, current) {
-            let drive = format!("{},media=cdrom", seed::volume(&wanted.storage, record));
-            values.push((seed::DRIVE.to_owned(), drive));
+        if !seed_image::is_attached(&wanted.storage, record, current) {
+            let drive = format!("{},media=cdrom", seed_image::volume(&wanted.storage, record));
+            values.push((seed_image::DRIVE.to_owned(), drive));
         }
         // A guest that finds two seeds takes either.
-        let other = current.cloudinit_drive().filter(|drive| *drive != seed::DRIVE);
+        let other = current.cloudinit_drive().filter(|drive| *drive != seed_image::DRIVE);
         change.delete.extend(other.map(ToOwned::to_owned));
     }
     let new = values.into_iter().filter(|(key, value)| current.get(key) != Some(value.as_str()));
@@ -93,7 +93,7 @@ fn size(pool: &Pool, record: &Record, current: &VmConfig) -> Vec<(String, String
     if let Some(grow) = &pool.grow {
         shape.extend(grow.options());
         if grow.grows_cores {
-            shape.insert(grow::VCPUS, record.cores.to_string());
+            shape.insert(vm_size::VCPUS, record.cores.to_string());
         }
     }
     // Without it the older `smp` counts.
@@ -122,7 +122,7 @@ fn guest(pool: &Pool, current: &VmConfig) -> Vec<(String, String)> {
 /// What of the template a machine does not keep.
 fn unwanted(pool: &Pool, current: &VmConfig) -> Vec<String> {
     let is_ours = |key: &str| match stem(key) {
-        grow::VCPUS => pool.grow.as_ref().is_some_and(|grow| grow.grows_cores),
+        vm_size::VCPUS => pool.grow.as_ref().is_some_and(|grow| grow.grows_cores),
         // The helper divides the memory of a machine with CPUs of its own, and does so once.
         "numa" => pool.pinning.is_some(),
         _ => false,

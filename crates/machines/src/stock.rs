@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use super::back::node as node_now;
+use super::context::Context;
 use super::finding::{self, Found};
-use super::grow::{CORES, MEMORY, VCPUS};
 use super::jobs::{self, CONFIGURE};
 use super::ownership::ours;
+use super::take_up;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, take_up};
+use super::vm_size::{CORES, MEMORY, VCPUS};
 use model::dimms;
 use model::machine::{Growing, NO_MORE};
 use model::resources::Resources;

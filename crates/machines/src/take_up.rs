@@ -8,9 +8,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::back::node as node_now;
+use super::context::Context;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, guest, node};
+use super::{guest, node};
 use bootstrap::TOO_FEW_CPUS;
 use model::Record;
 use model::machine::Growing;

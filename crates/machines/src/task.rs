@@ -3,72 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use tokio::sync::mpsc;
-
-use super::create as creation;
-use super::jobs;
+use super::context::Context;
 use super::kept::Kept;
-use super::node;
-use super::refused;
-use super::retire as retirement;
+use super::reports::{Ending, Reports, claimed, lost, stuck, tell};
 use super::touched::{self, Touched};
 use super::tracked::{Tracked, seed};
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, grow, warm};
-use super::{back, destroy, finding, unheard};
-use kubernetes::{ErrorKind, Versioned};
+use super::{
+    back, create as creation, destroy, emptying, ended, finding, grow, jobs, node, refused,
+    retire as retirement, unheard, vm_start, warm,
+};
+use kubernetes::Versioned;
 use model::Record;
 use model::machine::{Intent, Phase};
 use proxmox::Power;
-
-/// How a machine's task ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// The node is ready.
-    Ready,
-    /// It waits to be asked to join.
-    Warm,
-    /// Its creation failed; what there is of it is being removed.
-    Failed {
-        /// Why.
-        reason: String,
-        /// Who should be left alone for a while.
-        blame: Blame,
-    },
-    /// The slot was taken by another VM or Node; the daemon has left nothing there.
-    SlotTaken(String),
-    /// The node was removed.
-    Removed,
-    /// What a failed creation left was removed.
-    Discarded,
-    /// It has become larger where it is.
-    Grown,
-    /// It has not, and serves on as it was: why.
-    NotGrown(String),
-    /// The removal was given up, the node serves again.
-    GivenUp(String),
-    /// It was looked after, nothing was to be removed, and it serves on: how it is.
-    LookedAfter(String),
-    /// It goes on, after another client has changed its VM: what was changed, and what follows.
-    Touched(String),
-    /// It could not be brought to its end; it is tried again later.
-    Stuck(String),
-}
-
-/// What a task tells the daemon.
-#[derive(Clone, Debug)]
-pub struct Told {
-    /// The machine's record.
-    pub record: Record,
-    /// How it ended, or what happened on the way.
-    pub ending: Ending,
-    /// When.
-    pub at: Timestamp,
-}
-
-/// Where tasks report to.
-pub type Reports = mpsc::UnboundedSender<Told>;
 
 /// How long it is tried to write the record of a machine to be made.
 const CLAIM_LIMIT: Duration = Duration::from_mins(1);
@@ -294,7 +242,7 @@ async fn serves_on(
         None => {
             let what = words(machine.record(), Touched::Off).await;
             touched::say(ctx, reports, machine.record(), &format!("{what}: it is started again"));
-            creation::start(ctx, machine, false).await?;
+            vm_start::start(ctx, machine, false).await?;
             Ok(None)
         }
         Some(_) if jobs::is_worked_on(ctx, machine.record()).await? => Ok(None),
@@ -305,16 +253,6 @@ async fn serves_on(
             command: format!("on {host}: qm unlock {vmid}"),
         }),
     }
-}
-
-pub(super) fn claimed(ctx: &Context, stored: Versioned<Record>) -> Option<Tracked> {
-    let view = ctx.registry.get(&stored.record.id);
-    if !ctx.registry.claim(&stored.record.id) {
-        return None;
-    }
-    let mut machine = Tracked::new(stored, ctx.clock.now());
-    machine.node = view.and_then(|view| view.node);
-    Some(machine)
 }
 
 async fn creating(ctx: &Context, mut machine: Tracked, reports: &Reports, fresh: bool) {
@@ -389,13 +327,13 @@ pub(super) async fn discarding(ctx: &Context, mut machine: Tracked, reason: &str
     }
     // It may become ready after all before its VM can be stopped: nothing more is to be put on it.
     if let Some(node) = node::find(ctx, machine.record())
-        && let Err(trouble) = retirement::close(ctx, &mut machine, &node).await
+        && let Err(trouble) = emptying::close(ctx, &mut machine, &node).await
     {
         return stuck(ctx, &mut machine, &trouble, reports);
     }
-    let Kept { node, why } = match destroy::run(ctx, &mut machine, destroy::Manner::Abrupt).await {
-        Ok(destroy::Ended::Gone) => return tell(ctx, reports, machine.record(), Ending::Discarded),
-        Ok(destroy::Ended::Serves(kept) | destroy::Ended::ServesForNow(kept)) => kept,
+    let Kept { node, why } = match destroy::run(ctx, &mut machine, ended::Manner::Abrupt).await {
+        Ok(ended::Ended::Gone) => return tell(ctx, reports, machine.record(), Ending::Discarded),
+        Ok(ended::Ended::Serves(kept) | ended::Ended::ServesForNow(kept)) => kept,
         Err(trouble) => return stuck(ctx, &mut machine, &trouble, reports),
     };
     tracing::warn!(machine = %machine.record().name, node = %node.name, why, "a machine that was given up is kept");
@@ -418,35 +356,4 @@ async fn retiring(ctx: &Context, mut machine: Tracked, reports: &Reports) {
         }
         Err(trouble) => stuck(ctx, &mut machine, &trouble, reports),
     }
-}
-
-pub(super) fn stuck(ctx: &Context, machine: &mut Tracked, trouble: &Trouble, reports: &Reports) {
-    if matches!(trouble, Trouble::RecordLost(_)) {
-        return lost(ctx, machine, trouble, reports);
-    }
-    let words = trouble.to_string();
-    tracing::warn!(machine = %machine.record().name, reason = words, "a machine is stuck; it is tried again later");
-    machine.say(ctx, &words);
-    tell(ctx, reports, machine.record(), Ending::Stuck(words));
-    ctx.registry.release(&machine.record().id);
-}
-
-/// The record is no longer ours to write: nothing else is done.
-pub(super) fn lost(ctx: &Context, machine: &Tracked, trouble: &Trouble, reports: &Reports) {
-    let gone = match trouble {
-        Trouble::Kubernetes(error) => error.kind() == ErrorKind::NotFound,
-        _ => false,
-    };
-    tracing::warn!(machine = %machine.record().name, error = %trouble, "a machine is left alone until its record is read again");
-    tell(ctx, reports, machine.record(), Ending::Stuck(trouble.to_string()));
-    if gone {
-        ctx.registry.forget(&machine.record().id, ctx.clock.now());
-    } else {
-        ctx.registry.release(&machine.record().id);
-    }
-}
-
-pub(super) fn tell(ctx: &Context, reports: &Reports, record: &Record, ending: Ending) {
-    // The receiver lives as long as the daemon: without it there is no receiver.
-    let _ = reports.send(Told { record: record.clone(), ending, at: ctx.clock.now() });
 }

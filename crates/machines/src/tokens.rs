@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::Context;
-use super::context::Ticket;
+use super::context::{Context, Ticket};
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist};
 use bootstrap::TokenHost;

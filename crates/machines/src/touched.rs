@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use super::Context;
-use super::create;
+use super::context::Context;
 use super::finding::{self, Found};
 use super::ownership::{Sight, look};
-use super::task::{Ending, Reports, tell};
+use super::reports::{Ending, Reports, tell};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble};
+use super::vm_start;
 use model::Record;
 use model::machine::Phase;
 use proxmox::{Client, Kind, Power, TaskFilter, TaskRow};
@@ -223,7 +223,7 @@ pub(super) async fn go_on(
             *starts += 1;
             say(ctx, reports, machine.record(), &format!("{what}: it is started again"));
             machine.say(ctx, &format!("{what}; it is started again"));
-            create::start(ctx, machine, false).await
+            vm_start::start(ctx, machine, false).await
         }
     }
 }

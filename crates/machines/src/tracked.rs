@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::Context;
+use super::context::Context;
 use super::registry::View;
 use super::trouble::{Blame, Trouble, insist};
 use kubernetes::Versioned;

@@ -8,8 +8,7 @@ use tokio::time::Instant;
 
 use bootstrap::SshError;
 use kubernetes::{ErrorKind, RecordError};
-use proxmox::redfish;
-use proxmox::{Kind, Meaning};
+use proxmox::{Kind, Meaning, redfish};
 use runtime::causes::chain;
 
 /// Who should be left alone after a failure.
@@ -277,6 +276,21 @@ macro_rules! insist {
     };
 }
 pub(super) use insist;
+
+/// A step within its limit.
+pub(super) async fn within<T>(
+    limit: Duration,
+    what: &str,
+    step: impl Future<Output = Result<T, Trouble>>,
+) -> Result<T, Trouble> {
+    let over = || Trouble::Limit { what: what.to_owned(), limit, blame: Blame::Host };
+    tokio::time::timeout(limit, step).await.unwrap_or_else(|_| Err(over()))
+}
+
+pub(super) fn no_pool(name: &str) -> Trouble {
+    let what = format!("pool `{name}` is no longer in the configuration");
+    Trouble::Failed { what, blame: Blame::Other }
+}
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, interval_at, timeout};
 
-use super::Context;
+use super::context::Context;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble};
 use model::Record;

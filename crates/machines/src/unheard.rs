@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::context::Context;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble};
-use super::{Context, back, node};
+use super::{back, node};
 use model::node::Node;
 
 /// A Node whose VM cannot be seen, and may run, goes only after its kubelet was silent for this long:

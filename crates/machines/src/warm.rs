@@ -7,31 +7,16 @@
 use tokio::time::Instant;
 
 use super::boot::Boot;
+use super::context::Context;
 use super::jobs::{self, CONFIGURE, SUSPEND};
 use super::ownership::{Sight, look, ours, still_ours};
 use super::tracked::Tracked;
-use super::trouble::{Blame, Trouble, insist};
-use super::{Context, create, finding, node, room, turn};
+use super::trouble::{Blame, Trouble, insist, no_pool, within};
+use super::warm_vm::{ONBOOT, SUSPENDED, is_suspended, with_host};
+use super::{finding, node, room, turn, vm_start};
 use model::machine::{Phase, WarmState};
 use proxmox::{Kind, Power, VmConfig};
 use settings::{BootstrapMethod, Pool};
-
-/// The lock of a VM whose memory is on disk, until it is started again.
-pub(super) const SUSPENDED: &str = "suspended";
-
-/// The option that lets a VM be started with its host.
-pub(super) const ONBOOT: &str = "onboot";
-
-/// The value of [`ONBOOT`].
-pub(super) fn with_host(starts: bool) -> &'static str {
-    if starts { "1" } else { "0" }
-}
-
-/// Whether a VM's memory is on disk: starting it lets its guest go on, and it can be destroyed as if it had
-/// no lock.
-pub(super) fn is_suspended(config: &VmConfig) -> bool {
-    config.lock() == Some(SUSPENDED)
-}
 
 /// Brings a machine whose VM is configured, and has booted if it is to, to the state in which it waits.
 pub(super) async fn rest(ctx: &Context, machine: &mut Tracked, pool: &Pool) -> Result<(), Trouble> {
@@ -54,7 +39,7 @@ pub(super) fn still_wanted(ctx: &Context, pool: &Pool) -> Result<(), Trouble> {
     if ctx.has_pool(&pool.name) {
         return Ok(());
     }
-    Err(create::no_pool(&pool.name))
+    Err(no_pool(&pool.name))
 }
 
 /// Writes the guest's memory to disk and ends QEMU.
@@ -108,7 +93,7 @@ pub(super) async fn wake(ctx: &Context, machine: &mut Tracked) -> Result<Boot, T
     if let Some(pool) = ctx.config.pools.iter().find(|pool| pool.name == name) {
         room::confirm(ctx, machine, pool).await?;
     }
-    create::within(limit, "the start", create::start(ctx, machine, true)).await?;
+    within(limit, "the start", vm_start::start(ctx, machine, true)).await?;
     if !suspended {
         return Ok(Boot::new(machine.record(), Instant::now()));
     }

@@ -6,10 +6,11 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::{Around, Live, Verdict, Vm, pool_of, verdict};
-use crate::ownership::is_fresh;
-use crate::task::{self, Reports};
+use crate::context::Context;
+use crate::ownership::{Owner, is_fresh};
+use crate::reports::Reports;
+use crate::task;
 use crate::tracked::Tracked;
-use crate::{Context, Owner};
 use kubernetes::{EventKind, Saying, Versioned};
 use model::machine::Intent;
 use model::node::Node;

@@ -12,14 +12,13 @@ mod points;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::adoption::disks_that_go_with_it;
+use super::ownership::Owner;
 use model::node::Node;
 use model::{Record, names, place};
 use proxmox::marker::{Description, Marker};
 use proxmox::{VmConfig, VmStatus};
 use settings::{Config, Pool};
-
-use super::adoption::disks_that_go_with_it;
-use super::ownership::Owner;
 
 pub use collect::{Claim, collect};
 pub use points::{Missing, Proof};

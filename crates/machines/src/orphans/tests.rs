@@ -1,7 +1,6 @@
+use super::*;
 use proxmox::Power;
 use settings::{Needs, parse};
-
-use super::*;
 
 const UUID: &str = "8d7c0a6e-0000-4000-8000-000000000001";
 const NAME: &str = "workers-b2x9k";

@@ -1,0 +1,118 @@
+//! A node is emptied: closed, drained, its volumes detached. Until then there is a way back.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::context::Context;
+use super::drain::{self, Drained, Met};
+use super::node::{is_ready, is_silent};
+use super::out_of_service::{LOOK, are_of_staying_pods, let_go};
+use super::tracked::Tracked;
+use super::trouble::{Trouble, insist, words};
+use kubernetes::ErrorKind;
+use model::node::{Node, Taint, TaintEffect};
+use model::snapshot::BEING_DELETED_TAINT;
+
+/// For this long after a node was seen empty it is not looked at again.
+pub(super) const FRESH: Duration = Duration::from_secs(2);
+
+/// How often pods are looked for again after volumes were waited for: if each answer takes long, the last has
+/// to do.
+const TURNS: u32 = 3;
+
+pub(super) fn leaving() -> Taint {
+    let effect = TaintEffect::NoSchedule;
+    Taint { key: BEING_DELETED_TAINT.to_owned(), value: String::new(), effect, time_added: None }
+}
+
+/// Lets nothing more onto the node.
+pub(super) async fn close(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
+    let limit = ctx.config.limits.drain;
+    insist!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, &leaving()).await?)).await?;
+    if !node.unschedulable {
+        // Recorded first: what an interrupted drain leaves behind has to be undone by the run that goes on.
+        machine.change(ctx, |record| record.cordoned = true).await?;
+        insist!(limit, machine.seed(), Ok(ctx.kubernetes.cordon(&node.name).await?)).await?;
+    }
+    Ok(())
+}
+
+/// Evicts what has to go, and waits until nothing of it is left.
+pub(super) async fn empty(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<Drained, Trouble> {
+    go_on(ctx, machine, node, &mut Progress::default()).await
+}
+
+/// How far emptying a node has come. The limits hold across an interruption.
+#[derive(Default)]
+pub(super) struct Progress {
+    /// When volumes are no longer waited for.
+    until: Option<Instant>,
+    met: Met,
+}
+
+/// The same, from where it was interrupted.
+pub(super) async fn go_on(
+    ctx: &Context,
+    machine: &mut Tracked,
+    node: &Node,
+    progress: &mut Progress,
+) -> Result<Drained, Trouble> {
+    let limits = &ctx.config.limits;
+    let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);
+    let limit = pool.and_then(|pool| pool.drain).unwrap_or(limits.drain);
+    for turn in 1.. {
+        match drain::run(ctx, machine, node, limit, &mut progress.met).await? {
+            Drained::Empty => {}
+            given_up @ Drained::GivenUp(_) => return Ok(given_up),
+        }
+        let empty = Instant::now();
+        let until = *progress.until.get_or_insert(empty + limits.detach);
+        machine.say(ctx, "volumes are being detached");
+        if tokio::time::timeout_at(until, detached(ctx, &node.name)).await.is_err() {
+            // One that is not ready is no reason to stay.
+            let found = ctx.kubernetes.get_node(&node.name).await;
+            if found.map_or(true, |node| node.is_some_and(|node| is_ready(&node))) {
+                let why = format!("volumes were still attached after {}", words(limits.detach));
+                return Ok(Drained::GivenUp(why));
+            }
+            break;
+        }
+        // Pods may have come that tolerate everything, while volumes were waited for.
+        if empty.elapsed() <= FRESH || turn >= TURNS {
+            break;
+        }
+    }
+    // The last moment in which there is a way back.
+    Ok(ctx.paused().map_or(Drained::Empty, Drained::GivenUp))
+}
+
+/// Waits for what a node gives back after its machine was asked to shut down, where it is heard of still.
+/// There is no way back then.
+pub(super) async fn give_back(ctx: &Context, machine: &mut Tracked, node: &Node) {
+    machine.say(ctx, "volumes are being detached");
+    if tokio::time::timeout(ctx.config.limits.detach, detached(ctx, &node.name)).await.is_err() {
+        tracing::warn!(machine = %machine.record().name, "volumes are still attached: it is shut down all the same");
+    }
+}
+
+/// Waits until no volumes are attached to the node but those of pods that stay on it, such as a DaemonSet's:
+/// they are let go of with the machine. Those of a silent one are not waited for: no kubelet unmounts them,
+/// and they are let go of once its machine is off.
+async fn detached(ctx: &Context, node: &str) {
+    let seen_silent = || ctx.watches.node(node).is_some_and(|node| is_silent(&node));
+    loop {
+        let_go(ctx, node, seen_silent).await;
+        // As it is now: a watch that stands still shows no volume that came to the node before it was closed.
+        match ctx.kubernetes.attached(node).await {
+            Ok(attached) if are_of_staying_pods(ctx, node, &attached) => return,
+            // Who may not see any goes by what there is to see.
+            Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::NotFound) => return,
+            Ok(_) | Err(_) => {}
+        }
+        if ctx.kubernetes.get_node(node).await.is_ok_and(|node| node.is_none_or(|node| is_silent(&node))) {
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,27 @@
+//! A machine's Node is deleted, and no namesake.
+
+use super::context::Context;
+use super::out_of_service::{self, Off};
+use super::tracked::Tracked;
+use super::trouble::{Trouble, insist};
+
+/// Deletes this very Node, once the volumes of a machine that is off are let go of; false if another one has
+/// its name.
+pub(super) async fn delete_node(
+    ctx: &Context,
+    machine: &mut Tracked,
+    (name, uid): (&str, &str),
+    off: Off,
+) -> Result<bool, Trouble> {
+    out_of_service::release(ctx, machine, (name, uid), off).await?;
+    insist!(
+        ctx.config.limits.destroy,
+        machine.seed(),
+        match ctx.kubernetes.delete_node(name, uid).await {
+            Err(error) if error.kind() == kubernetes::ErrorKind::Conflict => Ok(false),
+            Err(error) => Err(error.into()),
+            Ok(()) => Ok(true),
+        }
+    )
+    .await
+}

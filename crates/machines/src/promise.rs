@@ -1,0 +1,17 @@
+//! What a VM was promised of its host.
+
+/// Memory and vCPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Promise {
+    /// vCPUs.
+    pub cores: u32,
+    /// Memory in bytes.
+    pub memory: i64,
+}
+
+impl Promise {
+    pub(super) fn add(&mut self, other: Self) {
+        self.cores = self.cores.saturating_add(other.cores);
+        self.memory = self.memory.saturating_add(other.memory);
+    }
+}

@@ -1,0 +1,99 @@
+//! What tasks report of machines, and how a task that cannot go on leaves one.
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+
+use super::context::Context;
+use super::tracked::Tracked;
+use super::trouble::{Blame, Trouble};
+use kubernetes::{ErrorKind, Versioned};
+use model::Record;
+
+/// How a machine's task ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The node is ready.
+    Ready,
+    /// It waits to be asked to join.
+    Warm,
+    /// Its creation failed; what there is of it is being removed.
+    Failed {
+        /// Why.
+        reason: String,
+        /// Who should be left alone for a while.
+        blame: Blame,
+    },
+    /// The slot was taken by another VM or Node; the daemon has left nothing there.
+    SlotTaken(String),
+    /// The node was removed.
+    Removed,
+    /// What a failed creation left was removed.
+    Discarded,
+    /// It has become larger where it is.
+    Grown,
+    /// It has not, and serves on as it was: why.
+    NotGrown(String),
+    /// The removal was given up, the node serves again.
+    GivenUp(String),
+    /// It was looked after, nothing was to be removed, and it serves on: how it is.
+    LookedAfter(String),
+    /// It goes on, after another client has changed its VM: what was changed, and what follows.
+    Touched(String),
+    /// It could not be brought to its end; it is tried again later.
+    Stuck(String),
+}
+
+/// What a task tells the daemon.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// The machine's record.
+    pub record: Record,
+    /// How it ended, or what happened on the way.
+    pub ending: Ending,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Where tasks report to.
+pub type Reports = mpsc::UnboundedSender<Told>;
+
+pub(super) fn claimed(ctx: &Context, stored: Versioned<Record>) -> Option<Tracked> {
+    let view = ctx.registry.get(&stored.record.id);
+    if !ctx.registry.claim(&stored.record.id) {
+        return None;
+    }
+    let mut machine = Tracked::new(stored, ctx.clock.now());
+    machine.node = view.and_then(|view| view.node);
+    Some(machine)
+}
+
+pub(super) fn stuck(ctx: &Context, machine: &mut Tracked, trouble: &Trouble, reports: &Reports) {
+    if matches!(trouble, Trouble::RecordLost(_)) {
+        return lost(ctx, machine, trouble, reports);
+    }
+    let words = trouble.to_string();
+    tracing::warn!(machine = %machine.record().name, reason = words, "a machine is stuck; it is tried again later");
+    machine.say(ctx, &words);
+    tell(ctx, reports, machine.record(), Ending::Stuck(words));
+    ctx.registry.release(&machine.record().id);
+}
+
+/// The record is no longer ours to write: nothing else is done.
+pub(super) fn lost(ctx: &Context, machine: &Tracked, trouble: &Trouble, reports: &Reports) {
+    let gone = match trouble {
+        Trouble::Kubernetes(error) => error.kind() == ErrorKind::NotFound,
+        _ => false,
+    };
+    tracing::warn!(machine = %machine.record().name, error = %trouble, "a machine is left alone until its record is read again");
+    tell(ctx, reports, machine.record(), Ending::Stuck(trouble.to_string()));
+    if gone {
+        ctx.registry.forget(&machine.record().id, ctx.clock.now());
+    } else {
+        ctx.registry.release(&machine.record().id);
+    }
+}
+
+pub(super) fn tell(ctx: &Context, reports: &Reports, record: &Record, ending: Ending) {
+    // The receiver lives as long as the daemon: without it there is no receiver.
+    let _ = reports.send(Told { record: record.clone(), ending, at: ctx.clock.now() });
+}

@@ -1,0 +1,21 @@
+//! The image that a machine's seed is: its name, and the drive that it is in.
+
+use model::Record;
+use proxmox::VmConfig;
+
+/// The drive that it is in.
+pub(super) const DRIVE: &str = "ide2";
+
+pub(super) fn file(record: &Record) -> String {
+    format!("pve-autoscaler-{}.iso", record.id)
+}
+
+/// The volume of a machine's seed on this storage.
+pub(super) fn volume(storage: &str, record: &Record) -> String {
+    format!("{storage}:iso/{}", file(record))
+}
+
+/// Whether a configuration has the machine's seed in its drive.
+pub(super) fn is_attached(storage: &str, record: &Record, config: &VmConfig) -> bool {
+    config.parts(DRIVE).get("file") == Some(volume(storage, record).as_str())
+}
