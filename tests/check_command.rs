@@ -18,6 +18,8 @@ mod pci;
 mod rights;
 #[path = "check_command/templates.rs"]
 mod templates;
+#[path = "check_command/texts.rs"]
+mod texts;
 
 use bench::{Bench, POOL, no_secret_in};
 use serde_json::{Value, json};

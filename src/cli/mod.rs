@@ -30,6 +30,7 @@ mod status;
 mod table;
 mod template;
 pub mod terminal;
+mod verdict_words;
 mod watch;
 
 use std::ffi::OsString;

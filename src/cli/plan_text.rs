@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anstyle::{AnsiColor, Style};
 use jiff::{SignedDuration, Timestamp};
 
+use super::verdict_words;
 use model::Plan;
 use model::drain::NodeReason;
 use model::machine::FIRST_NUMBER;
@@ -107,7 +108,9 @@ fn growth(plan: &Plan, out: &mut String) {
             | PodOutcome::Gated
             | PodOutcome::TooYoung
             | PodOutcome::Expendable => {
-                *elsewhere.entry(format!("cause no node ({})", pod.verdict.code())).or_default() += 1;
+                *elsewhere
+                    .entry(format!("cause no node ({})", verdict_words::of_pod(pod.verdict)))
+                    .or_default() += 1;
             }
             PodOutcome::Unfinished => {
                 *elsewhere
@@ -123,8 +126,12 @@ fn growth(plan: &Plan, out: &mut String) {
     for pod in stuck {
         let why = pod.why();
         let why = if why.is_empty() { "there is no pool".to_owned() } else { why };
-        let _ =
-            writeln!(out, "  {STUCK}✗{STUCK:#} {} stays pending ({}): {why}", pod.pod, pod.verdict.code());
+        let _ = writeln!(
+            out,
+            "  {STUCK}✗{STUCK:#} {} stays pending ({}): {why}",
+            pod.pod,
+            verdict_words::of_pod(pod.verdict)
+        );
     }
     below_minimum(plan, out);
 }
@@ -197,7 +204,13 @@ fn requests(plan: &Plan, out: &mut String) {
     let _ = writeln!(out, "\nprovisioning requests");
     let width = plan.requests.iter().map(|one| one.request.len()).max().unwrap_or(0);
     for one in &plan.requests {
-        let _ = writeln!(out, "  {:width$}   {}: {}", one.request, one.verdict.code(), one.message);
+        let _ = writeln!(
+            out,
+            "  {:width$}   {}: {}",
+            one.request,
+            verdict_words::of_request(one.verdict),
+            one.message
+        );
     }
 }
 
@@ -281,8 +294,12 @@ pub(super) fn node(verdict: &NodeVerdict, now: Timestamp) -> String {
         NodeOutcome::Utilized => "in use".to_owned(),
         NodeOutcome::Blocked => {
             let reason = verdict.reason.unwrap_or(NodeReason::UnexpectedError);
-            let pod = verdict.pod.as_ref().map(|pod| format!(" ({pod})")).unwrap_or_default();
-            format!("kept: {reason}{pod}")
+            match (reason, &verdict.pod) {
+                (NodeReason::Pod(blocking), Some(pod)) => {
+                    format!("kept by {pod} ({blocking}): {}", blocking.words())
+                }
+                _ => "kept".to_owned(),
+            }
         }
         NodeOutcome::NoPlaceToMovePods => "kept: its pods fit nowhere else".to_owned(),
         NodeOutcome::AtMinimum => "kept: its pool is at its minimum".to_owned(),
@@ -323,7 +340,7 @@ pub(super) fn pod(verdict: &PodVerdict) -> String {
         PodOutcome::Expendable => "no machine is made: the pod's priority is below the cut-off".to_owned(),
         PodOutcome::AwaitsRequest => "no machine is made: its ProvisioningRequest has no room yet".to_owned(),
         PodOutcome::AwaitsGang => format!("no machine is made: {}", verdict.why()),
-        outcome => format!("no machine is made ({})", outcome.code()),
+        outcome => format!("no machine is made ({})", verdict_words::of_pod(outcome)),
     }
 }
 

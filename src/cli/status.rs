@@ -12,7 +12,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::exit::{Failure, SUCCESS};
 use super::plan_text::span;
 use super::table::{Align, Table, plain};
+use super::verdict_words;
 use super::{Output, history, input, live, watch};
+use model::plan::{BufferOutcome, NodeOutcome, PodOutcome, RequestOutcome};
 use observability::{DEFAULT_SOCKET, Status, ask, counted};
 use runtime::clock::{Clock, SystemClock};
 
@@ -237,7 +239,13 @@ fn nodes(status: &Status, now: Timestamp) -> Table {
         };
         let pool = node.pool.clone().unwrap_or_default();
         let used = percent(node.utilization);
-        table.row([node.name.clone(), pool, used, node.verdict.clone(), may_go, node.why.clone()]);
+        let verdict = verdict_words::of_code(
+            &node.verdict,
+            NodeOutcome::ALL,
+            NodeOutcome::code,
+            verdict_words::of_node,
+        );
+        table.row([node.name.clone(), pool, used, verdict, may_go, node.why.clone()]);
     }
     table
 }
@@ -246,7 +254,9 @@ fn pods(status: &Status) -> Table {
     let mut table =
         Table::new(&[("waiting pod", Align::Left), ("verdict", Align::Left), ("why", Align::Left)]);
     for pod in status.pods.iter().take(LISTED) {
-        table.row([pod.pod.clone(), pod.verdict.clone(), pod.why.clone()]);
+        let verdict =
+            verdict_words::of_code(&pod.verdict, PodOutcome::ALL, PodOutcome::code, verdict_words::of_pod);
+        table.row([pod.pod.clone(), verdict, pod.why.clone()]);
     }
     table
 }
@@ -255,7 +265,9 @@ fn requests(status: &Status) -> Table {
     let mut table =
         Table::new(&[("provisioning request", Align::Left), ("verdict", Align::Left), ("why", Align::Left)]);
     for request in status.requests.iter().take(LISTED) {
-        table.row([request.request.clone(), request.verdict.clone(), request.why.clone()]);
+        let (code, all) = (&request.verdict, RequestOutcome::ALL);
+        let verdict = verdict_words::of_code(code, all, RequestOutcome::code, verdict_words::of_request);
+        table.row([request.request.clone(), verdict, request.why.clone()]);
     }
     table
 }
@@ -264,7 +276,9 @@ fn buffers(status: &Status) -> Table {
     let mut table =
         Table::new(&[("capacity buffer", Align::Left), ("verdict", Align::Left), ("chunks", Align::Left)]);
     for buffer in status.buffers.iter().take(LISTED) {
-        table.row([buffer.buffer.clone(), buffer.verdict.clone(), buffer.why.clone()]);
+        let (code, all) = (&buffer.verdict, BufferOutcome::ALL);
+        let verdict = verdict_words::of_code(code, all, BufferOutcome::code, verdict_words::of_buffer);
+        table.row([buffer.buffer.clone(), verdict, buffer.why.clone()]);
     }
     table
 }
@@ -391,10 +405,10 @@ machine     vmid   host   address       phase      for   node   why
 workers-m   9107   pve1   10.10.10.18   Joining   41 s   –      made for ml/train-0
 
 node        pool      used   verdict    may go     why
-workers-k   workers    9 %   Unneeded   in 2 min   –
+workers-k   workers    9 %   unneeded   in 2 min   –
 
-waiting pod   verdict        why
-ml/train-0    UpcomingNode   workers-m
+waiting pod   verdict                     why
+ml/train-0    fits a machine on its way   workers-m
 
 last decisions
 12:04:15  + workers-m on pve1

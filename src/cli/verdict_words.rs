@@ -1,0 +1,79 @@
+//! Verdicts in words. Codes are for programs.
+
+use model::plan::{BufferOutcome, NodeOutcome, PodOutcome, RequestOutcome};
+
+pub(super) fn of_node(verdict: NodeOutcome) -> &'static str {
+    match verdict {
+        NodeOutcome::NotManaged => "not managed",
+        NodeOutcome::Utilized => "in use",
+        NodeOutcome::Blocked => "has to stay",
+        NodeOutcome::NoPlaceToMovePods => "pods fit nowhere else",
+        NodeOutcome::AtMinimum => "pool at its minimum",
+        NodeOutcome::Unneeded => "unneeded",
+        NodeOutcome::CoolingDown => "cooling down",
+        NodeOutcome::PoolUnhealthy => "pool unhealthy",
+        NodeOutcome::Disabled => "must not go",
+        NodeOutcome::Unready => "not ready",
+        NodeOutcome::BeingDeleted => "on its way out",
+        NodeOutcome::Remove => "goes",
+    }
+}
+
+pub(super) fn of_pod(verdict: PodOutcome) -> &'static str {
+    match verdict {
+        PodOutcome::NewNode => "gets a new machine",
+        PodOutcome::ExistingNode => "fits a node",
+        PodOutcome::GrownNode => "fits a node that grows",
+        PodOutcome::UpcomingNode => "fits a machine on its way",
+        PodOutcome::NoPoolFits => "no pool fits",
+        PodOutcome::PoolAtMax => "pool at its maximum",
+        PodOutcome::NoHostCapacity => "no host has room",
+        PodOutcome::Expendable => "expendable",
+        PodOutcome::DaemonSet => "of a DaemonSet",
+        PodOutcome::Gated => "held back by a gate",
+        PodOutcome::TooYoung => "too young",
+        PodOutcome::BackingOff => "pool backs off",
+        PodOutcome::PredictionMissed => "kube-scheduler refused such pods",
+        PodOutcome::Unfinished => "a later round looks at it",
+        PodOutcome::AwaitsRequest => "waits for its request",
+        PodOutcome::AwaitsGang => "waits with its gang",
+    }
+}
+
+pub(super) fn of_request(verdict: RequestOutcome) -> &'static str {
+    match verdict {
+        RequestOutcome::Found => "room found",
+        RequestOutcome::Provisioned => "provisioned",
+        RequestOutcome::NotFound => "no room",
+        RequestOutcome::Unfinished => "a later round looks at it",
+        RequestOutcome::Booked => "booked",
+        RequestOutcome::BookingExpired => "booking over",
+        RequestOutcome::Consumed => "consumed",
+        RequestOutcome::Over => "over",
+        RequestOutcome::Expired => "expired",
+        RequestOutcome::Broken => "cannot be understood",
+        RequestOutcome::NotOurs => "another autoscaler's",
+    }
+}
+
+pub(super) fn of_buffer(verdict: BufferOutcome) -> &'static str {
+    match verdict {
+        BufferOutcome::Filled => "filled",
+        BufferOutcome::Filling => "filling",
+        BufferOutcome::Short => "short",
+        BufferOutcome::Empty => "empty",
+        BufferOutcome::NotReady => "not ready",
+        BufferOutcome::NotOurs => "another autoscaler's",
+    }
+}
+
+/// The words of what a status names by its code; a code of another version stays as it is.
+pub(super) fn of_code<T: Copy>(
+    code: &str,
+    all: &[T],
+    code_of: impl Fn(T) -> &'static str,
+    words: impl Fn(T) -> &'static str,
+) -> String {
+    let known = all.iter().find(|one| code_of(**one) == code);
+    known.map_or_else(|| code.to_owned(), |one| words(*one).to_owned())
+}
