@@ -15,6 +15,9 @@ pub mod cli;
 pub mod migration;
 pub mod templates;
 
+/// The first line of a configuration: what editors check it with, where the package installs it.
+pub const SCHEMA_LINE: &str = "#:schema file:///usr/share/pve-autoscaler/config.schema.json";
+
 /// The crates that the daemon is made of, as the targets of its log begin.
 pub const CRATES: [&str; 17] = [
     "bootstrap",

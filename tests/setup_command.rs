@@ -324,7 +324,9 @@ async fn a_configuration_that_is_as_the_package_installed_it_is_replaced() {
         bench.write("etc/config.toml", &text, 0o644);
         let (code, said) = bench.set_up(&ANSWERS).await;
         assert!(code == 0 && !said.contains(".proposed"), "{untouched}: {said}");
-        assert_ne!(fs::read_to_string(bench.path("etc/config.toml")).unwrap(), text, "{untouched}");
+        let made = fs::read_to_string(bench.path("etc/config.toml")).unwrap();
+        assert_ne!(made, text, "{untouched}");
+        assert_eq!(made.lines().next(), Some(pve_autoscaler::SCHEMA_LINE));
     }
 }
 

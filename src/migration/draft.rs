@@ -174,7 +174,7 @@ impl Draft {
     }
 
     fn render(&self, origin: Origin) -> (String, Vec<Place>) {
-        let mut out = String::new();
+        let mut out = format!("{}\n", crate::SCHEMA_LINE);
         let head = format!(
             "Made by `pve-autoscaler migrate` of settings of {}. Every other setting is at its default: \
              pve-autoscaler.toml(5) has all of them. The comment before a line says where it comes from, and what differs; \

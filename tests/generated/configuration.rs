@@ -1,8 +1,11 @@
 //! Section 5 and the page of the reference: the configuration, from the example that explains it.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::roff;
+use serde_json::Value;
+
+use super::{roff, schema};
 
 /// What the page of the reference begins with.
 const ABOVE: &str = "\
@@ -119,13 +122,15 @@ fn entries(example: &str) -> (String, Vec<Entry<'_>>) {
         words.extend(line.strip_prefix("# "));
     }
     let above = joined(&mut words);
-    let mut entries = Vec::new();
+    let schema = schema::schema();
+    let (mut entries, mut table, mut told) = (Vec::new(), "", BTreeSet::new());
     while let Some(line) = lines.next() {
         let Some((setting, _)) = setting(line) else {
             words.extend(line.strip_prefix("# "));
             continue;
         };
         if setting.starts_with('[') {
+            table = setting.trim_matches(['[', ']']);
             entries.push(Entry::Table(setting, joined(&mut words)));
             continue;
         }
@@ -136,9 +141,69 @@ fn entries(example: &str) -> (String, Vec<Entry<'_>>) {
             settings.push(found);
             rest = lines.next_if(|next| self::setting(next).is_some_and(|(next, _)| !next.starts_with('[')));
         }
-        entries.push(Entry::Settings(settings, joined(&mut words)));
+        let text = joined(&mut words);
+        let limits = limits(&schema, table, &settings, &text, &mut told);
+        let text = if limits.is_empty() { text } else { format!("{text} {limits}").trim().to_owned() };
+        entries.push(Entry::Settings(settings, text));
     }
     (above, entries)
+}
+
+/// What the schema says of settings and the example does not: words, once for each list of them, and ranges
+/// that are no type's.
+fn limits<'e>(
+    schema: &Value,
+    table: &str,
+    settings: &[(&'e str, bool)],
+    text: &str,
+    told: &mut BTreeSet<(&'e str, String)>,
+) -> String {
+    let shown: Vec<&str> = settings.iter().map(|(setting, _)| *setting).chain([text]).collect();
+    let keys: BTreeSet<&str> =
+        settings.iter().filter_map(|(setting, _)| Some(setting.split_once(" = ")?.0)).collect();
+    let mut limits = Vec::new();
+    for key in &keys {
+        let name = if keys.len() > 1 { format!("`{key}` from") } else { "From".to_owned() };
+        let found = described(schema, table, key);
+        let words: Vec<&str> =
+            found["enum"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let new = told.insert((key, words.join(" ")));
+        if new && words.len() > 1 && words.iter().any(|word| !shown.iter().any(|it| it.contains(word))) {
+            limits.push(format!("`{key}` is {}.", listed(&words)));
+        }
+        // One number may be taken that is less than all others.
+        let apart = &found["anyOf"][0]["const"];
+        let least = if apart.is_null() { &found["minimum"] } else { &found["anyOf"][1]["minimum"] };
+        let most = &found["maximum"];
+        let of_a_type = [u16::MAX.into(), u32::MAX, i32::MAX.unsigned_abs()].iter().any(|it| *most == *it);
+        if least.is_number() && most.is_number() && !of_a_type {
+            let or = if apart.is_null() { String::new() } else { format!(", or {apart}") };
+            limits.push(format!("{name} {least} to {most}{or}."));
+        }
+    }
+    limits.join(" ")
+}
+
+/// What the schema says of a key of a table.
+fn described<'s>(schema: &'s Value, table: &str, key: &str) -> &'s Value {
+    let tables = table.split('.').filter(|name| !name.is_empty());
+    let inside = tables.fold(schema, |at, name| {
+        let table = &at["properties"][name];
+        table.get("items").unwrap_or(table)
+    });
+    // Where any key may stand, all are alike.
+    let found =
+        inside["properties"].get(key).or(inside.get("additionalProperties").filter(|it| it.is_object()));
+    found.unwrap_or_else(|| panic!("the schema has no `{key}` in `{table}`: make it first"))
+}
+
+/// `"a", "b" or "c"`
+fn listed(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+    match quoted.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => quoted.concat(),
+    }
 }
 
 /// A setting or the name of a table, and whether it is another way of the one above.

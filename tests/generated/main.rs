@@ -15,6 +15,7 @@ mod configuration;
 mod inherited;
 mod pages;
 mod roff;
+mod schema;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::Arguments;
 use super::answers::Choice;
 use super::files::Places;
+use crate::SCHEMA_LINE;
 use crate::cli::cluster::ClusterName;
 use crate::cli::neighbours::Reserved;
 
@@ -33,7 +34,7 @@ pub(super) fn configuration(
     let listen = name.map(|_| format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n\n"));
     let (id, listen) = (id.unwrap_or_default(), listen.unwrap_or_default());
     let mut out = format!(
-        "# Made by `pve-autoscaler setup`. Every other setting is at its default: pve-autoscaler.toml(5) has all of them.\n\n\
+        "{SCHEMA_LINE}\n# Made by `pve-autoscaler setup`. Every other setting is at its default: pve-autoscaler.toml(5) has all of them.\n\n\
          {id}[proxmox]\nendpoints = [{}]\ntoken_id = {}\n{}\n{}\nresource_pool = {}\n\n[kubernetes]\n{}\n\n{listen}[bootstrap]\n\n\
          [[pool]]\nname = \"workers\"\nmin = 0\nmax = {}\ncores = {}\nmemory = \"{}MiB\"\ntemplate = {}\nvmids = {}\n\
          addresses = {}\nprefix = {}\n",

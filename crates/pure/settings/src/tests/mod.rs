@@ -1,5 +1,6 @@
 //! A whole file: everything that is wrong with it, at its place; and the example.
 
+mod schema;
 mod tables;
 
 use super::*;

@@ -1,0 +1,384 @@
+//! What config.example.toml says of each key, and what the checks say of it where the example has it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Number;
+use toml::Value;
+
+use super::super::{POOL, example, marked, method};
+use crate::{Config, Finding, Needs, parse};
+
+pub(super) const EXAMPLE: &str = include_str!("../../../../../../config.example.toml");
+
+/// Tables with the same keys, of which the example explains the second.
+const TWINS: [(&str, &str); 3] =
+    [("proxmox.also", "proxmox"), ("pool.machine.redfish", "host.redfish"), ("pool.bootstrap", "bootstrap")];
+
+/// The texts of the example, by the table or the key above which they stand.
+#[derive(Default)]
+pub(super) struct Texts {
+    of_tables: BTreeMap<String, String>,
+    /// Each key with the number of its text.
+    of_keys: BTreeMap<String, usize>,
+    /// The texts with the keys below them, in their order.
+    groups: Vec<(String, Vec<String>)>,
+}
+
+impl Texts {
+    pub fn read() -> Self {
+        let mut texts = Self::default();
+        let (mut table, mut words) = (String::new(), Vec::new());
+        // How the example marks its lines is no text of a key.
+        for line in EXAMPLE.lines().skip_while(|line| !line.is_empty()) {
+            if let Some(text) = line.strip_prefix("# ") {
+                words.push(text);
+            } else if let Some(header) = setting(line).and_then(|setting| setting.strip_prefix('[')) {
+                header.trim_matches(['[', ']']).clone_into(&mut table);
+                texts.of_tables.entry(table.clone()).or_insert(words.join(" "));
+                texts.groups.push((String::new(), Vec::new()));
+                words.clear();
+            } else if let Some((key, _)) = setting(line).and_then(|setting| setting.split_once(" = ")) {
+                if !words.is_empty() {
+                    texts.groups.push((words.join(" "), Vec::new()));
+                    words.clear();
+                }
+                texts.add(&table, key);
+            }
+        }
+        texts
+    }
+
+    /// A key below the last text.
+    fn add(&mut self, table: &str, key: &str) {
+        let number = self.groups.len() - 1;
+        let (_, keys) = &mut self.groups[number];
+        if !keys.iter().any(|other| other == key) {
+            keys.push(key.to_owned());
+        }
+        self.of_keys.entry(inside(table, key)).or_insert(number);
+    }
+
+    /// What is said of a key, or of a table: by itself, with others, where another table with the same keys
+    /// has it, or of what it is in.
+    pub fn of(&self, path: &str) -> String {
+        let (table, key) = path.rsplit_once('.').unwrap_or(("", path));
+        if let Some(text) = self.own(path).or_else(|| self.beside(table, key)) {
+            return text;
+        }
+        match twin(path) {
+            Some(twin) => self.of(&twin),
+            None if table.is_empty() => String::new(),
+            None => self.of(table),
+        }
+    }
+
+    fn own(&self, path: &str) -> Option<String> {
+        let of_key = self.of_keys.get(path).map(|number| {
+            let (text, keys) = &self.groups[*number];
+            let names: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+            // Such texts speak of the first and the second one.
+            if names.len() > 1 && !text.is_empty() {
+                format!("{}: {text}", names.join(", "))
+            } else {
+                text.clone()
+            }
+        });
+        of_key.or_else(|| self.of_tables.get(path).cloned()).filter(|text| !text.is_empty())
+    }
+
+    /// A text in the same table that names the key.
+    fn beside(&self, table: &str, key: &str) -> Option<String> {
+        let (name, set) = (format!("`{key}`"), format!("`{key} = "));
+        let mut here =
+            self.of_keys.keys().filter(|path| path.rsplit_once('.').is_some_and(|(it, _)| it == table));
+        here.find_map(|path| self.own(path).filter(|text| text.contains(&name) || text.contains(&set)))
+    }
+}
+
+/// The same key in the table that the example explains.
+fn twin(path: &str) -> Option<String> {
+    let (twin, rest) = TWINS.iter().find_map(|(table, twin)| Some((twin, path.strip_prefix(table)?)))?;
+    rest.starts_with('.').then(|| format!("{twin}{rest}"))
+}
+
+/// What a line of the example sets once its mark is gone.
+fn setting(line: &str) -> Option<&str> {
+    let Some(marked) = line.strip_prefix('#') else { return (!line.is_empty()).then_some(line) };
+    let (mark, setting) = marked.split_once(' ')?;
+    (mark == ":" || mark.ends_with('|')).then_some(setting)
+}
+
+fn inside(table: &str, key: &str) -> String {
+    if table.is_empty() { key.to_owned() } else { format!("{table}.{key}") }
+}
+
+/// What the checks say of a key, beside what its type says.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    /// The value that a configuration without the key has.
+    pub default: Option<Value>,
+    /// What the example has, if that is not the default.
+    pub example: Option<Value>,
+    /// What a text has to look like.
+    pub pattern: Option<String>,
+    /// The only texts that are taken; empty: any.
+    pub words: Vec<String>,
+    pub least: Option<Number>,
+    pub most: Option<Number>,
+    /// A number that is taken although it is less than the least.
+    pub apart: Option<Number>,
+}
+
+/// A configuration, all of whose lines are in use.
+struct Document {
+    lines: Vec<String>,
+    /// What it is once it is checked.
+    config: String,
+}
+
+/// A line that sets a key in one of the documents.
+#[derive(Clone, Copy)]
+struct Line {
+    document: usize,
+    line: usize,
+}
+
+/// The example with its settings switched on, in all ways that there are.
+pub(super) struct Documents {
+    all: Vec<Document>,
+    places: BTreeMap<String, Vec<Line>>,
+}
+
+impl Documents {
+    pub fn read() -> Self {
+        let mut documents = Self { all: Vec::new(), places: BTreeMap::new() };
+        for text in texts() {
+            documents.add(&text);
+        }
+        documents
+    }
+
+    fn add(&mut self, text: &str) {
+        let lines: Vec<String> = text.lines().map(ToOwned::to_owned).collect();
+        let config = checked(text).unwrap_or_else(|findings| panic!("{findings:?}\n{text}"));
+        let mut table = String::new();
+        for (line, setting) in lines.iter().enumerate().filter(|(_, line)| !line.starts_with('#')) {
+            if setting.starts_with('[') {
+                table = setting.trim_matches(['[', ']']).to_owned();
+            } else if let Some((key, _)) = setting.split_once(" = ") {
+                let path = inside(&table, key);
+                let place = Line { document: self.all.len(), line };
+                // What is true of a line is true of one like it.
+                let same = |known: &Line| {
+                    self.all.get(known.document).is_some_and(|other| other.lines[known.line] == *setting)
+                };
+                if !self.places.get(&path).is_some_and(|known| known.iter().any(same)) {
+                    self.places.entry(path).or_default().push(place);
+                }
+            }
+        }
+        self.all.push(Document { lines, config });
+    }
+
+    /// What is known of a key.
+    pub fn facts(&self, path: &str, kind: Kind) -> Facts {
+        let mut facts = Facts::default();
+        if path.contains('*') {
+            return facts;
+        }
+        let Some((places, rest)) = self.places_of(path) else {
+            return twin(path).map(|twin| self.facts(&twin, kind)).unwrap_or_default();
+        };
+        if rest.is_empty() {
+            self.values(places, &mut facts);
+        }
+        for place in places {
+            for probe in kind.probes() {
+                for finding in self.findings(*place, &rest, probe) {
+                    facts.learn(&finding);
+                }
+            }
+        }
+        facts
+    }
+
+    /// The lines that set a key, and the keys that lead to it from there.
+    fn places_of<'p>(&self, path: &'p str) -> Option<(&[Line], Vec<&'p str>)> {
+        let (mut line, mut rest) = (path, Vec::new());
+        loop {
+            if let Some(places) = self.places.get(line) {
+                return Some((places, rest));
+            }
+            let (table, key) = line.rsplit_once('.')?;
+            rest.insert(0, key);
+            line = table;
+        }
+    }
+
+    /// The default, if all lines agree that their value is the one that is there without them; else an
+    /// example.
+    fn values(&self, places: &[Line], facts: &mut Facts) {
+        let mut defaults: Vec<Value> = Vec::new();
+        for place in places {
+            let value = self.value(*place);
+            if checked(&self.text(*place, "")).is_ok_and(|config| config == self.all[place.document].config) {
+                defaults.push(value.clone());
+            }
+            facts.example.get_or_insert(value);
+        }
+        if let Some(first) = defaults.first().filter(|first| defaults.iter().all(|one| one == *first)) {
+            facts.default = Some(first.clone());
+        }
+    }
+
+    fn value(&self, place: Line) -> Value {
+        let line = &self.all[place.document].lines[place.line];
+        let table: toml::Table = toml::from_str(line).unwrap();
+        table.into_iter().next().unwrap().1
+    }
+
+    /// The document with another line in this place.
+    fn text(&self, place: Line, line: &str) -> String {
+        let mut lines = self.all[place.document].lines.clone();
+        line.clone_into(&mut lines[place.line]);
+        lines.join("\n")
+    }
+
+    /// What is wrong with the line, by itself, if the key has this value.
+    fn findings(&self, place: Line, rest: &[&str], probe: Value) -> Vec<Finding> {
+        let mut value = self.value(place);
+        put(&mut value, rest, probe);
+        let line = &self.all[place.document].lines[place.line];
+        let (key, _) = line.split_once(" = ").unwrap();
+        let line = format!("{key} = {value}");
+        let text = self.text(place, &line);
+        let start: usize = text.split_inclusive('\n').take(place.line).map(str::len).sum();
+        let range = start..start + line.len();
+        let mut findings = checked(&text).err().unwrap_or_default();
+        findings.retain(|finding| {
+            finding.because.is_none() && finding.at.as_ref().is_some_and(|(at, _)| range.contains(&at.start))
+        });
+        findings
+    }
+}
+
+/// Of which kind a key is that the checks are asked about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Kind {
+    Text,
+    /// A whole number, from one bound to the other.
+    Whole(i64, i64),
+    Fraction,
+    Other,
+}
+
+impl Kind {
+    /// Values that the checks are asked about.
+    fn probes(self) -> Vec<Value> {
+        match self {
+            Self::Text => vec![Value::from("?")],
+            Self::Whole(least, most) => [least, 0, most].map(Value::from).into(),
+            Self::Fraction => [-1e9, 0.0, 1e9].map(Value::from).into(),
+            Self::Other => Vec::new(),
+        }
+    }
+}
+
+impl Facts {
+    fn learn(&mut self, finding: &Finding) {
+        let label = finding.at.as_ref().map(|(_, label)| label.as_str()).unwrap_or_default();
+        if finding.title.ends_with("is not a duration") {
+            self.pattern = Some(super::DURATION.to_owned());
+        } else if finding.title.ends_with("is not a size") {
+            self.pattern = Some(super::SIZE.to_owned());
+        } else if let Some(start) = label.strip_prefix("must begin with `") {
+            self.pattern = Some(format!("^{}", start.trim_end_matches('`')));
+        } else if label.starts_with("must be ") || label.starts_with('"') {
+            self.words_of(label);
+            self.numbers_of(label);
+        }
+    }
+
+    /// `must be "api" or "ssh"`
+    fn words_of(&mut self, label: &str) {
+        let words: Vec<&str> = label.split('"').skip(1).step_by(2).collect();
+        let between: String = label.split('"').step_by(2).collect();
+        if !words.is_empty() && between.split([' ', ',']).all(|it| ["", "must", "be", "or"].contains(&it)) {
+            self.words = words.into_iter().map(ToOwned::to_owned).collect();
+        }
+    }
+
+    /// `must be from 1 to 4094`, `must be at least 1`: the widest range that any place allows. `must be from
+    /// 1280 to 65520, or 1 for that of the bridge`.
+    fn numbers_of(&mut self, label: &str) {
+        let words: Vec<&str> = label.split([' ', ',']).collect();
+        let after = |word: &str| {
+            words.iter().position(|it| *it == word).and_then(|at| words.get(at + 1)?.parse().ok())
+        };
+        let least: Option<Number> = after("from").or(after("least"));
+        if let Some(least) = least {
+            self.least = Some(least);
+            self.apart = after("or");
+        }
+        let most: Option<Number> = after("to").or(after("most"));
+        if let Some(most) = most
+            && self.most.as_ref().is_none_or(|before| before.as_f64() < most.as_f64())
+        {
+            self.most = Some(most);
+        }
+    }
+}
+
+/// Configurations in which each key is in use somewhere.
+pub(super) fn texts() -> Vec<String> {
+    let secret = |text: &str, name: &str, file: &str| {
+        let from = format!("{name}_credential = \"{file}\"");
+        text.replace(&from, &format!("{name}_file = \"/etc/pve-autoscaler/credentials/{file}\""))
+    };
+    let proxmox = "[proxmox]\nregion = \"home\"\nendpoints = [\"https://a\"]\ntoken_id = \"a@pve!b\"\ntoken_file = \"/t\"\n";
+    let host = "[[host]]\nname = \"pve1\"\n";
+    let other = example(true);
+    let ssh = other.split("[bootstrap]").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap();
+    let redfish = secret(&marked("redfish"), "password", "bmc");
+    let trusted = |line: &str| redfish.replace("ca_file = \"/etc/pve-autoscaler/controllers.pem\"", line);
+    let mut texts = vec![
+        example(false),
+        other.clone(),
+        secret(&format!("[bootstrap]{ssh}\n"), "ssh_key", "ssh-key"),
+        format!("{proxmox}ca = \"system\"\n{}\n", marked("also")),
+        POOL.replace("10.0.0.5", "fd00::5").replace("24", "64"),
+        format!("{POOL}[pool.cloud_init]\n{}\n", marked("seed")),
+        format!("{POOL}{}\n", marked("grow")),
+        marked("machine"),
+        format!("{host}{}\n", marked("redfish")),
+        method("none"),
+    ];
+    for (name, what) in [("k3s", "server_token"), ("command", "input")] {
+        texts.extend([method(name), secret(&method(name), what, "bootstrap")]);
+    }
+    let pairs: Vec<String> = (0..32).map(|pair| format!("{:02X}", pair * 7)).collect();
+    for trust in ["ca = \"system\"", &format!("fingerprint = \"{}\"", pairs.join(":"))] {
+        texts.extend([format!("{proxmox}{trust}\n"), format!("{host}{}\n", trusted(trust))]);
+    }
+    texts
+}
+
+/// The settings in words, or what is wrong.
+fn checked(text: &str) -> Result<String, Vec<Finding>> {
+    let words = |config: Config| format!("{config:?}");
+    parse("c.toml", text, Needs::Plan).map(words).map_err(|report| report.findings().to_vec())
+}
+
+/// Puts a value in place of the one at these keys; the first element stands for all of a list.
+fn put(value: &mut Value, rest: &[&str], new: Value) {
+    let Some((key, rest)) = rest.split_first() else {
+        *value = new;
+        return;
+    };
+    let table = match value {
+        Value::Array(list) => list.first_mut().unwrap(),
+        table => table,
+    };
+    let table = table.as_table_mut().unwrap();
+    put(table.entry(*key).or_insert(Value::from(0)), rest, new);
+}

@@ -1,0 +1,194 @@
+//! What the parser takes at each place of the file, found by asking it: a value of each type, a key that
+//! there is not, a word that it does not know. Its errors name what there is.
+
+use std::collections::BTreeMap;
+
+use crate::Written;
+
+/// A value of each type of JSON, as TOML writes it.
+const SAMPLES: [(&str, &str); 6] = [
+    ("string", "\"?\""),
+    ("integer", "1"),
+    ("number", "1.5"),
+    ("boolean", "true"),
+    ("array", "[]"),
+    ("object", "{}"),
+];
+
+/// What may stand at a place.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// The types of JSON that are taken; an integer is a number too.
+    pub types: Vec<&'static str>,
+    /// The only texts that are taken; empty: any.
+    pub words: Vec<String>,
+    /// The least and the greatest whole number that the type holds.
+    pub bounds: Option<(i64, i64)>,
+    /// What the elements of a list are.
+    pub items: Option<Box<Shape>>,
+    /// The keys of a table, or …
+    pub keys: BTreeMap<String, Shape>,
+    /// … those of them that it needs, or …
+    pub required: Vec<String>,
+    /// … what stands at any key.
+    pub values: Option<Box<Shape>>,
+}
+
+impl Shape {
+    /// Of the whole file.
+    pub fn of_file() -> Self {
+        let place = Place { before: String::new(), after: String::new(), above: Vec::new() };
+        let keys = place.keys("\"?\" = 1").expect("the file is a table with known keys");
+        Self { types: vec!["object"], keys: place.inner(&keys, &[]), ..Self::default() }
+    }
+
+    pub fn takes(&self, kind: &str) -> bool {
+        self.types.contains(&kind)
+    }
+
+    /// Anything at all may stand there.
+    pub fn is_any(&self) -> bool {
+        SAMPLES.iter().all(|(kind, _)| self.takes(kind))
+    }
+}
+
+/// A place in a file: what is written before it and after it, and the tables that it is in.
+struct Place {
+    before: String,
+    after: String,
+    /// The keys of each table around it, and the key by which it is entered.
+    above: Vec<(Vec<String>, String)>,
+}
+
+impl Place {
+    /// The parser's error if this stands there.
+    fn error(&self, value: &str) -> Option<String> {
+        let text = format!("{}{value}{}", self.before, self.after);
+        toml::from_str::<Written>(&text).err().map(|error| error.message().to_owned())
+    }
+
+    /// The parser may refuse the value, but not its type.
+    fn takes(&self, value: &str) -> bool {
+        self.error(value).is_none_or(|error| {
+            // What is no text is no word of an enumeration; a struct could be a list of its fields.
+            let wrong = ["invalid type", "wanted string or table", "wanted exactly 1", "invalid length"];
+            !wrong.iter().any(|wrong| error.starts_with(wrong))
+        })
+    }
+
+    /// The keys that the error about an unknown one names.
+    fn keys(&self, table: &str) -> Option<Vec<String>> {
+        let error = self.error(table)?;
+        error.strip_prefix("unknown field `?`").map(words)
+    }
+
+    /// The place of a key, in a table that has what it needs besides.
+    fn key(&self, key: &str, keys: &[String], required: &[(String, String)]) -> Self {
+        let mut above = self.above.clone();
+        above.push((keys.to_vec(), key.to_owned()));
+        if self.before.is_empty() {
+            return Self { before: format!("{key} = "), after: String::new(), above };
+        }
+        let others = required.iter().filter(|(other, _)| other != key).cloned();
+        let others = written(&others.collect::<Vec<_>>());
+        let separator = if others.is_empty() { "" } else { ", " };
+        let before = format!("{}{{ {others}{separator}\"{key}\" = ", self.before);
+        Self { before, after: format!(" }}{}", self.after), above }
+    }
+
+    fn item(&self) -> Self {
+        let (before, after) = (format!("{}[", self.before), format!("]{}", self.after));
+        Self { before, after, above: self.above.clone() }
+    }
+
+    /// What each key of a table takes. A table in one like it does not stand there again.
+    fn inner(&self, keys: &[String], required: &[(String, String)]) -> BTreeMap<String, Shape> {
+        let again = self.above.iter().filter(|(other, _)| other == keys).map(|(_, key)| key).next();
+        let keys_here = keys.iter().filter(|key| again != Some(key));
+        keys_here.map(|key| (key.clone(), self.key(key, keys, required).shape())).collect()
+    }
+
+    /// What may stand here.
+    fn shape(&self) -> Shape {
+        let taken = SAMPLES.iter().filter(|(_, sample)| self.takes(sample));
+        let mut shape = Shape { types: taken.map(|(kind, _)| *kind).collect(), ..Shape::default() };
+        if shape.is_any() {
+            return shape;
+        }
+        if shape.takes("string") {
+            let error = self.error("\"?\"").unwrap_or_default();
+            shape.words = error.strip_prefix("unknown variant `?`").map(words).unwrap_or_default();
+        } else if shape.takes("integer") {
+            shape.bounds = bounds(&self.error("\"?\"").unwrap_or_default());
+        }
+        if shape.takes("array") {
+            shape.items = Some(Box::new(self.item().shape()));
+        }
+        if shape.takes("object") {
+            if let Some(keys) = self.keys("{ \"?\" = 1 }") {
+                let required = self.required(&keys);
+                shape.keys = self.inner(&keys, &required);
+                shape.required = required.into_iter().map(|(key, _)| key).collect();
+            } else {
+                shape.values = Some(Box::new(self.key("?", &[], &[]).shape()));
+            }
+        }
+        shape
+    }
+
+    /// The keys that a table needs, each with a value that is taken.
+    fn required(&self, keys: &[String]) -> Vec<(String, String)> {
+        let mut required: Vec<(String, String)> = Vec::new();
+        loop {
+            let error = self.error(&format!("{{ {} }}", written(&required))).unwrap_or_default();
+            let Some(missing) = error.strip_prefix("missing field `").and_then(|rest| rest.split('`').next())
+            else {
+                return required;
+            };
+            let is_new = required.iter().all(|(key, _)| key != missing);
+            assert!(is_new && keys.iter().any(|key| key == missing), "{}…: {error}", self.before);
+            let value = self.key(missing, keys, &required).least();
+            required.push((missing.to_owned(), value));
+        }
+    }
+
+    /// The shortest value that is taken.
+    fn least(&self) -> String {
+        let (kind, sample) =
+            SAMPLES.iter().find(|(_, sample)| self.takes(sample)).expect("something is taken");
+        let error = self.error(sample).unwrap_or_default();
+        match *kind {
+            "string" => error.strip_prefix("unknown variant `?`").map_or((*sample).to_owned(), |rest| {
+                words(rest).first().map(|word| format!("\"{word}\"")).expect("there are words")
+            }),
+            "object" => {
+                let keys = self.keys("{ \"?\" = 1 }").unwrap_or_default();
+                format!("{{ {} }}", written(&self.required(&keys)))
+            }
+            _ => (*sample).to_owned(),
+        }
+    }
+}
+
+/// What is set in a table, as it is written.
+fn written(set: &[(String, String)]) -> String {
+    let set: Vec<String> = set.iter().map(|(key, value)| format!("\"{key}\" = {value}")).collect();
+    set.join(", ")
+}
+
+/// The words in backticks.
+fn words(text: &str) -> Vec<String> {
+    text.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
+}
+
+/// What a type of whole numbers holds, from the error about a text in its place.
+fn bounds(error: &str) -> Option<(i64, i64)> {
+    match error.rsplit_once("expected ")?.1.trim() {
+        "u8" => Some((0, u8::MAX.into())),
+        "u16" => Some((0, u16::MAX.into())),
+        "u32" => Some((0, u32::MAX.into())),
+        "usize" => Some((0, i64::MAX)),
+        "i32" => Some((i32::MIN.into(), i32::MAX.into())),
+        _ => None,
+    }
+}
