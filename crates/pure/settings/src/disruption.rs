@@ -76,9 +76,6 @@ pub(super) struct Written {
     closed: Vec<window::Written>,
 }
 
-#[cfg(test)]
-pub(super) const KEYS: &[&str] = &["reasons", "pools", "max_nodes", "windows", "closed"];
-
 impl Written {
     pub(super) fn check(table: &Spanned<Self>, pools: &[Pool], checker: &mut Checker) -> Disruption {
         let written = table.get_ref();

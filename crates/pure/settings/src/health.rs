@@ -28,10 +28,6 @@ pub(super) struct Written {
     out_of_service_after: Option<Spanned<String>>,
 }
 
-#[cfg(test)]
-pub(super) const KEYS: &[&str] =
-    &["max_total_unready_percentage", "ok_total_unready_count", "out_of_service_after"];
-
 impl Written {
     pub(super) fn check(&self, checker: &mut Checker) -> Health {
         Health {

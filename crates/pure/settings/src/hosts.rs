@@ -70,10 +70,6 @@ impl Written {
     }
 }
 
-#[cfg(test)]
-pub(super) const KEYS: &[&str] =
-    &["name", "region", "zone", "closed", "cpu_reserve", "memory_reserve", "power"];
-
 /// The settings by the hosts' names among those of all clusters.
 pub(super) fn check(
     hosts: &[Written],

@@ -37,10 +37,6 @@ pub(super) struct Written {
     approve_serving_certificates: bool,
 }
 
-#[cfg(test)]
-pub(super) const KEYS: &[&str] =
-    &["kubeconfig_file", "context", "namespace", "request_timeout", "approve_serving_certificates"];
-
 impl Written {
     pub(super) fn check(written: &Spanned<Self>, checker: &mut Checker) -> Option<Kubernetes> {
         let table = Spanned::new(written.span(), ());

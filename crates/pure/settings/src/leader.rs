@@ -27,9 +27,6 @@ pub(super) struct Written {
     retry_period: Option<Spanned<String>>,
 }
 
-#[cfg(test)]
-pub(super) const KEYS: &[&str] = &["lease_duration", "renew_deadline", "retry_period"];
-
 /// Between the end of a leader's term and the moment in which another may begin: for what has left already.
 const MARGIN: Duration = Duration::from_secs(1);
 

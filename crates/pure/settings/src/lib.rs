@@ -186,10 +186,6 @@ struct Written {
     template: Vec<Spanned<template::Written>>,
 }
 
-#[cfg(test)]
-const KEYS: &[&str] =
-    &["mode", "cluster", "scan_interval", "batch_window", "batch_max", "orphans", "orphans_after"];
-
 /// Checks a text; `name` stands for the file in messages.
 ///
 /// # Errors

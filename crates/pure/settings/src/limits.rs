@@ -70,27 +70,6 @@ pub(super) struct Written {
     max_parallel_retires: Option<Spanned<u32>>,
 }
 
-#[cfg(test)]
-pub(super) const KEYS: &[&str] = &[
-    "clone",
-    "configure",
-    "pinning",
-    "start",
-    "agent",
-    "system_running",
-    "join",
-    "registered",
-    "ready",
-    "drain",
-    "detach",
-    "shutdown",
-    "destroy",
-    "task_poll",
-    "agent_poll",
-    "max_parallel_creates",
-    "max_parallel_retires",
-];
-
 impl Written {
     pub(super) fn check(&self, checker: &mut Checker) -> Limits {
         let mut limit = |key: &str, written: &Option<Spanned<String>>, seconds: u64| {

@@ -34,10 +34,6 @@ pub(super) struct Written {
     cluster_autoscaler_names: Option<bool>,
 }
 
-#[cfg(test)]
-pub(super) const KEYS: &[&str] =
-    &["enabled", "listen", "status_page", "kproximate_names", "cluster_autoscaler_names"];
-
 impl Written {
     pub(super) fn check(&self, checker: &mut Checker) -> Metrics {
         let written = self.listen.as_ref();

@@ -67,10 +67,6 @@ pub(super) struct WrittenRedfish {
     timeout: Option<Spanned<String>>,
 }
 
-#[cfg(test)]
-pub(super) const REDFISH_KEYS: &[&str] =
-    &["endpoint", "system", "user", "password_credential", "ca_file", "timeout"];
-
 impl WrittenRedfish {
     pub(super) fn check(table: &Spanned<Self>, checker: &mut Checker) -> Option<Redfish> {
         let (this, span) = (table.get_ref(), Spanned::new(table.span(), ()));
@@ -143,10 +139,6 @@ pub(super) struct Written {
     min_hosts_on: Option<Spanned<usize>>,
     max_hosts_off: Option<Spanned<usize>>,
 }
-
-#[cfg(test)]
-pub(super) const KEYS: &[&str] =
-    &["idle_for", "empty_time", "shutdown_time", "wake_time", "min_hosts_on", "max_hosts_off"];
 
 impl Written {
     pub(super) fn check(&self, checker: &mut Checker) -> PowerSettings {

@@ -107,27 +107,6 @@ impl Default for Headroom {
     }
 }
 
-#[cfg(test)]
-pub(super) const KEYS: &[&str] = &[
-    "region",
-    "endpoints",
-    "web_interface",
-    "token_id",
-    "token_file",
-    "ca_file",
-    "connect_timeout",
-    "request_timeout",
-    "agent_calls_per_host",
-    "calls_per_host",
-    "resource_pool",
-    "linked_clones_per_storage",
-    "full_clones_per_storage",
-    "cpu_overcommit",
-    "memory_overcommit",
-    "memory_reserve",
-    "count_stopped",
-];
-
 impl Written {
     pub(super) fn check(
         written: &Spanned<Self>,

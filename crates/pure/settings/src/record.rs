@@ -47,9 +47,6 @@ const MOST: u32 = 100_000;
 /// Days are not counted further back than this.
 const LONGEST: u32 = 3650;
 
-#[cfg(test)]
-pub(super) const KEYS: &[&str] = &["rounds", "days", "directory", "max_size"];
-
 impl Written {
     pub(super) fn check(&self, checker: &mut Checker) -> Record {
         let rounds = self.rounds.as_ref().map_or(0, |written| *written.get_ref());

@@ -32,9 +32,6 @@ pub(super) struct Written {
     max_parallel: Option<Spanned<usize>>,
 }
 
-#[cfg(test)]
-pub(super) const KEYS: &[&str] = &["drift", "maintenance", "unready_after", "max_parallel"];
-
 impl Written {
     pub(super) fn check(&self, checker: &mut Checker) -> Replace {
         Replace {

@@ -99,27 +99,6 @@ pub(super) struct Written {
     max_removal_percentage: Option<Spanned<f64>>,
 }
 
-#[cfg(test)]
-pub(super) const KEYS: &[&str] = &[
-    "enabled",
-    "utilization_threshold",
-    "unneeded_time",
-    "unready_time",
-    "delay_after_add",
-    "delay_after_delete",
-    "delay_after_failure",
-    "stabilization_window",
-    "consolidation",
-    "ignore_daemonsets_utilization",
-    "skip_nodes_with_local_storage",
-    "skip_nodes_with_system_pods",
-    "skip_nodes_with_custom_controller_pods",
-    "max_parallel_drains",
-    "drain_priorities",
-    "max_removals_per_hour",
-    "max_removal_percentage",
-];
-
 impl Written {
     pub(super) fn check(&self, checker: &mut Checker) -> ScaleDown {
         let minutes = |minutes: u64| Duration::from_secs(minutes * 60);

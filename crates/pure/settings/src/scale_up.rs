@@ -76,24 +76,6 @@ pub(super) struct Written {
     prediction_backoff_max: Option<Spanned<String>>,
 }
 
-#[cfg(test)]
-pub(super) const KEYS: &[&str] = &[
-    "max_node_provision_time",
-    "expander",
-    "expendable_pods_priority_cutoff",
-    "new_pod_delay",
-    "delay_after_add",
-    "stabilization_window",
-    "max_nodes_total",
-    "max_cores_total",
-    "max_memory_total",
-    "backoff_initial",
-    "backoff_max",
-    "prediction_timeout",
-    "prediction_backoff_initial",
-    "prediction_backoff_max",
-];
-
 impl Written {
     pub(super) fn check(&self, checker: &mut Checker) -> ScaleUp {
         let first = self.backoff_initial.as_ref();

@@ -103,29 +103,6 @@ pub(super) struct Written {
     timeout: Option<Spanned<String>>,
 }
 
-#[cfg(test)]
-pub(super) const KEYS: &[&str] = &[
-    "name",
-    "region",
-    "image",
-    "checksum",
-    "format",
-    "image_storage",
-    "vmids",
-    "storage",
-    "hosts",
-    "disk",
-    "cores",
-    "memory",
-    "bridge",
-    "vlan",
-    "serial",
-    "resource_pool",
-    "vm_options",
-    "version",
-    "timeout",
-];
-
 /// Checks all templates, each by itself, against the others, and against the pools' VMIDs.
 pub(super) fn check_all(
     written: &[Spanned<Written>],

@@ -126,25 +126,6 @@ pub(super) struct Written {
     input_credential: Option<Spanned<String>>,
 }
 
-#[cfg(test)]
-pub(super) const KEYS: &[&str] = &[
-    "method",
-    "token",
-    "ssh_host",
-    "ssh_port",
-    "ssh_user",
-    "ssh_key_credential",
-    "ssh_host_key",
-    "api_server",
-    "token_ttl",
-    "accept_degraded",
-    "ignore_preflight_errors",
-    "probe_port",
-    "server_token_credential",
-    "command",
-    "input_credential",
-];
-
 impl Written {
     /// The same below a pool, where some settings have no place.
     pub(super) fn check_of_pool(written: &Spanned<Self>, checker: &mut Checker) -> Option<Bootstrap> {

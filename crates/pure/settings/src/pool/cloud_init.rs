@@ -53,9 +53,6 @@ pub(crate) struct Written {
     network_config: Option<Spanned<String>>,
 }
 
-#[cfg(test)]
-pub(crate) const KEYS: &[&str] = &["method", "storage", "user_data", "meta_data", "network_config"];
-
 impl Written {
     /// The texts with their keys and places.
     pub(crate) fn texts(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {

@@ -289,10 +289,6 @@ impl Asked<'_> {
 }
 
 #[cfg(test)]
-pub(crate) const KEYS: &[&str] =
-    &["bridge", "vlan", "mtu", "model", "firewall", "addresses", "prefix", "addresses6", "prefix6"];
-
-#[cfg(test)]
 mod tests {
     use crate::{Needs, parse};
 

@@ -75,9 +75,6 @@ pub(super) struct Written {
     service: Option<Spanned<String>>,
 }
 
-#[cfg(test)]
-pub(crate) const KEYS: &[&str] = &["max_cores", "max_memory", "service"];
-
 /// The checked table; `memory` is what a machine begins with.
 pub(super) fn check(pool: &Pool, memory: i64, checker: &mut Checker) -> Option<Grow> {
     let table = pool.grow.as_ref()?;

@@ -36,35 +36,19 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub use checked::Pool;
-#[cfg(test)]
-pub(super) use cloud_init::KEYS as CLOUD_INIT_KEYS;
 pub use cloud_init::{CloudInit, Seed};
 pub use devices::{Device, DeviceModel, Family};
 pub(super) use extra::free as free_options;
 pub use extra::{ExtraDisk, privilege};
 pub use grow::Grow;
-#[cfg(test)]
-pub(super) use grow::KEYS as GROW_KEYS;
 pub use machine::{CloneKind, DiskSize, TemplateRef};
 pub use network_boot::Boot;
-#[cfg(test)]
-pub(super) use pci::KEYS as PCI_KEYS;
 pub use pci::Pci;
-#[cfg(test)]
-pub(super) use physical::KEYS as PHYSICAL_KEYS;
 pub use physical::PhysicalMachine;
-#[cfg(test)]
-pub(super) use pinning::KEYS as PINNING_KEYS;
 pub use pinning::{HugePages, Pinning};
 pub use placement::Placement;
-#[cfg(test)]
-pub(super) use published::KEYS as PUBLISHED_KEYS;
 pub use room::Room;
-#[cfg(test)]
-pub(super) use schedule::KEYS as SCHEDULE_KEYS;
 pub use schedule::Schedule;
-#[cfg(test)]
-pub(super) use security::KEYS as SECURITY_KEYS;
 pub use security::{Policy, Security};
 pub use settings::KubeletSettings;
 pub use sizes::Size;
@@ -173,69 +157,6 @@ pub(super) struct Written {
     #[serde(default)]
     machine: Vec<physical::Written>,
 }
-
-#[cfg(test)]
-pub(super) use devices::KEYS as DEVICE_KEYS;
-
-#[cfg(test)]
-pub(super) const KEYS: &[&str] = &[
-    "name",
-    "region",
-    "min",
-    "max",
-    "max_cores",
-    "max_memory",
-    "headroom",
-    "cores",
-    "memory",
-    "sizes",
-    "boot",
-    "template",
-    "clone",
-    "storage",
-    "storage_reserve",
-    "extra_disks",
-    "vm_options",
-    "vmids",
-    "addresses",
-    "prefix",
-    "gateway",
-    "dns",
-    "search",
-    "disk",
-    "disk_device",
-    "bridge",
-    "vlan",
-    "mtu",
-    "model",
-    "firewall",
-    "addresses6",
-    "prefix6",
-    "gateway6",
-    "user",
-    "ssh_keys",
-    "tags",
-    "labels",
-    "taints",
-    "startup_taints",
-    "max_pods",
-    "kubelet_args",
-    "annotations",
-    "provider_id",
-    "allocatable",
-    "csi_volumes",
-    "priority",
-    "hosts",
-    "cpu_overcommit",
-    "memory_overcommit",
-    "memory_reserve",
-    "placement",
-    "zone_labels",
-    "max_per_host",
-    "drain",
-    "max_node_age",
-    "warm",
-];
 
 impl Written {
     /// `[pool.bootstrap]`.

@@ -75,10 +75,6 @@ pub(super) struct Written {
     amount: Option<Spanned<u32>>,
 }
 
-#[cfg(test)]
-pub(crate) const KEYS: &[&str] =
-    &["mapping", "count", "mdev", "per_device", "pcie", "rombar", "x_vga", "resource", "amount"];
-
 /// The checked tables.
 pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<Pci> {
     let name = pool.name.get_ref();

@@ -65,9 +65,6 @@ pub(super) struct Written {
     redfish: Spanned<WrittenRedfish>,
 }
 
-#[cfg(test)]
-pub(crate) const KEYS: &[&str] = &["name", "address", "closed"];
-
 /// What its machines are made nodes by: they join by themselves.
 pub(super) fn bootstrap() -> Bootstrap {
     Bootstrap { method: BootstrapMethod::None, accept_degraded: false, probe_port: None }

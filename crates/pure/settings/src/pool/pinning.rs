@@ -67,9 +67,6 @@ pub(super) struct Written {
     reserve: Option<Spanned<u32>>,
 }
 
-#[cfg(test)]
-pub(crate) const KEYS: &[&str] = &["cpus", "numa", "hugepages", "reserve"];
-
 /// The checked table.
 pub(super) fn check(pool: &Pool, sizes: &[Size], checker: &mut Checker) -> Option<Pinning> {
     let table = pool.pinning.as_ref()?;

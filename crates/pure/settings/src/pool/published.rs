@@ -48,18 +48,6 @@ pub(super) struct Written {
     allow_multiple_allocations: bool,
 }
 
-#[cfg(test)]
-pub(crate) const KEYS: &[&str] = &[
-    "driver",
-    "resource_pool",
-    "name",
-    "count",
-    "pci",
-    "attributes",
-    "capacity",
-    "allow_multiple_allocations",
-];
-
 /// The value of an attribute.
 #[derive(Clone, Debug)]
 struct Value(Attribute);

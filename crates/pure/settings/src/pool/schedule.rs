@@ -30,9 +30,6 @@ pub(super) struct Written {
     time_zone: Option<Spanned<String>>,
 }
 
-#[cfg(test)]
-pub(crate) const KEYS: &[&str] = &["min", "start", "duration", "time_zone"];
-
 impl Pool {
     /// The number of nodes that it has at least at this time: the largest of its own and of what is
     /// scheduled.

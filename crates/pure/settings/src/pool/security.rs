@@ -56,9 +56,6 @@ pub(super) struct Written {
     mac_filter: Option<bool>,
 }
 
-#[cfg(test)]
-pub(crate) const KEYS: &[&str] = &["policy_in", "policy_out", "groups", "ip_filter", "mac_filter"];
-
 /// The checked table. The firewall sees only devices that say so: those of a pool with this table do, unless
 /// set otherwise.
 pub(super) fn check(

@@ -48,7 +48,7 @@ fn a_wrong_type_is_named_in_words() {
 
 #[test]
 fn no_limit_is_zero() {
-    for key in limits::KEYS {
+    for key in schema::keys_of("limits") {
         let zero = if key.starts_with("max_") { "0" } else { "\"0s\"" };
         let title = if key.starts_with("max_") { "is zero" } else { "must be longer than zero" };
         refuses(&[(&format!("[limits]\n{key} = {zero}\n"), &[&format!("`{key}` {title}"), "c.toml:2:"])]);

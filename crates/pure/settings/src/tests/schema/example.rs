@@ -20,6 +20,8 @@ pub(super) struct Texts {
     of_tables: BTreeMap<String, String>,
     /// Each key with the number of its text.
     of_keys: BTreeMap<String, usize>,
+    /// What each key is set to.
+    values: BTreeMap<String, String>,
     /// The texts with the keys below them, in their order.
     groups: Vec<(String, Vec<String>)>,
 }
@@ -37,12 +39,13 @@ impl Texts {
                 texts.of_tables.entry(table.clone()).or_insert(words.join(" "));
                 texts.groups.push((String::new(), Vec::new()));
                 words.clear();
-            } else if let Some((key, _)) = setting(line).and_then(|setting| setting.split_once(" = ")) {
+            } else if let Some((key, value)) = setting(line).and_then(|setting| setting.split_once(" = ")) {
                 if !words.is_empty() {
                     texts.groups.push((words.join(" "), Vec::new()));
                     words.clear();
                 }
                 texts.add(&table, key);
+                texts.values.entry(inside(&table, key)).or_insert(value.to_owned());
             }
         }
         texts
@@ -70,6 +73,17 @@ impl Texts {
             None if table.is_empty() => String::new(),
             None => self.of(table),
         }
+    }
+
+    /// Whether the example shows a key, or names it in a text of its table.
+    pub fn name(&self, path: &str) -> bool {
+        let (table, key) = path.rsplit_once('.').unwrap_or(("", path));
+        self.of_keys.contains_key(path)
+            || self.of_tables.contains_key(path)
+            || self.beside(table, key).is_some()
+            || self.values.get(table).is_some_and(|value| value.contains(&format!("{key} = ")))
+            || self.own(table).is_some_and(|text| text.contains(&format!("`{key}`")))
+            || twin(path).is_some_and(|twin| self.name(&twin))
     }
 
     fn own(&self, path: &str) -> Option<String> {

@@ -151,6 +151,21 @@ fn made(shape: &Shape) -> String {
 
 const WRITTEN: &str = include_str!("../../../../../../packaging/config.schema.json");
 
+/// The keys of a table at the top.
+pub(super) fn keys_of(table: &str) -> Vec<String> {
+    Shape::of_file().keys[table].keys.keys().cloned().collect()
+}
+
+#[test]
+fn the_example_names_every_key_that_the_parser_takes() {
+    let texts = Texts::read();
+    let paths = Shape::of_file().paths();
+    assert!(paths.len() > 300, "{paths:?}");
+    for path in paths {
+        assert!(texts.name(&path), "config.example.toml does not name `{path}`");
+    }
+}
+
 #[test]
 #[expect(clippy::disallowed_methods, reason = "no decision is made here")]
 fn the_schema_is_what_the_settings_take() {

@@ -42,6 +42,17 @@ impl Shape {
         Self { types: vec!["object"], keys: place.inner(&keys, &[]), ..Self::default() }
     }
 
+    /// All keys, each with the tables that it is in; without those of tables that take any key.
+    pub fn paths(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        for (key, shape) in &self.keys {
+            let inner = shape.items.as_deref().unwrap_or(shape).paths();
+            paths.push(key.clone());
+            paths.extend(inner.into_iter().map(|path| format!("{key}.{path}")));
+        }
+        paths
+    }
+
     pub fn takes(&self, kind: &str) -> bool {
         self.types.contains(&kind)
     }
