@@ -123,6 +123,52 @@ fn a_clock_that_jumps_ahead_drops_nothing() {
 }
 
 #[test]
+fn a_clock_that_stays_ahead_for_a_while_drops_nothing() {
+    let folder = TempDir::new().unwrap();
+    let mut cluster = Cluster::new(1, 1);
+    let mut writer = Writer::default();
+    let mut keep = |cluster: &mut Cluster| {
+        writer.keep(folder.path(), (2, MUCH), &cluster.next_round()).unwrap();
+        files(folder.path()).len()
+    };
+    keep(&mut cluster);
+    cluster.time += SignedDuration::from_hours(24 * 20);
+    // Until it is set right: ten minutes of rounds.
+    let kept: Vec<usize> = (0..60).map(|_| keep(&mut cluster)).collect();
+    assert_eq!(kept, [2; 60]);
+    // One that is ahead for long was right.
+    cluster.time += SignedDuration::from_hours(1);
+    assert_eq!(keep(&mut cluster), 2);
+}
+
+/// As two hosts have it that led in turn: the first writes on in the file that it has begun.
+#[test]
+fn files_of_two_hosts_in_one_folder_are_read_in_the_order_of_time() {
+    let folder = TempDir::new().unwrap();
+    let mut cluster = Cluster::new(2, 10);
+    let (mut one, mut other) = (Writer::default(), Writer::default());
+    let mut written = Vec::new();
+    for round in 0..HOUR {
+        let seen = cluster.next_round();
+        let writer = if (90..120).contains(&round) { &mut other } else { &mut one };
+        writer.keep(folder.path(), (7, MUCH), &seen).unwrap();
+        written.push(seen);
+    }
+    assert_eq!(files(folder.path()).len(), 2);
+    let recording = Recording::open(folder.path()).unwrap();
+    let mut rounds = recording.rounds();
+    for (number, round) in written.iter().enumerate() {
+        assert!(rounds.next_round());
+        assert_eq!(rounds.fold().time(), round.time, "round {number}");
+    }
+    assert!(!rounds.next_round() && rounds.damages().is_empty());
+    let (found, _) = recording.at(written[200].time).unwrap();
+    assert_eq!(text(&found), text(&written[200]));
+    let (found, _) = recording.at(written[100].time).unwrap();
+    assert_eq!(text(&found), text(&written[100]));
+}
+
+#[test]
 fn a_file_that_cannot_be_begun_is_not_left_behind_and_room_is_made_first() {
     let folder = TempDir::new().unwrap();
     let mut cluster = Cluster::new(1, 1);

@@ -3,8 +3,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
+/// A file holds so much time at most.
+pub(super) const LONGEST: SignedDuration = SignedDuration::from_hours(1);
 const BEGINNING: &str = "recording-";
 const ENDING: &str = ".jsonl.gz";
 

@@ -101,8 +101,9 @@ impl Recording {
     pub fn rounds(&self) -> Rounds {
         Rounds {
             files: self.files.iter().cloned().collect(),
-            open: None,
-            fold: Fold::default(),
+            current: None,
+            ahead: Vec::new(),
+            none: Fold::default(),
             damages: Vec::new(),
         }
     }
@@ -116,34 +117,47 @@ impl Recording {
         let path = self.folder.clone();
         let before = self.files.iter().rposition(|(time, _)| *time <= wanted);
         let Some(before) = before else { return Err(RecordingError::TooEarly { path, begins, wanted }) };
-        // The file that should have it may be damaged from its beginning on.
+        let one = |at: usize| Self { folder: path.clone(), files: vec![self.files[at].clone()] };
         let mut damages = Vec::new();
+        // The file that should have it may be damaged from its beginning on, and one that begins before may
+        // have a later round: that of another instance.
+        let mut best: Option<(Timestamp, usize, usize)> = None;
         for at in (0..=before).rev() {
-            let one = Self { folder: path.clone(), files: vec![self.files[at].clone()] };
-            let (mut rounds, mut count) = (one.rounds(), 0);
+            let ends = self.files[at].0.saturating_add(file::LONGEST).unwrap_or(Timestamp::MAX);
+            if best.is_some_and(|(time, ..)| ends <= time) {
+                break;
+            }
+            let (mut rounds, mut count, mut last) = (one(at).rounds(), 0, None);
             while rounds.next_round() && rounds.fold().time() <= wanted {
-                count += 1;
+                (count, last) = (count + 1, Some(rounds.fold().time()));
             }
             damages.append(&mut rounds.damages);
-            if count > 0 {
-                // Once more up to the last of them: a whole round is only put together here.
-                let mut rounds = one.rounds();
-                for _ in 0..count {
-                    rounds.next_round();
-                }
-                return Ok((rounds.fold().snapshot(), damages));
+            best = best.max(last.map(|time| (time, at, count)));
+        }
+        if let Some((_, at, count)) = best {
+            // Once more up to the last of them: a whole round is only put together here.
+            let mut rounds = one(at).rounds();
+            for _ in 0..count {
+                rounds.next_round();
             }
+            return Ok((rounds.fold().snapshot(), damages));
         }
         Err(damages.pop().map_or(RecordingError::TooEarly { path, begins, wanted }, RecordingError::Nothing))
     }
 }
 
-/// The rounds of a recording, one after the other.
+/// The rounds of a recording, one after the other. Files of instances that led in turn may overlap: each
+/// writes on in the one that it has begun.
 #[derive(Debug)]
 pub struct Rounds {
+    /// Those that begin later than all rounds so far.
     files: VecDeque<(Timestamp, PathBuf)>,
-    open: Option<Open>,
-    fold: Fold,
+    /// The file of the present round, at that round.
+    current: Option<Open>,
+    /// Others, each at its next round.
+    ahead: Vec<Open>,
+    /// What there is before the first round.
+    none: Fold,
     damages: Vec<Damage>,
 }
 
@@ -160,50 +174,32 @@ struct Open {
     path: PathBuf,
     lines: BufReader<GzDecoder<fs::File>>,
     rounds: usize,
+    fold: Fold,
 }
 
 impl Rounds {
     /// Goes on to the next round; false: there is none. What cannot be read of a file is left out, and said
     /// by [`Rounds::damages`].
     pub fn next_round(&mut self) -> bool {
+        if let Some(open) = self.current.take() {
+            self.go_on(open);
+        }
         loop {
-            let mut open = match self.open.take() {
-                Some(open) => open,
-                None => match self.files.pop_front() {
-                    None => return false,
-                    Some((_, path)) => match fs::File::open(&path) {
-                        Ok(file) => {
-                            self.fold = Fold::default();
-                            let lines = BufReader::new(GzDecoder::new(file));
-                            Open { path, lines, rounds: 0 }
-                        }
-                        Err(error) => {
-                            let why = error.to_string();
-                            self.damages.push(Damage { path, rounds: 0, until: None, why });
-                            continue;
-                        }
-                    },
-                },
-            };
-            match open.next() {
-                Ok(Next::End) => {}
-                Ok(Next::Broken) => self.broken_off(open),
-                Ok(Next::Changes(changes)) => match self.fold.apply(changes) {
-                    Ok(()) => {
-                        open.rounds += 1;
-                        self.open = Some(open);
-                        return true;
-                    }
-                    Err(error) => self.damaged(open, error.to_string()),
-                },
-                Err(why) => self.damaged(open, why),
+            let next = self.ahead.iter().enumerate().map(|(at, open)| (open.fold.time(), at)).min();
+            let begun = |(begins, _): &mut (Timestamp, PathBuf)| next.is_none_or(|(time, _)| *begins <= time);
+            match self.files.pop_front_if(begun) {
+                Some((_, path)) => self.begin(path),
+                None => {
+                    self.current = next.map(|(_, at)| self.ahead.remove(at));
+                    return self.current.is_some();
+                }
             }
         }
     }
 
     /// The round.
     pub fn fold(&self) -> &Fold {
-        &self.fold
+        self.current.as_ref().map_or(&self.none, |open| &open.fold)
     }
 
     /// What could not be read so far.
@@ -211,17 +207,49 @@ impl Rounds {
         &self.damages
     }
 
-    /// The daemon that wrote the file may have been killed, or write it now: if it goes on in the next one,
+    fn begin(&mut self, path: PathBuf) {
+        match fs::File::open(&path) {
+            Ok(file) => {
+                let lines = BufReader::new(GzDecoder::new(file));
+                self.go_on(Open { path, lines, rounds: 0, fold: Fold::default() });
+            }
+            Err(error) => {
+                let why = error.to_string();
+                self.damages.push(Damage { path, rounds: 0, until: None, why });
+            }
+        }
+    }
+
+    /// Goes on in a file to its next round, if it has one.
+    fn go_on(&mut self, mut open: Open) {
+        match open.next() {
+            Ok(Next::End) => {}
+            Ok(Next::Broken) => self.broken_off(open),
+            Ok(Next::Changes(changes)) => match open.fold.apply(changes) {
+                Ok(()) => {
+                    open.rounds += 1;
+                    self.ahead.push(open);
+                }
+                Err(error) => self.damaged(open, error.to_string()),
+            },
+            Err(why) => self.damaged(open, why),
+        }
+    }
+
+    /// The daemon that wrote the file may have been killed, or write it now: if it goes on in another one,
     /// nothing is missing.
     fn broken_off(&mut self, open: Open) {
-        let goes_on = |(next, _): &(Timestamp, PathBuf)| next.duration_since(self.fold.time()) <= SOON;
-        if open.rounds == 0 || !self.files.front().is_none_or(goes_on) {
+        let last = open.fold.time();
+        let begins = self.files.front().map(|(begins, _)| *begins);
+        let next = self.ahead.iter().map(|other| other.fold.time()).chain(begins).min();
+        let goes_on = next.is_none_or(|next| next.duration_since(last) <= SOON);
+        if open.rounds == 0 || !goes_on {
             self.damaged(open, "its end is missing".to_owned());
         }
     }
 
     fn damaged(&mut self, open: Open, why: String) {
-        let until = (open.rounds > 0).then(|| self.fold.time());
+        let until = (open.rounds > 0).then(|| open.fold.time());
         self.damages.push(Damage { path: open.path, rounds: open.rounds, until, why });
     }
 }

@@ -9,12 +9,12 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::{SignedDuration, Timestamp};
 
-use super::file;
+use super::file::{self, LONGEST};
 use crate::RecordError;
 use model::Snapshot;
 
-/// A file holds so much time at most.
-const LONGEST: SignedDuration = SignedDuration::from_hours(1);
+/// A clock that has jumped ahead by days is believed after this time.
+const BELIEVED: SignedDuration = SignedDuration::from_hours(1);
 /// A file takes this part of what all may take at most, so that there is something to drop.
 const PART: u64 = 8;
 
@@ -22,6 +22,8 @@ const PART: u64 = 8;
 #[derive(Debug, Default)]
 pub struct Writer {
     open: Option<Open>,
+    /// When the clock jumped ahead, by itself: until it is believed, nothing is too old.
+    jumped: Option<Timestamp>,
 }
 
 /// The file that is written now.
@@ -56,11 +58,16 @@ impl Writer {
                 && open.size < most / PART
         };
         let age = SignedDuration::from_hours(24 * i64::from(days));
-        // A clock that jumps must not drop everything.
         let before = self.open.as_ref().map(|open| open.before.time);
-        let jumps = before.is_some_and(|before| round.time.duration_since(before) > age);
+        if before.is_some_and(|before| round.time.duration_since(before) > age) {
+            self.jumped = Some(round.time);
+        }
+        let waits = |jumped: &Timestamp| {
+            (SignedDuration::ZERO..BELIEVED).contains(&round.time.duration_since(*jumped))
+        };
+        self.jumped = self.jumped.filter(waits);
         let oldest = round.time.saturating_sub(age).unwrap_or(Timestamp::MIN);
-        let oldest = if jumps { Timestamp::MIN } else { oldest };
+        let oldest = if self.jumped.is_some() { Timestamp::MIN } else { oldest };
         let open = if let Some(open) = self.open.take().filter(goes_on) {
             open.go_on(round)?
         } else {
