@@ -187,13 +187,11 @@ impl Rounds {
         loop {
             let next = self.ahead.iter().enumerate().map(|(at, open)| (open.fold.time(), at)).min();
             let begun = |(begins, _): &mut (Timestamp, PathBuf)| next.is_none_or(|(time, _)| *begins <= time);
-            match self.files.pop_front_if(begun) {
-                Some((_, path)) => self.begin(path),
-                None => {
-                    self.current = next.map(|(_, at)| self.ahead.remove(at));
-                    return self.current.is_some();
-                }
-            }
+            let Some((_, path)) = self.files.pop_front_if(begun) else {
+                self.current = next.map(|(_, at)| self.ahead.remove(at));
+                return self.current.is_some();
+            };
+            self.begin(path);
         }
     }
 

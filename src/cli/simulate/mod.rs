@@ -103,11 +103,8 @@ fn simulate(arguments: &Arguments, what_if: WhatIf) -> Result<Found, Failure> {
         .map(|(name, config)| (name, Simulation::new(config, facts.clone(), what_if.clone())))
         .collect();
     let (mut rounds, mut demand) = (recording.rounds(), Demand::default());
-    // No further than was read before: the daemon may go on recording.
-    for _ in 0..facts.rounds {
-        if !rounds.next_round() {
-            break;
-        }
+    // No further than was read before: the daemon may go on recording, and drop what is oldest.
+    while rounds.next_round() && rounds.fold().time() <= facts.to {
         let round = rounds.fold().snapshot();
         let events = demand.round(&round);
         for (_, simulation) in &mut all {

@@ -1,6 +1,6 @@
 //! A cluster under one configuration, in virtual time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -14,17 +14,22 @@ use super::machines::Sim;
 use super::members::{Id, Member, Scale, copy};
 use super::surroundings::{Others, slots};
 use model::Snapshot;
-use model::machine::Machine;
-use model::node::Node;
+use model::machine::{Machine, Phase};
+use model::node::{Node, Taint};
 use model::pod::{Pod, Scheduling};
 use model::prediction::Predictions;
-use model::snapshot::{Memory, POOL_LABEL, PoolMemory};
+use model::snapshot::{
+    GROWING_TAINT, Memory, OUT_OF_SERVICE_TAINT, POOL_LABEL, PoolMemory, STARTING_TAINT, UNNEEDED_SINCE,
+};
 use model::workload::DisruptionBudget;
+use planning::being_deleted;
 use scheduling::selector::labels_match;
 use settings::Config;
 
 /// Where nothing changes, a decision is made so often.
 const IDLE: SignedDuration = SignedDuration::from_mins(1);
+/// Kubernetes' taints of nodes that are not ready.
+const NOT_READY: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 /// Names of machines are drawn from this on.
 const SEED: u64 = 0x5eed;
 
@@ -106,14 +111,14 @@ impl Simulation {
         }
         self.now = round.time.max(self.now);
         self.look_around(round);
+        if !first {
+            self.follow_nodes(round);
+        }
         for event in events {
             self.happens(event, first);
         }
         if first {
-            let lost: Vec<String> = self.on_hosts_that_are_not_there();
-            for node in lost {
-                self.evict(&node, self.now);
-            }
+            self.leave_lost_nodes();
         }
         self.settle();
     }
@@ -121,6 +126,10 @@ impl Simulation {
     /// What it came to, as of the last round.
     pub fn finish(mut self) -> Figures {
         self.figures.until(self.now);
+        for member in self.members.values().filter(|member| member.waits()) {
+            let waited = member.wait_that_counts(self.now);
+            waited.into_iter().for_each(|seconds| self.figures.still.add(seconds));
+        }
         self.figures
     }
 
@@ -136,10 +145,17 @@ impl Simulation {
                 self.adopt(machine, round.time);
             }
         }
+        let machines = || self.machines.values().map(|one| &one.machine);
+        let serves =
+            |node: &str| machines().any(|one| one.phase == Phase::Ready && one.node.as_deref() == Some(node));
         for node in round.nodes.iter().filter(|node| node.labels.contains_key(POOL_LABEL)) {
-            let known = self.machines.values().any(|one| one.machine.node.as_ref() == Some(&node.name));
+            let known = machines().any(|one| one.node.as_ref() == Some(&node.name));
             if known {
-                self.nodes.insert(node.name.clone(), node.clone());
+                let mut node = Node::clone(node);
+                if serves(&node.name) {
+                    as_if_healthy(&mut node);
+                }
+                self.nodes.insert(node.name.clone(), Arc::new(node));
             }
         }
         for pod in round.pods.iter().filter(|pod| is_everywhere(pod)) {
@@ -149,16 +165,39 @@ impl Simulation {
         }
     }
 
-    /// Nodes of pods whose machine's host is not there.
-    fn on_hosts_that_are_not_there(&self) -> Vec<String> {
-        let there = |node: &str| {
-            self.nodes.contains_key(node) || self.around.nodes.iter().any(|one| one.name == node)
-        };
-        let nodes = self.members.values().filter_map(|member| member.pod.node.clone());
-        let mut lost: Vec<String> = nodes.filter(|node| !there(node)).collect();
-        lost.sort();
-        lost.dedup();
-        lost
+    /// Pods whose node is not there, because its host is not: they wait from the beginning on.
+    fn leave_lost_nodes(&mut self) {
+        let others: BTreeSet<&str> = self.around.nodes.iter().map(|node| node.name.as_str()).collect();
+        let there = |node: &str| self.nodes.contains_key(node) || others.contains(node);
+        for member in self.members.values_mut() {
+            if member.pod.node.as_deref().is_some_and(|node| !there(node)) {
+                member.wait(self.now);
+                member.at_first = true;
+                self.room_changed = true;
+            }
+        }
+    }
+
+    /// What an administrator did in the record to nodes that were there in its first round is done to them
+    /// here, too: as long as they are no longer there or go, nothing more.
+    fn follow_nodes(&mut self, round: &Snapshot) {
+        for recorded in &round.nodes {
+            let own = self.nodes.get_mut(&recorded.name).filter(|own| own.uid == recorded.uid);
+            let goes = |node: &Node| being_deleted(node) || node.deleted.is_some();
+            let Some(own) = own.filter(|own| !goes(own) && !goes(recorded)) else { continue };
+            let mut node = Node { unschedulable: recorded.unschedulable, ..Node::clone(own) };
+            node.labels.clone_from(&recorded.labels);
+            node.annotations.clone_from(&recorded.annotations);
+            node.annotations.remove(UNNEEDED_SINCE);
+            let timer = own.annotations.get(UNNEEDED_SINCE).cloned();
+            node.annotations.extend(timer.map(|since| (UNNEEDED_SINCE.to_owned(), since)));
+            node.taints.clone_from(&recorded.taints);
+            as_if_healthy(&mut node);
+            if **own != node {
+                *own = Arc::new(node);
+                (self.changed, self.room_changed) = (true, true);
+            }
+        }
     }
 
     fn look_around(&mut self, round: &Snapshot) {
@@ -192,20 +231,8 @@ impl Simulation {
     fn happens(&mut self, event: &Event, first: bool) {
         self.changed = true;
         match event {
-            Event::Born { unit, pod } | Event::Settled { unit, pod }
-                if first || matches!(event, Event::Born { .. }) || !self.is_known(*unit) =>
-            {
-                let settled = matches!(event, Event::Settled { .. });
-                self.born(*unit, pod, first || settled);
-            }
-            Event::Settled { unit, pod } => {
-                let node = pod.node.clone().unwrap_or_default();
-                if let Some(member) = self.members.get_mut(&(*unit, 0)) {
-                    member.bind(&node, self.now);
-                }
-                self.room_changed = true;
-            }
-            Event::Born { .. } => {}
+            Event::Born { unit, pod } => self.born(*unit, pod, first),
+            Event::Settled { unit, pod } => self.settled(*unit, pod),
             Event::Ungated { unit } => {
                 for id in self.scale.of(*unit) {
                     if let Some(member) = self.members.get_mut(&id) {
@@ -221,32 +248,50 @@ impl Simulation {
         }
     }
 
-    fn is_known(&self, unit: u64) -> bool {
-        self.members.contains_key(&(unit, 0))
-    }
-
-    /// A pod is wanted; where it has its node already, that counts.
-    fn born(&mut self, unit: u64, pod: &Arc<Pod>, stays: bool) {
+    /// A pod is wanted; in the first round it may have its node already.
+    fn born(&mut self, unit: u64, pod: &Arc<Pod>, first: bool) {
         self.room_changed = true;
-        let count = self.scale.born(unit, pod);
-        for number in 0..count {
-            let mut member = Member {
-                pod: copy(pod, number),
-                since: pod.created.unwrap_or(self.now).min(self.now),
-                waited: false,
-                bound: None,
-                ends: None,
-                runs: None,
-                refused: std::collections::BTreeSet::new(),
-            };
-            if let Some(node) = member.pod.node.clone().filter(|_| stays) {
+        for number in 0..self.scale.born(unit, pod) {
+            let mut member = self.member(&copy(pod, number));
+            if let Some(node) = member.pod.node.clone().filter(|_| first) {
                 member.bind(&node, self.now);
             } else {
-                let since = if stays && number > 0 { self.now } else { member.since };
-                member.wait(since);
+                // A pod that has its node has waited enough; so would have its copies.
+                member.at_first = first && pod.node.is_some();
+                member.wait(if member.at_first { self.now } else { member.since });
             }
             self.members.insert((unit, number), member);
         }
+    }
+
+    fn member(&self, pod: &Arc<Pod>) -> Member {
+        Member {
+            pod: pod.clone(),
+            since: pod.created.unwrap_or(self.now).min(self.now),
+            waited: false,
+            at_first: false,
+            bound: None,
+            ends: None,
+            runs: None,
+            refused: BTreeSet::new(),
+        }
+    }
+
+    /// A pod runs on a node of no pool: there is one of it, and it stays there.
+    fn settled(&mut self, unit: u64, pod: &Arc<Pod>) {
+        self.room_changed = true;
+        for id in self.scale.of(unit).skip(1) {
+            self.members.remove(&id);
+        }
+        self.scale.one(unit);
+        let mut member = self.members.remove(&(unit, 0)).unwrap_or_else(|| self.member(pod));
+        if member.waits()
+            && let Some(seconds) = member.wait_that_counts(self.now)
+        {
+            self.figures.elsewhere.add(seconds);
+        }
+        member.bind(pod.node.as_deref().unwrap_or_default(), self.now);
+        self.members.insert((unit, 0), member);
     }
 
     /// A pod has finished in the record: it runs as long from when it has its node here.
@@ -263,7 +308,9 @@ impl Simulation {
 
     fn gone_unit(&mut self, unit: u64) {
         for id in self.scale.of(unit) {
-            self.members.remove(&id);
+            let Some(gone) = self.members.remove(&id).filter(Member::waits) else { continue };
+            let waited = gone.wait_that_counts(self.now);
+            waited.into_iter().for_each(|seconds| self.figures.without.add(seconds));
         }
         self.scale.gone(unit);
         self.room_changed = true;
@@ -358,20 +405,18 @@ impl Simulation {
         for (id, node) in bound {
             let Some(member) = self.members.get_mut(&id) else { continue };
             let node = &snapshot.nodes[node];
-            let waited = std::mem::take(&mut member.waited);
-            let seconds = self.now.duration_since(member.since).as_secs();
+            let waited = member.wait_that_counts(self.now);
             member.bind(&node.name, self.now);
             self.changed = true;
-            match node.labels.get(POOL_LABEL) {
+            let waits = match node.labels.get(POOL_LABEL) {
                 Some(pool) => {
                     let figures = self.figures.pool(pool);
                     figures.pods += 1;
-                    if waited {
-                        figures.waits.add(seconds);
-                    }
+                    &mut figures.waits
                 }
-                None => self.figures.elsewhere += u64::from(waited),
-            }
+                None => &mut self.figures.elsewhere,
+            };
+            waited.into_iter().for_each(|seconds| waits.add(seconds));
         }
         for member in self.members.values_mut().filter(|member| member.waits()) {
             member.waited = true;
@@ -412,6 +457,18 @@ impl Simulation {
     }
 }
 
+/// None fails: a node whose machine serves is ready.
+fn as_if_healthy(node: &mut Node) {
+    for condition in node.conditions.iter_mut().filter(|one| one.kind == "Ready" && one.status != "True") {
+        "True".clone_into(&mut condition.status);
+    }
+    let passes = |taint: &Taint| {
+        [GROWING_TAINT, STARTING_TAINT, OUT_OF_SERVICE_TAINT].contains(&taint.key.as_str())
+            || NOT_READY.contains(&taint.key.as_str())
+    };
+    node.taints.retain(|taint| !passes(taint));
+}
+
 /// How many pods of a budget may go, where so many of them are healthy.
 fn allowed(budget: &DisruptionBudget, pods: &[Arc<Pod>]) -> i64 {
     let (current, desired) = budget.healthy;
@@ -424,3 +481,6 @@ fn allowed(budget: &DisruptionBudget, pods: &[Arc<Pod>]) -> i64 {
     let healthy = i64::try_from(pods.iter().filter(speaks).count()).unwrap_or(i64::MAX);
     (healthy - desired).max(0)
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ use super::surroundings::Others;
 use super::{CREATION, RETIREMENT, WAKING};
 use model::Snapshot;
 use model::machine::{Machine, Phase};
+use model::pod::Scheduling;
 use model::resources::Resources;
 use model::snapshot::POOL_LABEL;
 use planning::ready;
@@ -139,7 +140,10 @@ impl Watcher {
     }
 
     /// All of it.
-    pub fn finish(self) -> Facts {
+    pub fn finish(mut self) -> Facts {
+        for since in self.waiting.values() {
+            self.facts.happened.still.add(self.facts.to.duration_since(*since).as_secs());
+        }
         self.facts
     }
 
@@ -230,23 +234,33 @@ impl Watcher {
             if digest.daemon || digest.mirror {
                 continue;
             }
+            let before = waiting.remove(&pod.uid);
             if digest.waits && !digest.gated {
-                if matches!(pod.scheduling, model::pod::Scheduling::Unschedulable(_)) {
-                    let since = waiting.remove(&pod.uid).or(pod.created).unwrap_or(round.time);
-                    self.waiting.insert(pod.uid.clone(), since);
-                }
+                let refused = matches!(pod.scheduling, Scheduling::Unschedulable(_));
+                let since = before.or_else(|| refused.then(|| pod.created.unwrap_or(round.time)));
+                self.waiting.extend(since.map(|since| (pod.uid.clone(), since)));
                 continue;
             }
-            let Some(pool) = pod.node.as_deref().and_then(|node| pools.get(node)) else { continue };
+            let waited = before.map(|since| round.time.duration_since(since).as_secs());
+            let happened = &mut self.facts.happened;
+            let Some(node) = pod.node.as_deref() else {
+                waited.into_iter().for_each(|seconds| happened.without.add(seconds));
+                continue;
+            };
+            let Some(pool) = pools.get(node) else {
+                waited.into_iter().for_each(|seconds| happened.elsewhere.add(seconds));
+                continue;
+            };
             placed.insert(pod.uid.clone());
             if first || self.placed.contains(&pod.uid) {
                 continue;
             }
-            let figures = self.facts.happened.pool(pool);
+            let figures = happened.pool(pool);
             figures.pods += 1;
-            if let Some(since) = waiting.remove(&pod.uid) {
-                figures.waits.add(round.time.duration_since(since).as_secs());
-            }
+            waited.into_iter().for_each(|seconds| figures.waits.add(seconds));
+        }
+        for since in waiting.into_values() {
+            self.facts.happened.without.add(round.time.duration_since(since).as_secs());
         }
         self.placed = placed;
     }

@@ -118,9 +118,13 @@ pub struct Series {
 pub struct Figures {
     /// By pool.
     pub pools: BTreeMap<String, PoolFigures>,
-    /// Pods that came to nodes of no pool after they had waited.
-    pub elsewhere: u64,
-    /// Pods that still wait at the end.
+    /// How long pods waited that came to nodes of no pool then.
+    pub elsewhere: Waits,
+    /// How long pods waited that went without ever getting a node, or from one that they had lost.
+    pub without: Waits,
+    /// How long pods have waited by the end that wait still.
+    pub still: Waits,
+    /// Pods that wait at present.
     pub waiting: u64,
     /// Pods that no machine was made for at some time, by the verdict.
     pub refusals: BTreeMap<String, u64>,
@@ -161,11 +165,14 @@ impl Figures {
         self.pools.entry(name.to_owned()).or_default()
     }
 
-    /// All pools' waits.
+    /// All waits. One that ended without a node counts with its length, as does one that has not ended: were
+    /// these left out, a configuration would look better the fewer pods it serves.
     pub fn waits(&self) -> Waits {
-        self.pools.values().fold(Waits::default(), |mut all, pool| {
-            all.extend(&pool.waits);
-            all
+        let others = [&self.elsewhere, &self.without, &self.still];
+        let all = self.pools.values().map(|pool| &pool.waits).chain(others);
+        all.fold(Waits::default(), |mut sum, waits| {
+            sum.extend(waits);
+            sum
         })
     }
 

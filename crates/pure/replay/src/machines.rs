@@ -31,7 +31,10 @@ impl Simulation {
         let mut machine = machine.clone();
         machine.growing = None;
         machine.seen_on = None;
-        let gone_for = machine.since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
+        // How long a machine takes was measured from when it was asked for, and not from its present phase on.
+        let comes = machine.phase < Phase::Ready;
+        let since = if comes { machine.wanted_since() } else { machine.since };
+        let gone_for = since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
         let left = |whole: SignedDuration| after(now, whole.saturating_sub(gone_for));
         let due = match machine.phase {
             Phase::Ready => None,

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use model::devices::{ClaimSource, PodClaim};
 use model::plan::PodOutcome;
-use model::pod::{Pod, PodPhase, Scheduling};
+use model::pod::{Pod, PodPhase, Scheduling, Volume, VolumeSource};
 
 /// A unit's number, and which of its copies.
 pub(super) type Id = (u64, u32);
@@ -21,6 +22,8 @@ pub(super) struct Member {
     pub since: Timestamp,
     /// It found no node at once.
     pub waited: bool,
+    /// It waits only because the simulation begins: its wait is not counted.
+    pub at_first: bool,
     /// Since when it has a node.
     pub bound: Option<Timestamp>,
     /// When it finishes.
@@ -34,7 +37,12 @@ pub(super) struct Member {
 impl Member {
     /// Whether it waits for a node.
     pub fn waits(&self) -> bool {
-        self.pod.digest().waits
+        self.pod.digest().waits && !self.pod.digest().gated
+    }
+
+    /// For how many seconds it has waited because it found no node at once, if it has.
+    pub fn wait_that_counts(&self, now: Timestamp) -> Option<i64> {
+        (self.waited && !self.at_first).then(|| now.duration_since(self.since).as_secs())
     }
 
     /// Takes it off its node, or has it wait from the beginning.
@@ -45,7 +53,7 @@ impl Member {
 
     /// Puts it on a node.
     pub fn bind(&mut self, node: &str, now: Timestamp) {
-        self.bound = Some(now);
+        (self.bound, self.waited, self.at_first) = (Some(now), false, false);
         self.ends = self.runs.and_then(|runs| now.saturating_add(runs).ok());
         self.pod = Arc::new(running(&self.pod, node, now));
     }
@@ -81,6 +89,12 @@ pub(super) fn running(pod: &Pod, node: &str, now: Timestamp) -> Pod {
     }
 }
 
+/// Of a fraction, rounded to the nearest.
+const HALF: u32 = 500;
+/// Controllers begin so far apart, the golden section of a thousand: were all rounded alike, those of one pod
+/// each, as Jobs are, would all have one more or none.
+const APART: u32 = 618;
+
 /// How many copies there are of each unit.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
@@ -88,19 +102,25 @@ pub(super) struct Scale {
     demand: u32,
     /// What is left over of each controller's pods, in thousandths.
     rest: BTreeMap<String, u32>,
+    /// Where the next controller begins.
+    beginning: u32,
     copies: BTreeMap<u64, u32>,
 }
 
 impl Scale {
     pub fn new(demand: u32) -> Self {
-        Self { demand, rest: BTreeMap::new(), copies: BTreeMap::new() }
+        Self { demand, rest: BTreeMap::new(), beginning: HALF, copies: BTreeMap::new() }
     }
 
-    /// How many there are of a new unit: over all pods of a controller as many as asked for, rounded to the
-    /// nearest.
+    /// How many there are of a new unit: over all pods of a controller as many as asked for, and over all
+    /// controllers, too.
     pub fn born(&mut self, unit: u64, pod: &Pod) -> u32 {
         let owner = pod.owner.as_ref().map_or_else(|| pod.id(), |owner| owner.uid.clone());
-        let rest = self.rest.entry(owner).or_insert(500);
+        let rest = self.rest.entry(owner).or_insert_with(|| {
+            let own = self.beginning;
+            self.beginning = (own + APART) % 1000;
+            own
+        });
         let sum = *rest + self.demand;
         *rest = sum % 1000;
         if sum / 1000 != 1 {
@@ -112,6 +132,11 @@ impl Scale {
     /// The pods of a unit.
     pub fn of(&self, unit: u64) -> impl Iterator<Item = Id> + use<> {
         (0..self.copies.get(&unit).copied().unwrap_or(1)).map(move |copy| (unit, copy))
+    }
+
+    /// There is one pod of a unit, whatever is asked for.
+    pub fn one(&mut self, unit: u64) {
+        self.copies.remove(&unit);
     }
 
     /// A unit is wanted no longer.
@@ -129,7 +154,18 @@ pub(super) fn copy(pod: &Arc<Pod>, number: u32) -> Arc<Pod> {
     copy.name = format!("{}-copy-{number}", copy.name);
     copy.uid = format!("{}-{number}", copy.uid);
     copy.node = None;
+    // What belongs to the one pod would tie the other to its node.
+    copy.volumes.retain(|volume| !is_own(volume, &pod.name));
+    copy.resource_claims
+        .retain(|claim| !matches!(claim, PodClaim { source: ClaimSource::Template { .. }, .. }));
     Arc::new(copy)
+}
+
+/// Whether a volume is of this pod alone: an ephemeral one, or made of a template of its StatefulSet
+/// (`TEMPLATE-POD`).
+fn is_own(volume: &Volume, pod: &str) -> bool {
+    let VolumeSource::Claim { name, ephemeral, .. } = &volume.source else { return false };
+    *ephemeral || name.strip_suffix(pod).is_some_and(|template| template.ends_with('-'))
 }
 
 #[cfg(test)]
@@ -149,5 +185,37 @@ mod tests {
                 assert_eq!(scale.of(unit).count(), count as usize);
             }
         }
+    }
+
+    #[test]
+    fn there_are_as_many_pods_as_asked_for_of_jobs_of_one_pod_each() {
+        for demand in [250, 500, 1000, 1400, 1500, 3000] {
+            let mut scale = Scale::new(demand);
+            let one = |unit: u64| Pod { name: format!("job-{unit}"), ..Pod::default() };
+            let pods: u32 = (0..1000).map(|unit| scale.born(unit, &one(unit))).sum();
+            assert!(pods.abs_diff(demand) <= 2, "{pods} of {demand}");
+        }
+    }
+
+    #[test]
+    fn a_copy_has_nothing_that_is_its_originals_alone() {
+        let claim = |name: &str, ephemeral| Volume {
+            name: name.to_owned(),
+            source: VolumeSource::Claim { name: name.to_owned(), ephemeral, read_only: false },
+        };
+        let mut pod = Pod { name: "db-0".to_owned(), ..Pod::default() };
+        pod.volumes = vec![claim("data-db-0", false), claim("shared", false), claim("db-0-scratch", true)];
+        let made = ClaimSource::Template {
+            template: "gpu".to_owned(),
+            made: model::devices::Made::As("db-0-gpu".to_owned()),
+        };
+        let named = ClaimSource::Named("all".to_owned());
+        let claims =
+            [("own", made), ("all", named)].map(|(name, source)| PodClaim { name: name.to_owned(), source });
+        pod.resource_claims = claims.into();
+        let copy = copy(&Arc::new(pod), 1);
+        let volumes: Vec<&str> = copy.volumes.iter().map(|volume| volume.name.as_str()).collect();
+        let claims: Vec<&str> = copy.resource_claims.iter().map(|claim| claim.name.as_str()).collect();
+        assert_eq!((volumes, claims, copy.id().as_str()), (vec!["shared"], vec!["all"], "/db-0-copy-1"));
     }
 }

@@ -1,0 +1,221 @@
+//! Small clusters under one pool, round by round.
+
+use super::*;
+use crate::demand::Demand;
+use crate::facts::Watcher;
+use model::machine::Host;
+use model::node::Condition;
+use model::pod::{Owner, PodPhase};
+use model::resources::Resources;
+use settings::Needs;
+
+const POOL: &str = r#"
+[[pool]]
+name = "w"
+max = 9
+cores = 4
+memory = "8GiB"
+vmids = "9100-9119"
+"#;
+const GIB: i64 = 1 << 30;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+/// What one round is made of.
+#[derive(Default)]
+struct Seen {
+    nodes: Vec<Node>,
+    pods: Vec<Pod>,
+    machines: Vec<Machine>,
+}
+
+impl Seen {
+    fn at(&self, second: i64) -> Snapshot {
+        let host = Host {
+            name: "pve1".to_owned(),
+            cores: 64,
+            memory: 256 * GIB,
+            memory_assigned: GIB,
+            cores_assigned: 1,
+            online: true,
+            ..Host::default()
+        };
+        let mut snapshot = Snapshot {
+            time: at(second),
+            nodes: self.nodes.iter().cloned().map(Arc::new).collect(),
+            pods: self.pods.iter().cloned().map(Arc::new).collect(),
+            ..Snapshot::default()
+        };
+        snapshot.proxmox.hosts = Some(vec![host]);
+        snapshot.proxmox.machines = Some(self.machines.clone());
+        snapshot
+    }
+}
+
+fn node(name: &str, pool: bool) -> Node {
+    let amounts = Resources { cpu_milli: 4000, memory: 7 * GIB, pods: 110, ..Resources::default() };
+    let ready = ("Ready".to_owned(), "True".to_owned(), Some(at(-900)));
+    let mut node = Node {
+        name: name.to_owned(),
+        uid: format!("uid-{name}"),
+        created: Some(at(-9000)),
+        capacity: amounts.clone(),
+        allocatable: amounts,
+        conditions: vec![Condition { kind: ready.0, status: ready.1, last_transition: ready.2 }],
+        ..Node::default()
+    };
+    node.labels.extend(pool.then(|| (POOL_LABEL.to_owned(), "w".to_owned())));
+    node
+}
+
+fn machine(name: &str, phase: Phase, since: i64) -> Machine {
+    Machine {
+        name: name.to_owned(),
+        pool: "w".to_owned(),
+        vmid: 9100,
+        host: "pve1".to_owned(),
+        cores: 4,
+        memory: 8 * GIB,
+        phase,
+        since: Some(at(since)),
+        requested: Some(at(since)),
+        node: (phase >= Phase::Registered).then(|| name.to_owned()),
+        ..Machine::default()
+    }
+}
+
+/// One that takes three quarters of a node.
+fn pod(name: &str, node: Option<&str>) -> Pod {
+    let mut pod = Pod {
+        name: name.to_owned(),
+        uid: name.to_owned(),
+        created: Some(at(0)),
+        node: node.map(ToOwned::to_owned),
+        phase: if node.is_some() { PodPhase::Running } else { PodPhase::Pending },
+        scheduling: if node.is_some() { Scheduling::Scheduled } else { Scheduling::Unschedulable(None) },
+        ..Pod::default()
+    };
+    pod.namespace = "shop".to_owned();
+    pod.scheduler = "default-scheduler".to_owned();
+    pod.requests = Resources { cpu_milli: 3000, memory: GIB, pods: 1, ..Resources::default() };
+    pod.owner = Some(Owner {
+        api_version: "apps/v1".to_owned(),
+        kind: "ReplicaSet".to_owned(),
+        name: "web".to_owned(),
+        uid: "web".to_owned(),
+    });
+    pod
+}
+
+/// Plays these rounds, a simulation after the last of them.
+fn play(demand: u32, rounds: &[Snapshot]) -> Simulation {
+    let config = settings::parse("test", POOL, Needs::Plan).unwrap();
+    let mut watcher = Watcher::default();
+    rounds.iter().for_each(|round| watcher.round(round));
+    let what_if = WhatIf { demand, ..WhatIf::default() };
+    let mut simulation = Simulation::new(config, Arc::new(watcher.finish()), what_if);
+    let mut wanted = Demand::default();
+    for round in rounds {
+        simulation.round(round, &wanted.round(round));
+    }
+    simulation
+}
+
+fn names(simulation: &Simulation) -> Vec<&str> {
+    simulation.members.values().map(|member| member.pod.name.as_str()).collect()
+}
+
+#[test]
+fn pods_on_nodes_of_no_pool_are_not_multiplied() {
+    let nodes = || vec![node("cp", false)];
+    let settled = Seen { nodes: nodes(), pods: vec![pod("a", Some("cp"))], ..Seen::default() };
+    for demand in [100, 1000, 3000] {
+        assert_eq!(names(&play(demand, &[settled.at(0), settled.at(10)])), ["a"], "{demand}");
+    }
+    // One that waits at first: its copies, or it alone, until it has such a node.
+    let waits = Seen { nodes: nodes(), pods: vec![pod("a", None)], ..Seen::default() };
+    for demand in [100, 3000] {
+        let played = play(demand, &[waits.at(0), settled.at(10)]);
+        assert_eq!(names(&played), ["a"], "{demand}");
+        assert_eq!(played.members[&(1, 0)].pod.node.as_deref(), Some("cp"));
+    }
+}
+
+#[test]
+fn copies_of_pods_that_ran_from_the_beginning_do_not_count_as_waiting() {
+    let seen = Seen {
+        nodes: vec![node("w-1", true)],
+        machines: vec![machine("w-1", Phase::Ready, -900)],
+        pods: vec![pod("a", Some("w-1"))],
+    };
+    let figures = play(3000, &[seen.at(0), seen.at(300)]).finish();
+    assert_eq!((figures.pools["w"].made, figures.pools["w"].pods), (2, 2));
+    assert_eq!((figures.waits().count(), figures.waiting), (0, 0));
+}
+
+#[test]
+fn pods_that_never_get_a_node_count_with_how_long_they_waited() {
+    let waits = |names: &[&str]| {
+        let mut pods: Vec<Pod> = names.iter().map(|name| pod(name, None)).collect();
+        for pod in &mut pods {
+            pod.requests.cpu_milli = 100_000;
+        }
+        Seen { pods, ..Seen::default() }
+    };
+    let rounds = [waits(&["a", "b"]).at(5), waits(&["a", "b"]).at(50), waits(&["b"]).at(100)];
+    let played = play(1000, &rounds);
+    let happened = played.facts.happened.clone();
+    for figures in [played.finish(), happened] {
+        let waits = figures.waits();
+        assert_eq!((figures.without.count(), figures.still.count(), waits.count()), (1, 1, 2));
+        assert_eq!((figures.without.percentile(100), waits.percentile(100)), (Some(100), Some(100)));
+    }
+}
+
+#[test]
+fn a_pod_does_not_wait_while_a_gate_holds_it() {
+    let gated = |held: bool| {
+        let mut pod = pod("a", None);
+        if held {
+            pod.scheduling = Scheduling::Gated;
+        }
+        Seen {
+            nodes: vec![node("w-1", true)],
+            machines: vec![machine("w-1", Phase::Ready, -900)],
+            pods: vec![pod],
+        }
+    };
+    let figures = play(1000, &[gated(true).at(0), gated(true).at(60), gated(false).at(120)]).finish();
+    assert_eq!((figures.pools["w"].pods, figures.waits().count(), figures.waiting), (1, 0, 0));
+}
+
+#[test]
+fn a_machine_on_its_way_comes_in_the_time_that_is_left() {
+    let mut coming = machine("w-1", Phase::Joining, -5);
+    coming.requested = Some(at(-50));
+    let seen = Seen { machines: vec![coming], ..Seen::default() };
+    // It takes a minute in all, since none was seen to come.
+    assert_eq!(play(1000, &[seen.at(0), seen.at(9)]).nodes.len(), 0);
+    assert_eq!(play(1000, &[seen.at(0), seen.at(11)]).nodes.len(), 1);
+}
+
+#[test]
+fn nodes_of_the_first_round_are_cordoned_as_in_the_record_and_do_not_fail() {
+    let seen = |cordoned: bool, ready: &str| {
+        let mut node = Node { unschedulable: cordoned, ..node("w-1", true) };
+        ready.clone_into(&mut node.conditions[0].status);
+        Seen {
+            nodes: vec![node],
+            machines: vec![machine("w-1", Phase::Ready, -900)],
+            pods: vec![pod("a", None)],
+        }
+    };
+    let on = |rounds: &[Snapshot]| play(1000, rounds).members[&(1, 0)].pod.node.clone();
+    let cordoned = seen(true, "True");
+    assert_eq!(on(&[cordoned.at(0), cordoned.at(10)]), None);
+    assert_eq!(on(&[cordoned.at(0), seen(false, "True").at(10)]).as_deref(), Some("w-1"));
+    let silent = seen(false, "Unknown");
+    assert_eq!(on(&[silent.at(0), silent.at(10)]).as_deref(), Some("w-1"));
+}
