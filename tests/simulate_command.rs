@@ -121,8 +121,9 @@ fn a_pool_is_tried_on_pods_that_never_ran() {
             && !said["assumptions"].as_array().unwrap().is_empty()
     );
     // Nothing of others' runs on the third host.
-    let off = &one["hosts"]["couldHaveBeenOff"];
-    assert!(off["pve1"]["idleHours"] == 0.0 && off["pve3"]["idleHours"].as_f64().unwrap() > 0.9, "{off}");
+    let hosts = &one["hosts"]["each"];
+    assert_eq!(hosts["pve1"], json!({"onHours": 2.0, "emptyHours": 0.0, "offHours": null}));
+    assert!(hosts["pve3"]["emptyHours"].as_f64().unwrap() > 0.9, "{hosts}");
 }
 
 #[test]
@@ -155,9 +156,9 @@ fn more_demand_and_fewer_hosts_are_tried() {
     assert_eq!(made(&["--scale", "0.5"]), (1, 1, json!({})));
     assert_eq!(made(&["--without-host", "pve3"]), (1, 2, json!({})));
     let none = ["--without-host", "pve1", "--without-host", "pve2", "--without-host", "pve3"];
-    assert_eq!(made(&none), (0, 0, json!({"NoHostCapacity": 2})));
-    // Six on three machines, and no more.
-    assert_eq!(made(&["--scale", "4"]), (3, 6, json!({"PoolAtMax": 2})));
+    assert_eq!(made(&none), (0, 2, json!({"NoHostCapacity": 2})));
+    // Six on three machines, and no more: the others wait in vain.
+    assert_eq!(made(&["--scale", "4"]), (3, 8, json!({"PoolAtMax": 2})));
 }
 
 #[test]
@@ -199,6 +200,33 @@ fn the_same_record_gives_the_same_bytes() {
 }
 
 #[test]
+fn a_record_of_another_cluster_is_doubted() {
+    let scene = Scene::new();
+    let mut round = at(0);
+    let read = "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nmachines:\n\
+         - {name: old-1, pool: old, vmid: 7, host: pve1, cores: 1, memory: 1Gi, phase: Ready, node: old-1}\n";
+    round.proxmox.machines = snapshot::read(read).unwrap().0.proxmox.machines;
+    let later = SignedDuration::from_hours(3);
+    for passed in [0, 60] {
+        round.time = at(passed).time + later;
+        let mut label = snapshot::read(
+            &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "old-1",
+            "labels": {"pve-autoscaler/pool": "old"}}})
+            .to_string(),
+        )
+        .unwrap()
+        .0
+        .nodes;
+        round.nodes = std::mem::take(&mut label);
+        Writer::default().keep(&scene.records(), (7, 1 << 30), &round).unwrap();
+    }
+    let said = scene.run(&["--config", "a.toml"]);
+    let words = String::from_utf8(said.stderr).unwrap();
+    assert!(said.status.success(), "{words}");
+    assert!(words.contains("warning: a.toml has no pool old, of which the record has machines"), "{words}");
+}
+
+#[test]
 fn what_is_wrong_is_said_with_the_way_out() {
     let scene = Scene::new();
     for (more, status, expected) in [
@@ -212,6 +240,12 @@ fn what_is_wrong_is_said_with_the_way_out() {
         assert_eq!(said.status.code(), Some(status), "{words}");
         assert!(words.contains(expected), "{words}");
     }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
+    let said = command.args(["simulate", "--records", "/nowhere", "--config", "a.toml"]);
+    let said = said.current_dir(scene.folder.path()).output().unwrap();
+    let words = String::from_utf8(said.stderr).unwrap();
+    assert_eq!(said.status.code(), Some(3), "{words}");
+    assert!(words.contains("/nowhere is not there: name the folder of a recording (`--records`)"), "{words}");
     let files = fs::read_dir(scene.records()).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<_> = files.collect();
     files.sort();
@@ -222,7 +256,7 @@ fn what_is_wrong_is_said_with_the_way_out() {
     assert!(said.status.success() && words.contains("is damaged after its first"), "{words}");
     // What is missing is said: the rest of the first hour.
     let text = String::from_utf8(said.stdout).unwrap();
-    assert!(text.contains("in 1 gaps without a round"), "{text}");
+    assert!(text.contains("in 1 gap without a round"), "{text}");
     for file in files {
         fs::write(file, "").unwrap();
     }

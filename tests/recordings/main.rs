@@ -169,6 +169,30 @@ fn files_of_two_hosts_in_one_folder_are_read_in_the_order_of_time() {
 }
 
 #[test]
+fn rounds_after_a_clock_was_set_back_do_not_come_between_those_before() {
+    let folder = TempDir::new().unwrap();
+    let mut cluster = Cluster::new(2, 10);
+    let mut writer = Writer::default();
+    let mut written = Vec::new();
+    for round in 0..60 {
+        if round == 30 {
+            cluster.time -= SignedDuration::from_secs(150);
+        }
+        let seen = cluster.next_round();
+        writer.keep(folder.path(), (7, MUCH), &seen).unwrap();
+        written.push(seen);
+    }
+    // Those that lie before the last of the first file are left out.
+    let expected = written[..30].iter().chain(&written[45..]);
+    let mut rounds = Recording::open(folder.path()).unwrap().rounds();
+    for round in expected {
+        assert!(rounds.next_round());
+        assert_eq!(text(&rounds.fold().snapshot()), text(round));
+    }
+    assert!(!rounds.next_round() && rounds.damages().is_empty());
+}
+
+#[test]
 fn a_file_that_cannot_be_begun_is_not_left_behind_and_room_is_made_first() {
     let folder = TempDir::new().unwrap();
     let mut cluster = Cluster::new(1, 1);

@@ -26,8 +26,6 @@ const STORE_SOON: Duration = Duration::from_secs(1);
 const STORE_ANYWAY: SignedDuration = SignedDuration::from_mins(1);
 /// At the end it is stored within this time, or stays as it was stored before.
 const STORE_LAST: Duration = Duration::from_secs(2);
-/// A host that was emptied in vain is emptied again after this time at the latest.
-const EMPTIED_AGAIN: SignedDuration = SignedDuration::from_hours(24);
 /// A pool whose creation failed through no fault of pool or host is left alone for this long at first: the
 /// cause may pass.
 const NO_FAULT: Duration = Duration::from_secs(10);
@@ -206,13 +204,9 @@ impl Remembered {
     /// A host was emptied to be switched off, and stays on: it is not for a while, longer each time. Machines
     /// were made and went for it.
     pub fn emptied_in_vain(&mut self, host: &str, reason: &str, config: &Config, now: Timestamp) {
-        let first = config.power.idle_for.saturating_mul(2);
-        let lengths = (first, first.max(EMPTIED_AGAIN.unsigned_abs()));
         self.host(host, now, |memory| {
             let before = memory.emptying_backoff.take();
-            // What was long ago says nothing of today.
-            let before = before.filter(|before| now.duration_since(before.until) <= EMPTIED_AGAIN);
-            memory.emptying_backoff = Some(Backoff::next(before.as_ref(), reason, lengths, now));
+            memory.emptying_backoff = Some(planning::emptied_in_vain(before.as_ref(), reason, config, now));
         });
     }
 

@@ -17,6 +17,10 @@ const LARGEST: u64 = 1 << 30;
 /// A daemon that is started again goes on in a new file within this time.
 const SOON: SignedDuration = SignedDuration::from_mins(5);
 
+/// An instance whose next round is within this time has led all the while: rounds of other files between are
+/// of a clock that was set back.
+const STAYS: SignedDuration = SignedDuration::from_mins(1);
+
 /// Why a folder cannot be read as a recording.
 #[derive(Debug, Error)]
 pub enum RecordingError {
@@ -28,6 +32,15 @@ pub enum RecordingError {
         /// What it says.
         #[source]
         source: io::Error,
+    },
+    /// There is no such folder.
+    #[error(
+        "{} is not there: name the folder of a recording (`--records`), which the daemon makes if `[record]` says `days = 14` or the like",
+        path.display()
+    )]
+    Missing {
+        /// The folder.
+        path: PathBuf,
     },
     /// There is nothing in it.
     #[error(
@@ -93,6 +106,7 @@ impl Recording {
         match file::all(folder) {
             Ok(files) if files.is_empty() => Err(RecordingError::Empty { path }),
             Ok(files) => Ok(Self { folder: path, files }),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => Err(RecordingError::Missing { path }),
             Err(source) => Err(RecordingError::File { path, source }),
         }
     }
@@ -181,17 +195,30 @@ impl Rounds {
     /// Goes on to the next round; false: there is none. What cannot be read of a file is left out, and said
     /// by [`Rounds::damages`].
     pub fn next_round(&mut self) -> bool {
-        if let Some(open) = self.current.take() {
-            self.go_on(open);
+        let last = self.current.as_ref().map(|open| open.fold.time());
+        if let Some(open) = self.current.take().and_then(|open| self.go_on(open)) {
+            if last.is_some_and(|last| open.fold.time().duration_since(last) <= STAYS) {
+                self.current = Some(open);
+                return true;
+            }
+            self.ahead.push(open);
         }
         loop {
             let next = self.ahead.iter().enumerate().map(|(at, open)| (open.fold.time(), at)).min();
             let begun = |(begins, _): &mut (Timestamp, PathBuf)| next.is_none_or(|(time, _)| *begins <= time);
-            let Some((_, path)) = self.files.pop_front_if(begun) else {
-                self.current = next.map(|(_, at)| self.ahead.remove(at));
-                return self.current.is_some();
-            };
-            self.begin(path);
+            if let Some((_, path)) = self.files.pop_front_if(begun) {
+                let begun = self.begin(path);
+                self.ahead.extend(begun);
+                continue;
+            }
+            let Some((time, at)) = next else { return false };
+            let open = self.ahead.remove(at);
+            if last.is_none_or(|last| time > last) {
+                self.current = Some(open);
+                return true;
+            }
+            let later = self.go_on(open);
+            self.ahead.extend(later);
         }
     }
 
@@ -205,33 +232,35 @@ impl Rounds {
         &self.damages
     }
 
-    fn begin(&mut self, path: PathBuf) {
+    fn begin(&mut self, path: PathBuf) -> Option<Open> {
         match fs::File::open(&path) {
             Ok(file) => {
                 let lines = BufReader::new(GzDecoder::new(file));
-                self.go_on(Open { path, lines, rounds: 0, fold: Fold::default() });
+                self.go_on(Open { path, lines, rounds: 0, fold: Fold::default() })
             }
             Err(error) => {
                 let why = error.to_string();
                 self.damages.push(Damage { path, rounds: 0, until: None, why });
+                None
             }
         }
     }
 
     /// Goes on in a file to its next round, if it has one.
-    fn go_on(&mut self, mut open: Open) {
+    fn go_on(&mut self, mut open: Open) -> Option<Open> {
         match open.next() {
             Ok(Next::End) => {}
             Ok(Next::Broken) => self.broken_off(open),
             Ok(Next::Changes(changes)) => match open.fold.apply(changes) {
                 Ok(()) => {
                     open.rounds += 1;
-                    self.ahead.push(open);
+                    return Some(open);
                 }
                 Err(error) => self.damaged(open, error.to_string()),
             },
             Err(why) => self.damaged(open, why),
         }
+        None
     }
 
     /// The daemon that wrote the file may have been killed, or write it now: if it goes on in another one,

@@ -22,6 +22,7 @@ pub(super) fn render(found: &Found) -> Value {
             "gaps": facts.gaps.iter().map(|(from, to)| json!({ "from": from, "to": to })).collect::<Vec<_>>(),
             "damages": found.damages.iter().map(ToString::to_string).collect::<Vec<_>>(),
         },
+        "warnings": found.doubts,
         "whatIf": { "scale": f64::from(found.what_if.demand) / 1000.0, "withoutHosts": found.what_if.without },
         "configurations": found.columns.iter().map(column).collect::<Vec<_>>(),
         "assumptions": ASSUMPTIONS,
@@ -60,10 +61,13 @@ fn column(Column { name, figures }: &Column) -> Value {
     let used = &figures.used;
     let pools: Map<String, Value> =
         figures.pools.iter().map(|(name, own)| (name.clone(), pool(own))).collect();
-    let idle: Map<String, Value> = figures
-        .idle_hosts
+    let each: Map<String, Value> = figures
+        .hosts
         .iter()
-        .map(|(host, own)| (host.clone(), json!({ "idleHours": rounded(own.0), "onHours": rounded(own.1) })))
+        .map(|(host, own)| {
+            let (empty, off) = (own.empty.map(rounded), own.off.map(rounded));
+            (host.clone(), json!({ "onHours": rounded(own.on), "emptyHours": empty, "offHours": off }))
+        })
         .collect();
     let sum = |of: fn(&PoolFigures) -> u64| figures.pools.values().map(of).sum::<u64>();
     json!({
@@ -74,13 +78,14 @@ fn column(Column { name, figures }: &Column) -> Value {
         "removed": sum(|pool| pool.removed),
         "nodeHours": rounded(figures.pools.values().fold(0.0, |sum, pool| sum + pool.node_hours)),
         "waited": waits(&figures.waits()),
+        "wentWithoutNode": waits(&figures.without),
         "waitingAtTheEnd": figures.waiting,
         "pools": pools,
         "refusals": figures.refusals,
         "hosts": {
             "have": hours(&used.hosts), "othersTake": hours(&used.others), "machinesTake": hours(&used.machines),
             "nodesOffer": hours(&used.offered), "podsRequest": hours(&used.requested),
-            "couldHaveBeenOff": idle,
+            "each": each,
         },
         "series": figures.series,
     })

@@ -13,7 +13,7 @@ use super::exit::{Failure, SUCCESS};
 use super::{Output, input};
 use recording::{Damage, Recording, RecordingError};
 use replay::{Demand, Facts, Figures, Simulation, Watcher, WhatIf};
-use settings::Needs;
+use settings::{Config, Needs};
 
 /// Arguments of `simulate`.
 #[derive(Debug, Args)]
@@ -50,6 +50,8 @@ struct Found {
     what_if: WhatIf,
     columns: Vec<Column>,
     damages: Vec<Damage>,
+    /// What does not fit together.
+    doubts: Vec<String>,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
@@ -58,6 +60,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let found = simulate(arguments, what_if)?;
     for damage in &found.damages {
         anstream::eprintln!("warning: {damage}");
+    }
+    for doubt in &found.doubts {
+        anstream::eprintln!("warning: {doubt}");
     }
     if let Some(file) = &arguments.picture {
         std::fs::write(file, picture::render(&found)).map_err(|error| {
@@ -96,6 +101,7 @@ fn simulate(arguments: &Arguments, what_if: WhatIf) -> Result<Found, Failure> {
         let known = facts.hosts.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         return Err(Failure::NotFound(format!("the record has no host `{unknown}`: its hosts are {known}")));
     }
+    let doubts = configs.iter().filter_map(|(name, config)| doubt(name, config, &facts)).collect();
     let happened = Column { name: "recorded".to_owned(), figures: facts.happened.clone() };
     let facts = Arc::new(facts);
     let mut all: Vec<(String, Simulation)> = configs
@@ -113,7 +119,21 @@ fn simulate(arguments: &Arguments, what_if: WhatIf) -> Result<Found, Failure> {
     }
     let simulated = all.into_iter().map(|(name, one)| Column { name, figures: one.finish() });
     let columns = std::iter::once(happened).chain(simulated).collect();
-    Ok(Found { facts, what_if, columns, damages })
+    Ok(Found { facts, what_if, columns, damages, doubts })
+}
+
+/// Recorded pools that a configuration does not have: it may be that of another cluster.
+fn doubt(name: &str, config: &Config, facts: &Facts) -> Option<String> {
+    let has = |pool: &&String| config.pools.iter().any(|own| own.name == **pool);
+    let unknown: Vec<&str> =
+        facts.happened.pools.keys().filter(|pool| !has(pool)).map(String::as_str).collect();
+    (!unknown.is_empty()).then(|| {
+        format!(
+            "{name} has no pool {}, of which the record has machines: they stay as they are. \
+             If this is the record of another cluster, name the right one with `--records`",
+            unknown.join(", ")
+        )
+    })
 }
 
 fn thousandths(text: &str) -> Result<u32, String> {

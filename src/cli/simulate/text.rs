@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Column, Found};
 use crate::cli::table::{Align, Table};
-use replay::{ASSUMPTIONS, CREATION, Figures, RETIREMENT, Took, Use, WAKING, Waits};
+use replay::{ASSUMPTIONS, CREATION, RETIREMENT, Took, Use, WAKING, Waits};
 
 use Align::{Left, Right};
 
@@ -19,7 +19,8 @@ pub(super) fn render(found: &Found) -> String {
         let count = facts.gaps.len();
         let _ = writeln!(
             out,
-            "Unknown: {missing:.1} h in {count} gaps without a round; what was before them is taken to hold."
+            "Unknown: {missing:.1} h in {count} {} without a round; what was before is taken to hold.",
+            if count == 1 { "gap" } else { "gaps" }
         );
     }
     if found.what_if.demand != 1000 {
@@ -35,6 +36,8 @@ pub(super) fn render(found: &Found) -> String {
     waits(found, &mut out);
     out.push_str("\nHosts, on average\n");
     hosts(found, &mut out);
+    out.push_str("\nHours of each host\n");
+    host_hours(found, &mut out);
     refusals(found, &mut out);
     assumptions(found, &mut out);
     out
@@ -75,6 +78,7 @@ fn machines(found: &Found, out: &mut String) {
         ("p50", Right),
         ("p95", Right),
         ("worst", Right),
+        ("went without", Right),
         ("wait still", Right),
     ]);
     for Column { name, figures } in &found.columns {
@@ -90,7 +94,7 @@ fn machines(found: &Found, out: &mut String) {
             most.to_string(),
         ];
         let cells = cells.into_iter().chain(percentiles(&figures.waits()));
-        table.row(cells.chain([figures.waiting.to_string()]));
+        table.row(cells.chain([figures.without.count().to_string(), figures.waiting.to_string()]));
     }
     table.render(out);
 }
@@ -152,26 +156,29 @@ fn hosts(found: &Found, out: &mut String) {
         }
     }
     table.render(out);
-    for Column { name, figures } in &found.columns {
-        let _ = writeln!(out, "{name}: {}", idle_hosts(figures));
-    }
 }
 
-fn idle_hosts(figures: &Figures) -> String {
-    if figures.idle_hosts.is_empty() {
-        return "which hosts could have been off is unknown: the record does not say what their guests were given".to_owned();
+/// Hours in which each host was on, empty and off.
+fn host_hours(found: &Found, out: &mut String) {
+    let mut table = Table::new(&[
+        ("configuration", Left),
+        ("host", Left),
+        ("on", Right),
+        ("off", Right),
+        ("on and empty", Right),
+    ]);
+    let hours = |hours: Option<f64>, none: &str| hours.map_or(none.to_owned(), |hours| format!("{hours:.1}"));
+    for Column { name, figures } in &found.columns {
+        for (host, own) in &figures.hosts {
+            let on = hours(Some(own.on), "");
+            table.row([name.clone(), host.clone(), on, hours(own.off, "-"), hours(own.empty, "unknown")]);
+        }
     }
-    let idle: Vec<String> = figures
-        .idle_hosts
-        .iter()
-        .filter(|(_, hours)| hours.0 >= 0.05)
-        .map(|(host, hours)| format!("{host} for {:.1} h of {:.1}", hours.0, hours.1))
-        .collect();
-    if idle.is_empty() {
-        "no host could have been off".to_owned()
-    } else {
-        format!("could have been off: {}", idle.join(", "))
-    }
+    table.render(out);
+    out.push_str(
+        "off: as the planner decides, of hosts with a `power`. Others could have been off while they were empty, \
+         at most: what else speaks against it is not looked at.\n",
+    );
 }
 
 fn refusals(found: &Found, out: &mut String) {

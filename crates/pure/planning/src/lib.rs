@@ -101,7 +101,7 @@ pub use going::leaving;
 pub use homeless::homeless;
 pub use outcomes::follow;
 pub use prospects::{PoolAnswer, Prospects, Removal, Treatment, prospects};
-pub use rests::{removal_given_up, wish_rests};
+pub use rests::{emptied_in_vain, removal_given_up, wish_rests};
 pub use unlike::unlike_declared;
 pub use unready::watched;
 

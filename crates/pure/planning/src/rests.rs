@@ -21,6 +21,13 @@ pub fn removal_given_up(before: Option<&Backoff>, why: &str, config: &Config, no
     Backoff::next(before, why, (first, first.max(LONGEST)), now)
 }
 
+/// The same of a host that was emptied to be switched off, and stays on: machines were made and went for it.
+pub fn emptied_in_vain(before: Option<&Backoff>, why: &str, config: &Config, now: Timestamp) -> Backoff {
+    let first = config.power.idle_for.saturating_mul(2);
+    let before = before.filter(|before| !is_long_ago(before, now));
+    Backoff::next(before, why, (first, first.max(LONGEST)), now)
+}
+
 /// Whether a wait ended long enough ago for the next one to begin with the first length again.
 pub(super) fn is_long_ago(backoff: &Backoff, now: Timestamp) -> bool {
     let longest = SignedDuration::try_from(LONGEST).unwrap_or(SignedDuration::MAX);

@@ -12,6 +12,7 @@ use super::facts::Facts;
 use super::figures::Figures;
 use super::machines::Sim;
 use super::members::{Id, Member, Scale, copy};
+use super::power::switch_on;
 use super::surroundings::{Others, slots};
 use model::Snapshot;
 use model::machine::{Machine, Phase};
@@ -37,10 +38,12 @@ const SEED: u64 = 0x5eed;
 pub struct Simulation {
     pub(super) config: Config,
     pub(super) facts: Arc<Facts>,
-    what_if: WhatIf,
-    /// The last recorded round, without its pods.
+    pub(super) what_if: WhatIf,
+    /// The last recorded round, without its pods; hosts that its daemon had switched off are on.
     pub(super) around: Snapshot,
-    others: Others,
+    /// These hosts.
+    pub(super) switched_off: BTreeSet<String>,
+    pub(super) others: Others,
     /// Recorded pods on nodes of no pool that nodes bring with them.
     standing: Vec<Arc<Pod>>,
     scale: Scale,
@@ -81,6 +84,7 @@ impl Simulation {
             facts,
             what_if,
             around: Snapshot::default(),
+            switched_off: BTreeSet::new(),
             others: Others::default(),
             standing: Vec::new(),
             members: BTreeMap::new(),
@@ -128,7 +132,7 @@ impl Simulation {
         self.figures.until(self.now);
         for member in self.members.values().filter(|member| member.waits()) {
             let waited = member.wait_that_counts(self.now);
-            waited.into_iter().for_each(|seconds| self.figures.still.add(seconds));
+            self.figures.still.add_some(waited);
         }
         self.figures
     }
@@ -139,7 +143,7 @@ impl Simulation {
         self.memory = round.memory.clone();
         // Nothing is expected of kube-scheduler: pods come where they were found to fit.
         self.memory.predictions = Predictions::default();
-        self.memory.hosts.clear();
+        self.begin_hosts();
         for machine in round.proxmox.machines.iter().flatten() {
             if !self.what_if.without.contains(&machine.host) {
                 self.adopt(machine, round.time);
@@ -201,8 +205,9 @@ impl Simulation {
     }
 
     fn look_around(&mut self, round: &Snapshot) {
-        self.others = Others::of_round(round);
         let mut around = Snapshot { pods: Vec::new(), ..round.clone() };
+        self.switched_off = switch_on(&mut around);
+        self.others = Others::of_round(&around);
         around.nodes.retain(|node| !node.labels.contains_key(POOL_LABEL));
         let others = |pod: &Pod| {
             let node = pod.node.as_deref();
@@ -211,7 +216,7 @@ impl Simulation {
         let standing = round.pods.iter().filter(|pod| is_everywhere(pod) && others(pod));
         self.standing = standing.cloned().collect();
         // What is true of pools whatever is simulated.
-        for (name, recorded) in &round.memory.pools {
+        for (name, recorded) in &around.memory.pools {
             let own = self.memory.pools.entry(name.clone()).or_default();
             *own = PoolMemory {
                 last_add: own.last_add,
@@ -310,7 +315,7 @@ impl Simulation {
         for id in self.scale.of(unit) {
             let Some(gone) = self.members.remove(&id).filter(Member::waits) else { continue };
             let waited = gone.wait_that_counts(self.now);
-            waited.into_iter().for_each(|seconds| self.figures.without.add(seconds));
+            self.figures.without.add_some(waited);
         }
         self.scale.gone(unit);
         self.room_changed = true;
@@ -388,6 +393,7 @@ impl Simulation {
         snapshot.memory.free_slots = Some(slots(&self.config, &self.around, machines, &self.freed));
         let plan = planning::plan(&snapshot, &self.config);
         self.act(&plan, now);
+        self.switch_hosts(&plan, &snapshot);
     }
 
     fn bind(&mut self) {
@@ -416,7 +422,7 @@ impl Simulation {
                 }
                 None => &mut self.figures.elsewhere,
             };
-            waited.into_iter().for_each(|seconds| waits.add(seconds));
+            waits.add_some(waited);
         }
         for member in self.members.values_mut().filter(|member| member.waits()) {
             member.waited = true;
@@ -439,11 +445,11 @@ impl Simulation {
             hosts.retain(|host| !self.what_if.without.contains(&host.name));
             for host in hosts {
                 *host = self.others.with(host, &recorded, &machines, &self.config);
+                host.online &= !self.is_off(&host.name, now);
             }
         }
         snapshot.proxmox.machines = Some(machines);
-        // Whether hosts may be switched off is not simulated.
-        snapshot.proxmox.power = None;
+        snapshot.proxmox.power = self.power_facts(snapshot.proxmox.hosts.as_deref().unwrap_or_default());
         let pods = std::mem::take(&mut snapshot.pods);
         for budget in &mut snapshot.budgets {
             let allowed = allowed(budget, &pods);

@@ -244,11 +244,11 @@ impl Watcher {
             let waited = before.map(|since| round.time.duration_since(since).as_secs());
             let happened = &mut self.facts.happened;
             let Some(node) = pod.node.as_deref() else {
-                waited.into_iter().for_each(|seconds| happened.without.add(seconds));
+                happened.without.add_some(waited);
                 continue;
             };
             let Some(pool) = pools.get(node) else {
-                waited.into_iter().for_each(|seconds| happened.elsewhere.add(seconds));
+                happened.elsewhere.add_some(waited);
                 continue;
             };
             placed.insert(pod.uid.clone());
@@ -257,7 +257,7 @@ impl Watcher {
             }
             let figures = happened.pool(pool);
             figures.pods += 1;
-            waited.into_iter().for_each(|seconds| figures.waits.add(seconds));
+            figures.waits.add_some(waited);
         }
         for since in waiting.into_values() {
             self.facts.happened.without.add(round.time.duration_since(since).as_secs());

@@ -26,6 +26,13 @@ impl Waits {
         *self.0.entry(seconds.max(0)).or_default() += 1;
     }
 
+    /// One more, if it waited.
+    pub(super) fn add_some(&mut self, seconds: Option<i64>) {
+        if let Some(seconds) = seconds {
+            self.add(seconds);
+        }
+    }
+
     /// All of these, too.
     pub fn extend(&mut self, more: &Self) {
         for (seconds, count) in &more.0 {
@@ -101,6 +108,17 @@ pub struct HostUse {
     pub requested: Use,
 }
 
+/// What one host did, in hours.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HostHours {
+    /// It was on.
+    pub on: f64,
+    /// It was on, and no guest ran there; `None`: the record does not say what guests were given.
+    pub empty: Option<f64>,
+    /// The daemon had switched it off; `None`: it is not one to be switched.
+    pub off: Option<f64>,
+}
+
 /// Nodes and waiting pods over time: the most of each in every step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -130,8 +148,8 @@ pub struct Figures {
     pub refusals: BTreeMap<String, u64>,
     /// Cores and memory.
     pub used: HostUse,
-    /// By host: hours in which nothing ran on it, of all in which it was on.
-    pub idle_hosts: BTreeMap<String, (f64, f64)>,
+    /// By host: what it did.
+    pub hosts: BTreeMap<String, HostHours>,
     /// Hours in all.
     pub hours: f64,
     /// Decisions that were made.
@@ -152,8 +170,15 @@ struct State {
     others: (f64, f64),
     offered: (f64, f64),
     requested: (f64, f64),
-    /// By host that is on: whether nothing runs there, where that is known.
-    idle: BTreeMap<String, bool>,
+    each: BTreeMap<String, HostState>,
+}
+
+/// What a host does at a moment; `None` as in [`HostHours`].
+#[derive(Clone, Copy, Debug)]
+struct HostState {
+    on: bool,
+    empty: Option<bool>,
+    off: Option<bool>,
 }
 
 impl Figures {
@@ -203,10 +228,16 @@ impl Figures {
         used.others.add(last.others, hours);
         used.offered.add(last.offered, hours);
         used.requested.add(last.requested, hours);
-        for (host, idle) in &last.idle {
-            let sum = self.idle_hosts.entry(host.clone()).or_default();
-            sum.0 += if *idle { hours } else { 0.0 };
-            sum.1 += hours;
+        for (host, state) in &last.each {
+            let own = self.hosts.entry(host.clone()).or_default();
+            let add = |sum: &mut Option<f64>, holds: Option<bool>| {
+                if let Some(holds) = holds {
+                    *sum.get_or_insert_default() += if holds { hours } else { 0.0 };
+                }
+            };
+            own.on += if state.on { hours } else { 0.0 };
+            add(&mut own.empty, state.empty);
+            add(&mut own.off, state.off);
         }
         last.time = now;
         self.series.add(&last);
@@ -245,7 +276,7 @@ impl State {
             others: (0.0, 0.0),
             offered: (0.0, 0.0),
             requested: (0.0, 0.0),
-            idle: BTreeMap::new(),
+            each: BTreeMap::new(),
         };
         let mut ours: BTreeMap<&str, bool> = BTreeMap::new();
         for node in &snapshot.nodes {
@@ -269,15 +300,22 @@ impl State {
             state.machines.1 += gib(machine.memory);
             carrying.insert(&machine.host, true);
         }
-        for host in snapshot.proxmox.hosts.iter().flatten().filter(|host| host.online) {
-            state.hosts.0 += f64::from(host.cores);
-            state.hosts.1 += gib(host.memory);
+        for host in snapshot.proxmox.hosts.iter().flatten() {
             let (cores, memory) = others.of(&host.name);
-            state.others.0 += f64::from(cores);
-            state.others.1 += gib(memory);
-            if others.assigned_known {
-                let idle = cores == 0 && memory == 0 && !carrying.contains_key(host.name.as_str());
-                state.idle.insert(host.name.clone(), idle);
+            let is_empty = cores == 0 && memory == 0 && !carrying.contains_key(host.name.as_str());
+            let power = snapshot.memory.hosts.get(&host.name).and_then(|memory| memory.power.as_ref());
+            let facts = snapshot.proxmox.power.as_ref().is_some_and(|all| all.hosts.contains_key(&host.name));
+            let own = HostState {
+                on: host.online,
+                empty: others.assigned_known.then_some(host.online && is_empty),
+                off: (facts || power.is_some()).then_some(!host.online && power.is_some()),
+            };
+            state.each.insert(host.name.clone(), own);
+            if host.online {
+                state.hosts.0 += f64::from(host.cores);
+                state.hosts.1 += gib(host.memory);
+                state.others.0 += f64::from(cores);
+                state.others.1 += gib(memory);
             }
         }
         state

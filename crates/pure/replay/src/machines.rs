@@ -31,7 +31,7 @@ impl Simulation {
         let mut machine = machine.clone();
         machine.growing = None;
         machine.seen_on = None;
-        // How long a machine takes was measured from when it was asked for, and not from its present phase on.
+        // How long a machine takes is counted from when it was asked for, not from its present phase.
         let comes = machine.phase < Phase::Ready;
         let since = if comes { machine.wanted_since() } else { machine.since };
         let gone_for = since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));

@@ -29,26 +29,34 @@ struct Seen {
     nodes: Vec<Node>,
     pods: Vec<Pod>,
     machines: Vec<Machine>,
+    /// Without any: one that has much room.
+    hosts: Vec<Host>,
+}
+
+/// A host with so much memory in GiB, of which others were given so much.
+fn host(name: &str, memory: i64, others: i64) -> Host {
+    Host {
+        name: name.to_owned(),
+        cores: 64,
+        memory: memory * GIB,
+        memory_used: others * GIB,
+        memory_assigned: others * GIB,
+        cores_assigned: u32::from(others > 0),
+        online: true,
+        ..Host::default()
+    }
 }
 
 impl Seen {
     fn at(&self, second: i64) -> Snapshot {
-        let host = Host {
-            name: "pve1".to_owned(),
-            cores: 64,
-            memory: 256 * GIB,
-            memory_assigned: GIB,
-            cores_assigned: 1,
-            online: true,
-            ..Host::default()
-        };
         let mut snapshot = Snapshot {
             time: at(second),
             nodes: self.nodes.iter().cloned().map(Arc::new).collect(),
             pods: self.pods.iter().cloned().map(Arc::new).collect(),
             ..Snapshot::default()
         };
-        snapshot.proxmox.hosts = Some(vec![host]);
+        let first = if self.hosts.is_empty() { vec![host("pve1", 256, 1)] } else { Vec::new() };
+        snapshot.proxmox.hosts = Some([first, self.hosts.clone()].concat());
         snapshot.proxmox.machines = Some(self.machines.clone());
         snapshot
     }
@@ -111,9 +119,15 @@ fn pod(name: &str, node: Option<&str>) -> Pod {
 
 /// Plays these rounds, a simulation after the last of them.
 fn play(demand: u32, rounds: &[Snapshot]) -> Simulation {
-    let config = settings::parse("test", POOL, Needs::Plan).unwrap();
+    play_with(POOL, demand, rounds)
+}
+
+fn play_with(config: &str, demand: u32, rounds: &[Snapshot]) -> Simulation {
+    let config = settings::parse("test", config, Needs::Plan).unwrap();
     let mut watcher = Watcher::default();
-    rounds.iter().for_each(|round| watcher.round(round));
+    for round in rounds {
+        watcher.round(round);
+    }
     let what_if = WhatIf { demand, ..WhatIf::default() };
     let mut simulation = Simulation::new(config, Arc::new(watcher.finish()), what_if);
     let mut wanted = Demand::default();
@@ -149,6 +163,7 @@ fn copies_of_pods_that_ran_from_the_beginning_do_not_count_as_waiting() {
         nodes: vec![node("w-1", true)],
         machines: vec![machine("w-1", Phase::Ready, -900)],
         pods: vec![pod("a", Some("w-1"))],
+        ..Seen::default()
     };
     let figures = play(3000, &[seen.at(0), seen.at(300)]).finish();
     assert_eq!((figures.pools["w"].made, figures.pools["w"].pods), (2, 2));
@@ -185,6 +200,7 @@ fn a_pod_does_not_wait_while_a_gate_holds_it() {
             nodes: vec![node("w-1", true)],
             machines: vec![machine("w-1", Phase::Ready, -900)],
             pods: vec![pod],
+            ..Seen::default()
         }
     };
     let figures = play(1000, &[gated(true).at(0), gated(true).at(60), gated(false).at(120)]).finish();
@@ -210,6 +226,7 @@ fn nodes_of_the_first_round_are_cordoned_as_in_the_record_and_do_not_fail() {
             nodes: vec![node],
             machines: vec![machine("w-1", Phase::Ready, -900)],
             pods: vec![pod("a", None)],
+            ..Seen::default()
         }
     };
     let on = |rounds: &[Snapshot]| play(1000, rounds).members[&(1, 0)].pod.node.clone();
@@ -218,4 +235,75 @@ fn nodes_of_the_first_round_are_cordoned_as_in_the_record_and_do_not_fail() {
     assert_eq!(on(&[cordoned.at(0), seen(false, "True").at(10)]).as_deref(), Some("w-1"));
     let silent = seen(false, "Unknown");
     assert_eq!(on(&[silent.at(0), silent.at(10)]).as_deref(), Some("w-1"));
+}
+
+const SWITCHED: &str = r#"
+[power]
+idle_for = "10m"
+[[host]]
+name = "pve3"
+power = "wake-on-lan"
+"#;
+
+/// Three hosts, of which only the third has room, and perhaps a pod.
+fn three_hosts(others: i64, pods: Vec<Pod>) -> Seen {
+    let hosts = vec![host("pve1", 8, 8), host("pve2", 8, 8), host("pve3", 32, others)];
+    Seen { pods, hosts, ..Seen::default() }
+}
+
+#[test]
+fn a_host_that_may_be_switched_is_off_while_nothing_needs_it() {
+    let config = format!("{SWITCHED}{POOL}");
+    let none = || three_hosts(0, Vec::new());
+    let wanted = || three_hosts(0, vec![Pod { created: Some(at(3600)), ..pod("a", None) }]);
+    let rounds = [none().at(0), wanted().at(3600), wanted().at(7200)];
+    let figures = play_with(&config, 1000, &rounds).finish();
+    // It goes after ten minutes and one more, and is back three minutes after the pod has come.
+    let pve3 = figures.hosts["pve3"];
+    let off = pve3.off.unwrap() * 60.0;
+    assert!((50.0..53.0).contains(&off), "{off} min");
+    assert!((pve3.on * 60.0 + off - 120.0).abs() < 0.1, "{pve3:?}");
+    assert_eq!(figures.hosts["pve1"].off, None);
+    let waited = figures.pools["w"].waits.percentile(100).unwrap();
+    assert!((240..260).contains(&waited), "{waited}");
+    // Without a pod it stays off; without its `power` it stays on.
+    let rounds = [none().at(0), none().at(3600), none().at(7200)];
+    let off = play_with(&config, 1000, &rounds).finish().hosts["pve3"].off.unwrap();
+    assert!((1.75..1.85).contains(&off), "{off}");
+    let pve3 = play(1000, &rounds).finish().hosts["pve3"];
+    assert!(pve3.off.is_none() && pve3.on > 1.99 && pve3.empty.unwrap() > 1.99, "{pve3:?}");
+    // Other guests keep it on.
+    let rounds = [0, 3600].map(|second| three_hosts(4, Vec::new()).at(second));
+    assert_eq!(play_with(&config, 1000, &rounds).finish().hosts["pve3"].off, Some(0.0));
+}
+
+#[test]
+fn a_host_that_the_daemon_had_switched_off_is_there_for_another_configuration() {
+    let off = |second: i64, pods: Vec<Pod>| {
+        let mut seen = three_hosts(0, pods);
+        let room = seen.hosts[2].clone();
+        seen.hosts[2].online = false;
+        let mut round = seen.at(second);
+        let power = model::power::PowerMemory {
+            step: model::power::PowerStep::Off,
+            since: at(-900),
+            room: Some(room),
+            ..model::power::PowerMemory::default()
+        };
+        let memory =
+            model::snapshot::HostMemory { power: Some(power), ..model::snapshot::HostMemory::default() };
+        round.memory.hosts.insert("pve3".to_owned(), memory);
+        round
+    };
+    let wanted = || vec![Pod { created: Some(at(60)), ..pod("a", None) }];
+    let rounds = [off(0, Vec::new()), off(60, wanted()), off(660, wanted())];
+    let played = play(1000, &rounds);
+    assert_eq!(played.facts.happened.hosts["pve3"].off, Some(660.0 / 3600.0));
+    let figures = played.finish();
+    assert_eq!((figures.pools["w"].made, figures.pools["w"].waits.percentile(100)), (1, Some(60)));
+    assert_eq!(figures.hosts["pve3"].off, None);
+    // With the same configuration it is off at first, and woken.
+    let figures = play_with(&format!("{SWITCHED}{POOL}"), 1000, &rounds).finish();
+    assert_eq!((figures.pools["w"].made, figures.pools["w"].waits.percentile(100)), (1, Some(240)));
+    assert!((figures.hosts["pve3"].off.unwrap() - 240.0 / 3600.0).abs() < 0.01);
 }
