@@ -240,12 +240,15 @@ fn what_is_wrong_is_said_with_the_way_out() {
         assert_eq!(said.status.code(), Some(status), "{words}");
         assert!(words.contains(expected), "{words}");
     }
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
-    let said = command.args(["simulate", "--records", "/nowhere", "--config", "a.toml"]);
-    let said = said.current_dir(scene.folder.path()).output().unwrap();
-    let words = String::from_utf8(said.stderr).unwrap();
-    assert_eq!(said.status.code(), Some(3), "{words}");
-    assert!(words.contains("/nowhere is not there: name the folder of a recording (`--records`)"), "{words}");
+    for missing in ["nowhere", "a.toml"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
+        command.current_dir(scene.folder.path());
+        let said = command.args(["simulate", "--records", missing, "--config", "a.toml"]).output().unwrap();
+        let words = String::from_utf8(said.stderr).unwrap();
+        assert_eq!(said.status.code(), Some(3), "{words}");
+        let expected = format!("there is no folder {missing}: name that of a recording (`--records`)");
+        assert!(words.contains(&expected), "{words}");
+    }
     let files = fs::read_dir(scene.records()).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<_> = files.collect();
     files.sort();

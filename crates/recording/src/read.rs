@@ -35,7 +35,7 @@ pub enum RecordingError {
     },
     /// There is no such folder.
     #[error(
-        "{} is not there: name the folder of a recording (`--records`), which the daemon makes if `[record]` says `days = 14` or the like",
+        "there is no folder {}: name that of a recording (`--records`), which the daemon makes if `[record]` says `days = 14` or the like",
         path.display()
     )]
     Missing {
@@ -106,7 +106,11 @@ impl Recording {
         match file::all(folder) {
             Ok(files) if files.is_empty() => Err(RecordingError::Empty { path }),
             Ok(files) => Ok(Self { folder: path, files }),
-            Err(source) if source.kind() == io::ErrorKind::NotFound => Err(RecordingError::Missing { path }),
+            Err(source)
+                if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+            {
+                Err(RecordingError::Missing { path })
+            }
             Err(source) => Err(RecordingError::File { path, source }),
         }
     }
