@@ -50,6 +50,8 @@ pub struct Simulation {
     pub(super) members: BTreeMap<Id, Member>,
     pub(super) machines: BTreeMap<String, Sim>,
     pub(super) nodes: BTreeMap<String, Arc<Node>>,
+    /// Those of the first round, as they were recorded last.
+    followed: BTreeMap<String, Arc<Node>>,
     /// Pods that nodes bring with them.
     pub(super) attached: BTreeMap<String, Vec<Arc<Pod>>>,
     pub(super) memory: Memory,
@@ -90,6 +92,7 @@ impl Simulation {
             members: BTreeMap::new(),
             machines: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            followed: BTreeMap::new(),
             attached: BTreeMap::new(),
             memory: Memory::default(),
             freed: BTreeMap::new(),
@@ -182,13 +185,17 @@ impl Simulation {
         }
     }
 
-    /// What an administrator did in the record to nodes that were there in its first round is done to them
-    /// here, too: as long as they are no longer there or go, nothing more.
+    /// What an administrator did in the record to nodes of its first round is done to them here, too, until
+    /// they go in one of both.
     fn follow_nodes(&mut self, round: &Snapshot) {
         for recorded in &round.nodes {
             let own = self.nodes.get_mut(&recorded.name).filter(|own| own.uid == recorded.uid);
             let goes = |node: &Node| being_deleted(node) || node.deleted.is_some();
             let Some(own) = own.filter(|own| !goes(own) && !goes(recorded)) else { continue };
+            let before = self.followed.insert(own.name.clone(), recorded.clone());
+            if before.is_some_and(|before| Arc::ptr_eq(&before, recorded)) {
+                continue;
+            }
             let mut node = Node { unschedulable: recorded.unschedulable, ..Node::clone(own) };
             node.labels.clone_from(&recorded.labels);
             node.annotations.clone_from(&recorded.annotations);
