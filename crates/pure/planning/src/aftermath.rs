@@ -90,10 +90,15 @@ pub(super) fn judge(view: &View, growth: &Growth, nodes: &[(NodeIndex, &Drainabl
     let mut verdicts = Verdicts::default();
     let mut rest = nodes;
     while !rest.is_empty() && verdicts.needed.len() < CULPRITS {
+        // By number of nodes, whether a machine would be asked for without them.
+        let mut asks: BTreeMap<usize, bool> = BTreeMap::new();
         let quiet = |count: usize| {
             let gone = with(&verdicts, &rest[..count]);
             // The shorter question comes first.
-            !view.allowance.is_spent() && !lucky(&gone) && !without(view, &gone).exceeds(&now)
+            if view.allowance.is_spent() || lucky(&gone) {
+                return false;
+            }
+            !*asks.entry(count).or_insert_with(|| without(view, &gone).exceeds(&now))
         };
         let count = most(rest.len(), quiet);
         if view.allowance.is_spent() {
@@ -102,7 +107,9 @@ pub(super) fn judge(view: &View, growth: &Growth, nodes: &[(NodeIndex, &Drainabl
             return verdicts;
         }
         if let Some((culprit, _)) = rest.get(count) {
-            let asked = without(view, &with(&verdicts, &rest[..=count])).exceeds(&now);
+            // To decide all of it once more is the dearest question here.
+            let ask = || without(view, &with(&verdicts, &rest[..=count])).exceeds(&now);
+            let asked = asks.get(&(count + 1)).copied().unwrap_or_else(ask);
             verdicts.needed.insert(*culprit, if asked { Need::Machine } else { Need::Luck });
         }
         verdicts.go.extend(rest[..count].iter().map(|one| one.0));
@@ -112,7 +119,7 @@ pub(super) fn judge(view: &View, growth: &Growth, nodes: &[(NodeIndex, &Drainabl
 }
 
 /// The largest number up to `all` for which `holds`, by halving; it holds for none.
-fn most(all: usize, holds: impl Fn(usize) -> bool) -> usize {
+fn most(all: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
     if holds(all) {
         return all;
     }

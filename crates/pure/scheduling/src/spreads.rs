@@ -18,6 +18,8 @@ pub(super) struct Spreads {
     all: Vec<Arc<Spread>>,
     numbers: BTreeMap<Fingerprint, usize>,
     finder: Finder,
+    /// It matters to any of them that a node takes pods.
+    any_honors_taints: bool,
 }
 
 /// How pods of one namespace ask to be spread, with what decides which nodes count.
@@ -56,6 +58,7 @@ impl Spreads {
             self.finder.add(number, std::iter::once(selector));
         }
         let honors_taints = hard().any(|one| one.honor_node_taints);
+        self.any_honors_taints |= honors_taints;
         self.all.push(Arc::new(Spread { pod: pod.clone(), selectors, honors_taints }));
     }
 
@@ -143,6 +146,10 @@ impl Counts {
 
     /// Forgets what depends on which nodes take pods.
     pub(super) fn forget_taints(&mut self, spreads: &Spreads) {
+        // Hardly any does, and every node that is tried is closed: thousands of apps are not looked through.
+        if !spreads.any_honors_taints {
+            return;
+        }
         for (kept, spread) in self.0.iter_mut().zip(&spreads.all) {
             if spread.honors_taints {
                 kept.counted.take();
