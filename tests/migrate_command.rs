@@ -47,7 +47,7 @@ fn each_autoscalers_settings_become_the_configuration_that_is_written_down() {
         for key in to_fill {
             assert!(told.contains(&format!("to fill in: {key}\n")), "{from}: {key} is not in\n{told}");
         }
-        assert!(told.contains("warning: not known, so not taken over: "), "{from}: {told}");
+        assert!(told.contains("warning: unknown, so not converted: "), "{from}: {told}");
         assert!(!format!("{text}{told}").contains("s3cr3t"), "{from} shows a secret");
     }
 }

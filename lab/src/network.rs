@@ -13,7 +13,7 @@ use world::proxmox::Pve;
 pub const PORT: u16 = 2222;
 /// One of the addresses that only some systems give to the loopback device.
 pub const SOME: Ipv4Addr = Ipv4Addr::new(127, 10, 10, 11);
-/// How often it is looked whether a guest came up or went down.
+/// How often the lab looks whether a guest came up or went down.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Whether this system has the addresses: Linux gives all of 127/8 to the loopback device, others give only

@@ -96,7 +96,7 @@ fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
 /// What is left to do, on standard error.
 fn tell(migrated: &Migrated, output: Option<&Path>) {
     for name in &migrated.unknown {
-        anstream::eprintln!("warning: not known, so not taken over: {}", plain(name));
+        anstream::eprintln!("warning: unknown, so not converted: {}", plain(name));
     }
     for name in &migrated.to_fill {
         anstream::eprintln!("to fill in: {}", plain(name));

@@ -76,7 +76,7 @@ fn render(status: &Status, now: Timestamp, zone: &TimeZone) -> String {
     }
     let of_pools = status.pools.iter().any(|pool| pool.backoff_until.is_some());
     if of_pools || status.hosts.iter().any(|host| host.backoff_until.is_some()) {
-        out.push_str("once the cause is mended, `pve-autoscaler retry` ends this waiting\n");
+        out.push_str("once the cause is fixed, `pve-autoscaler retry` ends the back-off\n");
     }
     section(&hosts(status, now), &mut out);
     section(&machines(status, now), &mut out);

@@ -14,7 +14,7 @@ use pinning::{Answer, Astray, Request};
 use runtime::causes::chain;
 use settings::Config;
 
-/// How often it is looked whether machines wait, while a pool has machines with CPUs of their own.
+/// How often the daemon looks whether machines wait, while a pool has machines with CPUs of their own.
 const BEAT: Duration = Duration::from_secs(2);
 /// Until a machine is asked for again: the leader takes a moment to see what has become of it, and a refusal
 /// passes seldom.

@@ -83,7 +83,7 @@ pub const ALL: &[Inherited] = &[
     told(
         "agent",
         Rule::Refused,
-        "without the guest agent no program can be run in the machine, if the pool needs that",
+        "without the guest agent no program can be run in the machine, which some pools need",
     ),
     told("allow-ksm", Rule::Left, "whether its memory is shared with others is the template's"),
     told("amd-sev", Rule::Left, FOR_ROOT),

@@ -88,7 +88,7 @@ enum Refusal {
     Running(u32),
     #[error("VM {0} is locked ({1})")]
     Locked(u32, String),
-    #[error("the configuration of VM {0} does not say its cores and memory")]
+    #[error("the configuration of VM {0} states no cores or memory")]
     Shape(u32),
     #[error("{}", chain(.0))]
     Topology(#[from] TopologyError),

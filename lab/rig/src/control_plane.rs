@@ -18,7 +18,7 @@ use crate::programs::Programs;
 
 /// How long a component may take to come up.
 const LIMIT: Duration = Duration::from_mins(2);
-/// How often it is looked whether it did.
+/// How often the rig looks whether it did.
 const LOOK: Duration = Duration::from_millis(100);
 /// kubeadm and the API server advertise no loopback address. This one leads nowhere (RFC 5737); no client
 /// uses it, since all clients go by `controlPlaneEndpoint`.

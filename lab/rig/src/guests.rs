@@ -20,7 +20,7 @@ use crate::programs::Programs;
 
 /// kubeadm's patience with the kubelet's TLS bootstrap (`timeouts.tlsBootstrap`).
 const BOOTSTRAP: Duration = Duration::from_mins(5);
-/// How often it is looked whether the kubelet has its certificate.
+/// How often the rig looks whether the kubelet has its certificate.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A control plane's side of the guests.

@@ -231,7 +231,7 @@ async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
         && let Ok(Some((lacks, help))) = pve.lacks(&path, &["Pool.Audit"]).await
     {
         let message =
-            format!("{lacks}: which VMs are in the pool is not shown, so that `adopt` finds none there");
+            format!("{lacks}: the pool's VMs are not visible, so that `adopt` finds none there");
         answer.say(Line::doubtful(what.clone(), message).help(help).key("proxmox.resource_pool"), SUCCESS);
     }
     match pve.lacks(&path, &wanted).await {

@@ -142,7 +142,7 @@ fn judge(name: &str, value: Option<bool>, minor: u32) -> Option<Line> {
             (Line::wrong(what, message), "remove it")
         }
         (Some(since), _) => {
-            let message = format!("`{name}` goes with Kubernetes 1.{since}, this cluster has 1.{minor}");
+            let message = format!("`{name}` goes with Kubernetes 1.{since}; this cluster has 1.{minor}");
             (Line::doubtful(what, message), "remove it before the upgrade")
         }
         (None, Some((since, to, _))) => {

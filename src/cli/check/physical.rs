@@ -36,7 +36,7 @@ fn judge(what: &str, pool: &Pool, machine: &PhysicalMachine, look: &Look, answer
         wrong.push(Line::doubtful(what.to_owned(), words).key("redfish"));
     }
     if look.power == PowerState::Other {
-        let words = "its power is neither on nor off: it is not switched on".to_owned();
+        let words = "its power state is unclear: the daemon does not switch it on".to_owned();
         wrong.push(Line::doubtful(what.to_owned(), words));
     }
     let uuid = look.uuid.as_deref().unwrap_or("no uuid: its Node is known by its name alone");

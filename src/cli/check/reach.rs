@@ -121,7 +121,7 @@ fn authority(trust: &ProxmoxTrust) -> String {
 
 /// A way out if the API server does not answer.
 pub(super) fn kubernetes(text: &str) -> String {
-    let same = "`kubectl --kubeconfig FILE version` with the same kubeconfig goes the same way";
+    let same = "`kubectl --kubeconfig FILE version` with the same kubeconfig takes the same way: try that";
     let what = match obstacle(text) {
         Some(Obstacle::Refused) => {
             "nothing listens there: is `server` in the kubeconfig right, and the API server up?"

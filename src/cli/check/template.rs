@@ -105,7 +105,7 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     for disk in &pool.extra_disks {
         if vm.get(&disk.device).is_some() {
             let line = Line::wrong("", format!("it has a drive {} already", disk.device));
-            wrong.push(line.key("extra_disks").help("give the further disk another number"));
+            wrong.push(line.key("extra_disks").help("give the additional disk another number"));
         }
         if !pve.storages.get(&disk.storage).is_some_and(proxmox::StorageConfig::holds_disks) {
             let message = format!("there is no storage `{}` for disks that the token may see", disk.storage);

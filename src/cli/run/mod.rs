@@ -43,7 +43,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(20);
 const SIGNALS: &str = "\
 Signals:
   SIGTERM, SIGINT  end it; machines under way go on at the next start; a second one ends it at once
-  SIGHUP           reads the configuration again; one that is wrong is refused, and the old one stays in force";
+  SIGHUP           reads the configuration again; if it is wrong, the old one stays in force";
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]

@@ -220,7 +220,7 @@ fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
             let here = place::split(&machine.host).0 == pool.prefix;
             if pool.name == machine.pool && !here {
                 found.push(format!(
-                    "pool `{}` is in another region now than its machine `{name}` on {}: give the other region a pool of its own",
+                    "pool `{}` is now in another region than its machine `{name}` on {}: give the other region a pool of its own",
                     pool.name, machine.host
                 ));
                 continue;

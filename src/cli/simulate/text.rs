@@ -19,7 +19,7 @@ pub(super) fn render(found: &Found) -> String {
         let count = facts.gaps.len();
         let _ = writeln!(
             out,
-            "Unknown: {missing:.1} h in {count} {} without a round; what was before is taken to hold.",
+            "Unknown: {missing:.1} h in {count} {} without a round; the last known state is assumed.",
             if count == 1 { "gap" } else { "gaps" }
         );
     }

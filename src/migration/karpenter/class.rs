@@ -127,7 +127,7 @@ fn boot_device(table: &mut Table, tree: &mut Tree) {
             table.set(
                 "clone",
                 "full",
-                "as there; a linked one takes a second and shares the template's storage",
+                "as in Karpenter; a linked clone takes a second and shares the template's storage",
             );
             table.set("storage", storage_id, tree.place(&storage));
         }

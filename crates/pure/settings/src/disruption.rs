@@ -8,7 +8,7 @@ use super::values::Checker;
 use super::window::{self, Window};
 use model::plan::RemovalReason;
 
-/// A checked `[[disruption]]`: a removal must be allowed by all that speak of it.
+/// A checked `[[disruption]]`: every rule that applies must allow a removal.
 #[derive(Clone, Debug)]
 pub struct Disruption {
     /// The reasons of which it speaks.
