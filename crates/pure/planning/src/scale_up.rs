@@ -19,9 +19,9 @@ use super::packer::{Packer, relabelled};
 use super::pending::add_leaving;
 use super::predictions::keep_to_bound;
 use super::priorities::Priorities;
-use super::rooms::Rooms;
+use super::rooms::{Full, Place, Rooms};
 use super::spot::Spot;
-use super::verdict::{self};
+use super::verdict;
 use super::view::View;
 use super::{coming, daemons, fresh, repair, requests};
 use model::machine::Phase;
@@ -262,23 +262,40 @@ impl<'a> Packer<'_, 'a> {
     /// Pools below their minimum grow whether pods wait or not. Lost nodes do not count.
     fn reach_minimum(&mut self) {
         let lost = repair::lost(self.view);
-        for index in 0..self.pools().len() {
-            let pool = &self.pools()[index];
-            let (name, min) = (pool.name.clone(), pool.min + lost.get(pool.name.as_str()).unwrap_or(&0));
-            while self.rooms.staying(&name) < min {
-                match self.rooms.next_of_minimum(&self.pools()[index]) {
-                    Ok(place) => drop(self.open(index, place, None)),
+        for pool in &self.view.config.pools {
+            let min = pool.min + lost.get(pool.name.as_str()).unwrap_or(&0);
+            while self.rooms.staying(&pool.name) < min {
+                match self.place_of_minimum(&pool.name) {
+                    Ok((offer, place)) => drop(self.open(offer, place, None)),
                     Err(why) => {
-                        self.short.insert(name.clone(), why);
+                        self.short.insert(pool.name.clone(), why);
                         break;
                     }
                 }
             }
-            // With machines of another size there may have been room.
-            if self.rooms.staying(&name) >= min {
-                self.short.remove(&name);
+        }
+    }
+
+    /// The first size of the pool that finds a place, there on the best host of all its sets of hosts; else
+    /// why the last one finds none.
+    fn place_of_minimum(&self, name: &str) -> Result<(usize, Place), Full> {
+        let mut best: Option<(usize, usize, Place)> = None;
+        let mut refusal = Full::NoSlot;
+        for (offer, pool) in self.pools().iter().enumerate().filter(|(_, pool)| pool.name == name) {
+            let size = pool.sizes.iter().position(|one| (one.cores, one.memory) == (pool.cores, pool.memory));
+            let size = size.unwrap_or(0);
+            match self.rooms.next_of_minimum(pool) {
+                Ok(place) => {
+                    let is_better =
+                        |(other, _, best): &(usize, usize, Place)| (size, place.rank) < (*other, best.rank);
+                    if best.as_ref().is_none_or(is_better) {
+                        best = Some((size, offer, place));
+                    }
+                }
+                Err(why) => refusal = why,
             }
         }
+        best.map(|(_, offer, place)| (offer, place)).ok_or(refusal)
     }
 }
 

@@ -44,6 +44,20 @@ fn hosts_are_balanced_spread_over_or_packed() {
 }
 
 #[test]
+fn a_minimum_is_placed_as_machines_for_pods_are_also_if_labels_tell_hosts_apart() {
+    let hosts = [host("a", 64, ""), host("b", 32, ""), host("c", 17, "")].join(", ");
+    for (placement, expected) in
+        [("balance", ["a", "a", "a", "a"]), ("spread", ["a", "b", "c", "a"]), ("pack", ["c", "c", "b", "b"])]
+    {
+        for labels in ["", "labels = { host = \"{{ host }}\" }"] {
+            let config = pool("", &format!("min = 4\nplacement = \"{placement}\"\n{labels}"));
+            let plan = Cluster::new().with(&inventory(&hosts)).plan(&config);
+            assert_eq!(hosts_of(&plan), expected, "{placement}, {labels}");
+        }
+    }
+}
+
+#[test]
 fn a_host_may_promise_more_memory_than_it_has_but_not_what_is_in_use() {
     let hosts = host("a", 32, ", memoryUsed: 8Gi, memoryAssigned: 24Gi");
     for (overcommit, machines) in [("1.0", 1), ("1.5", 3), ("9.0", 3), ("0.5", 0)] {
