@@ -81,9 +81,15 @@ fn units(field: &str, quantity: &Quantity) -> Result<i64, ConvertError> {
     quantity::units(&quantity.0).map_err(|source| ConvertError::Quantity { field: field.to_owned(), source })
 }
 
+/// The same where Kubernetes compares quantities exactly.
+fn limited(field: &str, quantity: &Quantity) -> Result<i64, ConvertError> {
+    quantity::limited(&quantity.0)
+        .map_err(|source| ConvertError::Quantity { field: field.to_owned(), source })
+}
+
 /// A list of quantities by resource name, in the model's units. Less than nothing is nothing: the API server
-/// takes no such amount (`ValidateResourceQuantityValue`), but a file may have one, and no difference of what
-/// is offered and used may overflow by it.
+/// takes no such amount (`ValidateResourceQuantityValue`), but a file may have one, and a number that is too
+/// large counts as what is left of it: no difference of what is offered and used may overflow by that.
 fn resources(field: &str, list: Option<&BTreeMap<String, Quantity>>) -> Result<Resources, ConvertError> {
     let mut sum = Resources::default();
     for (name, amount) in list.into_iter().flatten() {

@@ -5,7 +5,7 @@ use k8s_openapi::api::storage::v1 as storage;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::selector::{label_selector, node_selector, topology_term};
-use super::{ConvertError, labels, text, units};
+use super::{ConvertError, labels, limited, text, units};
 use model::workload::{
     CsiDriver, InTreeDisk, InTreeKind, PersistentVolume, StorageCapacity, StorageClass, VolumeAttachment,
     VolumeClaim,
@@ -31,7 +31,7 @@ pub fn claim(object: &core::PersistentVolumeClaim) -> Result<VolumeClaim, Conver
         class: annotation("volume.beta.kubernetes.io/storage-class")
             .or_else(|| spec.and_then(|spec| spec.storage_class_name.clone())),
         attributes_class: text(spec.and_then(|spec| spec.volume_attributes_class_name.as_ref())),
-        request: request.map_or(Ok(0), |amount| units("spec.resources.requests.storage", amount))?,
+        request: request.map_or(Ok(0), |amount| limited("spec.resources.requests.storage", amount))?,
         access_modes: spec.and_then(|spec| spec.access_modes.clone()).unwrap_or_default(),
         selected_node: annotation("volume.kubernetes.io/selected-node"),
         selector: label_selector("spec.selector", spec.and_then(|spec| spec.selector.as_ref()))?,
@@ -69,7 +69,7 @@ pub fn volume(object: &core::PersistentVolume) -> Result<PersistentVolume, Conve
         labels: labels(meta.labels.as_ref()),
         class: text(class),
         attributes_class: text(spec.and_then(|spec| spec.volume_attributes_class_name.as_ref())),
-        capacity: capacity.map_or(Ok(0), |amount| units("spec.capacity.storage", amount))?,
+        capacity: capacity.map_or(Ok(0), |amount| limited("spec.capacity.storage", amount))?,
         access_modes: spec.and_then(|spec| spec.access_modes.clone()).unwrap_or_default(),
         node_affinity: affinity,
         claim: claim.map(|claim| format!("{}/{}", text(claim.namespace.as_ref()), text(claim.name.as_ref()))),

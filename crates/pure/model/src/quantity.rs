@@ -3,7 +3,8 @@
 //! A quantity is read exactly, as a rational number with a power of ten or of two as its factor, and rounded
 //! up where an integer is asked for, as `Quantity.Value()` and `Quantity.MilliValue()` do. Kubernetes refuses
 //! no number that is too large for an `i64`: its scheduler counts what is left of it, which may be zero or
-//! negative, and so do we.
+//! negative, and so do we. Amounts below zero, which its API takes for nothing that matters here, end at the
+//! limit.
 
 use thiserror::Error;
 
@@ -25,6 +26,21 @@ pub fn milli(text: &str) -> Result<i64, QuantityError> {
 /// The value of a quantity in units, rounded up. Memory, storage and counts are compared in this unit.
 pub fn units(text: &str) -> Result<i64, QuantityError> {
     scaled(text, 0)
+}
+
+/// The same as [`units`], and what no `i64` holds is the largest it holds: for what people write in settings,
+/// and where Kubernetes compares quantities exactly (`Cmp`).
+pub fn limited(text: &str) -> Result<i64, QuantityError> {
+    Written::read(text).map(|written| saturated(written.magnitude(0)))
+}
+
+/// The same as [`milli`], limited in the same way.
+pub fn limited_milli(text: &str) -> Result<i64, QuantityError> {
+    Written::read(text).map(|written| saturated(written.magnitude(3)))
+}
+
+fn saturated(value: i128) -> i64 {
+    i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
 }
 
 /// A part of an amount in bytes, e.g. what an overcommit allows of a host's memory.
@@ -117,7 +133,7 @@ impl Written {
         if self.negative { -value } else { value }
     }
 
-    /// What Kubernetes makes of a value that no `i64` holds. It has two ways to keep a quantity, and asks in
+    /// What Kubernetes makes of a value above zero that no `i64` holds. It has two ways to keep a quantity, and asks in
     /// neither whether the number fits.
     fn overflown(&self, shift: i32) -> i64 {
         if self.negative {
@@ -285,6 +301,19 @@ mod tests {
         for (text, in_units, in_milli) in cases {
             assert_eq!(units(text), Ok(in_units), "{text}");
             assert_eq!(milli(text), Ok(in_milli), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_compared_exactly_ends_at_the_limit() {
+        for (text, in_units, in_milli) in [
+            ("10E", i64::MAX, i64::MAX),
+            ("9223372036854775808", i64::MAX, i64::MAX),
+            ("-10E", i64::MIN, i64::MIN),
+            ("1500m", 2, 1500),
+        ] {
+            assert_eq!(limited(text), Ok(in_units), "{text}");
+            assert_eq!(limited_milli(text), Ok(in_milli), "{text}");
         }
     }
 

@@ -99,8 +99,8 @@ impl Checker {
         let bytes = match text.strip_suffix('B') {
             // `4GB` is 4 · 10⁹ bytes to some and 4 · 2³⁰ to others.
             Some(number) if !number.ends_with('i') && !number.ends_with(|c: char| c.is_ascii_digit()) => None,
-            Some(number) => quantity::units(number).ok(),
-            None => quantity::units(text).ok(),
+            Some(number) => quantity::limited(number).ok(),
+            None => quantity::limited(text).ok(),
         };
         let Some(bytes) = bytes else {
             let title = format!("{key} is not a size");

@@ -104,7 +104,8 @@ pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resou
     complete(pool, declared, checker);
     for (key, written) in declared {
         let text = written.get_ref().to_string();
-        let parsed = if key.get_ref() == "cpu" { quantity::milli(&text) } else { quantity::units(&text) };
+        let parsed =
+            if key.get_ref() == "cpu" { quantity::limited_milli(&text) } else { quantity::limited(&text) };
         if !names::is_key(key.get_ref()) {
             let title = format!("pool `{name}`: `{}` is not a resource", key.get_ref());
             checker.wrong(title, key.span(), "expected e.g. cpu, memory, pods or \"nvidia.com/gpu\"", "");
@@ -121,7 +122,7 @@ pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resou
         let most = match key.get_ref().as_str() {
             "cpu" => i64::from(*pool.cores.get_ref()) * 1000,
             // What is no size is said where it is written.
-            "memory" => quantity::units(pool.memory.get_ref().trim_end_matches('B')).unwrap_or(i64::MAX),
+            "memory" => quantity::limited(pool.memory.get_ref().trim_end_matches('B')).unwrap_or(i64::MAX),
             _ => i64::MAX,
         };
         if amount > most {

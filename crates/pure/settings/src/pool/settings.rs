@@ -115,7 +115,7 @@ impl KubeletSettings {
         if let Some(list) = self.0.get("reservedSystemCPUs").and_then(Value::as_str) {
             return cpus(list).unwrap_or_default() * 1000;
         }
-        self.reserved("cpu", quantity::milli)
+        self.reserved("cpu", quantity::limited_milli)
     }
 
     /// The same of memory, in bytes, of a node with this much of it.
@@ -130,7 +130,7 @@ impl KubeletSettings {
                 None => 0,
             },
         };
-        self.reserved("memory", quantity::units) + eviction
+        self.reserved("memory", quantity::limited) + eviction
     }
 
     fn reserved<E>(&self, resource: &str, read: fn(&str) -> Result<i64, E>) -> i64 {
@@ -142,7 +142,7 @@ impl KubeletSettings {
 
 /// A quantity, or a part of the capacity such as `5%`.
 fn threshold(text: &str, capacity: i64) -> Option<i64> {
-    let Some(percent) = text.strip_suffix('%') else { return quantity::units(text).ok() };
+    let Some(percent) = text.strip_suffix('%') else { return quantity::limited(text).ok() };
     let percent: u32 = percent.parse().ok().filter(|percent| *percent <= 100)?;
     Some(capacity / 100 * i64::from(percent))
 }
@@ -261,8 +261,8 @@ impl Look<'_> {
     fn reserved(&self, checker: &mut Checker) {
         for (resource, amount) in self.table(checker).into_iter().flatten() {
             let read = match (resource.as_str(), amount.as_str()) {
-                ("cpu", Some(text)) => quantity::milli(text).ok(),
-                ("memory" | "ephemeral-storage" | "pid", Some(text)) => quantity::units(text).ok(),
+                ("cpu", Some(text)) => quantity::limited_milli(text).ok(),
+                ("memory" | "ephemeral-storage" | "pid", Some(text)) => quantity::limited(text).ok(),
                 _ => None,
             };
             if read.is_none_or(|amount| amount < 0) {
