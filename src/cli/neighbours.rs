@@ -223,8 +223,9 @@ impl Both<'_> {
     /// Bare-metal machines: one that a daemon has switched on is a stranger's to the other.
     fn machines(&self, mine: &[Pool], theirs: &[Pool], found: &mut Vec<Clash>) {
         for (pool, machine) in machines(mine) {
-            let own = machine.redfish.identity();
-            if let Some((other, _)) = machines(theirs).find(|(_, other)| other.redfish.identity() == own) {
+            if let Some((other, _)) =
+                machines(theirs).find(|(_, other)| other.redfish.may_be(&machine.redfish))
+            {
                 let what = format!("the controller of `{}`", machine.name);
                 let help = "leave the machine to one of them: its kubelet joins one cluster only";
                 let (own, other) = (Some(pool.name.as_str()), Some(other.name.as_str()));
@@ -421,7 +422,7 @@ mod tests {
             )
         };
         let own = "cluster = \"shop\"\nmetrics.enabled = false\n";
-        for (controller, clashes) in [("BMC-1/", 1), ("bmc-2", 0)] {
+        for (controller, clashes) in [("BMC-1/", 1), ("bmc-1:443", 1), ("bmc-2", 0)] {
             let shop = format!("{own}{}", metal("b", "n1", controller));
             let shared = Host::new(&metal("a", "metal-1", "bmc-1"), &shop).shared();
             let keys: Vec<&str> = shared.iter().map(|clash| clash.key).collect();

@@ -129,6 +129,21 @@ async fn a_machine_that_another_cluster_switches_on_in_the_same_moment_is_left_t
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_machine_that_was_refused_to_us_and_runs_for_another_client_is_left_on() {
+    let mut stage = stage(&["metal-1"], "");
+    // Its controller is busy with the other client's request.
+    stage.kube.change_metal("metal-1", |metal| (metal.joins, metal.refuses) = (false, 1));
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("it is claimed", SOON, |stage| !stage.status().machines.is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stage.kube.reset_metal("metal-1", "On");
+    stage.until("it is given up", SOON, |stage| stage.status().machines.is_empty()).await;
+    stage.throughout("it runs", LATER, |stage| on(stage, "metal-1")).await;
+    assert_eq!(asked(&stage), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_machine_whose_pin_no_watch_shows_yet_stays_on() {
     let mut stage = stage(&["metal-1"], "");
     stage.start();

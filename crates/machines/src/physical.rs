@@ -74,10 +74,14 @@ async fn come_up(ctx: &Context, machine: &mut Tracked) -> Result<Arc<Node>, Trou
         claim(ctx, machine, &own, &client).await?;
     }
     machine.enter(ctx, Phase::Starting, "it is being switched on");
-    let switched = within(ctx.config.limits.start, "switching it on", switch_on(&client)).await?;
-    if first && switched == SwitchedOn::Before {
-        return Err(leave(ctx, machine).await?);
+    let mut asked = false;
+    let switched = within(ctx.config.limits.start, "switching it on", switch_on(&client, &mut asked)).await;
+    if first && !asked {
+        disown(ctx, machine).await?;
+        let what = format!("`{}` was switched on by another client just now", machine.record().name);
+        return Err(switched.err().unwrap_or(Trouble::Taken { what }));
     }
+    switched?;
     machine.enter(ctx, Phase::Booting, "it boots and joins by itself; waiting for its Node");
     let limit = ctx.config.scale_up.max_node_provision_time;
     let age = ctx.clock.now().duration_since(machine.record().wanted_since()).unsigned_abs();
@@ -118,47 +122,33 @@ async fn claim(
     machine.save(ctx).await
 }
 
-/// Gives up a machine that was off a moment ago, and that another client switched on since: another cluster
-/// may have it, too. The record says no longer that it is ours, so that it is not switched off.
-async fn leave(ctx: &Context, machine: &mut Tracked) -> Result<Trouble, Trouble> {
+/// The record says no longer that the machine is ours: it was not asked to switch on. If it runs, another
+/// client did that; another cluster may have it, too.
+async fn disown(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
     machine
         .change(ctx, |record| {
             record.entered.remove(&Phase::Starting);
         })
-        .await?;
-    let what = format!("`{}` was switched on by another client just now", machine.record().name);
-    Ok(Trouble::Taken { what })
+        .await
 }
 
-/// When a machine that runs was switched on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SwitchedOn {
-    /// Before the controller was asked for the first time.
-    Before,
-    /// Since it was asked.
-    Since,
-}
-
-/// Until the controller says that it runs, or is about to.
-async fn switch_on(client: &Client) -> Result<SwitchedOn, Trouble> {
-    let mut asked: Option<Instant> = None;
+/// Until the controller says that it runs, or is about to; `asked`: it may have been asked for that. One that
+/// is busy with what another client asked refuses, or does not answer.
+async fn switch_on(client: &Client, asked: &mut bool) -> Result<(), Trouble> {
+    let mut looked: Option<Instant> = None;
     loop {
-        let answer = if asked.is_none_or(|asked| asked.elapsed() >= AGAIN) {
-            let first = asked.is_none();
+        let answer = if looked.is_none_or(|looked| looked.elapsed() >= AGAIN) {
             let answer = client.reset(Reset::On).await;
-            asked = Some(Instant::now());
+            looked = Some(Instant::now());
+            *asked |= answer.as_ref().map_or_else(redfish::Error::may_have_asked, |asked| *asked);
             // What was not asked is there.
-            let on = if first { SwitchedOn::Before } else { SwitchedOn::Since };
-            answer.map(|asked| (!asked).then_some(on))
+            answer.map(|asked| !asked)
         } else {
-            let power = client.power().await;
-            power.map(|power| {
-                matches!(power, PowerState::On | PowerState::PoweringOn).then_some(SwitchedOn::Since)
-            })
+            client.power().await.map(|power| matches!(power, PowerState::On | PowerState::PoweringOn))
         };
         match answer {
-            Ok(Some(on)) => return Ok(on),
-            Ok(None) => {}
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
             Err(error) => {
                 let trouble = Trouble::Redfish(error);
                 if !trouble.passes() {

@@ -1,4 +1,4 @@
-//! A node's way out: closed, drained, its volumes detached; then the VM goes.
+//! A node's way out: it is emptied, then its machine goes; or it is opened again.
 
 use tokio::time::Instant;
 
@@ -7,7 +7,7 @@ use super::drain::Drained;
 use super::emptying::{Progress, close, go_on, leaving};
 use super::ended::{Ended, Manner};
 use super::kept::Kept;
-use super::node::{self};
+use super::node;
 use super::reports::Reports;
 use super::touched::{self, Touched};
 use super::tracked::Tracked;

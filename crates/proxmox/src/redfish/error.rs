@@ -37,4 +37,9 @@ impl Error {
     pub(super) fn new(kind: Kind, call: &str, text: impl Into<String>) -> Self {
         Self { kind, call: call.to_owned(), text: text.into() }
     }
+
+    /// Whether what was to be asked may have been asked, and not only looked for.
+    pub fn may_have_asked(&self) -> bool {
+        self.kind == Kind::OutcomeUnknown && self.call.starts_with("POST")
+    }
 }

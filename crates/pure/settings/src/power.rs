@@ -39,7 +39,18 @@ pub struct Redfish {
 impl Redfish {
     /// What tells a system of a controller from others.
     pub fn identity(&self) -> (String, Option<&str>) {
-        (self.endpoint.trim_end_matches('/').to_ascii_lowercase(), self.system.as_deref())
+        (self.place(), self.system.as_deref())
+    }
+
+    /// Whether both may be one system. A controller whose system is not named has one only.
+    pub fn may_be(&self, other: &Self) -> bool {
+        let one = self.system.is_none() || other.system.is_none() || self.system == other.system;
+        self.place() == other.place() && one
+    }
+
+    fn place(&self) -> String {
+        let endpoint = self.endpoint.trim_end_matches('/').to_ascii_lowercase();
+        endpoint.strip_suffix(":443").map_or(endpoint.clone(), ToOwned::to_owned)
     }
 }
 
