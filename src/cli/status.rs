@@ -15,6 +15,7 @@ use super::table::{Align, Table, plain};
 use super::verdict_words;
 use super::{Output, history, input, live, watch};
 use model::plan::{BufferOutcome, NodeOutcome, PodOutcome, RequestOutcome};
+use model::power::HostOutcome;
 use observability::{DEFAULT_SOCKET, Status, ask, counted};
 use runtime::clock::{Clock, SystemClock};
 
@@ -177,7 +178,9 @@ fn hosts(status: &Status, now: Timestamp) -> Table {
     for host in status.hosts.iter().filter(|host| !host.power.is_empty()) {
         let due = host.due.map(|due| due.duration_since(now)).filter(SignedDuration::is_positive);
         let due = due.map(|due| format!("in {}", span(due))).unwrap_or_default();
-        table.row([host.name.clone(), host.power.clone(), due, host.why.clone()]);
+        let power =
+            verdict_words::of_code(&host.power, HostOutcome::ALL, HostOutcome::code, verdict_words::of_host);
+        table.row([host.name.clone(), power, due, host.why.clone()]);
     }
     table
 }

@@ -1,6 +1,7 @@
 //! Verdicts in words. Codes are for programs.
 
 use model::plan::{BufferOutcome, NodeOutcome, PodOutcome, RequestOutcome};
+use model::power::HostOutcome;
 
 pub(super) fn of_node(verdict: NodeOutcome) -> &'static str {
     match verdict {
@@ -64,6 +65,21 @@ pub(super) fn of_buffer(verdict: BufferOutcome) -> &'static str {
         BufferOutcome::Empty => "empty",
         BufferOutcome::NotReady => "not ready",
         BufferOutcome::NotOurs => "another autoscaler's",
+    }
+}
+
+pub(super) fn of_host(verdict: HostOutcome) -> &'static str {
+    match verdict {
+        HostOutcome::Needed => "needed",
+        HostOutcome::Idle => "idle",
+        HostOutcome::Emptied => "being emptied",
+        HostOutcome::SwitchOff => "is asked to shut down",
+        HostOutcome::GoingOff => "shutting down",
+        HostOutcome::Off => "off",
+        HostOutcome::Wake => "is woken",
+        HostOutcome::Waking => "waking",
+        HostOutcome::GivenUp => "did not do as asked",
+        HostOutcome::NotOurs => "off by another client",
     }
 }
 

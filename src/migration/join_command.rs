@@ -56,7 +56,9 @@ pub(super) fn of_k3s(command: &str) -> JoinCommand {
                 ));
             }
             _ if name.starts_with("K3S_") => {
-                found.told.push(format!("{name}: not converted; set it in the template's K3s if you need it"));
+                found
+                    .told
+                    .push(format!("{name}: not converted; set it in the template's K3s if you need it"));
             }
             _ => {}
         }

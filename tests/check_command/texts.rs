@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::bench::Bench;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
-use pve_autoscaler::observability::{Board, Listener, Order, Orders, Status};
+use pve_autoscaler::observability::{Board, Listener, Order, Orders, Problem, Status};
 use pve_autoscaler::runtime::clock::{Clock, SystemClock};
 use serde_json::json;
 use tempfile::TempDir;
@@ -14,7 +14,7 @@ use tokio::process::Command;
 
 async fn said(arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
-    command.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).env("COLUMNS", "100");
+    command.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).envs([("COLUMNS", "100"), ("TZ", "UTC")]);
     let output = command.output().await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     text(output.stdout) + &text(output.stderr)
@@ -28,8 +28,9 @@ fn is_stored(name: &str, text: &str) {
     settings.set_omit_expression(true);
     // What differs from run to run.
     settings.add_filter(r"the last \d+ s ago", "the last N s ago");
+    settings.add_filter(r"127\.0\.0\.1:\d+(/?) {2,}", "127.0.0.1:PORT$1  ");
     settings.add_filter(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT");
-    settings.add_filter(r"/tmp/\.tmp\w+", "/tmp/FOLDER");
+    settings.add_filter(r"config /\S+/config\.toml +", "config FOLDER/config.toml  ");
     settings.bind(|| insta::assert_snapshot!(name, text));
 }
 
@@ -69,8 +70,10 @@ async fn checks() {
     let bench = Bench::demo().await;
     let config = bench.path("config.toml").display().to_string();
     is_stored("check-all-is-good", &said(&["check", "--config", &config]).await);
-    let wrong = said(&["check", "--config", "tests/texts/wrong.toml"]).await;
-    is_stored("check-a-wrong-configuration", &wrong);
+    for wrong in ["unknown-key", "wrong-values"] {
+        let file = format!("tests/texts/{wrong}.toml");
+        is_stored(&format!("check-{wrong}"), &said(&["check", "--config", &file]).await);
+    }
 }
 
 struct NoOrders;
@@ -89,10 +92,9 @@ async fn the_status() {
     let now = SystemClock.now();
     let ago = |seconds: i64| now.saturating_sub(SignedDuration::from_secs(seconds)).unwrap();
     let status: Status = serde_json::from_value(json!({
-        "time": now, "instance": "pve1", "mode": "active", "leads": true, "ready": true, "rounds": 42,
-        "problems": {"kubernetes": "the API server cannot be reached: connection refused"},
+        "time": now, "instance": "pve1", "mode": "active", "leads": true, "ready": true, 
         "pools": [{"name": "workers", "nodes": 2, "ready": 1, "coming": 1, "min": 1, "max": 10, "slotsFree": 7}],
-        "hosts": [{"name": "pve1", "online": true, "memory": 68_719_476_736_i64}],
+        "hosts": [{"name": "pve2", "online": true, "power": "Idle", "due": now + SignedDuration::from_secs(330), "why": "no machine is needed there"}],
         "machines": [{
             "name": "workers-a7f2k", "pool": "workers", "vmid": 9101, "host": "pve1", "cores": 4, "memory": 8_589_934_592_i64,
             "address": "10.0.0.11", "phase": "Ready", "since": ago(7230), "created": ago(7400),
@@ -104,13 +106,17 @@ async fn the_status() {
         }],
         "nodes": [{"name": "workers-a7f2k", "pool": "workers", "verdict": "Blocked", "utilization": 0.12,
             "why": "LocalStorageRequested: shop/cache-0"}],
-        "pods": [{"pod": "ml/render-0", "verdict": "NoPoolFits", "why": "workers: wants 1 nvidia.com/gpu, 0 free"}],
-        "decisions": [{"time": "2026-01-01T11:59:00Z", "what": "+ workers-k3x9p on pve1: for ml/train-1"}]
+        "pods": [{"pod": "ml/render-0", "verdict": "NoPoolFits", "why": "workers: wants 1 nvidia.com/gpu, 0 free"}]
     }))
     .unwrap();
     board.introduce("pve1", "active", now);
     board.ready();
     board.publish(status, None);
+    board.problem(&Problem::Kubernetes, "the API server cannot be reached: connection refused");
+    board.decided(
+        "2026-01-01T11:59:00Z".parse().unwrap(),
+        "+ workers-k3x9p on pve1: for ml/train-1".to_owned(),
+    );
     let listener = Listener::bind(&path).await.unwrap();
     let serving = tokio::spawn(async move { listener.serve(&board, &NoOrders).await });
     is_stored("status", &said(&["status", "--socket", &path.display().to_string()]).await);

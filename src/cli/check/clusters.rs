@@ -230,8 +230,7 @@ async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
     if pve.resource_pool.is_some()
         && let Ok(Some((lacks, help))) = pve.lacks(&path, &["Pool.Audit"]).await
     {
-        let message =
-            format!("{lacks}: the pool's VMs are not visible, so that `adopt` finds none there");
+        let message = format!("{lacks}: the pool's VMs are not visible, so that `adopt` finds none there");
         answer.say(Line::doubtful(what.clone(), message).help(help).key("proxmox.resource_pool"), SUCCESS);
     }
     match pve.lacks(&path, &wanted).await {

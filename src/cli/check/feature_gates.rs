@@ -147,7 +147,7 @@ fn judge(name: &str, value: Option<bool>, minor: u32) -> Option<Line> {
         }
         (None, Some((since, to, _))) => {
             let message =
-                format!("`{name}` is always {to} from Kubernetes 1.{since} on, this cluster has 1.{minor}");
+                format!("`{name}` is always {to} from Kubernetes 1.{since} on; this cluster has 1.{minor}");
             (Line::doubtful(what, message), "remove it before the upgrade")
         }
         (None, None) => return None,
@@ -178,7 +178,7 @@ mod tests {
         for (name, value, minor, words) in [
             ("SidecarContainers", true, 37, "is gone: a kubelet of Kubernetes 1.37"),
             ("SidecarContainers", false, 38, "is gone"),
-            ("SidecarContainers", true, 36, "goes with Kubernetes 1.37, this cluster has 1.36"),
+            ("SidecarContainers", true, 36, "goes with Kubernetes 1.37; this cluster has 1.36"),
             ("SidecarContainers", false, 36, "is always true since Kubernetes 1.33"),
             ("NodeSwap", false, 37, "is always true since Kubernetes 1.34"),
             ("GitRepoVolumeDriver", true, 37, "is always false since Kubernetes 1.36"),

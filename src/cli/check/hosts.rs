@@ -95,7 +95,8 @@ fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &m
         Line::wrong(what, message).key(key).help("make `memory` smaller, or `memory_reserve`")
     } else {
         let message = format!("no host has room for a machine of {size} now: {parts}");
-        let help = "a new machine waits for room; `cpu_overcommit` and `memory_reserve` say how much stays free";
+        let help =
+            "a new machine waits for room; `cpu_overcommit` and `memory_reserve` say how much stays free";
         Line::doubtful(what, message).key(key).help(help)
     };
     answer.say(line.of(&pool.name), FINDINGS);

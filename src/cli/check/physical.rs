@@ -62,7 +62,7 @@ mod tests {
             (&[][..], PowerState::On, "answers, and says On; no uuid"),
             (&["On", "ForceOff"][..], PowerState::Off, "only by force: its controller takes On, ForceOff"),
             (&["ForceOff", "GracefulShutdown"][..], PowerState::Off, "does not take `On`"),
-            (&[][..], PowerState::Other, "neither on nor off"),
+            (&[][..], PowerState::Other, "power state is unclear"),
         ] {
             let resets = resets.iter().map(|one| (*one).to_owned()).collect();
             let mut answer = Answer::default();

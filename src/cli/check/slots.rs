@@ -118,9 +118,9 @@ async fn holders(
 fn strangers(holders: &BTreeMap<u32, Holder>) -> Vec<String> {
     let words = |(vmid, holder): (&u32, &Holder)| match holder {
         Holder::Foreign(words) => Some(format!("{vmid} is {words}")),
-        Holder::Hidden => {
-            Some(format!("{vmid} is a VM or container that the token may not see (for example a clone under way)"))
-        }
+        Holder::Hidden => Some(format!(
+            "{vmid} is a VM or container that the token may not see (for example a clone under way)"
+        )),
         Holder::Ours { other_pool, .. } => {
             other_pool.as_ref().map(|other| format!("{vmid} is a managed machine, of pool `{other}`"))
         }

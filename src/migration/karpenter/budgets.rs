@@ -50,7 +50,9 @@ pub(super) fn read(tree: &mut Tree, pool: &str, down: &mut Table, several: bool)
     match tree.text(&path).as_deref() {
         Some("Never") => down.set("enabled", false, place),
         Some(text) if text != "0s" => down.set("unneeded_time", text, place),
-        _ => down.note(format!("{place}: Karpenter acts at once; here `unneeded_time` is 10m unless you say less")),
+        _ => down.note(format!(
+            "{place}: Karpenter acts at once; here `unneeded_time` is 10m unless you say less"
+        )),
     }
     let path = ["disruption", "budgets"];
     let place = tree.place(&path);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::growth::Growth;
 use super::judging::Drainable;
-use super::scale_up::{self};
+use super::scale_up;
 use super::spreading;
 use super::view::View;
 use model::Snapshot;

@@ -14,7 +14,7 @@ use super::facts::machine::by_node;
 use super::growth::Growth;
 use super::judging::Drainable;
 use super::limits::{self, Shape, Sum};
-use super::scale_up::{self};
+use super::scale_up;
 use super::view::View;
 use super::{Depth, decide, fresh};
 use model::machine::{Machine, Phase};
