@@ -133,8 +133,8 @@ impl Written {
         if self.negative { -value } else { value }
     }
 
-    /// What Kubernetes makes of a value above zero that no `i64` holds. It has two ways to keep a quantity, and asks in
-    /// neither whether the number fits.
+    /// What Kubernetes makes of a value above zero that no `i64` holds. It has two ways to keep a quantity,
+    /// and asks in neither whether the number fits.
     fn overflown(&self, shift: i32) -> i64 {
         if self.negative {
             return i64::MIN;
