@@ -23,8 +23,8 @@ pub(super) const WAY_OUT: &str = "renew it, and restart the daemon";
 pub(super) async fn follow(board: &Board, settings: impl Fn() -> Arc<Config>, clock: SharedClock) {
     loop {
         let config = settings();
-        let found = tokio::task::spawn_blocking(move || of(&config)).await.unwrap_or_default();
-        match words(&found, clock.now()) {
+        let found = tokio::task::spawn_blocking(move || credentials(&config)).await.unwrap_or_default();
+        match expiry_text(&found, clock.now()) {
             Some(words) => board.problem(&Problem::Credentials, &format!("{words}: {WAY_OUT}")),
             None => board.clear(&Problem::Credentials),
         }
@@ -35,11 +35,11 @@ pub(super) async fn follow(board: &Board, settings: impl Fn() -> Arc<Config>, cl
 
 /// What ends soon of what a configuration names, as one sentence.
 pub(super) fn soon(config: &Config, now: Timestamp) -> Option<String> {
-    words(&of(config), now)
+    expiry_text(&credentials(config), now)
 }
 
 /// The credentials that say when they end.
-fn of(config: &Config) -> Vec<Expiry> {
+fn credentials(config: &Config) -> Vec<Expiry> {
     let kubernetes = config.kubernetes.as_ref().and_then(|table| {
         let kubeconfig = table.kubeconfig.read().ok()?;
         Some(expiries(&kubeconfig, table.context.as_deref()))
@@ -63,7 +63,7 @@ fn certificates(file: &Path) -> Option<Timestamp> {
 }
 
 /// What ends soon or has ended, the first one first.
-fn words(found: &[Expiry], now: Timestamp) -> Option<String> {
+fn expiry_text(found: &[Expiry], now: Timestamp) -> Option<String> {
     let mut soon: Vec<&Expiry> = found.iter().filter(|one| one.at.duration_since(now) < SOON).collect();
     soon.sort_by_key(|one| one.at);
     let each: Vec<String> = soon
@@ -88,11 +88,11 @@ mod tests {
             at: at.parse().unwrap(),
         };
         let far = expiry("token of the kubeconfig", "2027-11-28T12:00:00Z");
-        assert_eq!(words(std::slice::from_ref(&far), now), None);
+        assert_eq!(expiry_text(std::slice::from_ref(&far), now), None);
         let near = expiry("client certificate of the kubeconfig", "2026-12-05T09:30:00Z");
         let over = expiry("certificate authority of Proxmox VE", "2026-11-01T00:00:00Z");
         assert_eq!(
-            words(&[far, near, over], now).as_deref(),
+            expiry_text(&[far, near, over], now).as_deref(),
             Some(
                 "the certificate authority of Proxmox VE ended at 2026-11-01 00:00 UTC; \
                  the client certificate of the kubeconfig ends at 2026-12-05 09:30 UTC"

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::exit::Failure;
 use files::{ReadSecret, SecretError};
 use kubernetes::{Cluster, ConnectOptions, ErrorKind, Watches};
-use machines::{DeviceSurvey, View};
+use machines::{DeviceSurvey, MachineView};
 use model::workload::Backoff;
 use model::{Snapshot, place};
 use proxmox::redfish;
@@ -121,7 +121,7 @@ async fn daemons_own(
         .map(|stored| {
             let uuid = stored.record.smbios_uuid.as_ref();
             let node = snapshot.nodes.iter().find(|node| uuid == Some(&node.system_uuid));
-            View::found(stored, node.map(|node| node.name.clone()), now).machine(config)
+            MachineView::found(stored, node.map(|node| node.name.clone()), now).machine(config)
         })
         .collect();
     // Without any record no daemon has made a machine here: the nodes of the pools are all that there is.

@@ -50,7 +50,7 @@ pub(super) fn run(arguments: &Arguments) -> u8 {
             let socket = socket(&arguments.words);
             let asked = async { Ok(tokio::time::timeout(LIMIT, ask(&socket)).await) };
             match live::block_on(asked) {
-                Ok(Ok(Ok(status))) => of(kind, &status),
+                Ok(Ok(Ok(status))) => known_names(kind, &status),
                 _ => BTreeSet::new(),
             }
         }
@@ -61,7 +61,7 @@ pub(super) fn run(arguments: &Arguments) -> u8 {
     SUCCESS
 }
 
-fn of(kind: Kind, status: &Status) -> BTreeSet<String> {
+fn known_names(kind: Kind, status: &Status) -> BTreeSet<String> {
     let nodes = status.nodes.iter().map(|node| &node.name);
     let machines = status.machines.iter().map(|machine| &machine.name);
     let pools = status.pools.iter().map(|pool| &pool.name);
@@ -124,8 +124,11 @@ mod tests {
             let machine = observability::MachineStatus { name: name.to_owned(), ..Default::default() };
             status.machines.push(machine);
         }
-        assert_eq!(of(Kind::All, &status).into_iter().collect::<Vec<_>>(), ["east/pve1", "workers-1"]);
-        assert!(of(Kind::Nodes, &status).is_empty());
+        assert_eq!(
+            known_names(Kind::All, &status).into_iter().collect::<Vec<_>>(),
+            ["east/pve1", "workers-1"]
+        );
+        assert!(known_names(Kind::Nodes, &status).is_empty());
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(super) struct Clash {
 
 /// The clusters beside the one of this configuration, as far as their configurations can be used: one that is
 /// wrong starts no daemon. The example that the package brings has no pools, and is none.
-pub(super) fn of(config: &Path) -> Vec<Neighbour> {
+pub(super) fn read_beside(config: &Path) -> Vec<Neighbour> {
     let usable = |(name, file, config): (_, _, Result<Config, Report>)| {
         let config = config.ok().filter(|config| !config.pools.is_empty())?;
         Some(Neighbour { name, file, config })
@@ -55,7 +55,7 @@ pub(super) fn unusable(config: &Path) -> Vec<(String, String)> {
     let words = |(name, file, config): (Option<ClusterName>, PathBuf, Result<Config, Report>)| {
         let report = config.err()?;
         let first = report.findings().first().map_or("it cannot be read", |finding| &finding.title);
-        Some((words(name.as_ref()), format!("{} cannot be used: {first}", file.display())))
+        Some((cluster_text(name.as_ref()), format!("{} cannot be used: {first}", file.display())))
     };
     beside(config).into_iter().filter_map(words).collect()
 }
@@ -73,14 +73,14 @@ fn beside(config: &Path) -> Vec<(Option<ClusterName>, PathBuf, Result<Config, Re
 }
 
 /// A cluster for people.
-fn words(name: Option<&ClusterName>) -> String {
+fn cluster_text(name: Option<&ClusterName>) -> String {
     name.map_or_else(|| "the cluster without a name".to_owned(), |name| format!("cluster `{name}`"))
 }
 
 impl Neighbour {
     /// How it is named to people.
     pub(super) fn words(&self) -> String {
-        words(self.name.as_ref())
+        cluster_text(self.name.as_ref())
     }
 
     /// Everything that both configurations have; `mine` is the own one's file.
@@ -242,7 +242,7 @@ fn machines(pools: &[Pool]) -> impl Iterator<Item = (&Pool, &PhysicalMachine)> {
 
 /// What the configuration shares with clusters whose daemons run.
 pub(super) fn with_running(file: &Path, config: &Config, socket: &Path) -> Vec<Clash> {
-    let all = of(file).into_iter();
+    let all = read_beside(file).into_iter();
     let all = all.map(|other| (other.clashes(file, config), other));
     let running = all.filter(|(clashes, other)| !clashes.is_empty() && other.runs(socket));
     running.flat_map(|(clashes, _)| clashes).collect()
@@ -256,7 +256,7 @@ pub(super) fn with_running(file: &Path, config: &Config, socket: &Path) -> Vec<C
 /// What is shared.
 pub(super) async fn refuse_shared(file: &Path, config: &Config, socket: &Path) -> Result<(), Failure> {
     let own = cluster::base_of(file).and_then(|(_, name)| name);
-    for other in of(file) {
+    for other in read_beside(file) {
         let clashes = other.clashes(file, config);
         if clashes.is_empty() {
             continue;
@@ -362,7 +362,7 @@ mod tests {
         /// What `shop` shares with the other one.
         fn shared(&self) -> Vec<Clash> {
             let file = self.file(Some("shop"));
-            let others = of(&file);
+            let others = read_beside(&file);
             others.iter().flat_map(|other| other.clashes(&file, &self.config(Some("shop")))).collect()
         }
     }

@@ -8,7 +8,7 @@ use clap::Args;
 use super::exit::{FINDINGS, Failure, SUCCESS, UNREACHABLE, chain};
 use super::{input, live};
 use crate::templates::{self, Step, Stop};
-use proxmox::{Client, Error, Seen};
+use proxmox::{Client, ClusterResources, Error};
 use settings::{Config, SecretSource, Template};
 
 const HELP: &str = "\
@@ -135,7 +135,7 @@ async fn one(
                 status = status.max(FINDINGS);
             }
             Step::Keep(vmid, host) => line("kept", &format!("VM {vmid} on {host}"))?,
-            _ if arguments.dry_run => line("would", &words(step))?,
+            _ if arguments.dry_run => line("would", &step_text(step))?,
             // Without its privileges nothing is begun.
             _ if status != SUCCESS => {}
             _ => status = status.max(done(client, template, step).await?),
@@ -149,7 +149,7 @@ async fn steps(
     client: &Client,
     config: &Config,
     template: &Template,
-    seen: &Seen,
+    seen: &ClusterResources,
     force: bool,
 ) -> Result<Option<Vec<Step>>, Failure> {
     let (places, left_out) = templates::places(template, seen);
@@ -183,18 +183,18 @@ async fn done(client: &Client, template: &Template, step: &Step) -> Result<u8, F
         Ok(()) => {
             // Of what could not be destroyed it was said that it stays.
             if !matches!(step, Step::Destroy(..)) {
-                line("done", &words(step))?;
+                line("done", &step_text(step))?;
             }
             Ok(SUCCESS)
         }
         Err(stop) => {
-            line("error", &format!("{}: {}", words(step), chain(&stop)))?;
+            line("error", &format!("{}: {}", step_text(step), chain(&stop)))?;
             Ok(if matches!(stop, Stop::Proxmox(_) | Stop::Wait(_)) { UNREACHABLE } else { FINDINGS })
         }
     }
 }
 
-fn words(step: &Step) -> String {
+fn step_text(step: &Step) -> String {
     match step {
         Step::Keep(vmid, host) => format!("keep VM {vmid} on {host}"),
         Step::Make(host, mark) => format!("make {} on {host}", mark.aside()),

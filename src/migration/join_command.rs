@@ -41,14 +41,14 @@ const SWITCHES: [&str; 5] =
 
 /// Reads a command that installs or starts an agent of K3s.
 pub(super) fn of_k3s(command: &str) -> JoinCommand {
-    let words = words(command);
+    let words = arguments(command);
     let mut found = JoinCommand::default();
     let mut options = after_the_shell(&words);
     for (name, value) in words.iter().filter_map(|word| assignment(word)) {
         match name {
             "K3S_URL" => found.server = server(value),
             "K3S_TOKEN" | "K3S_TOKEN_FILE" | "K3S_CLUSTER_SECRET" => {}
-            "INSTALL_K3S_EXEC" | "K3S_EXEC" => options.extend(self::words(value)),
+            "INSTALL_K3S_EXEC" | "K3S_EXEC" => options.extend(self::arguments(value)),
             "K3S_NODE_NAME" => found.told.push(format!("{name}: a Node has its machine's name")),
             _ if name.starts_with("INSTALL_K3S_") => {
                 found.told.push(format!(
@@ -69,7 +69,7 @@ pub(super) fn of_k3s(command: &str) -> JoinCommand {
 
 /// Reads `kubeadm join`.
 pub(super) fn of_kubeadm(command: &str) -> JoinCommand {
-    let words = words(command);
+    let words = arguments(command);
     let mut found = JoinCommand::default();
     let after = words.iter().skip_while(|word| *word != "join").skip(1);
     let options: Vec<String> = after.take_while(|word| !is_end(word)).cloned().collect();
@@ -159,7 +159,7 @@ fn server(text: &str) -> Option<String> {
 }
 
 /// The words of a command as a shell splits them; nothing in it is filled in.
-fn words(command: &str) -> Vec<String> {
+fn arguments(command: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None::<char>);
     let mut letters = command.chars();
     while let Some(letter) = letters.next() {

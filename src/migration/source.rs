@@ -9,7 +9,7 @@ use super::SourceFile;
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// It is not YAML.
-    #[error("`{name}` is not YAML{}", at(*.line))]
+    #[error("`{name}` is not YAML{}", line_text(*.line))]
     Syntax {
         /// The file.
         name: String,
@@ -24,7 +24,7 @@ pub enum SourceError {
     },
 }
 
-fn at(line: Option<u64>) -> String {
+fn line_text(line: Option<u64>) -> String {
     line.map_or_else(String::new, |line| format!(", line {line}"))
 }
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::mark::TemplateMark;
 use super::survey::{Found, Place, Step};
-use proxmox::{Client, Download, Error, Exit, Kind, Seen, Upid, VmConfig, WaitError};
+use proxmox::{Client, ClusterResources, Download, Error, Exit, Kind, Upid, VmConfig, WaitError};
 use settings::Template;
 
 /// How often a task is looked at first, and a VM that is being made.
@@ -71,7 +71,7 @@ impl Stop {
 }
 
 /// Where the template has to be, and the hosts that are left out because they are offline.
-pub fn places(template: &Template, seen: &Seen) -> (Vec<Place>, Vec<String>) {
+pub fn places(template: &Template, seen: &ClusterResources) -> (Vec<Place>, Vec<String>) {
     let wanted = |host: &&String| template.hosts.is_empty() || template.hosts.contains(host);
     let (online, offline): (Vec<&String>, Vec<&String>) =
         seen.hosts.keys().partition(|host| seen.hosts[*host].online);
@@ -99,7 +99,7 @@ pub async fn look(
     client: &Client,
     cluster: &str,
     template: &Template,
-    seen: &Seen,
+    seen: &ClusterResources,
 ) -> Result<Vec<Found>, Error> {
     let mut found = Vec::new();
     let ours = |vmid: u32| template.vmids.contains(&vmid);

@@ -78,7 +78,7 @@ pub fn steps(
     if !foreign.is_empty() {
         return foreign;
     }
-    places.iter().flat_map(|place| at(template, cluster, place, found, force)).collect()
+    places.iter().flat_map(|place| steps_at(template, cluster, place, found, force)).collect()
 }
 
 /// A pool could clone it instead of our template.
@@ -90,7 +90,7 @@ fn namesake(found: &Found) -> Step {
     Step::Blocked(what, help)
 }
 
-fn at(template: &Template, cluster: &str, place: &Place, found: &[Found], force: bool) -> Vec<Step> {
+fn steps_at(template: &Template, cluster: &str, place: &Place, found: &[Found], force: bool) -> Vec<Step> {
     let wanted = version(template);
     let here: Vec<(&Found, &TemplateMark)> = found
         .iter()

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pve_autoscaler::bootstrap::{self, Act, JoinEnd, Settle};
+use pve_autoscaler::bootstrap::{self, GuestCommand, JoinEnd, WaitForBoot};
 use pve_autoscaler::proxmox::marker::Marker;
 use pve_autoscaler::proxmox::{CloneRequest, Kind, Power};
 
@@ -158,16 +158,16 @@ async fn a_degraded_system_is_decided_by_the_script(stage: &Stage) {
     let status = stage.run(VMID, "systemctl is-system-running").await;
     assert_eq!((status.stdout.trim(), status.exit_code), ("degraded", Some(1)));
     let join = async |accept_degraded| {
-        let settle = Settle {
+        let settle = WaitForBoot {
             settle: Duration::from_mins(1),
             join: Duration::from_mins(1),
             accept_degraded,
             clock: None,
         };
-        let command = bootstrap::command("m-1", &settle, &Act::Kubeadm);
+        let command = bootstrap::command("m-1", &settle, &GuestCommand::Kubeadm);
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         let end = stage.exec(VMID, &words, Some("no configuration\n")).await;
-        bootstrap::read(&Act::Kubeadm, None, &end)
+        bootstrap::read(&GuestCommand::Kubeadm, None, &end)
     };
     let JoinEnd::Failed(refused) = join(false).await else { panic!("it joined") };
     assert!(refused.contains("degraded"), "{refused}");

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use pve_autoscaler::bootstrap::{self, Act, JoinEnd, Settle};
+use pve_autoscaler::bootstrap::{self, GuestCommand, JoinEnd, WaitForBoot};
 use pve_autoscaler::model::machine::guest_sees;
 use pve_autoscaler::runtime::clock::{Clock as _, SystemClock};
 use serde_json::Value;
@@ -211,16 +211,16 @@ async fn a_guest_that_has_joined_does_not_join_again(scene: &Scene) {
     assert!(said.contains("/etc/kubernetes/kubelet.conf already exists"), "{said}");
     assert!(started.elapsed() < Duration::from_mins(1), "it is refused before anybody is asked");
     // What the daemon runs looks first.
-    let settle = Settle {
+    let settle = WaitForBoot {
         settle: Duration::from_mins(1),
         join: Duration::from_mins(1),
         accept_degraded: true,
         clock: None,
     };
-    let command = bootstrap::command("another", &settle, &Act::Kubeadm);
+    let command = bootstrap::command("another", &settle, &GuestCommand::Kubeadm);
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
     let end = scene.stage.exec(VMID, &words, Some(configuration)).await;
-    let read = bootstrap::read(&Act::Kubeadm, None, &end);
+    let read = bootstrap::read(&GuestCommand::Kubeadm, None, &end);
     assert_eq!(read, JoinEnd::Joined { degraded: false });
 }
 

@@ -141,14 +141,14 @@ fn stage(rights: &[Value], roles: BTreeMap<String, Vec<String>>, grants: Vec<Gra
 
 /// What an operator sees of a life.
 #[derive(Debug)]
-struct Seen {
+struct ClusterResources {
     /// What did not happen.
     failed: Option<&'static str>,
     /// What was shown as a problem.
     problems: BTreeSet<String>,
 }
 
-impl Seen {
+impl ClusterResources {
     fn is_well(&self) -> bool {
         self.failed.is_none() && self.problems.is_empty()
     }
@@ -173,8 +173,8 @@ impl Seen {
 
 /// A pool grows by two nodes, one of them is drained because the other has room, then all goes; the daemon
 /// ends.
-async fn life(mut stage: Stage) -> Seen {
-    let mut seen = Seen { failed: None, problems: BTreeSet::new() };
+async fn life(mut stage: Stage) -> ClusterResources {
+    let mut seen = ClusterResources { failed: None, problems: BTreeSet::new() };
     stage.start();
     seen.comes(&stage, "it is not ready", |stage| stage.status().ready).await;
     stage.deploy("big", 2, "2500m", "1Gi");
@@ -214,7 +214,7 @@ fn is_ours(event: &Value) -> bool {
 type Make = Box<dyn FnOnce() -> Stage + Send>;
 
 /// Plays each life in a world of its own, some at a time.
-fn play(variants: Vec<(String, Make)>) -> BTreeMap<String, Seen> {
+fn play(variants: Vec<(String, Make)>) -> BTreeMap<String, ClusterResources> {
     let todo = Mutex::new(variants.into_iter());
     let done = Mutex::new(BTreeMap::new());
     let next = || todo.lock().unwrap().next();
@@ -268,7 +268,7 @@ fn a_life_goes_wrong_without_any_single_privilege_of_the_shipped_roles() {
 }
 
 /// With everything all is well, and without anything something is wrong.
-fn judge(mut lives: BTreeMap<String, Seen>) {
+fn judge(mut lives: BTreeMap<String, ClusterResources>) {
     let complete = lives.remove("nothing").unwrap();
     assert!(complete.is_well(), "with all that is shipped: {complete:?}");
     let superfluous: Vec<&String> =

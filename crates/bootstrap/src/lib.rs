@@ -22,6 +22,6 @@ pub use growth::{TOO_FEW_CPUS, can_grow, take_up};
 pub use join::{JoinFacts, configuration};
 pub use k3s::{K3sFacts, configuration as k3s_configuration};
 pub use outcome::{JoinEnd, read};
-pub use script::{Act, Settle, command};
+pub use script::{GuestCommand, WaitForBoot, command};
 pub use ssh::{SshToken, TokenHost};
 pub use ssh_error::{CommandEnd, KeyFault, SshError};

@@ -3,7 +3,7 @@
 use secrecy::SecretString;
 
 use super::masking::{hidden, last_lines};
-use super::script::Act;
+use super::script::GuestCommand;
 use proxmox::ExecStatus;
 
 /// How a join ended.
@@ -21,7 +21,7 @@ pub enum JoinEnd {
 }
 
 /// Reads the script's exit status and its output. What was on standard input does not get any further.
-pub fn read(act: &Act, input: Option<&SecretString>, ended: &ExecStatus) -> JoinEnd {
+pub fn read(act: &GuestCommand, input: Option<&SecretString>, ended: &ExecStatus) -> JoinEnd {
     let (stdout, stderr) = (ended.stdout.as_str(), ended.stderr.as_str());
     // Hidden first: what is cut in two is no longer found.
     let last_lines = |text: &str| last_lines(&hidden(text, input));
@@ -96,7 +96,7 @@ mod tests {
         ];
         for (code, signal, out, err, expected) in cases {
             let ended = ended(code, signal, out, err);
-            assert_eq!(read(&Act::Kubeadm, None, &ended), expected);
+            assert_eq!(read(&GuestCommand::Kubeadm, None, &ended), expected);
         }
     }
 
@@ -104,7 +104,7 @@ mod tests {
     fn a_token_in_the_output_is_masked() {
         let stderr = "error: token \"abcdef.0123456789abcdef\" is bad";
         let ended = ended(Some(1), None, "", stderr);
-        let end = read(&Act::Kubeadm, None, &ended);
+        let end = read(&GuestCommand::Kubeadm, None, &ended);
         assert_eq!(
             end,
             JoinEnd::Failed("`kubeadm join` exited with 1: error: token \"abcdef.***\" is bad".to_owned())
@@ -116,7 +116,7 @@ mod tests {
         let input = SecretString::from("user: me\npassword: correct-horse-battery\n");
         let stderr = "+ login me\nrefused: correct-horse-battery, or password: correct-horse-battery";
         let ended = ended(Some(3), None, "", stderr);
-        let end = read(&Act::Command(String::new()), Some(&input), &ended);
+        let end = read(&GuestCommand::Command(String::new()), Some(&input), &ended);
         let expected = "the command exited with 3: + login me; refused: ***, or ***";
         assert_eq!(end, JoinEnd::Failed(expected.to_owned()));
     }

@@ -98,7 +98,7 @@ const WAITED: &str = r#"echo "systemd is $state"
 
 /// How a guest waits before it joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settle {
+pub struct WaitForBoot {
     /// How long systemd may take to have started everything.
     pub settle: Duration,
     /// How long the join itself may take.
@@ -112,7 +112,7 @@ pub struct Settle {
 
 /// What the guest does to join.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum GuestCommand {
     /// `kubeadm join` with the configuration on standard input.
     Kubeadm,
     /// The same with these fields of the kubelet's configuration, a JSON object, laid over the cluster's.
@@ -125,7 +125,7 @@ pub enum Act {
     Wait,
 }
 
-impl Act {
+impl GuestCommand {
     /// What it is called in messages.
     pub fn name(&self) -> &'static str {
         match self {
@@ -138,22 +138,22 @@ impl Act {
 }
 
 /// The command for the guest agent. What the method wants on standard input is given beside it.
-pub fn command(machine: &str, settle: &Settle, act: &Act) -> Vec<String> {
+pub fn command(machine: &str, settle: &WaitForBoot, act: &GuestCommand) -> Vec<String> {
     let seconds = |time: Duration| time.as_secs().max(1).to_string();
     let degraded = if settle.accept_degraded { "yes" } else { "no" };
     let script = match act {
-        Act::Kubeadm => [BEGIN, KUBEADM_DONE, SETTLE, KUBEADM, END].concat(),
-        Act::KubeadmWith(_) => [BEGIN, KUBEADM_DONE, SETTLE, PATCH, KUBEADM, END].concat(),
-        Act::K3s => [BEGIN, K3S_DONE, SETTLE, K3S, K3S_END].concat(),
-        Act::Command(_) => [BEGIN, COMMAND_DONE, SETTLE, COMMAND, END].concat(),
-        Act::Wait => [SETTLE, WAITED].concat(),
+        GuestCommand::Kubeadm => [BEGIN, KUBEADM_DONE, SETTLE, KUBEADM, END].concat(),
+        GuestCommand::KubeadmWith(_) => [BEGIN, KUBEADM_DONE, SETTLE, PATCH, KUBEADM, END].concat(),
+        GuestCommand::K3s => [BEGIN, K3S_DONE, SETTLE, K3S, K3S_END].concat(),
+        GuestCommand::Command(_) => [BEGIN, COMMAND_DONE, SETTLE, COMMAND, END].concat(),
+        GuestCommand::Wait => [SETTLE, WAITED].concat(),
     };
     let clock = settle.clock.map(|time| format!("date -u -s @{} >/dev/null\n", time.as_second()));
     let script = clock.unwrap_or_default() + &script;
     let (settle, join) = (seconds(settle.settle), seconds(settle.join));
     let mut words =
         ["/bin/sh", "-c", &script, "join", machine, &settle, &join, degraded].map(ToOwned::to_owned).to_vec();
-    if let Act::Command(text) | Act::KubeadmWith(text) = act {
+    if let GuestCommand::Command(text) | GuestCommand::KubeadmWith(text) = act {
         words.push(text.clone());
     }
     words

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::Daemon;
-use super::written::without_words;
+use super::status_writes::without_words;
 use model::Snapshot;
 use model::buffer::{BufferStatus, CapacityBuffer};
 use model::condition::StatusCondition;

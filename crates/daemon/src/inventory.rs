@@ -10,11 +10,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::host_power_survey::{self, Survey};
 use super::regions;
-use super::survey::{self, Survey};
-use machines::{DeviceSurvey, Devices, Found, Templates};
+use machines::{DeviceSurvey, Devices, PoolTemplates, Templates};
 use model::machine::Host;
-use proxmox::{Client, Error, Guest, Kind, Seen, TAG};
+use proxmox::{Client, ClusterResources, Error, Guest, Kind, TAG};
 use runtime::clock::SharedClock;
 use settings::Config;
 
@@ -28,8 +28,8 @@ const BLIND: SignedDuration = SignedDuration::from_mins(1);
 
 /// One look.
 #[derive(Clone, Debug)]
-pub(super) struct Look {
-    pub seen: Arc<Seen>,
+pub(super) struct Observation {
+    pub seen: Arc<ClusterResources>,
     /// What speaks against switching hosts off, if any may be.
     pub survey: Option<Arc<Survey>>,
     /// The PCI devices that pools give to machines.
@@ -41,7 +41,7 @@ pub(super) struct Look {
     pub number: u64,
 }
 
-impl Look {
+impl Observation {
     /// The hosts as the planner wants them.
     pub fn hosts(&self, counts_stopped: bool) -> Vec<Host> {
         let mut hosts = self.seen.hosts(counts_stopped);
@@ -52,7 +52,7 @@ impl Look {
 
 #[derive(Debug, Default)]
 struct Known {
-    look: Option<Look>,
+    look: Option<Observation>,
     problem: Option<String>,
 }
 
@@ -135,7 +135,7 @@ impl Inventory {
                         match templates.refresh(&proxmox, &settings, &seen).await {
                             Ok(()) => {
                                 let all = templates.all();
-                                let fine = all.values().all(Found::is_fine);
+                                let fine = all.values().all(PoolTemplates::is_fine);
                                 templates_due =
                                     Instant::now() + if fine { TEMPLATES } else { TEMPLATES_WITH_PROBLEMS };
                             }
@@ -150,7 +150,7 @@ impl Inventory {
                         tracing::warn!(%error, "PCI devices cannot be looked at");
                         device_survey.found(&seen)
                     });
-                    let look = Look {
+                    let look = Observation {
                         seen: seen.clone(),
                         survey: surveyed.clone(),
                         devices: Arc::new(devices),
@@ -163,7 +163,7 @@ impl Inventory {
                     if awaits || Instant::now() >= survey_due {
                         let at_home = config.borrow().is_at_home(&prefix);
                         surveyed = Survey::make(&proxmox, &settings, &seen, at_home).await;
-                        survey_due = Instant::now() + survey::AGAIN;
+                        survey_due = Instant::now() + host_power_survey::AGAIN;
                         self.surveyed(surveyed.clone());
                     }
                 }
@@ -184,19 +184,19 @@ impl Inventory {
     }
 
     /// Loads change all the time; what is worth a round of its own is a host that came or went.
-    fn hosts_differ(&self, seen: &Seen) -> bool {
-        let hosts = |seen: &Seen| -> Vec<(String, bool, bool)> {
+    fn hosts_differ(&self, seen: &ClusterResources) -> bool {
+        let hosts = |seen: &ClusterResources| -> Vec<(String, bool, bool)> {
             seen.hosts.values().map(|host| (host.name.clone(), host.online, host.maintenance)).collect()
         };
         self.last().0.is_none_or(|look| hosts(&look.seen) != hosts(seen))
     }
 
     /// Whether a template is locked, or is no longer: none of them is cloned meanwhile.
-    fn locks_differ(&self, seen: &Seen) -> bool {
+    fn locks_differ(&self, seen: &ClusterResources) -> bool {
         self.last().0.is_none_or(|look| !locks(&look.seen).eq(locks(seen)))
     }
 
-    fn saw(&self, mut look: Look, problem: Option<String>) {
+    fn saw(&self, mut look: Observation, problem: Option<String>) {
         let (last, trouble) = self.last();
         look.online = Arc::new(online_since(&look, last.as_ref()));
         let other =
@@ -214,7 +214,7 @@ impl Inventory {
                 _ => {}
             }
             known.problem = problem;
-            known.look = Some(Look { number, ..look });
+            known.look = Some(Observation { number, ..look });
         }
         if different {
             self.changed.send_modify(|count| *count += 1);
@@ -243,7 +243,7 @@ impl Inventory {
     }
 
     /// The last look, and what is wrong since, if anything.
-    pub fn last(&self) -> (Option<Look>, Option<String>) {
+    pub fn last(&self) -> (Option<Observation>, Option<String>) {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         (known.look.clone(), known.problem.clone())
     }
@@ -265,14 +265,14 @@ impl Inventory {
 }
 
 /// Templates that are locked, by their VMIDs.
-fn locks(seen: &Seen) -> impl Iterator<Item = u32> {
+fn locks(seen: &ClusterResources) -> impl Iterator<Item = u32> {
     let locked = |guest: &&Guest| guest.template && guest.lock.is_some();
     seen.guests.values().filter(locked).map(|guest| guest.vmid)
 }
 
 /// Whether one of our machines is gone since the last look, off, on another host or a template: another
 /// client may have done that.
-fn has_lost_some(before: &Seen, now: &Seen) -> bool {
+fn has_lost_some(before: &ClusterResources, now: &ClusterResources) -> bool {
     let mut ours = before.guests.values().filter(|guest| guest.tags.iter().any(|tag| tag == TAG));
     ours.any(|then| {
         now.guests.get(&then.vmid).is_none_or(|guest| {
@@ -284,7 +284,7 @@ fn has_lost_some(before: &Seen, now: &Seen) -> bool {
 
 /// Since when hosts are online. Unknown for one that no look has seen for long: it may have been off
 /// meanwhile.
-fn online_since(look: &Look, last: Option<&Look>) -> BTreeMap<String, Timestamp> {
+fn online_since(look: &Observation, last: Option<&Observation>) -> BTreeMap<String, Timestamp> {
     let last = last.filter(|last| look.at.duration_since(last.at) < BLIND);
     let since = |host: &String| last.and_then(|last| last.online.get(host).copied());
     let online = look.seen.hosts.values().filter(|host| host.online);
@@ -297,7 +297,7 @@ pub(super) const NOT_QUORATE: &str = "the cluster is not quorate";
 
 /// The cluster's list, and why it cannot be acted on, if so. A token that may not ask for the quorum finds
 /// out when it acts.
-async fn look(proxmox: &Client, several: bool) -> Result<(Seen, Option<String>), Error> {
+async fn look(proxmox: &Client, several: bool) -> Result<(ClusterResources, Option<String>), Error> {
     let seen = proxmox.resources().await?;
     match proxmox.quorate().await {
         Ok(true) => Ok((seen, None)),

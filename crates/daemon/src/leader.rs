@@ -11,10 +11,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::terms::{Lost, TermEnd, Unclaimed};
+use super::leader_terms::{Lost, TermEnd, Unclaimed};
 use kubernetes::{Claim, ErrorKind, Lease};
 use observability::{Board, Problem};
-use runtime::causes::chain;
+use runtime::error_chain::chain;
 use runtime::fence::Fence;
 use settings::{Config, Leader};
 

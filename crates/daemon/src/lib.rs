@@ -12,43 +12,43 @@
 //! `scan_interval` in any case. No fault of a remote side ends the daemon: it says what is wrong, and tries
 //! again.
 
-mod act;
+mod announce;
 mod backoffs;
+mod bare_metal_power;
 mod buffers;
-mod customary;
-mod dead_hosts;
-mod gather;
+mod build_snapshot;
+mod cluster_autoscaler_status;
+mod cpu_pinning;
+mod execute;
+mod failed_hosts;
+mod host_power;
+mod host_power_survey;
 mod inventory;
-mod labelled;
 mod leader;
+mod leader_terms;
 mod long_work;
-mod measure;
-mod mend;
+mod node_orders;
 mod orphans;
-mod outcomes;
-mod physical;
-mod pins;
-mod power;
+mod outside_changes;
+mod pause_switch;
+mod persistent_memory;
+mod prediction_outcomes;
+mod publish_status;
 mod reach;
+mod reconcile;
 mod regions;
-mod remember;
 mod requests;
+mod round_metrics;
 mod server_clock;
-mod serving;
-mod show;
-mod silence;
-mod speak;
+mod serving_certificates;
+mod silent_hosts;
+mod stale_zone_labels;
 mod standby;
-mod strangers;
-mod survey;
-mod switch;
-mod terms;
-mod touched;
+mod status_writes;
 mod trigger;
+mod unmanaged_vms;
+mod unrecorded_nodes;
 mod vms;
-mod wishes;
-mod written;
-mod zones;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use kubernetes::{Cluster, Lease, Recorder, Watches};
-use machines::{Context, Ending, Pace, Probe, Registry, Reports, Told, View};
+use machines::{Context, Ending, MachineReport, MachineView, Pace, Probe, Registry, Reports};
 use model::{Plan, Record, Snapshot};
 use observability::{Board, Problem, RoundOutcome};
 use pinning::Door;
@@ -72,16 +72,16 @@ use runtime::clock::SharedClock;
 use runtime::fence::Fence;
 use settings::{Config, Mode};
 
-use customary::Customary;
-use dead_hosts::DeadHosts;
-use labelled::Labelled;
+use cluster_autoscaler_status::Customary;
+use failed_hosts::DeadHosts;
 use leader::{Standing, Term};
 use long_work::at_length;
+pub use pause_switch::Switch;
+use persistent_memory::Remembered;
 use regions::Regions;
-use remember::Remembered;
-use standby::{Eyes, Warm};
-pub use switch::Switch;
+use standby::{RegionViews, StandbyState};
 use trigger::Trigger;
+use unrecorded_nodes::Labelled;
 
 /// How long the first look at everything is waited for before a warning, and between two.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -159,7 +159,7 @@ pub async fn run(deps: Deps, cancel: CancellationToken) {
     tokio::select! {
         biased;
         () = standby::serve(&deps, &cancel, &tasks, seen) => {}
-        () = pins::serve(&deps) => {}
+        () = cpu_pinning::serve(&deps) => {}
     }
     candidate.cancel();
     tasks.close();
@@ -192,26 +192,26 @@ struct Daemon {
     reports: Reports,
     tasks: TaskTracker,
     cancel: CancellationToken,
-    mend: mend::State,
-    overlay: gather::Overlay,
-    unshown: gather::Overlay,
-    said: speak::Said,
+    mend: reconcile::State,
+    overlay: build_snapshot::Overlay,
+    unshown: build_snapshot::Overlay,
+    said: announce::RateLimitedLog,
     labelled: Labelled,
     rounds: RoundFiles,
-    switch: switch::Seen,
-    waiting: measure::Waiting,
-    told_buffers: written::Written,
-    told_requests: written::Written,
+    switch: pause_switch::PauseState,
+    waiting: round_metrics::Waiting,
+    told_buffers: status_writes::Written,
+    told_requests: status_writes::Written,
     /// What nodes wait for that are to be retired, as the last round found it.
     waiting_wishes: BTreeMap<String, String>,
     customary: Customary,
-    asked: power::Asked,
-    physical: physical::Physical,
-    strangers: strangers::Strangers,
+    asked: host_power::Asked,
+    physical: bare_metal_power::Physical,
+    strangers: unmanaged_vms::Strangers,
     /// What the last round knew of orphans.
     orphans: Vec<orphans::Judged>,
     /// Nodes whose labels name another place than their VMs', as the last round found them.
-    astray: Vec<zones::Astray>,
+    astray: Vec<stale_zone_labels::Astray>,
     controllers: Controllers,
     fence: Fence,
     instance: String,
@@ -219,7 +219,7 @@ struct Daemon {
 
 /// Acts until the term is over, and until everything that acted in it has ended. What was learnt last is
 /// stored then.
-async fn lead(deps: &Deps, warm: &Warm, eyes: Eyes, term: &Term) {
+async fn lead(deps: &Deps, warm: &StandbyState, eyes: RegionViews, term: &Term) {
     let tasks = TaskTracker::new();
     let (reports, mut told) = mpsc::unbounded_channel();
     let mut daemon = Daemon::new(deps, warm, &eyes, term, &tasks, reports);
@@ -238,7 +238,7 @@ async fn lead(deps: &Deps, warm: &Warm, eyes: Eyes, term: &Term) {
             deps.clock.clone(),
         ));
         daemon.spawn(daemon.dead_hosts().watch());
-        let touched = touched::Touched::new(
+        let touched = outside_changes::Touched::new(
             daemon.regions.clone(),
             daemon.registry.clone(),
             deps.config.clone(),
@@ -264,8 +264,8 @@ async fn lead(deps: &Deps, warm: &Warm, eyes: Eyes, term: &Term) {
 impl Daemon {
     fn new(
         deps: &Deps,
-        warm: &Warm,
-        eyes: &Eyes,
+        warm: &StandbyState,
+        eyes: &RegionViews,
         term: &Term,
         tasks: &TaskTracker,
         reports: Reports,
@@ -278,9 +278,9 @@ impl Daemon {
             facts: machines::KnownFacts::default(),
             memory: Remembered::start(&kubernetes, &term.over, tasks),
             customary: Customary::start(&kubernetes, &term.over, tasks),
-            asked: power::Asked::default(),
-            physical: physical::Physical::default(),
-            strangers: strangers::Strangers::default(),
+            asked: host_power::Asked::default(),
+            physical: bare_metal_power::Physical::default(),
+            strangers: unmanaged_vms::Strangers::default(),
             orphans: Vec::new(),
             astray: Vec::new(),
             controllers: deps.controllers.clone(),
@@ -296,24 +296,24 @@ impl Daemon {
             board: deps.board.clone(),
             tasks: tasks.clone(),
             cancel: term.over.clone(),
-            mend: mend::State::default(),
-            overlay: gather::Overlay::default(),
-            unshown: gather::Overlay::default(),
-            said: speak::Said::default(),
+            mend: reconcile::State::default(),
+            overlay: build_snapshot::Overlay::default(),
+            unshown: build_snapshot::Overlay::default(),
+            said: announce::RateLimitedLog::default(),
             labelled: Labelled::default(),
             rounds: RoundFiles::default(),
-            waiting: measure::Waiting::default(),
-            told_buffers: written::Written::default(),
-            told_requests: written::Written::default(),
+            waiting: round_metrics::Waiting::default(),
+            told_buffers: status_writes::Written::default(),
+            told_requests: status_writes::Written::default(),
             waiting_wishes: BTreeMap::new(),
-            switch: switch::Seen::new(&deps.board),
+            switch: pause_switch::PauseState::new(&deps.board),
             watches: warm.watches.clone(),
             reports,
         }
     }
 
     /// One round after the other, once it is known which addresses others have.
-    async fn rounds(&mut self, told: &mut mpsc::UnboundedReceiver<Told>) {
+    async fn rounds(&mut self, told: &mut mpsc::UnboundedReceiver<MachineReport>) {
         let mut trigger = Trigger::new(
             &self.watches,
             &self.registry,
@@ -349,7 +349,7 @@ impl Daemon {
         }
     }
 
-    fn take_in(&mut self, told: &mut mpsc::UnboundedReceiver<Told>) {
+    fn take_in(&mut self, told: &mut mpsc::UnboundedReceiver<MachineReport>) {
         while let Ok(more) = told.try_recv() {
             self.heard(&more);
         }
@@ -366,7 +366,7 @@ impl Daemon {
             clock: self.clock.clone(),
             config: self.config.clone(),
             off: BTreeMap::new(),
-            said: speak::Said::default(),
+            said: announce::RateLimitedLog::default(),
         }
     }
 
@@ -443,11 +443,11 @@ impl Daemon {
         self.board.recall(self.memory.decisions());
         // Before anything goes on that a pause holds up: as long as it is unknown whether all is paused,
         // nothing does.
-        let mut pause = mend::TRIES.0;
+        let mut pause = reconcile::TRIES.0;
         while !self.read_switch().await {
             self.board.problem(&Problem::Kubernetes, "cannot read yet whether all is paused");
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(mend::TRIES.1);
+            pause = (pause * 2).min(reconcile::TRIES.1);
         }
         self.read_records().await;
         self.regions.first(PATIENCE).await;
@@ -558,10 +558,10 @@ impl Daemon {
         }
     }
 
-    fn heard(&mut self, told: &Told) {
+    fn heard(&mut self, told: &MachineReport) {
         let config = self.config.borrow().clone();
         let now = self.clock.now();
-        let failed = |view: &View| {
+        let failed = |view: &MachineView| {
             let is_other = view.record.pool == told.record.pool && view.record.id != told.record.id;
             is_other && view.record.grow_backoff.as_ref().is_some_and(|backoff| backoff.runs(now))
         };

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Daemon;
-use super::strangers::Marked;
+use super::unmanaged_vms::Marked;
 use machines::orphans::{Around, Claim, Verdict, Vm, verdict};
-use machines::{View, orphans};
+use machines::{MachineView, orphans};
 use model::machine::Phase;
 use model::node::Node;
 use model::{Record, Snapshot};
-use observability::{OrphanStatus, Seen, names};
+use observability::{GaugeValues, OrphanStatus, names};
 use settings::{Config, Mode, Orphans};
 
 /// Between two that are collected.
@@ -45,7 +45,7 @@ impl Judged {
 }
 
 /// Figures of them.
-pub(super) fn measure(judged: &[Judged], seen: &mut Seen) {
+pub(super) fn measure(judged: &[Judged], seen: &mut GaugeValues) {
     for state in ["Proven", "Unproven"] {
         seen.put(names::ORPHANS, &[state], 0.0);
     }
@@ -57,7 +57,7 @@ pub(super) fn measure(judged: &[Judged], seen: &mut Seen) {
 
 impl Daemon {
     /// Judges all that there are, by what this round has seen.
-    pub(super) fn judge_orphans(&mut self, config: &Config, views: &[View], snapshot: &Snapshot) {
+    pub(super) fn judge_orphans(&mut self, config: &Config, views: &[MachineView], snapshot: &Snapshot) {
         let marked = self.strangers.marked(config, views);
         if marked.is_empty() {
             self.orphans.clear();
@@ -118,7 +118,7 @@ impl Daemon {
         let Some(context) = self.context(config, &record) else { return };
         self.board.decided(now, format!("- {}: VM {} is an orphan", record.name, claim.vmid));
         // Shown before its task begins, so that its slot is taken.
-        let shown = View { phase: Phase::Failed, ..View::requested(record.clone(), now) };
+        let shown = MachineView { phase: Phase::Failed, ..MachineView::requested(record.clone(), now) };
         self.registry.put(shown);
         self.spawn(orphans::collect(context, claim, record, self.reports.clone()));
     }

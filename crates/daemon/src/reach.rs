@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use super::Daemon;
-use super::gather::Looks;
-use super::silence::silence;
-use machines::Found;
+use super::build_snapshot::Looks;
+use super::silent_hosts::silence;
+use machines::PoolTemplates;
 use model::Snapshot;
 use model::snapshot::PoolMemory;
 use model::workload::Backoff;
@@ -21,7 +21,7 @@ impl Daemon {
     pub(super) fn narrow(&self, config: &Config, snapshot: &mut Snapshot, looks: &Looks) {
         self.say_refusals(config);
         self.say_clocks();
-        let found: BTreeMap<&str, BTreeMap<String, Found>> =
+        let found: BTreeMap<&str, BTreeMap<String, PoolTemplates>> =
             self.regions.iter().map(|region| (region.prefix.as_str(), region.templates.all())).collect();
         let now = snapshot.time;
         let soon = snapshot.time.saturating_add(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MAX);
@@ -81,7 +81,7 @@ impl Daemon {
 }
 
 /// Why a pool has no template, in words.
-fn without_template(pool: &Pool, found: Option<&Found>, looks: &Looks) -> String {
+fn without_template(pool: &Pool, found: Option<&PoolTemplates>, looks: &Looks) -> String {
     let silent = looks.get(&pool.prefix).and_then(|look| look.seen.silent().next());
     let silent = silent.map(|host| silence(&host.name));
     // It may be why a template is not found, and need not.
@@ -91,7 +91,7 @@ fn without_template(pool: &Pool, found: Option<&Found>, looks: &Looks) -> String
 }
 
 /// Says where the pool's templates reach.
-fn reach(pool: &Pool, found: &Found, memory: &mut PoolMemory) {
+fn reach(pool: &Pool, found: &PoolTemplates, memory: &mut PoolMemory) {
     let reach: BTreeSet<&String> = found.usable.iter().flat_map(|one| &one.reach).collect();
     let own = |host: &String| found.usable.iter().any(|one| one.host == *host);
     memory.across = reach.iter().filter(|host| !own(host)).map(|host| pool.host_key(host)).collect();

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Deps;
-use super::inventory::{Inventory, Look, NOT_QUORATE, Start};
+use super::inventory::{Inventory, NOT_QUORATE, Observation, Start};
 use machines::Templates;
 use model::Record;
 use model::place;
@@ -64,7 +64,7 @@ impl Region {
     }
 
     /// The last look, if it is recent enough to act on.
-    pub fn fresh(&self, config: &Config, now: Timestamp) -> Option<Look> {
+    pub fn fresh(&self, config: &Config, now: Timestamp) -> Option<Observation> {
         let too_old =
             SignedDuration::try_from(config.scan_interval * STALE_LOOKS).unwrap_or(SignedDuration::MAX);
         self.inventory.last().0.filter(|look| now.duration_since(look.at) <= too_old)

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::Daemon;
 use super::buffers::set;
-use super::written::without_words;
+use super::status_writes::without_words;
 use model::Snapshot;
 use model::condition::StatusCondition;
 use model::plan::{Plan, RequestOutcome, RequestVerdict};

@@ -15,13 +15,13 @@ use machines::Pace;
 use observability::{Judge, Problem};
 
 /// What lasts from one term to the next.
-pub(super) struct Warm {
+pub(super) struct StandbyState {
     pub watches: Watches,
     pub pace: Pace,
     random: Arc<Mutex<fastrand::Rng>>,
 }
 
-impl Warm {
+impl StandbyState {
     /// Random numbers that no earlier term has drawn.
     pub fn random(&self) -> fastrand::Rng {
         self.random.lock().unwrap_or_else(PoisonError::into_inner).fork()
@@ -30,12 +30,12 @@ impl Warm {
 
 /// The look at Proxmox, which only who leads, or may do so at any moment, needs. It ends when this is
 /// dropped.
-pub(super) struct Eyes {
+pub(super) struct RegionViews {
     pub regions: Regions,
     _open: DropGuard,
 }
 
-impl Eyes {
+impl RegionViews {
     fn open(deps: &Deps, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
         let token = cancel.child_token();
         Self { regions: Regions::open(deps, &token, tasks), _open: token.drop_guard() }
@@ -49,14 +49,14 @@ pub(super) async fn serve(
     tasks: &TaskTracker,
     mut standing: watch::Receiver<Standing>,
 ) {
-    let warm = Warm {
+    let warm = StandbyState {
         watches: Watches::start(&deps.kubernetes, cancel),
         pace: Pace::default(),
         random: Arc::new(Mutex::new(fastrand::Rng::with_seed(deps.seed))),
     };
     deps.board.judges(judge(deps, &warm.watches));
     // Most often no other instance leads: then nothing has to wait for the answer.
-    let mut eyes = Some(Eyes::open(deps, cancel, tasks));
+    let mut eyes = Some(RegionViews::open(deps, cancel, tasks));
     loop {
         let term = tokio::select! {
             biased;
@@ -65,7 +65,7 @@ pub(super) async fn serve(
         };
         let Some(term) = term else { return };
         tracing::info!(instance = deps.instance, "this instance leads");
-        let eyes = eyes.take().unwrap_or_else(|| Eyes::open(deps, cancel, tasks));
+        let eyes = eyes.take().unwrap_or_else(|| RegionViews::open(deps, cancel, tasks));
         lead(deps, &warm, eyes, &term).await;
     }
 }
@@ -87,9 +87,9 @@ fn judge(deps: &Deps, watches: &Watches) -> Judge {
 /// `None` if there will not be any.
 async fn next_term(
     deps: &Deps,
-    warm: &Warm,
+    warm: &StandbyState,
     standing: &mut watch::Receiver<Standing>,
-    eyes: &mut Option<Eyes>,
+    eyes: &mut Option<RegionViews>,
 ) -> Option<Term> {
     let mut led_by = String::new();
     loop {
@@ -115,7 +115,7 @@ async fn next_term(
     }
 }
 
-fn show(deps: &Deps, warm: &Warm, leader: &str) {
+fn show(deps: &Deps, warm: &StandbyState, leader: &str) {
     let problems = warm.watches.problems();
     match problems.iter().find(|one| one.essential) {
         Some(problem) => deps.board.problem(&Problem::Kubernetes, &problem.what),

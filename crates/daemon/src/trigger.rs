@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::physical::Physical;
+use super::bare_metal_power::Physical;
 use super::regions::Regions;
 use kubernetes::Watches;
 use machines::Registry;
 use observability::Board;
-use runtime::changes::Changed;
+use runtime::ordered_notify::Changed;
 use settings::Config;
 
 /// Everything whose change is worth a round.
@@ -90,7 +90,7 @@ impl Trigger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use runtime::changes::Changes;
+    use runtime::ordered_notify::Changes;
 
     const WINDOW: Duration = Duration::from_millis(100);
     const MOST: Duration = Duration::from_secs(1);

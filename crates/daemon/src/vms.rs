@@ -11,9 +11,9 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Daemon;
-use super::gather::LISTS_LAG;
-use super::inventory::Look;
-use machines::{View, should_run};
+use super::build_snapshot::LISTS_LAG;
+use super::inventory::Observation;
+use machines::{MachineView, should_run};
 use model::Record;
 use model::machine::{Phase, WarmState};
 use proxmox::Guest;
@@ -28,7 +28,7 @@ impl Daemon {
     /// Machines whose VM is gone, off, or on another host. Where it is gets reported even while everything
     /// else is paused: what comes after depends on that.
     pub(super) fn hold_against_vms(&mut self, config: &Arc<Config>, now: Timestamp, paused: bool) {
-        let looks: BTreeMap<String, Look> = (self.regions.iter())
+        let looks: BTreeMap<String, Observation> = (self.regions.iter())
             .filter_map(|region| match region.inventory.last() {
                 (Some(look), None) => Some((region.prefix.clone(), look)),
                 _ => None,
@@ -52,8 +52,8 @@ impl Daemon {
     fn hold_quiet_against_vm(
         &mut self,
         config: &Arc<Config>,
-        view: &View,
-        look: &Look,
+        view: &MachineView,
+        look: &Observation,
         (now, paused): (Timestamp, bool),
         locked: &mut BTreeMap<String, Timestamp>,
     ) {
@@ -100,13 +100,13 @@ impl Daemon {
     }
 
     /// A VM that is not in sight may be hidden: its task has to find out.
-    fn missed(&mut self, config: &Arc<Config>, view: &View) {
+    fn missed(&mut self, config: &Arc<Config>, view: &MachineView) {
         let Some(context) = self.context(config, &view.record) else { return };
         self.spawn(machines::missed(context, view.stored(), self.reports.clone()));
     }
 
     /// Follows a VM that was moved to another host.
-    fn moved(&mut self, view: &View, host: String) {
+    fn moved(&mut self, view: &MachineView, host: String) {
         tracing::info!(machine = %view.record.name, from = %view.record.host, to = %host, "the VM was moved to another host");
         self.note_on(view, |record| record.follow(host));
     }
@@ -119,7 +119,7 @@ fn is_too_early(looked: Timestamp, since: Timestamp, now: Timestamp) -> bool {
 }
 
 /// Whether a look shows the VM of a machine that a task works on as it should not be.
-fn is_doubtful(view: &View, look: &Look, now: Timestamp) -> bool {
+fn is_doubtful(view: &MachineView, look: &Observation, now: Timestamp) -> bool {
     let record = &view.record;
     let booting = record.entered.get(&Phase::Booting);
     // Before that its VM is asked at each step, and the list may not know it yet.

@@ -7,17 +7,17 @@ use kube::Api;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::board::Board;
 use super::capacity_buffer as api;
 use super::cluster::Cluster;
 use super::convert;
 use super::error::Error;
 #[cfg(doc)]
 use super::error::ErrorKind;
+use super::object_cache::Store;
+use super::optional_kinds::Custom;
 use super::provisioning_request as requests;
-use super::served::Custom;
-use super::signals;
-use super::store::Store;
+use super::wake_signals;
+use super::watch_health::Board;
 use model::buffer::{BufferStatus, CapacityBuffer, TemplateRef};
 use model::condition::StatusCondition;
 use model::request::ProvisioningRequest;
@@ -64,7 +64,7 @@ pub(super) const BUFFERS: Custom<api::CapacityBuffer, CapacityBuffer> = Custom {
     version: api::VERSION,
     plural: api::PLURAL,
     convert: convert::capacity_buffer,
-    worth: signals::buffer,
+    worth: wake_signals::buffer,
 };
 
 /// How ProvisioningRequests are.
@@ -73,7 +73,7 @@ pub(super) const REQUESTS: Custom<requests::ProvisioningRequest, ProvisioningReq
     version: requests::VERSION,
     plural: requests::PLURAL,
     convert: convert::provisioning_request,
-    worth: signals::request,
+    worth: wake_signals::request,
 };
 
 /// Says what buffers and requests refer to, until it is dropped.

@@ -18,10 +18,10 @@ use tokio::time::Instant;
 use tower::{BoxError, Service, ServiceExt, service_fn};
 
 use super::error::{Error, ErrorKind};
-use super::feed::WATCH_SECONDS;
 use super::kubeconfig;
-use super::patience;
+use super::retry_after;
 use super::server_time::{ClockDifference, ServerTime};
+use super::watch_loop::WATCH_SECONDS;
 use runtime::clock::{SharedClock, SystemClock};
 use runtime::fence::Fence;
 
@@ -259,7 +259,7 @@ fn patient(bare: &Client, (fence, time): (&Fence, &ServerTime), namespace: &str)
     let service = service_fn(move |request: http::Request<Body>| {
         let (bare, fence, time) = (bare.clone(), fence.clone(), time.clone());
         async move {
-            let answer = patience::send(&bare, &fence, request).await?;
+            let answer = retry_after::send(&bare, &fence, request).await?;
             time.hear(answer.headers());
             Ok::<_, BoxError>(answer)
         }

@@ -114,17 +114,17 @@ fn outcome(error: Error) -> Result<Eviction, Error> {
     match error.kind() {
         ErrorKind::NotFound => Ok(Eviction::Gone),
         ErrorKind::TooManyRequests => {
-            Ok(Eviction::Refused { message: words(status), retry_after: retry_after(status) })
+            Ok(Eviction::Refused { message: refusal_text(status), retry_after: retry_after(status) })
         }
         // A budget that counts less than nothing, or whose controller does not keep up.
         ErrorKind::Forbidden if is_of_budget(status) => {
-            Ok(Eviction::Refused { message: words(status), retry_after: None })
+            Ok(Eviction::Refused { message: refusal_text(status), retry_after: None })
         }
         ErrorKind::Conflict if status.message.contains("UID in") => Ok(Eviction::Gone),
-        ErrorKind::Conflict => Ok(Eviction::Refused { message: words(status), retry_after: None }),
+        ErrorKind::Conflict => Ok(Eviction::Refused { message: refusal_text(status), retry_after: None }),
         // The only 500 of this call that is about the pod; it carries no reason.
         ErrorKind::Unavailable if status.message.contains("more than one PodDisruptionBudget") => {
-            Ok(Eviction::Blocked { message: words(status) })
+            Ok(Eviction::Blocked { message: refusal_text(status) })
         }
         _ => Err(error),
     }
@@ -140,7 +140,7 @@ fn is_of_budget(status: &Status) -> bool {
 }
 
 /// The cause names the budget, the message doesn't.
-fn words(status: &Status) -> String {
+fn refusal_text(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.map(|cause| &cause.message).find(|text| !text.is_empty()).unwrap_or(&status.message).clone()
 }

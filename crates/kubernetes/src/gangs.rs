@@ -4,8 +4,8 @@
 use k8s_openapi::api::scheduling::v1beta1 as scheduling;
 
 use super::convert;
-use super::served::Custom;
-use super::signals;
+use super::optional_kinds::Custom;
+use super::wake_signals;
 use model::gang::PodGroup;
 
 /// The kind.
@@ -17,5 +17,10 @@ pub(super) const VERSION: &str = "scheduling.k8s.io/v1beta1";
 pub(super) const PLURAL: &str = "podgroups";
 
 /// How they are watched.
-pub(super) const GROUPS: Custom<scheduling::PodGroup, PodGroup> =
-    Custom { kind: KIND, version: VERSION, plural: PLURAL, convert: convert::pod_group, worth: signals::any };
+pub(super) const GROUPS: Custom<scheduling::PodGroup, PodGroup> = Custom {
+    kind: KIND,
+    version: VERSION,
+    plural: PLURAL,
+    convert: convert::pod_group,
+    worth: wake_signals::any,
+};

@@ -16,39 +16,39 @@
 //! * What the API server sends is reduced to plain data at once; a malformed object costs one warning, not
 //!   the watch.
 
-mod board;
+mod bootstrap_tokens;
 mod buffers;
 mod capacity_buffer;
 mod cluster;
+mod cluster_autoscaler_status;
 mod cluster_info;
 pub mod convert;
 mod error;
 mod events;
 mod evictions;
 mod expiry;
-mod feed;
 mod gangs;
 mod kubeconfig;
 mod lease;
 mod manifest;
-mod memory;
+mod memory_store;
 mod nodes;
-mod patience;
+mod object_cache;
+mod optional_kinds;
+mod pod_templates;
 mod provisioning_request;
 mod records;
+mod retry_after;
 mod rights;
-mod served;
 mod server_time;
-mod serving;
-mod signals;
-mod status_map;
-mod store;
-mod templates;
-mod tokens;
+mod serving_certificates;
 mod version;
+mod wake_signals;
+mod watch_health;
+mod watch_loop;
 mod watches;
 
-pub use board::Problem;
+pub use bootstrap_tokens::BootstrapToken;
 pub use cluster::{Cluster, ConnectOptions, Entropy, EntropyError, Observer};
 pub use cluster_info::ClusterInfo;
 pub use error::{Error, ErrorKind};
@@ -57,12 +57,12 @@ pub use evictions::Eviction;
 pub use expiry::{Expiry, certificates_end, expiries};
 pub use lease::{Claim, Lease};
 pub use manifest::AccountToken;
-pub use memory::MemoryVersion;
+pub use memory_store::MemoryVersion;
 pub use records::{RecordError, Records, UnreadableRecord, Versioned, command_to_drop};
 pub use rights::Right;
 pub use server_time::ClockDifference;
-pub use serving::{ServingRequest, ServingRequests};
-pub use tokens::BootstrapToken;
+pub use serving_certificates::{ServingRequest, ServingRequests};
+pub use watch_health::Problem;
 pub use watches::Watches;
 
 /// What marks an object as ours: the value of the label `app.kubernetes.io/managed-by`.

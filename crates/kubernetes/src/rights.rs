@@ -11,7 +11,7 @@ use super::cluster::Cluster;
 use super::error::Error;
 use super::gangs;
 use super::provisioning_request;
-use super::serving::SERVING_SIGNER;
+use super::serving_certificates::SERVING_SIGNER;
 
 /// A right that is needed, and whether we have it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::board::Board;
 use super::cluster::Cluster;
 use super::error::ErrorKind;
-use super::feed::{GIVEN_UP_WAIT, Waits};
-use super::signals::Worth;
+use super::wake_signals::Worth;
+use super::watch_health::Board;
+use super::watch_loop::{GIVEN_UP_WAIT, Waits};
 use model::KubernetesVersion;
-use runtime::causes::chain;
+use runtime::error_chain::chain;
 
 /// What problems call it.
 pub(super) const KIND: &str = "/version";

@@ -17,16 +17,16 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::board::{Board, Problem};
 use super::buffers::{self, Referred};
 use super::cluster::Cluster;
 use super::convert::{self, ConvertError};
-use super::feed::Feed;
 use super::gangs;
-use super::signals::{self, Worth};
-use super::store::Store;
-use super::templates;
+use super::object_cache::Store;
+use super::pod_templates;
 use super::version;
+use super::wake_signals::{self, Worth};
+use super::watch_health::{Board, Problem};
+use super::watch_loop::Feed;
 use model::buffer::{CapacityBuffer, PodTemplate, TemplateRef};
 use model::devices::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
 use model::gang::PodGroup;
@@ -37,7 +37,7 @@ use model::workload::{
     StorageCapacity, StorageClass, VolumeAttachment, VolumeClaim,
 };
 use model::{KubernetesVersion, Node, Pod, Snapshot};
-use runtime::changes::Changed;
+use runtime::ordered_notify::Changed;
 
 /// The kinds that are watched, and whether nothing can be decided without them.
 const KINDS: &[(&str, bool)] = &[
@@ -65,7 +65,7 @@ const KINDS: &[(&str, bool)] = &[
     ("DeviceTaintRule", false),
     (buffers::KIND, false),
     (buffers::REQUEST, false),
-    (templates::KIND, false),
+    (pod_templates::KIND, false),
     (gangs::KIND, false),
     (version::KIND, false),
 ];
@@ -141,12 +141,12 @@ impl Watches {
         let starter = Starter { cluster, board: &board, cancel: &cancel };
         let version = starter.version();
         let s = &*stores;
-        starter.spawn::<core::Node, _>("Node", convert::node, signals::node, &s.nodes);
+        starter.spawn::<core::Node, _>("Node", convert::node, wake_signals::node, &s.nodes);
         starter.pods(&s.pods, version.clone());
         starter.spawn::<policy::PodDisruptionBudget, _>(
             "PodDisruptionBudget",
             convert::budget,
-            signals::any,
+            wake_signals::any,
             &s.budgets,
         );
         starter.namespaces(&s.namespaces, &s.uid);
@@ -158,7 +158,7 @@ impl Watches {
         starter.spawn::<scheduling::PriorityClass, _>(
             "PriorityClass",
             |one| Ok(convert::priority_class(one)),
-            signals::none,
+            wake_signals::none,
             &s.priority_classes,
         );
         Self { stores, version, board, _stop: Arc::new(cancel.drop_guard()) }
@@ -193,7 +193,7 @@ impl Watches {
             ..Snapshot::default()
         };
         snapshot.buffers = s.buffers.all();
-        let current = s.pod_templates.is_listed() && self.board.is_well(templates::KIND);
+        let current = s.pod_templates.is_listed() && self.board.is_well(pod_templates::KIND);
         let requests =
             || s.requests.all().into_iter().filter(|one| current || s.have_templates_of(one)).collect();
         snapshot.pod_groups = s.pod_groups.is_listed().then(|| s.pod_groups.all());
@@ -303,7 +303,7 @@ impl Starter<'_> {
                     api: api.clone(),
                     fields: None,
                     convert,
-                    worth: signals::pod,
+                    worth: wake_signals::pod,
                     store: store.clone(),
                     board: board.clone(),
                 };
@@ -341,51 +341,56 @@ impl Starter<'_> {
             &s.replication_controllers,
             referred,
         );
-        self.spawn::<apps::DaemonSet, _>("DaemonSet", convert::daemon_set, signals::none, &s.daemon_sets);
+        self.spawn::<apps::DaemonSet, _>(
+            "DaemonSet",
+            convert::daemon_set,
+            wake_signals::none,
+            &s.daemon_sets,
+        );
     }
 
     fn storage(&self, s: &Stores) {
         self.spawn::<core::PersistentVolume, _>(
             "PersistentVolume",
             convert::volume,
-            signals::none,
+            wake_signals::none,
             &s.volumes,
         );
         self.spawn::<core::PersistentVolumeClaim, _>(
             "PersistentVolumeClaim",
             convert::claim,
-            signals::none,
+            wake_signals::none,
             &s.claims,
         );
         self.spawn::<storage::StorageClass, _>(
             "StorageClass",
             |one| Ok(convert::storage_class(one)),
-            signals::none,
+            wake_signals::none,
             &s.storage_classes,
         );
         self.spawn::<storage::CSIDriver, _>(
             "CSIDriver",
             |one| Ok(convert::csi_driver(one)),
-            signals::none,
+            wake_signals::none,
             &s.csi_drivers,
         );
         self.spawn::<storage::CSIStorageCapacity, _>(
             "CSIStorageCapacity",
             convert::storage_capacity,
-            signals::none,
+            wake_signals::none,
             &s.storage_capacities,
         );
         self.spawn::<storage::CSINode, _>(
             "CSINode",
             |one| Ok(convert::csi_node(one)),
-            signals::none,
+            wake_signals::none,
             &s.csi_nodes,
         );
         // A machine on its way out waits for its attachments to go.
         self.spawn::<storage::VolumeAttachment, _>(
             "VolumeAttachment",
             |one| Ok(convert::attachment(one)),
-            signals::any,
+            wake_signals::any,
             &s.attachments,
         );
     }
@@ -395,25 +400,25 @@ impl Starter<'_> {
         self.spawn::<resource::ResourceClaim, _>(
             "ResourceClaim",
             convert::resource_claim,
-            signals::none,
+            wake_signals::none,
             &s.resource_claims,
         );
         self.spawn::<resource::DeviceClass, _>(
             "DeviceClass",
             |one| Ok(convert::device_class(one)),
-            signals::none,
+            wake_signals::none,
             &s.device_classes,
         );
         self.spawn::<resource::ResourceSlice, _>(
             "ResourceSlice",
             convert::resource_slice,
-            signals::none,
+            wake_signals::none,
             &s.resource_slices,
         );
         self.spawn::<resource::DeviceTaintRule, _>(
             "DeviceTaintRule",
             |one| Ok(convert::device_taint_rule(one)),
-            signals::none,
+            wake_signals::none,
             &s.device_taint_rules,
         );
     }
@@ -434,7 +439,7 @@ impl Starter<'_> {
             api: Api::all(self.cluster.client.clone()),
             fields: None,
             convert: Box::new(convert),
-            worth: signals::none,
+            worth: wake_signals::none,
             store: store.clone(),
             board: self.board.clone(),
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::context::Context;
-use super::shape;
+use super::desired_vm_config;
 use model::Record;
 use model::machine::STORED_ON;
 use proxmox::{Error, Upid, VmConfig};
@@ -37,7 +37,7 @@ fn options(record: &Record, pool: &Pool, description: String, agent: bool) -> BT
         ("agent".to_owned(), format!("enabled={}", u8::from(agent))),
     ]);
     let device = pool.devices.first();
-    options.extend(device.and_then(|device| shape::network(0, device, &VmConfig::default())));
+    options.extend(device.and_then(|device| desired_vm_config::network(0, device, &VmConfig::default())));
     // What is on the disk comes second: an empty one has nothing to boot.
     let mut order = "order=net0".to_owned();
     let storage = record.made_of.get(STORED_ON).or_else(|| pool.storages.first());

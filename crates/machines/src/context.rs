@@ -5,9 +5,9 @@ use std::sync::Arc;
 use secrecy::SecretString;
 use tokio::sync::{Semaphore, watch};
 
-use super::facts::KnownFacts;
+use super::cluster_facts::KnownFacts;
+use super::learned_delays::Pace;
 use super::ownership::Owner;
-use super::pace::Pace;
 use super::probe::Probe;
 use super::registry::Registry;
 use super::templates::Templates;

@@ -6,15 +6,16 @@ use tokio::time::Instant;
 
 use super::boot::Boot;
 use super::context::Context;
-use super::jobs::{self, CONFIGURE, RESIZE};
+use super::creation_turn::{self, Place};
+use super::machine_handle::MachineHandle;
 use super::ownership::{Sight, look, ours, still_ours};
+use super::proxmox_tasks::{self, CONFIGURE, RESIZE};
 use super::reports::Reports;
-use super::tracked::Tracked;
-use super::trouble::{Blame, Trouble, insist, no_pool, within};
-use super::turn::{self, Place};
+use super::step_error::{BackoffTarget, StepError, no_pool, retry_until, within};
 use super::vm_start::start;
 use super::{
-    blank, finding, join, node, physical, pinning, room, security, seed, shape, touched, warm, warm_vm,
+    blank, desired_vm_config, firewall, join, nocloud_seed, node, outside_changes, physical, pinning,
+    promised_room, vm_search, warm_machine, warm_vm,
 };
 use model::machine::{Phase, STORED_ON, WarmState};
 use proxmox::marker::Marker;
@@ -26,7 +27,7 @@ const CLONE_LOOK: Duration = Duration::from_secs(2);
 
 /// What a machine has become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Made {
+pub(super) enum Created {
     /// A ready node.
     Ready,
     /// One that waits to be asked to join.
@@ -36,15 +37,15 @@ pub(super) enum Made {
 /// Goes through all steps. `fresh`: the record was written just now, so that nothing can be there yet.
 pub(super) async fn run(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     fresh: bool,
     reports: &Reports,
-) -> Result<Made, Trouble> {
+) -> Result<Created, StepError> {
     let made = Box::pin(in_time(ctx, machine, fresh, reports)).await;
     let nothing_known = machine.record().task.is_none() && machine.record().smbios_uuid.is_none();
     // An earlier run may have asked for its VM, whatever ends this; and so may one that was cut off before
     // the answer.
-    let cut_off = machine.phase == Phase::Cloning && matches!(made, Err(Trouble::Limit { .. }));
+    let cut_off = machine.phase == Phase::Cloning && matches!(made, Err(StepError::Limit { .. }));
     if made.is_err() && nothing_known && (!fresh || cut_off) {
         machine.stored.record.clone_in_doubt = true;
     }
@@ -55,21 +56,21 @@ pub(super) async fn run(
 /// or its turn.
 async fn in_time(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     mut fresh: bool,
     reports: &Reports,
-) -> Result<Made, Trouble> {
+) -> Result<Created, StepError> {
     let name = machine.record().pool.clone();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == name).cloned();
     let pool = pool.ok_or_else(|| no_pool(&name))?;
     let mut starts = 0;
     loop {
-        turn::not_paused(ctx, machine).await?;
+        creation_turn::not_paused(ctx, machine).await?;
         let id = machine.record().id.clone();
         let made = tokio::select! {
             biased;
             made = in_turn(ctx, machine, &pool, fresh) => Some(made),
-            () = touched::noticed(ctx, &id) => None,
+            () = outside_changes::noticed(ctx, &id) => None,
         };
         let trouble = match made {
             Some(Ok(Some(made))) => return Ok(made),
@@ -79,8 +80,8 @@ async fn in_time(
         };
         let is_known = machine.record().smbios_uuid.is_some();
         match trouble {
-            Some(trouble) if !is_known || !touched::may_explain(&trouble) => return Err(trouble),
-            trouble => touched::go_on(ctx, machine, trouble, &mut starts, reports).await?,
+            Some(trouble) if !is_known || !outside_changes::may_explain(&trouble) => return Err(trouble),
+            trouble => outside_changes::go_on(ctx, machine, trouble, &mut starts, reports).await?,
         }
         fresh = false;
     }
@@ -90,30 +91,30 @@ async fn in_time(
 /// pause came before anything was begun.
 async fn in_turn(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     pool: &Pool,
     fresh: bool,
-) -> Result<Option<Made>, Trouble> {
+) -> Result<Option<Created>, StepError> {
     let joins = machine.record().asked.is_some() || (!fresh && node::find(ctx, machine.record()).is_some());
     let place = if joins || machine.record().is_physical() {
         None
     } else {
-        let Some(place) = turn::place(ctx, machine, pool).await? else { return Ok(None) };
+        let Some(place) = creation_turn::place(ctx, machine, pool).await? else { return Ok(None) };
         Some(place)
     };
     let limit = ctx.config.scale_up.max_node_provision_time;
     let age = ctx.clock.now().duration_since(machine.record().wanted_since()).unsigned_abs();
     let steps = Box::pin(steps(ctx, machine, pool, fresh, place));
     let Ok(made) = tokio::time::timeout(limit.saturating_sub(age), steps).await else {
-        return Err(Trouble::Limit {
+        return Err(StepError::Limit {
             what: "becoming a ready node".to_owned(),
             limit,
             blame: machine.blame(),
         });
     };
     let made = made?;
-    if made == Made::Warm {
-        warm::rest(ctx, machine, pool).await?;
+    if made == Created::Warm {
+        warm_machine::rest(ctx, machine, pool).await?;
     }
     Ok(Some(made))
 }
@@ -130,11 +131,11 @@ fn cloning(fresh: bool, is_clone: bool) -> &'static str {
 
 async fn steps(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     pool: &Pool,
     fresh: bool,
     place: Option<Place<'_>>,
-) -> Result<Made, Trouble> {
+) -> Result<Created, StepError> {
     if machine.record().is_physical() {
         physical::run(ctx, machine).await?;
     } else if let Some(place) = place {
@@ -144,26 +145,26 @@ async fn steps(
             if is_started {
                 join::await_boot(ctx, machine, pool, boot).await?;
             }
-            return Ok(Made::Warm);
+            return Ok(Created::Warm);
         }
         join::run(ctx, machine, pool, boot).await?;
     } else if machine.record().asked.is_some() && node::find(ctx, machine.record()).is_none() {
-        let boot = warm::wake(ctx, machine).await?;
+        let boot = warm_machine::wake(ctx, machine).await?;
         join::run(ctx, machine, pool, boot).await?;
     }
     node::settle(ctx, machine, pool).await?;
-    Ok(Made::Ready)
+    Ok(Created::Ready)
 }
 
 /// Until the machine's VM is there, configured, and started if it is to run: whether it was. Its place is
 /// given back then: a machine that boots holds up no other.
 async fn vm(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     pool: &Pool,
     fresh: bool,
     place: Place<'_>,
-) -> Result<bool, Trouble> {
+) -> Result<bool, StepError> {
     let limits = &ctx.config.limits;
     machine.enter(ctx, Phase::Cloning, cloning(fresh, machine.record().is_clone()));
     let cloned = within(limits.clone, "the clone", clone(ctx, machine, pool, fresh)).await?;
@@ -172,12 +173,12 @@ async fn vm(
     if !suspended {
         machine.enter(ctx, Phase::Configuring, "settings and disk size are being set");
         within(limits.configure, "the configuration", configure(ctx, machine, pool, cloned)).await?;
-        let firewall = security::apply(ctx, machine, pool);
+        let firewall = firewall::apply(ctx, machine, pool);
         within(limits.configure, "the firewall's settings", firewall).await?;
         pinning::settle(ctx, machine, pool).await?;
     }
     if machine.record().warm.is_some() {
-        warm::still_wanted(ctx, pool)?;
+        warm_machine::still_wanted(ctx, pool)?;
     }
     let starts = match machine.record().warm {
         None => true,
@@ -185,7 +186,7 @@ async fn vm(
         Some(WarmState::Booted | WarmState::Suspended) => !suspended,
     };
     if starts {
-        room::confirm(ctx, machine, pool).await?;
+        promised_room::confirm(ctx, machine, pool).await?;
         machine.enter(ctx, Phase::Starting, "the VM is being started");
         within(limits.start, "the start", start(ctx, machine, fresh)).await?;
     }
@@ -193,13 +194,23 @@ async fn vm(
 }
 
 /// Until the clone is there, unlocked and ours.
-async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -> Result<VmConfig, Trouble> {
+async fn clone(
+    ctx: &Context,
+    machine: &mut MachineHandle,
+    pool: &Pool,
+    fresh: bool,
+) -> Result<VmConfig, StepError> {
     let mut look_first = !fresh;
     let mut maybe_sent: Option<Instant> = None;
     loop {
         if let Some(upid) = machine.record().task.as_deref().and_then(Upid::parse) {
-            let exit =
-                jobs::finish(ctx, jobs::making(machine.record()), &upid, ctx.config.limits.clone).await?;
+            let exit = proxmox_tasks::finish(
+                ctx,
+                proxmox_tasks::making(machine.record()),
+                &upid,
+                ctx.config.limits.clone,
+            )
+            .await?;
             machine.stored.record.task = None;
             match exit {
                 Exit::Ok | Exit::Warnings(_) | Exit::Unknown => {}
@@ -209,14 +220,14 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
                 Exit::Failed(_) => {
                     // It may have left its VM behind, locked.
                     machine.stored.record.clone_in_doubt = true;
-                    return Err(jobs::failed(jobs::making(machine.record()), &upid, &exit));
+                    return Err(proxmox_tasks::failed(proxmox_tasks::making(machine.record()), &upid, &exit));
                 }
             }
             machine.stored.record.clone_in_doubt |= exit == Exit::Unknown;
             look_first = true;
         }
         if look_first {
-            let sight = insist!(ctx.config.limits.clone, machine.seed(), {
+            let sight = retry_until!(ctx.config.limits.clone, machine.seed(), {
                 Ok(look(&ctx.proxmox, &ctx.owner(), machine.record()).await?)
             });
             match sight.await? {
@@ -229,11 +240,13 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
                     continue;
                 }
                 Sight::Foreign(what) => {
-                    return Err(Trouble::Foreign { vmid: machine.record().slot.vmid, what });
+                    return Err(StepError::Foreign { vmid: machine.record().slot.vmid, what });
                 }
                 // The call may still be on its way: only after a while is it certain that nothing comes of
                 // it. Should it come all the same, the VMID is taken by then, and the marker says by whom.
-                Sight::Absent if maybe_sent.is_some_and(|sent| sent.elapsed() < jobs::ON_ITS_WAY) => {
+                Sight::Absent
+                    if maybe_sent.is_some_and(|sent| sent.elapsed() < proxmox_tasks::ON_ITS_WAY) =>
+                {
                     tokio::time::sleep(CLONE_LOOK).await;
                     continue;
                 }
@@ -241,11 +254,11 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
                 // its name.
                 Sight::Absent | Sight::BeingDestroyed if machine.record().smbios_uuid.is_some() => {
                     let what = "its VM was removed by another client".to_owned();
-                    return Err(Trouble::Failed { what, blame: Blame::Other });
+                    return Err(StepError::Failed { what, blame: BackoffTarget::Other });
                 }
                 Sight::BeingDestroyed => {
                     let what = "it is being destroyed, or was left halfway".to_owned();
-                    return Err(Trouble::Foreign { vmid: machine.record().slot.vmid, what });
+                    return Err(StepError::Foreign { vmid: machine.record().slot.vmid, what });
                 }
                 Sight::Absent => {}
             }
@@ -254,10 +267,10 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
         let mut doubt = !fresh;
         let template = template_now(ctx, machine).await;
         machine.stored.record.made_of.extend(template.map(|print| (TEMPLATE.to_owned(), print)));
-        let sent = insist!(ctx.config.limits.clone, machine.seed(), {
+        let sent = retry_until!(ctx.config.limits.clone, machine.seed(), {
             let sent = send_clone(ctx, machine, pool).await;
             // A host that dies while it works no longer answers.
-            doubt |= sent.as_ref().is_err_and(Trouble::leaves_doubt);
+            doubt |= sent.as_ref().is_err_and(StepError::leaves_doubt);
             sent
         })
         .await;
@@ -281,7 +294,7 @@ const TEMPLATE_READ: Duration = Duration::from_secs(1);
 const TEMPLATE: &str = "template";
 
 /// What tells the template from others just before it is cloned; `None`: what was known of it holds.
-async fn template_now(ctx: &Context, machine: &Tracked) -> Option<String> {
+async fn template_now(ctx: &Context, machine: &MachineHandle) -> Option<String> {
     let record = machine.record();
     if !record.is_clone() || !record.made_of.contains_key(TEMPLATE) {
         return None;
@@ -308,7 +321,7 @@ enum Sent {
 /// Pods that a VM's notes name at most.
 const PODS_SAID: usize = 5;
 
-async fn send_clone(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<Sent, Trouble> {
+async fn send_clone(ctx: &Context, machine: &MachineHandle, pool: &Pool) -> Result<Sent, StepError> {
     let record = machine.record();
     let marker = Marker {
         cluster: ctx.config.cluster.clone(),
@@ -347,14 +360,14 @@ async fn send_clone(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<Sen
 }
 
 /// What came of the call that makes a VM.
-fn sent(answer: Result<Upid, proxmox::Error>) -> Result<Sent, Trouble> {
+fn sent(answer: Result<Upid, proxmox::Error>) -> Result<Sent, StepError> {
     match answer {
         Ok(upid) => Ok(Sent::Started(upid)),
         Err(error) => match error.kind {
             Kind::OutcomeUnknown => Ok(Sent::Unknown),
             Kind::Exists => Ok(Sent::Taken(error.text)),
             Kind::NotFound if error.meaning().is_none() => {
-                Err(Trouble::pool(format!("the template cannot be cloned: {}", error.text)))
+                Err(StepError::pool(format!("the template cannot be cloned: {}", error.text)))
             }
             _ => Err(error.into()),
         },
@@ -362,12 +375,13 @@ fn sent(answer: Result<Upid, proxmox::Error>) -> Result<Sent, Trouble> {
 }
 
 /// Something has the VMID already: it may be the machine's own, which is awaited, or an unmanaged one.
-async fn had_before(ctx: &Context, machine: &mut Tracked, said: &str) -> Result<(), Trouble> {
+async fn had_before(ctx: &Context, machine: &mut MachineHandle, said: &str) -> Result<(), StepError> {
     match look(&ctx.proxmox, &ctx.owner(), machine.record()).await? {
         Sight::Ours(_) | Sight::BeingCloned => Ok(()),
         // An earlier run may have asked for it, and it is still at work.
         Sight::Absent
-            if machine.record().clone_in_doubt && jobs::is_cloning(ctx, machine.record()).await? =>
+            if machine.record().clone_in_doubt
+                && proxmox_tasks::is_cloning(ctx, machine.record()).await? =>
         {
             machine.say(ctx, "waiting for a clone that may be its own");
             tokio::time::sleep(CLONE_LOOK).await;
@@ -379,55 +393,55 @@ async fn had_before(ctx: &Context, machine: &mut Tracked, said: &str) -> Result<
 
 /// The VMID belongs to another VM: says which, if that can be seen. Or a clone of our own has ended since it
 /// was last looked at.
-async fn taken(ctx: &Context, machine: &Tracked, said: &str) -> Result<(), Trouble> {
+async fn taken(ctx: &Context, machine: &MachineHandle, said: &str) -> Result<(), StepError> {
     let vmid = machine.record().slot.vmid;
     match look(&ctx.proxmox, &ctx.owner(), machine.record()).await {
         Ok(Sight::Ours(_) | Sight::BeingCloned) => Ok(()),
-        Ok(Sight::Foreign(what)) => Err(Trouble::Foreign { vmid, what }),
-        _ if machine.record().clone_in_doubt => Err(finding::in_doubt(ctx, machine)),
+        Ok(Sight::Foreign(what)) => Err(StepError::Foreign { vmid, what }),
+        _ if machine.record().clone_in_doubt => Err(vm_search::in_doubt(ctx, machine)),
         _ if ctx.proxmox.vmid_taken(vmid).await? => {
-            Err(Trouble::Foreign { vmid, what: "it was there before ours".to_owned() })
+            Err(StepError::Foreign { vmid, what: "it was there before ours".to_owned() })
         }
         // A disk or a file that was left behind.
-        _ => Err(Trouble::Foreign { vmid, what: format!("it is gone, and has left something: {said}") }),
+        _ => Err(StepError::Foreign { vmid, what: format!("it is gone, and has left something: {said}") }),
     }
 }
 
 /// Settings, then the disk's size. What is right already is not written again.
 async fn configure(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     pool: &Pool,
     cloned: VmConfig,
-) -> Result<(), Trouble> {
+) -> Result<(), StepError> {
     let limit = ctx.config.limits.configure;
     let record = machine.record().clone();
     // An earlier run has configured it, and it was started as it was asked for: changed settings apply to
     // later machines.
     if record.smbios_uuid.is_some() {
         let (host, vmid) = (&record.host, record.slot.vmid);
-        let power = insist!(limit, machine.seed(), Ok(ctx.proxmox.power(host, vmid).await?));
+        let power = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.power(host, vmid).await?));
         if power.await? == Power::Running {
             return Ok(());
         }
     }
-    seed::provide(ctx, machine, pool, &cloned).await?;
+    nocloud_seed::provide(ctx, machine, pool, &cloned).await?;
     set_options(ctx, machine, pool, &cloned).await?;
     if let Some(disk) = &pool.disk {
         let present = cloned.drive_size(&disk.device).ok_or_else(|| {
-            Trouble::pool(format!(
+            StepError::pool(format!(
                 "the template has no disk `{}`: set `disk_device` of the pool",
                 disk.device
             ))
         })?;
         if present < disk.bytes {
-            insist!(limit, machine.seed(), {
+            retry_until!(limit, machine.seed(), {
                 let asked = Instant::now();
                 ours(ctx, &record).await?;
                 let (host, vmid) = (&record.host, record.slot.vmid);
                 let (device, bytes) = (&disk.device, disk.bytes);
                 let upid = still_ours(ctx, &record, asked).await?.resize(host, vmid, device, bytes).await?;
-                jobs::succeed(ctx, RESIZE, &upid, limit).await
+                proxmox_tasks::succeed(ctx, RESIZE, &upid, limit).await
             })
             .await?;
         }
@@ -444,20 +458,20 @@ async fn configure(
 /// Until its options are as the pool wants them. What stands in the way of the rest goes first.
 async fn set_options(
     ctx: &Context,
-    machine: &Tracked,
+    machine: &MachineHandle,
     pool: &Pool,
     cloned: &VmConfig,
-) -> Result<(), Trouble> {
+) -> Result<(), StepError> {
     let (limit, record) = (ctx.config.limits.configure, machine.record());
     let tags = ctx.templates.tags();
     let mut known = Some(cloned.clone());
-    insist!(limit, machine.seed(), {
+    retry_until!(limit, machine.seed(), {
         loop {
             let config = match known.take() {
                 Some(config) => config,
                 None => ours(ctx, record).await?,
             };
-            let (change, is_last) = shape::next(pool, record, &config, tags.as_ref());
+            let (change, is_last) = desired_vm_config::next(pool, record, &config, tags.as_ref());
             if !change.is_empty() {
                 let (host, vmid) = (&record.host, record.slot.vmid);
                 let digest = config.digest().unwrap_or_default();
@@ -465,7 +479,7 @@ async fn set_options(
                 if let Some(upid) =
                     ctx.proxmox.set_config(host, vmid, &change.set, &delete, digest, 20).await?
                 {
-                    jobs::succeed(ctx, CONFIGURE, &upid, limit).await?;
+                    proxmox_tasks::succeed(ctx, CONFIGURE, &upid, limit).await?;
                 }
             }
             if is_last {

@@ -5,18 +5,21 @@ use tokio::time::Instant;
 
 use super::context::Context;
 use super::emptying::FRESH;
-use super::ended::{Ended, Manner};
-use super::finding::{CLONING, DESTROYED, Found, find, stale_lock, unlock};
-use super::jobs::{self, DESTROY, Job, SHUTDOWN, STOP};
-use super::kept::Kept;
+use super::kept_node::Kept;
 use super::lost_host::{hosts_that_left, leave_lost_host};
+use super::machine_end::{Ended, Manner};
+use super::machine_handle::MachineHandle;
 use super::node_deletion::delete_node;
 use super::out_of_service::Off;
 use super::ownership::{TRIES, is_fresh, ours, still_ours};
-use super::tracked::Tracked;
-use super::trouble::{Blame, Trouble, insist};
+use super::proxmox_tasks::{self, DESTROY, Job, SHUTDOWN, STOP};
+use super::step_error::{BackoffTarget, StepError, retry_until};
+use super::vm_search::{CLONING, DESTROYED, VmSearch, find, stale_lock, unlock};
 use super::warm_vm::SUSPENDED;
-use super::{back, hindrance, leftovers, node, physical, protection, seed, tokens, unheard};
+use super::{
+    bootstrap_tokens, hindrance, leftover_disks, nocloud_seed, node, physical, protection, returned_nodes,
+    silent_kubelet,
+};
 use model::Record;
 use model::machine::Phase;
 use proxmox::{Client, Exit, Kind, Power, Upid, VmConfig};
@@ -48,7 +51,11 @@ fn clearing(record: &Record) -> &'static str {
 /// already.
 ///
 /// A guest that is a Node again, and is needed as one, is left running: its plug is not pulled.
-pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner) -> Result<Ended, Trouble> {
+pub(super) async fn run(
+    ctx: &Context,
+    machine: &mut MachineHandle,
+    mut manner: Manner,
+) -> Result<Ended, StepError> {
     if machine.record().is_physical() {
         return physical::end(ctx, machine).await;
     }
@@ -99,9 +106,9 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner
     machine.enter(ctx, Phase::Clearing, clearing(machine.record()));
     machine.save(ctx).await?;
     // Before disks that only an administrator can remove: the record may be dropped by hand after those.
-    seed::remove(ctx, machine).await?;
-    tokens::delete_all(ctx, machine, ctx.config.limits.destroy).await?;
-    leftovers::none(ctx, machine).await?;
+    nocloud_seed::remove(ctx, machine).await?;
+    bootstrap_tokens::delete_all(ctx, machine, ctx.config.limits.destroy).await?;
+    leftover_disks::none(ctx, machine).await?;
     machine.drop_record(ctx).await?;
     Ok(Ended::Gone)
 }
@@ -110,12 +117,12 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner
 /// and why.
 async fn begin(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     emptied: &mut Option<Instant>,
     cut_short: bool,
-) -> Result<Option<Kept>, Trouble> {
+) -> Result<Option<Kept>, StepError> {
     let ends = cut_short || machine.record().entered.contains_key(&Phase::Stopping);
-    if let Some(kept) = back::serving_again(ctx, machine, *emptied, ends).await? {
+    if let Some(kept) = returned_nodes::serving_again(ctx, machine, *emptied, ends).await? {
         return Ok(Some(kept));
     }
     if cut_short {
@@ -136,14 +143,14 @@ async fn begin(
     // The point of no return, for one that was emptied: a run that goes on after a crash must not open the
     // node again.
     machine.save(ctx).await?;
-    if again { Ok(None) } else { back::pinned(ctx, machine).await }
+    if again { Ok(None) } else { returned_nodes::pinned(ctx, machine).await }
 }
 
 /// Refuses to remove a node that was not emptied, as its VM was off, if the VM was started again: pods may
 /// run on it.
-async fn stays_off(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+async fn stays_off(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     if let Some(what) = ctx.paused() {
-        return Err(Trouble::Failed { what, blame: Blame::Other });
+        return Err(StepError::Failed { what, blame: BackoffTarget::Other });
     }
     let record = machine.record();
     if ctx.proxmox.power(&record.host, record.slot.vmid).await? != Power::Stopped {
@@ -152,14 +159,14 @@ async fn stays_off(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn started_again() -> Trouble {
+fn started_again() -> StepError {
     let what = "its VM was started again: its node is drained first".to_owned();
-    Trouble::Failed { what, blame: Blame::Other }
+    StepError::Failed { what, blame: BackoffTarget::Other }
 }
 
 /// Records what can no longer be read once the VM is gone: where its disks are, and the uuid by which a Node
 /// is known that its guest may have become although its making was given up.
-async fn note(ctx: &Context, machine: &mut Tracked, present: &VmConfig) -> Result<(), Trouble> {
+async fn note(ctx: &Context, machine: &mut MachineHandle, present: &VmConfig) -> Result<(), StepError> {
     let uuid = present.smbios_uuid();
     let storages = present.storages().into_iter().map(ToOwned::to_owned);
     machine
@@ -170,7 +177,7 @@ async fn note(ctx: &Context, machine: &mut Tracked, present: &VmConfig) -> Resul
             record.storages.extend(storages);
         })
         .await?;
-    back::follow(ctx, machine, present).await.map(|_| ())
+    returned_nodes::follow(ctx, machine, present).await.map(|_| ())
 }
 
 /// What there is of a machine that is to go.
@@ -183,19 +190,19 @@ enum Present {
     /// What has it cannot be seen, and may be ours.
     Hidden,
     /// It is ours, and stays locked.
-    Locked(Trouble),
+    Locked(StepError),
 }
 
 /// A host that was taken out of the cluster, and was not switched off, runs its VMs on: as long as the
 /// kubelet of one is heard, its Node and its slot stay.
-async fn does_not_run_apart(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
-    let Some(node) = back::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
+async fn does_not_run_apart(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
+    let Some(node) = returned_nodes::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
         return Ok(());
     };
     let record = machine.record();
     let (vmid, hosts) = (record.slot.vmid, hosts_that_left(ctx, machine).await?);
     let stops: Vec<String> = hosts.iter().map(|host| format!("on {host}: qm stop {vmid}")).collect();
-    Err(Trouble::Administrator {
+    Err(StepError::Administrator {
         what: format!(
             "VM {vmid} is no longer in the cluster, and Node {} is heard of: it may run on, on {}, which has left the cluster; its slot stays closed",
             node.name,
@@ -210,37 +217,38 @@ async fn does_not_run_apart(ctx: &Context, machine: &Tracked) -> Result<(), Trou
 }
 
 /// The VM, if it is there and ours. One that was moved to another host is followed there.
-async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Present, Trouble> {
+async fn present(ctx: &Context, machine: &mut MachineHandle) -> Result<Present, StepError> {
     let limits = &ctx.config.limits;
     leave_lost_host(ctx, machine).await?;
     let until = Instant::now() + limits.clone;
     if let Some(upid) = machine.record().task.as_deref().and_then(Upid::parse) {
         // What still runs has to end first.
-        let destroys = jobs::recorded_destruction(machine.record()).is_some();
-        let job = if destroys { DESTROY } else { jobs::making(machine.record()) };
-        let exit = jobs::finish(ctx, job, &upid, limits.clone).await?;
+        let destroys = proxmox_tasks::recorded_destruction(machine.record()).is_some();
+        let job = if destroys { DESTROY } else { proxmox_tasks::making(machine.record()) };
+        let exit = proxmox_tasks::finish(ctx, job, &upid, limits.clone).await?;
         // One that did not end well may have left its VM behind where it is not seen.
         let taken = exit.problem() == Some(Kind::Exists);
-        machine.stored.record.clone_in_doubt |= jobs::makes(upid.kind()) && !exit.is_success() && !taken;
+        machine.stored.record.clone_in_doubt |=
+            proxmox_tasks::makes(upid.kind()) && !exit.is_success() && !taken;
     }
     loop {
         let lock = match find(ctx, machine).await? {
-            Found::There(config) => match config.lock() {
+            VmSearch::There(config) => match config.lock() {
                 None | Some(SUSPENDED) => return Ok(Present::There(config)),
                 Some(lock) => lock.to_owned(),
             },
-            Found::BeingCloned => CLONING.to_owned(),
-            Found::BeingDestroyed => DESTROYED.to_owned(),
-            Found::Gone => return Ok(Present::Gone),
-            Found::NotOurs => return Ok(Present::NotOurs),
-            Found::Hidden => return Ok(Present::Hidden),
+            VmSearch::BeingCloned => CLONING.to_owned(),
+            VmSearch::BeingDestroyed => DESTROYED.to_owned(),
+            VmSearch::Gone => return Ok(Present::Gone),
+            VmSearch::NotOurs => return Ok(Present::NotOurs),
+            VmSearch::Hidden => return Ok(Present::Hidden),
         };
         if Instant::now() >= until {
-            if jobs::is_worked_on(ctx, machine.record()).await?
-                || lock == CLONING && jobs::is_cloning(ctx, machine.record()).await?
+            if proxmox_tasks::is_worked_on(ctx, machine.record()).await?
+                || lock == CLONING && proxmox_tasks::is_cloning(ctx, machine.record()).await?
             {
                 let what = format!("the lock ({lock}) of VM {}", machine.record().slot.vmid);
-                let trouble = Trouble::Limit { what, limit: limits.clone, blame: Blame::Other };
+                let trouble = StepError::Limit { what, limit: limits.clone, blame: BackoffTarget::Other };
                 return Ok(Present::Locked(trouble));
             }
             return Ok(Present::Locked(stale_lock(machine, &lock)));
@@ -268,38 +276,38 @@ enum Stopped {
 /// when it was asked for.
 async fn stop(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     manner: Manner,
     (config, asked): (VmConfig, Instant),
-) -> Result<Stopped, Trouble> {
+) -> Result<Stopped, StepError> {
     let vmid = machine.record().slot.vmid;
     let limits = &ctx.config.limits;
     let patience = u32::try_from(limits.shutdown.as_secs()).unwrap_or(u32::MAX);
     // Proxmox itself pulls the plug when the guest does not end in time.
     let limit = limits.shutdown + limits.start;
-    let mut seen = Some((Found::There(Box::new(config)), asked));
+    let mut seen = Some((VmSearch::There(Box::new(config)), asked));
     let mut looked = match manner {
         Manner::Graceful { emptied, .. } => emptied,
         Manner::Abrupt => None,
     };
-    insist!(limit, machine.seed(), {
+    retry_until!(limit, machine.seed(), {
         let asked = Instant::now();
         let (found, asked) = match seen.take() {
             Some(seen) => seen,
             None => (find(ctx, machine).await?, asked),
         };
         let config = match found {
-            Found::There(config) => config,
-            Found::Gone => return Ok(Stopped::Off(Off::Gone)),
-            Found::Hidden => return Ok(Stopped::Off(Off::Hidden)),
-            Found::BeingCloned | Found::BeingDestroyed | Found::NotOurs => {
+            VmSearch::There(config) => config,
+            VmSearch::Gone => return Ok(Stopped::Off(Off::Gone)),
+            VmSearch::Hidden => return Ok(Stopped::Off(Off::Hidden)),
+            VmSearch::BeingCloned | VmSearch::BeingDestroyed | VmSearch::NotOurs => {
                 return Ok(Stopped::Off(Off::Unknown));
             }
         };
         let host = machine.record().host.clone();
         let host = host.as_str();
         if ctx.proxmox.power(host, vmid).await? == Power::Stopped {
-            return Ok(Stopped::Off(Off::Seen));
+            return Ok(Stopped::Off(Off::ClusterResources));
         }
         if matches!(manner, Manner::Graceful { cut_short: true, .. }) {
             machine.change(ctx, begun_no_more).await?;
@@ -307,9 +315,9 @@ async fn stop(
         }
         // Its host may have come back since it was given up, or seen empty, and it with it.
         let kept = match manner {
-            Manner::Abrupt => back::keeps(ctx, machine).await?,
+            Manner::Abrupt => returned_nodes::keeps(ctx, machine).await?,
             Manner::Graceful { .. } if looked.is_some_and(|at| at.elapsed() <= FRESH) => None,
-            Manner::Graceful { .. } => back::serving_again(ctx, machine, None, true).await?,
+            Manner::Graceful { .. } => returned_nodes::serving_again(ctx, machine, None, true).await?,
         };
         if let Some(kept) = kept {
             return Ok(Stopped::Kept(kept));
@@ -327,14 +335,14 @@ async fn stop(
             (SHUTDOWN, placed.shutdown(host, vmid, patience).await?)
         };
         drop(placed);
-        match jobs::finish(ctx, job, &upid, limit).await? {
+        match proxmox_tasks::finish(ctx, job, &upid, limit).await? {
             Exit::Ok | Exit::Warnings(_) if ctx.proxmox.power(host, vmid).await? == Power::Stopped => {
-                Ok(Stopped::Off(Off::Seen))
+                Ok(Stopped::Off(Off::ClusterResources))
             }
             Exit::Ok | Exit::Warnings(_) => Err(still_runs()),
             // Whatever it says, the VM itself is asked again.
-            exit => Err(match jobs::failed(job, &upid, &exit) {
-                Trouble::Proxmox(error) => Trouble::Proxmox(proxmox::Error { kind: Kind::Busy, ..error }),
+            exit => Err(match proxmox_tasks::failed(job, &upid, &exit) {
+                StepError::Proxmox(error) => StepError::Proxmox(proxmox::Error { kind: Kind::Busy, ..error }),
                 trouble => trouble,
             }),
         }
@@ -344,7 +352,7 @@ async fn stop(
 
 /// HA was asked to stop the VM and takes its time, or another client has started it meanwhile: it is stopped
 /// once more.
-fn still_runs() -> Trouble {
+fn still_runs() -> StepError {
     passing(
         STOP,
         "the VM runs although it was stopped: HA takes its time, or another client has started it".to_owned(),
@@ -352,14 +360,14 @@ fn still_runs() -> Trouble {
 }
 
 /// What passes by itself, so that the job is tried again.
-fn passing(job: Job, text: String) -> Trouble {
-    Trouble::Proxmox(proxmox::Error { kind: Kind::Busy, call: job.name.to_owned(), status: 0, text })
+fn passing(job: Job, text: String) -> StepError {
+    StepError::Proxmox(proxmox::Error { kind: Kind::Busy, call: job.name.to_owned(), status: 0, text })
 }
 
 /// Deletes the Node that the machine became, and no namesake.
-async fn forget_node(ctx: &Context, machine: &mut Tracked, off: Off) -> Result<(), Trouble> {
+async fn forget_node(ctx: &Context, machine: &mut MachineHandle, off: Off) -> Result<(), StepError> {
     if matches!(off, Off::Unknown | Off::Hidden) {
-        unheard::no_kubelet(ctx, machine, off == Off::Hidden).await?;
+        silent_kubelet::no_kubelet(ctx, machine, off == Off::Hidden).await?;
     }
     if off == Off::Apart {
         does_not_run_apart(ctx, machine).await?;
@@ -370,7 +378,7 @@ async fn forget_node(ctx: &Context, machine: &mut Tracked, off: Off) -> Result<(
         return Ok(());
     }
     // One that is not seen yet: it may have registered again until its VM was stopped.
-    match back::node(ctx, machine).await? {
+    match returned_nodes::node(ctx, machine).await? {
         Some(node) => delete_node(ctx, machine, (&node.name, &node.uid), off).await.map(|_| ()),
         None => Ok(()),
     }
@@ -379,7 +387,7 @@ async fn forget_node(ctx: &Context, machine: &mut Tracked, off: Off) -> Result<(
 /// Proves that the cluster is quorate, with the VM's host in it, and the VM ours and stopped, all a moment
 /// ago: an answer that took long tells of a time before. The VM is to be destroyed with the client that this
 /// gives, which has its place for that.
-async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, Trouble> {
+async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, StepError> {
     let mut tries = 0;
     loop {
         tries += 1;
@@ -388,7 +396,7 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
         let status = ctx.proxmox.cluster_status().await?;
         // One that has lost the others destroys disks, and cannot remove the configuration.
         if !status.quorate || status.hosts.get(&record.host) == Some(&false) {
-            return Err(Trouble::Proxmox(proxmox::Error {
+            return Err(StepError::Proxmox(proxmox::Error {
                 kind: Kind::NoQuorum,
                 call: format!("DELETE VM {}", record.slot.vmid),
                 status: 0,
@@ -411,7 +419,7 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
 
 /// Writes down that the VM is about to be destroyed: halfway, a destruction leaves what nothing else tells
 /// apart from an unmanaged VM. One that would not be asked for now is not written down.
-async fn announce(ctx: &Context, machine: &mut Tracked, asked: Instant) -> Result<(), Trouble> {
+async fn announce(ctx: &Context, machine: &mut MachineHandle, asked: Instant) -> Result<(), StepError> {
     if machine.record().destroy_asked {
         return Ok(());
     }
@@ -424,23 +432,23 @@ async fn announce(ctx: &Context, machine: &mut Tracked, asked: Instant) -> Resul
 
 /// Proves once more whose the VM is, that it is stopped and that the cluster is quorate, then destroys it;
 /// unless it was started meanwhile, and the Node that it is again keeps it.
-async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Trouble> {
+async fn destroy(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Kept>, StepError> {
     let vmid = machine.record().slot.vmid;
     let limit = ctx.config.limits.destroy;
-    insist!(limit, machine.seed(), {
+    retry_until!(limit, machine.seed(), {
         let asked = Instant::now();
         let config = match find(ctx, machine).await? {
-            Found::There(config) => config,
-            Found::Gone | Found::NotOurs | Found::Hidden => return Ok(None),
-            Found::BeingCloned if jobs::is_cloning(ctx, machine.record()).await? => {
+            VmSearch::There(config) => config,
+            VmSearch::Gone | VmSearch::NotOurs | VmSearch::Hidden => return Ok(None),
+            VmSearch::BeingCloned if proxmox_tasks::is_cloning(ctx, machine.record()).await? => {
                 return Err(passing(DESTROY, "its clone is still being made".to_owned()));
             }
-            Found::BeingCloned => return Err(stale_lock(machine, CLONING)),
-            Found::BeingDestroyed if jobs::is_worked_on(ctx, machine.record()).await? => {
+            VmSearch::BeingCloned => return Err(stale_lock(machine, CLONING)),
+            VmSearch::BeingDestroyed if proxmox_tasks::is_worked_on(ctx, machine.record()).await? => {
                 return Err(passing(DESTROY, "the VM is being destroyed already".to_owned()));
             }
-            Found::BeingDestroyed => match find(ctx, machine).await? {
-                Found::BeingDestroyed => return Err(stale_lock(machine, DESTROYED)),
+            VmSearch::BeingDestroyed => match find(ctx, machine).await? {
+                VmSearch::BeingDestroyed => return Err(stale_lock(machine, DESTROYED)),
                 _ => return Err(passing(DESTROY, "the VM was being destroyed".to_owned())),
             },
         };
@@ -461,17 +469,21 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, T
         let upid = still_quorate_and_ours(ctx, machine.record(), asked).await?.destroy(&host, vmid).await?;
         // Its log is the only one to say which disks could not be freed.
         machine.change(ctx, |record| record.task = Some(upid.to_string())).await?;
-        match jobs::finish(ctx, DESTROY, &upid, limit).await? {
+        match proxmox_tasks::finish(ctx, DESTROY, &upid, limit).await? {
             Exit::Ok | Exit::Warnings(_) => Ok(None),
             exit => {
                 // Before qemu-server 9.1.19 a storage that no longer exists fails like a VM that does not,
                 // and keeps it.
                 let absent = exit.problem() == Some(Kind::NotFound);
-                if absent && matches!(find(ctx, machine).await?, Found::Gone | Found::NotOurs | Found::Hidden)
+                if absent
+                    && matches!(
+                        find(ctx, machine).await?,
+                        VmSearch::Gone | VmSearch::NotOurs | VmSearch::Hidden
+                    )
                 {
                     return Ok(None);
                 }
-                Err(jobs::failed(DESTROY, &upid, &exit))
+                Err(proxmox_tasks::failed(DESTROY, &upid, &exit))
             }
         }
     })

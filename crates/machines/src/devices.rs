@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::asking;
+use super::host_queries;
 use model::machine::Host;
 use model::pci::{Held, HostPci};
-use proxmox::{Client, Error, Guest, Kind, PciMapping, Seen};
+use proxmox::{Client, ClusterResources, Error, Guest, Kind, PciMapping};
 use settings::Config;
 
 /// Mappings are looked at again after this time, and checked against the hardware.
@@ -59,7 +59,12 @@ impl DeviceSurvey {
     ///
     /// # Errors
     /// The mappings could not be read.
-    pub async fn look(&mut self, proxmox: &Client, config: &Config, seen: &Seen) -> Result<Devices, Error> {
+    pub async fn look(
+        &mut self,
+        proxmox: &Client,
+        config: &Config,
+        seen: &ClusterResources,
+    ) -> Result<Devices, Error> {
         let wanted: BTreeSet<&str> =
             config.pools.iter().flat_map(|pool| &pool.pci).map(|one| one.mapping.as_str()).collect();
         if wanted.is_empty() {
@@ -86,16 +91,16 @@ impl DeviceSurvey {
         &mut self,
         proxmox: &Client,
         wanted: &BTreeSet<&str>,
-        seen: &Seen,
+        seen: &ClusterResources,
     ) -> Result<(), Error> {
-        let mappings = asking::soon("PCI mappings", proxmox.pci_mappings(None)).await?;
+        let mappings = host_queries::soon("PCI mappings", proxmox.pci_mappings(None)).await?;
         let of_pools = mappings.iter().filter(|one| wanted.contains(one.id.as_str()));
         let hosts = of_pools.flat_map(|one| one.devices.iter().map(|(host, _)| host));
         let online = hosts.filter(|host| seen.hosts.get(*host).is_some_and(|host| host.online));
         let to_check = online.map(|host| (host.clone(), vec![()])).collect();
         let ask = |host: String, ()| async move { proxmox.pci_mappings(Some(&host)).await };
         let mut broken = BTreeMap::new();
-        for (host, (), answer) in asking::hosts(to_check, ask).await {
+        for (host, (), answer) in host_queries::hosts(to_check, ask).await {
             match answer {
                 Ok(checked) => broken.extend(checked.into_iter().filter_map(|one| {
                     let on_host = one.devices.iter().any(|(of, _)| *of == host);
@@ -114,7 +119,7 @@ impl DeviceSurvey {
 
     /// The VMs that hold devices, or would if they were started, and are to be read now. Until that is done,
     /// those that were never read as they are keep the devices of their hosts.
-    fn expect<'a>(&mut self, counts_stopped: bool, seen: &'a Seen) -> Vec<&'a Guest> {
+    fn expect<'a>(&mut self, counts_stopped: bool, seen: &'a ClusterResources) -> Vec<&'a Guest> {
         let online = |guest: &Guest| seen.hosts.get(&guest.host).is_some_and(|host| host.online);
         let counts = |guest: &&Guest| {
             let vm = !guest.template && !guest.container && online(guest);
@@ -140,7 +145,7 @@ impl DeviceSurvey {
             by_host.entry(guest.host.clone()).or_default().push((guest.vmid, guest.running));
         }
         let ask = |host: String, (vmid, _): (u32, bool)| async move { proxmox.devices_of(&host, vmid).await };
-        for (host, (vmid, running), answer) in asking::hosts(by_host, ask).await {
+        for (host, (vmid, running), answer) in host_queries::hosts(by_host, ask).await {
             match answer {
                 Ok(held) => {
                     let due = Instant::now() + GUESTS;
@@ -162,7 +167,7 @@ impl DeviceSurvey {
     }
 
     /// What is known of the hosts' devices.
-    pub fn found(&self, seen: &Seen) -> Devices {
+    pub fn found(&self, seen: &ClusterResources) -> Devices {
         let mut hosts: BTreeMap<String, HostPci> =
             seen.hosts.keys().map(|host| (host.clone(), HostPci::default())).collect();
         for mapping in &self.mappings {

@@ -12,10 +12,10 @@ use futures::StreamExt;
 use tokio::time::Instant;
 
 use super::context::Context;
-use super::endings::Endings;
+use super::machine_handle::MachineHandle;
 use super::node::is_ready;
-use super::tracked::Tracked;
-use super::trouble::Trouble;
+use super::step_error::StepError;
+use super::termination_clock::Endings;
 use kubernetes::{Cluster, Error, Eviction};
 use model::node::Node;
 use model::pod::VolumeSource;
@@ -53,11 +53,11 @@ struct Refused {
 /// an earlier drain of the same removal met: one that was interrupted goes on with what is left of its limit.
 pub(super) async fn run(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     node: &Node,
     limit: Duration,
     met: &mut Met,
-) -> Result<Drained, Trouble> {
+) -> Result<Drained, StepError> {
     let end = *met.end.get_or_insert_with(|| Instant::now() + limit);
     let (id, uid, node) = (machine.record().id.clone(), node.uid.as_str(), node.name.as_str());
     let mut drain = Drain { ctx, id: &id, node, uid, end, met };
@@ -84,7 +84,7 @@ pub(super) async fn run(
             return Ok(Drained::GivenUp(format!("{pod} no longer has a place on another node")));
         }
         if Instant::now() >= drain.end {
-            let limit = super::trouble::words(limit);
+            let limit = super::step_error::time_text(limit);
             let what = drain.last_words(&left);
             return Ok(Drained::GivenUp(format!("it was not empty after {limit}: {what}")));
         }

@@ -6,10 +6,10 @@ use tokio::time::Instant;
 
 use super::context::Context;
 use super::drain::{self, Drained, Met};
+use super::machine_handle::MachineHandle;
 use super::node::{is_ready, is_silent};
 use super::out_of_service::{LOOK, are_of_staying_pods, let_go};
-use super::tracked::Tracked;
-use super::trouble::{Trouble, insist, words};
+use super::step_error::{StepError, retry_until, time_text};
 use kubernetes::ErrorKind;
 use model::node::{Node, Taint, TaintEffect};
 use model::snapshot::BEING_DELETED_TAINT;
@@ -27,19 +27,23 @@ pub(super) fn leaving() -> Taint {
 }
 
 /// Lets nothing more onto the node.
-pub(super) async fn close(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
+pub(super) async fn close(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     let limit = ctx.config.limits.drain;
-    insist!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, &leaving()).await?)).await?;
+    retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, &leaving()).await?)).await?;
     if !node.unschedulable {
         // Recorded first: what an interrupted drain leaves behind has to be undone by the run that goes on.
         machine.change(ctx, |record| record.cordoned = true).await?;
-        insist!(limit, machine.seed(), Ok(ctx.kubernetes.cordon(&node.name).await?)).await?;
+        retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.cordon(&node.name).await?)).await?;
     }
     Ok(())
 }
 
 /// Evicts what has to go, and waits until nothing of it is left.
-pub(super) async fn empty(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<Drained, Trouble> {
+pub(super) async fn empty(
+    ctx: &Context,
+    machine: &mut MachineHandle,
+    node: &Node,
+) -> Result<Drained, StepError> {
     go_on(ctx, machine, node, &mut Progress::default()).await
 }
 
@@ -54,10 +58,10 @@ pub(super) struct Progress {
 /// The same, from where it was interrupted.
 pub(super) async fn go_on(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     node: &Node,
     progress: &mut Progress,
-) -> Result<Drained, Trouble> {
+) -> Result<Drained, StepError> {
     let limits = &ctx.config.limits;
     let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);
     let limit = pool.and_then(|pool| pool.drain).unwrap_or(limits.drain);
@@ -73,7 +77,7 @@ pub(super) async fn go_on(
             // One that is not ready is no reason to stay.
             let found = ctx.kubernetes.get_node(&node.name).await;
             if found.map_or(true, |node| node.is_some_and(|node| is_ready(&node))) {
-                let why = format!("volumes were still attached after {}", words(limits.detach));
+                let why = format!("volumes were still attached after {}", time_text(limits.detach));
                 return Ok(Drained::GivenUp(why));
             }
             break;
@@ -89,7 +93,7 @@ pub(super) async fn go_on(
 
 /// Waits for what a node gives back after its machine was asked to shut down, where it is heard of still.
 /// There is no way back then.
-pub(super) async fn give_back(ctx: &Context, machine: &mut Tracked, node: &Node) {
+pub(super) async fn give_back(ctx: &Context, machine: &mut MachineHandle, node: &Node) {
     machine.say(ctx, "volumes are being detached");
     if tokio::time::timeout(ctx.config.limits.detach, detached(ctx, &node.name)).await.is_err() {
         tracing::warn!(machine = %machine.record().name, "volumes are still attached: it is shut down all the same");

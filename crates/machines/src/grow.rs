@@ -15,15 +15,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::context::Context;
-use super::jobs::{self, CONFIGURE};
+use super::failed_growth::{self, given, has};
+use super::machine_handle::MachineHandle;
 use super::ownership::ours;
+use super::proxmox_tasks::{self, CONFIGURE};
 use super::reports::{Ending, Reports};
-use super::stock::{self, given, has};
+use super::step_error::{StepError, retry_until};
 use super::take_up::{self, failed};
-use super::tracked::Tracked;
-use super::trouble::{Trouble, insist};
 use super::vm_size::{MEMORY, VCPUS};
-use super::{node, reports, room, touched};
+use super::{node, outside_changes, promised_room, reports};
 use kubernetes::Versioned;
 use model::Record;
 use model::machine::{Growing, Phase};
@@ -46,13 +46,13 @@ pub async fn grow(ctx: Context, stored: Versioned<Record>, before: Growing, to: 
 }
 
 /// Goes on with a machine whose record says that it grows.
-pub(super) async fn go_on(ctx: &Context, mut machine: Tracked, reports: &Reports) {
+pub(super) async fn go_on(ctx: &Context, mut machine: MachineHandle, reports: &Reports) {
     machine.phase = Phase::Ready;
     machine.node = node::find(ctx, machine.record()).map(|node| node.name.clone()).or(machine.node);
     let size = Size { cores: machine.record().cores, memory: machine.record().memory };
     let (grown, disturbed) = grown(ctx, &mut machine, size).await;
-    if matches!(grown, Err(Trouble::RecordLost(_))) {
-        let trouble = Trouble::RecordLost(machine.record().name.clone());
+    if matches!(grown, Err(StepError::RecordLost(_))) {
+        let trouble = StepError::RecordLost(machine.record().name.clone());
         return reports::lost(ctx, &machine, &trouble, reports);
     }
     // Before its node takes pods again, and before the record says that it no longer grows: a run that goes
@@ -92,7 +92,7 @@ pub(super) async fn go_on(ctx: &Context, mut machine: Tracked, reports: &Reports
 }
 
 /// Lets it grow, unless that was given up before; and whether another client has changed its VM meanwhile.
-async fn grown(ctx: &Context, machine: &mut Tracked, size: Size) -> (Result<(), Trouble>, bool) {
+async fn grown(ctx: &Context, machine: &mut MachineHandle, size: Size) -> (Result<(), StepError>, bool) {
     let given_up = machine.record().growing.as_ref().and_then(|growing| growing.failed.clone());
     if let Some(why) = given_up {
         return (Err(failed(why)), false);
@@ -102,7 +102,7 @@ async fn grown(ctx: &Context, machine: &mut Tracked, size: Size) -> (Result<(), 
     tokio::select! {
         biased;
         grown = Box::pin(run(ctx, machine)) => (grown, false),
-        () = touched::noticed(ctx, &id) => {
+        () = outside_changes::noticed(ctx, &id) => {
             (Err(failed("another client has ended, moved or taken its VM".to_owned())), true)
         }
     }
@@ -112,15 +112,15 @@ async fn grown(ctx: &Context, machine: &mut Tracked, size: Size) -> (Result<(), 
 /// What came of it, in words.
 async fn taken_back(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     plugged: Option<Size>,
-    why: &Trouble,
-) -> Result<Option<String>, Trouble> {
+    why: &StepError,
+) -> Result<Option<String>, StepError> {
     if plugged.is_some() {
         let given_up = |growing: &mut Growing| _ = growing.failed.get_or_insert_with(|| why.to_string());
         machine.change(ctx, |record| record.growing.iter_mut().for_each(given_up)).await?;
     }
-    match stock::take(ctx, machine, plugged).await {
+    match failed_growth::take(ctx, machine, plugged).await {
         Ok(left) => take_up::open(ctx, machine).await.map(|()| left),
         Err(trouble) => {
             take_up::open_if_true(ctx, machine).await?;
@@ -139,7 +139,7 @@ fn note_growth(record: &mut Record) {
     }
 }
 
-async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+async fn run(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     let name = machine.record().pool.clone();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == name);
     let none = || failed(format!("pool `{name}` no longer grows machines"));
@@ -147,7 +147,7 @@ async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
     let permit = ctx.creating.acquire().await;
     let service = take_up::service(ctx, pool, grow)?;
     take_up::can_grow(ctx, machine, &service).await?;
-    room::confirm(ctx, machine, pool).await?;
+    promised_room::confirm(ctx, machine, pool).await?;
     plug(ctx, machine, grow).await?;
     // While only its guest is at work it holds up no other.
     drop(permit);
@@ -155,12 +155,12 @@ async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
 }
 
 /// Until the VM has what the record says. If it has more, the record says so from then on.
-async fn plug(ctx: &Context, machine: &mut Tracked, grow: &Grow) -> Result<(), Trouble> {
+async fn plug(ctx: &Context, machine: &mut MachineHandle, grow: &Grow) -> Result<(), StepError> {
     let limit = ctx.config.limits.configure;
     let record = machine.record().clone();
     let (host, vmid) = (&record.host, record.slot.vmid);
     machine.say(ctx, "vCPUs and memory are being plugged");
-    let asked = insist!(limit, machine.seed(), {
+    let asked = retry_until!(limit, machine.seed(), {
         let waiting = ctx.proxmox.pending(host, vmid).await?;
         let now = ctx.proxmox.current_config(host, vmid).await?;
         let next = ours(ctx, &record).await?;
@@ -168,18 +168,19 @@ async fn plug(ctx: &Context, machine: &mut Tracked, grow: &Grow) -> Result<(), T
         if !set.is_empty() {
             let digest = now.digest().unwrap_or_default();
             if let Some(upid) = ctx.proxmox.set_config(host, vmid, &set, &[], digest, 20).await? {
-                jobs::succeed(ctx, CONFIGURE, &upid, limit).await?;
+                proxmox_tasks::succeed(ctx, CONFIGURE, &upid, limit).await?;
             }
         }
         Ok(asked)
     });
     let asked = asked.await?;
-    let waiting = insist!(limit, machine.seed(), Ok(ctx.proxmox.pending(host, vmid).await?)).await?;
+    let waiting = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.pending(host, vmid).await?)).await?;
     let kept: Vec<&str> = asked.into_iter().filter(|key| waiting.contains(*key)).collect();
     if kept.is_empty() {
         // Without other waiting changes, such as `cores` that an administrator raised: the guest has none of
         // it.
-        let now = insist!(limit, machine.seed(), Ok(ctx.proxmox.current_config(host, vmid).await?)).await?;
+        let now =
+            retry_until!(limit, machine.seed(), Ok(ctx.proxmox.current_config(host, vmid).await?)).await?;
         let Size { cores, memory } = has(&now, Size { cores: record.cores, memory: record.memory });
         return machine.change(ctx, |record| (record.cores, record.memory) = (cores, memory)).await;
     }
@@ -207,7 +208,7 @@ fn wanted(
     grow: &Grow,
     now: &VmConfig,
     (next, waiting): (&VmConfig, &BTreeSet<String>),
-) -> Result<Wanted, Trouble> {
+) -> Result<Wanted, StepError> {
     let ((cores, memory), (next_cores, next_memory)) = (given(now), given(next));
     let all = [
         (grow.grows_cores, VCPUS, i64::from(record.cores), cores, next_cores),

@@ -5,7 +5,7 @@ use secrecy::SecretString;
 
 use super::context::Context;
 use super::ownership::ours;
-use super::trouble::Trouble;
+use super::step_error::StepError;
 use model::Record;
 use proxmox::{Error, Kind};
 
@@ -15,7 +15,7 @@ pub(super) async fn exec(
     record: &Record,
     command: &[&str],
     input: Option<&SecretString>,
-) -> Result<i64, Trouble> {
+) -> Result<i64, StepError> {
     // Others wait for theirs for minutes while a silent agent holds the lane.
     let placed = ctx.proxmox.in_line_for_agent(&record.host).await;
     ours(ctx, record).await?;
@@ -24,9 +24,9 @@ pub(super) async fn exec(
 
 /// Whether asking again within the limit of a step is no use: what stands in the way does not pass by itself.
 /// Anything else may, and says nothing of a command, which goes on in the guest meanwhile.
-pub(super) fn is_for_good(trouble: &Trouble) -> bool {
+pub(super) fn is_for_good(trouble: &StepError) -> bool {
     match trouble {
-        Trouble::Proxmox(error) => refuses_for_good(error),
+        StepError::Proxmox(error) => refuses_for_good(error),
         _ => true,
     }
 }

@@ -3,20 +3,20 @@
 //! being shut down a node that was closed for it serves again.
 
 use super::context::Context;
-use super::ended::Manner;
-use super::finding::{locked, stale_lock};
-use super::kept::Kept;
-use super::tracked::Tracked;
-use super::trouble::{Trouble, insist};
+use super::kept_node::Kept;
+use super::machine_end::Manner;
+use super::machine_handle::MachineHandle;
+use super::step_error::{StepError, retry_until};
+use super::vm_search::{locked, stale_lock};
 use super::warm_vm::SUSPENDED;
-use super::{back, jobs, node};
+use super::{node, proxmox_tasks, returned_nodes};
 use model::machine::Phase;
 use model::node::Node;
 use proxmox::Power;
 
 /// Why a node that is heard of is not drained now; what cannot be seen now is looked at once more before its
 /// VM is shut down.
-pub(super) async fn of_running(ctx: &Context, machine: &Tracked, node: &Node) -> Option<String> {
+pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &Node) -> Option<String> {
     let record = machine.record();
     if record.is_physical() || node::is_silent(node) {
         return None;
@@ -32,14 +32,14 @@ pub(super) async fn of_running(ctx: &Context, machine: &Tracked, node: &Node) ->
     if !runs {
         return None;
     }
-    let worked_on = jobs::is_worked_on(ctx, record).await.unwrap_or(true);
+    let worked_on = proxmox_tasks::is_worked_on(ctx, record).await.unwrap_or(true);
     let trouble = if worked_on { locked(machine, lock) } else { stale_lock(machine, lock) };
     Some(trouble.to_string())
 }
 
 /// Why nothing of the machine's cluster could be destroyed now, if so. A token that may not ask finds out
 /// when it destroys.
-async fn no_quorum(ctx: &Context, machine: &Tracked) -> Result<Option<String>, Trouble> {
+async fn no_quorum(ctx: &Context, machine: &MachineHandle) -> Result<Option<String>, StepError> {
     let status = match ctx.proxmox.cluster_status().await {
         Ok(status) => status,
         Err(error) if error.kind == proxmox::Kind::Forbidden => return Ok(None),
@@ -57,14 +57,14 @@ async fn no_quorum(ctx: &Context, machine: &Tracked) -> Result<Option<String>, T
 /// was drained.
 pub(super) async fn of_emptied(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     manner: Manner,
-) -> Result<Option<Kept>, Trouble> {
+) -> Result<Option<Kept>, StepError> {
     if !may_serve(machine, manner) {
         return Ok(None);
     }
     let limit = ctx.config.limits.destroy;
-    let asked = insist!(limit, machine.seed(), no_quorum(ctx, machine).await).await?;
+    let asked = retry_until!(limit, machine.seed(), no_quorum(ctx, machine).await).await?;
     let Some(why) = asked else { return Ok(None) };
     Ok(serving(ctx, machine, manner).await?.map(|node| Kept { node, why }))
 }
@@ -72,9 +72,9 @@ pub(super) async fn of_emptied(
 /// The Node that serves on where its VM cannot be shut down now.
 pub(super) async fn serving(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     manner: Manner,
-) -> Result<Option<Box<Node>>, Trouble> {
+) -> Result<Option<Box<Node>>, StepError> {
     let record = machine.record();
     // One that is off runs no pods.
     if !may_serve(machine, manner)
@@ -82,7 +82,7 @@ pub(super) async fn serving(
     {
         return Ok(None);
     }
-    let Some(node) = back::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
+    let Some(node) = returned_nodes::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
         return Ok(None);
     };
     machine.node = Some(node.name.clone());
@@ -90,7 +90,7 @@ pub(super) async fn serving(
 }
 
 /// Whether there is a way back.
-fn may_serve(machine: &Tracked, manner: Manner) -> bool {
+fn may_serve(machine: &MachineHandle, manner: Manner) -> bool {
     let drained = matches!(manner, Manner::Graceful { cut_short: false, .. });
     drained && !machine.record().entered.contains_key(&Phase::Stopping)
 }

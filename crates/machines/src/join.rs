@@ -7,12 +7,12 @@ use secrecy::SecretString;
 use tokio::time::Instant;
 
 use super::boot::Boot;
+use super::cluster_facts::ClusterFacts;
 use super::context::{Context, Ticket};
-use super::facts::ClusterFacts;
-use super::tracked::Tracked;
-use super::trouble::{Blame, Trouble, insist};
-use super::{guest, node, self_join, tokens};
-use bootstrap::{Act, JoinEnd, JoinFacts, K3sFacts, Settle};
+use super::machine_handle::MachineHandle;
+use super::step_error::{BackoffTarget, StepError, retry_until};
+use super::{bootstrap_tokens, guest, node, self_join};
+use bootstrap::{GuestCommand, JoinEnd, JoinFacts, K3sFacts, WaitForBoot};
 use files::ReadSecret;
 use model::Record;
 use model::machine::Phase;
@@ -29,24 +29,24 @@ const MARGIN: Duration = Duration::from_secs(30);
 
 /// What a guest is asked to do.
 struct Order {
-    act: Act,
+    act: GuestCommand,
     input: Option<SecretString>,
 }
 
 /// Makes a VM whose guest comes up a node, the way the configuration says.
 pub(super) async fn run(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     pool: &Pool,
     boot: Boot,
-) -> Result<(), Trouble> {
+) -> Result<(), StepError> {
     let settings = settings(ctx, pool)?;
     let order = match &settings.method {
         BootstrapMethod::Kubeadm(kubeadm) => {
             // The guest boots meanwhile.
             let ticket = ticket(ctx, machine, kubeadm).await?;
             let facts = join_facts(ctx, machine, pool, kubeadm, &ticket).await?;
-            let act = pool.kubelet.patch().map_or(Act::Kubeadm, Act::KubeadmWith);
+            let act = pool.kubelet.patch().map_or(GuestCommand::Kubeadm, GuestCommand::KubeadmWith);
             Order { act, input: Some(bootstrap::configuration(&facts)) }
         }
         BootstrapMethod::K3s(k3s) => agent_of_k3s(machine, pool, k3s)?,
@@ -60,53 +60,58 @@ pub(super) async fn run(
 /// Waits until a guest is up that is not to join yet.
 pub(super) async fn await_boot(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     pool: &Pool,
     boot: Boot,
-) -> Result<(), Trouble> {
+) -> Result<(), StepError> {
     machine.enter(ctx, Phase::Booting, "waiting for the guest agent");
     let accept_degraded = settings(ctx, pool)?.accept_degraded;
-    in_guest(ctx, machine, &Order { act: Act::Wait, input: None }, accept_degraded, boot).await
+    in_guest(ctx, machine, &Order { act: GuestCommand::Wait, input: None }, accept_degraded, boot).await
 }
 
-fn agent_of_k3s(machine: &Tracked, pool: &Pool, settings: &K3s) -> Result<Order, Trouble> {
+fn agent_of_k3s(machine: &MachineHandle, pool: &Pool, settings: &K3s) -> Result<Order, StepError> {
     let token = settings.token.read();
     let record = machine.record();
     let facts = K3sFacts {
         name: record.name.clone(),
         server: settings.server.clone(),
-        token: token.map_err(|error| Trouble::pool(format!("the token of K3s: {error}")))?,
+        token: token.map_err(|error| StepError::pool(format!("the token of K3s: {error}")))?,
         labels: node::wanted_labels(record, pool),
         taints: pool.taints.iter().chain(&pool.startup_taints).cloned().collect(),
         addresses: record.slot.node_ips().or_else(|| record.slot.address.map(|own| own.to_string())),
         kubelet_args: kubelet_args(record, pool),
         max_pods: pool.max_pods,
     };
-    Ok(Order { act: Act::K3s, input: Some(bootstrap::k3s_configuration(&facts)) })
+    Ok(Order { act: GuestCommand::K3s, input: Some(bootstrap::k3s_configuration(&facts)) })
 }
 
 /// The operator's script, filled in, with what it gets on standard input.
-fn ordered(ctx: &Context, machine: &Tracked, pool: &Pool, command: &Command) -> Result<Order, Trouble> {
+fn ordered(
+    ctx: &Context,
+    machine: &MachineHandle,
+    pool: &Pool,
+    command: &Command,
+) -> Result<Order, StepError> {
     let facts = MachineFacts::new(&ctx.config.cluster, machine.record(), pool);
-    let wrong = |error: &dyn std::fmt::Display| Trouble::pool(format!("`bootstrap.command`: {error}"));
+    let wrong = |error: &dyn std::fmt::Display| StepError::pool(format!("`bootstrap.command`: {error}"));
     let script = facts.fill(&command.script).map_err(|error| wrong(&error))?;
     let input = command.input.as_ref().map(SecretSource::read).transpose();
-    Ok(Order { act: Act::Command(script), input: input.map_err(|error| wrong(&error))? })
+    Ok(Order { act: GuestCommand::Command(script), input: input.map_err(|error| wrong(&error))? })
 }
 
 /// A fresh token, recorded and signed. The secret of one that an earlier run of the daemon has minted is
 /// lost, but a join with it may be under way in the guest, where it would wait in vain if it were deleted: it
 /// goes once the node has registered.
-async fn ticket(ctx: &Context, machine: &mut Tracked, settings: &Kubeadm) -> Result<Ticket, Trouble> {
+async fn ticket(ctx: &Context, machine: &mut MachineHandle, settings: &Kubeadm) -> Result<Ticket, StepError> {
     let limit = ctx.config.limits.join;
     if let Some(old) = machine.record().token_id.clone() {
         if machine.record().old_token_ids.len() < OLD_TOKENS {
             machine.stored.record.old_token_ids.push(old);
         } else {
-            tokens::delete(ctx, machine, &old, limit).await?;
+            bootstrap_tokens::delete(ctx, machine, &old, limit).await?;
         }
     }
-    let ticket = tokens::mint(ctx, machine, settings, limit).await?;
+    let ticket = bootstrap_tokens::mint(ctx, machine, settings, limit).await?;
     machine.say(ctx, "the VM was started; waiting until its bootstrap token is signed");
     ctx.kubernetes.wait_for_signature(&ticket.id, limit).await?;
     Ok(ticket)
@@ -115,14 +120,14 @@ async fn ticket(ctx: &Context, machine: &mut Tracked, settings: &Kubeadm) -> Res
 /// Runs the script in the guest, and returns once it has ended well or the Node is there.
 async fn in_guest(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     order: &Order,
     accept_degraded: bool,
     mut boot: Boot,
-) -> Result<(), Trouble> {
+) -> Result<(), StepError> {
     let limits = &ctx.config.limits;
     let record = machine.record().clone();
-    let settle = Settle {
+    let settle = WaitForBoot {
         settle: limits.system_running,
         join: limits.join,
         accept_degraded,
@@ -133,13 +138,14 @@ async fn in_guest(
     let in_guest = limits.system_running + limits.join + MARGIN;
     loop {
         let pid = asked(ctx, &mut boot, &record, &command, order.input.as_ref()).await?;
-        if order.act == Act::Wait {
+        if order.act == GuestCommand::Wait {
             machine.say(ctx, "systemd is at work");
         } else {
             machine.enter(ctx, Phase::Joining, &format!("systemd and {} are at work", order.act.name()));
         }
         let watched = tokio::time::timeout(in_guest, watch(ctx, machine, order, pid)).await;
-        let late = || Trouble::Limit { what: "the join".to_owned(), limit: in_guest, blame: Blame::Pool };
+        let late =
+            || StepError::Limit { what: "the join".to_owned(), limit: in_guest, blame: BackoffTarget::Pool };
         match watched.unwrap_or_else(|_| Err(late()))? {
             Some(JoinEnd::Joined { degraded }) => {
                 if degraded {
@@ -149,7 +155,7 @@ async fn in_guest(
             }
             Some(JoinEnd::Failed(why)) => {
                 ctx.cluster_facts.forget().await;
-                return Err(Trouble::pool(why));
+                return Err(StepError::pool(why));
             }
             // The script can be run again: it joins once.
             Some(JoinEnd::Busy) | None => {
@@ -166,10 +172,13 @@ async fn asked(
     record: &Record,
     command: &[&str],
     input: Option<&SecretString>,
-) -> Result<i64, Trouble> {
+) -> Result<i64, StepError> {
     let limit = ctx.config.limits.agent;
-    let late =
-        || Trouble::Limit { what: "the guest agent's first answer".to_owned(), limit, blame: Blame::Pool };
+    let late = || StepError::Limit {
+        what: "the guest agent's first answer".to_owned(),
+        limit,
+        blame: BackoffTarget::Pool,
+    };
     let asking = async {
         loop {
             boot.wait(ctx, record).await;
@@ -192,10 +201,10 @@ async fn asked(
 /// script.
 async fn watch(
     ctx: &Context,
-    machine: &Tracked,
+    machine: &MachineHandle,
     order: &Order,
     pid: i64,
-) -> Result<Option<JoinEnd>, Trouble> {
+) -> Result<Option<JoinEnd>, StepError> {
     let record = machine.record();
     let registered = async { node::until(ctx, || node::find(ctx, record)).await };
     let ended = async {
@@ -209,14 +218,14 @@ async fn watch(
                 .proxmox
                 .agent_exec_status(&record.host, record.slot.vmid, pid)
                 .await
-                .map_err(Trouble::from)
+                .map_err(StepError::from)
             {
                 Ok(status) if status.exited => {
                     ctx.pace.learn(&what, looks.took());
                     return Ok(Some(bootstrap::read(&order.act, order.input.as_ref(), &status)));
                 }
                 Ok(_) => {}
-                Err(Trouble::Proxmox(error)) if error.kind == Kind::NotFound => return Ok(None),
+                Err(StepError::Proxmox(error)) if error.kind == Kind::NotFound => return Ok(None),
                 Err(trouble) if guest::is_for_good(&trouble) => return Err(trouble),
                 Err(error) => {
                     tracing::debug!(machine = %record.name, %error, "the join cannot be looked at for the moment");
@@ -231,20 +240,23 @@ async fn watch(
     }
 }
 
-fn settings<'c>(ctx: &'c Context, pool: &'c Pool) -> Result<&'c Bootstrap, Trouble> {
-    let none = || Trouble::pool("the configuration has no table `[bootstrap]` for its pool");
+fn settings<'c>(ctx: &'c Context, pool: &'c Pool) -> Result<&'c Bootstrap, StepError> {
+    let none = || StepError::pool("the configuration has no table `[bootstrap]` for its pool");
     ctx.config.bootstrap_of(pool).ok_or_else(none)
 }
 
 async fn join_facts(
     ctx: &Context,
-    machine: &Tracked,
+    machine: &MachineHandle,
     pool: &Pool,
     settings: &Kubeadm,
     ticket: &Ticket,
-) -> Result<JoinFacts, Trouble> {
-    let facts =
-        insist!(ctx.config.limits.join, machine.seed(), Ok(ctx.cluster_facts.get(&ctx.kubernetes).await?));
+) -> Result<JoinFacts, StepError> {
+    let facts = retry_until!(
+        ctx.config.limits.join,
+        machine.seed(),
+        Ok(ctx.cluster_facts.get(&ctx.kubernetes).await?)
+    );
     let facts: ClusterFacts = facts.await?;
     let server = facts.info.server.trim_start_matches("https://").trim_end_matches('/').to_owned();
     let api_server = settings.api_server.clone().unwrap_or(server);

@@ -1,18 +1,21 @@
 //! Hosts that machines were on, and that are off or have left the cluster.
 
 use super::context::Context;
-use super::finding::sees_all;
-use super::jobs;
-use super::tracked::Tracked;
-use super::trouble::{Blame, Trouble, insist};
+use super::machine_handle::MachineHandle;
+use super::proxmox_tasks;
+use super::step_error::{BackoffTarget, StepError, retry_until};
+use super::vm_search::sees_all;
 use model::Record;
-use proxmox::{Seen, Upid};
+use proxmox::{ClusterResources, Upid};
 
 /// The hosts that a machine was on and that are no longer in the cluster.
-pub(super) async fn hosts_that_left(ctx: &Context, machine: &Tracked) -> Result<Vec<String>, Trouble> {
+pub(super) async fn hosts_that_left(
+    ctx: &Context,
+    machine: &MachineHandle,
+) -> Result<Vec<String>, StepError> {
     let record = machine.record();
     let limit = ctx.config.limits.destroy;
-    let seen = insist!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
+    let seen = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
     let were = record.left_hosts.iter().chain([&record.host]);
     let left: Vec<String> = were.filter(|host| !seen.hosts.contains_key(*host)).cloned().collect();
     if !left.is_empty() {
@@ -23,9 +26,9 @@ pub(super) async fn hosts_that_left(ctx: &Context, machine: &Tracked) -> Result<
 
 /// Turns away from a host that is off, or has left the cluster, if the VM is no longer there: to the host
 /// that has it now, moved by hand or recovered, else to any that is on, which sees what all hosts share.
-pub(super) async fn leave_lost_host(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+pub(super) async fn leave_lost_host(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     let limit = ctx.config.limits.destroy;
-    let seen = insist!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
+    let seen = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
     forget_lost_task(ctx, machine, &seen).await?;
     let record = machine.record();
     if is_on(&seen, &record.host) {
@@ -38,7 +41,7 @@ pub(super) async fn leave_lost_host(ctx: &Context, machine: &mut Tracked) -> Res
     }
     sees_all(ctx, machine).await?;
     if has_left && has_it.as_ref() == Some(&record.host) {
-        return Err(Trouble::Failed { what: left_with_files(record), blame: Blame::Other });
+        return Err(StepError::Failed { what: left_with_files(record), blame: BackoffTarget::Other });
     }
     let any = || seen.hosts.keys().find(|host| has_left && is_on(&seen, host)).cloned();
     let Some(host) = has_it.or_else(any).filter(|host| *host != record.host) else { return Ok(()) };
@@ -55,13 +58,17 @@ fn left_with_files(record: &Record) -> String {
     )
 }
 
-fn is_on(seen: &Seen, host: &str) -> bool {
+fn is_on(seen: &ClusterResources, host: &str) -> bool {
     seen.hosts.get(host).is_some_and(|host| host.online)
 }
 
 /// What was at work on a host that is off, or has left the cluster, has ended, and it is not known how: a
 /// clone may have left its VM behind unseen. It may have been on another host than its VM, the template's.
-async fn forget_lost_task(ctx: &Context, machine: &mut Tracked, seen: &Seen) -> Result<(), Trouble> {
+async fn forget_lost_task(
+    ctx: &Context,
+    machine: &mut MachineHandle,
+    seen: &ClusterResources,
+) -> Result<(), StepError> {
     let task = machine.record().task.as_deref().and_then(Upid::parse);
     let Some(upid) = task.filter(|upid| !is_on(seen, upid.node())) else { return Ok(()) };
     sees_all(ctx, machine).await?;
@@ -69,7 +76,7 @@ async fn forget_lost_task(ctx: &Context, machine: &mut Tracked, seen: &Seen) -> 
     machine
         .change(ctx, |record| {
             record.task = None;
-            record.clone_in_doubt |= jobs::makes(upid.kind());
+            record.clone_in_doubt |= proxmox_tasks::makes(upid.kind());
         })
         .await
 }

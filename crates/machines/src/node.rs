@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::context::Context;
-use super::tracked::Tracked;
-use super::trouble::{Trouble, insist};
-use super::{physical_node, tokens};
+use super::machine_handle::MachineHandle;
+use super::step_error::{StepError, retry_until};
+use super::{bootstrap_tokens, physical_node};
 use kubernetes::Watches;
 use model::Record;
 use model::machine::Phase;
@@ -44,10 +44,10 @@ pub(super) async fn until<T>(ctx: &Context, mut condition: impl FnMut() -> Optio
 
 /// Waits for the Node, then for its readiness; labels, taints and name are read back, because kubeadm only
 /// warns about what it does not know.
-pub(super) async fn settle(ctx: &Context, machine: &mut Tracked, pool: &Pool) -> Result<(), Trouble> {
+pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Pool) -> Result<(), StepError> {
     let limits = &ctx.config.limits;
     let blame = machine.blame();
-    let late = |what: &str, limit| Trouble::Limit { what: what.to_owned(), limit, blame: blame.clone() };
+    let late = |what: &str, limit| StepError::Limit { what: what.to_owned(), limit, blame: blame.clone() };
     let record = machine.record().clone();
     let found = tokio::time::timeout(limits.registered, until(ctx, || find(ctx, &record))).await;
     let node = found.map_err(|_| late("the Node's registration", limits.registered))?;
@@ -63,11 +63,11 @@ pub(super) async fn settle(ctx: &Context, machine: &mut Tracked, pool: &Pool) ->
 }
 
 /// What ends the making of a machine once its Node is ready; the record says so with its next change.
-pub(super) async fn serve(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
+pub(super) async fn serve(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     if let Some(pool) = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool) {
         open(ctx, machine, pool, node).await?;
     }
-    tokens::delete_all(ctx, machine, ctx.config.limits.ready).await?;
+    bootstrap_tokens::delete_all(ctx, machine, ctx.config.limits.ready).await?;
     machine.stored.record.token_id = None;
     machine.stored.record.old_token_ids.clear();
     machine.stored.record.node_uid = Some(node.uid.clone());
@@ -85,7 +85,7 @@ pub fn is_bare(record: &Record, node: &Node) -> bool {
 }
 
 /// Puts that back, and notes which Node it is once it is open.
-pub(super) async fn restore(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+pub(super) async fn restore(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     let record = machine.record().clone();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
     let (Some(pool), Some(node)) = (pool, find(ctx, &record)) else { return Ok(()) };
@@ -110,7 +110,12 @@ pub fn is_silent(node: &Node) -> bool {
 }
 
 /// Puts on the Node what it lacks of the pool's labels and taints.
-async fn read_back(ctx: &Context, machine: &Tracked, pool: &Pool, node: &Node) -> Result<(), Trouble> {
+async fn read_back(
+    ctx: &Context,
+    machine: &MachineHandle,
+    pool: &Pool,
+    node: &Node,
+) -> Result<(), StepError> {
     let mut missing = missing_labels(&wanted_labels(machine.record(), pool), node);
     if pool.zone_labels == ZoneLabels::Birth && !machine.record().left_hosts.is_empty() {
         // What it says of where it was made stays.
@@ -118,7 +123,8 @@ async fn read_back(ctx: &Context, machine: &Tracked, pool: &Pool, node: &Node) -
     }
     let limit = ctx.config.limits.ready;
     if !missing.is_empty() {
-        insist!(limit, machine.seed(), Ok(ctx.kubernetes.set_labels(&node.name, &missing).await?)).await?;
+        retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.set_labels(&node.name, &missing).await?))
+            .await?;
     }
     for taint in &pool.taints {
         let there = node
@@ -126,7 +132,8 @@ async fn read_back(ctx: &Context, machine: &Tracked, pool: &Pool, node: &Node) -
             .iter()
             .any(|one| (&one.key, &one.value, one.effect) == (&taint.key, &taint.value, taint.effect));
         if !there {
-            insist!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, taint).await?)).await?;
+            retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, taint).await?))
+                .await?;
         }
     }
     Ok(())
@@ -134,17 +141,18 @@ async fn read_back(ctx: &Context, machine: &Tracked, pool: &Pool, node: &Node) -
 
 /// Lets pods come: labels once more (a kubelet that restarted may have taken them off), then the start-up
 /// taint goes.
-async fn open(ctx: &Context, machine: &Tracked, pool: &Pool, node: &Node) -> Result<(), Trouble> {
+async fn open(ctx: &Context, machine: &MachineHandle, pool: &Pool, node: &Node) -> Result<(), StepError> {
     read_back(ctx, machine, pool, node).await?;
     let record = machine.record();
     for (key, value) in pool.annotations_for(&record.host, &record.name, record.slot.vmid) {
         let write = || ctx.kubernetes.annotate_node(&node.name, &key, Some(&value));
-        insist!(ctx.config.limits.ready, machine.seed(), Ok(write().await?)).await?;
+        retry_until!(ctx.config.limits.ready, machine.seed(), Ok(write().await?)).await?;
     }
     let taint = starting_taint();
     if node.taints.iter().any(|one| one.key == taint.key) {
         let limit = ctx.config.limits.ready;
-        insist!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &taint).await?)).await?;
+        retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &taint).await?))
+            .await?;
     }
     Ok(())
 }

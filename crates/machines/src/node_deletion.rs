@@ -1,20 +1,20 @@
 //! A machine's Node is deleted, and no namesake.
 
 use super::context::Context;
+use super::machine_handle::MachineHandle;
 use super::out_of_service::{self, Off};
-use super::tracked::Tracked;
-use super::trouble::{Trouble, insist};
+use super::step_error::{StepError, retry_until};
 
 /// Deletes this very Node, once the volumes of a machine that is off are let go of; false if another one has
 /// its name.
 pub(super) async fn delete_node(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     (name, uid): (&str, &str),
     off: Off,
-) -> Result<bool, Trouble> {
+) -> Result<bool, StepError> {
     out_of_service::release(ctx, machine, (name, uid), off).await?;
-    insist!(
+    retry_until!(
         ctx.config.limits.destroy,
         machine.seed(),
         match ctx.kubernetes.delete_node(name, uid).await {

@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::context::Context;
+use super::machine_handle::MachineHandle;
 use super::node::{is_silent, until};
-use super::tracked::Tracked;
-use super::trouble::{Trouble, insist, words};
+use super::step_error::{StepError, retry_until, time_text};
 use kubernetes::ErrorKind;
 use model::node::{Node, Taint, TaintEffect};
 use model::snapshot::{OUT_OF_SERVICE_BY, OUT_OF_SERVICE_TAINT};
@@ -28,7 +28,7 @@ pub(super) const LOOK: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Off {
     /// It was seen to be off.
-    Seen,
+    ClusterResources,
     /// It is gone. A Node that is heard of all the same is another's, such as a VM restored under another
     /// VMID, or that of a machine which an administrator has switched on again.
     Gone,
@@ -80,10 +80,10 @@ pub(super) async fn let_go(ctx: &Context, node: &str, or: impl Fn() -> bool) {
 /// The taint cannot be set for now, or this instance no longer leads.
 pub(super) async fn release(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     (name, uid): (&str, &str),
     off: Off,
-) -> Result<(), Trouble> {
+) -> Result<(), StepError> {
     // A watch that stands still may not show one.
     let attached = ctx.kubernetes.attached(name).await.unwrap_or_else(|_| ctx.watches.attached(name));
     if matches!(off, Off::Unknown | Off::Hidden | Off::Apart) || attached.is_empty() {
@@ -98,8 +98,8 @@ pub(super) async fn release(
             return Ok(());
         }
     }
-    let may = |node: &Node| node.uid == uid && (off == Off::Seen || is_silent(node));
-    let set = insist!(limits.destroy, machine.seed(), {
+    let may = |node: &Node| node.uid == uid && (off == Off::ClusterResources || is_silent(node));
+    let set = retry_until!(limits.destroy, machine.seed(), {
         match ctx.kubernetes.add_taint_if(name, &taint(), may).await {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::Invalid) => {
@@ -118,7 +118,7 @@ pub(super) async fn release(
         tracing::warn!(
             machine = %machine.record().name,
             node = name,
-            limit = words(limits.detach),
+            limit = time_text(limits.detach),
             "volumes are still attached to a Node that is off: what becomes of them is left to Kubernetes"
         );
     }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::context::Context;
 use super::promise::Promise;
-use super::trouble::{Blame, Trouble};
+use super::step_error::{BackoffTarget, StepError};
 use super::warm_vm::{ONBOOT, with_host};
 use model::Record;
 use proxmox::marker::{Description, Marker};
@@ -82,7 +82,7 @@ pub async fn look(proxmox: &Client, owner: &Owner, record: &Record) -> Result<Si
 
 /// The VM's configuration, if it is still ours. An answer that was long on its way says what was: it is asked
 /// for again.
-pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, Trouble> {
+pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, StepError> {
     let mut tries = 0;
     loop {
         tries += 1;
@@ -90,10 +90,10 @@ pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, Tro
         match look(&ctx.proxmox, &ctx.owner(), record).await? {
             Sight::Ours(_) if !is_fresh(asked) && tries < TRIES => {}
             Sight::Ours(config) => return Ok(*config),
-            Sight::Foreign(what) => return Err(Trouble::Foreign { vmid: record.slot.vmid, what }),
+            Sight::Foreign(what) => return Err(StepError::Foreign { vmid: record.slot.vmid, what }),
             Sight::BeingCloned | Sight::BeingDestroyed | Sight::Absent => {
                 let what = "the VM has disappeared".to_owned();
-                return Err(Trouble::Failed { what, blame: Blame::Other });
+                return Err(StepError::Failed { what, blame: BackoffTarget::Other });
             }
         }
     }
@@ -101,7 +101,7 @@ pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, Tro
 
 /// Proves it again where the proof was asked for too long ago; what is then asked of the VM is asked with the
 /// client that this gives, which has a place for one call: nothing has to wait by then.
-pub(super) async fn still_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, Trouble> {
+pub(super) async fn still_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, StepError> {
     let placed = ctx.proxmox.in_line(&record.host).await;
     if !is_fresh(asked) {
         ours(ctx, record).await?;

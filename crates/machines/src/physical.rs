@@ -24,13 +24,13 @@ use tokio::time::Instant;
 use super::context::Context;
 use super::drain::Drained;
 use super::emptying::FRESH;
-use super::ended::Ended;
-use super::kept::Kept;
+use super::kept_node::Kept;
+use super::machine_end::Ended;
+use super::machine_handle::MachineHandle;
 use super::node::{is_ready, is_silent, until};
 use super::out_of_service::{NOTICED, Off};
 use super::physical_node::{is_its, is_ours, seen};
-use super::tracked::Tracked;
-use super::trouble::{Blame, Trouble, insist, within, words};
+use super::step_error::{BackoffTarget, StepError, retry_until, time_text, within};
 use super::{drain, emptying, node_deletion};
 use model::Record;
 use model::machine::{Intent, Phase};
@@ -50,24 +50,24 @@ pub(super) fn find(ctx: &Context, record: &Record) -> Option<Arc<Node>> {
 }
 
 /// Switches the machine on and waits for its Node, unless that is there.
-pub(super) async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+pub(super) async fn run(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     let node = match find(ctx, machine.record()) {
         Some(node) => node,
         None => come_up(ctx, machine).await?,
     };
     if node.system_uuid.is_empty() {
         let what = format!("its Node `{}` reports no systemUUID, which would identify it", node.name);
-        return Err(Trouble::Failed { what, blame: Blame::Host });
+        return Err(StepError::Failed { what, blame: BackoffTarget::Host });
     }
     take(ctx, machine, &node).await
 }
 
 /// Notes the uuid as the Node has it: so that every search for the machine's Node finds it.
-async fn take(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
+async fn take(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     machine.change(ctx, |record| record.smbios_uuid = Some(node.system_uuid.clone())).await
 }
 
-async fn come_up(ctx: &Context, machine: &mut Tracked) -> Result<Arc<Node>, Trouble> {
+async fn come_up(ctx: &Context, machine: &mut MachineHandle) -> Result<Arc<Node>, StepError> {
     let (own, client) = controller(ctx, machine.record())?;
     let first = !is_ours(machine.record());
     if first {
@@ -79,7 +79,7 @@ async fn come_up(ctx: &Context, machine: &mut Tracked) -> Result<Arc<Node>, Trou
     if first && !asked {
         disown(ctx, machine).await?;
         let what = format!("`{}` was switched on by another client just now", machine.record().name);
-        return Err(switched.err().unwrap_or(Trouble::Taken { what }));
+        return Err(switched.err().unwrap_or(StepError::Taken { what }));
     }
     switched?;
     machine.enter(ctx, Phase::Booting, "it boots and joins by itself; waiting for its Node");
@@ -92,28 +92,28 @@ async fn come_up(ctx: &Context, machine: &mut Tracked) -> Result<Arc<Node>, Trou
     if let Ok(node) = tokio::time::timeout(left, registered).await {
         return Ok(node);
     }
-    let what = format!("no Node of it within {}: {}", words(limit), instead(ctx, &record, &client).await);
-    Err(Trouble::Failed { what, blame: Blame::Host })
+    let what = format!("no Node of it within {}: {}", time_text(limit), instead(ctx, &record, &client).await);
+    Err(StepError::Failed { what, blame: BackoffTarget::Host })
 }
 
 /// Makes sure that the machine is not in use, and writes down that it is switched on now.
 async fn claim(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     own: &PhysicalMachine,
     client: &Client,
-) -> Result<(), Trouble> {
-    let taken = |what: String| Err(Trouble::Taken { what });
+) -> Result<(), StepError> {
+    let taken = |what: String| Err(StepError::Taken { what });
     let (limits, name) = (&ctx.config.limits, machine.record().name.clone());
     if own.closed {
         return taken(format!("`{name}` is closed"));
     }
     machine.say(ctx, "its power is read");
-    let seen = insist!(limits.start, machine.seed(), Ok(client.look().await?)).await?;
+    let seen = retry_until!(limits.start, machine.seed(), Ok(client.look().await?)).await?;
     if seen.power != PowerState::Off {
         return taken(format!("`{name}` was not switched on by us, and its power is {:?}", seen.power));
     }
-    let node = insist!(limits.start, machine.seed(), Ok(ctx.kubernetes.get_node(&name).await?)).await?;
+    let node = retry_until!(limits.start, machine.seed(), Ok(ctx.kubernetes.get_node(&name).await?)).await?;
     if node.is_some() {
         return taken(format!("there is a Node `{name}` that is not a managed machine: delete it first"));
     }
@@ -124,7 +124,7 @@ async fn claim(
 
 /// The record says no longer that the machine is ours: it was not asked to switch on. If it runs, another
 /// client did that; another cluster may have it, too.
-async fn disown(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+async fn disown(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     machine
         .change(ctx, |record| {
             record.entered.remove(&Phase::Starting);
@@ -134,7 +134,7 @@ async fn disown(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
 
 /// Until the controller says that it runs, or is about to; `asked`: it may have been asked for that. One that
 /// is busy with what another client asked refuses, or does not answer.
-async fn switch_on(client: &Client, asked: &mut bool) -> Result<(), Trouble> {
+async fn switch_on(client: &Client, asked: &mut bool) -> Result<(), StepError> {
     let mut looked: Option<Instant> = None;
     loop {
         let answer = if looked.is_none_or(|looked| looked.elapsed() >= AGAIN) {
@@ -150,7 +150,7 @@ async fn switch_on(client: &Client, asked: &mut bool) -> Result<(), Trouble> {
             Ok(true) => return Ok(()),
             Ok(false) => {}
             Err(error) => {
-                let trouble = Trouble::Redfish(error);
+                let trouble = StepError::Redfish(error);
                 if !trouble.passes() {
                     return Err(trouble);
                 }
@@ -181,7 +181,7 @@ async fn instead(ctx: &Context, record: &Record, client: &Client) -> String {
 
 /// Switches the machine off, deletes its Node and drops the record. One that we did not switch on is not
 /// touched, and one whose Node keeps it serves on.
-pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<Ended, Trouble> {
+pub(super) async fn end(ctx: &Context, machine: &mut MachineHandle) -> Result<Ended, StepError> {
     if is_ours(machine.record()) {
         let (_, client) = controller(ctx, machine.record())?;
         if is_used_by_another(ctx, machine, &client).await? {
@@ -211,7 +211,7 @@ pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<Ended, T
         let now = ctx.clock.now();
         machine.change(ctx, |record| record.seen_off = Some(now)).await?;
         machine.enter(ctx, Phase::Deleting, "it is off; its Node is being deleted");
-        forget_node(ctx, machine, Off::Seen).await?;
+        forget_node(ctx, machine, Off::ClusterResources).await?;
     }
     machine.drop_record(ctx).await?;
     Ok(Ended::Gone)
@@ -219,7 +219,11 @@ pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<Ended, T
 
 /// Whether another client has switched the machine on since it was seen to be off, and nothing is heard of
 /// its Node: it runs something else.
-async fn is_used_by_another(ctx: &Context, machine: &mut Tracked, client: &Client) -> Result<bool, Trouble> {
+async fn is_used_by_another(
+    ctx: &Context,
+    machine: &mut MachineHandle,
+    client: &Client,
+) -> Result<bool, StepError> {
     let Some(off) = machine.record().seen_off else { return Ok(false) };
     let record = machine.record().clone();
     let silent = || find(ctx, &record).is_none_or(|node| is_silent(&node)).then_some(());
@@ -229,7 +233,7 @@ async fn is_used_by_another(ctx: &Context, machine: &mut Tracked, client: &Clien
     if now(ctx, &record).await?.is_some_and(|node| !is_silent(&node)) {
         return Ok(false);
     }
-    let power = insist!(ctx.config.limits.start, machine.seed(), Ok(client.power().await?)).await?;
+    let power = retry_until!(ctx.config.limits.start, machine.seed(), Ok(client.power().await?)).await?;
     Ok(power != PowerState::Off)
 }
 
@@ -249,7 +253,7 @@ pub fn seen_off(
 /// The Node that keeps the machine from being switched off, and why: it has served before and is ready again,
 /// so that what it was given up for is over; or it is ready and cannot be emptied. Nothing is left on any
 /// other, whatever happened since it was drained, or failed.
-async fn keeps(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Trouble> {
+async fn keeps(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Kept>, StepError> {
     let Some(node) = now(ctx, machine.record()).await? else { return Ok(None) };
     let record = machine.record();
     let given_up = matches!(record.intent, Intent::Discard { .. }) && record.node_uid.is_some();
@@ -265,13 +269,16 @@ async fn keeps(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Tro
             take(ctx, machine, &node).await?;
             Ok(Some(Kept::new(node, why)))
         }
-        None => Err(Trouble::Failed { what: format!("it is not switched off: {why}"), blame: Blame::Other }),
+        None => Err(StepError::Failed {
+            what: format!("it is not switched off: {why}"),
+            blame: BackoffTarget::Other,
+        }),
     }
 }
 
 /// The Node as it is now, if an annotation keeps it; and why. As of a VM that is shut down, see
-/// [`super::back::pinned`].
-async fn pinned(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Trouble> {
+/// [`super::returned_nodes::pinned`].
+async fn pinned(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Kept>, StepError> {
     let found = now(ctx, machine.record()).await?.filter(|node| !node.system_uuid.is_empty());
     let Some(node) = found else { return Ok(None) };
     let Some(why) = drain::kept(&node) else { return Ok(None) };
@@ -283,9 +290,9 @@ async fn pinned(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Tr
 /// when the Node was seen empty.
 async fn keeps_now(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     emptied: &mut Instant,
-) -> Result<Option<Kept>, Trouble> {
+) -> Result<Option<Kept>, StepError> {
     if emptied.elapsed() <= FRESH {
         return Ok(None);
     }
@@ -319,10 +326,10 @@ enum ShutDown {
 /// so.
 async fn switch_off(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     client: &Client,
     emptied: Instant,
-) -> Result<Option<Kept>, Trouble> {
+) -> Result<Option<Kept>, StepError> {
     let limits = &ctx.config.limits;
     let (why, mut emptied) = match shut_down(ctx, machine, client, emptied).await? {
         ShutDown::Off => return Ok(None),
@@ -331,7 +338,7 @@ async fn switch_off(
     };
     machine.say(ctx, &format!("{why}: its power is cut"));
     tracing::warn!(machine = %machine.record().name, why, "the machine's power is cut");
-    let kept = insist!(limits.destroy, machine.seed(), {
+    let kept = retry_until!(limits.destroy, machine.seed(), {
         if let Some(emptied) = &mut emptied
             && let Some(kept) = keeps_now(ctx, machine, emptied).await?
         {
@@ -344,7 +351,11 @@ async fn switch_off(
     if kept.is_some() || is_off_within(client, limits.start).await {
         return Ok(kept);
     }
-    Err(Trouble::Limit { what: "switching it off".to_owned(), limit: limits.start, blame: Blame::Host })
+    Err(StepError::Limit {
+        what: "switching it off".to_owned(),
+        limit: limits.start,
+        blame: BackoffTarget::Host,
+    })
 }
 
 /// What a controller makes of being asked to shut its machine down.
@@ -362,14 +373,14 @@ enum Asked {
 /// refuses, as does one whose machine goes down already.
 async fn shut_down(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     client: &Client,
     mut emptied: Instant,
-) -> Result<ShutDown, Trouble> {
+) -> Result<ShutDown, StepError> {
     let limits = &ctx.config.limits;
     let mut refused = None;
     loop {
-        let asked = insist!(limits.destroy, machine.seed(), {
+        let asked = retry_until!(limits.destroy, machine.seed(), {
             if let Some(kept) = keeps_now(ctx, machine, &mut emptied).await? {
                 return Ok(Asked::Kept(kept));
             }
@@ -377,7 +388,7 @@ async fn shut_down(
                 Err(error) if matches!(error.kind, Kind::Refused | Kind::Unsupported) => {
                     Ok(Asked::Refused(error))
                 }
-                asked => asked.map(|_| Asked::Taken).map_err(Trouble::Redfish),
+                asked => asked.map(|_| Asked::Taken).map_err(StepError::Redfish),
             }
         });
         let error = match asked.await? {
@@ -413,15 +424,16 @@ async fn is_off_within(client: &Client, limit: Duration) -> bool {
 }
 
 /// Its Node as it is now, past what the watches show.
-async fn now(ctx: &Context, record: &Record) -> Result<Option<Node>, Trouble> {
+async fn now(ctx: &Context, record: &Record) -> Result<Option<Node>, StepError> {
     let limit = ctx.config.limits.destroy;
     let found =
-        insist!(limit, record.slot.vmid.into(), Ok(ctx.kubernetes.get_node(&record.name).await?)).await?;
+        retry_until!(limit, record.slot.vmid.into(), Ok(ctx.kubernetes.get_node(&record.name).await?))
+            .await?;
     Ok(found.filter(|node| is_its(record, node)))
 }
 
 /// Deletes its Node, and no namesake; also one that no watch has shown yet.
-async fn forget_node(ctx: &Context, machine: &mut Tracked, off: Off) -> Result<(), Trouble> {
+async fn forget_node(ctx: &Context, machine: &mut MachineHandle, off: Off) -> Result<(), StepError> {
     if let Some(node) = now(ctx, machine.record()).await? {
         node_deletion::delete_node(ctx, machine, (&node.name, &node.uid), off).await?;
     }
@@ -429,17 +441,17 @@ async fn forget_node(ctx: &Context, machine: &mut Tracked, off: Off) -> Result<(
 }
 
 /// The machine as it is configured, and its controller.
-fn controller(ctx: &Context, record: &Record) -> Result<(PhysicalMachine, Client), Trouble> {
+fn controller(ctx: &Context, record: &Record) -> Result<(PhysicalMachine, Client), StepError> {
     let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
     let Some(own) = pool.and_then(|pool| pool.physical(&record.name)).cloned() else {
         let what = format!(
             "machine `{}` is no longer in the configuration of pool `{}`: how to reach it is not known",
             record.name, record.pool
         );
-        return Err(Trouble::Failed { what, blame: Blame::Other });
+        return Err(StepError::Failed { what, blame: BackoffTarget::Other });
     };
     match (ctx.controllers)(&own.redfish) {
         Ok(client) => Ok((own, client.fenced(&ctx.fence))),
-        Err(what) => Err(Trouble::Failed { what, blame: Blame::Host }),
+        Err(what) => Err(StepError::Failed { what, blame: BackoffTarget::Host }),
     }
 }

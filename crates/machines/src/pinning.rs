@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::context::Context;
+use super::machine_handle::MachineHandle;
 use super::ownership::ours;
-use super::tracked::Tracked;
-use super::trouble::{Blame, Trouble, insist, words};
+use super::step_error::{BackoffTarget, StepError, retry_until, time_text};
 use model::Record;
 use model::machine::Pinned;
 use pinning::{Cpus, ENABLE, NO_AFFINITY};
@@ -17,7 +17,7 @@ use settings::{Pinning, Pool};
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Until the machine has CPUs of its own, if its pool wants it to.
-pub(super) async fn settle(ctx: &Context, machine: &mut Tracked, pool: &Pool) -> Result<(), Trouble> {
+pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Pool) -> Result<(), StepError> {
     let Some(pinning) = &pool.pinning else {
         // The settings have changed on the way.
         return machine.change(ctx, |record| record.pinned = None).await;
@@ -39,19 +39,19 @@ pub(super) async fn settle(ctx: &Context, machine: &mut Tracked, pool: &Pool) ->
 
 /// CPUs that come with the template are those of all its clones, and cannot be distinguished from a machine's
 /// own.
-async fn not_inherited(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+async fn not_inherited(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let record = machine.record();
-    let config = insist!(ctx.config.limits.configure, machine.seed(), ours(ctx, record).await).await?;
+    let config = retry_until!(ctx.config.limits.configure, machine.seed(), ours(ctx, record).await).await?;
     if config.get("affinity").is_none() {
         return Ok(());
     }
-    Err(Trouble::pool(format!(
+    Err(StepError::pool(format!(
         "its template is pinned itself; to mend it: qm set {} --delete affinity, as root on {}",
         record.template, record.template_host
     )))
 }
 
-async fn seen(ctx: &Context, machine: &Tracked, pinning: &Pinning) -> Result<(), Trouble> {
+async fn seen(ctx: &Context, machine: &MachineHandle, pinning: &Pinning) -> Result<(), StepError> {
     let record = machine.record();
     loop {
         match ours(ctx, record).await {
@@ -65,13 +65,13 @@ async fn seen(ctx: &Context, machine: &Tracked, pinning: &Pinning) -> Result<(),
 }
 
 /// The leader does not learn why the helper refuses: the log on that host says it.
-fn unanswered(host: &str, limit: Duration) -> Trouble {
+fn unanswered(host: &str, limit: Duration) -> StepError {
     let what = format!(
         "no helper on {host} has given it CPUs of its own within {}; a daemon must run there, and its helper be enabled: {ENABLE} \
          (as root on {host}); whether it refuses, and why, `journalctl -u pve-autoscaler` and `pve-autoscaler check` say there",
-        words(limit)
+        time_text(limit)
     );
-    Trouble::Failed { what, blame: Blame::Host }
+    StepError::Failed { what, blame: BackoffTarget::Host }
 }
 
 /// Whether the VM has what its pool wants for it.

@@ -2,18 +2,18 @@
 //! nodes serve on.
 
 use super::context::Context;
-use super::ended::Manner;
-use super::kept::Kept;
-use super::tracked::Tracked;
-use super::trouble::Trouble;
-use super::{back, node};
+use super::kept_node::Kept;
+use super::machine_end::Manner;
+use super::machine_handle::MachineHandle;
+use super::step_error::StepError;
+use super::{node, returned_nodes};
 use model::machine::Phase;
 use model::node::Node;
 use proxmox::{Power, VmConfig};
 
 /// Why a node that is heard of is not drained: an administrator has protected its VM, which could not be
 /// destroyed then. If that cannot be seen now, it is looked at once more before the VM is shut down.
-pub(super) async fn of_running(ctx: &Context, machine: &Tracked, node: &Node) -> Option<String> {
+pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &Node) -> Option<String> {
     let record = machine.record();
     if record.is_physical() || node::is_silent(node) {
         return None;
@@ -38,10 +38,10 @@ pub(super) async fn of_running(ctx: &Context, machine: &Tracked, node: &Node) ->
 /// There is none that is heard of, and the VM runs: it is left so.
 pub(super) async fn keeps(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     config: &VmConfig,
     manner: Manner,
-) -> Result<Option<Kept>, Trouble> {
+) -> Result<Option<Kept>, StepError> {
     let record = machine.record();
     let drained = matches!(manner, Manner::Graceful { cut_short: false, .. });
     if !drained || record.entered.contains_key(&Phase::Stopping) || !config.is_set("protection") {
@@ -51,7 +51,7 @@ pub(super) async fn keeps(
     if ctx.proxmox.power(&record.host, record.slot.vmid).await? == Power::Stopped {
         return Ok(None);
     }
-    let Some(node) = back::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
+    let Some(node) = returned_nodes::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
         return Err(protected(machine));
     };
     machine.node = Some(node.name.clone());
@@ -60,9 +60,9 @@ pub(super) async fn keeps(
 }
 
 /// An administrator wants it kept: Proxmox VE destroys no VM that is protected.
-pub(super) fn protected(machine: &Tracked) -> Trouble {
+pub(super) fn protected(machine: &MachineHandle) -> StepError {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
-    Trouble::Administrator {
+    StepError::Administrator {
         what: format!("VM {vmid} is protected, and so is neither stopped nor destroyed"),
         command: format!("on {host}: qm set {vmid} --protection 0"),
     }

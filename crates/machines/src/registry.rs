@@ -11,12 +11,12 @@ use tokio::time::Instant;
 use kubernetes::Versioned;
 use model::machine::{Machine, Phase};
 use model::{Pod, Record, Slot};
-use runtime::changes::{Changed, Changes};
+use runtime::ordered_notify::{Changed, Changes};
 use settings::Config;
 
 /// A machine as it is seen from outside its task.
 #[derive(Clone, Debug, PartialEq)]
-pub struct View {
+pub struct MachineView {
     /// Its record.
     pub record: Record,
     /// Version and uid of the stored record; empty while it is not stored yet.
@@ -33,7 +33,7 @@ pub struct View {
     pub busy: bool,
 }
 
-impl View {
+impl MachineView {
     /// A machine that was just decided on: its record is not stored yet.
     pub fn requested(record: Record, now: Timestamp) -> Self {
         let note = "the record is being written".to_owned();
@@ -104,7 +104,7 @@ impl View {
 
 #[derive(Debug)]
 struct Inner {
-    machines: Mutex<BTreeMap<String, View>>,
+    machines: Mutex<BTreeMap<String, MachineView>>,
     /// When each pool's slots were last given back.
     freed: Mutex<BTreeMap<String, BTreeMap<u32, Timestamp>>>,
     /// Wakes the tasks that wait to hear that something is wrong with their machines' VMs.
@@ -138,19 +138,19 @@ impl Default for Registry {
 
 impl Registry {
     /// Every machine, by name.
-    pub fn all(&self) -> Vec<View> {
+    pub fn all(&self) -> Vec<MachineView> {
         let mut all: Vec<_> = self.machines().values().cloned().collect();
         all.sort_by(|a, b| a.record.name.cmp(&b.record.name));
         all
     }
 
     /// A machine by the name of its Node.
-    pub fn of_node(&self, node: &str) -> Option<View> {
+    pub fn of_node(&self, node: &str) -> Option<MachineView> {
         self.machines().values().find(|view| view.node.as_deref() == Some(node)).cloned()
     }
 
     /// A machine by its id.
-    pub fn get(&self, id: &str) -> Option<View> {
+    pub fn get(&self, id: &str) -> Option<MachineView> {
         self.machines().get(id).cloned()
     }
 
@@ -256,7 +256,7 @@ impl Registry {
     }
 
     /// Puts a machine in, or shows it again.
-    pub fn put(&self, view: View) {
+    pub fn put(&self, view: MachineView) {
         let id = view.record.id.clone();
         let moved = {
             let mut machines = self.machines();
@@ -295,7 +295,7 @@ impl Registry {
         self.0.protected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn machines(&self) -> MutexGuard<'_, BTreeMap<String, View>> {
+    fn machines(&self) -> MutexGuard<'_, BTreeMap<String, MachineView>> {
         self.0.machines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

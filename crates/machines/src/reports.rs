@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use super::context::Context;
-use super::tracked::Tracked;
-use super::trouble::{Blame, Trouble};
+use super::machine_handle::MachineHandle;
+use super::step_error::{BackoffTarget, StepError};
 use kubernetes::{ErrorKind, Versioned};
 use model::Record;
 
@@ -21,7 +21,7 @@ pub enum Ending {
         /// Why.
         reason: String,
         /// Who should be left alone for a while.
-        blame: Blame,
+        blame: BackoffTarget,
     },
     /// The slot was taken by another VM or Node; the daemon has left nothing there.
     SlotTaken(String),
@@ -45,7 +45,7 @@ pub enum Ending {
 
 /// What a task tells the daemon.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct MachineReport {
     /// The machine's record.
     pub record: Record,
     /// How it ended, or what happened on the way.
@@ -55,20 +55,20 @@ pub struct Told {
 }
 
 /// Where tasks report to.
-pub type Reports = mpsc::UnboundedSender<Told>;
+pub type Reports = mpsc::UnboundedSender<MachineReport>;
 
-pub(super) fn claimed(ctx: &Context, stored: Versioned<Record>) -> Option<Tracked> {
+pub(super) fn claimed(ctx: &Context, stored: Versioned<Record>) -> Option<MachineHandle> {
     let view = ctx.registry.get(&stored.record.id);
     if !ctx.registry.claim(&stored.record.id) {
         return None;
     }
-    let mut machine = Tracked::new(stored, ctx.clock.now());
+    let mut machine = MachineHandle::new(stored, ctx.clock.now());
     machine.node = view.and_then(|view| view.node);
     Some(machine)
 }
 
-pub(super) fn stuck(ctx: &Context, machine: &mut Tracked, trouble: &Trouble, reports: &Reports) {
-    if matches!(trouble, Trouble::RecordLost(_)) {
+pub(super) fn stuck(ctx: &Context, machine: &mut MachineHandle, trouble: &StepError, reports: &Reports) {
+    if matches!(trouble, StepError::RecordLost(_)) {
         return lost(ctx, machine, trouble, reports);
     }
     let words = trouble.to_string();
@@ -79,9 +79,9 @@ pub(super) fn stuck(ctx: &Context, machine: &mut Tracked, trouble: &Trouble, rep
 }
 
 /// The record is no longer ours to write: nothing else is done.
-pub(super) fn lost(ctx: &Context, machine: &Tracked, trouble: &Trouble, reports: &Reports) {
+pub(super) fn lost(ctx: &Context, machine: &MachineHandle, trouble: &StepError, reports: &Reports) {
     let gone = match trouble {
-        Trouble::Kubernetes(error) => error.kind() == ErrorKind::NotFound,
+        StepError::Kubernetes(error) => error.kind() == ErrorKind::NotFound,
         _ => false,
     };
     tracing::warn!(machine = %machine.record().name, error = %trouble, "a machine is left alone until its record is read again");
@@ -95,5 +95,5 @@ pub(super) fn lost(ctx: &Context, machine: &Tracked, trouble: &Trouble, reports:
 
 pub(super) fn tell(ctx: &Context, reports: &Reports, record: &Record, ending: Ending) {
     // The receiver lives as long as the daemon: without it there is no receiver.
-    let _ = reports.send(Told { record: record.clone(), ending, at: ctx.clock.now() });
+    let _ = reports.send(MachineReport { record: record.clone(), ending, at: ctx.clock.now() });
 }

@@ -5,13 +5,13 @@ use tokio::time::Instant;
 use super::context::Context;
 use super::drain::Drained;
 use super::emptying::{Progress, close, go_on, leaving};
-use super::ended::{Ended, Manner};
-use super::kept::Kept;
+use super::kept_node::Kept;
+use super::machine_end::{Ended, Manner};
+use super::machine_handle::MachineHandle;
 use super::node;
+use super::outside_changes::{self, Touched};
 use super::reports::Reports;
-use super::touched::{self, Touched};
-use super::tracked::Tracked;
-use super::trouble::{Trouble, insist};
+use super::step_error::{StepError, retry_until};
 use super::{destroy, hindrance, protection};
 use model::Record;
 use model::machine::{Intent, Phase};
@@ -29,7 +29,11 @@ pub(super) enum Retired {
 
 /// Takes a machine out of service. Once its VM is being stopped there is no way back, unless it is started
 /// again.
-pub(super) async fn run(ctx: &Context, machine: &mut Tracked, reports: &Reports) -> Result<Retired, Trouble> {
+pub(super) async fn run(
+    ctx: &Context,
+    machine: &mut MachineHandle,
+    reports: &Reports,
+) -> Result<Retired, StepError> {
     let stopping = machine.record().entered.contains_key(&Phase::Stopping);
     let reason = match &machine.record().intent {
         Intent::Retire { reason, .. } | Intent::Discard { reason, .. } => reason.clone(),
@@ -84,17 +88,17 @@ enum Emptied {
 /// client has ended.
 async fn empty_while_there(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     node: &Node,
     reports: &Reports,
-) -> Result<Emptied, Trouble> {
+) -> Result<Emptied, StepError> {
     let id = machine.record().id.clone();
     let mut progress = Progress::default();
     loop {
         let emptied = tokio::select! {
             biased;
             emptied = go_on(ctx, machine, node, &mut progress) => Some(emptied?),
-            () = touched::noticed(ctx, &id), if !machine.record().is_physical() => None,
+            () = outside_changes::noticed(ctx, &id), if !machine.record().is_physical() => None,
         };
         match emptied {
             Some(Drained::Empty) => return Ok(Emptied::Yes),
@@ -103,13 +107,13 @@ async fn empty_while_there(
         }
         let before = machine.record().host.clone();
         // What cannot be determined now is noticed again with the next look.
-        let Ok(Some(touched)) = touched::look_into(ctx, machine).await else { continue };
-        let what = touched::words(ctx, machine.record(), &before, &touched).await;
+        let Ok(Some(touched)) = outside_changes::look_into(ctx, machine).await else { continue };
+        let what = outside_changes::change_text(ctx, machine.record(), &before, &touched).await;
         if touched == Touched::Moved {
-            touched::say(ctx, reports, machine.record(), &format!("{what}: it is drained there"));
+            outside_changes::say(ctx, reports, machine.record(), &format!("{what}: it is drained there"));
         } else {
             let what = format!("{what}: its node is not drained any further, and is removed");
-            touched::say(ctx, reports, machine.record(), &what);
+            outside_changes::say(ctx, reports, machine.record(), &what);
             return Ok(Emptied::VmEnded);
         }
     }
@@ -117,28 +121,37 @@ async fn empty_while_there(
 
 /// The node serves again, as it did before. One whose making was given up serves from now on: it has the time
 /// of any other where it is not ready.
-pub(super) async fn reopen(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
+pub(super) async fn reopen(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     if is_wish_over(ctx, machine.record(), &node.name) {
         let limit = ctx.config.limits.drain;
-        insist!(limit, machine.seed(), Ok(ctx.kubernetes.annotate_node(&node.name, RETIRE, None).await?))
-            .await?;
+        retry_until!(
+            limit,
+            machine.seed(),
+            Ok(ctx.kubernetes.annotate_node(&node.name, RETIRE, None).await?)
+        )
+        .await?;
     }
     reopen_for_now(ctx, machine, node).await
 }
 
 /// The same, with what an operator wants of the node: it is to go once that can be.
-async fn reopen_for_now(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
+async fn reopen_for_now(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     ctx.registry.none_stay(&machine.record().id);
     let limit = ctx.config.limits.drain;
     if machine.record().node_uid.is_none() {
         node::serve(ctx, machine, node).await?;
     }
     if machine.record().cordoned {
-        insist!(limit, machine.seed(), Ok(ctx.kubernetes.uncordon(&node.name).await?)).await?;
+        retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.uncordon(&node.name).await?)).await?;
     }
-    insist!(limit, machine.seed(), Ok(ctx.kubernetes.annotate_node(&node.name, UNNEEDED_SINCE, None).await?))
+    retry_until!(
+        limit,
+        machine.seed(),
+        Ok(ctx.kubernetes.annotate_node(&node.name, UNNEEDED_SINCE, None).await?)
+    )
+    .await?;
+    retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &leaving()).await?))
         .await?;
-    insist!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &leaving()).await?)).await?;
     // Until this is written it goes on leaving, for the rounds here as for the run that goes on after a
     // crash.
     machine

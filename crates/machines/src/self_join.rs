@@ -1,15 +1,15 @@
 //! Machines that join by themselves: the Node's registration is the sign, no agent is asked.
 
 use super::context::Context;
+use super::machine_handle::MachineHandle;
 use super::node;
-use super::tracked::Tracked;
-use super::trouble::{Trouble, words};
+use super::step_error::{StepError, time_text};
 use model::Record;
 use model::machine::Phase;
 use proxmox::Power;
 
 /// Waits for the Node of a VM that runs: for what systemd and the join may take together.
-pub(super) async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+pub(super) async fn run(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     machine.enter(ctx, Phase::Booting, "it joins by itself; waiting for its Node");
     let record = machine.record().clone();
     let limits = &ctx.config.limits;
@@ -18,7 +18,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trou
     if tokio::time::timeout(limit, registered).await.is_ok() {
         return Ok(());
     }
-    Err(Trouble::pool(format!("no Node of it within {}: {}", words(limit), seen(ctx, &record).await)))
+    Err(StepError::pool(format!("no Node of it within {}: {}", time_text(limit), seen(ctx, &record).await)))
 }
 
 /// What there is instead, as far as it can be seen from outside.

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::back::node as node_now;
 use super::context::Context;
-use super::tracked::Tracked;
-use super::trouble::{Blame, Trouble, insist};
+use super::machine_handle::MachineHandle;
+use super::returned_nodes::node as node_now;
+use super::step_error::{BackoffTarget, StepError, retry_until};
 use super::{guest, node};
 use bootstrap::TOO_FEW_CPUS;
 use model::Record;
@@ -32,14 +32,14 @@ const NODE_SAYS: Duration = Duration::from_secs(45);
 const KUBELET_SEES: Duration = Duration::from_secs(5);
 
 /// The unit in the guest that reports what the Node has.
-pub(super) fn service(ctx: &Context, pool: &Pool, grow: &Grow) -> Result<String, Trouble> {
+pub(super) fn service(ctx: &Context, pool: &Pool, grow: &Grow) -> Result<String, StepError> {
     let bootstrap = ctx.config.bootstrap_of(pool);
     let none = || failed("the configuration has no table `[bootstrap]` for its pool".to_owned());
     bootstrap.map(|bootstrap| grow.service(&bootstrap.method).to_owned()).ok_or_else(none)
 }
 
 /// Finds out in the guest whether it can grow, before anything is plugged.
-pub(super) async fn can_grow(ctx: &Context, machine: &Tracked, service: &str) -> Result<(), Trouble> {
+pub(super) async fn can_grow(ctx: &Context, machine: &MachineHandle, service: &str) -> Result<(), StepError> {
     let what = "it cannot grow";
     let status = in_guest(ctx, machine, &bootstrap::can_grow(service), what).await?;
     ended(&status, what)
@@ -47,7 +47,11 @@ pub(super) async fn can_grow(ctx: &Context, machine: &Tracked, service: &str) ->
 
 /// Until the guest uses what was plugged and its Node says so. If it does not come to that, the record says
 /// what the guest does not take.
-pub(super) async fn taken_up(ctx: &Context, machine: &mut Tracked, service: &str) -> Result<(), Trouble> {
+pub(super) async fn taken_up(
+    ctx: &Context,
+    machine: &mut MachineHandle,
+    service: &str,
+) -> Result<(), StepError> {
     let limit = ctx.config.limits.ready;
     let what = "the guest did not take up what was plugged";
     let record = machine.record().clone();
@@ -88,7 +92,7 @@ pub(super) async fn taken_up(ctx: &Context, machine: &mut Tracked, service: &str
 
 /// What its Node does not report though its kubelet was restarted and speaks, the guest does not take: it is
 /// not plugged again.
-fn note_refusals(ctx: &Context, machine: &mut Tracked) {
+fn note_refusals(ctx: &Context, machine: &mut MachineHandle) {
     let Some(before) = machine.record().growing.clone() else { return };
     let Some(node) = node::find(ctx, machine.record()).filter(|node| node::is_ready(node)) else { return };
     let record = &mut machine.stored.record;
@@ -104,10 +108,10 @@ fn note_refusals(ctx: &Context, machine: &mut Tracked) {
 /// It goes on saying more. The node stays closed: kube-scheduler would send it pods for what is not there.
 pub(super) async fn settle(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     before: &Growing,
     now: Size,
-) -> Result<(), Trouble> {
+) -> Result<(), StepError> {
     let limit = ctx.config.limits.ready;
     let record = machine.record().clone();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
@@ -151,17 +155,18 @@ fn growing() -> Taint {
 }
 
 /// Lets nothing onto the node while its kubelet finds out what it has.
-async fn close(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+async fn close(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let Some(node) = node::find(ctx, machine.record()) else { return Ok(()) };
     let limit = ctx.config.limits.configure;
-    insist!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, &growing()).await?)).await
+    retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, &growing()).await?)).await
 }
 
 /// Takes that back, and waits until it can be seen.
-pub(super) async fn open(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+pub(super) async fn open(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let Some(node) = node::find(ctx, machine.record()) else { return Ok(()) };
     let limit = ctx.config.limits.configure;
-    insist!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &growing()).await?)).await?;
+    retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &growing()).await?))
+        .await?;
     let is_open = |node: &Node| node.taints.iter().all(|taint| taint.key != GROWING_TAINT);
     let opened = node::until(ctx, || {
         node::find(ctx, machine.record()).is_none_or(|node| is_open(&node)).then_some(())
@@ -173,7 +178,7 @@ pub(super) async fn open(ctx: &Context, machine: &Tracked) -> Result<(), Trouble
 
 /// The same if it is not known what the VM has: it has what it had before, so that a Node that says no more
 /// than that may be open.
-pub(super) async fn open_if_true(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+pub(super) async fn open_if_true(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let Some(before) = &machine.record().growing else { return open(ctx, machine).await };
     let had = (before.cores, before.memory);
     let says_more = node_now(ctx, machine).await?.is_some_and(|node| before.says_more(had, &node.capacity));
@@ -189,10 +194,10 @@ fn has_grown(record: &Record, node: &Node) -> bool {
 /// Runs a command in the guest to its end. `what` is said if there is no answer.
 async fn in_guest(
     ctx: &Context,
-    machine: &Tracked,
+    machine: &MachineHandle,
     command: &[String],
     what: &str,
-) -> Result<ExecStatus, Trouble> {
+) -> Result<ExecStatus, StepError> {
     let record = machine.record();
     let command: Vec<&str> = command.iter().map(String::as_str).collect();
     let end = Instant::now() + IN_GUEST;
@@ -205,14 +210,14 @@ async fn in_guest(
             }),
             Some(pid) => {
                 let status = ctx.proxmox.agent_exec_status(&record.host, record.slot.vmid, pid).await;
-                status.map(Some).map_err(Trouble::from)
+                status.map(Some).map_err(StepError::from)
             }
         };
         match step {
             Ok(Some(status)) if status.exited => return Ok(status),
             Ok(_) => {}
             // The guest has forgotten it: an answer was lost.
-            Err(Trouble::Proxmox(error)) if error.kind == Kind::NotFound && running.is_some() => {
+            Err(StepError::Proxmox(error)) if error.kind == Kind::NotFound && running.is_some() => {
                 running = None;
             }
             Err(trouble) if guest::is_for_good(&trouble) || Instant::now() >= end => return Err(trouble),
@@ -222,13 +227,13 @@ async fn in_guest(
         }
         if Instant::now() >= end {
             let what = format!("{what}: no answer");
-            return Err(Trouble::Limit { what, limit: IN_GUEST, blame: Blame::Pool });
+            return Err(StepError::Limit { what, limit: IN_GUEST, blame: BackoffTarget::Pool });
         }
         tokio::time::sleep(LOOK).await;
     }
 }
 
-fn ended(status: &ExecStatus, what: &str) -> Result<(), Trouble> {
+fn ended(status: &ExecStatus, what: &str) -> Result<(), StepError> {
     if status.exit_code == Some(0) {
         return Ok(());
     }
@@ -237,6 +242,6 @@ fn ended(status: &ExecStatus, what: &str) -> Result<(), Trouble> {
     Err(failed(format!("{what}: {said}")))
 }
 
-pub(super) fn failed(what: String) -> Trouble {
-    Trouble::Failed { what, blame: Blame::Pool }
+pub(super) fn failed(what: String) -> StepError {
+    StepError::Failed { what, blame: BackoffTarget::Pool }
 }

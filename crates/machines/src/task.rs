@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::context::Context;
-use super::kept::Kept;
+use super::kept_node::Kept;
+use super::machine_handle::{MachineHandle, seed};
+use super::outside_changes::{self, Touched};
 use super::reports::{Ending, Reports, claimed, lost, stuck, tell};
-use super::touched::{self, Touched};
-use super::tracked::{Tracked, seed};
-use super::trouble::{Blame, Trouble, insist};
+use super::step_error::{BackoffTarget, StepError, retry_until};
 use super::{
-    back, create as creation, destroy, emptying, ended, finding, grow, jobs, node, refused,
-    retire as retirement, unheard, vm_start, warm,
+    create as creation, destroy, emptying, grow, machine_end, node, proxmox_tasks, refused_pools,
+    retire as retirement, returned_nodes, silent_kubelet, vm_search, vm_start, warm_machine,
 };
 use kubernetes::Versioned;
 use model::Record;
@@ -29,19 +29,19 @@ pub async fn create(ctx: Context, record: Record, reports: Reports) {
     // Whether a record whose answer was lost is there has to be known before another machine is made in its
     // place.
     let mut repeated = false;
-    let created = insist!(CLAIM_LIMIT, seed(&record.id), {
+    let created = retry_until!(CLAIM_LIMIT, seed(&record.id), {
         // Nothing is begun while everything is paused. If the record is there after all, the next look at all
         // finds it.
         if std::mem::replace(&mut repeated, true)
             && let Some(what) = ctx.paused()
         {
-            return Err(Trouble::Failed { what, blame: Blame::Other });
+            return Err(StepError::Failed { what, blame: BackoffTarget::Other });
         }
         Ok(ctx.kubernetes.create_record(&record).await?)
     });
     let stored = match created.await {
         Ok(stored) => stored,
-        Err(Trouble::Foreign { .. }) => {
+        Err(StepError::Foreign { .. }) => {
             ctx.registry.forget(&record.id, ctx.clock.now());
             tell(&ctx, &reports, &record, Ending::SlotTaken("another machine's record holds it".to_owned()));
             return;
@@ -51,11 +51,11 @@ pub async fn create(ctx: Context, record: Record, reports: Reports) {
             // finds it.
             ctx.registry.forget(&record.id, ctx.clock.now());
             let reason = format!("{error}");
-            tell(&ctx, &reports, &record, Ending::Failed { reason, blame: Blame::Other });
+            tell(&ctx, &reports, &record, Ending::Failed { reason, blame: BackoffTarget::Other });
             return;
         }
     };
-    let machine = Tracked::new(stored, ctx.clock.now());
+    let machine = MachineHandle::new(stored, ctx.clock.now());
     creating(&ctx, machine, &reports, true).await;
 }
 
@@ -66,7 +66,7 @@ pub async fn adopt(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     if !ctx.registry.claim(&id) {
         return;
     }
-    let mut machine = Tracked::new(stored, ctx.clock.now());
+    let mut machine = MachineHandle::new(stored, ctx.clock.now());
     if let Err(trouble) = machine.save(&ctx).await {
         return stuck(&ctx, &mut machine, &trouble, &reports);
     }
@@ -88,7 +88,7 @@ pub async fn wake(ctx: Context, stored: Versioned<Record>, pods: Vec<String>, re
 }
 
 /// Records that a machine is to be a node from now on.
-async fn ask(ctx: &Context, machine: &mut Tracked, pods: Vec<String>) -> Result<(), Trouble> {
+async fn ask(ctx: &Context, machine: &mut MachineHandle, pods: Vec<String>) -> Result<(), StepError> {
     let now = ctx.clock.now();
     machine
         .change(ctx, |record| {
@@ -145,7 +145,12 @@ pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
             ctx.registry.release(&machine.record().id);
         }
         Ok(Some(reason)) => {
-            touched::say(&ctx, &reports, machine.record(), &format!("{reason}: the machine is removed"));
+            outside_changes::say(
+                &ctx,
+                &reports,
+                machine.record(),
+                &format!("{reason}: the machine is removed"),
+            );
             match give_up(&ctx, &mut machine, &reason).await {
                 Ok(()) => discarding(&ctx, machine, &reason, &reports).await,
                 Err(trouble) => lost(&ctx, &machine, &trouble, &reports),
@@ -155,22 +160,22 @@ pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     }
 }
 
-async fn missed_warm(ctx: &Context, mut machine: Tracked, reports: &Reports) {
-    match warm::found(ctx, &mut machine).await {
-        Ok(warm::Found::AsItWas) => ctx.registry.release(&machine.record().id),
+async fn missed_warm(ctx: &Context, mut machine: MachineHandle, reports: &Reports) {
+    match warm_machine::found(ctx, &mut machine).await {
+        Ok(warm_machine::WarmSight::AsItWas) => ctx.registry.release(&machine.record().id),
         // Pods may run on it already: it is a node like any other.
-        Ok(warm::Found::Joins) => {
+        Ok(warm_machine::WarmSight::Joins) => {
             tracing::warn!(machine = %machine.record().name, "a warm machine was started by another client and joins by itself: it is kept as a node");
             if let Err(trouble) = ask(ctx, &mut machine, Vec::new()).await {
                 return lost(ctx, &machine, &trouble, reports);
             }
             // It serves all the same.
-            if let Err(trouble) = warm::come_up_with_host(ctx, &machine, None).await {
+            if let Err(trouble) = warm_machine::come_up_with_host(ctx, &machine, None).await {
                 tracing::warn!(machine = %machine.record().name, error = %trouble, "the machine will not be started with its host");
             }
             creating(ctx, machine, reports, false).await;
         }
-        Ok(warm::Found::Otherwise) => {
+        Ok(warm_machine::WarmSight::Otherwise) => {
             let reason = "its VM is not as it was left: another client started, stopped or removed it";
             tracing::warn!(machine = %machine.record().name, reason, "a machine that was kept warm is removed");
             match give_up(ctx, &mut machine, reason).await {
@@ -205,29 +210,35 @@ pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) 
 /// `None` if it serves on; else why it ends.
 async fn serves_on(
     ctx: &Context,
-    machine: &mut Tracked,
+    machine: &mut MachineHandle,
     reports: &Reports,
-) -> Result<Option<String>, Trouble> {
+) -> Result<Option<String>, StepError> {
     let before = machine.record().host.clone();
-    let found = finding::find(ctx, machine).await?;
-    let words = async |record: &Record, touched| touched::words(ctx, record, &before, &touched).await;
+    let found = vm_search::find(ctx, machine).await?;
+    let words =
+        async |record: &Record, touched| outside_changes::change_text(ctx, record, &before, &touched).await;
     let config = match found {
-        finding::Found::Gone => return Ok(Some(words(machine.record(), Touched::Gone).await)),
-        finding::Found::NotOurs | finding::Found::Hidden => {
+        vm_search::VmSearch::Gone => return Ok(Some(words(machine.record(), Touched::Gone).await)),
+        vm_search::VmSearch::NotOurs | vm_search::VmSearch::Hidden => {
             let what = words(machine.record(), Touched::NotOurs).await;
-            touched::say(ctx, reports, machine.record(), &format!("{what}: the VM is left alone"));
-            unheard::no_kubelet(ctx, machine, matches!(found, finding::Found::Hidden)).await?;
+            outside_changes::say(ctx, reports, machine.record(), &format!("{what}: the VM is left alone"));
+            silent_kubelet::no_kubelet(ctx, machine, matches!(found, vm_search::VmSearch::Hidden)).await?;
             return Ok(Some(what));
         }
-        finding::Found::BeingCloned | finding::Found::BeingDestroyed => return Ok(None),
-        finding::Found::There(config) => config,
+        vm_search::VmSearch::BeingCloned | vm_search::VmSearch::BeingDestroyed => return Ok(None),
+        vm_search::VmSearch::There(config) => config,
     };
     if machine.record().host != before {
         let what = words(machine.record(), Touched::Moved).await;
-        touched::say(ctx, reports, machine.record(), &format!("{what}: it serves on there"));
+        outside_changes::say(ctx, reports, machine.record(), &format!("{what}: it serves on there"));
     }
-    if back::follow(ctx, machine, &config).await? {
-        touched::say(ctx, reports, machine.record(), "its VM has a new SMBIOS uuid: it serves on with that");
+    if returned_nodes::follow(ctx, machine, &config).await? {
+        outside_changes::say(
+            ctx,
+            reports,
+            machine.record(),
+            "its VM has a new SMBIOS uuid: it serves on with that",
+        );
     }
     let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
     if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {
@@ -235,18 +246,18 @@ async fn serves_on(
     }
     match config.lock() {
         // The daemon asks again in a while.
-        None if touched::is_emptied(ctx, &host).await => {
+        None if outside_changes::is_emptied(ctx, &host).await => {
             tracing::info!(machine = %machine.record().name, host, "all guests of its host are being stopped: its VM is not started there now");
             Ok(None)
         }
         None => {
             let what = words(machine.record(), Touched::Off).await;
-            touched::say(ctx, reports, machine.record(), &format!("{what}: it is started again"));
+            outside_changes::say(ctx, reports, machine.record(), &format!("{what}: it is started again"));
             vm_start::start(ctx, machine, false).await?;
             Ok(None)
         }
-        Some(_) if jobs::is_worked_on(ctx, machine.record()).await? => Ok(None),
-        Some(lock) => Err(Trouble::Administrator {
+        Some(_) if proxmox_tasks::is_worked_on(ctx, machine.record()).await? => Ok(None),
+        Some(lock) => Err(StepError::Administrator {
             what: format!(
                 "VM {vmid} is off and locked ({lock}), no task is seen to work on it, and a token cannot remove a lock"
             ),
@@ -255,12 +266,12 @@ async fn serves_on(
     }
 }
 
-async fn creating(ctx: &Context, mut machine: Tracked, reports: &Reports, fresh: bool) {
+async fn creating(ctx: &Context, mut machine: MachineHandle, reports: &Reports, fresh: bool) {
     let trouble = match Box::pin(creation::run(ctx, &mut machine, fresh, reports)).await {
         Ok(made) => {
             let ending = match made {
-                creation::Made::Ready => Ending::Ready,
-                creation::Made::Warm => Ending::Warm,
+                creation::Created::Ready => Ending::Ready,
+                creation::Created::Warm => Ending::Warm,
             };
             tell(ctx, reports, machine.record(), ending);
             ctx.registry.release(&machine.record().id);
@@ -268,7 +279,7 @@ async fn creating(ctx: &Context, mut machine: Tracked, reports: &Reports, fresh:
         }
         Err(trouble) => trouble,
     };
-    if matches!(trouble, Trouble::RecordLost(_)) {
+    if matches!(trouble, StepError::RecordLost(_)) {
         return lost(ctx, &machine, &trouble, reports);
     }
     let mut reason = format!("{} failed: {trouble}", doing(machine.phase));
@@ -279,10 +290,10 @@ async fn creating(ctx: &Context, mut machine: Tracked, reports: &Reports, fresh:
     tracing::warn!(machine = %machine.record().name, reason, "a machine could not be made");
     let ending = match &trouble {
         // The pool is held until the right is there, and goes on at once then.
-        _ if refused.is_some() => Ending::Failed { reason: reason.clone(), blame: Blame::Other },
-        Trouble::Foreign { .. } | Trouble::Taken { .. } => Ending::SlotTaken(trouble.to_string()),
+        _ if refused.is_some() => Ending::Failed { reason: reason.clone(), blame: BackoffTarget::Other },
+        StepError::Foreign { .. } | StepError::Taken { .. } => Ending::SlotTaken(trouble.to_string()),
         _ => {
-            let blame = super::blame::of(ctx, &machine, &trouble).await;
+            let blame = super::backoff_target::find(ctx, &machine, &trouble).await;
             Ending::Failed { reason: reason.clone(), blame }
         }
     };
@@ -294,11 +305,11 @@ async fn creating(ctx: &Context, mut machine: Tracked, reports: &Reports, fresh:
 }
 
 /// Holds the pool of a machine that was refused for a missing right; in words, with the way out.
-async fn refuse(ctx: &Context, machine: &Tracked, trouble: &Trouble) -> Option<String> {
-    let Trouble::Proxmox(error) = trouble else { return None };
+async fn refuse(ctx: &Context, machine: &MachineHandle, trouble: &StepError) -> Option<String> {
+    let StepError::Proxmox(error) = trouble else { return None };
     let record = machine.record();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool)?;
-    let right = refused::missing(ctx, record.slot.vmid, &error.text).await?;
+    let right = refused_pools::missing(ctx, record.slot.vmid, &error.text).await?;
     let token = ctx.config.proxmox.as_ref().map(|table| table.token_id.as_str()).unwrap_or_default();
     Some(ctx.templates.refused(pool, right, token))
 }
@@ -315,13 +326,13 @@ fn doing(phase: Phase) -> &'static str {
     }
 }
 
-async fn give_up(ctx: &Context, machine: &mut Tracked, reason: &str) -> Result<(), Trouble> {
+async fn give_up(ctx: &Context, machine: &mut MachineHandle, reason: &str) -> Result<(), StepError> {
     let since = ctx.clock.now();
     machine.enter(ctx, Phase::Failed, reason);
     machine.change(ctx, |record| record.intent = Intent::Discard { reason: reason.to_owned(), since }).await
 }
 
-pub(super) async fn discarding(ctx: &Context, mut machine: Tracked, reason: &str, reports: &Reports) {
+pub(super) async fn discarding(ctx: &Context, mut machine: MachineHandle, reason: &str, reports: &Reports) {
     if machine.phase != Phase::Clearing {
         machine.enter(ctx, Phase::Failed, reason);
     }
@@ -331,9 +342,9 @@ pub(super) async fn discarding(ctx: &Context, mut machine: Tracked, reason: &str
     {
         return stuck(ctx, &mut machine, &trouble, reports);
     }
-    let Kept { node, why } = match destroy::run(ctx, &mut machine, ended::Manner::Abrupt).await {
-        Ok(ended::Ended::Gone) => return tell(ctx, reports, machine.record(), Ending::Discarded),
-        Ok(ended::Ended::Serves(kept) | ended::Ended::ServesForNow(kept)) => kept,
+    let Kept { node, why } = match destroy::run(ctx, &mut machine, machine_end::Manner::Abrupt).await {
+        Ok(machine_end::Ended::Gone) => return tell(ctx, reports, machine.record(), Ending::Discarded),
+        Ok(machine_end::Ended::Serves(kept) | machine_end::Ended::ServesForNow(kept)) => kept,
         Err(trouble) => return stuck(ctx, &mut machine, &trouble, reports),
     };
     tracing::warn!(machine = %machine.record().name, node = %node.name, why, "a machine that was given up is kept");
@@ -347,7 +358,7 @@ pub(super) async fn discarding(ctx: &Context, mut machine: Tracked, reason: &str
     }
 }
 
-async fn retiring(ctx: &Context, mut machine: Tracked, reports: &Reports) {
+async fn retiring(ctx: &Context, mut machine: MachineHandle, reports: &Reports) {
     match retirement::run(ctx, &mut machine, reports).await {
         Ok(retirement::Retired::Gone) => tell(ctx, reports, machine.record(), Ending::Removed),
         Ok(retirement::Retired::GivenUp(why)) => {

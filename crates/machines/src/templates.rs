@@ -8,11 +8,11 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use super::refused::Refusals;
-use super::{asking, inherited};
+use super::refused_pools::Refusals;
+use super::{host_queries, inherited};
 use model::snapshot::TemplateSeen;
 use proxmox::property::stem;
-use proxmox::{Client, Error, Guest, Kind, MissingRight, Seen, TAG, TagRules, VmConfig};
+use proxmox::{Client, ClusterResources, Error, Guest, Kind, MissingRight, TAG, TagRules, VmConfig};
 use settings::{Boot, Bootstrap, CloudInit, Config, Pool, TemplateRef};
 
 /// How often the rules of tags are asked for: they change seldom.
@@ -47,7 +47,7 @@ impl Usable {
 
 /// What was found for one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct PoolTemplates {
     /// Templates that can be used.
     pub usable: Vec<Usable>,
     /// What is wrong, in words: the pool cannot grow if nothing is usable.
@@ -56,7 +56,7 @@ pub struct Found {
     pub refused: Option<String>,
 }
 
-impl Found {
+impl PoolTemplates {
     /// Whether a machine can be made.
     pub fn is_fine(&self) -> bool {
         !self.usable.is_empty() && self.refused.is_none()
@@ -69,7 +69,7 @@ type Prints = (String, String);
 /// Templates by pool. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Templates {
-    by_pool: Arc<Mutex<BTreeMap<String, Found>>>,
+    by_pool: Arc<Mutex<BTreeMap<String, PoolTemplates>>>,
     /// What tells templates from others, by VMID, as they were read for clones since the last look began; and
     /// when they were asked for.
     just_read: Arc<Mutex<BTreeMap<u32, (Prints, Instant)>>>,
@@ -101,7 +101,7 @@ impl Templates {
     }
 
     /// What was found for each pool.
-    pub fn all(&self) -> BTreeMap<String, Found> {
+    pub fn all(&self) -> BTreeMap<String, PoolTemplates> {
         self.by_pool.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -142,7 +142,7 @@ impl Templates {
     }
 
     /// A look has found this. If a template was read for a clone meanwhile, that is the younger word.
-    fn found(&self, mut all: BTreeMap<String, Found>, asked: &BTreeMap<u32, Instant>) {
+    fn found(&self, mut all: BTreeMap<String, PoolTemplates>, asked: &BTreeMap<u32, Instant>) {
         let mut by_pool = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let mut just_read = self.just_read.lock().unwrap_or_else(PoisonError::into_inner);
         just_read.retain(|vmid, (_, at)| asked.get(vmid).is_some_and(|asked| *asked < *at));
@@ -208,7 +208,12 @@ impl Templates {
     /// # Errors
     /// A template could not be read: its pools get a problem, what was known of it stays, and all others were
     /// looked at.
-    pub async fn refresh(&self, proxmox: &Client, config: &Config, seen: &Seen) -> Result<(), Error> {
+    pub async fn refresh(
+        &self,
+        proxmox: &Client,
+        config: &Config,
+        seen: &ClusterResources,
+    ) -> Result<(), Error> {
         let (read, ()) = tokio::join!(read(proxmox, config, seen), self.look_at_tags(proxmox, &config.pools));
         let (read, asked) = read;
         let rules = self.tags();
@@ -217,7 +222,7 @@ impl Templates {
         let mut all = BTreeMap::new();
         for pool in &config.pools {
             if pool.boot == Boot::Network {
-                let found = Found { usable: blank_places(pool, seen), ..Found::default() };
+                let found = PoolTemplates { usable: blank_places(pool, seen), ..PoolTemplates::default() };
                 all.insert(pool.name.clone(), found);
             } else if let Some(wanted) = &pool.template {
                 let needs = Needs::of(config, pool);
@@ -237,7 +242,7 @@ impl Templates {
 type Read = BTreeMap<u32, Result<VmConfig, Error>>;
 
 /// Reads the templates of all pools whose hosts are online; and when each was asked for.
-async fn read(proxmox: &Client, config: &Config, seen: &Seen) -> (Read, BTreeMap<u32, Instant>) {
+async fn read(proxmox: &Client, config: &Config, seen: &ClusterResources) -> (Read, BTreeMap<u32, Instant>) {
     let cloning = config.pools.iter().filter(|pool| pool.boot != Boot::Network);
     let wanted: Vec<&TemplateRef> = cloning.filter_map(|pool| pool.template.as_ref()).collect();
     let mut by_host: BTreeMap<String, Vec<u32>> = BTreeMap::new();
@@ -252,12 +257,12 @@ async fn read(proxmox: &Client, config: &Config, seen: &Seen) -> (Read, BTreeMap
         note(vmid);
         async move { proxmox.config(&host, vmid).await }
     };
-    let answers = asking::hosts(by_host, ask).await;
+    let answers = host_queries::hosts(by_host, ask).await;
     let read = answers.into_iter().map(|(_, vmid, answer)| (vmid, answer)).collect();
     (read, asked.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn is_online(guest: &Guest, seen: &Seen) -> bool {
+fn is_online(guest: &Guest, seen: &ClusterResources) -> bool {
     seen.hosts.get(&guest.host).is_some_and(|host| host.online)
 }
 
@@ -265,10 +270,10 @@ fn of_pool(
     pool: &Pool,
     needs: &Needs,
     wanted: &TemplateRef,
-    (seen, read): (&Seen, &Read),
-    known: Option<&Found>,
-) -> Found {
-    let mut found = Found::default();
+    (seen, read): (&ClusterResources, &Read),
+    known: Option<&PoolTemplates>,
+) -> PoolTemplates {
+    let mut found = PoolTemplates::default();
     let candidates: Vec<&Guest> = seen.guests.values().filter(|guest| matches(wanted, guest)).collect();
     if candidates.is_empty() {
         found.problems.push(missing(wanted, seen));
@@ -317,7 +322,7 @@ fn who(guest: &Guest) -> String {
 }
 
 /// What stands for a template on each host where machines of the pool can be made without one.
-fn blank_places(pool: &Pool, seen: &Seen) -> Vec<Usable> {
+fn blank_places(pool: &Pool, seen: &ClusterResources) -> Vec<Usable> {
     let allowed = |host: &&String| pool.hosts.is_empty() || pool.hosts.contains(host);
     let usable = |host: &String| Usable {
         vmid: 0,
@@ -344,7 +349,7 @@ fn matches(wanted: &TemplateRef, guest: &Guest) -> bool {
     }
 }
 
-fn missing(wanted: &TemplateRef, seen: &Seen) -> String {
+fn missing(wanted: &TemplateRef, seen: &ClusterResources) -> String {
     /// How many are named.
     const NAMED: usize = 10;
     let there = seen.guests.values().filter(|guest| guest.template);
@@ -383,7 +388,13 @@ impl Needs {
     }
 }
 
-fn judge(pool: &Pool, needs: &Needs, guest: &Guest, vm: &VmConfig, seen: &Seen) -> Result<Usable, String> {
+fn judge(
+    pool: &Pool,
+    needs: &Needs,
+    guest: &Guest,
+    vm: &VmConfig,
+    seen: &ClusterResources,
+) -> Result<Usable, String> {
     let who = who(guest);
     if !vm.is_template() {
         return Err(format!("{who} is a VM, not a template: convert it with `qm template {}`", guest.vmid));
@@ -483,7 +494,7 @@ fn print(vmid: u32, vm: &VmConfig, tells: impl Fn(&str) -> bool) -> String {
     print
 }
 
-fn sources(guest: &Guest, vm: &VmConfig, seen: &Seen) -> BTreeSet<String> {
+fn sources(guest: &Guest, vm: &VmConfig, seen: &ClusterResources) -> BTreeSet<String> {
     let shared = |name: &str| seen.storages.iter().any(|one| one.name == name && one.size.shared);
     vm.storages()
         .into_iter()
@@ -492,7 +503,7 @@ fn sources(guest: &Guest, vm: &VmConfig, seen: &Seen) -> BTreeSet<String> {
 }
 
 /// Its own host, and all others if every volume is on a storage that they share.
-fn reach(guest: &Guest, vm: &VmConfig, seen: &Seen) -> BTreeSet<String> {
+fn reach(guest: &Guest, vm: &VmConfig, seen: &ClusterResources) -> BTreeSet<String> {
     let storages = vm.storages();
     let has = |host: &str, storage: &str| {
         seen.storages.iter().any(|one| one.host == host && one.name == storage && one.size.shared)
@@ -543,7 +554,10 @@ mod tests {
         let look = || {
             let usable =
                 Usable { vmid: 9000, print: print(9000, &was, inherited::tells), ..Usable::default() };
-            BTreeMap::from([("w".to_owned(), Found { usable: vec![usable], ..Found::default() })])
+            BTreeMap::from([(
+                "w".to_owned(),
+                PoolTemplates { usable: vec![usable], ..PoolTemplates::default() },
+            )])
         };
         let (templates, began) = (Templates::default(), Instant::now());
         let asked = |after| BTreeMap::from([(9000, began + Duration::from_secs(after))]);

@@ -24,7 +24,7 @@ use super::topology::{self, Topology, TopologyError};
 use super::vm_file::VmFile;
 use ::settings::{Config, Needs, Pinning};
 use proxmox::marker::Description;
-use runtime::causes::chain;
+use runtime::error_chain::chain;
 
 /// How long a request may take to arrive, and its answer to leave.
 const TALK_LIMIT: Duration = Duration::from_secs(5);

@@ -15,11 +15,11 @@ use tokio::time::Instant;
 use tower::{Service, ServiceExt};
 
 use super::answer;
+pub(super) use super::concurrency::Lane;
+use super::concurrency::{Lanes, Sizes};
 use super::error::{Error, Kind};
-pub(super) use super::lanes::Lane;
-use super::lanes::{Lanes, Sizes};
 use super::transport::{AnswerLimit, NotSent, TooLarge, Transport};
-use runtime::causes::{chain, root};
+use runtime::error_chain::{chain, root};
 use runtime::fence::{Fence, Fenced};
 
 /// Everything but letters, digits, `-`, `_`, `.` and `~` is encoded: in a form, Proxmox takes `;` for a

@@ -80,7 +80,7 @@ pub struct StorageSeen {
 
 /// Everything that the list shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct ClusterResources {
     /// Hosts by name.
     pub hosts: BTreeMap<String, HostSeen>,
     /// Guests by VMID.
@@ -91,10 +91,10 @@ pub struct Seen {
 
 impl Client {
     /// The cluster's list.
-    pub async fn resources(&self) -> Result<Seen, Error> {
+    pub async fn resources(&self) -> Result<ClusterResources, Error> {
         let data = self.get(Lane::Free, "/cluster/resources", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET /cluster/resources", "no list"))?;
-        Ok(Seen::read(rows))
+        Ok(ClusterResources::read(rows))
     }
 }
 
@@ -105,7 +105,7 @@ impl Guest {
     }
 }
 
-impl Seen {
+impl ClusterResources {
     fn read(rows: &[Value]) -> Self {
         let mut seen = Self::default();
         for row in rows {
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_template_is_found_by_vmid_and_by_a_name_that_others_may_have_too() {
-        let seen = Seen::read(&[
+        let seen = ClusterResources::read(&[
             json!({"type": "qemu", "node": "pve1", "vmid": 9000, "name": "worker", "template": 1}),
             json!({"type": "qemu", "node": "pve2", "vmid": 9001, "name": "worker", "template": "1"}),
             json!({"type": "lxc", "node": "pve2", "vmid": 9002, "name": "worker", "template": 1}),
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_dead_hosts_guests_do_not_run() {
-        let seen = Seen::read(&[
+        let seen = ClusterResources::read(&[
             json!({"type": "node", "node": "pve1", "status": "online", "maxcpu": 8, "maxmem": 100, "mem": "40"}),
             json!({"type": "node", "node": "pve2", "status": "offline"}),
             json!({"type": "qemu", "node": "pve1", "vmid": 101, "status": "running", "maxcpu": 4, "maxmem": 30}),
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn what_was_known_of_a_silent_host_holds_and_what_the_list_still_knows_is_new() {
-        let before = Seen::read(&[
+        let before = ClusterResources::read(&[
             json!({"type": "node", "node": "pve1", "status": "online", "maxcpu": 8, "maxmem": 100, "mem": 40}),
             json!({"type": "qemu", "node": "pve1", "vmid": 9000, "status": "stopped", "name": "worker", "template": 1}),
             json!({"type": "qemu", "node": "pve1", "vmid": 101, "status": "running", "name": "a", "maxcpu": 2, "maxmem": 30}),
@@ -322,7 +322,7 @@ mod tests {
             json!({"type": "storage", "node": "pve1", "storage": "local", "status": "available", "maxdisk": 50}),
         ]);
         // As a real cluster says it.
-        let bare = Seen::read(&[
+        let bare = ClusterResources::read(&[
             json!({"type": "node", "cgroup-mode": 1, "node": "pve1", "status": "unknown", "hastate": "online"}),
             json!({"type": "qemu", "node": "pve1", "vmid": 9000, "status": "unknown"}),
             json!({"type": "qemu", "node": "pve1", "vmid": 101, "status": "unknown", "lock": "backup"}),
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn guests_that_do_not_run_count_where_they_are_to_but_templates_never_do() {
-        let seen = Seen::read(&[
+        let seen = ClusterResources::read(&[
             json!({"type": "node", "node": "pve1", "status": "online", "maxcpu": 8, "maxmem": 100, "mem": 10}),
             json!({"type": "qemu", "node": "pve1", "vmid": 101, "status": "running", "maxcpu": 1, "maxmem": 1}),
             json!({"type": "qemu", "node": "pve1", "vmid": 102, "status": "stopped", "maxcpu": 2, "maxmem": 2}),

@@ -106,7 +106,7 @@ impl Client {
     }
 }
 
-fn words(row: &Value, field: &str) -> Vec<String> {
+fn list_field(row: &Value, field: &str) -> Vec<String> {
     let text = text_of(row, field).unwrap_or_default();
     let mut words: Vec<_> =
         text.split([',', ';', ' ']).filter(|word| !word.is_empty()).map(ToOwned::to_owned).collect();
@@ -121,9 +121,9 @@ fn config(row: &Value) -> StorageConfig {
     let by_nature = ["nfs", "cifs", "cephfs", "glusterfs", "rbd", "iscsi", "iscsidirect", "zfs", "pbs"];
     StorageConfig {
         name: text_of(row, "storage").unwrap_or_default(),
-        content: words(row, "content"),
+        content: list_field(row, "content"),
         shared: flag_of(row, "shared") || by_nature.contains(&kind.as_str()),
-        hosts: words(row, "nodes"),
+        hosts: list_field(row, "nodes"),
         disabled: flag_of(row, "disable"),
         kind,
     }
@@ -133,7 +133,7 @@ fn status(row: &Value) -> StorageStatus {
     StorageStatus {
         name: text_of(row, "storage").unwrap_or_default(),
         kind: text_of(row, "type").unwrap_or_default(),
-        content: words(row, "content"),
+        content: list_field(row, "content"),
         shared: flag_of(row, "shared"),
         active: flag_of(row, "active"),
         total: number_of(row, "total").unwrap_or(0),

@@ -8,10 +8,10 @@
 //! Many snapshots of one cluster, one after the other, are mostly the same: [`changes`] says what makes the
 //! next of the last, object by object and field by field, and a [`Fold`] puts them together again.
 
+mod autoscaler_documents;
 mod changes;
 mod document;
 mod fold;
-mod own;
 mod patch;
 mod read;
 mod write;

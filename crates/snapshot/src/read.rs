@@ -5,8 +5,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use thiserror::Error;
 
+use super::autoscaler_documents::{ClusterDocument, InventoryDocument, StateDocument};
 use super::document::{Document, documents};
-use super::own::{ClusterDocument, InventoryDocument, StateDocument};
 use kubernetes::convert::{self, ConvertError};
 use model::Snapshot;
 use model::pod_spec::Specs;

@@ -182,7 +182,7 @@ async fn agent(input: &[u8]) -> Result<bool, String> {
         if status.stdout != String::from_utf8_lossy(input) {
             return Err("the output is not what was written".to_owned());
         }
-        match bootstrap::read(&bootstrap::Act::Kubeadm, None, &status) {
+        match bootstrap::read(&bootstrap::GuestCommand::Kubeadm, None, &status) {
             bootstrap::JoinEnd::Failed(why) => {
                 if let Some(token) = token_in(&why) {
                     return Err(format!("the token {token} is in the message"));

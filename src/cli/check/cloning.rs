@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::lines::Line;
-use super::pve::Pve;
+use super::findings::Line;
+use super::proxmox_view::Pve;
 use super::template::{self, Need};
 use machines::Usable;
 use proxmox::{Drive, VmConfig};

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::declared_devices;
+use super::findings::{Answer, Line};
 use super::hosts;
 use super::kubelet;
-use super::lines::{Answer, Line};
-use super::published;
-use super::pve::Pve;
+use super::proxmox_view::Pve;
 use super::reach;
 use super::serving;
 use crate::cli::exit::{FINDINGS, Failure, SUCCESS, UNREACHABLE, USAGE, chain};
@@ -302,7 +302,7 @@ pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<S
             let nodes = count(snapshot.nodes.len(), "node");
             let pods = count(snapshot.pods.len(), "pod");
             answer.say(Line::good("  objects", format!("{nodes}, {pods}")), SUCCESS);
-            published::check(config, &snapshot, answer);
+            declared_devices::check(config, &snapshot, answer);
             Some(snapshot)
         }
         Err(failure) => {

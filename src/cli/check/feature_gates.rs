@@ -1,7 +1,7 @@
 //! Feature gates that a kubelet does not start with: those that a release has removed, and those that it has
 //! locked to the other value.
 
-use super::lines::Line;
+use super::findings::Line;
 use settings::Pool;
 
 /// By minor version of Kubernetes 1: the gates that kubelets do not know from it on (the constants of

@@ -1,8 +1,8 @@
 //! Can machines of a pool grow: does its template stand in the way, and are the hosts large enough for what
 //! they may become?
 
-use super::lines::Line;
-use super::pve::Pve;
+use super::findings::Line;
+use super::proxmox_view::Pve;
 use machines::Usable;
 use proxmox::VmConfig;
 use settings::Pool;

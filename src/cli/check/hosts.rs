@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::lines::{Answer, Line};
-use super::pve::Pve;
+use super::findings::{Answer, Line};
+use super::proxmox_view::Pve;
 use super::template::{Fit, binary};
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
 use model::machine::Host;

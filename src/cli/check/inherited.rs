@@ -1,8 +1,8 @@
 //! What machines would inherit from a template, perhaps against the administrator's intention: said
 //! beforehand. `what` of the lines is filled in later.
 
-use super::lines::Line;
-use super::pve::Pve;
+use super::findings::Line;
+use super::proxmox_view::Pve;
 use machines::Usable;
 use proxmox::VmConfig;
 use proxmox::property::{stem, truth};

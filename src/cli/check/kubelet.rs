@@ -2,7 +2,7 @@
 //! start, and its machine never becomes a node. The same goes for feature gates ([`super::feature_gates`]).
 
 use super::feature_gates;
-use super::lines::{Answer, Line};
+use super::findings::{Answer, Line};
 use crate::cli::exit::FINDINGS;
 use settings::{Config, Pool};
 

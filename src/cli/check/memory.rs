@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::lines::Line;
-use super::pve::Pve;
+use super::findings::Line;
+use super::proxmox_view::Pve;
 use super::template::binary;
 use machines::Usable;
 use proxmox::{Drive, StorageConfig, VmConfig};

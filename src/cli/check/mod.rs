@@ -4,26 +4,26 @@
 //! Everything is looked at and said at once; what cannot be looked at because of something else that is wrong
 //! is left out.
 
+mod bare_metal;
+mod built_templates;
 mod cloning;
 mod clusters;
+mod declared_devices;
 mod feature_gates;
+mod findings;
+mod firewall;
 mod grow;
+mod host_power;
 mod hosts;
 mod inherited;
 mod kubelet;
-mod lines;
-mod made;
 mod memory;
 mod neighbours;
 mod network_boot;
 mod pci;
-mod physical;
 mod pinning;
-mod power;
-mod published;
-mod pve;
+mod proxmox_view;
 mod reach;
-mod security;
 mod serving;
 mod slots;
 mod template;
@@ -44,8 +44,8 @@ use model::Node;
 use runtime::clock::{Clock, SystemClock};
 use settings::{Config, Needs, Report};
 
-use lines::{Answer, Line};
-use pve::Pve;
+use findings::{Answer, Line};
+use proxmox_view::Pve;
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
@@ -165,7 +165,7 @@ async fn look(file: &Path, config: &Config, answer: &mut Answer) {
     clusters::token_host(config, answer).await;
     pinning::check(config, answer).await;
     for pool in &config.pools {
-        physical::check(pool, answer).await;
+        bare_metal::check(pool, answer).await;
     }
     clusters::apart(&seen, answer);
     for (pve, alone) in &seen {
@@ -186,8 +186,8 @@ async fn region(pve: &Pve, config: &Config, nodes: Option<&[Arc<Node>]>, answer:
         }
     };
     hosts::silent(pve, answer);
-    made::check(pve, config, answer).await;
-    power::check(pve, answer).await;
+    built_templates::check(pve, config, answer).await;
+    host_power::check(pve, answer).await;
     for pool in config.pools.iter().filter(|pool| !pool.is_physical()) {
         if hosts::is_unknown(pve, pool, answer) {
             continue;
@@ -200,7 +200,7 @@ async fn region(pve: &Pve, config: &Config, nodes: Option<&[Arc<Node>]>, answer:
             answer.say(line, FINDINGS);
         }
         hosts::check(pve, pool, &templates, answer).await;
-        security::check(pve, pool, answer).await;
+        firewall::check(pve, pool, answer).await;
         serving::addresses(config, pool, answer);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::lines::{Answer, Line};
-use super::pve::Pve;
+use super::findings::{Answer, Line};
+use super::proxmox_view::Pve;
 use crate::cli::cluster;
 use crate::cli::exit::{FINDINGS, SUCCESS, USAGE};
 use crate::cli::neighbours;
@@ -11,7 +11,7 @@ use settings::Config;
 
 /// Holds a configuration against those of the other clusters of this host.
 pub(super) fn check(file: &Path, config: &Config, answer: &mut Answer) {
-    for other in neighbours::of(file) {
+    for other in neighbours::read_beside(file) {
         let what = format!("beside {}", other.words());
         let line = |clash: neighbours::Clash| Line::wrong(&what, clash.words).key(clash.key).help(clash.help);
         let wrong: Vec<Line> = other.clashes(file, config).into_iter().map(line).collect();
@@ -33,7 +33,7 @@ pub(super) fn check(file: &Path, config: &Config, answer: &mut Answer) {
 
 /// Whether the token sees the VMs of other clusters: if it does not, it is not known what they were promised.
 pub(super) async fn rights(file: &Path, pve: &Pve, answer: &mut Answer) {
-    if neighbours::of(file).is_empty() {
+    if neighbours::read_beside(file).is_empty() {
         return;
     }
     // What hinders this question is said elsewhere.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::lines::{Answer, Line};
-use super::pve::Pve;
+use super::findings::{Answer, Line};
+use super::proxmox_view::Pve;
 use super::template::{self, binary};
 use crate::cli::exit::FINDINGS;
 use proxmox::StorageConfig;

@@ -1,7 +1,7 @@
 //! Are the PCI devices there that a pool gives its machines, and can machines be started with them?
 
-use super::lines::{Answer, Line};
-use super::pve::Pve;
+use super::findings::{Answer, Line};
+use super::proxmox_view::Pve;
 use super::template::Fit;
 use crate::cli::exit::{FINDINGS, SUCCESS};
 use settings::{Pci, Pool};

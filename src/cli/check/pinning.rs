@@ -1,7 +1,7 @@
 //! Does the helper of this host answer that gives machines CPUs of their own? Those of other hosts can only
 //! be asked there.
 
-use super::lines::{Answer, Line};
+use super::findings::{Answer, Line};
 use crate::cli::exit::{FINDINGS, SUCCESS, chain};
 use pinning::{Door, DoorError, ENABLE, Request, SOCKET, SocketDoor};
 use settings::Config;

@@ -1,6 +1,6 @@
 //! May serving certificates be approved, if that is switched on, and of which pools can they be?
 
-use super::lines::{Answer, Line};
+use super::findings::{Answer, Line};
 use crate::cli::exit::{SUCCESS, UNREACHABLE, chain};
 use kubernetes::Cluster;
 use settings::{Addressing, Config, Pool};

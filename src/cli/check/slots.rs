@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 
-use super::lines::{Answer, Line};
-use super::pve::Pve;
+use super::findings::{Answer, Line};
+use super::proxmox_view::Pve;
 use crate::cli::exit::{FINDINGS, UNREACHABLE, chain};
 use model::Slot;
 use model::node::Node;

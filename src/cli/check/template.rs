@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::lines::{Answer, Level, Line};
-use super::pve::Pve;
+use super::findings::{Answer, Level, Line};
+use super::proxmox_view::Pve;
 use super::{cloning, grow, hosts, inherited, memory};
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
 use machines::{Templates, Usable};

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::Arguments;
-use super::answers::Choice;
 use super::files::Places;
+use super::prompts::Choice;
 use crate::SCHEMA_LINE;
 use crate::cli::cluster::ClusterName;
 use crate::cli::neighbours::Reserved;

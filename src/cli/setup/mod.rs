@@ -1,11 +1,11 @@
 //! `setup`: makes what the daemon needs on both sides, and a first configuration. Each step is made only if
 //! it is missing, so that it can be run again; with `--dry-run` it is only said.
 
-mod answers;
+mod discovered;
 mod draft;
 mod files;
-mod found;
 mod kubernetes;
+mod prompts;
 mod proxmox;
 
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::cluster::{self, ClusterName};
 use super::exit::Failure;
 use super::neighbours::{self, Reserved};
 use super::{check, input, live};
-use answers::Answers;
+use prompts::Answers;
 use settings::Needs;
 
 const HELP: &str = r#"Administrators
@@ -107,11 +107,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
 async fn set_up(arguments: &Arguments) -> Result<Option<PathBuf>, Failure> {
     let admin = proxmox::administrator(arguments)?;
     let cluster = kubernetes::administrator(arguments).await?;
-    let reserved = Reserved::by(&neighbours::of(&arguments.folder.join("config.toml")));
-    let found = found::look(&admin, &cluster).await?.without(&reserved);
+    let reserved = Reserved::by(&neighbours::read_beside(&arguments.folder.join("config.toml")));
+    let found = discovered::look(&admin, &cluster).await?.without(&reserved);
     // One that is wrong, or of another kind, says nothing of templates.
     let configured = ::files::load(&arguments.folder.join("config.toml"), Needs::Plan).ok();
-    let choice = answers::choose(&arguments.answers, &found, configured.as_ref(), &admin).await?;
+    let choice = prompts::choose(&arguments.answers, &found, configured.as_ref(), &admin).await?;
     let say = Steps { dry: arguments.dry_run };
     let folder = &arguments.folder;
     let places = files::Places::of(folder);

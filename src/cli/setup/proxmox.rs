@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-use super::answers::Choice;
+use super::discovered::Template;
 use super::files::Places;
-use super::found::Template;
+use super::prompts::Choice;
 use super::{Arguments, Steps, kept, named};
 use crate::cli::cluster::ClusterName;
 use crate::cli::exit::Failure;

@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 use super::{Around, Live, Verdict, Vm, pool_of, verdict};
 use crate::context::Context;
+use crate::machine_handle::MachineHandle;
 use crate::ownership::{Owner, is_fresh};
 use crate::reports::Reports;
 use crate::task;
-use crate::tracked::Tracked;
 use kubernetes::{EventKind, Saying, Versioned};
 use model::machine::Intent;
 use model::node::Node;
@@ -104,7 +104,7 @@ async fn discard(ctx: &Context, stored: Versioned<Record>, proof: &Verdict, repo
         tracing::debug!(%error, "an event could not be written");
     }
     let Intent::Discard { reason, .. } = record.intent.clone() else { return };
-    let machine = Tracked::new(stored, ctx.clock.now());
+    let machine = MachineHandle::new(stored, ctx.clock.now());
     task::discarding(ctx, machine, &reason, reports).await;
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use machines::{self, Blame, Ending};
+use machines::{self, BackoffTarget, Ending};
 use settings::CloneKind;
 use world::proxmox::{Event, TaskFault};
 
@@ -48,9 +48,9 @@ async fn full_clones_have_a_limit_of_their_own() {
 async fn the_host_is_to_blame_where_it_lacks_what_a_vm_needs_to_start() {
     let gone = "Configuration file 'nodes/pve1/qemu-server/9101.conf' does not exist";
     for (said, expected) in [
-        ("bridge 'vmbr1' does not exist", Blame::HostOrPool),
-        ("start failed: QEMU exited with code 1", Blame::HostOrPool),
-        (gone, Blame::Other),
+        ("bridge 'vmbr1' does not exist", BackoffTarget::HostOrPool),
+        ("start failed: QEMU exited with code 1", BackoffTarget::HostOrPool),
+        (gone, BackoffTarget::Other),
     ] {
         let mut world = World::new(support::pve(), |_| {}).await;
         world.pve.inject_task("qmstart", TaskFault::Fails(said.to_owned()));

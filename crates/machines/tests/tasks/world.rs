@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use http::Method;
 use kubernetes::{Cluster, Recorder, Versioned, Watches};
-use machines::{self, Context, Ending, KnownFacts, NoProbe, Pace, Registry, Templates, Told};
+use machines::{self, Context, Ending, KnownFacts, MachineReport, NoProbe, Pace, Registry, Templates};
 use model::machine::Intent;
 use model::{Record, Slot};
 use proxmox::marker::Marker;
@@ -186,8 +186,8 @@ pub struct World {
     pub pve: Pve,
     pub store: Store,
     pub context: Context,
-    pub reports: mpsc::UnboundedSender<Told>,
-    pub told: mpsc::UnboundedReceiver<Told>,
+    pub reports: mpsc::UnboundedSender<MachineReport>,
+    pub told: mpsc::UnboundedReceiver<MachineReport>,
 }
 
 impl World {

@@ -5,11 +5,11 @@
 
 use std::fmt::Write;
 
+use super::gauges::GaugeValues;
 use super::names;
-use super::seen::Seen;
 
 /// Its eight gauges as OpenMetrics text, without the mark of the end.
-pub(super) fn text(board: &Seen, round: &Seen) -> String {
+pub(super) fn text(board: &GaugeValues, round: &GaugeValues) -> String {
     let gauges = [
         ("kpnodes_total", "Machines of all pools", board.sum(names::MACHINES)),
         ("kpnodes_running", "Nodes of all pools that are ready", round.sum_with(names::NODES, "Ready")),

@@ -2,10 +2,10 @@
 //! board.
 
 mod cluster_autoscaler;
+mod gauges;
 mod kproximate;
 pub mod names;
 mod process;
-mod seen;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,12 +25,12 @@ use super::Status;
 use super::problem;
 use cluster_autoscaler::ClusterAutoscaler;
 use kubernetes::ErrorKind;
-use machines::{Blame, Ending, Told};
+use machines::{BackoffTarget, Ending, MachineReport};
 use model::machine::Phase;
 use model::plan::RemovalReason;
 use names::Metric;
 
-pub use seen::{Seen, number};
+pub use gauges::{GaugeValues, number};
 
 type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
@@ -131,8 +131,8 @@ struct Counted {
 /// What is so: as the last round found it, and as the board shows it now.
 #[derive(Debug, Default)]
 struct Shown {
-    round: Mutex<Seen>,
-    board: Mutex<Seen>,
+    round: Mutex<GaugeValues>,
+    board: Mutex<GaugeValues>,
 }
 
 /// Encodes what is so on each scrape.
@@ -216,11 +216,11 @@ impl Metrics {
 
     /// Another instance leads: what the last round has found is old.
     pub(crate) fn forget(&self) {
-        *locked(&self.0.shown.round) = Seen::default();
+        *locked(&self.0.shown.round) = GaugeValues::default();
     }
 
     /// What a round that could decide has found.
-    pub fn show(&self, seen: Seen, pools: &[String]) {
+    pub fn show(&self, seen: GaugeValues, pools: &[String]) {
         *locked(&self.0.shown.round) = seen;
         let counted = &self.0.counted;
         for pool in pools {
@@ -288,15 +288,17 @@ impl Metrics {
     }
 
     /// A machine's task reported something.
-    pub(crate) fn heard(&self, told: &Told) {
+    pub(crate) fn heard(&self, told: &MachineReport) {
         let counted = &self.0.counted;
         let (family, outcome) = match &told.ending {
             Ending::Ready => (&counted.made, "Ready"),
             Ending::Warm => (&counted.made, "Warm"),
             Ending::SlotTaken(_) => (&counted.made, "SlotTaken"),
-            Ending::Failed { blame: Blame::Pool, .. } => (&counted.made, "Pool"),
-            Ending::Failed { blame: Blame::Host | Blame::HostOrPool, .. } => (&counted.made, "Host"),
-            Ending::Failed { blame: Blame::Other, .. } => (&counted.made, "Other"),
+            Ending::Failed { blame: BackoffTarget::Pool, .. } => (&counted.made, "Pool"),
+            Ending::Failed { blame: BackoffTarget::Host | BackoffTarget::HostOrPool, .. } => {
+                (&counted.made, "Host")
+            }
+            Ending::Failed { blame: BackoffTarget::Other, .. } => (&counted.made, "Other"),
             Ending::Grown => (&counted.grown, "Grown"),
             Ending::NotGrown(_) => (&counted.grown, "NotGrown"),
             Ending::Removed => (&counted.removed, "Removed"),
@@ -364,8 +366,8 @@ impl Metrics {
     }
 }
 
-fn of_board(status: &Status) -> Seen {
-    let mut seen = Seen::default();
+fn of_board(status: &Status) -> GaugeValues {
+    let mut seen = GaugeValues::default();
     seen.put(names::BUILD, &[env!("CARGO_PKG_VERSION")], 1.0);
     seen.put(names::READY, &[], f64::from(u8::from(status.ready)));
     seen.put(names::LEADER, &[], f64::from(u8::from(status.leads)));
@@ -469,7 +471,7 @@ mod tests {
     fn the_names_of_cluster_autoscaler_are_there_where_they_are_asked_for() {
         let board = Board::default();
         board.ready();
-        let mut seen = Seen::default();
+        let mut seen = GaugeValues::default();
         seen.put(names::NODES, &["workers", "Ready"], 3.0);
         seen.put(names::PENDING, &["NoPoolFits"], 2.0);
         seen.put(names::PENDING, &["Gated"], 5.0);
@@ -530,7 +532,7 @@ mod tests {
     fn who_stands_by_shows_nothing_of_what_it_knew_when_it_led() {
         let board = Board::default();
         board.ready();
-        let mut seen = Seen::default();
+        let mut seen = GaugeValues::default();
         seen.put(names::NODES, &["workers", "Ready"], 3.0);
         board.metrics().show(seen, &["workers".to_owned()]);
         let page = || {

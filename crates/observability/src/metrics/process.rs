@@ -10,7 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::seen::number;
+use super::gauges::number;
 
 /// Reads `/proc` on each scrape. If it cannot be read, nothing is served.
 #[derive(Debug)]

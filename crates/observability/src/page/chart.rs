@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::html::escaped;
 use super::view::{Asked, Span, View};
 use crate::Status;
-use crate::board::DECISIONS;
+use crate::status_board::DECISIONS;
 use crate::timeline::Sample;
 
 /// The width of a drawing in its own units; what it is on the screen is the browser's matter.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use super::html::{Cell, Table, span};
-use super::tables::{percent, words};
+use super::tables::{percent, verdict_text};
 use super::view::View;
 use crate::{MachineStatus, NodeStatus, PoolStatus, Status};
 
@@ -90,7 +90,7 @@ fn cells((machine, node): Row<'_>, view: &View<'_>) -> Vec<Cell> {
 }
 
 fn verdict(node: &NodeStatus, now: Timestamp) -> String {
-    let verdict = words(&node.verdict);
+    let verdict = verdict_text(&node.verdict);
     // Of others the time alone says little: something else keeps them.
     let waits = ["Unneeded", "CoolingDown", "Unready"].contains(&node.verdict.as_str());
     match node.removable_at.map(|at| at.duration_since(now)).filter(|_| waits) {

@@ -36,7 +36,8 @@ pub(super) fn pools(status: &Status, out: &mut String) {
 }
 
 pub(super) fn pods(status: &Status, out: &mut String) {
-    let rows = status.pods.iter().map(|pod| vec![pod.pod.clone(), words(&pod.verdict), pod.why.clone()]);
+    let rows =
+        status.pods.iter().map(|pod| vec![pod.pod.clone(), verdict_text(&pod.verdict), pod.why.clone()]);
     let table = Table::new(&["pod", "verdict", "why"]).rows(rows, LISTED);
     table.section("pods", "Pods that wait", "No pod waits for a node.", out);
 }
@@ -46,8 +47,10 @@ pub(super) fn buffers(status: &Status, out: &mut String) {
     if status.buffers.is_empty() {
         return;
     }
-    let rows =
-        status.buffers.iter().map(|one| vec![one.buffer.clone(), words(&one.verdict), one.why.clone()]);
+    let rows = status
+        .buffers
+        .iter()
+        .map(|one| vec![one.buffer.clone(), verdict_text(&one.verdict), one.why.clone()]);
     let table = Table::new(&["buffer", "verdict", "chunks"]).rows(rows, LISTED);
     table.section("buffers", "Capacity buffers", "", out);
 }
@@ -77,7 +80,7 @@ fn told(decisions: &[Decision], view: &View<'_>) -> Table {
 }
 
 /// `NoPlaceToMovePods` as `no place to move pods`.
-pub(super) fn words(verdict: &str) -> String {
+pub(super) fn verdict_text(verdict: &str) -> String {
     let mut out = String::new();
     for c in verdict.chars() {
         if c.is_uppercase() && !out.is_empty() {

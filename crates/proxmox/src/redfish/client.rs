@@ -13,7 +13,7 @@ use tower::{Service, ServiceExt};
 
 use super::error::{Error, Kind};
 use crate::{NotSent, Transport};
-use runtime::causes::{chain, root};
+use runtime::error_chain::{chain, root};
 use runtime::fence::{Fence, Fenced};
 
 /// Where the systems of a controller are listed, by the standard.
@@ -98,7 +98,7 @@ impl std::fmt::Debug for Client {
 
 /// What is read of a system at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct SystemState {
     /// Its power.
     pub power: PowerState,
     /// Its SMBIOS uuid in lower case, if it says one that can be its own.
@@ -151,9 +151,9 @@ impl Client {
     ///
     /// # Errors
     /// The controller does not answer, or not as Redfish says.
-    pub async fn look(&self) -> Result<Look, Error> {
+    pub async fn look(&self) -> Result<SystemState, Error> {
         let system = self.system().await?;
-        Ok(Look { power: system.state, uuid: system.uuid, resets: system.allowed })
+        Ok(SystemState { power: system.state, uuid: system.uuid, resets: system.allowed })
     }
 
     /// Asks for a state, unless it is there; says whether it was asked.

@@ -12,5 +12,5 @@
 mod client;
 mod error;
 
-pub use client::{Client, Look, PowerState, Reset, Settings};
+pub use client::{Client, PowerState, Reset, Settings, SystemState};
 pub use error::{Error, Kind};

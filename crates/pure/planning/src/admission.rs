@@ -12,13 +12,13 @@ use super::facts::{
     node::{being_deleted, is_leaving, pool_of},
     pod::{is_daemon, is_mirror, overdue},
 };
-use super::growth::Growth;
 use super::headroom::Headroom;
-use super::judging::Drainable;
+use super::node_state::Drainable;
 use super::removal::Moves;
-use super::rests::rests;
+use super::removal_backoff::rests;
+use super::scale_up_decision::ScaleUpDecision;
 use super::view::View;
-use super::{health, pauses, replacement};
+use super::{cooldowns, health, replacement_due};
 use model::drain::{Blocking, NodeReason};
 use model::machine::Phase;
 use model::plan::{NodeOutcome, NodeVerdict};
@@ -26,14 +26,14 @@ use model::pod::Pod;
 use scheduling::NodeIndex;
 
 /// Why a node that could go does not go now.
-pub(super) struct NotNow {
+pub(super) struct Deferral {
     verdict: Option<NodeOutcome>,
     reason: Option<NodeReason>,
     pod: Option<String>,
     message: Option<String>,
 }
 
-impl NotNow {
+impl Deferral {
     /// Writes it into the node's verdict.
     pub(super) fn apply(self, to: &mut NodeVerdict) {
         if let Some(verdict) = self.verdict {
@@ -56,7 +56,9 @@ impl NotNow {
     pub(super) fn after(need: Option<&Need>) -> Self {
         let message = match need {
             Some(Need::Machine) => "without it, a new machine would be asked for",
-            Some(Need::Luck) => "its pods fit elsewhere only if kube-scheduler happens to place them so",
+            Some(Need::SchedulerChoice) => {
+                "its pods fit elsewhere only if kube-scheduler happens to place them so"
+            }
             None => {
                 return Self::waits(Some("waits until it is known whether other nodes can go".to_owned()));
             }
@@ -86,7 +88,7 @@ pub(super) struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    pub(super) fn new(view: &View<'a>, growth: &Growth) -> Self {
+    pub(super) fn new(view: &View<'a>, growth: &ScaleUpDecision) -> Self {
         let mut sizes: BTreeMap<String, u32> = BTreeMap::new();
         let mut joining: BTreeMap<String, u32> = BTreeMap::new();
         let names = |is: fn(Phase) -> bool| -> BTreeSet<&str> {
@@ -102,7 +104,7 @@ impl<'a> Round<'a> {
         let mut drains = 0;
         for (at, node) in view.snapshot.nodes.iter().enumerate() {
             let Some(pool) = pool_of(node) else { continue };
-            if replacement::reason(node).is_some() {
+            if replacement_due::reason(node).is_some() {
                 continue;
             }
             if is_leaving(node) {
@@ -120,7 +122,7 @@ impl<'a> Round<'a> {
         }
         let cooling = view.config.pools.iter().filter_map(|pool| {
             let grows = growth.pools.iter().any(|one| one.pool == pool.name);
-            Some((pool.name.clone(), pauses::removal(view, &pool.name, grows)?))
+            Some((pool.name.clone(), cooldowns::removal(view, &pool.name, grows)?))
         });
         Self {
             allowed: Allowed::new(view.snapshot, view.config),
@@ -144,27 +146,27 @@ impl<'a> Round<'a> {
     }
 
     /// Why the pool loses no node now, if so.
-    pub(super) fn closed(&self, pool: &str) -> Option<NotNow> {
+    pub(super) fn closed(&self, pool: &str) -> Option<Deferral> {
         if self.unhealthy.contains(pool) {
             let message = "too many nodes of the pool are not ready".to_owned();
-            return Some(NotNow::because(NodeOutcome::PoolUnhealthy, message));
+            return Some(Deferral::because(NodeOutcome::PoolUnhealthy, message));
         }
         if let Some(why) = self.out_of_sight.get(pool) {
-            return Some(NotNow::because(NodeOutcome::PoolUnhealthy, why.clone()));
+            return Some(Deferral::because(NodeOutcome::PoolUnhealthy, why.clone()));
         }
         let why = self.cooling.get(pool)?;
-        Some(NotNow::because(NodeOutcome::CoolingDown, why.clone()))
+        Some(Deferral::because(NodeOutcome::CoolingDown, why.clone()))
     }
 
     /// Why a node stays whose pool is at its minimum. One that is lost goes once another has taken its place.
-    pub(super) fn why_kept(&self, node: &Drainable, now: Timestamp) -> NotNow {
+    pub(super) fn why_kept(&self, node: &Drainable, now: Timestamp) -> Deferral {
         let (pool, min) = (node.pool, node.pool.min);
         if node.ready || node.removable_at > now {
-            return NotNow::at_minimum(min);
+            return Deferral::at_minimum(min);
         }
         let next = if self.size(&pool.name) >= pool.max { "`max` leaves no room for" } else { "goes after" };
         let message = format!("pool at its minimum of {min}: {next} a node in its place");
-        NotNow::because(NodeOutcome::AtMinimum, message)
+        Deferral::because(NodeOutcome::AtMinimum, message)
     }
 
     /// Lets a node go now, or says why not.
@@ -175,36 +177,36 @@ impl<'a> Round<'a> {
         node: &Drainable,
         budgets: &mut Budgets,
         (headroom, moves): (&mut Headroom, &Moves),
-    ) -> Result<(), NotNow> {
+    ) -> Result<(), Deferral> {
         let pool = &node.pool.name;
         if self.established(pool) <= node.pool.min {
-            return Err(NotNow::at_minimum(node.pool.min));
+            return Err(Deferral::at_minimum(node.pool.min));
         }
         if let Some(pod) = &node.drain.awaited {
-            return Err(NotNow::waits(Some(format!("waits for {pod} to end"))));
+            return Err(Deferral::waits(Some(format!("waits for {pod} to end"))));
         }
         if node.removable_at > view.snapshot.time {
-            return Err(NotNow::waits(None));
+            return Err(Deferral::waits(None));
         }
         if let Some(why) = self.closed(pool) {
             return Err(why);
         }
         if let Some(why) = rests(view.snapshot, &view.snapshot.nodes[at]) {
             // That may be long: what waits for nodes that go by themselves does not wait for this one.
-            let blocked = NotNow::because(NodeOutcome::Blocked, why);
-            return Err(NotNow { reason: Some(NodeReason::RemovalGivenUp), ..blocked });
+            let blocked = Deferral::because(NodeOutcome::Blocked, why);
+            return Err(Deferral { reason: Some(NodeReason::RemovalGivenUp), ..blocked });
         }
         if let Some(why) = self.allowed.refuses(node.reason(), pool) {
-            return Err(NotNow::because(NodeOutcome::CoolingDown, why));
+            return Err(Deferral::because(NodeOutcome::CoolingDown, why));
         }
         let drains = !node.drain.moves.is_empty();
         let most = view.config.scale_down.max_parallel_drains;
         if drains && self.drains >= most {
-            return Err(NotNow::waits(Some(format!("waits for its turn: {most} drains at a time"))));
+            return Err(Deferral::waits(Some(format!("waits for its turn: {most} drains at a time"))));
         }
         debug_assert!(at < view.existing, "only existing nodes are removed");
         if let Err(pod) = budgets.allow(node.drain.asked()) {
-            return Err(NotNow {
+            return Err(Deferral {
                 verdict: Some(NodeOutcome::Blocked),
                 reason: Some(NodeReason::Pod(Blocking::NotEnoughPdb)),
                 pod: Some(pod),
@@ -212,7 +214,7 @@ impl<'a> Round<'a> {
             });
         }
         if let Err(why) = headroom.admit(view, at, moves) {
-            return Err(NotNow::because(NodeOutcome::AtMinimum, why));
+            return Err(Deferral::because(NodeOutcome::AtMinimum, why));
         }
         budgets.take(node.drain.asked());
         self.allowed.take(pool);

@@ -4,10 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::growth::Growth;
-use super::judging::Drainable;
+use super::node_state::Drainable;
 use super::scale_up;
-use super::spreading;
+use super::scale_up_decision::ScaleUpDecision;
+use super::spread_check;
 use super::view::View;
 use model::Snapshot;
 use model::machine::Phase;
@@ -32,7 +32,7 @@ pub(super) enum Need {
     /// Without it, a machine would be asked for.
     Machine,
     /// Its pods fit elsewhere, but not wherever kube-scheduler may put them.
-    Luck,
+    SchedulerChoice,
 }
 
 /// How much a growth asks for, and how many pods it leaves waiting.
@@ -43,7 +43,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    pub(super) fn of(growth: &Growth) -> Self {
+    pub(super) fn of(growth: &ScaleUpDecision) -> Self {
         let stuck = |outcome: PodOutcome| {
             matches!(
                 outcome,
@@ -75,7 +75,7 @@ impl Demand {
 /// Which of these nodes can go, in this order of preference, so that scaling up asks for nothing more than it
 /// does now, neither at once nor when kube-scheduler has placed their pods. What is in neither set was not
 /// looked at.
-pub(super) fn judge(view: &View, growth: &Growth, nodes: &[(NodeIndex, &Drainable)]) -> Verdicts {
+pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, &Drainable)]) -> Verdicts {
     let now = Demand::of(growth);
     let with = |verdicts: &Verdicts, more: &[(NodeIndex, &Drainable)]| -> BTreeSet<NodeIndex> {
         verdicts.go.iter().copied().chain(more.iter().map(|one| one.0)).collect()
@@ -85,7 +85,7 @@ pub(super) fn judge(view: &View, growth: &Growth, nodes: &[(NodeIndex, &Drainabl
         let going = nodes.iter().filter(|one| gone.contains(&one.0) && one.1.ready);
         let evicted = going.flat_map(|(at, node)| node.drain.moves.iter().map(|pod| (*at, pod)));
         let waiting = growth.placed.iter().filter(|one| gone.contains(&one.1)).map(|(pod, at)| (*at, *pod));
-        !spreading::all_find_room(view, growth, gone, &evicted.chain(waiting).collect::<Vec<_>>())
+        !spread_check::all_find_room(view, growth, gone, &evicted.chain(waiting).collect::<Vec<_>>())
     };
     let mut verdicts = Verdicts::default();
     let mut rest = nodes;
@@ -110,7 +110,7 @@ pub(super) fn judge(view: &View, growth: &Growth, nodes: &[(NodeIndex, &Drainabl
             // To decide all of it once more is the dearest question here.
             let ask = || without(view, &with(&verdicts, &rest[..=count])).exceeds(&now);
             let asked = asks.get(&(count + 1)).copied().unwrap_or_else(ask);
-            verdicts.needed.insert(*culprit, if asked { Need::Machine } else { Need::Luck });
+            verdicts.needed.insert(*culprit, if asked { Need::Machine } else { Need::SchedulerChoice });
         }
         verdicts.go.extend(rest[..count].iter().map(|one| one.0));
         rest = rest.get(count + 1..).unwrap_or_default();

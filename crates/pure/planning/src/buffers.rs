@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::growth::Growth;
 use super::requests::Request;
+use super::scale_up_decision::ScaleUpDecision;
 use super::view::View;
 use model::Snapshot;
 use model::buffer::{ACTIVE, CapacityBuffer, PodTemplate, TemplateRef};
@@ -125,7 +125,7 @@ pub(super) fn chunks(snapshot: &Snapshot) -> BTreeMap<Arc<str>, Arc<Pod>> {
 }
 
 /// The nodes that chunks were placed on, with the buffer of one of them.
-pub(super) fn holders(view: &View, growth: &Growth) -> BTreeMap<NodeIndex, String> {
+pub(super) fn holders(view: &View, growth: &ScaleUpDecision) -> BTreeMap<NodeIndex, String> {
     if view.snapshot.buffers.is_empty() && view.snapshot.requests.is_none() {
         return BTreeMap::new();
     }

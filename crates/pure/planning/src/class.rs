@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::hold::Hold;
+use super::prediction_holds::Hold;
 use model::pod::Pod;
 
 /// Pods that are equal but for their names.

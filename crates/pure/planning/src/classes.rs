@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use super::allowance::Allowance;
 use super::class::Class;
+use super::dominant_share::largest_share;
+use super::pod_place::PodPlace;
 use super::priorities::Priorities;
-use super::share::largest_share;
-use super::spot::Spot;
-use super::stock::Met;
 use super::waiting::Waiting;
+use super::waiting_stock::Met;
 use model::Resources;
 use model::features::Features;
 use model::pod::{Pod, Toleration};
@@ -42,7 +42,7 @@ impl Demands {
 /// The classes of what is still waiting: by priority, largest first, then in the pods' order.
 pub(super) fn of<'a>(
     pods: &[Waiting],
-    spots: &[Spot],
+    spots: &[PodPlace],
     samples: &[&'a Arc<Pod>],
     priorities: &Priorities,
     (world, prototypes): (&World, &[SimNode]),
@@ -50,7 +50,7 @@ pub(super) fn of<'a>(
 ) -> (Vec<Class<'a>>, Demands) {
     let open = || {
         let all = pods.iter().zip(spots).enumerate();
-        all.filter(|(_, (waiting, spot))| waiting.settled.is_none() && **spot == Spot::None)
+        all.filter(|(_, (waiting, spot))| waiting.settled.is_none() && **spot == PodPlace::None)
     };
     let mut sizes = vec![0; samples.len()];
     for (_, (waiting, _)) in open() {

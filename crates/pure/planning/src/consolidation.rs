@@ -11,12 +11,12 @@ use jiff::Timestamp;
 
 use super::aftermath::{self, Demand};
 use super::facts::machine::by_node;
-use super::growth::Growth;
-use super::judging::Drainable;
 use super::limits::{self, Shape, Sum};
+use super::node_state::Drainable;
 use super::scale_up;
+use super::scale_up_decision::ScaleUpDecision;
 use super::view::View;
-use super::{Depth, decide, fresh};
+use super::{Depth, decide, fresh_node};
 use model::machine::{Machine, Phase};
 use model::plan::{NodeOutcome, PoolGrowth};
 use model::pod::{Pod, PodPhase};
@@ -49,7 +49,7 @@ const LARGEST: usize = 16;
 /// The replacement of some of these nodes that saves most; `count` is how many nodes a pool has.
 pub(super) fn best(
     view: &View,
-    growth: &Growth,
+    growth: &ScaleUpDecision,
     nodes: &BTreeMap<NodeIndex, &Drainable>,
     count: impl Fn(&str) -> u32,
 ) -> Option<Replacement> {
@@ -145,7 +145,7 @@ fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
             });
             let Some(offer) = offer else { return false };
             let name = machine.name.clone().unwrap_or_else(|| format!("{}-new-{number}", pool.pool));
-            let node = fresh::node(view, offer, &name);
+            let node = fresh_node::node(view, offer, &name);
             let bound = |pod: &Arc<Pod>| {
                 let node = Some(name.clone());
                 Arc::new(Pod { node, phase: PodPhase::Running, ..pod.as_ref().clone() })

@@ -18,7 +18,7 @@ use settings::{Config, Pool};
 /// What is known of the drivers of pools' nodes.
 #[derive(Debug, Default)]
 pub(super) struct Drivers {
-    pools: BTreeMap<String, Seen>,
+    pools: BTreeMap<String, PoolDrivers>,
     /// What the nodes of all pools have.
     anywhere: DriverLimits,
     /// In-tree plugins whose disks CSI drivers serve.
@@ -27,7 +27,7 @@ pub(super) struct Drivers {
 
 /// What the nodes of a pool have.
 #[derive(Debug, Default)]
-struct Seen {
+struct PoolDrivers {
     limits: DriverLimits,
     /// One of them is too old to be still without a driver that it will have.
     settled: bool,
@@ -70,16 +70,16 @@ impl Drivers {
 }
 
 /// What the nodes of each pool have: of each driver what the newest node with it says.
-fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, Seen> {
+fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, PoolDrivers> {
     let csi: BTreeMap<&str, &CsiNode> =
         snapshot.csi_nodes.iter().map(|node| (node.name.as_str(), node.as_ref())).collect();
     let mut nodes: Vec<&Arc<Node>> = snapshot.nodes.iter().collect();
     nodes.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
-    let mut pools: BTreeMap<String, Seen> = BTreeMap::new();
+    let mut pools: BTreeMap<String, PoolDrivers> = BTreeMap::new();
     for node in nodes {
         let (Some(pool), Some(csi)) = (pool_of(node), csi.get(node.name.as_str())) else { continue };
         if !pools.contains_key(pool) {
-            pools.insert(pool.to_owned(), Seen::default());
+            pools.insert(pool.to_owned(), PoolDrivers::default());
         }
         let Some(seen) = pools.get_mut(pool) else { continue };
         seen.settled |= !is_young(node, snapshot, config);

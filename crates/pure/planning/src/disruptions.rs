@@ -30,7 +30,11 @@ impl<'a> Allowed<'a> {
         let rule = |settings: &'a Disruption| Rule {
             settings,
             shut: shut(settings, snapshot.time),
-            leaving: leaving.iter().filter(|(pool, _)| of(settings, pool)).map(|(_, count)| count).sum(),
+            leaving: leaving
+                .iter()
+                .filter(|(pool, _)| concerns(settings, pool))
+                .map(|(_, count)| count)
+                .sum(),
         };
         Self { rules: config.disruptions.iter().map(rule).collect() }
     }
@@ -38,7 +42,7 @@ impl<'a> Allowed<'a> {
     fn about(&self, reason: RemovalReason, pool: &str) -> impl Iterator<Item = &Rule<'a>> {
         self.rules
             .iter()
-            .filter(move |rule| rule.settings.reasons.contains(&reason) && of(rule.settings, pool))
+            .filter(move |rule| rule.settings.reasons.contains(&reason) && concerns(rule.settings, pool))
     }
 
     /// Why no node of the pool goes for this reason at this time, if so.
@@ -60,7 +64,7 @@ impl<'a> Allowed<'a> {
 
     /// Counts a node of the pool as on its way out.
     pub(super) fn take(&mut self, pool: &str) {
-        for rule in self.rules.iter_mut().filter(|rule| of(rule.settings, pool)) {
+        for rule in self.rules.iter_mut().filter(|rule| concerns(rule.settings, pool)) {
             rule.leaving += 1;
         }
     }
@@ -89,7 +93,7 @@ pub(super) fn leaving(snapshot: &Snapshot) -> BTreeMap<&str, usize> {
     leaving
 }
 
-fn of(settings: &Disruption, pool: &str) -> bool {
+fn concerns(settings: &Disruption, pool: &str) -> bool {
     settings.pools.is_empty() || settings.pools.iter().any(|one| one == pool)
 }
 

@@ -11,7 +11,7 @@ use settings::Pool;
 /// What a fresh node of the pool declares: what its newest ready node does, else what was learnt from one,
 /// else what a kubelet of the control plane's version would. Nodes whose kubelets have other settings teach
 /// nothing.
-pub(super) fn of(snapshot: &Snapshot, pool: &Pool) -> Features {
+pub(super) fn declared_by_fresh_nodes(snapshot: &Snapshot, pool: &Pool) -> Features {
     let kubelet = pool.kubelet.words();
     let memory = || snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.declared.clone());
     let known = seen(snapshot, pool).or_else(memory).filter(|known| known.kubelet == kubelet);
@@ -94,7 +94,9 @@ mod tests {
     #[test]
     fn a_pool_without_nodes_declares_what_a_kubelet_of_the_version_does() {
         let config = config("");
-        let fresh = |kubernetes| of(&Snapshot { kubernetes, ..Snapshot::default() }, &config.pools[0]);
+        let fresh = |kubernetes| {
+            declared_by_fresh_nodes(&Snapshot { kubernetes, ..Snapshot::default() }, &config.pools[0])
+        };
         assert_eq!(fresh(KubernetesVersion::V1_37), restarts());
         assert!(fresh(KubernetesVersion { major: 1, minor: 35 }).is_empty());
     }
@@ -102,11 +104,11 @@ mod tests {
     #[test]
     fn feature_gates_of_the_pool_count_until_a_node_is_seen() {
         let gates = "kubelet = { featureGates = { RestartAllContainersOnContainerExits = false, VolumeBindMountOptions = true } }";
-        let fresh = of(&Snapshot::default(), &config(gates).pools[0]);
+        let fresh = declared_by_fresh_nodes(&Snapshot::default(), &config(gates).pools[0]);
         assert_eq!(fresh.iter().collect::<Vec<_>>(), [Feature::BindMountOptions]);
         let argument =
             r#"kubelet_args = { feature-gates = "Other=true,RestartAllContainersOnContainerExits=false" }"#;
-        assert!(of(&Snapshot::default(), &config(argument).pools[0]).is_empty());
+        assert!(declared_by_fresh_nodes(&Snapshot::default(), &config(argument).pools[0]).is_empty());
     }
 
     #[test]
@@ -115,13 +117,17 @@ mod tests {
         let pool = &config.pools[0];
         // The template's kubelet is older than the control plane.
         let seen = snapshot(&[("a", 1, restarts()), ("b", 2, Features::default())]);
-        assert!(of(&seen, pool).is_empty());
+        assert!(declared_by_fresh_nodes(&seen, pool).is_empty());
         let mut memory = Memory::default();
         assert!(learn(&mut memory, &seen, pool));
         assert!(!learn(&mut memory, &seen, pool), "nothing new");
         let gone = Snapshot { memory, ..Snapshot::default() };
-        assert!(of(&gone, pool).is_empty());
+        assert!(declared_by_fresh_nodes(&gone, pool).is_empty());
         let told = self::config("kubelet = { maxParallelImagePulls = 3 }");
-        assert_eq!(of(&gone, &told.pools[0]), restarts(), "kubelets with other settings are not known");
+        assert_eq!(
+            declared_by_fresh_nodes(&gone, &told.pools[0]),
+            restarts(),
+            "kubelets with other settings are not known"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! What one fresh node takes of the pods that wait: arithmetic on amounts, without a world.
 
-use super::stock::Item;
+use super::waiting_stock::Item;
 use model::Resources;
 
 /// How many of which items (by their place in the list) a node takes.

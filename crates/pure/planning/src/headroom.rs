@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::facts::node::{pool_of, ready};
-use super::growth::Growth;
+use super::scale_up_decision::ScaleUpDecision;
 use super::view::View;
 use model::pod::Pod;
 use model::quantity;
@@ -34,7 +34,7 @@ impl Kept {
 }
 
 impl<'a> Headroom<'a> {
-    pub(super) fn new(view: &View<'a>, growth: &Growth<'a>) -> Self {
+    pub(super) fn new(view: &View<'a>, growth: &ScaleUpDecision<'a>) -> Self {
         let keeping = view.config.pools.iter().filter(|pool| pool.headroom != Room::default());
         let mut pools: BTreeMap<&str, Kept> = keeping
             .map(|pool| (pool.name.as_str(), Kept { kept: pool.headroom, free: Room::default() }))
@@ -83,7 +83,8 @@ impl<'a> Headroom<'a> {
         }
         let short = self.pools.iter().find(|(name, pool)| pool.refuses(before[*name].free));
         let Some((name, pool)) = short else { return Ok(()) };
-        let why = format!("pool `{name}` keeps {} free: {} would be", words(pool.kept), words(pool.free));
+        let why =
+            format!("pool `{name}` keeps {} free: {} would be", room_text(pool.kept), room_text(pool.free));
         self.pools = before;
         Err(why)
     }
@@ -99,7 +100,7 @@ fn free(view: &View, at: NodeIndex) -> Room {
     Room { cpu_milli: free.cpu_milli.max(0), memory: free.memory.max(0) }
 }
 
-fn words(room: Room) -> String {
+fn room_text(room: Room) -> String {
     format!(
         "{} CPU and {}",
         quantity::from_milli(room.cpu_milli.max(0)),

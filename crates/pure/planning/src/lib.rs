@@ -8,101 +8,101 @@
 
 mod admission;
 mod aftermath;
+mod all_or_nothing;
 mod allowance;
 mod annotations;
+mod bare_metal;
 mod budgets;
 mod buffers;
 mod candidate_turns;
-mod choosing;
+mod capacity;
 mod class;
 mod classes;
-mod coming;
 mod consolidation;
+mod cooldowns;
 mod csi;
 mod daemons;
+mod device_mismatch;
 mod device_room;
 mod disk_room;
 mod disruptions;
-mod draft;
+mod dominant_share;
 mod drain;
+mod existing_nodes;
+mod expander;
+mod expected_devices;
+mod expected_taints;
 mod facts;
 mod features;
 mod filling;
-mod fresh;
+mod fresh_devices;
+mod fresh_node;
 mod gang_outcomes;
+mod gang_placement;
 mod gangs;
-mod going;
 mod groups;
 mod grow;
-mod growth;
-mod growths;
 mod headroom;
 mod health;
-mod hold;
-mod homeless;
 mod host_room;
-mod judging;
 mod kind_turns;
-mod known;
-mod late;
+mod learned_allocatable;
 mod limits;
-mod loners;
-mod moves;
-mod named;
+mod lost_nodes;
+mod machine_growths;
+mod moved_pods;
 mod names;
-mod outcomes;
+mod node_state;
+mod nodes_by_name;
+mod one_per_node;
 mod packer;
 mod packing;
-mod pauses;
+mod packing_drafts;
 mod pending;
-mod physical;
+mod placement_search;
 mod planned_daemons;
+mod pod_place;
+mod pod_prospects;
+mod pod_verdict;
 mod power;
+mod prediction_holds;
+mod prediction_outcomes;
 mod predictions;
 mod priorities;
-mod prospects;
 mod removal;
-mod repair;
-mod replacement;
-mod replacing;
+mod removal_backoff;
+mod replacement_due;
+mod replacement_order;
+mod replacement_removals;
 mod requests;
-mod rests;
-mod rooms;
 mod scale_down;
 mod scale_up;
-mod search;
-mod shape;
-mod share;
+mod scale_up_decision;
 mod sizes;
-mod slices;
 pub mod slots;
-mod spot;
-mod spreading;
-mod stock;
+mod spread_check;
 mod storage_room;
-mod together;
-mod turns;
-mod unlike;
+mod unplaced_pods;
 mod unready;
+mod upcoming_nodes;
 mod utilization;
-mod verdict;
 mod view;
 mod waiting;
-mod warm;
-mod whole;
+mod waiting_stock;
+mod warm_pool;
 mod zones;
 
 pub use allowance::{Limits, Stop};
+pub use device_mismatch::unlike_declared;
 pub use device_room::devices_left;
 pub use drain::{Evictions, volumes_that_stay};
+pub use expected_taints::leaving;
 pub use facts::node::{being_deleted, disabled, ready, stays};
-pub use fresh::expected as expected_node;
-pub use going::leaving;
-pub use homeless::homeless;
-pub use outcomes::follow;
-pub use prospects::{PoolAnswer, Prospects, Removal, Treatment, prospects};
-pub use rests::{emptied_in_vain, removal_given_up, wish_rests};
-pub use unlike::unlike_declared;
+pub use fresh_node::expected as expected_node;
+pub use pod_prospects::{PoolAnswer, Prospects, Removal, Treatment, prospects};
+pub use prediction_outcomes::follow;
+pub use removal_backoff::{emptied_in_vain, removal_given_up, wish_rests};
+pub use unplaced_pods::homeless;
 pub use unready::watched;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,8 +121,8 @@ use settings::{Config, Pool};
 /// Remembers what nodes teach of those that will be made: what they offer, and which CSI drivers and devices
 /// they have; and since when they are not ready. Whether anything changed.
 pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
-    let shapes = shape::learn(memory, snapshot, config);
-    let devices = slices::learn(memory, snapshot, config);
+    let shapes = learned_allocatable::learn(memory, snapshot, config);
+    let devices = fresh_devices::learn(memory, snapshot, config);
     let unready = unready::notice(memory, snapshot);
     csi::learn(memory, snapshot, config) || shapes || devices || unready
 }
@@ -152,9 +152,9 @@ fn decided(snapshot: &Snapshot, config: &Config, whole: &Allowance) -> Plan {
     let buffers = buffers::resolve(snapshot);
     let requests = requests::resolve(snapshot);
     let pods = buffers::beside(&snapshot.pods, &buffers, &requests);
-    let mut stays = replacement::Stays::default();
+    let mut stays = replacement_due::KeptReplacements::default();
     let (mut plan, due) = loop {
-        let due = replacement::mark(&mut sorted, &snapshot.pods, config, &stays);
+        let due = replacement_due::mark(&mut sorted, &snapshot.pods, config, &stays);
         let Decision { mut plan, homeless } = decide(&sorted, &pods, config, &offers, Depth::Real, whole);
         plan.hosts = power::decide(&sorted, &pods, (config, &offers), &plan, whole);
         if !stays.learn(&mut sorted, config, &plan, &homeless) {
@@ -221,7 +221,7 @@ fn decide(
         ..Plan::default()
     };
     if depth == Depth::Real {
-        warm::provide(&view, growth.rooms, &mut plan);
+        warm_pool::provide(&view, growth.rooms, &mut plan);
     }
     let homeless = growth.homeless.iter().filter_map(|pod| Some((pod.node.clone()?, pod.id())));
     Decision { plan, homeless: homeless.collect() }
@@ -267,10 +267,10 @@ pub fn must_stay(snapshot: &Snapshot, config: &Config, node: &str) -> Option<Str
 /// The snapshot as decisions see it: sorted, with what is known to come on its nodes.
 fn expected(snapshot: &Snapshot, config: &Config) -> Snapshot {
     let mut sorted = sorted(snapshot);
-    going::expect_taints(&mut sorted);
-    late::expect_devices(&mut sorted, config);
+    expected_taints::expect_taints(&mut sorted);
+    expected_devices::expect_devices(&mut sorted, config);
     csi::expect(&mut sorted, config);
-    slices::expect(&mut sorted, config);
+    fresh_devices::expect(&mut sorted, config);
     sorted
 }
 

@@ -4,7 +4,7 @@ use model::Slot;
 use model::names::{SUFFIX_LENGTH, SUFFIX_LETTERS};
 
 /// The name of a machine in this slot: its own where it is there already, else a new one.
-pub(super) fn of(pool: &str, seed: u64, slot: &Slot) -> String {
+pub(super) fn machine_name(pool: &str, seed: u64, slot: &Slot) -> String {
     slot.machine.clone().unwrap_or_else(|| machine(pool, seed, slot.vmid))
 }
 

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::capacity::{NoRoom, Place, Rooms};
 use super::class::Class;
 use super::classes::Demands;
 use super::gangs::Gangs;
-use super::growths::Growths;
-use super::hold::Hold;
-use super::rooms::{Full, Place, Rooms};
-use super::search::Search;
-use super::spot::Spot;
+use super::machine_growths::Growths;
+use super::placement_search::Search;
+use super::pod_place::PodPlace;
+use super::prediction_holds::Hold;
 use super::view::View;
 use super::waiting::Waiting;
 use model::Resources;
@@ -27,7 +27,7 @@ pub(super) struct Packer<'v, 'a> {
     pub view: &'v mut View<'a>,
     pub rooms: Rooms<'a>,
     pub pods: Vec<Waiting<'a>>,
-    pub spots: Vec<Spot>,
+    pub spots: Vec<PodPlace>,
     /// New nodes stand next to each other in the world, in this order.
     pub planned: Vec<Planned>,
     /// A fresh node of each pool.
@@ -52,7 +52,7 @@ pub(super) struct Packer<'v, 'a> {
     /// Nor was it to be: some real pods have no turn in this round.
     pub partial: bool,
     /// Why pools stay below their minimum, by pool.
-    pub short: BTreeMap<String, Full>,
+    pub short: BTreeMap<String, NoRoom>,
     /// The first this many of the new machines are there for the minimum of their pools.
     pub of_minimum: usize,
     /// Gangs that wait.
@@ -72,7 +72,7 @@ impl<'a> Packer<'_, 'a> {
     /// Takes back all that was placed: these are the world and the rooms of before.
     pub(super) fn start_over(&mut self, (world, rooms): (World, Rooms<'a>)) {
         (self.view.world, self.rooms) = (world, rooms);
-        self.spots.fill(Spot::None);
+        self.spots.fill(PodPlace::None);
         self.planned.clear();
         self.growths = Growths::default();
         self.holds.clear();
@@ -153,7 +153,7 @@ impl<'a> Packer<'_, 'a> {
     pub(super) fn put(&mut self, class: &mut Class<'a>, prepared: &mut Prepared, at: NodeIndex) {
         let index = class.pods[class.done];
         self.view.world.place_prepared(prepared, self.pods[index].pod, at);
-        self.spots[index] = Spot::Node(at);
+        self.spots[index] = PodPlace::Node(at);
         class.done += 1;
     }
 
@@ -161,7 +161,7 @@ impl<'a> Packer<'_, 'a> {
     pub(super) fn put_copies(&mut self, class: &mut Class<'a>, at: NodeIndex, count: usize) {
         let taken = &class.pods[class.done..class.done + count];
         for &index in taken {
-            self.spots[index] = Spot::Node(at);
+            self.spots[index] = PodPlace::Node(at);
         }
         if at < self.view.existing {
             // Scaling down may have to take them off again.
@@ -195,8 +195,8 @@ impl<'a> Packer<'_, 'a> {
         &self,
         prepared: &Prepared,
         hold: Option<&Hold>,
-    ) -> Vec<(usize, Result<Full, Refusal>)> {
-        let mut refusals: Vec<(usize, Result<Full, Refusal>)> = Vec::new();
+    ) -> Vec<(usize, Result<NoRoom, Refusal>)> {
+        let mut refusals: Vec<(usize, Result<NoRoom, Refusal>)> = Vec::new();
         for (index, pool) in self.pools().iter().enumerate() {
             let answer = match self.view.world.check_fresh(prepared, &self.prototypes[index]) {
                 Err(refusal) => Err(refusal),
@@ -215,8 +215,8 @@ impl<'a> Packer<'_, 'a> {
     }
 
     /// Why no machine of a pool is made for pods that its nodes would take.
-    fn no_machine(&self, pool: &Pool, hold: Option<&Hold>) -> Option<Full> {
-        let missed = |why: &str| Full::Missed(why.to_owned());
+    fn no_machine(&self, pool: &Pool, hold: Option<&Hold>) -> Option<NoRoom> {
+        let missed = |why: &str| NoRoom::Missed(why.to_owned());
         if let Some(why) = hold.and_then(|hold| hold.of_pool(&pool.name)) {
             return Some(missed(why));
         }

@@ -1,16 +1,16 @@
 //! New machines: first for pods that other pods attract or repel, one by one; then for all the others, class
 //! by class.
 //!
-//! Plain classes are packed by arithmetic ([`super::draft`]): one node is filled with what is left, and the
-//! same filling is repeated as long as the pods and the room for it last.
+//! Plain classes are packed by arithmetic ([`super::packing_drafts`]): one node is filled with what is
+//! left, and the same filling is repeated as long as the pods and the room for it last.
 
-use super::choosing::Ranked;
 use super::class::Class;
-use super::loners::Loners;
+use super::expander::Ranked;
+use super::one_per_node::Loners;
 use super::packer::Packer;
-use super::search::Search;
-use super::spot::Spot;
-use super::stock::{Item, Stock};
+use super::placement_search::Search;
+use super::pod_place::PodPlace;
+use super::waiting_stock::{Item, Stock};
 
 impl<'a> Packer<'_, 'a> {
     /// Plans machines for what is left of the classes.
@@ -49,8 +49,10 @@ impl<'a> Packer<'_, 'a> {
         spread.into_iter().any(|(class, done)| {
             let prepared = self.view.world.prepare(class.sample);
             class.pods[*done..class.done].iter().any(|&index| match self.spots[index] {
-                Spot::Node(at) => at >= self.view.existing && self.view.world.exceeds_spread(&prepared, at),
-                Spot::None => false,
+                PodPlace::Node(at) => {
+                    at >= self.view.existing && self.view.world.exceeds_spread(&prepared, at)
+                }
+                PodPlace::None => false,
             })
         })
     }

@@ -15,8 +15,8 @@
 //!   ends it: the host is used as before.
 //! * One host at a time is emptied, shut down or (beyond the first) begun to be woken: the next one is looked
 //!   at with the one before on its way.
-//! * Its nodes leave as those of a host in maintenance do ([`super::replacement`]): new ones first, within
-//!   the pools' budgets.
+//! * Its nodes leave as those of a host in maintenance do ([`super::replacement_due`]): new ones first,
+//!   within the pools' budgets.
 //! * Pods that find no room, and minima that are not reached, wake a host if they could be placed with it on.
 //!   The room of a host that is off is what it had when it was empty.
 
@@ -71,7 +71,7 @@ pub(super) fn decide(
     }
     let allowance = allowance.of_power();
     let short = shortage(snapshot, pods, (config, offers), &BTreeSet::new(), &allowance);
-    let desk = Desk { snapshot, pods, config, offers, plan, short, allowance };
+    let desk = HostPowerRules { snapshot, pods, config, offers, plan, short, allowance };
     let mut verdicts: Vec<HostVerdict> = ours.iter().map(|host| desk.judge(host)).collect();
     desk.begin_one(&mut verdicts);
     desk.wake_one(&mut verdicts);
@@ -106,7 +106,7 @@ fn shortage(
 }
 
 /// What the verdicts of one round are made with.
-struct Desk<'a> {
+struct HostPowerRules<'a> {
     snapshot: &'a Snapshot,
     pods: &'a [Arc<Pod>],
     config: &'a Config,
@@ -117,7 +117,7 @@ struct Desk<'a> {
     allowance: Allowance,
 }
 
-impl Desk<'_> {
+impl HostPowerRules<'_> {
     fn settings(&self) -> &PowerSettings {
         &self.config.power
     }

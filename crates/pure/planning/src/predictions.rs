@@ -1,5 +1,6 @@
 //! Missed predictions hold back machines: if kube-scheduler refuses pods although they were found to fit,
-//! another machine of the same pool would only be made in vain ([`super::outcomes`] finds out which).
+//! another machine of the same pool would only be made in vain ([`super::prediction_outcomes`] finds out
+//! which).
 //!
 //! * A pool of which a prediction was missed gets no machine for pods of that kind until its back-off is
 //!   over, and such pods are expected on none of its nodes. The same goes for every other pool that has a
@@ -19,8 +20,8 @@ use super::facts::{
     node::{pool_of, ready},
     pod::{is_daemon, is_mirror},
 };
-use super::hold::Hold;
 use super::packer::Packer;
+use super::prediction_holds::Hold;
 use model::Pod;
 use model::plan::MissedPrediction;
 use model::prediction::{MadeFor, Missed, kind};

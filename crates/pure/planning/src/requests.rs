@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::all_or_nothing::Tried;
 use super::buffers::imagined;
 use super::class::Class;
 use super::packer::Packer;
+use super::pod_place::PodPlace;
 use super::predictions::keep_to_bound;
-use super::spot::Spot;
-use super::whole::Tried;
 use model::Snapshot;
 use model::buffer::PodTemplate;
 use model::plan::{Plan, PodOutcome, RequestOutcome, RequestVerdict};
@@ -204,8 +204,8 @@ impl<'a> Packer<'_, 'a> {
     /// Whether none of a class is on a machine that this decision makes, if only what is there counts.
     fn may_be_there(&self, class: &Class, request: &ProvisioningRequest) -> bool {
         let new = |pod: &usize| match self.spots[*pod] {
-            Spot::Node(at) => self.machine_at(at).is_some(),
-            Spot::None => false,
+            PodPlace::Node(at) => self.machine_at(at).is_some(),
+            PodPlace::None => false,
         };
         request.class != CHECK_CAPACITY || !class.pods.iter().any(new)
     }

@@ -3,20 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::admission::{NotNow, Round};
+use super::admission::{Deferral, Round};
 use super::aftermath::Need;
 use super::budgets::Budgets;
 use super::candidate_turns::CandidateTurns;
 use super::drain::Rules;
 use super::facts::node::{is_leaving, pool_of, ready};
-use super::growth::Growth;
 use super::headroom::Headroom;
-use super::judging::{Drainable, judge, unneeded_since};
+use super::node_state::{Drainable, judge, unneeded_since};
 use super::removal::{self, Candidate, Moves, Together};
-use super::rests::rests;
+use super::removal_backoff::rests;
+use super::scale_up_decision::ScaleUpDecision;
 use super::utilization::rounded;
 use super::view::View;
-use super::{Depth, aftermath, annotations, buffers, consolidation, replacing};
+use super::{Depth, aftermath, annotations, buffers, consolidation, replacement_removals};
 use model::drain::NodeReason;
 use model::node::Node;
 use model::plan::{Move, NodeOutcome, NodeVerdict, PoolGrowth, Removal, RemovalReason};
@@ -26,7 +26,7 @@ use model::unfinished::NodeTurns;
 use scheduling::{NodeIndex, SimNode};
 
 /// What scaling down decided.
-pub(super) struct Shrinkage {
+pub(super) struct ScaleDownDecision {
     pub removals: Vec<Removal>,
     pub verdicts: Vec<NodeVerdict>,
     /// Machines in place of nodes that can go once these are ready.
@@ -43,14 +43,18 @@ const FULL: usize = 50;
 /// Nodes that could be drained, by their place in the snapshot.
 type Drainables<'a> = BTreeMap<NodeIndex, Drainable<'a>>;
 
-pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth) -> Shrinkage {
+pub(super) fn decide<'a>(
+    view: &mut View<'a>,
+    growth: &ScaleUpDecision<'a>,
+    depth: Depth,
+) -> ScaleDownDecision {
     let rules = Rules::new(view.snapshot, &view.config.scale_down);
     let mut budgets = Budgets::new(view.snapshot);
     let (mut verdicts, mut drainable) = judge_all(view, &rules, &budgets);
     keep_growing(growth, &mut drainable, &mut verdicts);
     let mut round = Round::new(view, growth);
     let drains = (&mut round.drains, view.config.scale_down.max_parallel_drains);
-    let replaced = replacing::removals(view, growth, &rules, &mut budgets, drains, &mut verdicts);
+    let replaced = replacement_removals::removals(view, growth, &rules, &mut budgets, drains, &mut verdicts);
     // Nodes of a pool at its minimum stay, so their room is there for the pods of others.
     let (kept, drainable): (Drainables, Drainables) =
         drainable.into_iter().partition(|(_, node)| round.established(&node.pool.name) <= node.pool.min);
@@ -82,7 +86,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
         replacements = replace(view, growth, drainable.iter().chain(&kept), &round, &mut verdicts);
     }
     let unfinished = turns.next(view.allowance.is_spent(), together.untried.len() + unjudged);
-    Shrinkage { removals, verdicts, replacements, rehoused, unfinished }
+    ScaleDownDecision { removals, verdicts, replacements, rehoused, unfinished }
 }
 
 /// What holds for each node by itself, and which could be drained.
@@ -101,7 +105,7 @@ fn judge_all<'a>(view: &View<'a>, rules: &Rules, budgets: &Budgets) -> (Vec<Node
 }
 
 /// Whose machine is being made larger is needed.
-fn keep_growing(growth: &Growth, drainable: &mut Drainables, verdicts: &mut [NodeVerdict]) {
+fn keep_growing(growth: &ScaleUpDecision, drainable: &mut Drainables, verdicts: &mut [NodeVerdict]) {
     for at in &growth.growing {
         if drainable.remove(at).is_some() {
             needed(&mut verdicts[*at], NodeOutcome::Utilized);
@@ -116,7 +120,7 @@ type Admitted<'d, 'a> = (NodeIndex, &'d Drainable<'a>, &'d Moves);
 /// The nodes that the round's limits let go; the others' verdicts say what they wait for.
 fn admit<'d, 'a>(
     view: &View<'a>,
-    growth: &Growth<'a>,
+    growth: &ScaleUpDecision<'a>,
     (drainable, together): (&'d Drainables<'a>, &'d Together),
     (round, budgets): (&mut Round, &mut Budgets),
     verdicts: &mut [NodeVerdict],
@@ -127,7 +131,7 @@ fn admit<'d, 'a>(
         let Some(node) = drainable.get(at) else { continue };
         if let Some(machine) = moves.iter().find_map(|(_, to)| growth.upcoming.get(to)) {
             let message = format!("its pods go to {machine}, which is on its way");
-            NotNow::waits(Some(message)).apply(&mut verdicts[*at]);
+            Deferral::waits(Some(message)).apply(&mut verdicts[*at]);
             continue;
         }
         match round.admit(view, *at, node, budgets, (&mut headroom, moves)) {
@@ -160,7 +164,7 @@ fn remove(
             }
             removals.push(removal(view, at, node, moves));
         } else {
-            NotNow::after(after.needed.get(&at)).apply(&mut verdicts[at]);
+            Deferral::after(after.needed.get(&at)).apply(&mut verdicts[at]);
         }
     }
     removals.append(&mut replaced);
@@ -170,7 +174,7 @@ fn remove(
 
 /// Verdicts of nodes whose pods fit nowhere else, or that have to take the pods of others.
 fn say_why_they_stay(
-    (view, growth): (&View, &Growth),
+    (view, growth): (&View, &ScaleUpDecision),
     (drainable, together): (&Drainables, &Together),
     round: &Round,
     verdicts: &mut [NodeVerdict],
@@ -185,7 +189,7 @@ fn say_why_they_stay(
                 (verdict.since, verdict.removable_at) = (None, None);
             }
             let why = "waits for its turn: the round has looked at all that one may";
-            NotNow::waits(Some(why.to_owned())).apply(verdict);
+            Deferral::waits(Some(why.to_owned())).apply(verdict);
             continue;
         }
         if let Some(why) = round.closed(&node.pool.name).filter(|_| together.hosts.contains(at)) {
@@ -224,7 +228,7 @@ fn passed_on(removals: &mut [Removal], moves: BTreeMap<String, String>) {
 }
 
 /// No machine is on its way, and no node goes or is about to by itself.
-fn at_rest(view: &View, growth: &Growth, verdicts: &[NodeVerdict]) -> bool {
+fn at_rest(view: &View, growth: &ScaleUpDecision, verdicts: &[NodeVerdict]) -> bool {
     use NodeOutcome::{BeingDeleted, CoolingDown, Remove, Unneeded, Unready};
     let going = |(one, node): (&NodeVerdict, &Arc<Node>)| match one.verdict {
         Remove | Unneeded | CoolingDown | Unready => true,
@@ -240,7 +244,7 @@ fn at_rest(view: &View, growth: &Growth, verdicts: &[NodeVerdict]) -> bool {
 /// Machines in place of nodes whose time has come. Nodes that could be replaced have their time counted.
 fn replace<'v, 'a: 'v>(
     view: &View<'a>,
-    growth: &Growth<'a>,
+    growth: &ScaleUpDecision<'a>,
     candidates: impl Iterator<Item = (&'v NodeIndex, &'v Drainable<'a>)>,
     round: &Round,
     verdicts: &mut [NodeVerdict],
@@ -303,7 +307,7 @@ fn leave_out_full(drainable: &mut BTreeMap<NodeIndex, Drainable>, verdicts: &mut
 fn simulate(
     view: &View,
     drainable: &Drainables,
-    growth: &Growth,
+    growth: &ScaleUpDecision,
     round: &Round,
 ) -> (Together, CandidateTurns) {
     if drainable.is_empty() {
@@ -321,7 +325,12 @@ fn simulate(
     (together, turns)
 }
 
-fn candidates(view: &View, drainable: &Drainables, growth: &Growth, round: &Round) -> Vec<Candidate> {
+fn candidates(
+    view: &View,
+    drainable: &Drainables,
+    growth: &ScaleUpDecision,
+    round: &Round,
+) -> Vec<Candidate> {
     let mut waiting: BTreeMap<NodeIndex, Vec<Arc<Pod>>> = BTreeMap::new();
     for (pod, at) in &growth.placed {
         waiting.entry(*at).or_default().push((*pod).clone());
@@ -356,7 +365,7 @@ fn candidates(view: &View, drainable: &Drainables, growth: &Growth, round: &Roun
 }
 
 /// Nodes that stay whatever is decided and can take pods.
-fn destinations(view: &View, drainable: &Drainables, growth: &Growth) -> Vec<NodeIndex> {
+fn destinations(view: &View, drainable: &Drainables, growth: &ScaleUpDecision) -> Vec<NodeIndex> {
     // Nothing moves to a node that is not ready.
     let takes = |at: NodeIndex| {
         // What a machine that grows is to have is for the pods that it grows for.

@@ -2,28 +2,28 @@
 //! grow, else on new ones.
 //!
 //! Equal pods form a class and are handled together ([`super::classes`]). What is there is filled first; how
-//! new machines are planned is in [`super::packing`], which pool grows in [`super::choosing`].
+//! new machines are planned is in [`super::packing`], which pool grows in [`super::expander`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::capacity::{NoRoom, Place, Rooms};
 use super::class::Class;
 use super::classes::{self, Demands};
 use super::facts::machine::by_node;
 use super::facts::node::{is_young, pool_of, ready};
 use super::gangs::Gangs;
-use super::growth::Growth;
-use super::growths::Growths;
 use super::kind_turns::KindTurns;
+use super::machine_growths::Growths;
 use super::packer::{Packer, relabelled};
 use super::pending::add_leaving;
+use super::pod_place::PodPlace;
+use super::pod_verdict;
 use super::predictions::keep_to_bound;
 use super::priorities::Priorities;
-use super::rooms::{Full, Place, Rooms};
-use super::spot::Spot;
-use super::verdict;
+use super::scale_up_decision::ScaleUpDecision;
 use super::view::View;
-use super::{coming, daemons, fresh, repair, requests};
+use super::{daemons, fresh_node, lost_nodes, requests, upcoming_nodes};
 use model::machine::Phase;
 use model::node::Node;
 use model::plan::{NewMachine, PodOutcome, PodVerdict, PoolGrowth};
@@ -35,17 +35,18 @@ use scheduling::{NodeIndex, SimNode};
 /// Classes of pods in thought, and those of gangs that are tried by themselves.
 type Left<'a> = (Vec<Class<'a>>, BTreeMap<usize, Vec<Class<'a>>>);
 
-pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
+pub(super) fn decide<'a>(view: &mut View<'a>) -> ScaleUpDecision<'a> {
     let (mut pods, mut groups) = (std::mem::take(&mut view.waiting), std::mem::take(&mut view.groups));
     let priorities = Priorities::new(view.snapshot, view.config);
     add_leaving(view, &priorities, &mut pods, &mut groups);
     let turns = KindTurns::take(view, &mut pods, &priorities);
     let gangs = Gangs::find(view, &mut pods, &priorities);
-    let prototypes = view.offers.iter().map(|pool| fresh::node(view, pool, &format!("{}-new", pool.name)));
+    let prototypes =
+        view.offers.iter().map(|pool| fresh_node::node(view, pool, &format!("{}-new", pool.name)));
     let prototypes: Vec<SimNode> = prototypes.collect();
     let mut packer = Packer {
         rooms: Rooms::new(view),
-        spots: vec![Spot::None; pods.len()],
+        spots: vec![PodPlace::None; pods.len()],
         pods,
         planned: Vec::new(),
         sizes: super::sizes::costs(view.offers),
@@ -89,7 +90,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     packer.cut |= packer.view.allowance.is_spent();
     packer.fit_sizes();
     packer.view.allowance = packer.view.allowance.and_reasons();
-    let (verdicts, on) = verdict::pods(&packer);
+    let (verdicts, on) = pod_verdict::pods(&packer);
     packer.cut |= packer.view.allowance.is_spent();
     packer.view.allowance = own;
     let left = verdicts.iter().filter(|one| one.verdict == PodOutcome::Unfinished).count();
@@ -130,7 +131,7 @@ impl<'a> Packer<'_, 'a> {
         verdicts: Vec<PodVerdict>,
         on: Vec<Vec<Arc<str>>>,
         unfinished: Option<PodTurns>,
-    ) -> Growth<'a> {
+    ) -> ScaleUpDecision<'a> {
         let existing = self.view.existing;
         let named: BTreeMap<&str, NodeIndex> =
             (0..existing).map(|at| (&*self.view.snapshot.nodes[at].name, at)).collect();
@@ -144,13 +145,13 @@ impl<'a> Packer<'_, 'a> {
             .iter()
             .zip(&self.spots)
             .filter_map(|(waiting, spot)| match spot {
-                Spot::Node(node) => Some((waiting.pod, real(*node)?)),
-                Spot::None => None,
+                PodPlace::Node(node) => Some((waiting.pod, real(*node)?)),
+                PodPlace::None => None,
             })
             .collect();
         let homeless = self.pods.iter().zip(&self.spots);
-        let homeless = homeless.filter(|(pod, spot)| !pod.listed && **spot == Spot::None);
-        Growth {
+        let homeless = homeless.filter(|(pod, spot)| !pod.listed && **spot == PodPlace::None);
+        ScaleUpDecision {
             pools: self.growth(on),
             grown: self.grown(),
             growing: self.growths.nodes,
@@ -183,7 +184,7 @@ impl<'a> Packer<'_, 'a> {
             growth.machines.push(NewMachine {
                 name: woken
                     .map(|woken| woken.name.clone())
-                    .or_else(|| slot.map(|slot| super::names::of(&pool.name, seed, slot))),
+                    .or_else(|| slot.map(|slot| super::names::machine_name(&pool.name, seed, slot))),
                 vmid: woken.map(|woken| woken.vmid).or_else(|| slot.map(|slot| slot.vmid)),
                 address: slot.and_then(|slot| slot.address),
                 further_addresses: slot.map(|slot| slot.further.clone()).unwrap_or_default(),
@@ -218,13 +219,13 @@ impl<'a> Packer<'_, 'a> {
                 continue;
             };
             let young = is_young(&node, snapshot, config);
-            let starting = coming::is_starting(&node, &self.pools()[pool]);
+            let starting = upcoming_nodes::is_starting(&node, &self.pools()[pool]);
             // One that is no longer ready offers nothing, and it is not known when it will again.
             let comes =
                 if was_ready(&node, &served) { starting && ready(&node) } else { starting || !ready(&node) };
             if comes && young && self.view.world.node(at).open {
                 let mut soon = relabelled(&self.prototypes[pool].node, &node.name);
-                soon.taints = coming::lasting_taints(&node, &self.pools()[pool]);
+                soon.taints = upcoming_nodes::lasting_taints(&node, &self.pools()[pool]);
                 soon.unschedulable = node.unschedulable;
                 self.view.world.forget(at);
                 let index = self.expect_node(soon, pool, Some(at));
@@ -232,7 +233,7 @@ impl<'a> Packer<'_, 'a> {
             }
         }
         for machine in snapshot.proxmox.machines.iter().flatten() {
-            if !coming::is_coming(machine, self.view) {
+            if !upcoming_nodes::is_coming(machine, self.view) {
                 continue;
             }
             let Some(pool) = self.offer_of(&machine.pool, Some(machine)) else { continue };
@@ -254,14 +255,14 @@ impl<'a> Packer<'_, 'a> {
                 .and_then(|name| self.view.named.find(name).filter(|&at| self.view.world.node(at).open));
             if let Some(at) = at {
                 self.view.world.place(waiting.pod, at);
-                self.spots[index] = Spot::Node(at);
+                self.spots[index] = PodPlace::Node(at);
             }
         }
     }
 
     /// Pools below their minimum grow whether pods wait or not. Lost nodes do not count.
     fn reach_minimum(&mut self) {
-        let lost = repair::lost(self.view);
+        let lost = lost_nodes::lost(self.view);
         for pool in &self.view.config.pools {
             let min = pool.min + lost.get(pool.name.as_str()).unwrap_or(&0);
             while self.rooms.staying(&pool.name) < min {
@@ -278,9 +279,9 @@ impl<'a> Packer<'_, 'a> {
 
     /// The first size of the pool that finds a place, there on the best host of all its sets of hosts; else
     /// why the last one finds none.
-    fn place_of_minimum(&self, name: &str) -> Result<(usize, Place), Full> {
+    fn place_of_minimum(&self, name: &str) -> Result<(usize, Place), NoRoom> {
         let mut best: Option<(usize, usize, Place)> = None;
-        let mut refusal = Full::NoSlot;
+        let mut refusal = NoRoom::NoSlot;
         for (offer, pool) in self.pools().iter().enumerate().filter(|(_, pool)| pool.name == name) {
             let size = pool.sizes.iter().position(|one| (one.cores, one.memory) == (pool.cores, pool.memory));
             let size = size.unwrap_or(0);

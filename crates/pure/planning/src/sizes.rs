@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use super::dominant_share::largest_share;
 use super::packer::Packer;
-use super::share::largest_share;
-use super::spot::Spot;
+use super::pod_place::PodPlace;
 use model::machine::Machine;
 use model::{Resources, Snapshot};
 use scheduling::NodeIndex;
@@ -84,7 +84,7 @@ impl Packer<'_, '_> {
         }
         let mut wanted = vec![Resources::default(); self.planned.len()];
         for (waiting, spot) in self.pods.iter().zip(&self.spots) {
-            if let Spot::Node(node) = spot
+            if let PodPlace::Node(node) = spot
                 && let Some(machine) = self.machine_at(*node)
             {
                 wanted[machine].add(&waiting.pod.requests);
@@ -108,7 +108,7 @@ impl Packer<'_, '_> {
     }
 
     fn only_plain_on(&self, node: NodeIndex) -> bool {
-        let mut pods = self.pods.iter().zip(&self.spots).filter(|(_, spot)| **spot == Spot::Node(node));
+        let mut pods = self.pods.iter().zip(&self.spots).filter(|(_, spot)| **spot == PodPlace::Node(node));
         pods.all(|(waiting, _)| self.is_plain(waiting.pod))
     }
 }

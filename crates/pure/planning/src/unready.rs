@@ -8,7 +8,7 @@ use super::facts::{
     node::{pool_of, ready},
     time::{moved, watched_since},
 };
-use super::rests::is_long_ago;
+use super::removal_backoff::is_long_ago;
 use model::Snapshot;
 use model::node::Node;
 use model::snapshot::{Memory, NodeMemory};

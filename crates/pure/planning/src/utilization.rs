@@ -10,7 +10,12 @@ use model::node::Node;
 use model::pod::Pod;
 
 /// A node's utilization; `None` if it says nothing of what it offers.
-pub(super) fn of(node: &Node, pods: &[&Arc<Pod>], ignore_daemons: bool, now: Timestamp) -> Option<f64> {
+pub(super) fn node_utilization(
+    node: &Node,
+    pods: &[&Arc<Pod>],
+    ignore_daemons: bool,
+    now: Timestamp,
+) -> Option<f64> {
     let offered = &node.allocatable;
     if offered.cpu_milli <= 0 || offered.memory <= 0 {
         return None;

@@ -97,7 +97,7 @@ fn length(took: Option<&Took>, default: std::time::Duration) -> SignedDuration {
 #[derive(Debug, Default)]
 pub struct Watcher {
     facts: Facts,
-    machines: BTreeMap<String, Seen>,
+    machines: BTreeMap<String, MachineTrace>,
     /// By uid: pods that the scheduler refused.
     waiting: BTreeMap<String, Timestamp>,
     /// Pods that came to a node.
@@ -106,7 +106,7 @@ pub struct Watcher {
 
 /// A machine as it was seen last.
 #[derive(Clone, Debug)]
-struct Seen {
+struct MachineTrace {
     pool: String,
     phase: Phase,
     asked: Timestamp,
@@ -156,7 +156,7 @@ impl Watcher {
                 if !first && machine.warm.is_none() && machine.phase < Phase::Draining {
                     self.facts.happened.pool(&machine.pool).made += 1;
                 }
-                Seen {
+                MachineTrace {
                     pool: machine.pool.clone(),
                     phase: machine.phase,
                     asked: machine.requested.or(machine.since).unwrap_or(now),
@@ -183,7 +183,7 @@ impl Watcher {
         }
     }
 
-    fn look_at_phase(&mut self, seen: &mut Seen, machine: &Machine, now: Timestamp) {
+    fn look_at_phase(&mut self, seen: &mut MachineTrace, machine: &Machine, now: Timestamp) {
         if seen.phase == machine.phase {
             return;
         }

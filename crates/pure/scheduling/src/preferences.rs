@@ -16,7 +16,7 @@ const MOST: i64 = 100;
 const WEIGHT: i64 = 2;
 
 /// The scores of these nodes for what the pod prefers; none if it prefers nothing.
-pub(super) fn of(pod: &Pod, nodes: &[NodeIndex], world: &World) -> Option<Vec<i64>> {
+pub(super) fn scores(pod: &Pod, nodes: &[NodeIndex], world: &World) -> Option<Vec<i64>> {
     let affinity = &pod.affinity;
     if affinity.node_preferred.is_empty()
         && affinity.pods_preferred.is_empty()

@@ -251,7 +251,7 @@ impl World {
     /// How kube-scheduler's scores set these nodes apart for what the pod prefers, in parts of 100; none if
     /// it prefers nothing.
     pub fn preferences(&self, pod: &Pod, nodes: &[NodeIndex]) -> Option<Vec<i64>> {
-        preferences::of(pod, nodes, self)
+        preferences::scores(pod, nodes, self)
     }
 
     /// Adds an empty node.

@@ -6,8 +6,8 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::names;
-use super::power::{Power, Way, WrittenRedfish};
+use super::host_power::{Power, Way, WrittenRedfish};
+use super::name_rules;
 use super::region::Regions;
 use super::values::Checker;
 use model::place;
@@ -80,7 +80,7 @@ pub(super) fn check(
     let mut checked = BTreeMap::new();
     for host in hosts {
         let name = host.name.get_ref();
-        if !names::is_label(&name.to_ascii_lowercase()) {
+        if !name_rules::is_label(&name.to_ascii_lowercase()) {
             let help = "the name under which Proxmox VE lists it, not its address";
             let title = format!("`{name}` cannot be a host");
             checker.wrong(title, host.name.span(), "expected e.g. \"pve1\"", help);
@@ -94,7 +94,7 @@ pub(super) fn check(
         }
         let zone = checker.named(
             host.zone.as_ref(),
-            names::is_word,
+            name_rules::is_word,
             |text| format!("host `{name}`: `{text}` cannot be a zone"),
             "at most 63 letters, digits, `-`, `_` and `.`: it becomes a label's value",
         );

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::names;
+use super::name_rules;
 use super::secret::{self, SecretSource};
 use super::values::Checker;
 
@@ -58,7 +58,7 @@ impl Written {
         );
         let namespace = checker.named(
             this.namespace.as_ref(),
-            names::is_label,
+            name_rules::is_label,
             |text| format!("`{text}` cannot be a namespace"),
             "at most 63 lower-case letters, digits and `-`",
         );

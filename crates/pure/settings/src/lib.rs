@@ -6,19 +6,19 @@
 
 mod bootstrap;
 mod disruption;
-mod facts;
 mod health;
+mod host_power;
 mod hosts;
 mod kubernetes;
 mod leader;
 mod limits;
-mod listed;
+mod machine_facts;
 mod metrics;
-mod names;
+mod name_rules;
+mod one_or_many;
 mod orphans;
 pub mod own_labels;
 mod pool;
-mod power;
 mod proxmox;
 mod record;
 mod region;
@@ -42,12 +42,13 @@ use toml::Spanned;
 
 pub use bootstrap::{Bootstrap, BootstrapMethod, Command, K3s, Kubeadm, Ssh, TokenSource};
 pub use disruption::Disruption;
-pub use facts::{FillError, MachineFacts};
 pub use health::Health;
+pub use host_power::{Power, PowerSettings, Redfish};
 pub use hosts::HostSettings;
 pub use kubernetes::Kubernetes;
 pub use leader::Leader;
 pub use limits::Limits;
+pub use machine_facts::{FillError, MachineFacts};
 pub use metrics::Metrics;
 pub use orphans::Orphans;
 pub use pool::privilege as option_privilege;
@@ -56,7 +57,6 @@ pub use pool::{
     HugePages, KubeletSettings, Pci, PhysicalMachine, Pinning, Placement, Policy, Pool, Room, Schedule,
     Security, Seed, Size, TemplateRef, Warm, ZoneLabels,
 };
-pub use power::{Power, PowerSettings, Redfish};
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use record::Record;
 pub use replace::Replace;
@@ -167,7 +167,7 @@ struct Written {
     #[serde(default)]
     disruption: Vec<Spanned<disruption::Written>>,
     #[serde(default)]
-    power: power::Written,
+    power: host_power::Written,
     #[serde(default)]
     health: health::Written,
     #[serde(default)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::names;
+use super::name_rules;
 use super::region::{Regions, is_here};
 use super::secret::{self, Credential, SecretSource};
 use super::values::Checker;
@@ -159,7 +159,7 @@ impl Written {
         let request_timeout = checker.positive("request_timeout", this.request_timeout.as_ref(), seconds(35));
         let resource_pool = checker.named(
             this.resource_pool.as_ref(),
-            names::is_resource_pool,
+            name_rules::is_resource_pool,
             |text| format!("`{text}` cannot be a resource pool"),
             "letters, digits, `-`, `_` and `.`, at most three levels with `/`",
         );

@@ -12,7 +12,7 @@ use toml::Spanned;
 use super::pool::Pool;
 use super::proxmox::{Headroom, Proxmox, Written};
 use super::values::Checker;
-use super::{Config, names};
+use super::{Config, name_rules};
 use model::place;
 
 /// The regions as they are written.
@@ -97,7 +97,7 @@ impl Regions {
                 names => format!("the clusters are called {names}"),
             };
             checker.wrong(title, written.span(), "not one of the clusters", &help);
-        } else if !names::is_word(name) {
+        } else if !name_rules::is_word(name) {
             wrong_name(written, checker);
         }
         Place { region: Some(name.clone()), prefix: name.clone() }
@@ -128,7 +128,7 @@ fn one(
     seen: &[(&Spanned<String>, Vec<&Spanned<String>>)],
     checker: &mut Checker,
 ) {
-    if !names::is_word(name.get_ref()) {
+    if !name_rules::is_word(name.get_ref()) {
         wrong_name(name, checker);
     }
     for (other, theirs) in seen {

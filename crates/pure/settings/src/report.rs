@@ -61,7 +61,7 @@ impl Report {
             // They are dozens in some tables.
             _ if message.starts_with("unknown field") => "not a key of this table".to_owned(),
             "" => "here".to_owned(),
-            label => format!("expected {}", words(label)),
+            label => format!("expected {}", kind_text(label)),
         };
         let finding = Finding {
             title: message.split(", expected").next().unwrap_or(message).to_owned(),
@@ -130,7 +130,7 @@ impl fmt::Display for Report {
 impl std::error::Error for Report {}
 
 /// What a type is called outside of a program.
-fn words(kind: &str) -> &str {
+fn kind_text(kind: &str) -> &str {
     match kind {
         "u8" => "a whole number from 0 to 255",
         "u16" => "a whole number from 0 to 65535",

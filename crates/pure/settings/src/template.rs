@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::listed::Scalar;
-use super::names;
+use super::name_rules;
+use super::one_or_many::Scalar;
 use super::pool::{Pool, free_options};
 use super::region::Regions;
 use super::values::Checker;
@@ -147,7 +147,7 @@ fn meets(one: &RangeInclusive<u32>, other: &RangeInclusive<u32>) -> bool {
 impl Written {
     fn check(&self, checker: &mut Checker) -> Template {
         let name = self.name.get_ref();
-        if !names::is_domain(name) || name.len() > 40 || name.chars().all(|c| c.is_ascii_digit()) {
+        if !name_rules::is_domain(name) || name.len() > 40 || name.chars().all(|c| c.is_ascii_digit()) {
             let title = format!("`{name}` cannot be a template's name");
             let label = "at most 40 letters, digits and `-`, and a letter among them";
             checker.wrong(title, self.name.span(), label, "");
@@ -162,14 +162,16 @@ impl Written {
         });
         let disk = self.disk.as_ref().map(|size| checker.size(&format!("template `{name}`: `disk`"), size));
         let storage = self.storage(Some(&self.storage), checker).unwrap_or_default();
-        for host in self.hosts.iter().filter(|host| !names::is_label(&host.get_ref().to_ascii_lowercase())) {
+        for host in
+            self.hosts.iter().filter(|host| !name_rules::is_label(&host.get_ref().to_ascii_lowercase()))
+        {
             let title = format!("template `{name}`: `{}` cannot be a host", host.get_ref());
             let help = "the name under which Proxmox VE lists it, not its address";
             checker.wrong(title, host.span(), "expected e.g. \"pve1\"", help);
         }
         let bridge = checker.named(
             Some(&self.bridge),
-            names::is_bridge,
+            name_rules::is_bridge,
             |text| format!("template `{name}`: `{text}` cannot be a bridge"),
             "expected e.g. \"vmbr0\"",
         );
@@ -179,7 +181,7 @@ impl Written {
         }
         let resource_pool = checker.named(
             self.resource_pool.as_ref(),
-            names::is_resource_pool,
+            name_rules::is_resource_pool,
             |text| format!("template `{name}`: `{text}` cannot be a resource pool"),
             "letters, digits, `-`, `_` and `.`, at most three levels with `/`",
         );
@@ -215,7 +217,7 @@ impl Written {
     fn storage(&self, written: Option<&Spanned<String>>, checker: &mut Checker) -> Option<String> {
         let name = self.name.get_ref();
         let title = |text: &str| format!("template `{name}`: `{text}` cannot be a storage");
-        checker.named(written, names::is_storage, title, "letters, digits, `-`, `_` and `.`")
+        checker.named(written, name_rules::is_storage, title, "letters, digits, `-`, `_` and `.`")
     }
 
     fn range(&self, checker: &mut Checker) -> RangeInclusive<u32> {

@@ -6,12 +6,12 @@
 //! become one that requests what the pod requests in all; no image, command, environment or foreign
 //! annotation ever gets here, because the model has none.
 
+mod autoscaler_documents;
 mod buffer;
 mod devices;
 mod fields;
 mod gang;
 mod node;
-mod own;
 mod pod;
 mod selector;
 mod storage;
@@ -76,9 +76,13 @@ impl Lists for Yaml<'_> {
 /// The documents of our own, as which a snapshot's other parts are written.
 pub(super) fn own_documents(snapshot: &Snapshot) -> [Value; 3] {
     [
-        own::cluster(snapshot.kubernetes, snapshot.requests.is_some(), snapshot.pod_groups.is_some()),
-        own::inventory(&snapshot.proxmox, snapshot.time),
-        own::state(&snapshot.memory),
+        autoscaler_documents::cluster(
+            snapshot.kubernetes,
+            snapshot.requests.is_some(),
+            snapshot.pod_groups.is_some(),
+        ),
+        autoscaler_documents::inventory(&snapshot.proxmox, snapshot.time),
+        autoscaler_documents::state(&snapshot.memory),
     ]
 }
 

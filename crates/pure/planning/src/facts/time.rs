@@ -13,7 +13,7 @@ pub(crate) fn after(time: Timestamp, wait: Duration) -> Timestamp {
     time.saturating_add(wait).unwrap_or(Timestamp::MAX)
 }
 
-/// The beginning of a time that is counted, moved as [`crate::judging::unneeded_since`] says.
+/// The beginning of a time that is counted, moved as [`crate::node_state::unneeded_since`] says.
 pub(crate) fn watched_since(snapshot: &Snapshot, config: &Config, since: Timestamp) -> Timestamp {
     moved(since, snapshot.memory.last_round, config, snapshot.time)
 }

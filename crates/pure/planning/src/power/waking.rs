@@ -1,10 +1,10 @@
 //! Which host is woken for what finds no room.
 
-use super::{Desk, UNKNOWN, after};
+use super::{HostPowerRules, UNKNOWN, after};
 use model::plan::PodVerdict;
 use model::power::{HostOutcome, HostVerdict};
 
-impl Desk<'_> {
+impl HostPowerRules<'_> {
     /// The host that helps most is woken if something is missing although the hosts on their way count as on.
     pub(super) fn wake_one(&self, verdicts: &mut [HostVerdict]) {
         if self.short == 0 || self.short == UNKNOWN {

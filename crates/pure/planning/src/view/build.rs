@@ -9,12 +9,12 @@ use crate::daemons::{self, Daemons};
 use crate::facts::node::being_deleted;
 use crate::facts::pod::will_be_made_again;
 use crate::groups::Groups;
-use crate::named::Named;
+use crate::learned_allocatable::{self, Statics};
+use crate::nodes_by_name::Named;
 use crate::priorities::Priorities;
-use crate::shape::{self, Statics};
 use crate::storage_room::StorageRoom;
 use crate::waiting::Waiting;
-use crate::{csi, pending, requests, slices};
+use crate::{csi, fresh_devices, pending, requests};
 use model::Snapshot;
 use model::pod::Pod;
 use scheduling::World;
@@ -79,7 +79,7 @@ impl<'a> View<'a> {
             daemons: Daemons::default(),
             statics: Statics::new(),
             drivers: csi::Drivers::new(snapshot, config),
-            slices: slices::Slices::new(snapshot, config),
+            slices: fresh_devices::Slices::new(snapshot, config),
             storage_room: StorageRoom::new(snapshot, config),
         };
         for set in &snapshot.daemon_sets {
@@ -115,7 +115,7 @@ impl<'a> View<'a> {
                 self.waiting.push(Waiting { pod, group, settled, listed: true });
                 continue;
             }
-            shape::count_static(&mut self.statics, pod);
+            learned_allocatable::count_static(&mut self.statics, pod);
             self.know_daemon(pod);
             let node = pod.node.as_deref();
             let at = node.and_then(|name| self.named.find(name));

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use super::allowance::Allowance;
 use super::daemons::Daemons;
 use super::groups::Groups;
-use super::named::Named;
-use super::shape::Statics;
+use super::learned_allocatable::Statics;
+use super::nodes_by_name::Named;
 use super::storage_room::StorageRoom;
 use super::waiting::Waiting;
-use super::{csi, slices};
+use super::{csi, fresh_devices};
 use model::Snapshot;
 use model::pod::Pod;
 use scheduling::World;
@@ -51,6 +51,6 @@ pub(super) struct View<'a> {
     pub daemons: Daemons<'a>,
     pub statics: Statics<'a>,
     pub drivers: csi::Drivers,
-    pub slices: slices::Slices,
+    pub slices: fresh_devices::Slices,
     pub storage_room: StorageRoom<'a>,
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::super::names;
+use super::super::name_rules;
 use super::super::secret::{self, SecretSource};
 use super::super::values::Checker;
 use super::Written;
@@ -113,7 +113,7 @@ impl Written {
             self.ssh_key_credential.as_ref(),
         );
         checker.port("ssh_port", self.ssh_port.as_ref());
-        if let Some(user) = self.ssh_user.as_ref().filter(|it| !names::is_user(it.get_ref())) {
+        if let Some(user) = self.ssh_user.as_ref().filter(|it| !name_rules::is_user(it.get_ref())) {
             let title = format!("`{}` cannot be a user's name", user.get_ref());
             checker.wrong(title, user.span(), "lower-case letters, digits, `-` and `_`", "");
         }
@@ -124,7 +124,7 @@ impl Written {
                 let title = "`ssh_host` is missing".to_owned();
                 checker.wrong(title, table.span(), "needed for `token = \"ssh\"`", help);
             }
-            Some(host) if !names::is_host(host.get_ref()) => {
+            Some(host) if !name_rules::is_host(host.get_ref()) => {
                 let title = format!("`{}` is not a host", host.get_ref());
                 checker.wrong(
                     title,
@@ -152,7 +152,7 @@ impl Written {
             let title = "`ssh_host_key` is missing".to_owned();
             return checker.wrong(title, table.span(), "needed for `token = \"ssh\"`", HELP);
         };
-        if !names::is_ssh_key(key.get_ref()) {
+        if !name_rules::is_ssh_key(key.get_ref()) {
             let title = "`ssh_host_key` is not a public key".to_owned();
             checker.wrong(title, key.span(), "expected e.g. \"ssh-ed25519 AAAA…\"", HELP);
         } else if !key.get_ref().starts_with("ssh-ed25519 ") && !key.get_ref().starts_with("ecdsa-") {

@@ -13,7 +13,7 @@ pub use command::Command;
 pub use k3s::K3s;
 pub use kubeadm::{Kubeadm, Ssh, TokenSource};
 
-use super::names;
+use super::name_rules;
 use super::secret::SecretSource;
 use super::values::Checker;
 
@@ -140,7 +140,9 @@ impl Written {
         let this = written.get_ref();
         let table = Spanned::new(written.span(), ());
         this.unused(checker);
-        if let Some(server) = this.api_server.as_ref().filter(|it| !names::is_host_and_port(it.get_ref())) {
+        if let Some(server) =
+            this.api_server.as_ref().filter(|it| !name_rules::is_host_and_port(it.get_ref()))
+        {
             let title = format!("`{}` is not the address of an API server", server.get_ref());
             let help = "nodes join there: name it as they reach it, without `https://`";
             checker.wrong(title, server.span(), "expected e.g. \"10.10.10.2:6443\"", help);

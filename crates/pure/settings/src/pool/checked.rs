@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{
     Addressing, Boot, CloneKind, CloudInit, Device, DiskSize, ExtraDisk, Family, Grow, KubeletSettings, Pci,
     PhysicalMachine, Pinning, Placement, Room, Schedule, Security, Size, TemplateRef, Warm, ZoneLabels,
-    labels, made_of, pci, published, slots,
+    declared_devices, fingerprint, labels, pci, slots,
 };
 use crate::bootstrap::Bootstrap;
 use model::devices::ResourceSlice;
@@ -186,7 +186,7 @@ impl Pool {
 
     /// The declared ResourceSlices of one of its nodes.
     pub fn slices_for(&self, node: &str) -> Vec<ResourceSlice> {
-        self.resource_slices.iter().map(|slice| published::of_node(slice, node)).collect()
+        self.resource_slices.iter().map(|slice| declared_devices::of_node(slice, node)).collect()
     }
 
     /// What tells its declared devices, and those of its hosts that they are, from others; empty if none are
@@ -196,7 +196,7 @@ impl Pool {
             return String::new();
         }
         let slices = serde_json::to_string(&self.resource_slices).unwrap_or_default();
-        made_of::digest(&[slices, pci::words(&self.pci)])
+        fingerprint::digest(&[slices, pci::devices_text(&self.pci)])
     }
 
     /// The labels of the node that a machine becomes.

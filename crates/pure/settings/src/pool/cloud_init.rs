@@ -4,7 +4,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::Written as Pool;
-use crate::names;
+use crate::name_rules;
 use crate::values::Checker;
 
 /// What stands in `meta-data` if nothing is written.
@@ -78,7 +78,7 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> CloudInit {
     }
     let storage = checker.named(
         this.storage.as_ref(),
-        names::is_storage,
+        name_rules::is_storage,
         |text| format!("pool `{name}`: `{text}` cannot be a storage"),
         "letters, digits, `-`, `_` and `.`",
     );

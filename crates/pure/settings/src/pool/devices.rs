@@ -9,8 +9,8 @@ use toml::Spanned;
 use super::Written as Pool;
 use super::ranges::{self, Kind, Piece};
 use super::slots::{self, back, number};
-use crate::listed::Listed;
-use crate::names;
+use crate::name_rules;
+use crate::one_or_many::Listed;
 use crate::values::Checker;
 
 /// Devices beyond the first that a machine may have: Proxmox VE has `net0` to `net31`, and cloud-init names
@@ -188,7 +188,7 @@ fn vlan(pool: &str, written: Option<&Spanned<u16>>, checker: &mut Checker) {
 fn bridge(pool: &str, written: Option<&Spanned<String>>, checker: &mut Checker) -> Option<String> {
     checker.named(
         written,
-        names::is_bridge,
+        name_rules::is_bridge,
         |text| format!("pool `{pool}`: `{text}` cannot be a bridge"),
         "at most 15 letters, digits, `-`, `_` and `.`, e.g. \"vmbr0\"",
     )

@@ -161,14 +161,14 @@ impl Written {
 /// A size that Proxmox VE would round up.
 fn sized(name: &str, key: &str, written: &Spanned<String>, bytes: i64, checker: &mut Checker) {
     let title = format!("pool `{name}`: `{key}` is no size that DIMMs add up to");
-    let next = dimms::at_least(bytes).map(|next| format!("the next is \"{}\"", words(next)));
+    let next = dimms::at_least(bytes).map(|next| format!("the next is \"{}\"", size_text(next)));
     let help = "memory that grows is 1 GiB and DIMMs: 512 MiB each up to 17 GiB, then 1 GiB each up to 49 GiB, \
                 then 2 GiB each up to 113 GiB";
     checker.wrong(title, written.span(), next.as_deref().unwrap_or("too much"), help);
 }
 
 /// A size as it is written in the configuration.
-fn words(bytes: i64) -> String {
+fn size_text(bytes: i64) -> String {
     format!("{}B", quantity::binary(bytes))
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 
 use super::Written;
-use crate::listed::Scalar;
-use crate::names;
+use crate::name_rules;
+use crate::one_or_many::Scalar;
 use crate::report::Finding;
 use crate::values::Checker;
 use model::quantity;
@@ -35,10 +35,10 @@ pub(super) fn arguments(pool: &Written, checker: &mut Checker) -> BTreeMap<Strin
         if let Some((_, help)) = SET_ALREADY.into_iter().find(|(known, _)| known == text) {
             let title = format!("pool `{name}`: `{text}` is set already");
             checker.wrong(title, key.span(), "not free", help);
-        } else if !names::is_label(text) {
+        } else if !name_rules::is_label(text) {
             let title = format!("pool `{name}`: `{text}` is not an argument of the kubelet");
             let bare = text.trim_start_matches('-');
-            let help = if bare != text && names::is_label(bare) {
+            let help = if bare != text && name_rules::is_label(bare) {
                 format!("write it without the dashes: `{bare}`")
             } else {
                 String::new()
@@ -84,7 +84,7 @@ pub(super) fn max_pods(pool: &Written, checker: &mut Checker) -> Option<u32> {
 pub(super) fn csi_volumes(pool: &Written, checker: &mut Checker) -> BTreeMap<String, i64> {
     let name = pool.name.get_ref();
     for (driver, most) in &pool.csi_volumes {
-        if !names::is_key(driver.get_ref()) {
+        if !name_rules::is_key(driver.get_ref()) {
             let title = format!("pool `{name}`: `{}` is not the name of a CSI driver", driver.get_ref());
             checker.wrong(title, driver.span(), "expected e.g. \"csi.proxmox.sinextra.dev\"", "");
         }
@@ -106,7 +106,7 @@ pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resou
         let text = written.get_ref().to_string();
         let parsed =
             if key.get_ref() == "cpu" { quantity::limited_milli(&text) } else { quantity::limited(&text) };
-        if !names::is_key(key.get_ref()) {
+        if !name_rules::is_key(key.get_ref()) {
             let title = format!("pool `{name}`: `{}` is not a resource", key.get_ref());
             checker.wrong(title, key.span(), "expected e.g. cpu, memory, pods or \"nvidia.com/gpu\"", "");
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 
 use super::Written;
-use crate::names::{is_key, is_word};
+use crate::name_rules::{is_key, is_word};
 use crate::region::Place;
 use crate::values::Checker;
 use model::selector::Labels;

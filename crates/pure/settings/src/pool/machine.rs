@@ -7,8 +7,8 @@ use toml::Spanned;
 
 use super::Written;
 use super::network_boot::{self, Boot};
-use crate::listed::{Listed, Scalar};
-use crate::names;
+use crate::name_rules;
+use crate::one_or_many::{Listed, Scalar};
 use crate::region::Place;
 use crate::values::Checker;
 use model::place;
@@ -80,7 +80,7 @@ pub(super) fn template(pool: &Written, checker: &mut Checker) -> Option<Template
             checker.wrong(title, written.span(), "a name has a letter in it", &help);
             None
         }
-        Scalar::Text(text) if names::is_domain(text) => Some(TemplateRef::Name(text.clone())),
+        Scalar::Text(text) if name_rules::is_domain(text) => Some(TemplateRef::Name(text.clone())),
         other => {
             let title = format!("pool `{name}`: `{other}` cannot be a template's name");
             checker.wrong(title, written.span(), "expected a VM's name or VMID", "");
@@ -170,7 +170,7 @@ pub(super) fn storages(pool: &Written, checker: &mut Checker) -> Vec<String> {
     let Some(written) = &pool.storage else { return Vec::new() };
     let mut checked: Vec<String> = Vec::new();
     for (storage, at) in Listed::items(written) {
-        if !names::is_storage(&storage) {
+        if !name_rules::is_storage(&storage) {
             let title = format!("pool `{name}`: `{storage}` cannot be a storage");
             checker.wrong(title, at, "letters, digits, `-`, `_` and `.`", "");
         } else if checked.contains(&storage) {
@@ -194,7 +194,7 @@ pub(super) fn storages(pool: &Written, checker: &mut Checker) -> Vec<String> {
 pub(super) fn user(pool: &Written, checker: &mut Checker) -> Option<String> {
     checker.named(
         pool.user.as_ref(),
-        names::is_user,
+        name_rules::is_user,
         |text| format!("pool `{}`: `{text}` cannot be a user's name", pool.name.get_ref()),
         "at most 32 lower-case letters, digits, `-` and `_`",
     )
@@ -202,7 +202,7 @@ pub(super) fn user(pool: &Written, checker: &mut Checker) -> Option<String> {
 
 /// Keys are never quoted: a user may have put a private one there.
 pub(super) fn ssh_keys(pool: &Written, checker: &mut Checker) -> Vec<String> {
-    for key in pool.ssh_keys.iter().filter(|key| !names::is_ssh_key(key.get_ref())) {
+    for key in pool.ssh_keys.iter().filter(|key| !name_rules::is_ssh_key(key.get_ref())) {
         let title = format!("pool `{}`: not a public SSH key", pool.name.get_ref());
         let help = "take the line from the file that ends in `.pub`";
         checker.wrong(title, key.span(), "expected e.g. \"ssh-ed25519 AAAA… me\"", help);
@@ -211,7 +211,7 @@ pub(super) fn ssh_keys(pool: &Written, checker: &mut Checker) -> Vec<String> {
 }
 
 pub(super) fn tags(pool: &Written, checker: &mut Checker) -> Vec<String> {
-    for tag in pool.tags.iter().filter(|tag| !names::is_tag(tag.get_ref())) {
+    for tag in pool.tags.iter().filter(|tag| !name_rules::is_tag(tag.get_ref())) {
         let title = format!("pool `{}`: `{}` cannot be a tag", pool.name.get_ref(), tag.get_ref());
         checker.wrong(title, tag.span(), "letters, digits, `_`, `-`, `+` and `.`", "");
     }
@@ -222,7 +222,7 @@ pub(super) fn tags(pool: &Written, checker: &mut Checker) -> Vec<String> {
 pub(super) fn hosts(pool: &Written, at: &Place, checker: &mut Checker) -> Vec<String> {
     for host in &pool.hosts {
         let text = host.get_ref();
-        if text.contains('.') || !names::is_domain(text) {
+        if text.contains('.') || !name_rules::is_domain(text) {
             let title = format!("pool `{}`: `{text}` cannot be a host", pool.name.get_ref());
             let help = "the name under which Proxmox VE lists it, not its address";
             checker.wrong(title, host.span(), "expected e.g. \"pve1\"", help);

@@ -1,26 +1,26 @@
 //! `[[pool]]`: machines of one kind.
 
+mod bare_metal;
 mod checked;
-mod claims;
 mod cloud_init;
+mod conflicts;
+mod declared_devices;
 mod devices;
-mod extra;
+mod extra_options;
+mod fingerprint;
+mod firewall;
 mod grow;
+mod headroom;
 mod kubelet;
+mod kubelet_config;
 mod labels;
 mod machine;
-mod made_of;
 mod network_boot;
 mod pci;
-mod physical;
 mod pinning;
 mod placement;
-mod published;
 mod ranges;
-mod room;
 mod schedule;
-mod security;
-mod settings;
 mod sizes;
 mod slots;
 mod taints;
@@ -35,22 +35,22 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
+pub use bare_metal::PhysicalMachine;
 pub use checked::Pool;
 pub use cloud_init::{CloudInit, Seed};
 pub use devices::{Device, DeviceModel, Family};
-pub(super) use extra::free as free_options;
-pub use extra::{ExtraDisk, privilege};
+pub(super) use extra_options::free as free_options;
+pub use extra_options::{ExtraDisk, privilege};
+pub use firewall::{Policy, Security};
 pub use grow::Grow;
+pub use headroom::Room;
+pub use kubelet_config::KubeletSettings;
 pub use machine::{CloneKind, DiskSize, TemplateRef};
 pub use network_boot::Boot;
 pub use pci::Pci;
-pub use physical::PhysicalMachine;
 pub use pinning::{HugePages, Pinning};
 pub use placement::Placement;
-pub use room::Room;
 pub use schedule::Schedule;
-pub use security::{Policy, Security};
-pub use settings::KubeletSettings;
 pub use sizes::Size;
 pub use slots::Addressing;
 pub use warm::Warm;
@@ -58,8 +58,8 @@ pub use zone_labels::ZoneLabels;
 
 use super::bootstrap;
 use super::hosts::HostSettings;
-use super::listed::{Listed, Scalar};
-use super::names;
+use super::name_rules;
+use super::one_or_many::{Listed, Scalar};
 use super::region::{Place, Regions};
 use super::values::Checker;
 use model::place;
@@ -74,7 +74,7 @@ pub(super) struct Written {
     max: Spanned<u32>,
     max_cores: Option<Spanned<u32>>,
     max_memory: Option<Spanned<String>>,
-    headroom: Option<room::Written>,
+    headroom: Option<headroom::Written>,
     cores: Spanned<u32>,
     memory: Spanned<String>,
     sizes: Option<Spanned<Vec<Spanned<sizes::Written>>>>,
@@ -85,7 +85,7 @@ pub(super) struct Written {
     storage: Option<Spanned<Listed>>,
     storage_reserve: Option<Spanned<String>>,
     #[serde(default)]
-    extra_disks: Vec<extra::Written>,
+    extra_disks: Vec<extra_options::Written>,
     #[serde(default)]
     vm_options: BTreeMap<Spanned<String>, Spanned<Scalar>>,
     vmids: Option<Spanned<Listed>>,
@@ -110,7 +110,7 @@ pub(super) struct Written {
     #[serde(default)]
     pci: Vec<pci::Written>,
     #[serde(default)]
-    device: Vec<published::Written>,
+    device: Vec<declared_devices::Written>,
     user: Option<Spanned<String>>,
     #[serde(default)]
     ssh_keys: Vec<Spanned<String>>,
@@ -125,7 +125,7 @@ pub(super) struct Written {
     max_pods: Option<Spanned<u32>>,
     #[serde(default)]
     kubelet_args: BTreeMap<Spanned<String>, Spanned<Scalar>>,
-    kubelet: Option<Spanned<settings::Fields>>,
+    kubelet: Option<Spanned<kubelet_config::Fields>>,
     #[serde(default)]
     annotations: BTreeMap<Spanned<String>, Spanned<String>>,
     provider_id: Option<Spanned<String>>,
@@ -151,11 +151,11 @@ pub(super) struct Written {
     warm: Option<warm::Written>,
     pinning: Option<Spanned<pinning::Written>>,
     grow: Option<Spanned<grow::Written>>,
-    security: Option<Spanned<security::Written>>,
+    security: Option<Spanned<firewall::Written>>,
     cloud_init: Option<Spanned<cloud_init::Written>>,
     bootstrap: Option<Spanned<bootstrap::Written>>,
     #[serde(default)]
-    machine: Vec<physical::Written>,
+    machine: Vec<bare_metal::Written>,
 }
 
 impl Written {
@@ -176,7 +176,7 @@ impl Written {
 
     /// Finds settings of kubelets that this method lays over nothing.
     pub(super) fn without_kubeadm(&self, method: &str, checker: &mut Checker) {
-        settings::unused(self, method, checker);
+        kubelet_config::unused(self, method, checker);
     }
 
     /// Whether its machines are there already.
@@ -197,7 +197,7 @@ pub(super) fn check_all(
     hosts: &BTreeMap<String, HostSettings>,
     checker: &mut Checker,
 ) -> Vec<Pool> {
-    claims::names(pools, checker);
+    conflicts::names(pools, checker);
     let (mut checked, mut claimed) = (Vec::new(), Vec::new());
     for written in pools {
         let this = written.get_ref();
@@ -214,8 +214,8 @@ pub(super) fn check_all(
         claimed.push((written, reserved, pool.template.clone(), pool.prefix.clone()));
         checked.push(pool);
     }
-    claims::slots(&claimed, checker);
-    physical::claims(pools, &checked, hosts, checker);
+    conflicts::slots(&claimed, checker);
+    bare_metal::claims(pools, &checked, hosts, checker);
     checked
 }
 
@@ -236,8 +236,8 @@ fn check(pool: &Written, at: Place, regions: &Regions, checker: &mut Checker) ->
     let memory = machine::memory(pool, checker);
     let (reserved, addressing) = slots::check(pool, checker);
     let mut devices = reserved.devices.clone();
-    let security = security::check(pool, &addressing, &mut devices, checker);
-    let machines = physical::check(pool, checker);
+    let security = firewall::check(pool, &addressing, &mut devices, checker);
+    let machines = bare_metal::check(pool, checker);
     let sizes = sizes::check(pool, Size { cores: *pool.cores.get_ref(), memory }, checker);
     let pinning = pinning::check(pool, &sizes, checker);
     let taints::Taints { lasting: taints, startup: startup_taints, domains } = taints::check(pool, checker);
@@ -276,14 +276,14 @@ fn check(pool: &Written, at: Place, regions: &Regions, checker: &mut Checker) ->
             .storage_reserve
             .as_ref()
             .map_or(0, |size| checker.size(&format!("pool `{name}`: `storage_reserve`"), size)),
-        extra_disks: extra::disks(pool, checker),
-        vm_options: extra::options(pool, checker),
+        extra_disks: extra_options::disks(pool, checker),
+        vm_options: extra_options::options(pool, checker),
         vmids: reserved.vmids.iter().map(|piece| vmid(piece.first)..=vmid(piece.last)).collect(),
         addressing,
         disk: machine::disk(pool, checker),
         devices,
         pci: pci::check(pool, checker),
-        resource_slices: published::check(pool, checker),
+        resource_slices: declared_devices::check(pool, checker),
         user: machine::user(pool, checker),
         ssh_keys: machine::ssh_keys(pool, checker),
         tags: machine::tags(pool, checker),
@@ -293,14 +293,14 @@ fn check(pool: &Written, at: Place, regions: &Regions, checker: &mut Checker) ->
         startup_taint_domains: domains,
         max_pods: kubelet::max_pods(pool, checker),
         kubelet_args: kubelet::arguments(pool, checker),
-        kubelet: settings::check(pool, memory, checker),
+        kubelet: kubelet_config::check(pool, memory, checker),
         annotations: labels::annotations(pool, checker),
         cloud_init: cloud_init::check(pool, checker),
         bootstrap: pool
             .bootstrap
             .as_ref()
             .and_then(|table| bootstrap::Written::check_of_pool(table, checker))
-            .or_else(|| (!machines.is_empty()).then(physical::bootstrap)),
+            .or_else(|| (!machines.is_empty()).then(bare_metal::bootstrap)),
         provider_id: labels::provider_id(pool, checker),
         allocatable: kubelet::allocatable(pool, checker),
         csi_volumes: kubelet::csi_volumes(pool, checker),
@@ -387,7 +387,7 @@ impl Written {
     /// Its name and its numbers.
     fn shape(&self, checker: &mut Checker) {
         let name = self.name.get_ref();
-        if !names::is_label(name) || name.len() > 40 {
+        if !name_rules::is_label(name) || name.len() > 40 {
             let title = format!("`{name}` cannot be a pool's name");
             let label = "lower-case letters, digits and `-`, at most 40 characters";
             let help = "machines are called after their pool: it must fit a host name";

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::Written as Pool;
-use crate::names;
+use crate::name_rules;
 use crate::values::Checker;
 
 /// Devices that a VM may have: Proxmox VE has `hostpci0` to `hostpci15`.
@@ -56,7 +56,7 @@ pub(super) fn numbered(all: &[Pci]) -> BTreeMap<String, String> {
 }
 
 /// The same in words, for what a machine is made of.
-pub(super) fn words(all: &[Pci]) -> String {
+pub(super) fn devices_text(all: &[Pci]) -> String {
     all.iter().map(|one| format!("{} of {}", one.count, one.value())).collect::<Vec<_>>().join("; ")
 }
 
@@ -174,7 +174,7 @@ impl Written {
             return None;
         };
         let text = resource.get_ref();
-        if !text.contains('/') || !names::is_key(text) {
+        if !text.contains('/') || !name_rules::is_key(text) {
             let title = format!("pool `{name}`: `{text}` is not an extended resource");
             checker.wrong(title, resource.span(), "expected e.g. \"nvidia.com/gpu\"", "");
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use toml::Spanned;
 
-use crate::listed::Listed;
+use crate::one_or_many::Listed;
 use crate::values::Checker;
 
 /// Numbers from one to another, both included, and where that is written.

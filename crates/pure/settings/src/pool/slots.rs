@@ -9,8 +9,8 @@ use toml::Spanned;
 use super::Written;
 use super::devices::{self, Device};
 use super::ranges::{self, Kind, Piece};
-use crate::listed::Listed;
-use crate::names;
+use crate::name_rules;
+use crate::one_or_many::Listed;
 use crate::values::Checker;
 
 /// VMIDs that Proxmox VE takes (`pve-vmid`).
@@ -153,7 +153,7 @@ fn addressing(pool: &Written, checker: &mut Checker) -> (Vec<Piece>, Addressing)
     let gateway = pool.gateway.as_ref().and_then(|text| address("gateway", pool, text, checker));
     let search = checker.named(
         pool.search.as_ref(),
-        names::is_domain,
+        name_rules::is_domain,
         |text| format!("pool `{}`: `{text}` is not a search domain", pool.name.get_ref()),
         "expected e.g. \"example.org\"",
     );

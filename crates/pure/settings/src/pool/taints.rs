@@ -4,7 +4,7 @@ use toml::Spanned;
 
 use super::Written;
 use super::labels::OURS;
-use crate::names::{is_key, is_label, is_word};
+use crate::name_rules::{is_key, is_label, is_word};
 use crate::values::Checker;
 use model::node::{Taint, TaintEffect};
 use model::passing::{TaintDomain, passes_by_itself};

@@ -1,0 +1,228 @@
+//! What the daemon says about its decisions in Kubernetes, and each warning once in a while.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::time::{Duration, Instant};
+
+use super::Daemon;
+use super::execute::why;
+use kubernetes::{EventKind, Recorder, Saying};
+use model::drain::NodeReason;
+use model::plan::{NodeOutcome, NodeVerdict, Plan, PodOutcome, PodVerdict};
+use model::{Node, Pod, Snapshot};
+
+/// Events that one round sends at most of what was done, and of what was not: the next one goes on if they
+/// still hold.
+const EVENTS_A_ROUND: usize = 50;
+/// The same warning is not given again before this has passed.
+const AGAIN: Duration = Duration::from_mins(10);
+/// What was not done.
+const NOT_DONE: [&str; 4] = ["NotTriggerScaleUp", "NoScaleDown", IGNORED, MISSED];
+/// An annotation cannot be read.
+const IGNORED: &str = "AnnotationIgnored";
+/// kube-scheduler refuses the pod where it was found to fit.
+const MISSED: &str = "PredictionMissed";
+/// Warnings that are remembered at most.
+const REMEMBERED: usize = 1024;
+
+/// What was said lately.
+#[derive(Debug, Default)]
+pub(super) struct RateLimitedLog(BTreeMap<String, Instant>);
+
+impl RateLimitedLog {
+    /// Says something unless it was said a moment ago.
+    pub fn once(&mut self, what: &str, say: impl FnOnce()) {
+        if self.0.get(what).is_some_and(|last| last.elapsed() < AGAIN) {
+            return;
+        }
+        if self.0.len() >= REMEMBERED {
+            self.0.clear();
+        }
+        self.0.insert(what.to_owned(), Instant::now());
+        say();
+    }
+}
+
+/// Of whom something is said.
+enum About {
+    Pod(Arc<Pod>),
+    Node(Arc<Node>),
+}
+
+/// What one round says.
+#[derive(Default)]
+struct Batch {
+    /// What was done: the next round does not say so again.
+    done: Vec<(About, Saying)>,
+    /// What was not done, and why: that holds for a while.
+    rest: Vec<(About, Saying)>,
+}
+
+impl Batch {
+    /// Takes one more if there is room for it, and it was not said lately.
+    fn take(&mut self, recorder: &Recorder, about: About, saying: &Words, note: impl FnOnce() -> String) {
+        let Words { reason, action, code } = saying;
+        let list = if NOT_DONE.contains(reason) { &mut self.rest } else { &mut self.done };
+        let uid = match &about {
+            About::Pod(pod) => &pod.uid,
+            About::Node(node) => &node.uid,
+        };
+        if list.len() < EVENTS_A_ROUND && !recorder.has_said(uid, reason, code) {
+            let (code, note) = (code.clone(), note());
+            let kind =
+                if [IGNORED, MISSED].contains(reason) { EventKind::Warning } else { EventKind::Normal };
+            list.push((about, Saying { kind, reason, action, code, note }));
+        }
+    }
+
+    /// Says all of it. What is refused of one may be taken of another; without an answer the next round tries
+    /// again.
+    async fn say(self, recorder: Recorder) {
+        for (about, saying) in self.done.into_iter().chain(self.rest) {
+            let said = match &about {
+                About::Pod(pod) => recorder.event_on_pod(pod, &saying).await,
+                About::Node(node) => recorder.event_on_node(node, &saying).await,
+            };
+            if let Err(error) = said {
+                tracing::debug!(%error, "an event could not be sent");
+                if !error.was_answered() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// A saying without its words.
+struct Words {
+    reason: &'static str,
+    action: &'static str,
+    code: String,
+}
+
+impl Daemon {
+    /// Events on pods and nodes. They are sent beside the round, and nothing depends on them.
+    pub(super) fn speak(&self, snapshot: &Snapshot, plan: &Plan) {
+        let mut batch = Batch::default();
+        let pods: BTreeMap<String, &Arc<Pod>> =
+            snapshot.pods.iter().filter(|pod| pod.node.is_none()).map(|pod| (pod.id(), pod)).collect();
+        let told = plan.pods.iter().filter(|verdict| {
+            // Of a machine that grows already it was said when that began.
+            let begins =
+                || plan.grow.iter().any(|grown| Some(grown.node.as_str()) == verdict.node.as_deref());
+            verdict.verdict != PodOutcome::GrownNode || begins()
+        });
+        for verdict in told {
+            if let (Some(words), Some(pod)) = (of_pod(verdict), pods.get(&*verdict.pod)) {
+                let about = About::Pod(Arc::clone(pod));
+                batch.take(&self.recorder, about, &words, || note_on_pod(verdict));
+            }
+        }
+        let nodes: BTreeMap<&str, &Arc<Node>> =
+            snapshot.nodes.iter().map(|node| (node.name.as_str(), node)).collect();
+        for verdict in &plan.nodes {
+            if let (Some((words, note)), Some(node)) =
+                (of_node(verdict, plan), nodes.get(verdict.node.as_str()))
+            {
+                batch.take(&self.recorder, About::Node(Arc::clone(node)), &words, || note);
+            }
+        }
+        self.name_ignored(&mut batch, snapshot, plan);
+        if !(batch.done.is_empty() && batch.rest.is_empty()) {
+            self.spawn(batch.say(self.recorder.clone()));
+        }
+    }
+
+    /// Objects whose annotation cannot be read get an event that says so.
+    fn name_ignored(&self, batch: &mut Batch, snapshot: &Snapshot, plan: &Plan) {
+        if plan.ignored_annotations.is_empty() {
+            return;
+        }
+        let annotated = snapshot.pods.iter().filter(|pod| !pod.annotations.is_empty());
+        let pods: BTreeMap<String, &Arc<Pod>> =
+            annotated.map(|pod| (format!("pod {}", pod.id()), pod)).collect();
+        let nodes: BTreeMap<String, &Arc<Node>> =
+            snapshot.nodes.iter().map(|node| (format!("node {}", node.name), node)).collect();
+        for one in &plan.ignored_annotations {
+            let pod = pods.get(&one.object).map(|pod| About::Pod(Arc::clone(pod)));
+            let node = nodes.get(&one.object).map(|node| About::Node(Arc::clone(node)));
+            let Some(about) = pod.or(node) else { continue };
+            let words = Words { reason: IGNORED, action: "Plan", code: one.annotation.clone() };
+            let note =
+                || format!("The annotation {}={:?} is ignored: {}", one.annotation, one.value, one.why);
+            batch.take(&self.recorder, about, &words, note);
+        }
+    }
+}
+
+/// What is said of a node: that it goes, or what keeps it although it would be unneeded.
+fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(Words, String)> {
+    let action = "ScaleDown";
+    let stays = match verdict.verdict {
+        NodeOutcome::Remove => {
+            let removal = plan.scale_down.iter().find(|removal| removal.node == verdict.node)?;
+            let words = Words { reason: "ScaleDown", action, code: removal.reason.code().to_owned() };
+            return Some((words, format!("The node is removed: {}", why(removal))));
+        }
+        NodeOutcome::Blocked => match &verdict.pod {
+            Some(pod) => {
+                format!("of pod {pod} ({})", verdict.reason.map_or("it cannot be moved", NodeReason::code))
+            }
+            None => verdict.message.clone()?,
+        },
+        NodeOutcome::NoPlaceToMovePods if verdict.reason == Some(NodeReason::CapacityBuffer) => {
+            verdict.message.clone()?
+        }
+        NodeOutcome::NoPlaceToMovePods => "its pods fit on no other node".to_owned(),
+        _ => return None,
+    };
+    let code = format!("{} {}", verdict.verdict.code(), verdict.reason.map_or("", NodeReason::code));
+    let words = Words { reason: "NoScaleDown", action, code };
+    Some((words, format!("The node is little used, and stays because {stays}")))
+}
+
+/// What is said of a pod. The names are Cluster Autoscaler's: people and dashboards know them.
+fn of_pod(verdict: &PodVerdict) -> Option<Words> {
+    let reason = match verdict.verdict {
+        PodOutcome::NewNode | PodOutcome::GrownNode => "TriggeredScaleUp",
+        PodOutcome::NoPoolFits
+        | PodOutcome::PoolAtMax
+        | PodOutcome::NoHostCapacity
+        | PodOutcome::BackingOff => "NotTriggerScaleUp",
+        PodOutcome::PredictionMissed => MISSED,
+        // What comes by itself is not worth an event.
+        PodOutcome::AwaitsGang if verdict.gang.as_ref().is_some_and(|gang| gang.reason.lasts()) => {
+            "NotTriggerScaleUp"
+        }
+        _ => return None,
+    };
+    let place = verdict.pool.as_deref().or(verdict.node.as_deref()).unwrap_or_default();
+    let pools: Vec<String> =
+        verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.reason)).collect();
+    let gang = verdict.gang.as_ref().map(|gang| format!(" {}", gang.reason.code())).unwrap_or_default();
+    let code = format!("{}{gang} {place} {}", verdict.verdict.code(), pools.join(" "));
+    Some(Words { reason, action: "ScaleUp", code })
+}
+
+/// The same in words, with figures.
+fn note_on_pod(verdict: &PodVerdict) -> String {
+    let reasons: Vec<_> =
+        verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
+    let reasons = reasons.join("; ");
+    match verdict.verdict {
+        PodOutcome::GrownNode => {
+            format!("The machine of {} grows for this pod", verdict.node.as_deref().unwrap_or("?"))
+        }
+        PodOutcome::NoPoolFits => format!("No pool can take it: {reasons}"),
+        PodOutcome::PoolAtMax | PodOutcome::NoHostCapacity | PodOutcome::BackingOff => {
+            format!("No machine can be made now: {reasons}")
+        }
+        PodOutcome::AwaitsGang => format!("No machine is made: {}", verdict.why()),
+        PodOutcome::PredictionMissed => match &verdict.missed {
+            Some(missed) => format!("No machine is made now: {}", missed.words()),
+            None => format!("No machine is made now: {reasons}"),
+        },
+        _ => format!("Pool {} gets a machine for this pod", verdict.pool.as_deref().unwrap_or("?")),
+    }
+}

@@ -1,0 +1,195 @@
+//! The power of bare-metal machines, looked at beside the rounds, so that a slow controller delays none.
+//!
+//! What is seen here only keeps machines from being switched on, or off if one of our machines was off
+//! meanwhile: a machine's own task reads everything once more before it asks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use tokio::sync::{Notify, watch};
+
+use super::Daemon;
+use machines::{Controllers, MachineReport, MachineView};
+use model::Snapshot;
+use model::machine::{Intent, Phase};
+use observability::Problem;
+use proxmox::redfish::PowerState;
+use runtime::error_chain::chain;
+use runtime::fence::Fence;
+use settings::{Config, PhysicalMachine, Pool};
+
+/// Between two looks at all machines.
+const LOOKS: Duration = Duration::from_secs(30);
+/// Controllers that are asked at a time.
+const AT_A_TIME: usize = 8;
+
+/// What a controller said last, or why it said nothing.
+type PowerReading = Result<PowerState, String>;
+
+/// The last looks, by the machines' names. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Physical {
+    known: Arc<Mutex<BTreeMap<String, PowerReading>>>,
+    changed: watch::Sender<u64>,
+    again: Arc<Notify>,
+}
+
+impl Default for Physical {
+    fn default() -> Self {
+        Self { known: Arc::default(), changed: watch::Sender::new(0), again: Arc::default() }
+    }
+}
+
+impl Physical {
+    /// Looks at all machines now and then; never ends.
+    pub async fn watch(self, mut config: watch::Receiver<Arc<Config>>, controllers: Controllers) {
+        loop {
+            let settings = config.borrow_and_update().clone();
+            let machines: Vec<PhysicalMachine> =
+                settings.pools.iter().flat_map(|pool| pool.machines.iter().cloned()).collect();
+            let looks = machines.into_iter().map(|machine| look(&controllers, machine));
+            let mut looks = futures::stream::iter(looks).buffer_unordered(AT_A_TIME);
+            let mut named = BTreeSet::new();
+            while let Some((name, seen)) = looks.next().await {
+                named.insert(name.clone());
+                self.saw(name, seen);
+            }
+            drop(looks);
+            self.known().retain(|name, _| named.contains(name));
+            tokio::select! {
+                biased;
+                changed = config.changed() => if changed.is_err() { return },
+                () = self.again.notified() => {}
+                () = tokio::time::sleep(LOOKS) => {}
+            }
+        }
+    }
+
+    /// What differs from before is worth a round.
+    fn saw(&self, name: String, seen: PowerReading) {
+        let before = self.known().insert(name, seen.clone());
+        if before.as_ref() != Some(&seen) {
+            self.changed.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// A machine's own task has ended: what was seen before no longer says anything.
+    pub fn heard(&self, told: &MachineReport) {
+        if told.record.is_physical() {
+            self.known().remove(&told.record.name);
+            self.again.notify_one();
+        }
+    }
+
+    /// A number that grows with each change that is worth a round.
+    pub fn changed(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, PowerReading>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What its controller said last, if it said anything.
+    fn power(&self, name: &str) -> Option<PowerState> {
+        self.known().get(name)?.as_ref().ok().copied()
+    }
+
+    /// Why each machine of the pool without a record may not be switched on now: what goes on after its name.
+    fn out_of_service(
+        &self,
+        pool: &Pool,
+        ours: &BTreeSet<&str>,
+        snapshot: &Snapshot,
+    ) -> BTreeMap<String, Why> {
+        let known = self.known();
+        let why = |machine: &PhysicalMachine| {
+            let why = match known.get(&machine.name) {
+                None => return Some(Why::Unknown),
+                Some(Err(why)) => format!("cannot be asked: {why}"),
+                Some(Ok(PowerState::Off)) => {
+                    let there = snapshot.nodes.iter().any(|node| node.name == machine.name);
+                    return there.then(|| {
+                        Why::RateLimitedLog(
+                            "is off, and has a Node that is not a managed machine: delete it".to_owned(),
+                        )
+                    });
+                }
+                Some(Ok(PowerState::On | PowerState::PoweringOn)) => {
+                    "was not switched on by the daemon, and is left alone".to_owned()
+                }
+                Some(Ok(power)) => format!("is neither on nor off ({power:?})"),
+            };
+            Some(Why::RateLimitedLog(why))
+        };
+        let others = pool.machines.iter().filter(|machine| !ours.contains(machine.name.as_str()));
+        others.filter_map(|machine| Some((machine.name.clone(), why(machine)?))).collect()
+    }
+}
+
+/// Why a machine may not be switched on.
+enum Why {
+    /// It was not looked at since something was done to it, or since the start.
+    Unknown,
+    /// For an operator to know.
+    RateLimitedLog(String),
+}
+
+async fn look(controllers: &Controllers, machine: PhysicalMachine) -> (String, PowerReading) {
+    let seen = match controllers(&machine.redfish) {
+        // It only reads.
+        Ok(client) => client.fenced(&Fence::closed()).power().await.map_err(|error| chain(&error)),
+        Err(why) => Err(why),
+    };
+    (machine.name, seen)
+}
+
+impl Daemon {
+    /// Notes which of our machines were seen to be off, and which of these are Nodes again.
+    pub(super) fn hold_against_power(&mut self, now: Timestamp) {
+        // One that is being switched on is off before it is on.
+        let quiet = |view: &MachineView| {
+            let made = view.phase == Phase::Ready || view.record.intent != Intent::Create;
+            !view.busy && made && view.record.is_physical()
+        };
+        for view in self.registry.all().into_iter().filter(quiet) {
+            let Some(power) = self.physical.power(&view.record.name) else { continue };
+            let node = machines::node_of(&self.watches, &view.record);
+            let seen = machines::seen_off(&view.record, power, node.as_deref(), now);
+            if seen != view.record.seen_off {
+                let off = seen.is_some();
+                tracing::info!(machine = %view.record.name, off, "a managed machine was switched by another client");
+                self.note_on(&view, |record| record.seen_off = seen);
+            }
+        }
+    }
+
+    /// Puts into the snapshot which machines may not be switched on, and says what an operator should know.
+    pub(super) fn out_of_service(&self, config: &Config, snapshot: &mut Snapshot, views: &[MachineView]) {
+        let ours: BTreeSet<&str> = views.iter().map(|view| view.record.name.as_str()).collect();
+        let mut said = Vec::new();
+        for pool in config.pools.iter().filter(|pool| pool.is_physical()) {
+            let mut all = BTreeMap::new();
+            for (name, why) in self.physical.out_of_service(pool, &ours, snapshot) {
+                let closed = pool.physical(&name).is_some_and(|machine| machine.closed);
+                let words = match why {
+                    Why::Unknown => "was not looked at yet".to_owned(),
+                    Why::RateLimitedLog(words) => {
+                        said.extend((!closed).then(|| format!("{name} {words}")));
+                        words
+                    }
+                };
+                all.insert(name, words);
+            }
+            snapshot.memory.pools.entry(pool.name.clone()).or_default().out_of_service = all;
+        }
+        if said.is_empty() {
+            self.board.clear(&Problem::Machines);
+        } else {
+            self.board.problem(&Problem::Machines, &said.join("; "));
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! Everything that one decision reads, put together: no system is asked here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Daemon;
+use super::inventory::Observation;
+use super::reach::see_to_hosts;
+use super::regions::Region;
+use machines::{MachineView, Promise};
+use model::machine::{Host, Intent, Machine, Phase, WarmState};
+use model::node::Node;
+use model::pci::Held;
+use model::place;
+use model::power::PowerFacts;
+use model::snapshot::{Inventory, POOL_LABEL, UNNEEDED_SINCE, VM_PROTECTED};
+use model::{Record, Snapshot};
+use planning::slots::{self, Taken};
+use settings::{Config, Mode, Pool};
+
+/// What Proxmox VE's lists show may be so old: they are made every ten seconds (`pvestatd`).
+pub(super) const LISTS_LAG: SignedDuration = SignedDuration::from_secs(20);
+
+/// For this long after a host came online it may still be about to start the VMs that come up with it.
+const STARTS_WITH_HOST: SignedDuration = SignedDuration::from_mins(2);
+
+/// The looks that can be acted on, by the prefixes of their clusters.
+pub(super) type Looks = BTreeMap<String, Observation>;
+
+/// A machine for the planner. One that is being made on a host that is offline is nothing to wait for: its
+/// slot stays taken until the host is back and it can be seen what is there. So it is, if there are others,
+/// with a cluster out of sight.
+fn seen_with(view: &machines::MachineView, config: &Config, looks: &Looks, several: bool) -> Machine {
+    let mut machine = view.machine(config);
+    let look = looks.get(config.prefix(view.record.region.as_deref()));
+    machine.just_stored = look.is_some_and(|look| just_stored(view, look.at));
+    let offline =
+        |look: &Observation| look.seen.hosts.get(&view.record.host).is_some_and(|host| !host.online);
+    let lost = look.map_or(several, offline);
+    if machine.phase < Phase::Ready && lost && !view.record.is_physical() {
+        machine.phase = Phase::Failed;
+    }
+    let elsewhere = look.and_then(|look| elsewhere(&view.record, look));
+    machine.seen_on = elsewhere.map(|host| config.host_key(view.record.region.as_deref(), host));
+    machine
+}
+
+/// Whether storages as a look shows them may be older than what a machine has put on them last: they are
+/// reported every ten seconds (`pvestatd`). Its disks have their size once it is configured, and one that is
+/// suspended has written its memory.
+fn just_stored(view: &MachineView, looked: Timestamp) -> bool {
+    let entered = &view.record.entered;
+    let configured = entered.range(Phase::Warm..).map(|(_, at)| at).min();
+    let suspended = entered.get(&Phase::Warm).filter(|_| view.record.warm == Some(WarmState::Suspended));
+    let stored = configured.max(suspended);
+    !view.phase.is_over() && stored.is_some_and(|at| looked.duration_since(*at) < LISTS_LAG)
+}
+
+/// The host on which the look shows a machine's VM, if it is not the one of its record: an administrator
+/// moved it, and the machine's task has not followed it yet; or it was followed since. A clone is shown on
+/// its template's host for a while.
+fn elsewhere<'a>(record: &Record, look: &'a Observation) -> Option<&'a str> {
+    record.smbios_uuid.as_ref()?;
+    let cloned = record.entered.get(&Phase::Configuring).unwrap_or(&record.created);
+    let shown = look.seen.guests.get(&record.slot.vmid)?.host.as_str();
+    (shown != record.host && look.at.duration_since(*cloned) >= LISTS_LAG).then_some(shown)
+}
+
+/// The hosts of one cluster, by their names among those of all. A machine that has started after the look is
+/// not in what its host says of itself: it is counted by its record.
+fn hosts(
+    config: &Config,
+    prefix: &str,
+    look: &Observation,
+    (views, promised): (&[MachineView], &[(String, Promise)]),
+) -> Vec<Host> {
+    let counts_stopped = config.cluster(prefix).is_some_and(|cluster| cluster.count_stopped);
+    let mut hosts = look.hosts(counts_stopped);
+    let runs = |vmid| look.seen.guests.get(&vmid).is_some_and(|guest| guest.running);
+    let unseen = |view: &&MachineView| {
+        config.prefix(view.record.region.as_deref()) == prefix
+            && is_on(view, look)
+            && !runs(view.record.slot.vmid)
+    };
+    for MachineView { record, .. } in views.iter().filter(unseen) {
+        let Some(host) = hosts.iter_mut().find(|host| host.online && host.name == record.host) else {
+            continue;
+        };
+        let had = record.growing.as_ref().map(|before| (before.cores, before.memory));
+        let (cores, memory) = had.unwrap_or((record.cores, record.memory));
+        host.cores_assigned = host.cores_assigned.saturating_add(cores);
+        host.memory_assigned = host.memory_assigned.saturating_add(memory);
+        host.memory_used = host.memory_used.saturating_add(memory);
+        let known = host.pci.held.iter().any(|held| held.vmid == record.slot.vmid);
+        host.pci.held.extend(devices(config, record).filter(|_| !known));
+    }
+    // Other daemons have promised these: they are seen by what they were given, not by what they use yet.
+    for (name, promise) in promised {
+        let Some(host) = hosts.iter_mut().find(|host| host.name == *name) else { continue };
+        host.cores_assigned = host.cores_assigned.saturating_add(promise.cores);
+        host.memory_assigned = host.memory_assigned.saturating_add(promise.memory);
+        host.memory_used = host.memory_used.saturating_add(promise.memory);
+    }
+    for host in &mut hosts {
+        host.name = place::key(prefix, &host.name);
+    }
+    hosts
+}
+
+/// The devices that a machine's VM was made with, if that is what its pool gives now.
+fn devices<'a>(config: &'a Config, record: &'a Record) -> impl Iterator<Item = Held> + 'a {
+    let own =
+        |pool: &&Pool| pool.name == record.pool && record.made_of.get("pci") == pool.made_of().get("pci");
+    let given = config.pools.iter().find(own).into_iter().flat_map(|pool| &pool.pci);
+    given.flat_map(|one| {
+        let held = Held { vmid: record.slot.vmid, mapping: Some(one.mapping.clone()), address: None };
+        std::iter::repeat_n(held, one.count as usize)
+    })
+}
+
+/// Whether a machine's VM was started, and nothing was done to stop it, or so lately that the look does not
+/// show it yet; or may still be started.
+fn is_on(view: &MachineView, look: &Observation) -> bool {
+    let started = match view.phase {
+        // Until its record says that it goes, another instance that comes to lead goes on with it.
+        Phase::Failed if view.record.intent == Intent::Create => view.record.warm.is_none_or(WarmState::runs),
+        Phase::Stopping | Phase::Failed => may_run(view, look),
+        Phase::Warm => view.record.warm.is_some_and(WarmState::runs),
+        phase => (Phase::Booting..=Phase::Draining).contains(&phase),
+    };
+    started && !view.record.is_physical()
+}
+
+/// Whether a machine on its way out may run although the inventory does not say so. One that the inventory
+/// does not show at all may run unseen: a token without its rights sees nothing; and the daemon that started
+/// it may have been killed before its record said so. One that was kept warm may be given up because it was
+/// found started. One that is configured comes up with its host. It counts until its record says that it
+/// goes.
+fn may_run(view: &MachineView, look: &Observation) -> bool {
+    let MachineView { record, .. } = view;
+    let has_been = |phase: Phase| record.entered.contains_key(&phase);
+    let late = look.at.duration_since(view.since) < LISTS_LAG;
+    let unseen = !look.seen.guests.contains_key(&record.slot.vmid);
+    let online = look.online.get(&record.host);
+    let comes_up = online.is_some_and(|since| look.at.duration_since(*since) < STARTS_WITH_HOST);
+    let started = has_been(Phase::Starting);
+    ((started || has_been(Phase::Warm)) && late)
+        || (unseen && (started || record.smbios_uuid.is_some()))
+        || (has_been(Phase::Configuring) && comes_up)
+}
+
+/// Timers of nodes that their Nodes do not show, in a mode that writes nothing, or as they could not be
+/// written yet: node → since when unneeded, nothing if it is needed.
+pub(super) type Overlay = BTreeMap<String, Option<Timestamp>>;
+
+/// Since when a node has been unneeded, as its Node shows it.
+pub(super) fn shown_timer(node: &Node) -> Option<Timestamp> {
+    node.annotations.get(UNNEEDED_SINCE)?.parse().ok()
+}
+
+impl Daemon {
+    /// The snapshot for a decision at `now`.
+    pub(super) fn gather(&mut self, config: &Arc<Config>, now: Timestamp) -> Snapshot {
+        let mut snapshot = self.watches.snapshot();
+        snapshot.time = now;
+        let views = self.registry.all();
+        self.only_ours(&mut snapshot, &views);
+        self.mark_protected(&mut snapshot, &views);
+        for region in self.regions.iter() {
+            match region.inventory.last().1 {
+                Some(problem) => self.board.problem(&region.problem(), &problem),
+                None => self.board.clear(&region.problem()),
+            }
+        }
+        let fresh = |region: &Region| Some((region.prefix.clone(), region.fresh(config, now)?));
+        let looks: Looks = self.regions.iter().filter_map(fresh).collect();
+        let several = self.regions.several();
+        snapshot.proxmox = Inventory {
+            // Hosts that were not seen for long take no machines.
+            hosts: Some(
+                looks
+                    .iter()
+                    .flat_map(|(prefix, look)| {
+                        let promised = self.promised_to_others(config, prefix, look);
+                        hosts(config, prefix, look, (&views, &promised))
+                    })
+                    .collect(),
+            ),
+            machines: Some(views.iter().map(|view| seen_with(view, config, &looks, several)).collect()),
+            templates: self.regions.iter().flat_map(Region::templates_seen).collect(),
+            power: self.power(config, &looks, &views),
+        };
+        let mut taken = self.taken(config, &views, &snapshot);
+        taken.addresses.extend(self.meet_strangers(config, &views, &snapshot));
+        self.judge_orphans(config, &views, &snapshot);
+        self.look_at_zones(config, &views);
+        snapshot.memory = self.memory.now(&snapshot, config);
+        snapshot.memory.free_slots =
+            Some(slots::free(config, &taken, |pool, slot| self.registry.freed(pool, slot)));
+        snapshot.memory.name_seed = self.random.u64(..);
+        self.hold_silent_hosts(&mut snapshot, &looks);
+        self.narrow(config, &mut snapshot, &looks);
+        see_to_hosts(config, &mut snapshot);
+        self.out_of_service(config, &mut snapshot, &views);
+        snapshot
+    }
+
+    /// What is known of hosts that may be switched off, of all clusters.
+    fn power(&self, config: &Config, looks: &Looks, views: &[MachineView]) -> Option<PowerFacts> {
+        let mut all: Option<PowerFacts> = None;
+        for (prefix, look) in looks {
+            let (Some(survey), Some(region)) = (&look.survey, self.regions.get(prefix)) else { continue };
+            let here = |view: &&MachineView| config.prefix(view.record.region.as_deref()) == prefix;
+            let views: Vec<MachineView> = views.iter().filter(here).cloned().collect();
+            let old = look.at.saturating_sub(LISTS_LAG).unwrap_or(Timestamp::MIN);
+            let pools = config.pools.iter().filter(|pool| pool.prefix == *prefix);
+            let gone = pools.flat_map(|pool| self.registry.freed_since(&pool.name, old)).collect();
+            let templates = region.templates.seen();
+            let found = survey.facts(&look.seen, (&views, &gone), &templates, &self.instance);
+            let all = all.get_or_insert_default();
+            all.votes.extend(found.votes.into_iter().map(|(host, own)| (place::key(prefix, &host), own)));
+            all.hosts.extend(found.hosts.into_iter().map(|(host, own)| (place::key(prefix, &host), own)));
+        }
+        all
+    }
+
+    /// A pool's label that another client set does not make a Node ours: only a Node with one of our machines
+    /// behind it is managed.
+    fn only_ours(&mut self, snapshot: &mut Snapshot, views: &[machines::MachineView]) {
+        let uuids: BTreeSet<&str> =
+            views.iter().filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
+        let observe = self.config.borrow().mode == Mode::Observe;
+        let timers = if observe { &mut self.overlay } else { &mut self.unshown };
+        let mut before = std::mem::take(timers);
+        let mut unknown = BTreeSet::new();
+        for node in &mut snapshot.nodes {
+            let labelled = node.labels.contains_key(POOL_LABEL);
+            let ours = uuids.contains(node.system_uuid.as_str());
+            if labelled && !ours {
+                if self.labelled.has_met(&node.uid) {
+                    self.said.once(
+                        &format!("label {}", node.name),
+                        || tracing::warn!(node = %node.name, "the Node has our pool label but no managed machine behind it: it is left alone"),
+                    );
+                }
+                unknown.insert(node.uid.clone());
+                let mut stripped = Node::clone(node);
+                stripped.labels.remove(POOL_LABEL);
+                *node = Arc::new(stripped);
+            } else if let Some(since) =
+                before.remove(&node.name).filter(|since| observe || shown_timer(node) != *since)
+            {
+                timers.insert(node.name.clone(), since);
+                let mut timed = Node::clone(node);
+                timed.annotations.remove(UNNEEDED_SINCE);
+                timed.annotations.extend(since.map(|since| (UNNEEDED_SINCE.to_owned(), since.to_string())));
+                *node = Arc::new(timed);
+            }
+        }
+        self.labelled.see(unknown);
+    }
+
+    /// Marks the Nodes whose VMs an administrator has protected, so that no removal of them is tried in vain.
+    /// A silent node runs no pods for certain: its pods are to find another place.
+    fn mark_protected(&self, snapshot: &mut Snapshot, views: &[MachineView]) {
+        let protected = views.iter().filter(|view| self.registry.is_protected(&view.record.id));
+        let uuids: BTreeSet<&str> = protected.filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
+        for node in &mut snapshot.nodes {
+            let is_protected = uuids.contains(node.system_uuid.as_str()) && !machines::is_silent(node);
+            // Only what was read of the VM counts.
+            if is_protected != node.annotations.contains_key(VM_PROTECTED) {
+                let annotations = &mut Arc::make_mut(node).annotations;
+                annotations.remove(VM_PROTECTED);
+                annotations.extend(is_protected.then(|| (VM_PROTECTED.to_owned(), "true".to_owned())));
+            }
+        }
+    }
+
+    fn taken(&self, config: &Config, views: &[MachineView], snapshot: &Snapshot) -> Taken {
+        let mut taken = Taken::default();
+        let now = self.clock.now();
+        for region in self.regions.iter() {
+            let vmids = taken.vmids.entry(region.prefix.clone()).or_default();
+            vmids.extend(self.mend.closed(&region.prefix, now));
+            let look = region.inventory.last().0;
+            vmids.extend(look.iter().flat_map(|look| look.seen.guests.keys()));
+        }
+        for view in views {
+            let vmid = view.record.slot.vmid;
+            let prefix = config.prefix(view.record.region.as_deref()).to_owned();
+            taken.vmids.entry(prefix).or_default().insert(vmid);
+            // A record's name is made of pool and VMID: of a pool that is in another region now, too.
+            if let Some(pool) = config.pools.iter().find(|pool| pool.name == view.record.pool) {
+                taken.vmids.entry(pool.prefix.clone()).or_default().insert(vmid);
+            }
+            taken.addresses.extend(view.record.slot.addresses());
+        }
+        for node in &snapshot.nodes {
+            taken
+                .addresses
+                .extend(node.internal_ips.iter().filter_map(|ip| ip.parse::<std::net::IpAddr>().ok()));
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machines::Devices;
+    use proxmox::ClusterResources;
+
+    fn record(intent: Intent, warm: Option<WarmState>) -> Record {
+        Record { intent, warm, ..Record::example() }
+    }
+
+    #[test]
+    fn what_was_stored_is_in_doubt_until_the_lists_are_newer() {
+        use Phase::{Booting, Clearing, Cloning, Failed, Ready, Starting, Warm};
+        let at = |seconds| Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds);
+        let (stopped, suspended) = (Some(WarmState::Stopped), Some(WarmState::Suspended));
+        for (warm, phase, entered, looked, expected) in [
+            (None, Cloning, &[(Cloning, 0)][..], 30, false),
+            (None, Starting, &[(Cloning, 0), (Starting, 30)], 25, true),
+            (None, Booting, &[(Cloning, 0), (Starting, 30), (Booting, 31)], 49, true),
+            (None, Ready, &[(Cloning, 0), (Starting, 30), (Ready, 60)], 61, false),
+            (None, Failed, &[(Cloning, 0), (Failed, 30)], 31, true),
+            (None, Clearing, &[(Cloning, 0), (Failed, 30)], 31, false),
+            (suspended, Booting, &[(Starting, 30), (Booting, 31)], 55, false),
+            (suspended, Warm, &[(Starting, 30), (Warm, 90)], 95, true),
+            (suspended, Warm, &[(Starting, 30), (Warm, 90)], 110, false),
+            (stopped, Warm, &[(Starting, 30), (Warm, 90)], 49, true),
+        ] {
+            let entered = entered.iter().map(|&(phase, seconds)| (phase, at(seconds))).collect();
+            let record = Record { entered, ..record(Intent::Create, warm) };
+            let view = MachineView { phase, ..MachineView::requested(record, at(0)) };
+            assert_eq!(just_stored(&view, at(looked)), expected, "{warm:?} {phase:?} {looked}");
+        }
+        // One that is asked to join has a new timeline: it may have waited for a moment only.
+        let entered = [(Phase::Requested, at(32)), (Starting, at(33))].into();
+        let record = Record { entered, asked: Some(at(32)), ..record(Intent::Create, None) };
+        assert!(just_stored(
+            &MachineView { phase: Starting, ..MachineView::requested(record, at(32)) },
+            at(35)
+        ));
+    }
+
+    #[test]
+    fn a_machine_that_is_given_up_takes_its_room_until_its_record_says_so() {
+        let now = Timestamp::UNIX_EPOCH;
+        let look = Observation {
+            seen: Arc::new(ClusterResources::default()),
+            survey: None,
+            devices: Arc::new(Devices::default()),
+            at: now,
+            online: Arc::default(),
+            number: 0,
+        };
+        let discard = Intent::Discard { reason: "its disk was full".to_owned(), since: now };
+        let (stopped, booted) = (Some(WarmState::Stopped), Some(WarmState::Booted));
+        let made = Some("6f1e0f2c".to_owned());
+        for (intent, warm, smbios_uuid, expected) in [
+            (Intent::Create, None, None, true),
+            (Intent::Create, booted, None, true),
+            (Intent::Create, stopped, None, false),
+            (discard.clone(), None, None, false),
+            (discard.clone(), booted, None, false),
+            // It is not seen, and it may have been started.
+            (discard, None, made, true),
+        ] {
+            let record = Record { smbios_uuid, ..record(intent, warm) };
+            let view = MachineView { phase: Phase::Failed, ..MachineView::requested(record, now) };
+            assert_eq!(is_on(&view, &look), expected, "{:?} {warm:?}", view.record.intent);
+        }
+    }
+}

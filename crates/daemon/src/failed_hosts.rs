@@ -1,0 +1,195 @@
+//! Hosts that have lost their power, with machines on them. Their kubelets can end no pod and unmount no
+//! volume, and Kubernetes does neither without them: pods of StatefulSets stay where nothing runs.
+//!
+//! If `[health]` says so, their Nodes are taken out of service once the host was off for long enough
+//! (`node.kubernetes.io/out-of-service`, non-graceful node shutdown): their pods go, their volumes come free.
+//! For all of that time a quorate cluster has to say, asked again and again, that the host is no member: one
+//! that merely has no statistics (`unknown`) is not off. In the end it is asked once more, and nothing may be
+//! heard of the kubelet. Once the Node is ready again, the taint goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::announce::RateLimitedLog;
+use super::regions::{Region, Regions};
+use kubernetes::{Cluster, EventKind, Recorder, Saying, Watches};
+use machines::{MachineView, Registry};
+use model::machine::Intent;
+use model::node::Node;
+use model::place;
+use model::snapshot::{OUT_OF_SERVICE_BY, OUT_OF_SERVICE_TAINT};
+use observability::Board;
+use proxmox::{Client, Error};
+use runtime::clock::SharedClock;
+use settings::{Config, Mode};
+
+/// An answer that took longer may tell of a time before the host was back.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// Looks for them beside the rounds.
+pub(super) struct DeadHosts {
+    pub regions: Regions,
+    pub registry: Registry,
+    pub watches: Watches,
+    pub kubernetes: Cluster,
+    pub recorder: Recorder,
+    pub board: Board,
+    pub clock: SharedClock,
+    pub config: watch::Receiver<Arc<Config>>,
+    /// By their names among those of all clusters, since when every answer said that they are off.
+    pub off: BTreeMap<String, Instant>,
+    pub said: RateLimitedLog,
+}
+
+impl DeadHosts {
+    /// Never ends.
+    pub async fn watch(mut self) {
+        loop {
+            let config = self.config.borrow().clone();
+            if config.mode == Mode::Active && self.watches.is_current() {
+                self.bring_back().await;
+                self.look(&config).await;
+            } else {
+                // What was not looked at begins again.
+                self.off.clear();
+            }
+            tokio::time::sleep(config.scan_interval).await;
+        }
+    }
+
+    async fn look(&mut self, config: &Config) {
+        let mut before = std::mem::take(&mut self.off);
+        let Some(after) = config.health.out_of_service_after else { return };
+        for region in self.regions.clone().iter() {
+            let Some(look) = region.fresh(config, self.clock.now()) else { continue };
+            if look.seen.hosts.values().all(|host| host.online) {
+                continue;
+            }
+            let off = match off(&region.proxmox).await {
+                Ok(off) => off,
+                Err(error) => {
+                    tracing::debug!(region = region.name(), %error, "cannot tell for now which hosts are off");
+                    continue;
+                }
+            };
+            for name in off {
+                let key = place::key(&region.prefix, &name);
+                let since = before.remove(&key).unwrap_or_else(Instant::now);
+                self.off.insert(key, since);
+            }
+            for view in self.registry.all() {
+                let here = config.prefix(view.record.region.as_deref()) == region.prefix;
+                let node = machines::node_of(&self.watches, &view.record);
+                let guest = look.seen.guests.get(&view.record.slot.vmid);
+                let (true, Some(guest), Some(node)) = (here && !view.record.is_physical(), guest, node)
+                else {
+                    continue;
+                };
+                let off = self.off.get(&place::key(&region.prefix, &guest.host));
+                if off.is_some_and(|since| since.elapsed() >= after) && is_due(&node) {
+                    self.take_out(region, &view, &node, &guest.host).await;
+                }
+            }
+        }
+    }
+
+    async fn take_out(&mut self, region: &Region, view: &MachineView, node: &Arc<Node>, host: &str) {
+        match self.is_off(region, view, host).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => {
+                self.said.once(&node.name, || {
+                    tracing::warn!(
+                        node = node.name,
+                        host,
+                        error,
+                        "its host seems to be off, but that cannot be proved: it is not taken out of service"
+                    );
+                });
+                return;
+            }
+        }
+        // A kubelet that reports changes the Node, and then nothing is written.
+        let may = |now: &Node| now.uid == node.uid && is_due(now);
+        match self.kubernetes.add_taint_if(&node.name, &machines::out_of_service(), may).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => {
+                tracing::warn!(node = node.name, %error, "a Node whose host is off cannot be taken out of service yet");
+                return;
+            }
+        }
+        let host = place::key(&region.prefix, host);
+        tracing::warn!(node = node.name, host, "the host is off: its Node is taken out of service");
+        let what = format!("{} is taken out of service: its host {host} is off", node.name);
+        self.board.decided(self.clock.now(), what);
+        let note = format!("Host {host} is off: pods and volumes of this node are let go of");
+        let saying = Saying {
+            kind: EventKind::Warning,
+            reason: "OutOfService",
+            action: "OutOfService",
+            code: host,
+            note,
+        };
+        if let Err(error) = self.recorder.event_on_node(node, &saying).await {
+            tracing::debug!(%error, node = node.name, "an event could not be sent");
+        }
+    }
+
+    /// Asks once more, and for the hosts last: what is known of them must not be old. Hosts that could not be
+    /// asked are reported.
+    async fn is_off(&self, region: &Region, view: &MachineView, host: &str) -> Result<bool, String> {
+        if self.kubernetes.pause().await.map_err(|error| error.to_string())?.is_some() {
+            return Ok(false);
+        }
+        let seen = region.proxmox.resources().await.map_err(|error| error.to_string())?;
+        if seen.guests.get(&view.record.slot.vmid).is_none_or(|guest| guest.host != host) {
+            return Ok(false);
+        }
+        let asked = Instant::now();
+        let off = off(&region.proxmox).await.map_err(|error| error.to_string())?;
+        if asked.elapsed() > FRESH {
+            return Err("Proxmox VE answers too slowly".to_owned());
+        }
+        Ok(off.contains(host))
+    }
+
+    /// Nodes that have been heard of since they were taken out of service. What the end of a machine has set
+    /// goes with its Node.
+    async fn bring_back(&self) {
+        let serves = |view: &MachineView| !view.busy && view.record.intent == Intent::Create;
+        for view in self.registry.all().into_iter().filter(serves) {
+            let Some(node) = machines::node_of(&self.watches, &view.record) else { continue };
+            let ours = node
+                .taints
+                .iter()
+                .any(|taint| taint.key == OUT_OF_SERVICE_TAINT && taint.value == OUT_OF_SERVICE_BY);
+            if !ours || !machines::is_ready(&node) {
+                continue;
+            }
+            match self.kubernetes.remove_taint(&node.name, &machines::out_of_service()).await {
+                Ok(()) => tracing::info!(node = node.name, "the node is back: it is in service again"),
+                Err(error) => {
+                    tracing::debug!(node = node.name, %error, "a Node is not in service again yet");
+                }
+            }
+        }
+    }
+}
+
+/// Hosts that are no members of the cluster now; none if it is not quorate: to one that has lost the others
+/// it is them that are off.
+async fn off(proxmox: &Client) -> Result<BTreeSet<String>, Error> {
+    let status = proxmox.cluster_status().await?;
+    let off = status.hosts.into_iter().filter(|(_, online)| status.quorate && !online);
+    Ok(off.map(|(host, _)| host).collect())
+}
+
+/// Whether a Node of a host that is off is to be taken out of service.
+fn is_due(node: &Node) -> bool {
+    machines::is_silent(node) && !machines::is_out(node)
+}

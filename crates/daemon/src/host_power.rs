@@ -1,0 +1,372 @@
+//! Hosts that are switched off and on, as the plan says ([`model::power`]).
+//!
+//! * What is about to be asked of a host is stored before it is asked: the next leader knows that a host
+//!   which goes off was switched off by us. Nothing is asked while that cannot be stored.
+//! * Just before a host is asked to shut down it is asked itself whether anything runs on it: VMs,
+//!   containers, tasks. Lists lag, its own answer does not.
+//! * A call's answer says little; the plan looks at what the host does, and when its time is over it is left
+//!   alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::Daemon;
+use model::Snapshot;
+use model::machine::Host;
+use model::place;
+use model::plan::Plan;
+use model::power::{HostOutcome, HostVerdict, PowerMemory, PowerStep};
+use proxmox::redfish::{self, Reset};
+use proxmox::{Client, Error, Kind};
+use runtime::error_chain::chain;
+use settings::{Config, Power};
+
+/// All questions before a shutdown, and the call, end within this time.
+const LIMIT: Duration = Duration::from_mins(2);
+/// What was asked of a host and its cluster before it is switched off must not take longer together: the
+/// first answers would be old.
+const SURE: Duration = Duration::from_secs(5);
+/// How often all of it is asked again if answers take longer.
+const TRIES: u32 = 3;
+
+/// Hosts that are being asked something, and what came of it.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    under_way: BTreeSet<String>,
+    refused: Arc<Mutex<BTreeMap<String, Option<String>>>>,
+}
+
+impl Asked {
+    /// The answers since the last time: hosts, and why each did not do it, if so.
+    fn answers(&mut self) -> BTreeMap<String, Option<String>> {
+        let answers = std::mem::take(&mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner));
+        self.under_way.retain(|host| !answers.contains_key(host));
+        answers
+    }
+}
+
+/// Whether a verdict begins something, so that the switch is looked at once more.
+pub(super) fn begins(plan: &Plan) -> bool {
+    let begin = |one: &HostVerdict| {
+        matches!(one.verdict, HostOutcome::Emptied | HostOutcome::SwitchOff | HostOutcome::Wake)
+    };
+    plan.hosts.iter().any(begin)
+}
+
+impl Daemon {
+    /// Since when hosts could be done without; all that is done if the daemon only observes.
+    pub(super) fn remember_idle_hosts(&mut self, plan: &Plan, now: Timestamp) {
+        for one in &plan.hosts {
+            let since = one.since.filter(|_| one.verdict == HostOutcome::Idle);
+            self.memory.host(&one.host, now, |host| host.idle_since = since);
+        }
+    }
+
+    /// Does what the plan says of hosts.
+    pub(super) async fn switch_hosts(&mut self, config: &Config, snapshot: &Snapshot, plan: &Plan) {
+        let now = snapshot.time;
+        self.forget_unset(config, snapshot);
+        let answers = self.asked.answers();
+        self.remember_idle_hosts(plan, now);
+        for one in &plan.hosts {
+            let host = one.host.as_str();
+            let step = snapshot
+                .memory
+                .hosts
+                .get(host)
+                .and_then(|memory| memory.power.as_ref())
+                .map(|power| power.step);
+            if let Some(Some(why)) = answers.get(host) {
+                // One that was not asked to shut down, or did not want to, is on.
+                let ours = matches!(step, Some(PowerStep::Off | PowerStep::Waking));
+                self.leave_alone(config, host, ours, why, now);
+                continue;
+            }
+            match one.verdict {
+                HostOutcome::Needed | HostOutcome::Idle | HostOutcome::NotOurs => {
+                    let resting = snapshot.memory.hosts.get(host).and_then(|memory| memory.backoff.as_ref());
+                    let resting = resting.is_some_and(|backoff| backoff.runs(now));
+                    self.as_any_other(one, step, resting, now);
+                    if step == Some(PowerStep::Emptying) && one.verdict == HostOutcome::Needed {
+                        self.memory.emptied_in_vain(host, &one.message, config, now);
+                    }
+                }
+                HostOutcome::Emptied if step.is_none() => {
+                    self.note(host, format!("is emptied to be switched off: {}", one.message), now);
+                    let power =
+                        PowerMemory { step: PowerStep::Emptying, since: now, ..PowerMemory::default() };
+                    self.memory.host(host, now, |memory| memory.power = Some(power));
+                }
+                HostOutcome::SwitchOff => self.switch_off(config, snapshot, host).await,
+                HostOutcome::Wake => self.wake_host(config, one, step, now).await,
+                HostOutcome::Off if step == Some(PowerStep::ShuttingDown) => {
+                    self.note(host, "is off".to_owned(), now);
+                    self.memory.host(host, now, |memory| {
+                        memory.emptying_backoff = None;
+                        if let Some(power) = &mut memory.power {
+                            (power.step, power.since) = (PowerStep::Off, now);
+                        }
+                    });
+                }
+                HostOutcome::GivenUp if step == Some(PowerStep::Emptying) => {
+                    // Nothing is wrong with it: new machines may be put there.
+                    self.as_any_other(one, step, false, now);
+                    self.memory.emptied_in_vain(host, &one.message, config, now);
+                }
+                HostOutcome::GivenUp => {
+                    let online =
+                        snapshot.proxmox.hosts.iter().flatten().any(|one| one.name == host && one.online);
+                    // It may go off yet.
+                    let ours =
+                        step == Some(PowerStep::ShuttingDown) || (step == Some(PowerStep::Waking) && !online);
+                    self.leave_alone(config, host, ours, &one.message, now);
+                }
+                HostOutcome::Emptied | HostOutcome::GoingOff | HostOutcome::Off | HostOutcome::Waking => {}
+            }
+        }
+    }
+
+    fn note(&self, host: &str, what: String, now: Timestamp) {
+        tracing::info!(host, "{what}");
+        self.board.decided(now, format!("{host} {what}"));
+    }
+
+    /// A host that is no longer to be switched is used as any other; one that we have switched off stays off.
+    fn forget_unset(&mut self, config: &Config, snapshot: &Snapshot) {
+        for (name, memory) in &snapshot.memory.hosts {
+            let set = config.hosts.get(name).is_some_and(|own| own.power.is_some());
+            let on = snapshot.proxmox.hosts.iter().flatten().any(|host| host.name == *name && host.online);
+            if !set && on && memory.power.is_some() {
+                self.memory.host(name, snapshot.time, |memory| memory.power = None);
+            }
+        }
+    }
+
+    fn as_any_other(&mut self, one: &HostVerdict, step: Option<PowerStep>, resting: bool, now: Timestamp) {
+        let Some(step) = step else { return };
+        match step {
+            // It was asked to go off and took too long: as long as it is left alone it may do so yet, and is
+            // ours then.
+            PowerStep::Off if resting => return,
+            PowerStep::Waking => self.note(&one.host, "has come up".to_owned(), now),
+            _ => self.note(&one.host, format!("is not switched off: {}", one.message), now),
+        }
+        self.memory.host(&one.host, now, |memory| {
+            memory.power = None;
+            if step == PowerStep::Waking {
+                memory.backoff = None;
+            }
+        });
+    }
+
+    /// It did not do what it was asked, or must not be asked: nothing is tried for a while. One that we have
+    /// switched off stays ours.
+    fn leave_alone(&mut self, config: &Config, host: &str, ours: bool, why: &str, now: Timestamp) {
+        tracing::warn!(host, why, "a host is not switched");
+        self.board.decided(now, format!("{host} is left alone: {why}"));
+        self.memory.host_failed(host, why, config, now);
+        self.memory.host(host, now, |memory| match &mut memory.power {
+            Some(power) if ours => (power.step, power.since, power.asked) = (PowerStep::Off, now, None),
+            power => *power = None,
+        });
+    }
+
+    /// Stores that it is being switched off, looks once more, and asks it to shut down.
+    async fn switch_off(&mut self, config: &Config, snapshot: &Snapshot, host: &str) {
+        if self.asked.under_way.contains(host) {
+            return;
+        }
+        let now = snapshot.time;
+        let reached = |across: bool| {
+            let pools = snapshot.memory.pools.iter().filter(move |(_, pool)| {
+                let hosts = if across { Some(&pool.across) } else { pool.reach.as_ref() };
+                hosts.is_some_and(|hosts| hosts.iter().any(|one| one == host))
+            });
+            pools.map(|(name, _)| name.clone()).collect::<BTreeSet<String>>()
+        };
+        let power = PowerMemory {
+            step: PowerStep::ShuttingDown,
+            since: now,
+            asked: None,
+            room: snapshot.proxmox.hosts.iter().flatten().find(|one| one.name == host).cloned(),
+            reached_by: reached(false),
+            across: reached(true),
+        };
+        let before = snapshot.memory.hosts.get(host).and_then(|memory| memory.power.clone());
+        self.memory.host(host, now, |memory| memory.power = Some(power));
+        if !self.memory.store_now(now).await {
+            tracing::warn!(host, "cannot record the shutdown; leaving the host on");
+            self.memory.host(host, now, |memory| memory.power = before);
+            return;
+        }
+        self.note(host, "is shut down: nothing runs on it".to_owned(), now);
+        let Some(region) = self.regions.of_host(host) else { return };
+        let (proxmox, name) = (region.proxmox.clone(), place::split(host).1.to_owned());
+        let goes = |other: &Host| {
+            let memory = snapshot.memory.hosts.get(&other.name).and_then(|memory| memory.power.as_ref());
+            memory.is_some_and(|power| matches!(power.step, PowerStep::ShuttingDown | PowerStep::Off))
+        };
+        let here =
+            |other: &&Host| other.online && !goes(other) && place::split(&other.name).0 == region.prefix;
+        let others: Vec<String> = (snapshot.proxmox.hosts.iter().flatten().filter(here))
+            .map(|other| place::split(&other.name).1.to_owned())
+            .collect();
+        let controller = self.controller(config, host);
+        self.ask(host, async move {
+            // If that takes longer, the host may have heard it: the plan waits and sees.
+            let asked = tokio::time::timeout(LIMIT, shut_down(&proxmox, &name, &others, controller));
+            asked.await.unwrap_or_default()
+        });
+    }
+
+    /// Stores that it is being woken, and asks for it; again and again until it is there.
+    async fn wake_host(
+        &mut self,
+        config: &Config,
+        one: &HostVerdict,
+        step: Option<PowerStep>,
+        now: Timestamp,
+    ) {
+        let host = one.host.as_str();
+        if self.asked.under_way.contains(host) {
+            return;
+        }
+        let first = step != Some(PowerStep::Waking);
+        let mut before = None;
+        self.memory.host(host, now, |memory| {
+            before.clone_from(&memory.power);
+            if let Some(power) = &mut memory.power {
+                if first {
+                    (power.step, power.since) = (PowerStep::Waking, now);
+                }
+                power.asked = Some(now);
+            }
+        });
+        if first {
+            if !self.memory.store_now(now).await {
+                tracing::warn!(host, "cannot record the wake-up; leaving the host off");
+                self.memory.host(host, now, |memory| memory.power = before);
+                return;
+            }
+            self.note(host, format!("is woken: {}", one.message), now);
+        }
+        let Some(region) = self.regions.of_host(host) else { return };
+        let (proxmox, name) = (region.proxmox.clone(), place::split(host).1.to_owned());
+        let controller = self.controller(config, host);
+        self.ask(host, async move {
+            if let Some(controller) = controller {
+                return switch_on(controller).await;
+            }
+            match proxmox.wake_host(&name).await {
+                Ok(()) => None,
+                // It is asked again, and harmless if it arrives twice.
+                Err(error) if error.kind == Kind::OutcomeUnknown => None,
+                Err(error) => Some(format!("it could not be woken: {}", chain(&error))),
+            }
+        });
+    }
+
+    /// The management controller of a host, if it has one.
+    fn controller(&self, config: &Config, host: &str) -> Option<Result<redfish::Client, String>> {
+        match config.hosts.get(host)?.power.as_ref()? {
+            Power::WakeOnLan => None,
+            Power::Redfish(settings) => {
+                Some((self.controllers)(settings).map(|client| client.fenced(&self.fence)))
+            }
+        }
+    }
+
+    fn ask(&mut self, host: &str, question: impl Future<Output = Option<String>> + Send + 'static) {
+        self.asked.under_way.insert(host.to_owned());
+        let (refused, host) = (self.asked.refused.clone(), host.to_owned());
+        self.spawn(async move {
+            let answer = question.await;
+            refused.lock().unwrap_or_else(PoisonError::into_inner).insert(host, answer);
+        });
+    }
+}
+
+/// Switches a host on through its controller. It is asked again if it may not have heard it.
+async fn switch_on(controller: Result<redfish::Client, String>) -> Option<String> {
+    let asked = match controller {
+        Ok(client) => client.reset(Reset::On).await,
+        Err(why) => return Some(format!("it could not be woken: {why}")),
+    };
+    match asked {
+        Ok(_) => None,
+        Err(error) if matches!(error.kind, redfish::Kind::OutcomeUnknown | redfish::Kind::Unreachable) => {
+            tracing::warn!(%error, "the controller of a host does not answer");
+            None
+        }
+        Err(error) => Some(format!("it could not be woken: {}", chain(&error))),
+    }
+}
+
+/// Why the host was not asked, or has refused; `None`: it was asked, whether its answer arrived or not.
+async fn shut_down(
+    proxmox: &Client,
+    host: &str,
+    others: &[String],
+    controller: Option<Result<redfish::Client, String>>,
+) -> Option<String> {
+    // One that could not be woken stays on.
+    match controller {
+        None => {}
+        Some(Err(why)) => return Some(format!("it could not be woken: {why}")),
+        Some(Ok(client)) => {
+            if let Err(error) = client.power().await {
+                return Some(format!("it could not be woken: {}", chain(&error)));
+            }
+        }
+    }
+    let asked = async {
+        // Nothing it is asked has to wait behind others then.
+        let placed = proxmox.in_line(host).await;
+        for _ in 0..TRIES {
+            let begun = Instant::now();
+            if let Some(why) = speaks_against(&placed, host, others).await? {
+                return Ok(Some(why));
+            }
+            if begun.elapsed() > SURE {
+                continue;
+            }
+            return match placed.shut_down_host(host).await {
+                // It may have gone before its answer.
+                Err(error) if error.kind == Kind::OutcomeUnknown => Ok(None),
+                outcome => outcome.map(|()| None),
+            };
+        }
+        Ok(Some("Proxmox VE answers too slowly to be sure".to_owned()))
+    };
+    match asked.await {
+        Ok(refused) => refused,
+        Err(error) => Some(chain(&error)),
+    }
+}
+
+/// Why a host is not shut down, as it is now.
+async fn speaks_against(proxmox: &Client, host: &str, others: &[String]) -> Result<Option<String>, Error> {
+    let running = proxmox.running_on(host).await?;
+    if let Some(vmid) = running.first() {
+        return Ok(Some(format!("{vmid} runs on it")));
+    }
+    let tasks = proxmox.tasks_running_on(host).await?;
+    if let Some(kind) = tasks.first() {
+        return Ok(Some(format!("a task runs on it: {kind}")));
+    }
+    // One that comes to it is shown by its old host until it is there.
+    if let Some(vmid) = proxmox.resources().await?.migrating().first() {
+        return Ok(Some(format!("{vmid} is being migrated, perhaps to it")));
+    }
+    let status = proxmox.cluster_status().await?;
+    if !status.quorate {
+        return Ok(Some("the cluster is not quorate".to_owned()));
+    }
+    // With their votes it was reckoned that the others are enough.
+    let gone = others.iter().find(|other| status.hosts.get(*other) != Some(&true));
+    Ok(gone.map(|other| format!("{other} is no longer a member of the cluster")))
+}

@@ -1,0 +1,192 @@
+//! What speaks against switching hosts off, asked of Proxmox VE beside its list. Nothing is asked if no
+//! `[[host]]` has a `power`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use machines::{MachineView, answering_hosts};
+use model::machine::Phase;
+use model::power::{HostFacts, PowerFacts};
+use model::snapshot::TemplateSeen;
+use proxmox::{Client, ClusterResources, Guest, HostSurvey, PowerSurvey};
+use runtime::error_chain::chain;
+use settings::{Config, Power};
+
+/// A survey is made again after this time, and with each look while a host that is on does not answer.
+pub(super) const AGAIN: Duration = Duration::from_mins(1);
+/// What speaks against switching hosts off is not known if that takes longer.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// What was found out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Survey {
+    found: PowerSurvey,
+    /// Whether this daemon runs on a host of the cluster, if that is known.
+    at_home: Option<bool>,
+}
+
+impl Survey {
+    /// Asks about the hosts that may be switched off; `None` if there are none.
+    pub async fn make(
+        proxmox: &Client,
+        config: &Config,
+        seen: &ClusterResources,
+        at_home: Option<bool>,
+    ) -> Option<Arc<Self>> {
+        let hosts: Vec<(&str, bool, bool)> = config
+            .hosts
+            .iter()
+            .filter_map(|(name, own)| {
+                let by_packet = *own.power.as_ref()? == Power::WakeOnLan;
+                Some((name.as_str(), seen.hosts.get(name)?.online, by_packet))
+            })
+            .collect();
+        if hosts.is_empty() {
+            return None;
+        }
+        // Whether a host is up is known whatever else cannot be asked.
+        let on = hosts.iter().filter(|(_, on, _)| *on).map(|(name, ..)| *name);
+        let answering = answering_hosts(proxmox, on).await;
+        let hosts: Vec<(&str, bool, bool)> =
+            (hosts.iter()).map(|&(name, _, by_packet)| (name, answering.contains(name), by_packet)).collect();
+        let found = match tokio::time::timeout(LIMIT, proxmox.power_survey(&hosts)).await {
+            Ok(Ok(found)) => found,
+            failed => {
+                let why = match failed {
+                    Ok(Err(error)) => chain(&error),
+                    _ => format!("no answer within {} s", LIMIT.as_secs()),
+                };
+                let why = Some(format!("what speaks against it could not be asked: {why}"));
+                let unknown = |&(name, answers, _): &(&str, bool, bool)| {
+                    (name.to_owned(), HostSurvey { answers, stays_on: why.clone() })
+                };
+                PowerSurvey { hosts: hosts.iter().map(unknown).collect(), ..PowerSurvey::default() }
+            }
+        };
+        Some(Arc::new(Self { found, at_home }))
+    }
+
+    /// Whether a host that is on did not answer.
+    pub fn awaits(&self, seen: &ClusterResources) -> bool {
+        let on = |name: &String| seen.hosts.get(name).is_some_and(|host| host.online);
+        self.found.hosts.iter().any(|(name, found)| !found.answers && on(name))
+    }
+
+    /// For the planner, with what is known here: our machines, those that were ours until a moment ago, our
+    /// templates, and where we run ourselves.
+    pub fn facts(
+        &self,
+        seen: &ClusterResources,
+        (views, gone): (&[MachineView], &BTreeSet<u32>),
+        templates: &[TemplateSeen],
+        instance: &str,
+    ) -> PowerFacts {
+        let ours: BTreeSet<u32> = views.iter().map(|view| view.record.slot.vmid).collect();
+        let migrating = seen.migrating();
+        let facts = |(name, found): (&String, &HostSurvey)| {
+            let here = seen.guests.values().filter(|guest| guest.host == *name && stands_against(guest));
+            let ha = self.found.ha.get(name).into_iter().flatten().copied();
+            let not_ours = here.map(|guest| guest.vmid).chain(ha).filter(|vmid| !ours.contains(vmid));
+            let (going, others) = not_ours.partition(|vmid| gone.contains(vmid));
+            let own = (name == super::host_of(instance)).then_some(self.at_home);
+            let own = own.and_then(of_own_name);
+            let stays_on = found.stays_on.clone().or(own).or_else(|| holds_template(name, templates, views));
+            let (answers, migrating) = (found.answers, migrating.clone());
+            (name.clone(), HostFacts { answers, others, going, migrating, stays_on })
+        };
+        PowerFacts { votes: self.found.votes.clone(), hosts: self.found.hosts.iter().map(facts).collect() }
+    }
+}
+
+/// Why a host stays on that is called as this daemon's own.
+fn of_own_name(at_home: Option<bool>) -> Option<String> {
+    match at_home {
+        Some(true) => Some("this daemon runs on it".to_owned()),
+        Some(false) => None,
+        None => Some(
+            "this daemon runs on a host of that name, and no `endpoints` say in which region: begin those of its own with \
+             https://127.0.0.1:8006"
+                .to_owned(),
+        ),
+    }
+}
+
+/// Whether a guest that is not ours keeps its host on: it may run, or an administrator is at work on it.
+fn stands_against(guest: &Guest) -> bool {
+    !guest.template && (!guest.stopped || guest.lock.is_some())
+}
+
+/// A template is cloned by its own host, to whichever host the clone goes.
+fn holds_template(host: &str, templates: &[TemplateSeen], views: &[MachineView]) -> Option<String> {
+    let beyond = |one: &&TemplateSeen| one.host == host && one.hosts.iter().any(|other| other != host);
+    let template = templates.iter().find(beyond).map(|one| one.vmid);
+    let clones = |view: &&MachineView| view.record.template_host == host && view.phase < Phase::Configuring;
+    template.map(|vmid| format!("machines of other hosts are cloned from its template {vmid}")).or_else(
+        || views.iter().find(clones).map(|view| format!("{} is being cloned there", view.record.name)),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guest(vmid: u32, host: &str) -> Guest {
+        Guest { vmid, host: host.to_owned(), ..Guest::default() }
+    }
+
+    #[test]
+    fn only_guests_that_surely_rest_and_templates_let_their_host_go() {
+        let mut seen = ClusterResources::default();
+        for one in [
+            Guest { running: true, ..guest(101, "a") },
+            Guest { stopped: true, ..guest(102, "a") },
+            Guest { stopped: true, lock: Some("backup".to_owned()), ..guest(103, "a") },
+            // A new one, of which the statistics know nothing.
+            guest(104, "a"),
+            Guest { template: true, ..guest(105, "a") },
+            Guest { running: true, ..guest(106, "b") },
+        ] {
+            seen.guests.insert(one.vmid, one);
+        }
+        let hosts = ["a", "b"].map(|name| (name.to_owned(), HostSurvey { answers: true, stays_on: None }));
+        // The HA manager starts 107 when it likes to.
+        let ha = [("b".to_owned(), BTreeSet::from([107]))].into();
+        let found = PowerSurvey { hosts: hosts.into(), ha, ..PowerSurvey::default() };
+        let survey = Survey { found, at_home: Some(true) };
+        let facts = survey.facts(&seen, (&[], &BTreeSet::new()), &[], "c");
+        let others = |host: &str| facts.hosts[host].others.iter().copied().collect::<Vec<_>>();
+        assert_eq!((others("a"), others("b")), (vec![101, 103, 104], vec![106, 107]));
+        assert_eq!(facts.hosts["a"].stays_on, None);
+        // One that was ours until a moment ago may be gone.
+        let facts = survey.facts(&seen, (&[], &BTreeSet::from([101])), &[], "c");
+        assert_eq!(facts.hosts["a"].others, BTreeSet::from([103, 104]));
+        assert_eq!(facts.hosts["a"].going, BTreeSet::from([101]));
+        // The kernel may know its host by a longer name than Proxmox VE does.
+        for instance in ["a", "a.example.com"] {
+            let own = survey.facts(&seen, (&[], &BTreeSet::new()), &[], instance);
+            assert_eq!(own.hosts["a"].stays_on.as_deref(), Some("this daemon runs on it"), "{instance}");
+            assert_eq!(own.hosts["b"].stays_on, None, "{instance}");
+        }
+        // A further cluster may have a host of the same name.
+        for (at_home, expected) in [(Some(false), None), (None, Some("no `endpoints` say in which region"))] {
+            let other = Survey { at_home, ..survey.clone() }.facts(&seen, (&[], &BTreeSet::new()), &[], "a");
+            let why = other.hosts["a"].stays_on.as_deref();
+            assert_eq!(why.is_some(), expected.is_some(), "{at_home:?}");
+            assert!(expected.is_none_or(|words| why.unwrap().contains(words)), "{at_home:?}: {why:?}");
+        }
+    }
+
+    #[test]
+    fn a_template_that_others_clone_keeps_its_host_on() {
+        let template = |hosts: &[&str]| TemplateSeen {
+            pool: "w".to_owned(),
+            vmid: 9000,
+            host: "a".to_owned(),
+            hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        };
+        assert!(holds_template("a", &[template(&["a", "b"])], &[]).is_some());
+        assert!(holds_template("a", &[template(&["a"])], &[]).is_none());
+        assert!(holds_template("b", &[template(&["a", "b"])], &[]).is_none());
+    }
+}

@@ -1,0 +1,208 @@
+//! What an operator wants of single nodes. It is written to the Node, so that it outlives restarts and
+//! hand-overs and can be asked for at any instance; who leads sees it there.
+
+use jiff::Timestamp;
+
+use super::{Daemon, Switch};
+use machines::MachineView;
+use model::machine::{Intent, Phase};
+use model::node::Node;
+use model::snapshot::{PINNED, PINNED_WHY, POOL_LABEL, RETIRE};
+use model::{Record, Snapshot};
+use runtime::error_chain::chain;
+use settings::{Config, Mode};
+
+/// As much of a reason as is written to the Node, in characters.
+const LONGEST: usize = 200;
+
+impl Switch {
+    /// Drains a node and destroys its machine, as soon as its pool can do without.
+    pub(super) async fn retire(&self, name: &str, reason: &str) -> Result<(), String> {
+        let node = self.node(name).await?;
+        let status = self.board.status();
+        if status.mode == "observe" {
+            return Err("it only observes (`mode = \"observe\"`)".to_owned());
+        }
+        if let Some(pause) = &status.paused {
+            return Err(format!("everything is paused ({}): `resume` first", pause.words()));
+        }
+        if let Some(key) = planning::disabled(&node) {
+            return Err(format!("`{name}` is kept by its annotation {key}: `unpin` it first"));
+        }
+        // Otherwise another machine might be made, only to find out then that this one stays.
+        if let Some(why) = self.board.hinders(name) {
+            return Err(format!("`{name}` cannot be drained: {why}"));
+        }
+        let words = in_short(reason).unwrap_or_else(|| "an operator asked for it".to_owned());
+        self.annotate(name, RETIRE, Some(&words)).await
+    }
+
+    /// Keeps a node; a drain that has begun is given up, a VM that is being stopped is not.
+    pub(super) async fn pin(&self, name: &str, reason: &str) -> Result<(), String> {
+        let node = self.node(name).await?;
+        self.not_stopped(&node).await?;
+        self.annotate(name, RETIRE, None).await?;
+        let words = in_short(reason);
+        self.annotate(name, PINNED_WHY, words.as_deref()).await?;
+        self.annotate(name, PINNED, Some("true")).await?;
+        // Who stops it writes so, and then looks at the Node once more: one of the two sees the other.
+        if let Err(late) = self.not_stopped(&node).await {
+            self.annotate(name, PINNED, node.annotations.get(PINNED).map(String::as_str)).await?;
+            self.annotate(name, PINNED_WHY, node.annotations.get(PINNED_WHY).map(String::as_str)).await?;
+            return Err(late);
+        }
+        self.noted(format!("{name} is pinned: {}", words.as_deref().unwrap_or("no reason was given")));
+        Ok(())
+    }
+
+    /// Puts an order into the history, if that is kept here.
+    fn noted(&self, what: String) {
+        if self.board.status().leads {
+            self.board.decided(self.clock.now(), what);
+        }
+    }
+
+    /// Refuses if the Node's machine is on its way out for good. That is in its record, whichever instance
+    /// leads.
+    async fn not_stopped(&self, node: &Node) -> Result<(), String> {
+        let records = self.kubernetes.list_records().await.map_err(|error| chain(&error))?;
+        let mut readable = records.readable.iter().map(|one| &one.record);
+        let Some(record) = readable.find(|record| is_its(record, node)) else { return Ok(()) };
+        let name = &node.name;
+        if [Phase::Stopping, Phase::Deleting].iter().any(|phase| record.entered.contains_key(phase)) {
+            return Err(format!("`{name}` is drained already and its machine is being stopped"));
+        }
+        match &record.intent {
+            Intent::Discard { reason, .. } => Err(format!("the machine of `{name}` is given up: {reason}")),
+            Intent::Create | Intent::Retire { .. } => Ok(()),
+        }
+    }
+
+    pub(super) async fn unpin(&self, name: &str) -> Result<(), String> {
+        let node = self.node(name).await?;
+        self.annotate(name, PINNED, None).await?;
+        self.annotate(name, PINNED_WHY, None).await?;
+        if node.annotations.contains_key(PINNED) {
+            self.noted(format!("{name} is no longer pinned"));
+        }
+        match planning::disabled(&node).filter(|key| *key != PINNED) {
+            Some(key) => Err(format!("its annotation {key} still keeps it, which another client has set")),
+            None => Ok(()),
+        }
+    }
+
+    /// The Node, where it is one of a pool's.
+    async fn node(&self, name: &str) -> Result<Node, String> {
+        let found = self.kubernetes.get_node(name).await.map_err(|error| chain(&error))?;
+        let node = found.ok_or_else(|| format!("there is no node `{name}`"))?;
+        if node.labels.contains_key(POOL_LABEL) {
+            Ok(node)
+        } else {
+            Err(format!("`{name}` belongs to no pool"))
+        }
+    }
+
+    async fn annotate(&self, node: &str, key: &str, value: Option<&str>) -> Result<(), String> {
+        self.kubernetes.annotate_node(node, key, value).await.map_err(|error| chain(&error))
+    }
+}
+
+impl Daemon {
+    /// The machines that an operator wants gone and that may go now, and why. A pool keeps its minimum of
+    /// ready nodes, and pods must have a place: the planner makes another node first.
+    pub(super) fn wishes(&mut self, config: &Config, snapshot: &Snapshot) -> Vec<(MachineView, String)> {
+        self.waiting_wishes.clear();
+        if config.mode == Mode::Observe {
+            return Vec::new();
+        }
+        let wished = |node: &&std::sync::Arc<Node>| node.annotations.contains_key(RETIRE);
+        let mut found = Vec::new();
+        for node in snapshot.nodes.iter().filter(wished) {
+            let view = self.registry.of_node(&node.name).filter(|view| !view.busy);
+            let Some(view) = view.filter(|view| view.phase == Phase::Ready) else { continue };
+            if self.retires_enough(config, &view.record, &[], snapshot.time) {
+                let most = config.limits.max_parallel_retires;
+                self.waits(snapshot.time, &node.name, &format!("{most} others are on their way out"));
+                continue;
+            }
+            let pool = config.pools.iter().find(|pool| pool.name == view.record.pool);
+            let (min, max) = pool.map_or((0, 0), |pool| (pool.min, pool.max));
+            if let Some(why) = planning::stays(node) {
+                self.waits(snapshot.time, &node.name, &why);
+                continue;
+            }
+            let prefix = config.prefix(view.record.region.as_deref());
+            let unseen = self.regions.unseen(config, prefix, snapshot.time);
+            if let Some(why) = unseen.filter(|_| !view.record.is_physical()) {
+                self.waits(snapshot.time, &node.name, &why);
+                continue;
+            }
+            if let Some(why) = planning::wish_rests(snapshot, config, node) {
+                self.waits(snapshot.time, &node.name, &why);
+                continue;
+            }
+            if let Some(why) = kept_by(snapshot, config, &node.name, &view.record.pool, (min, max)) {
+                self.waits(snapshot.time, &node.name, &why);
+                continue;
+            }
+            let reason = node.annotations.get(RETIRE).cloned().unwrap_or_default();
+            found.push((view, reason));
+            // The next one is looked at with this one on its way.
+            break;
+        }
+        found
+    }
+
+    fn waits(&mut self, now: Timestamp, node: &str, why: &str) {
+        let words = format!("{node} is to be retired and waits: {why}");
+        self.waiting_wishes.insert(node.to_owned(), why.to_owned());
+        let board = self.board.clone();
+        self.said.once(&format!("retire {node}"), || {
+            tracing::info!(node, why, "a node that is to be retired waits");
+            board.decided(now, words);
+        });
+    }
+}
+
+/// As much of a reason as is kept, if one was given.
+fn in_short(reason: &str) -> Option<String> {
+    Some(reason.trim().chars().take(LONGEST).collect()).filter(|words: &String| !words.is_empty())
+}
+
+/// Whether the Node is the record's machine.
+fn is_its(record: &Record, node: &Node) -> bool {
+    if record.is_physical() {
+        return record.name == node.name;
+    }
+    record.smbios_uuid.as_deref().is_some_and(|uuid| uuid == node.system_uuid)
+}
+
+/// Why a node that is to be retired cannot go yet.
+fn kept_by(
+    snapshot: &Snapshot,
+    config: &Config,
+    node: &str,
+    pool: &str,
+    (min, max): (u32, u32),
+) -> Option<String> {
+    if others_ready(snapshot, pool) < min as usize {
+        let way = if min < max {
+            "another one is made first"
+        } else {
+            "`max` allows no other one: raise it, or lower `min`"
+        };
+        return Some(format!("its pool is at its minimum of {min}; {way}"));
+    }
+    let pod = planning::homeless(snapshot, config, node)?;
+    Some(format!("{pod} has no place on another node yet"))
+}
+
+/// Ready nodes of a pool that are not being removed. What was decided a moment ago no taint may show yet.
+fn others_ready(snapshot: &Snapshot, pool: &str) -> usize {
+    let of_pool = |node: &&std::sync::Arc<Node>| node.labels.get(POOL_LABEL).is_some_and(|one| one == pool);
+    let leaving = planning::leaving(snapshot);
+    let stays = |node: &&std::sync::Arc<Node>| {
+        planning::ready(node) && !planning::being_deleted(node) && !leaving.contains(node.name.as_str())
+    };
+    snapshot.nodes.iter().filter(of_pool).filter(stays).count()
+}

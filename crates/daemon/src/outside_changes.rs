@@ -1,0 +1,297 @@
+//! What others do with machines' VMs that the cluster's list does not show: a reset, a rollback, another
+//! name, protection.
+//!
+//! Beside the rounds, with each look: the cluster's latest tasks are read, and the configurations of a few
+//! machines, so that each has its turn within half a minute if there are not too many. Nothing is changed
+//! about a VM here. What lasts is a problem for `status` until it is over, with the command; what happened is
+//! said once, with who did it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::inventory::Observation;
+use super::regions::{Region, Regions};
+use machines::{MachineView, Registry, ask_hosts_in_time, by_others, deed};
+use model::Record;
+use model::machine::{Intent, Phase};
+use observability::{Board, Problem};
+use proxmox::{Guest, TaskRow, VmConfig};
+use runtime::clock::SharedClock;
+use settings::{Config, Mode};
+
+/// Configurations of a cluster that are read in one look.
+const AT_A_TIME: usize = 20;
+/// One is read again after this time: with a look every ten seconds no later than after thirty.
+const AGAIN: Duration = Duration::from_secs(20);
+/// A task that began longer ago is no news.
+const LATELY: SignedDuration = SignedDuration::from_mins(10);
+/// What the tasks are called that change a configuration. Proxmox VE's own pages and `qm set` leave none.
+const CONFIGURED: &[&str] = &["qmconfig"];
+
+/// What is remembered of one machine.
+#[derive(Debug)]
+struct Known {
+    due: Instant,
+    /// What is otherwise than it should be, in words.
+    wrong: Vec<String>,
+}
+
+/// Watches machines' VMs for what others do with them.
+pub(super) struct Touched {
+    regions: Regions,
+    registry: Registry,
+    config: watch::Receiver<Arc<Config>>,
+    clock: SharedClock,
+    board: Board,
+    /// By the machines' names.
+    known: BTreeMap<String, Known>,
+    /// Tasks that were seen already, by the prefixes of their clusters.
+    tasks: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Touched {
+    /// Has seen nothing yet.
+    pub fn new(
+        regions: Regions,
+        registry: Registry,
+        config: watch::Receiver<Arc<Config>>,
+        clock: SharedClock,
+        board: Board,
+    ) -> Self {
+        Self { regions, registry, config, clock, board, known: BTreeMap::new(), tasks: BTreeMap::new() }
+    }
+
+    /// Looks now and then; never ends.
+    pub async fn watch(mut self) {
+        // Those of an earlier term, whose machines may be gone since.
+        self.board.clear_machines();
+        loop {
+            let config = self.config.borrow().clone();
+            if config.mode == Mode::Active {
+                let views = self.registry.all();
+                self.forget_others(&views);
+                for region in self.regions.clone().iter() {
+                    self.look(region, &config, &views).await;
+                }
+            } else {
+                self.forget_others(&[]);
+                self.tasks.clear();
+            }
+            tokio::time::sleep(config.scan_interval).await;
+        }
+    }
+
+    fn forget_others(&mut self, views: &[MachineView]) {
+        let names: BTreeSet<&str> = views.iter().map(|view| view.record.name.as_str()).collect();
+        let board = &self.board;
+        self.known.retain(|name, _| {
+            let is_there = names.contains(name.as_str());
+            if !is_there {
+                board.clear(&problem(name));
+            }
+            is_there
+        });
+    }
+
+    async fn look(&mut self, region: &Region, config: &Config, views: &[MachineView]) {
+        let Some(look) = region.fresh(config, self.clock.now()) else { return };
+        let here = |view: &&MachineView| {
+            !view.record.is_physical() && config.prefix(view.record.region.as_deref()) == region.prefix
+        };
+        let views: Vec<&MachineView> = views.iter().filter(here).collect();
+        if views.is_empty() {
+            return;
+        }
+        let own = config.cluster(&region.prefix).map(|cluster| cluster.token_id.clone()).unwrap_or_default();
+        self.hear_tasks(region, &own, &views).await;
+        self.read_some(region, config, (&look, &own), &views).await;
+    }
+
+    /// Says what others have done that leaves no trace but its task. Without `Sys.Audit` on `/` no task is
+    /// seen.
+    async fn hear_tasks(&mut self, region: &Region, own: &str, views: &[&MachineView]) {
+        let Ok(rows) = region.proxmox.cluster_tasks().await else { return };
+        let old = self.clock.now().saturating_sub(LATELY).unwrap_or(Timestamp::MIN);
+        let before =
+            self.tasks.insert(region.prefix.clone(), rows.iter().map(|row| row.upid.to_string()).collect());
+        // Those of before the first look are no news: the leader of that time has reported them.
+        let Some(before) = before else { return };
+        let is_new = |row: &&TaskRow| row.user != own && !before.contains(&row.upid.to_string());
+        for row in rows.iter().filter(is_new) {
+            let about = |view: &&&MachineView| row.about == view.record.slot.vmid.to_string();
+            let Some(view) = views.iter().find(about) else { continue };
+            let since = view.record.created.max(old).as_second();
+            let Some(what) = deed(row.upid.kind()).filter(|_| row.started >= since) else { continue };
+            let follows = match row.upid.kind() {
+                "qmreset" | "qmreboot" => "its guest starts again, and its node is not ready until then",
+                "qmrollback" => "what its guest did since then is lost; it is started again if it is off",
+                "qmpause" => "its node falls silent until it is resumed",
+                // Its own task, or the list, tells the rest.
+                _ => {
+                    self.registry.doubt(&view.record.id);
+                    continue;
+                }
+            };
+            self.say(view, &format!("{} {what}: {follows}", row.user));
+        }
+    }
+
+    fn say(&self, view: &MachineView, what: &str) {
+        tracing::warn!(machine = %view.record.name, what, "something was done with a machine's VM");
+        self.board.decided(self.clock.now(), format!("! {}: {what}", view.record.name));
+    }
+
+    /// Reads the configurations whose turn it is.
+    async fn read_some(
+        &mut self,
+        region: &Region,
+        config: &Config,
+        (look, own): (&Observation, &str),
+        views: &[&MachineView],
+    ) {
+        let online = |host: &str| look.seen.hosts.get(host).is_some_and(|host| host.online);
+        let now = Instant::now();
+        let due =
+            |view: &&MachineView| self.known.get(&view.record.name).is_none_or(|known| known.due <= now);
+        let is_there = |view: &&MachineView| {
+            let phase = view.phase;
+            let configured = matches!(phase, Phase::Warm | Phase::Failed)
+                || (Phase::Booting..=Phase::Deleting).contains(&phase);
+            configured && online(&view.record.host)
+        };
+        let mut wanted: Vec<&MachineView> = views.iter().copied().filter(is_there).filter(due).collect();
+        // The one that waits longest comes first.
+        wanted.sort_by_key(|view| self.known.get(&view.record.name).map(|known| known.due));
+        wanted.truncate(AT_A_TIME);
+        let mut by_host: BTreeMap<String, Vec<&MachineView>> = BTreeMap::new();
+        for view in wanted {
+            by_host.entry(view.record.host.clone()).or_default().push(view);
+        }
+        let ask = |host: String, view: &MachineView| {
+            let vmid = view.record.slot.vmid;
+            async move { region.proxmox.config(&host, vmid).await }
+        };
+        for (_, view, answer) in ask_hosts_in_time(by_host, ask).await {
+            let Some(Ok(read)) = answer else {
+                self.put_off(&view.record.name);
+                continue;
+            };
+            if read.is_template() {
+                self.registry.doubt(&view.record.id);
+            }
+            // Its own task finds out what is no longer ours.
+            let is_same = read.smbios_uuid() == view.record.smbios_uuid;
+            let guest = look.seen.guests.get(&view.record.slot.vmid);
+            let pool = config.cluster(&region.prefix).and_then(|one| one.resource_pool.as_deref());
+            self.registry.protect(&view.record.id, is_same && read.is_set("protection"));
+            let mut wrong = if is_same { oddities(&view.record, &read) } else { Vec::new() };
+            let pool = pool.filter(|_| view.record.intent == Intent::Create);
+            wrong.extend(pool.and_then(|pool| has_left(&view.record, pool, guest, look)));
+            self.note(region, own, view, wrong).await;
+        }
+    }
+
+    /// One that could not be read has its turn again later, so that those of a host that hangs keep none of
+    /// the others from theirs.
+    fn put_off(&mut self, name: &str) {
+        let due = Instant::now() + AGAIN;
+        let known = self.known.entry(name.to_owned()).or_insert_with(|| Known { due, wrong: Vec::new() });
+        known.due = due;
+    }
+
+    /// Shows what is wrong with a machine's VM now; what is new is said with who did it, if that can be seen.
+    async fn note(&mut self, region: &Region, own: &str, view: &MachineView, wrong: Vec<String>) {
+        let record = &view.record;
+        let due = Instant::now() + AGAIN;
+        let before = self.known.insert(record.name.clone(), Known { due, wrong: wrong.clone() });
+        let before = before.map(|known| known.wrong).unwrap_or_default();
+        if wrong.is_empty() {
+            // What an earlier term has shown as well.
+            self.board.clear(&problem(&record.name));
+            return;
+        }
+        self.board.problem(&problem(&record.name), &wrong.join("; "));
+        let new: Vec<&String> = wrong.iter().filter(|one| !before.contains(one)).collect();
+        if new.is_empty() {
+            return;
+        }
+        let since = self.clock.now().saturating_sub(LATELY).unwrap_or(Timestamp::MIN).as_second();
+        let by = by_others(&region.proxmox, &record.host, (record.slot.vmid, own), since, CONFIGURED).await;
+        let by = by.map(|row| format!(" (the last to change it was {})", row.user)).unwrap_or_default();
+        for what in new {
+            self.say(view, &format!("{what}{by}"));
+        }
+    }
+}
+
+/// Under which name the status shows what is wrong with a machine's VM.
+fn problem(name: &str) -> Problem {
+    Problem::Machine(name.to_owned())
+}
+
+/// What a VM's configuration says that it should not, and what follows.
+fn oddities(record: &Record, config: &VmConfig) -> Vec<String> {
+    let (host, vmid) = (&record.host, record.slot.vmid);
+    let mut all = Vec::new();
+    let name = config.get("name").unwrap_or_default();
+    let leaves = record.intent != Intent::Create;
+    if name != record.name && !leaves {
+        all.push(format!(
+            "VM {vmid} was renamed to `{name}`: it serves on, and its guest may take that name at its next start and then be another Node; \
+             on {host}: qm set {vmid} --name {}",
+            record.name
+        ));
+    }
+    if config.is_set("protection") {
+        let so = if leaves {
+            "its machine is to be removed, and the VM is neither stopped nor destroyed until then"
+        } else {
+            "it serves on, and can be neither destroyed nor replaced until then"
+        };
+        all.push(format!("VM {vmid} is protected: {so}; on {host}: qm set {vmid} --protection 0"));
+    }
+    all
+}
+
+/// Whether a VM is in another resource pool, or in none. If the list names the pool of no machine the token
+/// may not see it.
+fn has_left(record: &Record, pool: &str, guest: Option<&Guest>, look: &Observation) -> Option<String> {
+    let is_in = |guest: &Guest| guest.pool.as_deref() == Some(pool);
+    let guest = guest.filter(|guest| !is_in(guest))?;
+    look.seen.guests.values().find(|guest| is_in(guest))?;
+    let vmid = record.slot.vmid;
+    let now = guest.pool.as_deref().map_or_else(|| "in none".to_owned(), |other| format!("in `{other}`"));
+    Some(format!(
+        "VM {vmid} is no longer in the resource pool `{pool}` but {now}: what the token may do with the pool it may not do with this VM; \
+         pvesh set /pools/{pool} --vms {vmid}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_vm_that_was_renamed_or_protected_is_told_with_the_command() {
+        let record = Record::example();
+        let read = |value: serde_json::Value| oddities(&record, &VmConfig::read(&value).unwrap());
+        assert!(read(json!({"name": record.name, "protection": 0})).is_empty());
+        let all = read(json!({"name": "web", "protection": 1}));
+        let (name, vmid) = (&record.name, record.slot.vmid);
+        assert!(all[0].contains(&format!("qm set {vmid} --name {name}")), "{all:?}");
+        assert!(all[1].contains(&format!("qm set {vmid} --protection 0")), "{all:?}");
+        assert!(all[1].contains("it serves on"), "{all:?}");
+        let intent = Intent::Discard { reason: String::new(), since: jiff::Timestamp::UNIX_EPOCH };
+        let leaves = Record { intent, ..record };
+        let read = VmConfig::read(&json!({"name": "web", "protection": 1})).unwrap();
+        let all = oddities(&leaves, &read);
+        assert!(matches!(&all[..], [one] if one.contains("neither stopped nor destroyed")), "{all:?}");
+    }
+}

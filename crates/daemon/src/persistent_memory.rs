@@ -1,0 +1,490 @@
+//! What is remembered between rounds, and stored so that a restart forgets nothing: cool-downs, back-offs,
+//! learnt shapes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::backoffs;
+use kubernetes::{Cluster, ErrorKind, MemoryVersion};
+use machines::{BackoffTarget, Ending, MachineReport};
+use model::prediction::Predictions;
+use model::snapshot::{Decision, HostMemory, Memory};
+use model::unfinished::Unfinished;
+use model::workload::Backoff;
+use model::{Snapshot, place};
+use settings::Config;
+
+/// What matters is stored within this time.
+const STORE_SOON: Duration = Duration::from_secs(1);
+/// The time of the last round is stored this often if nothing else changes.
+const STORE_ANYWAY: SignedDuration = SignedDuration::from_mins(1);
+/// At the end it is stored within this time, or stays as it was stored before.
+const STORE_LAST: Duration = Duration::from_secs(2);
+/// A pool whose creation failed through no fault of pool or host is left alone for this long at first: the
+/// cause may pass.
+const NO_FAULT: Duration = Duration::from_secs(10);
+
+/// What is remembered.
+pub(super) struct Remembered {
+    memory: Memory,
+    /// When something was stored last.
+    stored_at: Option<Timestamp>,
+    /// Something was learnt and is not stored yet.
+    learnt: bool,
+    kubernetes: Cluster,
+    store: Shared,
+    to_store: watch::Sender<Option<Memory>>,
+}
+
+impl Remembered {
+    /// Starts the task that stores what is to be remembered.
+    pub fn start(kubernetes: &Cluster, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
+        let store = Shared::default();
+        let (to_store, receiver) = watch::channel(None);
+        let (keeper, cancel) = (keep(kubernetes.clone(), store.clone(), receiver), cancel.clone());
+        tasks.spawn(async move {
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => {}
+                () = keeper => {}
+            }
+        });
+        Self {
+            memory: Memory::default(),
+            stored_at: None,
+            learnt: false,
+            kubernetes: kubernetes.clone(),
+            store,
+            to_store,
+        }
+    }
+
+    /// Reads what an earlier run has stored; something unreadable is overwritten, with a warning.
+    pub async fn load(&mut self, kubernetes: &Cluster) {
+        let mut pause = Duration::from_secs(1);
+        loop {
+            match kubernetes.load_memory().await {
+                Ok((memory, version)) => {
+                    self.memory = memory;
+                    self.store.lock().await.version = version;
+                    return;
+                }
+                Err(error) if error.kind() == ErrorKind::Unusable => {
+                    tracing::warn!(%error, "the stored state cannot be read: cool-downs and back-offs begin again");
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the stored state cannot be read yet");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(30));
+                }
+            }
+        }
+    }
+
+    /// As it is now, what this snapshot's nodes teach included.
+    pub fn now(&mut self, snapshot: &Snapshot, config: &Config) -> Memory {
+        self.learnt |= planning::learn(&mut self.memory, snapshot, config);
+        self.learnt |= backoffs::shorten(&mut self.memory, config);
+        self.memory.clone()
+    }
+
+    /// A round is decided: what it has learnt is kept, what it no longer needs is not.
+    pub fn seen(&mut self, now: Timestamp) {
+        let before = self.memory.removals.len();
+        let hour = SignedDuration::from_hours(1);
+        self.memory.removals.retain(|time| now.duration_since(*time).abs() < hour);
+        let changed = std::mem::take(&mut self.learnt) || self.memory.removals.len() != before;
+        if changed {
+            self.store(now);
+        }
+    }
+
+    /// A round was decided, and its timers are written or will be. Nothing else moves the time of the last
+    /// round: by what has passed since then without one, the next round moves the timers that it reads.
+    pub fn counted(&mut self, config: &Config, now: Timestamp) {
+        planning::watched(&mut self.memory, config, now);
+        let before = self.memory.last_round.replace(now);
+        // One that lies ahead was stored before the clock was set back.
+        let old = |time: Timestamp| time > now || now.duration_since(time) >= STORE_ANYWAY;
+        if before.is_none_or(old) || self.stored_at.is_none_or(old) {
+            self.store(now);
+        }
+    }
+
+    /// What was decided and happened before, oldest first.
+    pub fn decisions(&self) -> &[Decision] {
+        &self.memory.decisions
+    }
+
+    /// What was decided and happened lately.
+    pub fn decided(&mut self, decisions: Vec<Decision>, now: Timestamp) {
+        if self.memory.decisions != decisions {
+            self.memory.decisions = decisions;
+            self.store(now);
+        }
+    }
+
+    /// What kube-scheduler is expected to do from now on, and what it did otherwise.
+    pub fn predicted(&mut self, predictions: Predictions, now: Timestamp) {
+        let old = std::mem::replace(&mut self.memory.predictions, predictions);
+        let new = &self.memory.predictions;
+        // What is awaited is stored with the next thing that matters: it begins with every node, and mostly
+        // ends at once.
+        if (&old.made, &old.missed, &old.moved) != (&new.made, &new.missed, &new.moved) {
+            self.store(now);
+        }
+    }
+
+    /// What the round could not look at. The next round goes on with it; another instance begins anyhow.
+    pub fn left_over(&mut self, unfinished: Unfinished) {
+        self.memory.unfinished = unfinished;
+    }
+
+    /// Machines were asked for.
+    pub fn grew(&mut self, pool: &str, now: Timestamp) {
+        self.memory.pools.entry(pool.to_owned()).or_default().last_add = Some(now);
+        self.store(now);
+    }
+
+    /// This many removals begin: they count for the hourly brake, and that is stored at once. False if that
+    /// did not succeed in time: then they must not begin, and do not count.
+    pub async fn shrinks(&mut self, removals: usize, now: Timestamp) -> bool {
+        let before = self.memory.removals.len();
+        self.memory.removals.extend(std::iter::repeat_n(now, removals));
+        let stored = self.store_now(now).await;
+        if !stored {
+            self.memory.removals.truncate(before);
+            self.store(now);
+        }
+        stored
+    }
+
+    /// When the last orphan was collected.
+    pub fn orphan_collected(&self) -> Option<Timestamp> {
+        self.memory.orphan_collected
+    }
+
+    /// An orphan is collected: that is stored at once. False if that did not succeed in time: then none must
+    /// be.
+    pub async fn collects(&mut self, now: Timestamp) -> bool {
+        let before = self.memory.orphan_collected.replace(now);
+        let stored = self.store_now(now).await;
+        if !stored {
+            self.memory.orphan_collected = before;
+            self.store(now);
+        }
+        stored
+    }
+
+    /// What is remembered of a host changes.
+    pub fn host(&mut self, host: &str, now: Timestamp, change: impl FnOnce(&mut HostMemory)) {
+        let before = self.memory.hosts.get(host).cloned().unwrap_or_default();
+        let mut after = before.clone();
+        change(&mut after);
+        if before != after {
+            self.memory.hosts.insert(host.to_owned(), after);
+            self.store(now);
+        }
+    }
+
+    /// A host could not be switched: it is left alone for a while, longer each time.
+    pub fn host_failed(&mut self, host: &str, reason: &str, config: &Config, now: Timestamp) {
+        self.host(host, now, |memory| {
+            memory.backoff = Some(doubled(memory.backoff.as_ref(), reason, config, now));
+        });
+    }
+
+    /// A host was emptied to be switched off, and stays on: it is not for a while, longer each time. Machines
+    /// were made and went for it.
+    pub fn emptied_in_vain(&mut self, host: &str, reason: &str, config: &Config, now: Timestamp) {
+        self.host(host, now, |memory| {
+            let before = memory.emptying_backoff.take();
+            memory.emptying_backoff = Some(planning::emptied_in_vain(before.as_ref(), reason, config, now));
+        });
+    }
+
+    /// A removal of a node was given up: the next one waits, longer each time.
+    pub fn stays(&mut self, node: &str, pool: &str, why: &str, config: &Config, now: Timestamp) {
+        let memory = self.memory.nodes.entry(node.to_owned()).or_default();
+        pool.clone_into(&mut memory.pool);
+        let before = memory.removal_backoff.take();
+        memory.removal_backoff = Some(planning::removal_given_up(before.as_ref(), why, config, now));
+        self.store(now);
+    }
+
+    /// An operator wants what is left alone to be tried again; returns what that is.
+    pub fn retry(&mut self, name: Option<&str>, now: Timestamp) -> Vec<String> {
+        let ended = backoffs::end(&mut self.memory, name, now);
+        self.store(now);
+        ended
+    }
+
+    /// Stores everything at once; false if that did not succeed in time, so that it is not known whether it
+    /// is stored.
+    pub async fn store_now(&mut self, now: Timestamp) -> bool {
+        self.store(now);
+        let tries = async {
+            stored(&self.kubernetes, &self.store, &self.memory).await
+                || stored(&self.kubernetes, &self.store, &self.memory).await
+        };
+        matches!(tokio::time::timeout(STORE_LAST, tries).await, Ok(true))
+    }
+
+    /// How many removals began within the last hour.
+    pub fn removals(&self) -> usize {
+        self.memory.removals.len()
+    }
+
+    /// A machine's task reported something; whether others of its pool could not grow lately.
+    pub fn heard(&mut self, told: &MachineReport, others_failed: bool, config: &Config, now: Timestamp) {
+        let pool = told.record.pool.clone();
+        match &told.ending {
+            Ending::Ready => {
+                let host = config.host_key(told.record.region.as_deref(), &told.record.host);
+                let pool = self.memory.pools.entry(pool).or_default();
+                pool.backoff = None;
+                pool.failed_on.remove(&host);
+                if let Some(host) = self.memory.hosts.get_mut(&host) {
+                    host.backoff = None;
+                }
+            }
+            Ending::Grown => self.memory.pools.entry(pool).or_default().grow_backoff = None,
+            // The machine has a back-off of its own: the pool is held if it is not the only one.
+            Ending::NotGrown(_) if !others_failed => return,
+            Ending::NotGrown(reason) => {
+                let place = &mut self.memory.pools.entry(pool).or_default().grow_backoff;
+                *place = Some(doubled(place.as_ref(), reason, config, now));
+            }
+            // No node of the pool went.
+            Ending::Removed if told.record.warm.is_some() => return,
+            Ending::Failed { reason, blame } => self.back_off(told, blame, reason, config, now),
+            Ending::Removed => self.memory.pools.entry(pool).or_default().last_removal = Some(now),
+            Ending::GivenUp(_) => self.memory.pools.entry(pool).or_default().last_removal_failure = Some(now),
+            Ending::Warm
+            | Ending::SlotTaken(_)
+            | Ending::Discarded
+            | Ending::LookedAfter(_)
+            | Ending::Touched(_)
+            | Ending::Stuck(_) => return,
+        }
+        self.store(now);
+    }
+
+    /// Stores what is not stored yet; the task that otherwise does so has ended. A try that meets another
+    /// version is repeated once; if the API cannot be reached, or another instance leads, nothing is stored.
+    pub async fn finish(&self) {
+        let Some(memory) = self.to_store.borrow().clone() else { return };
+        if self.store.lock().await.memory.as_ref() == Some(&memory) {
+            return;
+        }
+        let tries = async {
+            stored(&self.kubernetes, &self.store, &memory).await
+                || stored(&self.kubernetes, &self.store, &memory).await
+        };
+        if !matches!(tokio::time::timeout(STORE_LAST, tries).await, Ok(true)) {
+            tracing::warn!("the state of the last moments could not be stored");
+        }
+    }
+
+    fn back_off(
+        &mut self,
+        told: &MachineReport,
+        blame: &BackoffTarget,
+        reason: &str,
+        config: &Config,
+        now: Timestamp,
+    ) {
+        let record = &told.record;
+        let host = config.host_key(record.region.as_deref(), &record.host);
+        let pool = self.memory.pools.entry(record.pool.clone()).or_default();
+        pool.failed_on.retain(|_, until| *until > now);
+        let mut same = Vec::new();
+        if *blame == BackoffTarget::HostOrPool {
+            same = same_on(&pool.failed_on, &self.memory.hosts, (&host, reason));
+            // What fails everywhere is no host's fault: other pools may use them.
+            for other in &same {
+                self.memory.hosts.entry(other.clone()).or_default().backoff = None;
+            }
+        }
+        if matches!(blame, BackoffTarget::Pool | BackoffTarget::HostOrPool) {
+            let longest = config.scale_up.backoff_max.saturating_mul(2);
+            pool.failed_on.insert(host.clone(), now.saturating_add(longest).unwrap_or(Timestamp::MAX));
+        }
+        let (place, reason) = match blame {
+            BackoffTarget::HostOrPool if !same.is_empty() => {
+                (&mut pool.backoff, format!("{reason}; the same failed on {}", same.join(", ")))
+            }
+            BackoffTarget::Host | BackoffTarget::HostOrPool => {
+                (&mut self.memory.hosts.entry(host).or_default().backoff, reason.to_owned())
+            }
+            BackoffTarget::Pool | BackoffTarget::Other => (&mut pool.backoff, reason.to_owned()),
+        };
+        // What is no fault of pool or host may last all the same: a right that is missing in Kubernetes, a
+        // network that is shut.
+        let first = if *blame == BackoffTarget::Other { NO_FAULT } else { config.scale_up.backoff_initial };
+        *place = Some(Backoff::next(place.as_ref(), &reason, (first, config.scale_up.backoff_max), now));
+    }
+
+    fn store(&mut self, now: Timestamp) {
+        self.stored_at = Some(now);
+        self.to_store.send_replace(Some(self.memory.clone()));
+    }
+}
+
+/// The other hosts that are left alone since the same failed there for the same pool.
+fn same_on(
+    failed_on: &BTreeMap<String, Timestamp>,
+    hosts: &BTreeMap<String, HostMemory>,
+    (host, reason): (&str, &str),
+) -> Vec<String> {
+    let is_same = |other: &&String| {
+        let backoff = hosts.get(*other).and_then(|other| other.backoff.as_ref());
+        backoff.is_some_and(|backoff| gist(&backoff.reason, other).eq(gist(reason, host)))
+    };
+    failed_on.keys().filter(|other| *other != host).filter(is_same).cloned().collect()
+}
+
+/// The words of a failure without those that differ from machine to machine: with numbers, of tasks and VMs,
+/// or the host's name.
+fn gist<'a>(reason: &'a str, host: &'a str) -> impl Iterator<Item = &'a str> {
+    let (_, host) = place::split(host);
+    let is_common =
+        move |word: &&str| !word.contains(|one: char| one.is_ascii_digit()) && !word.contains(host);
+    reason.split_whitespace().filter(is_common)
+}
+
+/// The next back-off of the common length.
+fn doubled(before: Option<&Backoff>, reason: &str, config: &Config, now: Timestamp) -> Backoff {
+    Backoff::next(before, reason, (config.scale_up.backoff_initial, config.scale_up.backoff_max), now)
+}
+
+/// What is stored, as far as is known.
+#[derive(Default)]
+struct Stored {
+    version: Option<MemoryVersion>,
+    memory: Option<Memory>,
+}
+
+type Shared = Arc<tokio::sync::Mutex<Stored>>;
+
+async fn keep(kubernetes: Cluster, store: Shared, mut wanted: watch::Receiver<Option<Memory>>) {
+    let mut pause = STORE_SOON;
+    while wanted.changed().await.is_ok() {
+        tokio::time::sleep(STORE_SOON).await;
+        loop {
+            let mut store = store.lock().await;
+            // As it is by now: who had the lock may have stored something newer.
+            let Some(memory) = wanted.borrow_and_update().clone() else { break };
+            let stored = write(&kubernetes, &mut store, &memory).await;
+            drop(store);
+            if stored {
+                pause = STORE_SOON;
+                break;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(30));
+        }
+    }
+}
+
+async fn stored(kubernetes: &Cluster, store: &Shared, memory: &Memory) -> bool {
+    write(kubernetes, &mut *store.lock().await, memory).await
+}
+
+/// Tries it once. If the stored one has changed, the next try overwrites it: ours is the newer one, and the
+/// answer to an earlier try was lost, or another client removed the object.
+async fn write(kubernetes: &Cluster, store: &mut Stored, memory: &Memory) -> bool {
+    match kubernetes.store_memory(memory, store.version.as_ref()).await {
+        Ok(new) => {
+            *store = Stored { version: Some(new), memory: Some(memory.clone()) };
+            return true;
+        }
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::Conflict | ErrorKind::AlreadyExists | ErrorKind::NotFound
+            ) =>
+        {
+            if let Ok(stored) = kubernetes.memory_version().await {
+                store.version = stored;
+            }
+        }
+        Err(error) => tracing::debug!(%error, "the state cannot be stored yet"),
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn back_offs_double_up_to_their_maximum_and_count_once_while_they_run() {
+        let config = settings::parse("c", "", settings::Needs::Plan).unwrap();
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let first = doubled(None, "x", &config, at(0));
+        assert_eq!((first.seconds, first.until), (300, at(300)));
+        let same = doubled(Some(&first), "y", &config, at(10));
+        assert_eq!((same.seconds, same.until, same.reason.as_str()), (300, at(300), "y"));
+        let second = doubled(Some(&first), "x", &config, at(400));
+        assert_eq!((second.seconds, second.until), (600, at(1000)));
+        let last =
+            (0..9).fold(second, |before, n| doubled(Some(&before), "x", &config, at(100_000 * (n + 1))));
+        assert_eq!(last.seconds, 1800);
+    }
+
+    #[test]
+    fn a_back_off_that_was_begun_before_the_clock_was_set_back_is_over() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let backoff = |seconds| Backoff { until: at(1000), reason: String::new(), seconds };
+        for (seconds, now, expected) in
+            [(300, 699, false), (300, 700, true), (300, 999, true), (300, 1000, false), (0, 1, true)]
+        {
+            assert_eq!(backoff(seconds).runs(at(now)), expected, "{seconds} s, now {now}");
+        }
+    }
+
+    #[test]
+    fn the_same_failure_is_known_on_another_host_whatever_its_numbers() {
+        let said = |host: &str, vmid: u32, what: &str| {
+            format!(
+                "the start failed: the start (UPID:{host}:0000A{vmid}::qmstart:{vmid}:a@pve!t:): start of {vmid} on {host}: {what}"
+            )
+        };
+        let until = Timestamp::from_second(100).unwrap();
+        let backoff = |reason| Some(Backoff { until, reason, seconds: 100 });
+        let (mtu, memory) = ("MTU 9000 is bigger than the bridge MTU 1500", "Cannot allocate memory");
+        let hosts: BTreeMap<String, HostMemory> =
+            [("alpha", 9100, mtu), ("west/beta", 9101, memory), ("gamma", 9102, mtu)]
+                .map(|(host, vmid, what)| {
+                    let backoff = backoff(said(place::split(host).1, vmid, what));
+                    (host.to_owned(), HostMemory { backoff, ..HostMemory::default() })
+                })
+                .into();
+        let failed_on = ["alpha", "west/beta"].map(|host| (host.to_owned(), until)).into();
+        let same =
+            |host: &str, what| same_on(&failed_on, &hosts, (host, &said(place::split(host).1, 9103, what)));
+        assert_eq!(same("delta", mtu), ["alpha"]);
+        assert_eq!(same("delta", memory), ["west/beta"]);
+        assert_eq!(same("delta", "no such bridge"), [""; 0]);
+        assert_eq!(same("alpha", mtu), [""; 0], "once more on the same host proves nothing");
+    }
+
+    #[test]
+    fn what_is_no_fault_of_pool_or_host_backs_off_from_ten_seconds_on() {
+        let (at, most) = (|seconds| Timestamp::from_second(seconds).unwrap(), Duration::from_mins(30));
+        let first = Backoff::next(None, "x", (NO_FAULT, most), at(0));
+        let second = Backoff::next(Some(&first), "x", (NO_FAULT, most), at(20));
+        assert_eq!((first.seconds, second.seconds), (10, 20));
+        // A pool that is to blame is left alone for as long as it ever is.
+        let blamed = Backoff::next(Some(&second), "y", (Duration::from_mins(5), most), at(30));
+        assert_eq!((blamed.seconds, blamed.until), (300, at(330)));
+    }
+}

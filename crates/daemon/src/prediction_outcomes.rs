@@ -1,0 +1,58 @@
+//! Takes in what came of decisions, and says once what turned out to be wrong.
+
+use super::Daemon;
+use model::plan::MissedPrediction;
+use model::prediction::{Moved, Predictions};
+use model::{Plan, Snapshot};
+use observability::{GaugeValues, names, number};
+use settings::Config;
+
+impl Daemon {
+    /// Remembers what the last decision expects, and tells of predictions that were missed.
+    pub(super) fn look_at_outcomes(&mut self, config: &Config, snapshot: &Snapshot, plan: &Plan) {
+        let after = planning::follow(snapshot, plan, config);
+        let before = &snapshot.memory.predictions;
+        for missed in &after.missed {
+            let is_new = before.missed.iter().all(|one| (&one.kind, one.at) != (&missed.kind, missed.at));
+            if is_new {
+                let (pod, pool) = (missed.pod.as_str(), missed.pool.as_deref().unwrap_or_default());
+                let words = MissedPrediction::of(missed).words();
+                let until = missed.backoff.until;
+                tracing::warn!(pod, pool, %until, "a prediction was missed: {words}");
+                self.board.decided(snapshot.time, format!("! {pod}: a prediction was missed: {words}"));
+                self.board.metrics().missed(pool);
+            }
+        }
+        for moved in &after.moved {
+            let is_known = |one: &&Moved| one.node == moved.node && one.at == moved.at;
+            let known = before.moved.iter().find(is_known).is_some_and(|one| one.missed.is_some());
+            if let Some(missed) = moved.missed.as_ref().filter(|_| !known) {
+                let pool = moved.pool.as_str();
+                tracing::warn!(pool, "no further node goes: {missed}");
+                self.board.decided(snapshot.time, format!("! no further node of {pool} goes: {missed}"));
+                self.board.metrics().missed(pool);
+            }
+        }
+        self.memory.predicted(after, snapshot.time);
+    }
+}
+
+/// Kinds of pods that a pool gets no machine for, and removals whose pods do not run, as figures.
+pub(super) fn measure(config: &Config, snapshot: &Snapshot, seen: &mut GaugeValues) {
+    for pool in &config.pools {
+        let held = in_words(&snapshot.memory.predictions, &pool.name, snapshot.time).len();
+        seen.put(names::MISSED_NOW, &[&pool.name], number(i64::try_from(held).unwrap_or(i64::MAX)));
+    }
+}
+
+/// What a pool is held back for now, in words.
+pub(super) fn in_words(predictions: &Predictions, pool: &str, now: jiff::Timestamp) -> Vec<String> {
+    let missed = predictions.missed.iter().filter(|one| one.pool.as_deref() == Some(pool));
+    let missed = missed.filter(|one| one.backoff.runs(now)).map(|one| {
+        let words = MissedPrediction::of(one).words();
+        format!("no machine for pods like {} until {}: {words}", one.pod, one.backoff.until)
+    });
+    let moved = predictions.moved.iter().filter(|one| one.pool == pool);
+    let moved = moved.filter_map(|one| one.missed.as_ref());
+    missed.chain(moved.map(|one| format!("no further node goes: {one}"))).collect()
+}

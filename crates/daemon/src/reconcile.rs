@@ -1,0 +1,414 @@
+//! Records × VMs × Nodes, held against each other: what does not belong together is mended, or reported.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Daemon;
+use kubernetes::{Records, Versioned};
+use machines::{Ending, MachineReport, MachineView};
+use model::Record;
+use model::machine::{Intent, Phase};
+use model::node::Node;
+use observability::Problem;
+use settings::{Config, Mode, Pool, ZoneLabels};
+
+/// All records are read again this often.
+const READ_RECORDS: SignedDuration = SignedDuration::from_mins(5);
+/// A slot that another VM or Node has is looked at again after this time.
+const CLOSED: SignedDuration = SignedDuration::from_mins(5);
+/// A machine that got stuck is tried again after this time, then after twice that, and so on.
+const STUCK: (SignedDuration, SignedDuration) =
+    (SignedDuration::from_secs(20), SignedDuration::from_mins(10));
+/// The first pause between two tries to read the records, and the longest.
+pub(super) const TRIES: (std::time::Duration, std::time::Duration) =
+    (std::time::Duration::from_secs(1), std::time::Duration::from_secs(30));
+
+/// What mending remembers between rounds.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// VMIDs that others have, each with the prefix of its cluster, until when they are left alone.
+    closed: BTreeMap<(String, u32), Timestamp>,
+    /// Machines that got stuck: when they are tried again, and the pause before that.
+    pub stuck: BTreeMap<String, (Timestamp, SignedDuration)>,
+    /// Machines whose VM is not seen as it should be: the number of the look after which it was asked itself.
+    pub vm_strange: BTreeMap<String, u64>,
+    /// Machines whose VM is locked, since when.
+    pub vm_locked: BTreeMap<String, Timestamp>,
+    /// Machines whose Node is not there.
+    node_missing: BTreeMap<String, Missing>,
+    /// The first look is over: a machine that is met from now on was not counted.
+    begun: bool,
+    /// Records that cannot be read close their slots.
+    unreadable: Vec<u32>,
+    /// Whether there is one at all: not each name tells the VMID.
+    has_unreadable: bool,
+    read: Option<Timestamp>,
+}
+
+/// A machine whose Node is not there.
+#[derive(Debug)]
+struct Missing {
+    since: Timestamp,
+    /// The `systemUUID` that the Node with its name had when the VM was looked at for that.
+    looked: Option<String>,
+}
+
+impl State {
+    /// Whether a record cannot be read.
+    pub fn has_unreadable(&self) -> bool {
+        self.has_unreadable
+    }
+
+    /// VMIDs that take no machine of this cluster now, by its prefix. The cluster of an unreadable record is
+    /// not known.
+    pub fn closed(&self, prefix: &str, now: Timestamp) -> impl Iterator<Item = u32> {
+        let here = move |((at, vmid), until): (&(String, u32), &Timestamp)| {
+            (at == prefix && waits(*until, CLOSED, now)).then_some(*vmid)
+        };
+        self.closed.iter().filter_map(here).chain(self.unreadable.iter().copied())
+    }
+
+    /// Whether all records are to be read again: it is long ago, or the time of a machine that got stuck has
+    /// come since. Its entry stays after that, for the next pause.
+    fn is_due(&self, now: Timestamp) -> bool {
+        // One that lies ahead is of a clock that was set back since.
+        let Some(read) = self.read.filter(|read| *read <= now) else { return true };
+        now.duration_since(read) >= READ_RECORDS
+            || self.stuck.values().any(|(when, _)| read < *when && *when <= now)
+    }
+
+    /// Whether a machine that got stuck is left alone still.
+    pub fn is_put_off(&self, id: &str, now: Timestamp) -> bool {
+        self.stuck.get(id).is_some_and(|(when, pause)| waits(*when, *pause, now))
+    }
+
+    /// All records are read again with the next round.
+    pub fn read_again(&mut self) {
+        self.read = None;
+    }
+
+    /// Whether all records were read once in this term.
+    pub fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Forgets what was noted of machines whose records are gone.
+    fn forget_all_but(&mut self, known: &BTreeSet<String>) {
+        self.stuck.retain(|id, _| known.contains(id));
+        self.vm_strange.retain(|id, _| known.contains(id));
+        self.node_missing.retain(|id, _| known.contains(id));
+    }
+
+    pub fn heard(&mut self, told: &MachineReport, config: &Config) {
+        let id = told.record.id.clone();
+        let now = told.at;
+        match &told.ending {
+            Ending::SlotTaken(what) => {
+                let vmid = told.record.slot.vmid;
+                tracing::warn!(
+                    vmid,
+                    pool = told.record.pool,
+                    what,
+                    "the slot is taken by another VM or Node and is left alone for a while"
+                );
+                let prefix = config.prefix(told.record.region.as_deref()).to_owned();
+                self.closed.insert((prefix, vmid), now.saturating_add(CLOSED).unwrap_or(Timestamp::MAX));
+            }
+            Ending::Stuck(_) => {
+                let pause = self.stuck.get(&id).map_or(STUCK.0, |(_, pause)| (*pause * 2).min(STUCK.1));
+                self.stuck.insert(id, (now.saturating_add(pause).unwrap_or(Timestamp::MAX), pause));
+            }
+            Ending::Failed { .. } | Ending::Touched(_) => {}
+            Ending::Ready
+            | Ending::Warm
+            | Ending::Grown
+            | Ending::NotGrown(_)
+            | Ending::Removed
+            | Ending::Discarded
+            | Ending::GivenUp(_)
+            | Ending::LookedAfter(_) => {
+                self.stuck.remove(&id);
+            }
+        }
+    }
+}
+
+impl Daemon {
+    /// Reads all records, until that works, and takes up every machine where it is.
+    pub(super) async fn read_records(&mut self) {
+        let mut pause = TRIES.0;
+        loop {
+            match self.kubernetes.list_records().await {
+                Ok(records) => {
+                    self.take_up(records);
+                    self.mend.begun = true;
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the machine records cannot be read yet");
+                    self.board.problem(&Problem::Kubernetes, &error.to_string());
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(TRIES.1);
+                }
+            }
+        }
+    }
+
+    /// Holds everything against each other. Costs nothing but a list of records every few minutes.
+    pub(super) async fn mend(&mut self, config: &Arc<Config>) {
+        let now = self.clock.now();
+        if self.mend.is_due(now) {
+            match self.kubernetes.list_records().await {
+                Ok(records) => self.take_up(records),
+                Err(error) => tracing::debug!(%error, "the machine records cannot be read for the moment"),
+            }
+        }
+        if config.mode == Mode::Active && self.watches.is_current() {
+            let paused = self.switch.paused().is_some();
+            self.hold_against_vms(config, now, paused);
+            self.hold_against_power(now);
+            if !paused {
+                self.hold_against_nodes(config, now);
+            }
+        }
+    }
+
+    pub(super) fn take_up(&mut self, records: Records) {
+        let now = self.clock.now();
+        self.mend.read = Some(now);
+        self.mend.has_unreadable = !records.unreadable.is_empty();
+        self.mend.unreadable = records.unreadable.iter().filter_map(|one| one.vmid).collect();
+        for one in &records.unreadable {
+            self.said.once(&format!("record {}", one.name), || {
+                tracing::error!(config_map = %one.name, reason = %one.reason,
+                    "a machine record cannot be read: its slot stays closed until the ConfigMap is mended or, once its VM is gone, deleted");
+            });
+        }
+        let known: BTreeSet<String> = records.readable.iter().map(|one| one.record.id.clone()).collect();
+        self.mend.forget_all_but(&known);
+        for view in self.registry.all() {
+            if !view.busy && !known.contains(&view.record.id) {
+                tracing::warn!(machine = %view.record.name, "its record was removed by another client: its VM is no longer managed");
+                self.registry.forget(&view.record.id, now);
+            }
+        }
+        let config = self.config.borrow().clone();
+        for stored in records.readable {
+            self.take_up_one(&config, stored, now);
+        }
+    }
+
+    fn take_up_one(&mut self, config: &Arc<Config>, stored: Versioned<Record>, now: Timestamp) {
+        let active = config.mode == Mode::Active;
+        let id = stored.record.id.clone();
+        if self.registry.get(&id).is_some_and(|view| view.busy) {
+            return;
+        }
+        if self.mend.is_put_off(&id, now) {
+            return;
+        }
+        let node = machines::node_of(&self.watches, &stored.record);
+        let settled = stored.record.intent == Intent::Create
+            && stored.record.tokens().next().is_none()
+            && stored.record.node_uid.is_some();
+        let mut view = MachineView::found(&stored, node.map(|node| node.name.clone()), now);
+        // One that waits to be asked: `hold_against_vms` sees to it that it is there.
+        if stored.record.intent == Intent::Create
+            && stored.record.warm.is_some()
+            && stored.record.entered.contains_key(&Phase::Warm)
+        {
+            self.registry.put(view.waiting());
+            return;
+        }
+        if settled {
+            // Its Node may be missing for a moment, or not be ready yet if it has registered again:
+            // `hold_against_nodes` decides.
+            view.phase = Phase::Ready;
+            self.registry.put(view);
+            let growing = stored.record.growing.is_some() && active;
+            if let Some(context) = growing.then(|| self.context(config, &stored.record)).flatten() {
+                self.spawn(machines::adopt(context, stored, self.reports.clone()));
+            }
+            return;
+        }
+        let new = self.registry.get(&id).is_none();
+        self.registry.put(view.clone());
+        if active && new && self.mend.begun && is_untouched(&stored.record) {
+            // Others were made in its place, and the pool may be full.
+            return self.discard(config, &view, "the answer to the creation of its record was lost");
+        }
+        if active {
+            if new {
+                tracing::info!(machine = %stored.record.name, intent = ?stored.record.intent, "goes on with a machine");
+            }
+            let Some(context) = self.context(config, &stored.record) else { return };
+            self.spawn(machines::adopt(context, stored, self.reports.clone()));
+        }
+    }
+
+    /// Ready machines whose Node is gone for longer than a node may take to come, or has lost what was put on
+    /// it.
+    fn hold_against_nodes(&mut self, config: &Arc<Config>, now: Timestamp) {
+        let patience =
+            SignedDuration::try_from(config.scale_up.max_node_provision_time).unwrap_or(SignedDuration::MAX);
+        for view in self.registry.all().into_iter().filter(|view| !view.busy && view.phase == Phase::Ready) {
+            let id = view.record.id.clone();
+            let prefix = config.prefix(view.record.region.as_deref());
+            let unseen = !view.record.is_physical() && self.regions.unseen(config, prefix, now).is_some();
+            if let Some(node) = machines::node_of(&self.watches, &view.record) {
+                self.mend.node_missing.remove(&id);
+                let put_off = self.mend.is_put_off(&id, now);
+                let bare = machines::is_bare(&view.record, &node);
+                let at_home = |pool: &Pool| pool.name == view.record.pool && pool.prefix == prefix;
+                let known = config.pools.iter().any(at_home);
+                let follows = known && !bare && follows(config, &view.record, &node);
+                if (bare || follows) && known && !put_off {
+                    if let Some(context) = self.context(config, &view.record) {
+                        self.spawn(machines::restore(context, view.stored(), self.reports.clone()));
+                    }
+                } else if view.node.as_deref() != Some(node.name.as_str()) {
+                    self.registry.put(MachineView { node: Some(node.name.clone()), ..view });
+                }
+                continue;
+            }
+            if unseen {
+                // Its time stands still: what cannot be looked at is not given up.
+                self.mend.node_missing.remove(&id);
+                continue;
+            }
+            let name = view.node.as_ref().unwrap_or(&view.record.name);
+            let namesake = self.watches.node(name).filter(|_| !view.record.is_physical());
+            let missing =
+                self.mend.node_missing.entry(id.clone()).or_insert(Missing { since: now, looked: None });
+            let is_over = now.duration_since(missing.since) >= patience;
+            match namesake {
+                None if is_over => {
+                    self.mend.node_missing.remove(&id);
+                    self.discard(config, &view, "its Node was deleted and did not come back");
+                }
+                Some(node) if is_over && machines::is_silent(&node) => {
+                    self.mend.node_missing.remove(&id);
+                    let reason = "the Node with its name is not its VM's, and is not heard of";
+                    self.discard(config, &view, reason);
+                }
+                // Its VM may have another uuid by now. As long as that Node is heard of, nothing is stopped.
+                Some(node) if is_over || missing.looked.as_ref() != Some(&node.system_uuid) => {
+                    *missing = Missing { since: now, looked: Some(node.system_uuid.clone()) };
+                    tracing::warn!(machine = %view.record.name, system_uuid = node.system_uuid,
+                        "the Node with its name reports another systemUUID than its VM had: the VM is looked at");
+                    if let Some(context) = self.context(config, &view.record) {
+                        self.spawn(machines::missed(context, view.stored(), self.reports.clone()));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn discard(&mut self, config: &Arc<Config>, view: &MachineView, reason: &str) {
+        let Some(context) = self.context(config, &view.record) else { return };
+        tracing::warn!(machine = %view.record.name, reason, "a machine is removed");
+        self.board.decided(self.clock.now(), format!("- {}: {reason}", view.record.name));
+        self.spawn(machines::discard(context, view.stored(), reason.to_owned(), self.reports.clone()));
+    }
+
+    /// Changes the record of a machine that no task has in hand.
+    pub(super) fn note_on(&mut self, view: &MachineView, change: impl FnOnce(&mut Record)) {
+        let (kubernetes, registry, mut stored, mut view) =
+            (self.kubernetes.clone(), self.registry.clone(), view.stored(), view.clone());
+        change(&mut stored.record);
+        self.spawn(async move {
+            match kubernetes.update_record(&mut stored).await {
+                Ok(()) if registry.get(&stored.record.id).is_some_and(|now| !now.busy) => {
+                    view.version = (stored.resource_version, stored.uid);
+                    view.record = stored.record;
+                    registry.put(view);
+                }
+                Ok(()) => {}
+                Err(error) => tracing::debug!(%error, "what was seen of a machine could not be recorded yet"),
+            }
+        });
+    }
+}
+
+/// Whether a pause of this length that ends then goes on: one that lies further ahead was begun before the
+/// clock was set back.
+fn waits(until: Timestamp, pause: SignedDuration, now: Timestamp) -> bool {
+    let left = until.duration_since(now);
+    left.is_positive() && left <= pause
+}
+
+/// Whether labels of a machine's Node are to say where its VM is now, and do not.
+fn follows(config: &Config, record: &Record, node: &Node) -> bool {
+    let pool = config.pools.iter().find(|pool| pool.name == record.pool);
+    let pool = pool.filter(|pool| pool.zone_labels == ZoneLabels::Follow);
+    pool.is_some_and(|pool| !machines::astray(record, pool, node).is_empty())
+}
+
+/// Whether nothing was begun of the machine.
+fn is_untouched(record: &Record) -> bool {
+    record.intent == Intent::Create
+        && record.task.is_none()
+        && record.smbios_uuid.is_none()
+        && record.entered.keys().all(|phase| *phase == Phase::Requested)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_that_was_begun_before_the_clock_was_set_back_is_over() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        for (now, expected) in [(99, false), (100, true), (159, true), (160, false)] {
+            assert_eq!(waits(at(160), SignedDuration::from_secs(60), at(now)), expected, "{now}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_kept_of_machines_that_are_gone() {
+        let both = ["gone".to_owned(), "there".to_owned()];
+        let at = Timestamp::UNIX_EPOCH;
+        let mut state = State {
+            stuck: both.iter().map(|id| (id.clone(), (at, STUCK.0))).collect(),
+            vm_strange: both.iter().map(|id| (id.clone(), 7)).collect(),
+            node_missing: both.iter().map(|id| (id.clone(), Missing { since: at, looked: None })).collect(),
+            ..State::default()
+        };
+        state.forget_all_but(&BTreeSet::from(["there".to_owned()]));
+        assert_eq!(state.stuck.keys().collect::<Vec<_>>(), ["there"]);
+        assert_eq!(state.vm_strange.keys().collect::<Vec<_>>(), ["there"]);
+        assert_eq!(state.node_missing.keys().collect::<Vec<_>>(), ["there"]);
+    }
+
+    #[test]
+    fn a_machine_that_got_stuck_has_all_records_read_once_when_its_time_has_come() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let stuck = BTreeMap::from([("m1".to_owned(), (at(120), STUCK.0))]);
+        for (read, now, due) in [
+            (None, 100, true),
+            (Some(100), 119, false),
+            (Some(100), 120, true),
+            (Some(120), 130, false),
+            (Some(130), 429, false),
+            (Some(130), 430, true),
+            (Some(3730), 130, true),
+        ] {
+            let state = State { read: read.map(at), stuck: stuck.clone(), ..State::default() };
+            assert_eq!(state.is_due(at(now)), due, "read at {read:?}, now {now}");
+        }
+    }
+
+    #[test]
+    fn a_machine_that_got_stuck_before_the_clock_was_set_back_is_looked_after_and_not_in_each_round() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let stuck = BTreeMap::from([("m1".to_owned(), (at(3700), STUCK.0))]);
+        let state = |read| State { read: Some(at(read)), stuck: stuck.clone(), ..State::default() };
+        assert!(!state(100).is_put_off("m1", at(101)), "its pause is over");
+        assert!(state(100).is_put_off("m1", at(3690)));
+        assert!(!state(100).is_due(at(101)), "its record was read since");
+        assert!(state(3690).is_due(at(101)), "it was not");
+    }
+}

@@ -1,0 +1,198 @@
+//! The approval of serving certificates, beside the rounds: where it is switched on, each request of a
+//! machine's kubelet is held against the machine's record. Requests of others are not touched, neither
+//! approved nor denied.
+//!
+//! A request that is not as it should be stays open: kubelets ask again after 15 minutes, and the cluster
+//! removes undecided requests after a day.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Daemon;
+use kubernetes::{Cluster, ErrorKind, EventKind, Recorder, Saying, ServingRequest, ServingRequests, Watches};
+use machines::{MachineView, NODE_USER, Registry, judge_serving};
+use model::machine::Intent;
+use model::{Node, Pause};
+use observability::{Board, Problem};
+use runtime::error_chain::chain;
+use settings::{Config, Mode};
+
+/// How often open requests are looked at again without anything having happened.
+const LOOK: Duration = Duration::from_secs(10);
+/// An approval that failed is tried again after this time, then after twice that, and so on.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
+/// How many requests are dealt with in one look, the oldest first, those that were refused last.
+const AT_A_TIME: usize = 64;
+
+/// Who approves.
+pub(super) struct Approver {
+    config: watch::Receiver<Arc<Config>>,
+    pause: watch::Receiver<Option<Arc<Pause>>>,
+    kubernetes: Cluster,
+    watches: Watches,
+    registry: Registry,
+    recorder: Recorder,
+    board: Board,
+    cancel: CancellationToken,
+    /// uids of requests of which it was said that they are not approved.
+    refused: BTreeSet<String>,
+    /// uids of requests whose approval failed: when it is tried again, and the pause before that.
+    failed: BTreeMap<String, (Instant, Duration)>,
+}
+
+impl Daemon {
+    /// Who approves while this term lasts.
+    pub(super) fn approver(&self) -> Approver {
+        Approver {
+            config: self.config.clone(),
+            pause: self.switch.watch(),
+            kubernetes: self.kubernetes.clone(),
+            watches: self.watches.clone(),
+            registry: self.registry.clone(),
+            recorder: self.recorder.clone(),
+            board: self.board.clone(),
+            cancel: self.cancel.clone(),
+            refused: BTreeSet::new(),
+            failed: BTreeMap::new(),
+        }
+    }
+}
+
+impl Approver {
+    /// Approves, while that is switched on, until the settings or the term end.
+    pub(super) async fn run(mut self) {
+        loop {
+            if self.is_on() {
+                let requests = ServingRequests::start(&self.kubernetes, &self.cancel);
+                self.follow(&requests).await;
+                self.board.clear(&Problem::Certificates);
+            }
+            if self.config.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn is_on(&self) -> bool {
+        let config = self.config.borrow();
+        config.mode == Mode::Active
+            && config.kubernetes.as_ref().is_some_and(|settings| settings.approve_serving_certificates)
+    }
+
+    /// Looks at what is open whenever something has changed, until it is switched off.
+    async fn follow(&mut self, requests: &ServingRequests) {
+        let (mut asked, mut moved) = (requests.changed(), self.registry.changed());
+        while self.is_on() {
+            if self.pause.borrow().is_none() {
+                self.look(requests).await;
+            }
+            tokio::select! {
+                biased;
+                () = asked.changed() => {}
+                () = moved.changed() => {}
+                changed = self.config.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+    }
+
+    async fn look(&mut self, requests: &ServingRequests) {
+        let open = requests.open();
+        let is_open = |uid: &String| open.iter().any(|one| one.uid == *uid);
+        self.refused.retain(|uid| is_open(uid));
+        self.failed.retain(|uid, _| is_open(uid));
+        let mut problem = requests.problems().into_iter().next().map(|problem| problem.what);
+        let views = self.registry.all();
+        let own = open.iter().filter_map(|one| Some((one, self.machine(one, &views)?)));
+        let mut own: Vec<_> = own.collect();
+        let now = Instant::now();
+        own.sort_by_key(|(one, _)| self.has_been_looked_at(&one.uid, now));
+        for (request, (view, node)) in own.into_iter().take(AT_A_TIME) {
+            match judge_serving(request, &view.record) {
+                Ok(()) => problem = self.approve(request, view, &node).await.err().or(problem),
+                Err(why) => self.refuse(request, &node, &why.to_string()).await,
+            }
+        }
+        match problem {
+            Some(what) => self.board.problem(&Problem::Certificates, &what),
+            None => self.board.clear(&Problem::Certificates),
+        }
+    }
+
+    /// Whether a request was refused, or its approval failed and is not to be tried again yet: such ones stay
+    /// open for long, and must not stand before others.
+    fn has_been_looked_at(&self, uid: &str, now: Instant) -> bool {
+        self.refused.contains(uid) || self.failed.get(uid).is_some_and(|(again, _)| *again > now)
+    }
+
+    /// The machine whose kubelet asks, with its Node. A Node that is not seen yet, or has another machine's
+    /// `systemUUID`, is no proof; the former comes.
+    fn machine<'v>(
+        &self,
+        request: &ServingRequest,
+        views: &'v [MachineView],
+    ) -> Option<(&'v MachineView, Arc<Node>)> {
+        let name = request.user.strip_prefix(NODE_USER)?;
+        let lives = |view: &&MachineView| {
+            view.record.name == name && !matches!(view.record.intent, Intent::Discard { .. })
+        };
+        let view = views.iter().find(lives)?;
+        let node = self.watches.node(name)?;
+        let uuid = view.record.smbios_uuid.as_deref()?;
+        node.system_uuid.eq_ignore_ascii_case(uuid).then_some((view, node))
+    }
+
+    /// What hinders it, in words.
+    async fn approve(
+        &mut self,
+        request: &ServingRequest,
+        view: &MachineView,
+        node: &Node,
+    ) -> Result<(), String> {
+        let now = Instant::now();
+        let tried = self.failed.get(&request.uid).copied();
+        if tried.is_some_and(|(again, _)| again > now) {
+            return Err(format!("request `{}` could not be approved yet", request.name));
+        }
+        let why =
+            format!("for the name and addresses of machine {} of pool {}", view.record.id, view.record.pool);
+        match self.kubernetes.approve(request, &why).await {
+            Ok(()) => {
+                tracing::info!(node = %node.name, request = %request.name, "the node's serving certificate is approved");
+                self.failed.remove(&request.uid);
+                let note = format!("request {} for its name and addresses was approved", request.name);
+                self.say(node, EventKind::Normal, "ServingCertificateApproved", note).await;
+                Ok(())
+            }
+            // Another client was faster; the watch tells.
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => Ok(()),
+            Err(error) => {
+                let pause = tried.map_or(AGAIN.0, |(_, pause)| (pause * 2).min(AGAIN.1));
+                self.failed.insert(request.uid.clone(), (now + pause, pause));
+                tracing::warn!(node = %node.name, error = chain(&error), "the node's serving certificate could not be approved");
+                Err(chain(&error))
+            }
+        }
+    }
+
+    async fn refuse(&mut self, request: &ServingRequest, node: &Node, why: &str) {
+        if !self.refused.insert(request.uid.clone()) {
+            return;
+        }
+        tracing::warn!(node = %node.name, request = %request.name, why, "a serving certificate is not approved");
+        let note = format!("request {} is left to an administrator: {why}", request.name);
+        self.say(node, EventKind::Warning, "ServingCertificateNotApproved", note).await;
+    }
+
+    async fn say(&self, node: &Node, kind: EventKind, reason: &'static str, note: String) {
+        let saying = Saying { kind, reason, action: "Approve", code: note.clone(), note };
+        if let Err(error) = self.recorder.event_on_node(node, &saying).await {
+            tracing::debug!(error = chain(&error), "an event could not be written");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Writing the statuses of CapacityBuffers and ProvisioningRequests: neither a message whose figures change
+//! with each look at the hosts, nor an API server that refuses a status, makes one write a round.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use tokio::time::Instant;
+
+use super::Daemon;
+use kubernetes::{Error, ErrorKind};
+use model::condition::StatusCondition;
+use observability::Problem;
+use runtime::error_chain::chain;
+
+/// Objects whose status is written at a time.
+const AT_A_TIME: usize = 8;
+/// How long a round waits for them.
+const WRITING: Duration = Duration::from_secs(3);
+/// If nothing but words has changed, a status is written no sooner than this after the last time.
+const WORDS: Duration = Duration::from_mins(1);
+/// The pause after a status was refused, and the longest one.
+const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_mins(10));
+
+/// When the status of each object was written last, by its uid.
+#[derive(Debug, Default)]
+pub(super) struct Written(Mutex<BTreeMap<String, Last>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    at: Instant,
+    /// It was refused, and is left alone for this long.
+    pause: Option<Duration>,
+}
+
+impl Written {
+    /// Whether the status of an object may be written now. `only_words`: it differs in nothing but messages.
+    pub fn may(&self, uid: &str, only_words: bool) -> bool {
+        self.lock().get(uid).is_none_or(|last| match last.pause {
+            Some(pause) => last.at.elapsed() >= pause,
+            None => !only_words || last.at.elapsed() >= WORDS,
+        })
+    }
+
+    /// Forgets all but these.
+    pub fn keep(&self, uids: &BTreeSet<&str>) {
+        self.lock().retain(|uid, _| uids.contains(uid.as_str()));
+    }
+
+    /// Takes in what became of a write.
+    fn note(&self, uid: &str, failure: Option<ErrorKind>) {
+        let mut all = self.lock();
+        let pause = match failure {
+            None => None,
+            Some(ErrorKind::Forbidden | ErrorKind::Unauthorized | ErrorKind::Invalid) => {
+                let before = all.get(uid).and_then(|last| last.pause);
+                Some(before.map_or(PAUSES.0, |before| (before * 2).min(PAUSES.1)))
+            }
+            Some(_) => return,
+        };
+        all.insert(uid.to_owned(), Last { at: Instant::now(), pause });
+    }
+
+    /// Whether the last write for one of them was refused.
+    fn has_refused(&self) -> bool {
+        self.lock().values().any(|last| last.pause.is_some())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Last>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Conditions without their messages.
+pub(super) fn without_words(conditions: &[StatusCondition]) -> Vec<StatusCondition> {
+    conditions.iter().map(|one| StatusCondition { message: String::new(), ..one.clone() }).collect()
+}
+
+impl Daemon {
+    /// Writes statuses, each with the uid of its object. `problem`: that one cannot be
+    /// written.
+    pub(super) async fn write_statuses<T, W: Future<Output = Result<(), Error>>>(
+        &self,
+        (problem, written): (&Problem, &Written),
+        changes: Vec<(String, T)>,
+        write: impl Fn(T) -> W,
+    ) {
+        let write = |(uid, change): (String, T)| {
+            let going = write(change);
+            async move {
+                let failure = going.await.err();
+                written.note(&uid, failure.as_ref().map(Error::kind));
+                failure
+            }
+        };
+        let all = futures::stream::iter(changes).map(write).buffer_unordered(AT_A_TIME);
+        let Ok(outcomes) = tokio::time::timeout(WRITING, all.collect::<Vec<_>>()).await else {
+            tracing::debug!(
+                about = problem.about(),
+                "statuses take long to be written; the next round goes on with them"
+            );
+            return;
+        };
+        // It is another one by now, or gone: the next round knows.
+        let known = |kind: ErrorKind| matches!(kind, ErrorKind::Conflict | ErrorKind::NotFound);
+        match outcomes.iter().flatten().find(|failure| !known(failure.kind())) {
+            Some(failure) => self.board.problem(problem, &chain(failure)),
+            // What was refused stays a problem while it is left alone.
+            None if written.has_refused() => {}
+            None => self.board.clear(problem),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn minutes(minutes: u64) {
+        tokio::time::sleep(Duration::from_mins(minutes)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn words_alone_wait_for_a_minute_and_a_refusal_for_longer_each_time() {
+        let written = Written::default();
+        assert!(written.may("a", true), "it was never written");
+        written.note("a", None);
+        assert!(!written.may("a", true) && written.may("a", false) && written.may("b", true));
+        minutes(1).await;
+        assert!(written.may("a", true));
+        for pause in [1, 2, 4, 8, 10, 10] {
+            written.note("a", Some(ErrorKind::Forbidden));
+            minutes(pause - 1).await;
+            assert!(!written.may("a", false) && written.has_refused(), "{pause}");
+            minutes(1).await;
+            assert!(written.may("a", false), "{pause}");
+        }
+        // What comes and goes is tried again by the next round, and what was taken begins from the start.
+        written.note("a", Some(ErrorKind::Conflict));
+        assert!(written.may("a", false));
+        written.note("a", None);
+        written.note("a", Some(ErrorKind::Invalid));
+        minutes(1).await;
+        assert!(written.may("a", false));
+        written.keep(&BTreeSet::from(["b"]));
+        assert!(!written.has_refused());
+    }
+}

@@ -1,0 +1,482 @@
+//! VMs at whose VMID none of our machines is: whether they bear our mark all the same, and which addresses
+//! they were given. They are asked beside the rounds: one that has not answered yet at once, all others again
+//! a few at a time, so that a cluster with hundreds of them costs no more than a small one. No machine is
+//! made in a cluster before it was looked at so once. What a VM said holds until it says something else or is
+//! gone: its address is its own while its host is off, too.
+//!
+//! What bears our mark and has no record has no owner: its record was deleted by hand, or an administrator
+//! cloned a machine, notes and all. It is reported, with the command, and left alone unless the
+//! configuration says otherwise and everything is proven (`orphans`). If an address of a pool is set in an
+//! unmanaged VM, or belongs to an unmanaged Node, its slot is closed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::Daemon;
+use super::inventory::Observation;
+use super::regions::{Region, Regions};
+use machines::{MachineView, Owner, Promise, Registry, ask_hosts_in_time, promise_of};
+use model::{Snapshot, place};
+use observability::Problem;
+use proxmox::marker::{Description, Marker};
+use proxmox::{Guest, Kind, VmConfig};
+use runtime::clock::SharedClock;
+use settings::{Config, Orphans};
+
+/// How long the first round waits for the first answers. A cluster whose answers take longer gets its
+/// machines later, the others now.
+const FIRST: Duration = Duration::from_secs(2);
+/// VMs of a cluster that are asked again in one look.
+const AT_A_TIME: usize = 5;
+/// A VM is asked again after this time; sooner if it did not answer.
+const AGAIN: Duration = Duration::from_mins(10);
+const AGAIN_UNHEARD: Duration = Duration::from_mins(1);
+/// The same of one that is being made.
+const AGAIN_UNSETTLED: Duration = Duration::from_secs(5);
+/// A mark without a record is reported after this time: all records are read again within it, those that
+/// others wrote among them.
+const SURE: SignedDuration = SignedDuration::from_mins(6);
+/// How many are named at most.
+const NAMED: usize = 20;
+
+/// What a VM says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Says {
+    name: String,
+    marker: Option<Marker>,
+    /// All that it says, if it bears a mark.
+    config: Option<VmConfig>,
+    /// Whether it ran then.
+    runs: bool,
+    addresses: Vec<IpAddr>,
+    /// What it takes of its host once it runs, if it is a machine that is to run.
+    promise: Option<Promise>,
+    /// It is being made: what it takes may be another thing in a moment.
+    unsettled: bool,
+}
+
+/// A VM that no record names.
+#[derive(Clone, Debug)]
+struct Stranger {
+    host: String,
+    /// `None` until it was heard.
+    says: Option<Says>,
+    /// Since when it is known to be there.
+    since: Timestamp,
+    /// Since when it has said the same, on one host, and running or not as now; and how often.
+    steady: (Instant, u32),
+    due: Instant,
+}
+
+/// A VM that bears our mark and has no record.
+#[derive(Clone, Debug)]
+pub(super) struct Marked {
+    /// Its VMID.
+    pub vmid: u32,
+    /// Its host, with the prefix of its cluster.
+    pub host: String,
+    /// Its configuration.
+    pub config: VmConfig,
+    /// Whose machine its mark names.
+    pub marker: Marker,
+    /// For how long it has been seen so, and how often.
+    pub steady: (Duration, u32),
+}
+
+/// All of them. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Strangers {
+    /// By the prefixes of their clusters and their VMIDs.
+    known: Arc<Mutex<BTreeMap<(String, u32), Stranger>>>,
+    /// The prefixes of clusters whose VMs were asked once, all that could be.
+    asked: watch::Sender<BTreeSet<String>>,
+}
+
+impl Strangers {
+    /// Asks them now and then; never ends.
+    pub async fn watch(
+        self,
+        regions: Regions,
+        registry: Registry,
+        config: watch::Receiver<Arc<Config>>,
+        clock: SharedClock,
+    ) {
+        let mut changed = regions.changed();
+        loop {
+            let settings = config.borrow().clone();
+            changed.mark_unchanged();
+            let looks = regions.iter().map(|region| self.look(region, &registry, &settings, clock.now()));
+            let unasked = futures::future::join_all(looks).await;
+            if unasked.contains(&true) {
+                continue;
+            }
+            // Those of a cluster or a host that came back are asked before the round that follows.
+            tokio::select! {
+                biased;
+                Ok(()) = changed.changed() => {}
+                () = tokio::time::sleep(settings.scan_interval) => {}
+            }
+        }
+    }
+
+    /// Waits until those of all clusters that are in sight were asked once, for a short time at most. What it
+    /// gives back changes when those of one more were.
+    pub async fn first(
+        &self,
+        regions: &Regions,
+        config: &Config,
+        now: Timestamp,
+    ) -> watch::Receiver<BTreeSet<String>> {
+        let seen: Vec<&Region> = regions.iter().filter(|one| one.fresh(config, now).is_some()).collect();
+        let mut asked = self.asked.subscribe();
+        let all = asked.wait_for(|asked| seen.iter().all(|region| asked.contains(&region.prefix)));
+        if tokio::time::timeout(FIRST, all).await.is_err() {
+            tracing::warn!(
+                "unmanaged VMs take long to report their addresses: machines are made once they have"
+            );
+        }
+        asked
+    }
+
+    /// Whether the VMs of a cluster were asked once, by its prefix.
+    pub fn were_asked(&self, prefix: &str) -> bool {
+        self.asked.borrow().contains(prefix)
+    }
+
+    /// Asks those of one cluster whose turn it is; true if there was not time for all that were not heard
+    /// yet. Those on a host that does not answer have to wait, and keep no others from theirs.
+    async fn look(&self, region: &Region, registry: &Registry, config: &Config, now: Timestamp) -> bool {
+        let Some(look) = region.fresh(config, now) else { return false };
+        let views = registry.all();
+        let ours = ours(config, &views);
+        let is_stranger = |guest: &&Guest| {
+            !guest.container && !guest.template && !ours.contains(&(region.prefix.as_str(), guest.vmid))
+        };
+        let there: Vec<&Guest> = look.seen.guests.values().filter(is_stranger).collect();
+        self.forget_others(&region.prefix, &there);
+        let online = |guest: &&Guest| look.seen.hosts.get(&guest.host).is_some_and(|host| host.online);
+        let mut by_host: BTreeMap<String, Vec<&Guest>> = BTreeMap::new();
+        for guest in self.due(&region.prefix, there.into_iter().filter(online)) {
+            by_host.entry(guest.host.clone()).or_default().push(guest);
+        }
+        let ask = |host: String, guest: &Guest| {
+            let vmid = guest.vmid;
+            async move { region.proxmox.config(&host, vmid).await }
+        };
+        let mut unasked = false;
+        for (_, guest, answer) in ask_hosts_in_time(by_host, ask).await {
+            let Some(answer) = answer else {
+                unasked |= self.is_unheard(&region.prefix, guest.vmid);
+                continue;
+            };
+            let says = match answer {
+                Ok(config) => Some(Says::read(&config, guest.running)),
+                // Hidden from the token: it says nothing.
+                Err(error) if error.kind == Kind::Forbidden => Some(Says::default()),
+                // One that is gone, or elsewhere by now, is so in the next look.
+                Err(_) => None,
+            };
+            self.heard(&region.prefix, guest, says, now);
+        }
+        if !unasked {
+            self.asked.send_if_modified(|asked| asked.insert(region.prefix.clone()));
+        }
+        unasked
+    }
+
+    fn is_unheard(&self, prefix: &str, vmid: u32) -> bool {
+        self.known().get(&(prefix.to_owned(), vmid)).is_none_or(|one| one.says.is_none())
+    }
+
+    /// Forgets those of a cluster that are no longer among its strangers.
+    fn forget_others(&self, prefix: &str, there: &[&Guest]) {
+        let there: BTreeSet<u32> = there.iter().map(|guest| guest.vmid).collect();
+        self.known().retain(|(at, vmid), _| at != prefix || there.contains(vmid));
+    }
+
+    /// Those that are to be asked now: all that were not heard yet, and some of the others, first who has
+    /// moved.
+    fn due<'g>(&self, prefix: &str, there: impl Iterator<Item = &'g Guest>) -> Vec<&'g Guest> {
+        let known = self.known();
+        let (mut unheard, mut again) = (Vec::new(), Vec::new());
+        for guest in there {
+            let one = known.get(&(prefix.to_owned(), guest.vmid));
+            let due = one.filter(|one| one.host == guest.host).map(|one| one.due);
+            if due.is_some_and(|due| due > Instant::now()) {
+                continue;
+            }
+            match one.and_then(|one| one.says.as_ref()) {
+                Some(_) => again.push((due, guest)),
+                None => unheard.push(guest),
+            }
+        }
+        again.sort_by_key(|(due, guest)| (*due, guest.vmid));
+        unheard.extend(again.into_iter().take(AT_A_TIME).map(|(_, guest)| guest));
+        unheard
+    }
+
+    fn heard(&self, prefix: &str, guest: &Guest, says: Option<Says>, now: Timestamp) {
+        let mut known = self.known();
+        let again = match &says {
+            Some(says) if says.unsettled => AGAIN_UNSETTLED,
+            Some(_) => AGAIN,
+            None => AGAIN_UNHEARD,
+        };
+        let due = Instant::now() + again;
+        let new =
+            || Stranger { host: String::new(), says: None, since: now, steady: (Instant::now(), 0), due };
+        let one = known.entry((prefix.to_owned(), guest.vmid)).or_insert_with(new);
+        // One that does not answer may be another thing in between.
+        if says.is_none() || says != one.says || one.host != guest.host {
+            one.steady = (Instant::now(), 0);
+        }
+        one.steady.1 += u32::from(says.is_some());
+        one.host.clone_from(&guest.host);
+        one.due = due;
+        one.says = says.or_else(|| one.says.take());
+    }
+
+    /// Those that bear our mark, and whether it is this very cluster's or not.
+    pub fn marked(&self, config: &Config, views: &[MachineView]) -> Vec<Marked> {
+        let all = self.without(config, views).into_iter();
+        let marked = all.filter_map(|(prefix, vmid, stranger)| {
+            let Says { marker, config, .. } = stranger.says?;
+            let (since, looks) = stranger.steady;
+            let host = place::key(&prefix, &stranger.host);
+            let steady = (since.elapsed(), looks);
+            Some(Marked { vmid, host, config: config?, marker: marker?, steady })
+        });
+        marked.filter(|one| one.marker.cluster == config.cluster).collect()
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<(String, u32), Stranger>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those that are no machines by these records either.
+    fn without(&self, config: &Config, views: &[MachineView]) -> Vec<(String, u32, Stranger)> {
+        let ours = ours(config, views);
+        let known = self.known().clone();
+        let strangers = known.into_iter().filter(|((prefix, vmid), _)| !ours.contains(&(prefix, *vmid)));
+        strangers.map(|((prefix, vmid), one)| (prefix, vmid, one)).collect()
+    }
+}
+
+impl Says {
+    fn read(config: &VmConfig, runs: bool) -> Self {
+        let marker = match config.owner() {
+            Description::Ours(marker) => Some(marker),
+            Description::BeingCloned | Description::BeingDestroyed | Description::Foreign => None,
+        };
+        let name = config.get("name").unwrap_or("?").to_owned();
+        let promise = promise_of(config).map(|(_, promise)| promise);
+        let unsettled = match config.owner() {
+            Description::BeingCloned => true,
+            Description::Ours(_) => !runs && promise.is_some(),
+            Description::BeingDestroyed | Description::Foreign => false,
+        };
+        let addresses = config.static_addresses().collect();
+        let config = marker.is_some().then(|| config.clone());
+        Self { name, marker, config, runs, addresses, promise, unsettled }
+    }
+}
+
+/// The machines of all clusters, each by its cluster's prefix and its VMID.
+fn ours<'a>(config: &Config, views: &'a [MachineView]) -> BTreeSet<(&'a str, u32)> {
+    let key = |MachineView { record, .. }: &'a MachineView| {
+        (config.prefix(record.region.as_deref()), record.slot.vmid)
+    };
+    views.iter().map(key).collect()
+}
+
+/// What is to be reported of a VM that bears our mark.
+fn marked(
+    (host, vmid): (&str, u32),
+    says: &Says,
+    marker: &Marker,
+    views: &[MachineView],
+    orphans: Orphans,
+) -> String {
+    let it = format!("VM {vmid} `{}` on {host}", says.name);
+    let whose = match views.iter().find(|view| view.record.id == marker.machine) {
+        Some(MachineView { record, .. }) => {
+            format!(
+                "{it} bears the mark of machine {}, which is VM {}: it is a copy",
+                record.name, record.slot.vmid
+            )
+        }
+        None => {
+            format!("{it} bears the mark of a machine of pool `{}` that no longer has a record", marker.pool)
+        }
+    };
+    if orphans == Orphans::Collect {
+        return format!(
+            "{whose}. `pve-autoscaler orphans` says when it is destroyed, or why it is left alone; take the first line out \
+             of its notes if it is to stay"
+        );
+    }
+    format!(
+        "{whose}. It is left alone (`pve-autoscaler orphans` says more): take the first line out of its notes if it is to stay; if it is not needed, \
+         on {host}: qm stop {vmid} && qm destroy {vmid} --purge 1"
+    )
+}
+
+/// What is to be told of a machine of another Kubernetes cluster on the same Proxmox VE cluster, named by
+/// `it`: nothing, unless both were given something that only one may have.
+fn of_another(config: &Config, prefix: &str, vmid: u32, it: &str, marker: &Marker) -> Option<String> {
+    if marker.cluster == config.cluster {
+        return Some(format!(
+            "{it} belongs to another Kubernetes cluster whose daemon has the same id (`cluster` in the configuration): it is left alone. \
+             Give the younger of the two another id before it makes machines"
+        ));
+    }
+    let mut here = config.pools.iter().filter(|pool| !pool.is_physical() && pool.prefix == prefix);
+    let pool = here.find(|pool| pool.vmids.iter().any(|vmids| vmids.contains(&vmid)))?;
+    Some(format!(
+        "{it} has a VMID of pool `{}`: no machine is made there. Give each cluster VMIDs of its own (`vmids`)",
+        pool.name
+    ))
+}
+
+/// Slots whose addresses others have, in words.
+fn closed(config: &Config, holders: &BTreeMap<IpAddr, Vec<String>>) -> Vec<String> {
+    let mut told = Vec::new();
+    for pool in config.pools.iter().filter(|pool| !pool.is_physical() && !holders.is_empty()) {
+        for slot in pool.slots() {
+            for (address, holder) in slot.addresses().filter_map(|own| holders.get_key_value(&own)) {
+                let (who, vmid, name) = (holder.join(" and "), slot.vmid, &pool.name);
+                told.push(format!(
+                    "{who} has {address}, the address of the slot of VMID {vmid} in pool `{name}`: no machine is made there"
+                ));
+            }
+        }
+    }
+    told
+}
+
+impl Daemon {
+    /// The addresses of unmanaged VMs. Says which of these, and of other Nodes, are a pool's, and which VMs
+    /// bear our mark without a record.
+    pub(super) fn meet_strangers(
+        &mut self,
+        config: &Config,
+        views: &[MachineView],
+        snapshot: &Snapshot,
+    ) -> Vec<IpAddr> {
+        let (mut told, mut taken) = (Vec::new(), Vec::new());
+        let owner = self.owner(config);
+        let mut holders: BTreeMap<IpAddr, Vec<String>> = BTreeMap::new();
+        for (prefix, vmid, Stranger { host, says, since, .. }) in self.strangers.without(config, views) {
+            let Some(says) = says else { continue };
+            let host = place::key(&prefix, &host);
+            let sure = snapshot.time.duration_since(since) >= SURE;
+            let mut named = format!("VM {vmid} `{}` on {host}", says.name);
+            match says.marker.as_ref() {
+                Some(marker) if owner.is_not(marker) => {
+                    named = format!("{named}, a machine of cluster `{}`,", marker.cluster);
+                    told.extend(of_another(config, &prefix, vmid, &named, marker));
+                }
+                Some(marker) if sure => {
+                    told.push(marked((&host, vmid), &says, marker, views, config.orphans));
+                }
+                _ => {}
+            }
+            for address in says.addresses {
+                taken.push(address);
+                holders.entry(address).or_default().push(named.clone());
+            }
+        }
+        let ours: BTreeSet<&str> =
+            views.iter().filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
+        for node in snapshot.nodes.iter().filter(|node| !ours.contains(node.system_uuid.as_str())) {
+            let addresses = node.internal_ips.iter().filter_map(|ip| ip.parse::<IpAddr>().ok());
+            for address in addresses {
+                holders.entry(address).or_default().push(format!("Node {}", node.name));
+            }
+        }
+        told.extend(closed(config, &holders));
+        self.tell_of_strangers(&told);
+        taken
+    }
+
+    pub(super) fn owner(&self, config: &Config) -> Owner {
+        Owner { cluster: config.cluster.clone(), kubernetes: self.watches.kubernetes_uid() }
+    }
+
+    /// What machines of other Kubernetes clusters were promised of the hosts of a Proxmox VE cluster and do
+    /// not use yet, by host.
+    pub(super) fn promised_to_others(
+        &self,
+        config: &Config,
+        prefix: &str,
+        look: &Observation,
+    ) -> Vec<(String, Promise)> {
+        let owner = self.owner(config);
+        let runs = |vmid| look.seen.guests.get(&vmid).is_none_or(|guest| guest.running);
+        let known = self.strangers.known();
+        let here = known.iter().filter(|((at, vmid), _)| at == prefix && !runs(*vmid));
+        let promised = here.filter_map(|(_, stranger)| {
+            let says = stranger.says.as_ref()?;
+            says.marker.as_ref().filter(|marker| owner.is_not(marker))?;
+            Some((stranger.host.clone(), says.promise?))
+        });
+        promised.collect()
+    }
+
+    fn tell_of_strangers(&mut self, told: &[String]) {
+        if told.is_empty() {
+            return self.board.clear(&Problem::Strangers);
+        }
+        for what in told {
+            self.said.once(what, || tracing::warn!("{what}"));
+        }
+        let mut shown: Vec<String> = told.iter().take(NAMED).cloned().collect();
+        if told.len() > NAMED {
+            shown.push(format!("and {} more", told.len() - NAMED));
+        }
+        self.board.problem(&Problem::Strangers, &shown.join("; "));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guest(vmid: u32) -> Guest {
+        Guest { vmid, host: "pve1".to_owned(), ..Guest::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_vm_that_was_not_heard_is_asked_at_once_and_the_others_a_few_at_a_time() {
+        let (strangers, now) = (Strangers::default(), Timestamp::UNIX_EPOCH);
+        let mut all: Vec<Guest> = (100..108).map(guest).collect();
+        let turn = |all: &[Guest]| -> Vec<u32> {
+            strangers.forget_others("", &all.iter().collect::<Vec<_>>());
+            strangers.due("", all.iter()).iter().map(|guest| guest.vmid).collect()
+        };
+        assert_eq!(turn(&all), [100, 101, 102, 103, 104, 105, 106, 107]);
+        for one in &all {
+            strangers.heard("", one, (one.vmid > 100).then(Says::default), now);
+        }
+        assert!(turn(&all).is_empty());
+        tokio::time::advance(AGAIN_UNHEARD).await;
+        assert_eq!(turn(&all), [100]);
+        // One that is gone is forgotten, and new when it comes back.
+        assert!(turn(&all[1..7]).is_empty());
+        assert_eq!(turn(&all), [100, 107]);
+        // One that has moved is asked there, before the others.
+        "pve2".clone_into(&mut all[6].host);
+        assert_eq!(turn(&all), [100, 107, 106]);
+        tokio::time::advance(AGAIN).await;
+        assert_eq!(turn(&all), [100, 107, 106, 101, 102, 103, 104]);
+        // What it said before holds until it says something else.
+        strangers.heard("", &all[6], None, now);
+        assert!(strangers.known()[&(String::new(), 106)].says.is_some());
+    }
+}

@@ -1,0 +1,215 @@
+//! How each watch is doing: what has arrived, what is refused, what is broken.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use super::buffers;
+use super::error::ErrorKind;
+use super::gangs;
+use super::wake_signals::Worth;
+use runtime::ordered_notify::{Changed, Changes};
+
+/// How many refusals in a row mean that a right is missing: a restarting API server refuses everything for a
+/// moment.
+const REFUSALS: u32 = 3;
+
+/// Kinds that API servers of older versions, or without a CustomResourceDefinition, do not serve, which is
+/// nothing to speak of.
+const NEWER: [&str; 7] = [
+    "ResourceClaim",
+    "DeviceClass",
+    "ResourceSlice",
+    "DeviceTaintRule",
+    buffers::KIND,
+    buffers::REQUEST,
+    gangs::KIND,
+];
+
+/// Something that keeps a part of the cluster from being seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The kind that is concerned, e.g. `Pod`.
+    pub kind: &'static str,
+    /// What is wrong, in words.
+    pub what: String,
+    /// Nothing should be decided while this lasts: the kind is essential and what is known of it may be old.
+    pub essential: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    essential: bool,
+    /// The first list is in, or the kind is given up as not served.
+    settled: bool,
+    /// Why nothing new can be had at the moment.
+    trouble: Option<String>,
+    refusals: u32,
+    warned: bool,
+    /// Objects that cannot be read, with the reason.
+    malformed: BTreeMap<String, String>,
+}
+
+/// The states of all watches and the signals made of them.
+#[derive(Clone, Debug)]
+pub(super) struct Board {
+    states: Arc<Mutex<BTreeMap<&'static str, State>>>,
+    changed: Changes,
+    demand: Changes,
+    settled: watch::Sender<bool>,
+}
+
+impl Board {
+    pub(super) fn new(kinds: &[(&'static str, bool)]) -> Self {
+        let fresh = |essential| State {
+            essential,
+            settled: false,
+            trouble: None,
+            refusals: 0,
+            warned: false,
+            malformed: BTreeMap::new(),
+        };
+        let states = kinds.iter().map(|(kind, essential)| (*kind, fresh(*essential))).collect();
+        Self {
+            states: Arc::new(Mutex::new(states)),
+            changed: Changes::default(),
+            demand: Changes::default(),
+            settled: watch::Sender::new(false),
+        }
+    }
+
+    pub(super) fn changed(&self) -> Changed {
+        self.changed.subscribe()
+    }
+
+    pub(super) fn settled(&self) -> watch::Receiver<bool> {
+        self.settled.subscribe()
+    }
+
+    pub(super) fn demand(&self) -> Changed {
+        self.demand.subscribe()
+    }
+
+    /// Something has changed that is worth this much.
+    pub(super) fn bump(&self, worth: Worth) {
+        if worth == Worth::Haste {
+            self.demand.announce();
+        }
+        if worth > Worth::Nothing {
+            self.changed.announce();
+        }
+    }
+
+    /// A whole list has arrived.
+    pub(super) fn live(&self, kind: &'static str) {
+        let mut states = self.lock();
+        if let Some(state) = states.get_mut(kind) {
+            if state.warned {
+                tracing::info!(kind, "can be seen again");
+            }
+            (state.settled, state.trouble, state.refusals, state.warned) = (true, None, 0, false);
+        }
+        self.settle(&states);
+    }
+
+    /// A list or watch failed. Returns whether the kind is given up for now, so that it need not be asked for
+    /// soon again.
+    pub(super) fn failed(&self, kind: &'static str, error: Option<ErrorKind>, what: String) -> bool {
+        let mut states = self.lock();
+        let Some(state) = states.get_mut(kind) else { return false };
+        let refused = matches!(error, Some(ErrorKind::Forbidden | ErrorKind::Unauthorized));
+        let absent = error == Some(ErrorKind::NotFound);
+        // What is not served is not refused: no right is missing.
+        state.refusals = if refused { state.refusals + 1 } else { 0 };
+        let hopeless = absent || state.refusals >= REFUSALS;
+        if absent && NEWER.contains(&kind) {
+            tracing::debug!(kind, reason = what, "is not served");
+            (state.settled, state.trouble) = (true, None);
+            self.settle(&states);
+            return true;
+        }
+        let given_up = hopeless && !state.essential;
+        if !state.warned && (hopeless || !refused) {
+            if given_up {
+                tracing::warn!(kind, reason = what, "cannot be seen, and is treated as absent");
+            } else {
+                tracing::warn!(kind, reason = what, "cannot be seen at the moment");
+            }
+            state.warned = true;
+        }
+        state.trouble = Some(what);
+        state.settled |= given_up;
+        self.settle(&states);
+        given_up
+    }
+
+    /// An object cannot be read. Warns the first time.
+    pub(super) fn malformed(&self, kind: &'static str, object: &str, why: &str) {
+        let mut states = self.lock();
+        let Some(state) = states.get_mut(kind) else { return };
+        if state.malformed.insert(object.to_owned(), why.to_owned()).is_none() {
+            tracing::warn!(kind, object, reason = why, "is malformed and skipped");
+        }
+    }
+
+    /// An object can be read, or is gone.
+    pub(super) fn well_formed(&self, kind: &'static str, object: &str) {
+        if let Some(state) = self.lock().get_mut(kind) {
+            state.malformed.remove(object);
+        }
+    }
+
+    /// Forgets the malformed objects that are not in a new list.
+    pub(super) fn keep_malformed(&self, kind: &'static str, listed: impl Fn(&str) -> bool) {
+        if let Some(state) = self.lock().get_mut(kind) {
+            state.malformed.retain(|object, _| listed(object));
+        }
+    }
+
+    /// Everything that is wrong at the moment.
+    pub(super) fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for (kind, state) in &*self.lock() {
+            let essential = state.essential;
+            if let Some(what) = &state.trouble {
+                problems.push(Problem { kind, what: what.clone(), essential });
+            }
+            for (object, why) in &state.malformed {
+                problems.push(Problem {
+                    kind,
+                    what: format!("`{object}` is malformed: {why}"),
+                    essential: false,
+                });
+            }
+        }
+        problems
+    }
+
+    /// Whether nothing keeps the kind from being seen as it is.
+    pub(super) fn is_well(&self, kind: &'static str) -> bool {
+        self.lock().get(kind).is_some_and(|state| state.trouble.is_none())
+    }
+
+    /// The kinds whose list or watch was refused last: in lasting cases a right is missing.
+    pub(super) fn unseen(&self) -> Vec<Problem> {
+        let states = self.lock();
+        let refused = states.iter().filter(|(_, state)| state.refusals > 0);
+        refused
+            .filter_map(|(kind, state)| {
+                let (what, essential) = (state.trouble.clone()?, state.essential);
+                Some(Problem { kind, what, essential })
+            })
+            .collect()
+    }
+
+    fn settle(&self, states: &BTreeMap<&'static str, State>) {
+        if states.values().all(|state| state.settled) {
+            self.settled.send_if_modified(|settled| !std::mem::replace(settled, true));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, State>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

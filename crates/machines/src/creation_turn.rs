@@ -1,0 +1,114 @@
+//! When a machine's turn has come: no pause holds it, its template's storages take one more clone, and it has
+//! a place among the machines that are created. Nothing of it is begun before, and its time does not run.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::sync::SemaphorePermit;
+use tokio::time::{Instant, interval_at, timeout};
+
+use super::context::Context;
+use super::machine_handle::MachineHandle;
+use super::step_error::{BackoffTarget, StepError};
+use model::Record;
+use model::machine::Phase;
+use proxmox::CloneTurn;
+use settings::{CloneKind, Pool};
+
+/// A machine that waited this long is given up, and planned again if it is still needed.
+const LIMIT: Duration = Duration::from_hours(1);
+/// How often the time of a machine that waits is set back.
+const TICK: Duration = Duration::from_secs(30);
+
+/// A machine's place among those that are created, and among the clones of its template's storages.
+pub(super) struct Place<'c> {
+    turn: Option<CloneTurn>,
+    permit: Option<SemaphorePermit<'c>>,
+}
+
+impl<'c> Place<'c> {
+    /// Gives the place among the clones back, and keeps the other.
+    pub fn cloned(self) -> Option<SemaphorePermit<'c>> {
+        drop(self.turn);
+        self.permit
+    }
+}
+
+/// A machine of which nothing is begun waits for the end of a pause, and is timed from then on; others are
+/// finished.
+pub(super) async fn not_paused(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
+    if is_begun(machine.record()) {
+        return Ok(());
+    }
+    let Some(why) = ctx.paused() else { return Ok(()) };
+    machine.say(ctx, &why);
+    ctx.until_paused(false).await;
+    let now = ctx.clock.now();
+    machine.change(ctx, |record| _ = record.entered.insert(Phase::Requested, now)).await
+}
+
+/// Waits until the machine has its place, and is timed from then on. `None`: a pause came before. One that is
+/// begun already only counts, and does not wait.
+///
+/// # Errors
+/// Its turn did not come.
+pub(super) async fn place<'c>(
+    ctx: &'c Context,
+    machine: &mut MachineHandle,
+    pool: &Pool,
+) -> Result<Option<Place<'c>>, StepError> {
+    let full = pool.clone == CloneKind::Full;
+    let record = machine.record();
+    let sources = if record.is_clone() { ctx.templates.sources(record.template) } else { BTreeSet::new() };
+    if is_begun(record) {
+        let clones = record.task.is_some() && record.smbios_uuid.is_none();
+        let turn = clones.then(|| ctx.proxmox.running_clone_turn(&sources, full));
+        return Ok(Some(Place { turn, permit: ctx.creating.try_acquire().ok() }));
+    }
+    // What it waited under another instance does not count either.
+    if ctx.clock.now().duration_since(record.wanted_since()).unsigned_abs() >= TICK {
+        machine.wait_on(ctx);
+    }
+    if !sources.is_empty() {
+        let names: Vec<&str> = sources.iter().map(String::as_str).collect();
+        machine.say(ctx, &format!("waiting for its turn to be cloned from {}", names.join(", ")));
+    }
+    let placed = async {
+        // Before the place among those that are created: one that waits for a slow storage holds up no other.
+        let turn = ctx.proxmox.clone_turn(&sources, full).await;
+        Place { turn: Some(turn), permit: ctx.creating.acquire().await.ok() }
+    };
+    let timed = async {
+        let mut ticks = interval_at(Instant::now() + TICK, TICK);
+        loop {
+            ticks.tick().await;
+            machine.wait_on(ctx);
+        }
+    };
+    tokio::select! {
+        biased;
+        () = ctx.until_paused(true) => Ok(None),
+        placed = placed => Ok(Some(placed)),
+        () = timed => Ok(None),
+        () = tokio::time::sleep(LIMIT) => Err(late("its turn to be made")),
+    }
+}
+
+/// Waits until the memory of one more machine may be written to disk on its host.
+///
+/// # Errors
+/// Its turn did not come.
+pub(super) async fn to_suspend(ctx: &Context, host: &str) -> Result<CloneTurn, StepError> {
+    let turn = timeout(LIMIT, ctx.proxmox.suspend_turn(host)).await;
+    turn.map_err(|_| late("its turn to be suspended"))
+}
+
+fn late(what: &str) -> StepError {
+    StepError::Limit { what: what.to_owned(), limit: LIMIT, blame: BackoffTarget::Other }
+}
+
+/// Whether there is something of a machine, as far as its record says.
+fn is_begun(record: &Record) -> bool {
+    let is_cloned = record.task.is_some() || record.smbios_uuid.is_some();
+    is_cloned || record.asked.is_some() || record.entered.contains_key(&Phase::Starting)
+}

@@ -1,0 +1,335 @@
+//! The image with a machine's NoCloud seed: written for it, uploaded before it is attached, removed with the
+//! machine.
+//!
+//! Its name holds the machine's unique id, so that no other machine has it; its storage is in the machine's
+//! record, so that it is found whatever the configuration says later. What it holds are the operator's texts
+//! with the machine's facts: no secrets.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::context::Context;
+use super::desired_vm_config;
+use super::machine_handle::MachineHandle;
+use super::proxmox_tasks::{self, Job};
+use super::seed_image::{DRIVE, file, is_attached, volume};
+use super::step_error::{BackoffTarget, StepError, retry_until};
+use bootstrap::iso;
+use model::Record;
+use proxmox::property::Properties;
+use proxmox::{ClusterResources, Kind, VmConfig};
+use settings::{CloudInit, MachineFacts, Pool, Seed};
+
+/// The label by which cloud-init finds it.
+const LABEL: &str = "cidata";
+const UPLOAD: Job = Job { name: "the upload of the seed", guess: Duration::from_millis(200) };
+/// Among what a machine was made of: `drive`, or `seed STORAGE DIGEST`.
+const MADE_OF: &str = "cloud_init";
+
+/// Sees to it that what the machine's seed drive is to hold is on its storage, if the pool has seeds.
+///
+/// # Errors
+/// The pool's seed is another than the one that the machine's record names: only what is recorded is removed
+/// with it. Or the upload failed.
+pub(super) async fn provide(
+    ctx: &Context,
+    machine: &MachineHandle,
+    pool: &Pool,
+    config: &VmConfig,
+) -> Result<(), StepError> {
+    let CloudInit::Seed(seed) = &pool.cloud_init else { return Ok(()) };
+    let record = machine.record();
+    if is_attached(&seed.storage, record, config) {
+        return Ok(());
+    }
+    if record.made_of.get(MADE_OF) != pool.made_of().get(MADE_OF) {
+        let what = "`cloud_init` of its pool was changed while it was made".to_owned();
+        return Err(StepError::Failed { what, blame: BackoffTarget::Other });
+    }
+    upload(ctx, machine, pool, seed, config).await
+}
+
+/// Writes the seed and uploads it. The same machine's seed is written over: it is the same.
+async fn upload(
+    ctx: &Context,
+    machine: &MachineHandle,
+    pool: &Pool,
+    seed: &Seed,
+    config: &VmConfig,
+) -> Result<(), StepError> {
+    let record = machine.record();
+    let image = image(&ctx.config.cluster, record, pool, seed, config)?;
+    let limit = ctx.config.limits.configure;
+    retry_until!(limit, machine.seed(), {
+        let upid = ctx.proxmox.upload_iso(&record.host, &seed.storage, &file(record), &image).await?;
+        proxmox_tasks::succeed(ctx, UPLOAD, &upid, limit).await
+    })
+    .await
+}
+
+/// The image: what cannot be filled in is the pool's fault.
+fn image(
+    cluster: &str,
+    record: &Record,
+    pool: &Pool,
+    seed: &Seed,
+    config: &VmConfig,
+) -> Result<Vec<u8>, StepError> {
+    let facts = MachineFacts::new(cluster, record, pool);
+    let facts = match mac(config, 0) {
+        Some(mac) => facts.with_mac(&mac),
+        None => facts,
+    };
+    let fill = |key: &str, text: &str| {
+        let wrong = |error| StepError::pool(format!("`{key}` of its seed cannot be filled in: {error}"));
+        facts.fill(text).map_err(wrong)
+    };
+    let user = fill("user_data", &seed.user_data)?;
+    let meta = fill("meta_data", &seed.meta_data)?;
+    let network = match &seed.network_config {
+        Some(text) => fill("network_config", text)?,
+        None => network(&desired_vm_config::addresses(pool, record), config),
+    };
+    let files = [
+        ("meta-data", meta.as_bytes()),
+        ("network-config", network.as_bytes()),
+        ("user-data", user.as_bytes()),
+        ("vendor-data", &[]),
+    ];
+    Ok(iso::image(LABEL, &files))
+}
+
+/// The MAC of a network device, in lower case.
+fn mac(config: &VmConfig, number: usize) -> Option<String> {
+    config.net(&format!("net{number}")).1.map(str::to_lowercase)
+}
+
+/// The network as Proxmox VE's own drive has it: version 1, whose devices are known by their MACs.
+fn network(options: &[(String, String)], config: &VmConfig) -> String {
+    let mut text = "version: 1\nconfig:\n".to_owned();
+    let mut line = |line: std::fmt::Arguments<'_>| {
+        // Writing to a text cannot fail.
+        let _ = writeln!(text, "{line}");
+    };
+    for (key, value) in options {
+        let Some(number) = key.strip_prefix("ipconfig").and_then(|number| number.parse::<usize>().ok())
+        else {
+            continue;
+        };
+        line(format_args!("  - type: physical\n    name: eth{number}"));
+        if let Some(mac) = mac(config, number) {
+            line(format_args!("    mac_address: '{mac}'"));
+        }
+        line(format_args!("    subnets:"));
+        let parts = Properties::of(key, value);
+        for (address, gateway, six) in [("ip", "gw", ""), ("ip6", "gw6", "6")] {
+            match parts.get(address) {
+                None => {}
+                Some("dhcp") => {
+                    line(format_args!("      - type: dhcp{}", if six.is_empty() { "4" } else { six }));
+                }
+                Some("auto") => line(format_args!("      - type: ipv6_slaac")),
+                Some(own) => {
+                    line(format_args!("      - type: static{six}\n        address: '{own}'"));
+                    if let Some(gateway) = parts.get(gateway) {
+                        line(format_args!("        gateway: '{gateway}'"));
+                    }
+                }
+            }
+        }
+    }
+    let option = |name: &str| options.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+    if let Some(servers) = option("nameserver") {
+        line(format_args!("  - type: nameserver\n    address:"));
+        for server in servers.split(' ') {
+            line(format_args!("      - '{server}'"));
+        }
+        if let Some(search) = option("searchdomain") {
+            line(format_args!("    search:\n      - '{search}'"));
+        }
+    }
+    text
+}
+
+/// The storage of a machine's seed, if its pool had seeds when it was made.
+fn storage(record: &Record) -> Option<&str> {
+    record.made_of.get(MADE_OF)?.strip_prefix("seed ")?.split(' ').next()
+}
+
+/// What an administrator runs for the seed of a machine before its record is dropped by hand: it is forgotten
+/// after that.
+pub(super) fn commands_to_free(record: &Record) -> Vec<String> {
+    let Some(volume) = storage(record).map(|storage| volume(storage, record)) else { return Vec::new() };
+    let hosts = [&record.host].into_iter().chain(&record.left_hosts);
+    hosts.map(|host| command_to_free(host, &volume)).collect()
+}
+
+fn command_to_free(host: &str, volume: &str) -> String {
+    format!("on {host}: pvesm free {volume}")
+}
+
+/// Removes the seed of a machine whose VM is gone, also of one that was never finished. What another VM may
+/// have in a drive is left: it could not be started without it.
+///
+/// # Errors
+/// The token may not: an administrator has to. Or the storage does not answer.
+pub(super) async fn remove(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
+    let Some(storage) = storage(machine.record()).map(ToOwned::to_owned) else { return Ok(()) };
+    let left = proxmox_tasks::still_on_its_way(ctx, machine.record());
+    if !left.is_zero() {
+        machine.say(ctx, "an upload of its seed may still be on its way");
+        tokio::time::sleep(left).await;
+    }
+    let record = machine.record().clone();
+    if let Some(why) = still_in_a_drive(ctx, machine, &volume(&storage, &record)).await? {
+        let command = command_to_free(&record.host, &volume(&storage, &record));
+        let reason = format!("{why}; to mend it: {command}");
+        tracing::warn!(machine = %record.name, vmid = record.slot.vmid, reason, "the seed of a machine is left");
+    } else {
+        remove_from(ctx, machine, &record.host, &storage).await?;
+    }
+    if record.left_hosts.is_empty() {
+        return Ok(());
+    }
+    let limit = ctx.config.limits.destroy;
+    let seen = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
+    let (on, off) = left_on(&record.left_hosts, &storage, &seen);
+    for host in on {
+        remove_from(ctx, machine, host, &storage).await?;
+    }
+    let Some(host) = off.first() else { return Ok(()) };
+    let what = format!(
+        "host {host} is down, and the seed of VM {}, which was there once, may be: it is removed when the host is back",
+        record.slot.vmid
+    );
+    Err(StepError::Failed { what, blame: BackoffTarget::Other })
+}
+
+/// Why the machine's seed may be in a drive of what has its VMID now, which is no longer ours: a template,
+/// for one, that an administrator has made of its VM.
+async fn still_in_a_drive(
+    ctx: &Context,
+    machine: &MachineHandle,
+    volume: &str,
+) -> Result<Option<&'static str>, StepError> {
+    let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
+    // What has the VMID was never this machine's.
+    if machine.record().smbios_uuid.is_none() {
+        return Ok(None);
+    }
+    retry_until!(ctx.config.limits.destroy, machine.seed(), {
+        match ctx.proxmox.config(host, vmid).await {
+            Ok(config) if config.parts(DRIVE).get("file") == Some(volume) => {
+                Ok(Some("what has its VMID is no longer managed and has it in a drive"))
+            }
+            Ok(_) => Ok(None),
+            // For a VM that is gone, a token with rights on a pool gets the same answer as for an unmanaged
+            // one.
+            Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => {
+                let hidden = "what has its VMID is hidden from the token and may have it in a drive";
+                Ok(ctx.proxmox.vmid_taken(vmid).await?.then_some(hidden))
+            }
+            Err(error) => Err(error.into()),
+        }
+    })
+    .await
+}
+
+/// The hosts that a VM has left on whose storage its seed may still be, for one that has no seed yet may be
+/// moved: those that are on, and those that are off. What all hosts share is seen from where the VM is; a
+/// host that has left the cluster took its own along.
+fn left_on<'a>(
+    left: &'a BTreeSet<String>,
+    storage: &str,
+    seen: &ClusterResources,
+) -> (Vec<&'a str>, Vec<&'a str>) {
+    if seen.storages.iter().any(|one| one.name == storage && one.size.shared) {
+        return (Vec::new(), Vec::new());
+    }
+    let known = left.iter().filter(|host| seen.hosts.contains_key(*host)).map(String::as_str);
+    known.partition(|host| seen.hosts[*host].online)
+}
+
+async fn remove_from(
+    ctx: &Context,
+    machine: &MachineHandle,
+    host: &str,
+    storage: &str,
+) -> Result<(), StepError> {
+    let record = machine.record();
+    let volume = volume(storage, record);
+    retry_until!(ctx.config.limits.destroy, machine.seed(), {
+        let there = match ctx.proxmox.isos(host, storage).await {
+            Ok(isos) => isos.contains(&volume),
+            // The storage is gone.
+            Err(error) if error.kind == Kind::NotFound => false,
+            Err(error) => return Err(error.into()),
+        };
+        if !there {
+            return Ok(());
+        }
+        match ctx.proxmox.delete_iso(host, storage, &volume).await {
+            Err(error) if error.kind == Kind::Forbidden => Err(StepError::Administrator {
+                what: format!(
+                    "the seed {volume} of VM {} is left: the token lacks Datastore.Allocate on /storage/{storage}",
+                    record.slot.vmid
+                ),
+                command: command_to_free(host, &volume),
+            }),
+            Err(error) => Err(error.into()),
+            Ok(()) => Ok(()),
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::machine::Storage;
+    use proxmox::{HostSeen, StorageSeen};
+
+    #[test]
+    fn a_seed_is_looked_for_on_hosts_of_the_cluster_with_storages_of_their_own() {
+        let host = |name: &str, online| (name.to_owned(), HostSeen { online, ..HostSeen::default() });
+        let storage = |name: &str, shared| StorageSeen {
+            name: name.to_owned(),
+            host: "pve1".to_owned(),
+            size: Storage { shared, ..Storage::default() },
+            kind: "dir".to_owned(),
+        };
+        let seen = ClusterResources {
+            hosts: [host("pve1", true), host("pve2", true), host("pve3", false)].into(),
+            storages: vec![storage("local", false), storage("shared", true)],
+            ..ClusterResources::default()
+        };
+        let left = ["pve2", "pve3", "removed"].map(ToOwned::to_owned).into();
+        assert_eq!(left_on(&left, "local", &seen), (vec!["pve2"], vec!["pve3"]));
+        assert_eq!(left_on(&left, "shared", &seen), (vec![], vec![]));
+    }
+
+    #[test]
+    fn the_network_is_written_as_proxmox_writes_it() {
+        let options: Vec<(String, String)> = [
+            ("ipconfig0", "ip=10.0.0.5/24,gw=10.0.0.1,ip6=auto"),
+            ("ipconfig1", "ip=dhcp,ip6=fd00::5/64,gw6=fd00::1"),
+            ("nameserver", "10.0.0.1 10.0.0.2"),
+            ("searchdomain", "example.org"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
+        let config: VmConfig = [
+            ("net0".to_owned(), "virtio=BC:24:11:00:00:01,bridge=vmbr0".to_owned()),
+            ("net1".to_owned(), "virtio=BC:24:11:00:00:02,bridge=vmbr1".to_owned()),
+        ]
+        .into_iter()
+        .collect();
+        let expected = "version: 1\nconfig:\n  - type: physical\n    name: eth0\n    mac_address: 'bc:24:11:00:00:01'\n    \
+            subnets:\n      - type: static\n        address: '10.0.0.5/24'\n        gateway: '10.0.0.1'\n      - type: ipv6_slaac\n  \
+            - type: physical\n    name: eth1\n    mac_address: 'bc:24:11:00:00:02'\n    subnets:\n      - type: dhcp4\n      \
+            - type: static6\n        address: 'fd00::5/64'\n        gateway: 'fd00::1'\n  - type: nameserver\n    address:\n      \
+            - '10.0.0.1'\n      - '10.0.0.2'\n    search:\n      - 'example.org'\n";
+        assert_eq!(network(&options, &config), expected);
+    }
+}

@@ -1,0 +1,336 @@
+//! What others do with a machine's VM while a task works on the machine: they destroy it, switch it off, move
+//! it or take it away.
+//!
+//! The sign is the cluster's list, which is read anyway: the daemon holds it against the registry and tells
+//! the task ([`Registry::doubt`](super::Registry::doubt)). The list lags, so the task asks the VM itself
+//! before it believes that.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use super::context::Context;
+use super::machine_handle::MachineHandle;
+use super::ownership::{Sight, look};
+use super::reports::{Ending, Reports, tell};
+use super::step_error::{BackoffTarget, StepError};
+use super::vm_search::{self, VmSearch};
+use super::vm_start;
+use model::Record;
+use model::machine::Phase;
+use proxmox::{Client, Kind, Power, TaskFilter, TaskRow};
+
+/// A task that began longer ago did not do what is seen now.
+const LATELY: SignedDuration = SignedDuration::from_mins(10);
+/// A VM that others switch off while its machine is made is started again this many times.
+const STARTS: u32 = 2;
+
+/// What Proxmox VE calls the task that does this with a VM.
+const DESTROYED: &[&str] = &["qmdestroy"];
+const SWITCHED_OFF: &[&str] =
+    &["qmstop", "qmshutdown", "qmrollback", "qmsuspend", "hastop", "hashutdown", "qmtemplate"];
+const MOVED: &[&str] = &["qmigrate", "hamigrate", "migrateall"];
+const TEMPLATE: &[&str] = &["qmtemplate"];
+
+/// What Proxmox VE calls the task that stops all guests of a host: it is being shut down, or an administrator
+/// wants them off.
+const STOPS_ALL: &str = "stopall";
+/// How long such a task may take, since guests have time to shut down, each after the other.
+const STOPS_FOR: SignedDuration = SignedDuration::from_mins(60);
+/// After its end a host that is shut down is gone within this many seconds.
+const GONE_AFTER: i64 = 120;
+/// Between two looks whether it has ended.
+const STOPALL_LOOK: Duration = Duration::from_secs(10);
+
+/// What has become of a machine's VM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Touched {
+    /// It is gone.
+    Gone,
+    /// What has its VMID is not ours, or is hidden from the token.
+    NotOurs,
+    /// It is off, and should run.
+    Off,
+    /// It is on another host, to which its record has followed it.
+    Moved,
+}
+
+/// What this kind of task has done to a VM, in words that follow a name; `None` if it changes nothing for a
+/// machine.
+pub fn deed(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "qmdestroy" => "destroyed its VM",
+        "qmstop" | "hastop" => "stopped its VM",
+        "qmshutdown" | "hashutdown" => "shut its VM down",
+        "qmreset" => "reset its VM",
+        "qmreboot" => "rebooted its VM",
+        "qmrollback" => "rolled its VM back to a snapshot",
+        "qmsuspend" => "suspended its VM",
+        "qmpause" => "paused its VM",
+        "qmigrate" | "hamigrate" | "migrateall" => "moved its VM",
+        "qmtemplate" => "made its VM a template",
+        _ => return None,
+    })
+}
+
+/// Waits until another client has done something with a machine's VM that its task has to know of.
+pub(super) async fn noticed(ctx: &Context, id: &str) {
+    let doubts = ctx.registry.doubts(id);
+    loop {
+        doubts.notified().await;
+        let Some(view) = ctx.registry.get(id) else { continue };
+        if is_touched(ctx, &view.record, view.phase).await {
+            return;
+        }
+    }
+}
+
+async fn is_touched(ctx: &Context, record: &Record, phase: Phase) -> bool {
+    // Until it is configured each step asks the VM itself, and a token that sees VMs only through their pool
+    // cannot see a clone at work.
+    if record.smbios_uuid.is_none() {
+        return false;
+    }
+    match look(&ctx.proxmox, &ctx.owner(), record).await {
+        Ok(Sight::Ours(config)) if should_run(record, phase) && config.lock().is_none() => {
+            let power = ctx.proxmox.power(&record.host, record.slot.vmid).await;
+            matches!(power, Ok(Power::Stopped))
+        }
+        Ok(Sight::Ours(_) | Sight::BeingCloned) | Err(_) => false,
+        Ok(Sight::Foreign(_) | Sight::BeingDestroyed | Sight::Absent) => true,
+    }
+}
+
+/// Whether a machine's VM is to run in this phase. One that is made ahead of demand may be about to be
+/// switched off.
+pub fn should_run(record: &Record, phase: Phase) -> bool {
+    record.warm.is_none() && (Phase::Booting..=Phase::Draining).contains(&phase)
+}
+
+/// Looks at a machine's VM. One that was moved is followed; `None` if nothing has become of it.
+///
+/// # Errors
+/// What is there cannot be determined for now, or only by an administrator.
+pub(super) async fn look_into(
+    ctx: &Context,
+    machine: &mut MachineHandle,
+) -> Result<Option<Touched>, StepError> {
+    let before = machine.record().host.clone();
+    let found = vm_search::find(ctx, machine).await?;
+    let record = machine.record();
+    Ok(match found {
+        VmSearch::Gone | VmSearch::BeingDestroyed => Some(Touched::Gone),
+        VmSearch::NotOurs | VmSearch::Hidden => Some(Touched::NotOurs),
+        VmSearch::There(config)
+            if should_run(record, machine.phase)
+                && config.lock().is_none()
+                && ctx.proxmox.power(&record.host, record.slot.vmid).await? == Power::Stopped =>
+        {
+            Some(Touched::Off)
+        }
+        VmSearch::There(_) if record.host != before => Some(Touched::Moved),
+        VmSearch::There(_) | VmSearch::BeingCloned => None,
+    })
+}
+
+/// Whether a trouble in making a machine may come from what another client has done with its VM.
+pub(super) fn may_explain(trouble: &StepError) -> bool {
+    match trouble {
+        StepError::Failed { blame: BackoffTarget::Other, .. } | StepError::Foreign { .. } => true,
+        StepError::Proxmox(error) => match error.kind {
+            Kind::NotFound | Kind::Forbidden => true,
+            Kind::Other => error.text.contains("not running"),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Whether all guests of a host are being stopped, or were just now: what is started there goes down with it,
+/// or against an administrator's will.
+pub(super) async fn is_emptied(ctx: &Context, host: &str) -> bool {
+    let now = ctx.clock.now();
+    let since = now.saturating_sub(STOPS_FOR).ok().map(jiff::Timestamp::as_second);
+    let filter = TaskFilter { vmid: None, kind: Some(STOPS_ALL.to_owned()), since, limit: Some(50) };
+    // A host that does not answer starts nothing either.
+    let rows = ctx.proxmox.tasks(host, &filter).await.unwrap_or_default();
+    let stops = |row: &TaskRow| row.ended.is_none_or(|at| now.as_second() - at < GONE_AFTER);
+    rows.iter().any(|row| row.upid.kind() == STOPS_ALL && stops(row))
+}
+
+/// Waits until a host no longer stops guests, or is away.
+async fn until_not_emptied(ctx: &Context, machine: &mut MachineHandle) {
+    let host = machine.record().host.clone();
+    let until = async {
+        while is_emptied(ctx, &host).await {
+            machine.say(
+                ctx,
+                &format!("all guests of {host} are being stopped: its VM is not started there now"),
+            );
+            tokio::time::sleep(STOPALL_LOOK).await;
+        }
+    };
+    let limit = Duration::try_from(STOPS_FOR).unwrap_or_default();
+    // After that it is tried all the same.
+    let _ = tokio::time::timeout(limit, until).await;
+}
+
+/// Sees to a machine that is being made, after something was noticed or has failed: one that was moved goes
+/// on, one that was switched off is started again.
+///
+/// # Errors
+/// Its making is over, for this reason.
+pub(super) async fn go_on(
+    ctx: &Context,
+    machine: &mut MachineHandle,
+    trouble: Option<StepError>,
+    starts: &mut u32,
+    reports: &Reports,
+) -> Result<(), StepError> {
+    let before = machine.record().host.clone();
+    let touched = match (look_into(ctx, machine).await, trouble) {
+        (Ok(Some(touched)), _) => touched,
+        (_, Some(trouble)) => return Err(trouble),
+        (Ok(None), None) => return Ok(()),
+        (Err(error), None) => {
+            tracing::debug!(machine = %machine.record().name, %error, "what has become of a VM cannot be determined yet");
+            return Ok(());
+        }
+    };
+    let what = change_text(ctx, machine.record(), &before, &touched).await;
+    match touched {
+        Touched::Gone => Err(StepError::Failed { what, blame: BackoffTarget::Other }),
+        Touched::NotOurs => {
+            say(ctx, reports, machine.record(), &format!("{what}: it is given up, and the VM is left alone"));
+            Err(not_ours(ctx, machine.record(), what).await)
+        }
+        Touched::Moved => {
+            say(ctx, reports, machine.record(), &format!("{what}: it goes on there"));
+            Ok(())
+        }
+        Touched::Off if is_emptied(ctx, &machine.record().host).await => {
+            say(
+                ctx,
+                reports,
+                machine.record(),
+                &format!("{what}: it is started again once the host is back"),
+            );
+            until_not_emptied(ctx, machine).await;
+            Ok(())
+        }
+        Touched::Off if *starts >= STARTS => {
+            let what = format!("{what}; it was started again {STARTS} times already");
+            Err(StepError::Failed { what, blame: BackoffTarget::Other })
+        }
+        Touched::Off => {
+            *starts += 1;
+            say(ctx, reports, machine.record(), &format!("{what}: it is started again"));
+            machine.say(ctx, &format!("{what}; it is started again"));
+            vm_start::start(ctx, machine, false).await
+        }
+    }
+}
+
+/// Why a machine ends whose VM is no longer ours. If another VM has its VMID, the slot is taken.
+async fn not_ours(ctx: &Context, record: &Record, what: String) -> StepError {
+    match look(&ctx.proxmox, &ctx.owner(), record).await {
+        Ok(Sight::Foreign(found)) => StepError::Foreign { vmid: record.slot.vmid, what: found },
+        _ => StepError::Failed { what, blame: BackoffTarget::Other },
+    }
+}
+
+/// What has become of a machine's VM, and who did it, as far as the tasks of its host tell.
+pub(super) async fn change_text(ctx: &Context, record: &Record, before: &str, touched: &Touched) -> String {
+    let (kinds, unknown) = match touched {
+        Touched::Gone => (DESTROYED, "its VM was removed by another client".to_owned()),
+        Touched::Off => {
+            (SWITCHED_OFF, "its VM is off, and no task says why: its guest has ended or crashed".to_owned())
+        }
+        Touched::Moved => (MOVED, "its VM was moved by another client".to_owned()),
+        Touched::NotOurs => (TEMPLATE, hidden(ctx, record)),
+    };
+    let by = latest(ctx, before, record, kinds).await;
+    let by = by.as_ref().and_then(|row| Some(format!("{} {}", row.user, deed(row.upid.kind())?)));
+    let what = by.unwrap_or(unknown);
+    if *touched == Touched::Moved { format!("{what} from {before} to {}", record.host) } else { what }
+}
+
+fn hidden(ctx: &Context, record: &Record) -> String {
+    let vmid = record.slot.vmid;
+    let pool = ctx.config.proxmox.as_ref().and_then(|proxmox| proxmox.resource_pool.as_deref());
+    match pool {
+        Some(pool) => format!(
+            "VM {vmid} is hidden from the token or no longer managed: an administrator took it out of the resource pool `{pool}`, made it a \
+             template, or made another with its VMID"
+        ),
+        None => format!(
+            "VM {vmid} is no longer managed: an administrator made it a template, or made another with its VMID"
+        ),
+    }
+}
+
+/// The latest task of another client about a machine's VM that is one of these kinds.
+async fn latest(ctx: &Context, host: &str, record: &Record, kinds: &[&str]) -> Option<TaskRow> {
+    let own = ctx.config.proxmox.as_ref().map(|proxmox| proxmox.token_id.as_str())?;
+    let now = ctx.clock.now();
+    by_others(
+        &ctx.proxmox,
+        host,
+        (record.slot.vmid, own),
+        now.saturating_sub(LATELY).ok()?.as_second(),
+        kinds,
+    )
+    .await
+}
+
+/// The latest task about a VM since a Unix time that is one of these kinds and not this token's own.
+pub async fn by_others(
+    proxmox: &Client,
+    host: &str,
+    (vmid, own): (u32, &str),
+    since: i64,
+    kinds: &[&str],
+) -> Option<TaskRow> {
+    let filter = TaskFilter { vmid: Some(vmid), kind: None, since: Some(since), limit: Some(50) };
+    let rows = proxmox.tasks(host, &filter).await.ok()?;
+    rows.into_iter()
+        .filter(|row| row.user != own && kinds.contains(&row.upid.kind()))
+        .max_by_key(|row| row.started)
+}
+
+/// Says what others have done, and what follows.
+pub(super) fn say(ctx: &Context, reports: &Reports, record: &Record, what: &str) {
+    tracing::warn!(machine = %record.name, what, "something was done with a machine's VM");
+    tell(ctx, reports, record, Ending::Touched(what.to_owned()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_task_that_is_looked_for_has_words() {
+        for kind in [DESTROYED, SWITCHED_OFF, MOVED, TEMPLATE].concat() {
+            assert!(deed(kind).is_some(), "{kind}");
+        }
+        assert_eq!(deed("qmclone"), None);
+    }
+
+    #[test]
+    fn a_machine_that_waits_for_its_turn_need_not_run() {
+        use model::machine::WarmState;
+        let record = Record::example();
+        let warm = Record { warm: Some(WarmState::Suspended), ..Record::example() };
+        for (record, phase, expected) in [
+            (&record, Phase::Starting, false),
+            (&record, Phase::Booting, true),
+            (&record, Phase::Registered, true),
+            (&record, Phase::Ready, true),
+            (&record, Phase::Draining, true),
+            (&record, Phase::Stopping, false),
+            (&warm, Phase::Booting, false),
+        ] {
+            assert_eq!(should_run(record, phase), expected, "{phase:?} {:?}", record.warm);
+        }
+    }
+}

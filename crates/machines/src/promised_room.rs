@@ -1,0 +1,160 @@
+//! Room on a host that daemons of other Kubernetes clusters have promised to their machines: looked at once
+//! more before a machine starts.
+//!
+//! Each daemon shows its machine (tag, memory, CPUs) before it looks, so that of two that want the last room
+//! of a host at least one sees the other. Of those that see each other, the machine with the lowest VMID
+//! waits until the others have withdrawn. One that sees a machine that runs, or that does not give way,
+//! withdraws itself: nothing is started for which there is no room.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::context::Context;
+use super::machine_handle::MachineHandle;
+use super::ownership::{promise, starts};
+use super::promise::Promise;
+use super::registry::MachineView;
+use super::step_error::{BackoffTarget, StepError};
+use model::machine::Phase;
+use model::{Record, quantity};
+use proxmox::marker::Description;
+use proxmox::{ClusterResources, Guest, Power, TAG};
+use settings::Pool;
+
+/// How long a machine waits until others withdraw, and between two looks.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_secs(2);
+/// So many machines of others are named.
+const NAMED: usize = 3;
+
+/// Until there is room for the machine beside those of other clusters. Without any on its host there is: that
+/// is what was planned.
+pub(super) async fn confirm(
+    ctx: &Context,
+    machine: &mut MachineHandle,
+    pool: &Pool,
+) -> Result<(), StepError> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        // A list that cannot be had keeps no machine from its start: as far as is known there is room.
+        let Ok(seen) = ctx.proxmox.resources().await else { return Ok(()) };
+        let (own, record) = (own(ctx, machine.record()), machine.record());
+        let others: Vec<&Guest> = others(&seen, &record.host, &own).collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let promised = promised(ctx, &others).await;
+        let Some(lack) = lacks(ctx, pool, record, &seen, &own, &promised) else { return Ok(()) };
+        let is_first = promised.keys().next().is_some_and(|first| record.slot.vmid < *first);
+        if !is_first || Instant::now() >= until {
+            let names: Vec<String> = others.iter().take(NAMED).map(|one| one.vmid.to_string()).collect();
+            let more = if others.len() > NAMED { ", …" } else { "" };
+            let what = format!(
+                "{} {lack}, because machines of another Kubernetes cluster are there (VMs {}{more})",
+                record.host,
+                names.join(", ")
+            );
+            return Err(StepError::Failed { what, blame: BackoffTarget::Host });
+        }
+        machine.say(ctx, "waiting until machines of another Kubernetes cluster withdraw from its host");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The machines of this daemon in the same Proxmox VE cluster, by their VMIDs.
+fn own(ctx: &Context, record: &Record) -> BTreeMap<u32, MachineView> {
+    let all = ctx.registry.all().into_iter();
+    let here = all.filter(|view| !view.record.is_physical() && view.record.region == record.region);
+    here.map(|view| (view.record.slot.vmid, view)).collect()
+}
+
+/// Machines of other daemons on a host, as far as their tag shows.
+fn others<'a>(
+    seen: &'a ClusterResources,
+    host: &'a str,
+    own: &'a BTreeMap<u32, MachineView>,
+) -> impl Iterator<Item = &'a Guest> {
+    seen.guests.values().filter(move |guest| {
+        guest.host == host
+            && !guest.template
+            && !guest.container
+            && guest.tags.iter().any(|tag| tag == TAG)
+            && !own.contains_key(&guest.vmid)
+    })
+}
+
+/// What those that do not run yet were promised. The list is late: it may not show yet that one was started,
+/// such as a machine that was kept stopped and promised nothing.
+async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<u32, Promise> {
+    let (mut all, owner) = (BTreeMap::new(), ctx.owner());
+    for guest in others.iter().filter(|guest| !guest.running) {
+        // One that is gone by now holds nothing.
+        let Ok(config) = ctx.proxmox.config(&guest.host, guest.vmid).await else { continue };
+        let Description::Ours(marker) = config.owner() else { continue };
+        if !owner.is_not(&marker) {
+            continue;
+        }
+        let runs = || ctx.proxmox.power(&guest.host, guest.vmid);
+        if starts(&config) || runs().await.is_ok_and(|power| power == Power::Running) {
+            all.insert(guest.vmid, promise(&config));
+        }
+    }
+    all
+}
+
+/// What the host lacks for everything that runs there, is about to or was promised to others, in words.
+fn lacks(
+    ctx: &Context,
+    pool: &Pool,
+    record: &Record,
+    seen: &ClusterResources,
+    own: &BTreeMap<u32, MachineView>,
+    promised: &BTreeMap<u32, Promise>,
+) -> Option<String> {
+    let host = seen.hosts.get(&record.host)?;
+    // What runs, and what is about to.
+    let (mut total, mut coming) = (Promise::default(), 0_i64);
+    let running = |vmid: &u32| seen.guests.get(vmid).is_some_and(|guest| guest.running);
+    for guest in seen.guests.values().filter(|guest| guest.running && guest.host == record.host) {
+        if guest.vmid == record.slot.vmid {
+            // It is to grow, and its memory is in use already.
+            coming = coming.saturating_sub(guest.memory);
+            continue;
+        }
+        total.add(Promise { cores: guest.cores, memory: guest.memory });
+    }
+    let mut take = |promise: Promise| {
+        total.add(promise);
+        coming = coming.saturating_add(promise.memory);
+    };
+    take(Promise { cores: record.cores, memory: record.memory });
+    let is_coming = |view: &&MachineView| {
+        let rests = view.record.warm.is_some_and(|state| !state.runs());
+        view.record.host == record.host
+            && view.record.id != record.id
+            && !rests
+            && (Phase::Configuring..=Phase::Draining).contains(&view.phase)
+            && !running(&view.record.slot.vmid)
+    };
+    for MachineView { record, .. } in own.values().filter(is_coming) {
+        take(Promise { cores: record.cores, memory: record.memory });
+    }
+    for promise in promised.values() {
+        take(*promise);
+    }
+    let own = ctx.config.hosts.get(&record.host);
+    let reserve = own.and_then(|own| own.memory_reserve).unwrap_or(pool.memory_reserve);
+    // As the planner has it: neither is more promised than there is, nor more used.
+    let promised = total.memory - quantity::share(host.memory, pool.memory_overcommit);
+    let used = host.memory_used.saturating_add(coming) - host.memory;
+    let lacking = promised.max(used).saturating_add(reserve);
+    if lacking > 0 {
+        return Some(format!("lacks {} of memory", quantity::binary(lacking)));
+    }
+    let threads = host.cores.saturating_sub(own.map_or(0, |own| own.cpu_reserve));
+    let cores = f64::from(threads) * pool.cpu_overcommit;
+    (f64::from(total.cores) > cores)
+        .then(|| format!("lacks {:.0} vCPUs", (f64::from(total.cores) - cores).ceil()))
+}

@@ -1,0 +1,210 @@
+//! Waiting for a Proxmox task.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::context::Context;
+use super::step_error::{BackoffTarget, StepError};
+use model::Record;
+use model::machine::{Intent, Phase};
+use proxmox::{Exit, Kind, TaskFilter, TaskRow, TaskStatus, Upid};
+
+/// What a task does, and what it takes on a common host: the first guess of when to look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    pub name: &'static str,
+    pub guess: Duration,
+}
+
+pub(super) const CLONE: Job = Job { name: "the clone", guess: Duration::from_millis(400) };
+pub(super) const CREATE: Job = Job { name: "the creation", guess: Duration::from_millis(400) };
+pub(super) const CONFIGURE: Job = Job { name: "the configuration", guess: Duration::from_millis(200) };
+pub(super) const RESIZE: Job = Job { name: "the resize", guess: Duration::from_millis(200) };
+pub(super) const START: Job = Job { name: "the start", guess: Duration::from_millis(1300) };
+pub(super) const SUSPEND: Job = Job { name: "the suspension", guess: Duration::from_secs(5) };
+pub(super) const SHUTDOWN: Job = Job { name: "the shutdown", guess: Duration::from_secs(4) };
+pub(super) const STOP: Job = Job { name: "the stop", guess: Duration::from_millis(500) };
+pub(super) const DESTROY: Job = Job { name: "the destruction", guess: Duration::from_millis(300) };
+
+/// Proxmox's kind of the task that destroys a VM.
+const DESTRUCTION: &str = "qmdestroy";
+
+/// How long a call without an answer may still be on its way: Proxmox's proxy gives up after 30 s.
+pub(super) const ON_ITS_WAY: Duration = Duration::from_secs(45);
+
+/// Waits for a task's end, for `limit` at most.
+pub(super) async fn finish(ctx: &Context, job: Job, upid: &Upid, limit: Duration) -> Result<Exit, StepError> {
+    let started = Instant::now();
+    let mut looks = ctx.pace.watch(job.name, job.guess);
+    loop {
+        let longest = ctx.config.limits.task_poll * 5;
+        let pause = looks.pause(started.elapsed(), longest);
+        let left = limit.saturating_sub(started.elapsed());
+        if left.is_zero() {
+            return Err(StepError::Limit {
+                what: format!("{} ({upid})", job.name),
+                limit,
+                blame: BackoffTarget::Host,
+            });
+        }
+        tokio::time::sleep(pause.min(left)).await;
+        match ctx.proxmox.task_status(upid).await {
+            Ok(TaskStatus::Ended(exit)) => {
+                if exit.is_success() {
+                    ctx.pace.learn(job.name, looks.took());
+                }
+                if matches!(exit, Exit::Warnings(_)) {
+                    warn(ctx, upid).await;
+                }
+                return Ok(exit);
+            }
+            Ok(TaskStatus::Running) => {}
+            // The log of a host that was restarted has forgotten it.
+            Err(error) if error.kind == Kind::NotFound => return Ok(Exit::Unknown),
+            Err(error) if matches!(error.kind, Kind::Forbidden | Kind::BadRequest) => {
+                return Err(error.into());
+            }
+            Err(error) => tracing::debug!(%error, "a task cannot be looked at for the moment"),
+        }
+    }
+}
+
+/// What makes a machine's VM.
+pub(super) fn making(record: &Record) -> Job {
+    if record.is_clone() { CLONE } else { CREATE }
+}
+
+/// Whether this kind of task makes a VM.
+pub(super) fn makes(kind: &str) -> bool {
+    kind == "qmclone" || kind == "qmcreate"
+}
+
+/// Whether a clone or creation that may be the machine's is still at work. On a host that has left the
+/// cluster nothing is, as far as the cluster goes, and it cannot be asked.
+pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, StepError> {
+    if !ctx.proxmox.resources().await?.hosts.contains_key(&record.template_host) {
+        return Ok(false);
+    }
+    let (about, kind) =
+        if record.is_clone() { (record.template, "qmclone") } else { (record.slot.vmid, "qmcreate") };
+    // Not since the record was made: the task has the time of its host, whose clock may be behind.
+    let filter = TaskFilter { vmid: Some(about), kind: Some(kind.to_owned()), since: None, limit: None };
+    for row in ctx.proxmox.tasks(&record.template_host, &filter).await? {
+        if row.status != TaskStatus::Running {
+            continue;
+        }
+        if !record.is_clone()
+            || ctx.proxmox.clone_target(&row.upid).await?.is_none_or(|vmid| vmid == record.slot.vmid)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a task is at work on a machine's VM, as far as the token may see. That of a clone is not among
+/// them: it names the template alone.
+pub(super) async fn is_worked_on(ctx: &Context, record: &Record) -> Result<bool, StepError> {
+    let filter = TaskFilter { vmid: Some(record.slot.vmid), kind: None, since: None, limit: None };
+    let tasks = ctx.proxmox.tasks(&record.host, &filter).await?;
+    Ok(tasks.iter().any(|row| row.status == TaskStatus::Running))
+}
+
+/// What became of the destruction of a machine's VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Destruction {
+    /// None was asked for.
+    None,
+    /// It has not ended.
+    AtWork,
+    /// It ended well.
+    Done,
+    /// It ended otherwise, or is no longer known.
+    Interrupted,
+}
+
+/// What became of the destruction of a machine's VM. It is looked for among its host's tasks too: the answer
+/// that named it may have been lost, or its reader killed.
+pub(super) async fn destruction(ctx: &Context, record: &Record) -> Result<Destruction, StepError> {
+    let recorded = recorded_destruction(record);
+    if recorded.is_none() && !record.destroy_asked {
+        return Ok(Destruction::None);
+    }
+    let mut seen: Vec<_> = destructions(ctx, record).await?.into_iter().map(|row| row.status).collect();
+    if let Some(upid) = recorded {
+        match ctx.proxmox.task_status(&upid).await {
+            Ok(status) => seen.push(status),
+            Err(error) if error.kind == Kind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let ended_well = |status: &TaskStatus| matches!(status, TaskStatus::Ended(exit) if exit.is_success());
+    Ok(if seen.contains(&TaskStatus::Running) {
+        Destruction::AtWork
+    } else if seen.iter().any(ended_well) {
+        Destruction::Done
+    } else {
+        Destruction::Interrupted
+    })
+}
+
+/// The destruction that a machine's record names.
+pub(super) fn recorded_destruction(record: &Record) -> Option<Upid> {
+    record.task.as_deref().and_then(Upid::parse).filter(|upid| upid.kind() == DESTRUCTION)
+}
+
+/// The destructions of a machine's VM that its host knows of, and none of a machine that had the VMID before:
+/// that has ended.
+pub(super) async fn destructions(ctx: &Context, record: &Record) -> Result<Vec<TaskRow>, StepError> {
+    let kind = Some(DESTRUCTION.to_owned());
+    let filter = TaskFilter { vmid: Some(record.slot.vmid), kind, since: None, limit: None };
+    let mut rows = ctx.proxmox.tasks(&record.host, &filter).await?;
+    let since = record.created.as_second();
+    rows.retain(|row| row.status == TaskStatus::Running || row.started >= since);
+    Ok(rows)
+}
+
+/// How long to wait until nothing more can come of what was asked for a machine that was given up before it
+/// was configured: a daemon that was killed, or had no answer, may have asked right before.
+pub(super) fn still_on_its_way(ctx: &Context, record: &Record) -> Duration {
+    let Intent::Discard { since, .. } = &record.intent else { return Duration::ZERO };
+    let is_configured = record.entered.keys().any(|phase| (Phase::Warm..=Phase::Ready).contains(phase));
+    if is_configured {
+        return Duration::ZERO;
+    }
+    ON_ITS_WAY.saturating_sub(ctx.clock.now().duration_since(*since).unsigned_abs())
+}
+
+/// Waits for a task that must end well.
+pub(super) async fn succeed(ctx: &Context, job: Job, upid: &Upid, limit: Duration) -> Result<(), StepError> {
+    match finish(ctx, job, upid, limit).await? {
+        Exit::Ok | Exit::Warnings(_) => Ok(()),
+        exit => Err(failed(job, upid, &exit)),
+    }
+}
+
+/// A task's bad end as a trouble that says whether it may pass.
+pub(super) fn failed(job: Job, upid: &Upid, exit: &Exit) -> StepError {
+    let text = match exit {
+        Exit::Failed(text) => text.clone(),
+        _ => "it vanished without an end".to_owned(),
+    };
+    StepError::Proxmox(proxmox::Error {
+        kind: exit.problem().unwrap_or(Kind::Other),
+        call: format!("{} ({upid})", job.name),
+        status: 500,
+        text,
+    })
+}
+
+/// A task that ended with warnings did its work; what it says is worth a line in the log.
+async fn warn(ctx: &Context, upid: &Upid) {
+    match ctx.proxmox.task_log_tail(upid, 20).await {
+        Ok(lines) => {
+            let said: Vec<_> = lines.into_iter().filter(|line| line.contains("WARN")).collect();
+            tracing::warn!(task = %upid, said = said.join("; "), "a task ended with warnings");
+        }
+        Err(error) => tracing::warn!(task = %upid, %error, "a task ended with warnings that cannot be read"),
+    }
+}

@@ -1,0 +1,85 @@
+//! Whether the kubelet of a machine whose VM cannot be seen has fallen silent.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::context::Context;
+use super::machine_handle::MachineHandle;
+use super::step_error::{BackoffTarget, StepError};
+use super::{node, returned_nodes};
+use model::node::Node;
+
+/// A Node whose VM cannot be seen, and may run, goes only after its kubelet was silent for this long:
+/// Kubernetes waits as long before it ends the pods of such a node
+/// (`--default-unreachable-toleration-seconds`).
+const UNHEARD: Duration = Duration::from_mins(5);
+
+/// What stands at a VMID may be ours all the same, taken out of our pool or with other notes: as long as its
+/// kubelet is heard, its Node stays; if it cannot be seen, for some time after that, too.
+pub(super) async fn no_kubelet(
+    ctx: &Context,
+    machine: &MachineHandle,
+    hidden: bool,
+) -> Result<(), StepError> {
+    let Some(node) = returned_nodes::node(ctx, machine).await? else { return Ok(()) };
+    let is_silent = node::is_silent(&node);
+    // By what has passed here: the Node says since when by the clock of another machine.
+    let silent_for = ctx.registry.silent(&machine.record().id, is_silent);
+    if is_silent && (!hidden || is_long_silent(&node, silent_for, ctx.clock.now())) {
+        return Ok(());
+    }
+    let heard = if is_silent { "was heard of within five minutes" } else { "is heard of" };
+    let record = machine.record();
+    let vmid = record.slot.vmid;
+    Err(StepError::Failed {
+        what: format!(
+            "VM {vmid} cannot be seen, or no longer bears our mark, and Node {} {heard}: put the VM back into its pool with its notes; or, if it is yours now: {}",
+            node.name,
+            kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
+        ),
+        blame: BackoffTarget::Other,
+    })
+}
+
+/// Whether the kubelet has long not been heard of: it was silent at each look for this long, and its Node
+/// does not say that it was heard of between two of them.
+fn is_long_silent(node: &Node, silent_for: Duration, now: Timestamp) -> bool {
+    let ready = node.conditions.iter().find(|one| one.kind == "Ready");
+    let since = ready.and_then(|ready| ready.last_transition);
+    // One that lies ahead is of a clock that is.
+    let said = since.filter(|since| *since <= now).is_none_or(|since| {
+        Duration::try_from(now.duration_since(since)).is_ok_and(|passed| passed >= UNHEARD)
+    });
+    silent_for >= UNHEARD && said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::node::Condition;
+
+    #[test]
+    fn a_kubelet_that_was_heard_of_between_two_looks_has_not_long_been_silent() {
+        let now: Timestamp = "2026-11-28T12:00:00Z".parse().unwrap();
+        let node = |since: &str| Node {
+            conditions: vec![Condition {
+                kind: "Ready".to_owned(),
+                status: "Unknown".to_owned(),
+                last_transition: Some(since.parse().unwrap()),
+            }],
+            ..Node::default()
+        };
+        let (long, short) = (Duration::from_mins(10), Duration::from_mins(4));
+        for (since, silent_for, expected) in [
+            ("2026-11-28T11:50:00Z", long, true),
+            ("2026-11-28T11:50:00Z", short, false),
+            ("2026-11-28T11:59:40Z", long, false),
+            // By a clock that is ahead.
+            ("2026-11-28T12:10:00Z", long, true),
+            ("2026-11-28T12:10:00Z", short, false),
+        ] {
+            assert_eq!(is_long_silent(&node(since), silent_for, now), expected, "{since} {silent_for:?}");
+        }
+    }
+}

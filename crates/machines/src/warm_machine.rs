@@ -1,0 +1,192 @@
+//! Machines that are kept ahead of demand: brought to the state in which they wait, and woken from it.
+//!
+//! The record says what is meant: `warm` holds the state until the machine is asked to join, `asked` the time
+//! when it was. Asking is one write to the record, so that a crash before it leaves a machine that waits, and
+//! one after it a machine on its way. No token is made for one that waits.
+
+use tokio::time::Instant;
+
+use super::boot::Boot;
+use super::context::Context;
+use super::machine_handle::MachineHandle;
+use super::ownership::{Sight, look, ours, still_ours};
+use super::proxmox_tasks::{self, CONFIGURE, SUSPEND};
+use super::step_error::{BackoffTarget, StepError, no_pool, retry_until, within};
+use super::warm_vm::{ONBOOT, SUSPENDED, is_suspended, with_host};
+use super::{creation_turn, node, promised_room, vm_search, vm_start};
+use model::machine::{Phase, WarmState};
+use proxmox::{Kind, Power, VmConfig};
+use settings::{BootstrapMethod, Pool};
+
+/// Brings a machine whose VM is configured, and has booted if it is to, to the state in which it waits.
+pub(super) async fn rest(ctx: &Context, machine: &mut MachineHandle, pool: &Pool) -> Result<(), StepError> {
+    let Some(state) = machine.record().warm else { return Ok(()) };
+    if state == WarmState::Suspended {
+        let host = machine.record().host.clone();
+        machine.say(ctx, &format!("waiting for its turn to be suspended on {host}"));
+        let _turn = creation_turn::to_suspend(ctx, &host).await?;
+        still_wanted(ctx, pool)?;
+        suspend(ctx, machine).await?;
+    }
+    let words = format!("kept {} until it is needed", state.name());
+    machine.enter(ctx, Phase::Warm, &words);
+    machine.stored.record.task = None;
+    machine.save(ctx).await
+}
+
+/// One whose pool has gone since would be made for nothing, and its memory written to disk.
+pub(super) fn still_wanted(ctx: &Context, pool: &Pool) -> Result<(), StepError> {
+    if ctx.has_pool(&pool.name) {
+        return Ok(());
+    }
+    Err(no_pool(&pool.name))
+}
+
+/// Writes the guest's memory to disk and ends QEMU.
+async fn suspend(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
+    // As much is written as a small clone has.
+    let limit = ctx.config.limits.clone;
+    machine.say(ctx, "its memory is being written to disk");
+    let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
+    retry_until!(limit, machine.seed(), {
+        let asked = Instant::now();
+        // An answer may have been lost.
+        match ours(ctx, machine.record()).await?.lock() {
+            Some(SUSPENDED) => return Ok(()),
+            Some(lock) => return Err(still(vmid, lock)),
+            None => {}
+        }
+        let upid = still_ours(ctx, machine.record(), asked).await?.suspend_to_disk(&host, vmid).await?;
+        proxmox_tasks::succeed(ctx, SUSPEND, &upid, limit).await
+    })
+    .await
+}
+
+fn still(vmid: u32, lock: &str) -> StepError {
+    StepError::Proxmox(proxmox::Error {
+        kind: Kind::Busy,
+        call: format!("{} of VM {vmid}", SUSPEND.name),
+        status: 0,
+        text: format!("the VM is locked ({lock})"),
+    })
+}
+
+/// Starts a machine that was asked to join, or lets it go on.
+pub(super) async fn wake(ctx: &Context, machine: &mut MachineHandle) -> Result<Boot, StepError> {
+    machine.enter(ctx, Phase::Starting, "it is woken");
+    let limit = ctx.config.limits.start;
+    let (config, power) = kept(ctx, machine).await?;
+    if power == Power::Running {
+        come_up_with_host(ctx, machine, Some(*config)).await?;
+        let boot = Boot::up(machine.record());
+        // An earlier run may have let it go on.
+        let was_suspended = machine.record().kept == Some(WarmState::Suspended);
+        return Ok(if was_suspended { boot.with_old_clock() } else { boot });
+    }
+    // Daemons of other clusters see by it that the machine will run, so it comes first; a suspended VM cannot
+    // be changed before it goes on.
+    let suspended = is_suspended(&config);
+    if !suspended {
+        come_up_with_host(ctx, machine, Some(*config)).await?;
+    }
+    let name = machine.record().pool.clone();
+    if let Some(pool) = ctx.config.pools.iter().find(|pool| pool.name == name) {
+        promised_room::confirm(ctx, machine, pool).await?;
+    }
+    within(limit, "the start", vm_start::start(ctx, machine, true)).await?;
+    if !suspended {
+        return Ok(Boot::new(machine.record(), Instant::now()));
+    }
+    come_up_with_host(ctx, machine, None).await?;
+    Ok(Boot::up(machine.record()).with_old_clock())
+}
+
+/// The VM that was kept, and whether it runs. One that was moved to another host is followed there.
+async fn kept(ctx: &Context, machine: &mut MachineHandle) -> Result<(Box<VmConfig>, Power), StepError> {
+    let limit = ctx.config.limits.start;
+    loop {
+        let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
+        let seen = retry_until!(limit, machine.seed(), {
+            let sight = look(&ctx.proxmox, &ctx.owner(), machine.record()).await?;
+            // Nothing more is asked about a VM that is not there, or not ours.
+            let power = match &sight {
+                Sight::Ours(_) => ctx.proxmox.power(&host, vmid).await?,
+                _ => Power::Stopped,
+            };
+            Ok((sight, power))
+        });
+        match seen.await? {
+            (Sight::Ours(config), power) => return Ok((config, power)),
+            (Sight::Foreign(what), _) => return Err(StepError::Foreign { vmid, what }),
+            (Sight::Absent | Sight::BeingCloned | Sight::BeingDestroyed, _) => {
+                if !matches!(vm_search::find(ctx, machine).await?, vm_search::VmSearch::There(_)) {
+                    let what = "the VM that was kept warm has disappeared".to_owned();
+                    return Err(StepError::Failed { what, blame: BackoffTarget::Other });
+                }
+            }
+        }
+    }
+}
+
+/// Lets a machine be started with its host from now on. One that waits without running must not be: it would
+/// join by itself, or be taken for one that an administrator has started.
+pub(super) async fn come_up_with_host(
+    ctx: &Context,
+    machine: &MachineHandle,
+    mut known: Option<VmConfig>,
+) -> Result<(), StepError> {
+    let limit = ctx.config.limits.configure;
+    let record = machine.record().clone();
+    retry_until!(limit, machine.seed(), {
+        let config = match known.take() {
+            Some(config) => config,
+            None => ours(ctx, &record).await?,
+        };
+        if config.get(ONBOOT) == Some(with_host(true)) {
+            return Ok(());
+        }
+        let set = [(ONBOOT.to_owned(), with_host(true).to_owned())].into();
+        let digest = config.digest().unwrap_or_default();
+        match ctx.proxmox.set_config(&record.host, record.slot.vmid, &set, &[], digest, 20).await? {
+            Some(upid) => proxmox_tasks::succeed(ctx, CONFIGURE, &upid, limit).await,
+            None => Ok(()),
+        }
+    })
+    .await
+}
+
+/// How a machine that waits is found.
+pub(super) enum WarmSight {
+    /// Its VM is there, ours, and running only if it is to.
+    AsItWas,
+    /// It runs where it should not, and is a Node or will be without being asked.
+    Joins,
+    /// Anything else.
+    Otherwise,
+}
+
+/// Looks at a machine that waits.
+pub(super) async fn found(ctx: &Context, machine: &mut MachineHandle) -> Result<WarmSight, StepError> {
+    let vm_search::VmSearch::There(config) = vm_search::find(ctx, machine).await? else {
+        return Ok(WarmSight::Otherwise);
+    };
+    let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
+    let power = ctx.proxmox.power(&host, vmid).await?;
+    let as_it_was = match machine.record().warm {
+        Some(WarmState::Stopped) => power == Power::Stopped && config.lock().is_none(),
+        Some(WarmState::Booted) => power == Power::Running,
+        Some(WarmState::Suspended) => power == Power::Stopped && is_suspended(&config),
+        None => true,
+    };
+    let by_itself = || {
+        let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);
+        let bootstrap = pool.and_then(|pool| ctx.config.bootstrap_of(pool));
+        bootstrap.is_some_and(|bootstrap| matches!(bootstrap.method, BootstrapMethod::None))
+    };
+    let joins = || power == Power::Running && (by_itself() || node::find(ctx, machine.record()).is_some());
+    Ok(match as_it_was {
+        true => WarmSight::AsItWas,
+        false if joins() => WarmSight::Joins,
+        false => WarmSight::Otherwise,
+    })
+}

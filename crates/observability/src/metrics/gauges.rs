@@ -1,0 +1,88 @@
+//! Gauges as one look has found them: shown together, so that what is gone is no longer shown.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+
+use super::names::Metric;
+
+/// Label values, in the order of the metric's labels, → value.
+type Samples = BTreeMap<Vec<String>, f64>;
+
+/// Gauges as one look has found them.
+#[derive(Clone, Debug, Default)]
+pub struct GaugeValues(BTreeMap<&'static str, (&'static Metric, Samples)>);
+
+impl GaugeValues {
+    /// Puts a value in. There are as many label values as the metric has labels.
+    pub fn put(&mut self, metric: &'static Metric, labels: &[&str], value: f64) {
+        debug_assert_eq!(metric.labels.len(), labels.len(), "{}", metric.name);
+        let samples = &mut self.0.entry(metric.name).or_insert((metric, BTreeMap::new())).1;
+        samples.insert(labels.iter().map(|&label| label.to_owned()).collect(), value);
+    }
+
+    /// Adds one to a value that begins at zero.
+    pub fn count(&mut self, metric: &'static Metric, labels: &[&str]) {
+        let labels: Vec<String> = labels.iter().map(|&label| label.to_owned()).collect();
+        let samples = &mut self.0.entry(metric.name).or_insert((metric, BTreeMap::new())).1;
+        *samples.entry(labels).or_default() += 1.0;
+    }
+
+    /// The sum of a metric's values over all labels; 0 if there is none.
+    pub(super) fn sum(&self, metric: &'static Metric) -> f64 {
+        self.0.get(metric.name).map_or(0.0, |(_, samples)| total(samples.values()))
+    }
+
+    /// The sum of those of its values whose labels have this value among them.
+    pub(super) fn sum_with(&self, metric: &'static Metric, label: &str) -> f64 {
+        let samples = self.0.get(metric.name).map(|(_, samples)| samples);
+        let of_it = samples.into_iter().flatten().filter(|(labels, _)| labels.iter().any(|one| one == label));
+        total(of_it.map(|(_, value)| value))
+    }
+
+    /// How many values a metric has.
+    pub(super) fn count_of(&self, metric: &'static Metric) -> f64 {
+        number(
+            self.0
+                .get(metric.name)
+                .map_or(0, |(_, samples)| i64::try_from(samples.len()).unwrap_or(i64::MAX)),
+        )
+    }
+
+    /// A metric's values by their first label.
+    pub(super) fn by_first(&self, metric: &'static Metric) -> impl Iterator<Item = (&str, f64)> {
+        let samples = self.0.get(metric.name).map(|(_, samples)| samples);
+        samples.into_iter().flatten().filter_map(|(labels, value)| Some((labels.first()?.as_str(), *value)))
+    }
+
+    pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        for (metric, samples) in self.0.values() {
+            let (unit, help) = (metric.unit(), format!("{}.", metric.help));
+            let mut family =
+                encoder.encode_descriptor(metric.name, &help, unit.as_ref(), MetricType::Gauge)?;
+            for (values, value) in samples {
+                let labels: Vec<(&str, &str)> =
+                    metric.labels.iter().copied().zip(values.iter().map(String::as_str)).collect();
+                if labels.is_empty() {
+                    family.encode_gauge(value)?;
+                } else {
+                    family.encode_family(&labels)?.encode_gauge(value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The sum; that of nothing is 0, if `sum` has -0.
+fn total<'v>(values: impl Iterator<Item = &'v f64>) -> f64 {
+    values.fold(0.0, |sum, value| sum + value)
+}
+
+/// A count or an amount as metrics have it.
+#[expect(clippy::cast_precision_loss, reason = "metrics are floating point, and exact up to 2^53")]
+pub fn number(value: i64) -> f64 {
+    value as f64
+}

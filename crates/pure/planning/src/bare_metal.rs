@@ -1,0 +1,85 @@
+//! Bare-metal machines: which of them may be switched on next.
+//!
+//! One is free that has no record, is off as far as is known, is not closed, and does not back off after a
+//! failure. With a snapshot without free slots, those count whose names no machine has.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::capacity::NoRoom;
+use super::view::View;
+use model::Slot;
+use model::machine::Phase;
+use model::workload::Backoff;
+use settings::Pool;
+
+/// What is left of a pool's machines.
+#[derive(Clone, Debug, Default)]
+struct Left {
+    free: VecDeque<Slot>,
+    /// Why others are not free, in words.
+    shut: Vec<String>,
+    /// Why one of them that would be free is left alone.
+    resting: Option<String>,
+}
+
+/// The same of all pools that have any, by their names.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Machines(BTreeMap<String, Left>);
+
+impl Machines {
+    pub(super) fn new(view: &View, holds: &impl Fn(Option<&Backoff>) -> Option<String>) -> Self {
+        let memory = &view.snapshot.memory;
+        let of_pool = |pool: &Pool| {
+            let mut left = Left::default();
+            let known =
+                memory.free_slots.as_ref().map(|all| all.get(&pool.name).cloned().unwrap_or_default());
+            let out_of_service = memory.pools.get(&pool.name).map(|memory| &memory.out_of_service);
+            for slot in known.unwrap_or_else(|| unnamed(view, pool)) {
+                let Some(machine) = slot.machine.as_deref().and_then(|name| pool.physical(name)) else {
+                    continue;
+                };
+                let name = &machine.name;
+                let backoff = memory.hosts.get(name).and_then(|memory| memory.backoff.as_ref());
+                if machine.closed {
+                    left.shut.push(format!("{name} is closed"));
+                } else if let Some(why) = out_of_service.and_then(|all| all.get(name)) {
+                    left.shut.push(format!("{name} {why}"));
+                } else if let Some(why) = holds(backoff) {
+                    left.resting.get_or_insert_with(|| format!("{name}: {why}"));
+                } else {
+                    left.free.push_back(slot);
+                }
+            }
+            (pool.name.clone(), left)
+        };
+        Self(view.config.pools.iter().filter(|pool| pool.is_physical()).map(of_pool).collect())
+    }
+
+    /// The machine that is next.
+    pub(super) fn next(&self, pool: &Pool) -> Result<Slot, NoRoom> {
+        let none = Left::default();
+        let left = self.0.get(&pool.name).unwrap_or(&none);
+        match (left.free.front(), &left.resting) {
+            (Some(slot), _) => Ok(slot.clone()),
+            (None, Some(why)) => Err(NoRoom::BackingOff(why.clone())),
+            (None, None) => Err(NoRoom::NoMachine(left.shut.clone())),
+        }
+    }
+
+    /// Counts a machine as switched on.
+    pub(super) fn take(&mut self, pool: &Pool, slot: Option<&Slot>) {
+        if let (Some(left), Some(slot)) = (self.0.get_mut(&pool.name), slot) {
+            left.free.retain(|one| one.vmid != slot.vmid);
+        }
+    }
+}
+
+/// The machines of the pool that no machine and no Node is called after.
+fn unnamed(view: &View, pool: &Pool) -> Vec<Slot> {
+    let machines = view.snapshot.proxmox.machines.iter().flatten();
+    let there = machines.filter(|machine| machine.phase != Phase::Gone);
+    let mut taken: BTreeSet<&str> = there.map(|machine| machine.name.as_str()).collect();
+    taken.extend(view.snapshot.nodes.iter().map(|node| node.name.as_str()));
+    let free = |slot: &Slot| slot.machine.as_deref().is_some_and(|name| !taken.contains(name));
+    pool.slots().into_iter().filter(free).collect()
+}

@@ -1,0 +1,415 @@
+//! Room for new machines: the pools' maxima, free slots, and the hosts' memory and cores.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use jiff::Timestamp;
+
+use super::bare_metal::Machines;
+use super::cooldowns;
+use super::facts::machine::by_node;
+use super::facts::{
+    machine::is_kept,
+    node::{being_deleted, pool_of},
+};
+use super::host_room::{self, HostRoom};
+use super::limits::{self, Shape, Sum};
+use super::view::View;
+use super::warm_pool::{self, Woken};
+use model::machine::{Phase, Slot, WarmState};
+use model::plan::PoolReason;
+use model::snapshot::PoolMemory;
+use settings::{Pool, ScaleUp};
+
+/// Hosts that are named in a reason at most.
+const HOSTS_NAMED: usize = 4;
+
+/// Why a pool gets no further machine now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NoRoom {
+    /// The pool, or the cluster, is at a maximum: which, in words.
+    AtMax(String),
+    /// No free slot is left.
+    NoSlot,
+    /// No bare-metal machine can be switched on: why, one by one.
+    NoMachine(Vec<String>),
+    /// No host has room: why each of them has none.
+    NoHost(Vec<String>),
+    /// The pool or every host that has room backs off after failures.
+    BackingOff(String),
+    /// The pool has just changed: until when it is left alone, in words.
+    Settling(String),
+    /// kube-scheduler refuses such pods where they were found to fit: what is known of it, in words.
+    Missed(String),
+}
+
+impl NoRoom {
+    /// Reasons that are over once a machine of the pool goes.
+    pub(super) const NEEDS_A_PLACE: [&str; 2] = ["PoolAtMax", "NoFreeSlot"];
+
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::AtMax(_) => "PoolAtMax",
+            Self::NoSlot | Self::NoMachine(_) => "NoFreeSlot",
+            Self::NoHost(_) => "NoHostCapacity",
+            Self::BackingOff(_) | Self::Settling(_) => "BackingOff",
+            Self::Missed(_) => "PredictionMissed",
+        }
+    }
+
+    pub(super) fn message(&self) -> String {
+        match self {
+            Self::AtMax(which) => which.clone(),
+            Self::NoSlot => "no free VMID and address is left".to_owned(),
+            Self::NoMachine(why) if why.is_empty() => "no other machine is left".to_owned(),
+            Self::NoMachine(why) => format!("no machine can be switched on: {}", named(why)),
+            Self::NoHost(why) if why.is_empty() => "no host has room for another machine".to_owned(),
+            Self::NoHost(why) => format!("no host has room for another machine: {}", named(why)),
+            Self::BackingOff(why) => format!("left alone after a failure: {why}"),
+            Self::Settling(until) => format!("left alone {until}"),
+            Self::Missed(what) => what.clone(),
+        }
+    }
+
+    /// The same as what is said of a pool.
+    pub(super) fn of(&self, pool: String) -> PoolReason {
+        PoolReason { pool, reason: self.reason(), message: self.message() }
+    }
+}
+
+/// The first of several.
+fn named(why: &[String]) -> String {
+    let more = why.len().saturating_sub(HOSTS_NAMED);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    let named: Vec<&str> = why.iter().take(HOSTS_NAMED).map(String::as_str).collect();
+    format!("{}{more}", named.join("; "))
+}
+
+/// Where the next machine of a pool goes.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub host: String,
+    /// The storage of the clone, if the pool names any.
+    pub storage: Option<String>,
+    /// How good the host is: less is better. One on which the pool failed lately comes after all others.
+    pub rank: (bool, i64, i64),
+    pub slot: Option<Slot>,
+    /// The bare-metal machine and is asked to join.
+    pub woken: Option<Woken>,
+}
+
+/// What is left, counted down while machines are planned.
+#[derive(Clone)]
+pub(super) struct Rooms<'a> {
+    settings: &'a ScaleUp,
+    now: Timestamp,
+    hosts: Option<BTreeMap<String, HostRoom>>,
+    slots: Option<BTreeMap<String, VecDeque<Slot>>>,
+    machines: Machines,
+    counts: BTreeMap<String, Sum>,
+    /// How many of them are on their way out.
+    leaving: BTreeMap<String, u32>,
+    /// How many of them are kept ahead of demand, and those that may be asked to join.
+    kept: BTreeMap<String, u32>,
+    waiting: BTreeMap<String, VecDeque<Woken>>,
+    total: Sum,
+    backoffs: BTreeMap<String, String>,
+    /// Pools of which no machine is made larger now.
+    grow_backoffs: BTreeSet<String>,
+    settling: BTreeMap<String, String>,
+    memory: &'a BTreeMap<String, PoolMemory>,
+}
+
+impl<'a> Rooms<'a> {
+    pub(super) fn new(view: &View<'a>) -> Self {
+        let snapshot = view.snapshot;
+        let now = snapshot.time;
+        let memory = &snapshot.memory;
+        let holds = |backoff: Option<&model::workload::Backoff>| {
+            backoff.filter(|backoff| backoff.runs(now)).map(|backoff| backoff.reason.clone())
+        };
+        let mut rooms = Self {
+            hosts: host_room::hosts(view, &holds),
+            machines: Machines::new(view, &holds),
+            slots: memory.free_slots.as_ref().map(|all| {
+                all.iter().map(|(pool, slots)| (pool.clone(), slots.iter().cloned().collect())).collect()
+            }),
+            counts: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            waiting: warm_pool::waiting(snapshot, view.config),
+            total: Sum::default(),
+            settings: &view.config.scale_up,
+            now,
+            memory: &memory.pools,
+            backoffs: memory
+                .pools
+                .iter()
+                .filter_map(|(pool, memory)| Some((pool.clone(), holds(memory.backoff.as_ref())?)))
+                .collect(),
+            grow_backoffs: memory
+                .pools
+                .iter()
+                .filter(|(_, memory)| holds(memory.grow_backoff.as_ref()).is_some())
+                .map(|(pool, _)| pool.clone())
+                .collect(),
+            settling: view
+                .config
+                .pools
+                .iter()
+                .filter_map(|pool| Some((pool.name.clone(), cooldowns::growth(view, &pool.name)?)))
+                .collect(),
+        };
+        rooms.count_present(view);
+        rooms
+    }
+
+    /// Counts Nodes, and machines without one. A Node on its way out counts as long as its VM exists, if VMs
+    /// are known. One that has lost the pool's label is its machine's all the same.
+    fn count_present(&mut self, view: &View) {
+        let machines = view.snapshot.proxmox.machines.as_deref();
+        let present = || machines.into_iter().flatten().filter(|machine| !machine.phase.is_over());
+        let vms: BTreeSet<&str> =
+            present().map(|machine| machine.node.as_ref().unwrap_or(&machine.name).as_str()).collect();
+        let by_node = by_node(machines);
+        let mut nodes: BTreeSet<&str> = BTreeSet::new();
+        for node in &view.snapshot.nodes {
+            let leaves = being_deleted(node);
+            nodes.insert(&node.name);
+            if leaves && machines.is_some() && pool_of(node).is_some() && !vms.contains(node.name.as_str()) {
+                continue;
+            }
+            let machine = by_node.get(node.name.as_str()).copied();
+            let shape = limits::shape(view, node, machine);
+            self.total.add(shape);
+            if let Some(pool) = pool_of(node).or_else(|| machine.map(|machine| machine.pool.as_str())) {
+                self.counts.entry(pool.to_owned()).or_default().add(shape);
+                *self.leaving.entry(pool.to_owned()).or_default() += u32::from(leaves);
+            }
+        }
+        for machine in present() {
+            let name = machine.node.as_ref().unwrap_or(&machine.name).as_str();
+            // Guests that were given the same name share a Node.
+            let is_its = by_node.get(name).is_some_and(|its| std::ptr::eq(*its, machine));
+            if !nodes.contains(name) || !is_its {
+                self.total.add(machine.into());
+                self.counts.entry(machine.pool.clone()).or_default().add(machine.into());
+                let leaves = machine.phase >= Phase::Draining;
+                *self.leaving.entry(machine.pool.clone()).or_default() += u32::from(leaves);
+                *self.kept.entry(machine.pool.clone()).or_default() += u32::from(is_kept(machine));
+            }
+        }
+    }
+
+    /// Machines of the pool that are nodes or will be, and not on their way out, those that are planned
+    /// included.
+    pub(super) fn staying(&self, pool: &str) -> u32 {
+        let of = |counts: &BTreeMap<String, u32>| counts.get(pool).copied().unwrap_or(0);
+        self.count(pool).saturating_sub(of(&self.leaving)).saturating_sub(of(&self.kept))
+    }
+
+    /// Machines of the pool, those that are planned included.
+    pub(super) fn count(&self, pool: &str) -> u32 {
+        self.sum(pool).machines
+    }
+
+    fn sum(&self, pool: &str) -> Sum {
+        self.counts.get(pool).copied().unwrap_or_default()
+    }
+
+    /// Where the next machine of the pool would go.
+    pub(super) fn next(&self, pool: &Pool) -> Result<Place, NoRoom> {
+        self.settled(pool, self.next_of_minimum(pool)?)
+    }
+
+    /// The same for one that is made to be kept, whether others wait to be asked or not.
+    pub(super) fn next_kept(&self, pool: &Pool, state: WarmState) -> Result<Place, NoRoom> {
+        self.settled(pool, self.made(pool, state.state_bytes(pool.memory))?)
+    }
+
+    fn settled(&self, pool: &Pool, place: Place) -> Result<Place, NoRoom> {
+        match self.settling.get(&pool.name) {
+            Some(until) => Err(NoRoom::Settling(until.clone())),
+            None => Ok(place),
+        }
+    }
+
+    /// The same for a machine that the pool's minimum asks for: it does not wait for the pool to settle.
+    pub(super) fn next_of_minimum(&self, pool: &Pool) -> Result<Place, NoRoom> {
+        match self.woken(pool) {
+            Some(place) => Ok(place),
+            None => self.made(pool, 0),
+        }
+    }
+
+    /// A machine that waits to be asked, is what the pool makes, and can run where it is. It is within all
+    /// maxima already.
+    fn woken(&self, pool: &Pool) -> Option<Place> {
+        let waiting = self.waiting.get(&pool.name).filter(|_| !self.backoffs.contains_key(&pool.name))?;
+        let can_run = |one: &&Woken| match self.hosts.as_ref().map(|hosts| hosts.get(&one.host)) {
+            None => true,
+            Some(host) => host.is_some_and(|host| host.backoff.is_none() && host.runs(pool, one.has_room)),
+        };
+        let woken = waiting.iter().filter(|one| one.suits(pool)).find(can_run)?;
+        let host = woken.host.clone();
+        Some(Place {
+            host,
+            storage: None,
+            rank: (false, i64::MIN, 0),
+            slot: None,
+            woken: Some(woken.clone()),
+        })
+    }
+
+    /// Whether a machine of the pool that does not run could not be started on this host, and another host
+    /// has room for one.
+    pub(super) fn runs_elsewhere(&self, pool: &Pool, host: &str) -> bool {
+        let here = self.hosts.as_ref().and_then(|hosts| hosts.get(host));
+        here.is_some_and(|here| !here.runs(pool, false))
+            && self.host(pool, 0).is_ok_and(|place| place.host != host)
+    }
+
+    /// Where a machine that is made for the pool goes, with this many bytes of its memory on disk.
+    fn made(&self, pool: &Pool, state: i64) -> Result<Place, NoRoom> {
+        if let Some(which) = limits::broken(pool, self.settings, self.sum(&pool.name), self.total) {
+            return Err(NoRoom::AtMax(which));
+        }
+        if let Some(why) = self.backoffs.get(&pool.name) {
+            return Err(NoRoom::BackingOff(why.clone()));
+        }
+        if pool.is_physical() {
+            let slot = self.machines.next(pool)?;
+            let host = slot.machine.clone().unwrap_or_default();
+            return Ok(Place { host, storage: None, rank: (false, 0, 0), slot: Some(slot), woken: None });
+        }
+        let slot = match &self.slots {
+            None => None,
+            Some(all) => Some(all.get(&pool.name).and_then(VecDeque::front).cloned().ok_or(NoRoom::NoSlot)?),
+        };
+        Ok(Place { slot, ..self.host(pool, state)? })
+    }
+
+    /// Counts a machine of the pool as planned there.
+    pub(super) fn take(&mut self, pool: &Pool, place: &Place) {
+        if let Some(woken) = &place.woken {
+            return self.wake(pool, woken);
+        }
+        self.machines.take(pool, place.slot.as_ref());
+        self.put(pool, place, 0, true);
+    }
+
+    /// Counts a machine that is made to be kept: one that is never started before it is asked takes disk
+    /// space alone.
+    pub(super) fn keep(&mut self, pool: &Pool, place: &Place, state: WarmState) {
+        self.put(pool, place, state.state_bytes(pool.memory), state != WarmState::Stopped);
+    }
+
+    fn put(&mut self, pool: &Pool, place: &Place, state: i64, starts: bool) {
+        self.count_made(pool);
+        for (name, host) in self.hosts.iter_mut().flatten() {
+            let here = *name == place.host;
+            host.disks.take(pool, place.storage.as_deref(), state, here);
+            match here {
+                true if starts => host.take(pool),
+                true => host.count(pool),
+                false => {}
+            }
+        }
+    }
+
+    /// Counts a machine that waited as one that is to be a node.
+    fn wake(&mut self, pool: &Pool, woken: &Woken) {
+        if let Some(waiting) = self.waiting.get_mut(&pool.name) {
+            waiting.retain(|one| one.vmid != woken.vmid || one.name != woken.name);
+        }
+        if let Some(kept) = self.kept.get_mut(&pool.name) {
+            *kept = kept.saturating_sub(1);
+        }
+        let host = self.hosts.as_mut().and_then(|hosts| hosts.get_mut(&woken.host));
+        if let Some(host) = host.filter(|_| !woken.has_room) {
+            host.start(pool);
+        }
+    }
+
+    /// Whether machines of the pool on this host may grow at all now.
+    pub(super) fn may_grow(&self, pool: &Pool, host: &str) -> bool {
+        let held = self.grow_backoffs.contains(&pool.name) || self.settling.contains_key(&pool.name);
+        let out_of_sight = self.memory.get(&pool.name).is_some_and(|memory| memory.out_of_sight.is_some());
+        let host = self.hosts.as_ref().map(|hosts| hosts.get(host).is_some_and(HostRoom::may_grow));
+        !held && !out_of_sight && host.unwrap_or(true)
+    }
+
+    /// Whether a machine of the pool that runs there may become so much larger.
+    pub(super) fn holds_grown(&self, pool: &Pool, host: &str, from: Shape, to: Shape) -> bool {
+        let host = self.hosts.as_ref().map(|hosts| hosts.get(host));
+        host.is_none_or(|host| host.is_some_and(|host| host.holds_more(pool, from, to)))
+            && limits::allow_growth(pool, self.settings, (self.sum(&pool.name), self.total), (from, to))
+    }
+
+    /// Counts a machine of the pool that runs there as so much larger.
+    pub(super) fn grow(&mut self, pool: &Pool, host: &str, from: Shape, to: Shape) {
+        self.counts.entry(pool.name.clone()).or_default().grow(from, to);
+        self.total.grow(from, to);
+        if let Some(host) = self.hosts.as_mut().and_then(|hosts| hosts.get_mut(host)) {
+            host.give(from, to);
+        }
+    }
+
+    fn count_made(&mut self, pool: &Pool) {
+        let shape = Shape::from(pool);
+        self.counts.entry(pool.name.clone()).or_default().add(shape);
+        self.total.add(shape);
+        if let Some(slots) = self.slots.as_mut().and_then(|all| all.get_mut(&pool.name)) {
+            slots.pop_front();
+        }
+    }
+
+    /// The best of the allowed hosts that have room, without a slot.
+    fn host(&self, pool: &Pool, state: i64) -> Result<Place, NoRoom> {
+        let Some(hosts) = &self.hosts else {
+            let host = pool.hosts.first().cloned().unwrap_or_else(|| pool.host_key("pve"));
+            let storage = pool.storages.first().cloned();
+            return Ok(Place { host, storage, rank: (false, 0, 0), slot: None, woken: None });
+        };
+        let memory = self.memory.get(&pool.name);
+        let reach = memory.and_then(|memory| memory.reach.as_ref());
+        let mut backing_off = None;
+        let mut best: Option<Place> = None;
+        let mut refusals = Vec::new();
+        for (name, host) in hosts {
+            let reached = reach.is_none_or(|reach| reach.contains(name));
+            if !pool.may_be_on(name) {
+                continue;
+            }
+            if !reached {
+                // No template is seen to reach one that is off.
+                refusals.extend(host.switched(pool).map(|why| format!("{name} {why}")));
+                continue;
+            }
+            let across = memory.is_some_and(|memory| memory.across.contains(name));
+            let storage = match host.refusal(pool).map_or_else(|| host.disks.choose(pool, across, state), Err)
+            {
+                Ok(storage) => storage,
+                Err(why) => {
+                    refusals.push(format!("{name} {why}"));
+                    continue;
+                }
+            };
+            if let Some(why) = &host.backoff {
+                backing_off.get_or_insert_with(|| format!("{name}: {why}"));
+            } else {
+                let failed = memory.is_some_and(|memory| memory.failed_on.get(name) > Some(&self.now));
+                let (first, second) = host.rank(pool);
+                let rank = (failed, first, second);
+                if best.as_ref().is_none_or(|other| rank < other.rank) {
+                    let host = name.clone();
+                    best = Some(Place { host, storage, rank, slot: None, woken: None });
+                }
+            }
+        }
+        match (best, backing_off) {
+            (Some(place), _) => Ok(place),
+            (None, Some(why)) => Err(NoRoom::BackingOff(why)),
+            (None, None) => Err(NoRoom::NoHost(refusals)),
+        }
+    }
+}

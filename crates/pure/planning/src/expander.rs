@@ -1,0 +1,132 @@
+//! Which pool grows: the expanders.
+
+use super::capacity::{Place, Rooms};
+use super::class::Class;
+use super::filling;
+use super::packer::Packer;
+use super::waiting_stock::Stock;
+use model::Resources;
+use settings::Expander;
+
+/// A pool that could take a pod on a fresh node, and how good that is: less is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ranked {
+    rank: (i64, i64),
+    waste: i64,
+    pub pool: usize,
+}
+
+/// What a fresh node would take, and what that leaves idle.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    pods: i64,
+    /// It is smaller than what waits for it in the mean.
+    short: bool,
+    waste: i64,
+}
+
+impl Ranked {
+    /// Comes after all that are as good otherwise, whatever they waste.
+    fn later(mut self) -> Self {
+        self.rank.1 += 1;
+        self
+    }
+}
+
+impl Packer<'_, '_> {
+    /// The same, with the size of this number first.
+    pub(super) fn rank_sized(&self, items: &Stock, size: Option<usize>) -> Vec<Ranked> {
+        let ranked = self.rank(items);
+        let Some(size) = size else { return ranked };
+        let mut ranked: Vec<Ranked> = ranked
+            .into_iter()
+            .map(|one| if self.is_size(one.pool, size) { one } else { one.later() })
+            .collect();
+        ranked.sort_unstable();
+        ranked
+    }
+
+    /// The pools whose empty nodes would take the first of these items, best first.
+    pub(super) fn rank(&self, items: &Stock) -> Vec<Ranked> {
+        let Some(first) = items.first_from(0).map(|first| items.item(first)) else { return Vec::new() };
+        self.ranked(first.row, first.wanted, |pool| {
+            let (taken, free) = items.in_order(self.free[pool].clone(), &self.demands.met[pool]);
+            let waste = filling::idle(&free, &self.prototypes[pool].node.allocatable);
+            Trial { pods: taken.iter().map(|one| one.1).sum(), short: false, waste }
+        })
+    }
+
+    /// The pools for pods that each need a node of their own: `nodes` of them will share the others that
+    /// wait.
+    pub(super) fn rank_for_loners(&self, class: &Class, nodes: usize, others: &[Resources]) -> Vec<Ranked> {
+        let nodes = i64::try_from(nodes.max(1)).unwrap_or(i64::MAX);
+        let wanted = self.view.world.amounts(class.sample);
+        self.ranked(class.demands, &wanted, |pool| {
+            let mut free = self.free[pool].clone();
+            free.add_times(&wanted, -1);
+            let mut share = Resources::default();
+            for (suits, demand) in self.demands.suits.iter().zip(others) {
+                if suits[pool] {
+                    share.add(demand);
+                }
+            }
+            let part = |amount: i64| amount / nodes + amount / nodes / SLACK;
+            free.cpu_milli -= part(share.cpu_milli);
+            free.memory -= part(share.memory);
+            free.pods -= part(share.pods);
+            let short = free.cpu_milli < 0 || free.memory < 0 || free.pods < 0;
+            let idle = filling::idle(&free, &self.prototypes[pool].node.allocatable);
+            // Of nodes that are all too small the largest lacks least.
+            let lack = idle.saturating_sub(free.cpu_milli.min(0)).saturating_sub(free.memory.min(0) >> 20);
+            Trial { pods: 1, short, waste: if short { lack } else { idle } }
+        })
+    }
+
+    fn ranked(&self, demands: usize, wanted: &Resources, trial: impl Fn(usize) -> Trial) -> Vec<Ranked> {
+        let suits = |&pool: &usize| self.demands.suits[demands][pool] && self.free[pool].fits(wanted);
+        let mut trials: Vec<Option<Trial>> = vec![None; self.prototypes.len()];
+        let mut ranked: Vec<Ranked> = (0..self.prototypes.len())
+            .filter(suits)
+            .map(|pool| {
+                let twin = self.demands.twins[pool];
+                let trial = *trials[twin].get_or_insert_with(|| trial(twin));
+                let rank = match self.view.config.scale_up.expander {
+                    Expander::LeastWaste => 0,
+                    Expander::MostPods => -trial.pods,
+                    Expander::Priority => -i64::from(self.view.offers[pool].priority),
+                };
+                Ranked { rank: (rank, i64::from(trial.short)), waste: trial.waste, pool }
+            })
+            .collect();
+        ranked.sort_unstable();
+        ranked
+    }
+
+    /// The best pool with room for another machine that `takes`; of equally good ones that with the fewest
+    /// machines.
+    pub(super) fn pick(
+        &self,
+        rooms: &Rooms,
+        ranked: &[Ranked],
+        takes: impl Fn(usize) -> bool,
+    ) -> Option<(usize, Place)> {
+        let equal = |a: &Ranked, b: &Ranked| (a.rank, a.waste) == (b.rank, b.waste);
+        ranked.chunk_by(equal).find_map(|group| {
+            // Of sets of hosts of one pool the one whose host is best.
+            let key = |(pool, place): &(usize, Place)| {
+                let name = &self.view.offers[*pool].name;
+                (rooms.count(name), name, place.rank)
+            };
+            let fitting = group.iter().map(|one| one.pool).filter(|&pool| takes(pool));
+            let open = fitting.filter_map(|pool| {
+                let place = rooms.next(&self.view.offers[pool]).ok()?;
+                Some((pool, place))
+            });
+            open.min_by(|a, b| key(a).cmp(&key(b)))
+        })
+    }
+}
+
+/// A node that is shared gets one part in so many more than the mean, because pods do not come in fitting
+/// sizes.
+const SLACK: i64 = 8;

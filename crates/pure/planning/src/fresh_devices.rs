@@ -1,0 +1,353 @@
+//! Which devices a fresh node has.
+//!
+//! Their driver publishes them in ResourceSlices once it runs on the node, so that only nodes that are there
+//! tell. Of each driver the pool's newest node that has published all of its slices speaks. What nodes had is
+//! remembered for when there are none. What the pool declares (`[[pool.device]]`) counts for drivers of which
+//! neither is known, and no longer than no node is old enough to have it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::facts::machine::by_node;
+use super::facts::node::{is_young, pool_of};
+use model::devices::{Device, DeviceTaint, ResourceSlice};
+use model::node::Node;
+use model::snapshot::Memory;
+use model::{Machine, Snapshot};
+use settings::{Config, Pool};
+
+/// Of a node with more devices than this nothing is remembered: what is remembered has to fit into a
+/// ConfigMap …
+const MOST_REMEMBERED: usize = 64;
+/// … which holds 1 MiB: the devices of all pools get this many bytes of it, in the order of the
+/// configuration.
+const MOST_BYTES: usize = 384 << 10;
+
+/// Slices of a node, by driver.
+type ByDriver = BTreeMap<String, Vec<ResourceSlice>>;
+
+/// What is known of the devices of pools' nodes.
+#[derive(Debug, Default)]
+pub(super) struct Slices {
+    pools: BTreeMap<String, PoolDevices>,
+}
+
+/// What the nodes of a pool have.
+#[derive(Debug, Default)]
+struct PoolDevices {
+    drivers: ByDriver,
+    /// One of them is too old to be still without devices that it will have.
+    settled: bool,
+}
+
+impl Slices {
+    pub(super) fn new(snapshot: &Snapshot, config: &Config) -> Self {
+        let none = snapshot.resource_slices.is_empty() && snapshot.device_classes.is_empty();
+        if none { Self::default() } else { Self { pools: seen(snapshot, config) } }
+    }
+
+    /// The slices of a fresh node of the pool, if it will have any.
+    pub(super) fn of_fresh(
+        &self,
+        pool: &Pool,
+        memory: &Memory,
+        node: &str,
+    ) -> Option<Arc<[Arc<ResourceSlice>]>> {
+        let all = self.of_node(pool, memory, node);
+        (!all.is_empty()).then(|| all.into_values().flatten().map(Arc::new).collect())
+    }
+
+    /// What a node of the pool will have: what others of it have, else what they had, else what is declared.
+    fn of_node(&self, pool: &Pool, memory: &Memory, node: &str) -> ByDriver {
+        let settled = self.pools.get(&pool.name).is_some_and(|seen| seen.settled);
+        let declared = if settled { Vec::new() } else { pool.slices_for(node) };
+        let mut all = by_driver(declared);
+        for (driver, slices) in self.learnt(pool, memory) {
+            all.insert(driver, slices.iter().map(|slice| of_node(slice, node)).collect());
+        }
+        all
+    }
+
+    /// What the pool's nodes have or had. What they had before other devices were declared tells nothing.
+    fn learnt(&self, pool: &Pool, memory: &Memory) -> ByDriver {
+        let seen = self.pools.get(&pool.name);
+        let remembered = memory.pools.get(&pool.name).filter(|own| !own.device_slices.is_empty());
+        let mut all = match (seen, remembered) {
+            (Some(PoolDevices { settled: true, .. }), _) | (_, None) => ByDriver::new(),
+            (_, Some(own)) if own.declared_devices == pool.declares() => {
+                by_driver(own.device_slices.iter().cloned())
+            }
+            _ => ByDriver::new(),
+        };
+        all.extend(seen.into_iter().flat_map(|seen| seen.drivers.clone()));
+        all
+    }
+
+    /// What the newest node with a driver has of it; nothing if a node should have it by now, and has not.
+    /// `None`: that is not known.
+    pub(super) fn published(&self, pool: &str, driver: &str) -> Option<&[ResourceSlice]> {
+        let seen = self.pools.get(pool)?;
+        let nothing = seen.settled.then_some(&[][..]);
+        seen.drivers.get(driver).map(Vec::as_slice).or(nothing)
+    }
+}
+
+fn by_driver(slices: impl IntoIterator<Item = ResourceSlice>) -> ByDriver {
+    let mut all = ByDriver::new();
+    for slice in slices {
+        all.entry(slice.driver.clone()).or_default().push(slice);
+    }
+    all
+}
+
+/// What the nodes of each pool have: of each driver what the newest node with it says. Newest nodes come
+/// first, so that the slices of the others are not looked into.
+fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, PoolDevices> {
+    let mut slices: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
+    for slice in &snapshot.resource_slices {
+        if let Some(node) = &slice.reach.node {
+            slices.entry(node).or_default().push(slice);
+        }
+    }
+    let others = Others::new(snapshot, config);
+    let of_pool = snapshot.nodes.iter().filter_map(|node| Some((pool_of(node)?, node)));
+    let mut nodes: Vec<(&str, &Arc<Node>)> =
+        of_pool.filter(|(pool, node)| !others.include(pool, node)).collect();
+    nodes.sort_by(|(_, a), (_, b)| (b.created, &b.name).cmp(&(a.created, &a.name)));
+    let mut pools: BTreeMap<String, PoolDevices> = BTreeMap::new();
+    for (pool, node) in nodes {
+        if !pools.contains_key(pool) {
+            pools.insert(pool.to_owned(), PoolDevices::default());
+        }
+        let Some(seen) = pools.get_mut(pool) else { continue };
+        seen.settled = seen.settled || !is_young(node, snapshot, config);
+        let own = slices.get(node.name.as_str()).into_iter().flatten().copied();
+        let unknown: Vec<_> = own.filter(|slice| !seen.drivers.contains_key(&slice.driver)).collect();
+        seen.drivers.extend(complete(&unknown));
+    }
+    pools
+}
+
+/// Nodes that teach nothing of new ones: the pool declares devices, and their machines were given others of
+/// the host.
+struct Others<'a> {
+    /// What machines of pools that declare devices are given.
+    given: BTreeMap<&'a str, String>,
+    machines: BTreeMap<&'a str, &'a Machine>,
+}
+
+impl<'a> Others<'a> {
+    fn new(snapshot: &'a Snapshot, config: &'a Config) -> Self {
+        let declaring = config.pools.iter().filter(|pool| !pool.resource_slices.is_empty());
+        let given = |pool: &'a Pool| Some((pool.name.as_str(), pool.made_of().remove("pci")?));
+        let given: BTreeMap<&str, String> = declaring.filter_map(given).collect();
+        let machines = snapshot.proxmox.machines.as_deref().filter(|_| !given.is_empty());
+        Self { given, machines: by_node(machines) }
+    }
+
+    fn include(&self, pool: &str, node: &Node) -> bool {
+        let made = || self.machines.get(node.name.as_str())?.made_of.get("pci");
+        self.given.get(pool).is_some_and(|given| made().is_some_and(|made| made != given))
+    }
+}
+
+/// What drivers have published in full for a node, without what is wrong with single devices.
+fn complete(slices: &[&ResourceSlice]) -> ByDriver {
+    let mut pools: BTreeMap<(&str, &str), Vec<&ResourceSlice>> = BTreeMap::new();
+    for slice in slices {
+        let pool = pools.entry((&slice.driver, &slice.pool)).or_default();
+        let newest = pool.first().map_or(i64::MIN, |one| one.generation);
+        if slice.generation > newest {
+            pool.clear();
+        }
+        if slice.generation >= newest {
+            pool.push(slice);
+        }
+    }
+    let mut all = ByDriver::new();
+    for ((driver, _), slices) in pools {
+        if i64::try_from(slices.len()).is_ok_and(|count| count == slices[0].slices) {
+            all.entry(driver.to_owned()).or_default().extend(slices.into_iter().cloned());
+        }
+    }
+    for slices in all.values_mut() {
+        keep_common_taints(slices);
+    }
+    all
+}
+
+/// A taint that not all devices of a driver have is one of the device's own: others may be well.
+fn keep_common_taints(slices: &mut [ResourceSlice]) {
+    let devices = || slices.iter().flat_map(|slice| &slice.devices);
+    let has = |device: &Device, taint: &DeviceTaint| device.taints.contains(taint);
+    let first = devices().next().map(|device| device.taints.clone()).unwrap_or_default();
+    let common: Vec<DeviceTaint> =
+        first.into_iter().filter(|taint| devices().all(|device| has(device, taint))).collect();
+    for device in slices.iter_mut().flat_map(|slice| &mut slice.devices) {
+        device.taints.retain(|taint| common.contains(taint));
+    }
+}
+
+/// Remembers the devices of each pool's nodes, as far as they fit. Whether anything changed.
+pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
+    let slices = Slices::new(snapshot, config);
+    let mut changed = forget_others(memory, config);
+    let mut left = MOST_BYTES;
+    for pool in &config.pools {
+        let own = memory.pools.get(&pool.name);
+        let own = own.map_or((&[][..], ""), |own| (&own.device_slices, &own.declared_devices));
+        let (mut all, mut declared) = if slices.pools.contains_key(&pool.name) {
+            (slices.learnt(pool, memory).into_values().flatten().collect(), pool.declares())
+        } else {
+            (own.0.to_vec(), own.1.to_owned())
+        };
+        let devices = all.iter().map(|slice: &ResourceSlice| slice.devices.len()).sum::<usize>();
+        let fits = if devices > MOST_REMEMBERED { None } else { left.checked_sub(bytes(&all)) };
+        match fits {
+            Some(rest) => left = rest,
+            None => all.clear(),
+        }
+        if all.is_empty() {
+            declared.clear();
+        }
+        if own != (&all[..], &declared[..]) {
+            let own = memory.pools.entry(pool.name.clone()).or_default();
+            (own.device_slices, own.declared_devices) = (all, declared);
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// Forgets the devices of pools that are no longer in the configuration.
+fn forget_others(memory: &mut Memory, config: &Config) -> bool {
+    let mut changed = false;
+    for (name, memory) in &mut memory.pools {
+        if !memory.device_slices.is_empty() && config.pools.iter().all(|pool| pool.name != *name) {
+            memory.device_slices = Vec::new();
+            memory.declared_devices = String::new();
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// What slices take where they are stored.
+fn bytes(slices: &[ResourceSlice]) -> usize {
+    if slices.is_empty() {
+        return 0;
+    }
+    serde_json::to_string(slices).map_or(usize::MAX, |text| text.len())
+}
+
+/// Adds to young nodes, in the planner's copy of the snapshot, the slices that are still to come. Until then
+/// kube-scheduler refuses a node that was made for the very pods that wait.
+pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
+    let of_pool = |node: &&Arc<Node>| is_young(node, snapshot, config) && pool_of(node).is_some();
+    let young: Vec<&Arc<Node>> = snapshot.nodes.iter().filter(of_pool).collect();
+    if young.is_empty() {
+        return;
+    }
+    let slices = Slices::new(snapshot, config);
+    if slices.pools.is_empty() {
+        return;
+    }
+    let there: BTreeSet<(&str, &str)> = snapshot
+        .resource_slices
+        .iter()
+        .filter_map(|slice| Some((slice.reach.node.as_deref()?, slice.driver.as_str())))
+        .collect();
+    let others = Others::new(snapshot, config);
+    let mut late = Vec::new();
+    for node in young {
+        let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name));
+        // One whose machine was given other devices gets none of those that new ones have.
+        let Some(pool) = pool.filter(|pool| !others.include(&pool.name, node)) else { continue };
+        for (driver, all) in slices.of_node(pool, &snapshot.memory, &node.name) {
+            if !there.contains(&(node.name.as_str(), driver.as_str())) {
+                late.extend(all.into_iter().map(Arc::new));
+            }
+        }
+    }
+    snapshot.resource_slices.extend(late);
+}
+
+/// The slice as another node has it. A pool is mostly named after its node.
+fn of_node(slice: &ResourceSlice, node: &str) -> ResourceSlice {
+    let mut slice = slice.clone();
+    let like = slice.reach.node.replace(node.to_owned()).unwrap_or_default();
+    slice.pool = match like.as_str() {
+        "" => format!("{}-{node}", slice.pool),
+        like if slice.pool.contains(like) => slice.pool.replace(like, node),
+        _ => format!("{}-{node}", slice.pool),
+    };
+    slice.name = format!("{}-{node}", slice.name);
+    slice
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use super::*;
+    use model::devices::{Attribute, Reach};
+    use model::snapshot::POOL_LABEL;
+    use settings::{Needs, parse};
+
+    /// A slice of a node with this many devices, each of which says as much of itself as GPUs with all their
+    /// attributes do.
+    fn rich(node: &str, devices: usize) -> Arc<ResourceSlice> {
+        let device = |number: usize| Device {
+            name: format!("gpu-{number}"),
+            attributes: (0..30)
+                .map(|of| (format!("attribute-{of}"), Attribute::String(format!("{of:060}"))))
+                .collect(),
+            ..Device::default()
+        };
+        Arc::new(ResourceSlice {
+            name: format!("{node}-gpu"),
+            driver: "gpu.example.com".to_owned(),
+            pool: node.to_owned(),
+            slices: 1,
+            reach: Reach { node: Some(node.to_owned()), ..Reach::default() },
+            devices: (0..devices).map(device).collect(),
+            ..ResourceSlice::default()
+        })
+    }
+
+    #[test]
+    fn what_is_remembered_of_devices_has_a_limit_over_all_pools() {
+        let names: Vec<String> = (0..12).map(|number| format!("gpu{number}")).collect();
+        let mut pools = String::new();
+        for (number, name) in names.iter().enumerate() {
+            let vmids = format!("{}-{}", 9000 + number * 10, 9009 + number * 10);
+            let _ = write!(
+                pools,
+                "[[pool]]\nname = \"{name}\"\nmax = 5\ncores = 2\nmemory = \"4GiB\"\ntemplate = 900\nvmids = \"{vmids}\"\n"
+            );
+        }
+        let config = parse("c", &pools, Needs::Plan).unwrap();
+        let node = |pool: &String| {
+            let labels = [(POOL_LABEL.to_owned(), pool.clone())].into();
+            Arc::new(Node { name: pool.clone(), labels, ..Node::default() })
+        };
+        let snapshot = Snapshot {
+            nodes: names.iter().map(node).collect(),
+            resource_slices: names.iter().map(|name| rich(name, MOST_REMEMBERED)).collect(),
+            ..Snapshot::default()
+        };
+        let mut memory = Memory::default();
+        assert!(learn(&mut memory, &snapshot, &config));
+        let stored = serde_json::to_string(&memory).unwrap().len();
+        assert!(stored < 512 << 10, "{stored} bytes");
+        let known =
+            |memory: &Memory| memory.pools.values().filter(|one| !one.device_slices.is_empty()).count();
+        assert!(known(&memory) > 0, "what fits is remembered");
+        assert!(!learn(&mut memory, &snapshot, &config), "it stays as it is");
+        let without = Snapshot { nodes: Vec::new(), ..snapshot };
+        assert!(!learn(&mut memory, &without, &config), "also while there is no node");
+        let none = parse("c", "", Needs::Plan).unwrap();
+        assert!(learn(&mut memory, &without, &none));
+        assert_eq!(known(&memory), 0, "what is no longer a pool needs none");
+    }
+}

@@ -1,0 +1,201 @@
+//! Places pods so that each gang ([`super::gangs`]) has its minimum or nothing.
+//!
+//! * All pods are placed together first, as if there were no gangs. If a gang has less than its minimum, all
+//!   is done again without those after it that ask for machines (the more important gang comes first, then
+//!   the older one), and if that does not help, without it as well. So of two gangs that took each other's
+//!   room one is whole. Those that were left out are tried at last, one after the other, and keep what they
+//!   get only if that is enough.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::all_or_nothing::Tried;
+use super::class::Class;
+use super::gangs::{Gang, Waits, put_off};
+use super::packer::Packer;
+use super::pod_place::PodPlace;
+use super::pod_verdict::why_nowhere;
+use super::priorities::Priorities;
+use model::pod::{Pod, Volume};
+use model::pod_spec::PodSpec;
+use model::prediction::kind;
+
+/// All pods are placed this many times at most before every gang is tried by itself.
+const RUNS: usize = 3;
+
+/// The minimum of a gang, how many of its pods have a node, and the kinds of the others with their numbers.
+type Alike = (usize, usize, Vec<(String, usize)>);
+
+impl<'a> Packer<'_, 'a> {
+    /// Places all pods so that each gang has its minimum or nothing. What is in thought is left for later.
+    pub(super) fn place_with_gangs(
+        &mut self,
+        samples: &[&'a Arc<Pod>],
+        priorities: &Priorities,
+    ) -> Vec<Class<'a>> {
+        if self.gangs.all.is_empty() {
+            return self.place_real(samples, priorities).0;
+        }
+        self.view.allowance.spend(10 * (self.view.world.nodes().len() + self.view.pods.len()));
+        let before = (self.view.world.clone(), self.rooms.clone());
+        let spent = self.view.allowance.effort().spent();
+        let (mut imagined, mut apart) = self.place_real(samples, priorities);
+        let cost = self.view.allowance.effort().spent() - spent;
+        for run in 0..RUNS {
+            let broken = self.broken_gangs();
+            if broken.is_empty() {
+                break;
+            }
+            if self.view.allowance.left() < cost {
+                self.drop_gangs(&broken);
+                return imagined;
+            }
+            let all = self.gangs.all.len();
+            let rivals: Vec<usize> =
+                (broken[0] + 1..all).filter(|&other| self.asks_for_machines(other)).collect();
+            let out = match run {
+                0 if !rivals.is_empty() => rivals,
+                0 | 1 => broken,
+                _ => (0..all).collect(),
+            };
+            for number in out {
+                self.gangs.all[number].apart = true;
+            }
+            self.start_over(before.clone());
+            (imagined, apart) = self.place_real(samples, priorities);
+        }
+        self.try_gangs(apart);
+        imagined
+    }
+
+    /// Gangs that were placed with all others, and have less than their minimum.
+    fn broken_gangs(&self) -> Vec<usize> {
+        let all = self.gangs.all.iter().enumerate();
+        all.filter(|(number, gang)| !gang.apart && !self.is_whole(*number))
+            .map(|(number, _)| number)
+            .collect()
+    }
+
+    /// Whether it has less than its minimum, or only with machines that are not there yet and are not on
+    /// their way.
+    fn asks_for_machines(&self, gang: usize) -> bool {
+        let is_new = |pod: &usize| match self.spots[*pod] {
+            PodPlace::Node(node) => self.machine_at(node).is_some(),
+            PodPlace::None => false,
+        };
+        !self.is_whole(gang) || self.gangs.all[gang].members.iter().any(is_new)
+    }
+
+    fn is_whole(&self, gang: usize) -> bool {
+        self.placed_of(gang) >= self.gangs.all[gang].minimum
+    }
+
+    /// How many pods of a gang have a node or were given one.
+    fn placed_of(&self, gang: usize) -> usize {
+        let gang = &self.gangs.all[gang];
+        gang.bound + gang.members.iter().filter(|&&pod| self.spots[pod] != PodPlace::None).count()
+    }
+
+    /// Tries gangs by themselves, one after the other.
+    fn try_gangs(&mut self, mut classes: BTreeMap<usize, Vec<Class<'a>>>) {
+        let mut failed: BTreeMap<Alike, Waits> = BTreeMap::new();
+        for gang in
+            (0..self.gangs.all.len()).filter(|&number| self.gangs.all[number].apart).collect::<Vec<_>>()
+        {
+            let mut own = classes.remove(&gang).unwrap_or_default();
+            if self.view.allowance.is_spent() || own.is_empty() && !self.is_whole(gang) {
+                put_off(&mut self.pods, &self.gangs.all[gang].members);
+                continue;
+            }
+            let members = self.gangs.all[gang].members.clone();
+            let alike = self.alike(gang, &own);
+            if let Some(why) = alike.as_ref().and_then(|alike| failed.get(alike)) {
+                self.unplace_nominated(&members);
+                let waits = self.gangs.all[gang].as_other(why);
+                self.gangs.settle(&mut self.pods, &members, waits);
+                continue;
+            }
+            let mut why = None;
+            let tried = self.all_or_nothing(&mut own, true, |packer, _| {
+                let whole = packer.is_whole(gang);
+                why = (!whole).then(|| packer.why_broken(gang));
+                whole
+            });
+            match why {
+                Some(why) if tried == Tried::TakenBack && !self.view.allowance.is_spent() => {
+                    self.unplace_nominated(&members);
+                    failed.extend(alike.map(|alike| (alike, self.gangs.all[gang].as_other(&why))));
+                    self.gangs.settle(&mut self.pods, &members, why);
+                }
+                _ if tried == Tried::Kept => {}
+                _ => put_off(&mut self.pods, &members),
+            }
+        }
+    }
+
+    /// What gangs have in common that find room or do not: room only becomes less from one to the next.
+    /// `None`: it may be otherwise for each, because its pods look for others or spread, or their volumes are
+    /// in different places.
+    fn alike(&self, gang: usize, classes: &[Class<'a>]) -> Option<Alike> {
+        let Gang { minimum, bound, .. } = &self.gangs.all[gang];
+        self.view.allowance.spend(100 * classes.len());
+        let social = classes.iter().any(|class| {
+            let PodSpec { affinity, spread, volumes, .. } = &*class.sample.spec;
+            !affinity.pods.is_empty() || !spread.is_empty() || volumes.iter().any(Volume::decides_place)
+        });
+        let kinds = || classes.iter().map(|class| (kind(class.sample), class.left())).collect();
+        (!social).then(|| (*minimum, *bound, kinds()))
+    }
+
+    /// Why less than the minimum of a gang was placed: its first pod that was not speaks for all.
+    fn why_broken(&self, number: usize) -> Waits {
+        let gang = &self.gangs.all[number];
+        let first = gang.members.iter().find(|&&pod| self.spots[pod] == PodPlace::None);
+        let why = first.map(|&pod| why_nowhere(self, &self.pods[pod]));
+        let fit = self.placed_of(number);
+        let fit = if fit == 0 { "none of them fits".to_owned() } else { format!("{fit} would fit") };
+        let message = format!("its gang needs {} pods at once, of which {fit}", gang.minimum);
+        let waits = gang.without_room(message);
+        match why {
+            Some(why) => Waits { reasons: why.reasons, missed: why.missed, ..waits },
+            None => waits,
+        }
+    }
+
+    /// The round cannot place all pods once more: these gangs go without their machines to a later one, as
+    /// those do that are still to be tried.
+    fn drop_gangs(&mut self, gangs: &[usize]) {
+        for gang in self.gangs.all.iter().filter(|gang| gang.apart) {
+            put_off(&mut self.pods, &gang.members);
+        }
+        let mut without: BTreeSet<usize> = BTreeSet::new();
+        for &gang in gangs {
+            let members = self.gangs.all[gang].members.clone();
+            for &pod in &members {
+                if let PodPlace::Node(node) = std::mem::replace(&mut self.spots[pod], PodPlace::None) {
+                    without.extend(self.machine_at(node));
+                }
+            }
+            put_off(&mut self.pods, &members);
+        }
+        for spot in &self.spots {
+            if let PodPlace::Node(node) = spot
+                && let Some(machine) = self.machine_at(*node)
+            {
+                without.remove(&machine);
+            }
+        }
+        without.retain(|machine| *machine >= self.of_minimum);
+        self.dropped = without;
+        self.cut = true;
+    }
+
+    /// A pod that preemption was to make room for has no place without its gang.
+    fn unplace_nominated(&mut self, members: &[usize]) {
+        for &pod in members {
+            if let PodPlace::Node(node) = std::mem::replace(&mut self.spots[pod], PodPlace::None) {
+                self.view.world.remove(self.pods[pod].pod, node);
+            }
+        }
+    }
+}

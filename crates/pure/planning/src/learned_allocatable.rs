@@ -1,0 +1,379 @@
+//! What a fresh node of a pool offers to pods.
+//!
+//! What kubelets are configured to keep changes with the pool's settings: nodes of before teach nothing then.
+//!
+//! What static pods take of a node counts for nothing: those of the template come to every node.
+//!
+//! Declared, else learnt from a ready node on a machine of the same size, else carried over from one of
+//! another size of the pool, else computed from the VM alone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::facts::machine::by_node;
+use super::facts::{
+    node::{pool_of, ready},
+    pod::is_mirror,
+};
+use super::features;
+use model::machine::Machine;
+use model::node::Node;
+use model::pod::Pod;
+use model::snapshot::{Learnt, Memory};
+use model::{Resources, Snapshot};
+use settings::{Config, Pool};
+
+/// Remembers what ready nodes offer: of each size what the newest node does, since a template may have
+/// changed. What no longer is a size of its pool is forgotten. Whether anything changed.
+pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
+    let mut changed = false;
+    let statics = statics(&snapshot.pods);
+    for pool in &config.pools {
+        changed |= features::learn(memory, snapshot, pool);
+    }
+    for pool in config.pools.iter().filter(|pool| pool.allocatable.is_none()) {
+        let own = memory.pools.get(&pool.name);
+        let mut sizes = own.map(|memory| memory.learnt_sizes.clone()).unwrap_or_default();
+        let kubelet = pool.kubelet.words();
+        let offered = |one: &Learnt| {
+            one.kubelet == kubelet
+                && pool.sizes.iter().any(|size| (size.cores, size.memory) == (one.cores, one.memory))
+        };
+        sizes.retain(offered);
+        for seen in live(snapshot, &pool.name, &statics).into_iter().filter(offered) {
+            match sizes.iter_mut().find(|one| (one.cores, one.memory) == (seen.cores, seen.memory)) {
+                Some(known) => *known = seen,
+                None => sizes.push(seen),
+            }
+        }
+        sizes.sort_by_key(|one| (one.cores, one.memory));
+        let same = sizes.iter().find(|one| (one.cores, one.memory) == (pool.cores, pool.memory));
+        let same = same.map(|one| one.allocatable.clone());
+        let before = own.map(|own| (&own.learnt_allocatable, &own.learnt_sizes));
+        if before == Some((&same, &sizes)) || before.is_none() && sizes.is_empty() {
+            continue;
+        }
+        let own = memory.pools.entry(pool.name.clone()).or_default();
+        (own.learnt_allocatable, own.learnt_sizes) = (same, sizes);
+        changed = true;
+    }
+    changed
+}
+
+/// What static pods request, by the names of their nodes.
+pub(super) type Statics<'a> = BTreeMap<&'a str, Resources>;
+
+/// What these pods' static ones request.
+pub(super) fn statics(pods: &[Arc<Pod>]) -> Statics<'_> {
+    let mut all = Statics::new();
+    for pod in pods {
+        count_static(&mut all, pod);
+    }
+    all
+}
+
+/// Counts the pod where it is a static one.
+pub(super) fn count_static<'a>(all: &mut Statics<'a>, pod: &'a Pod) {
+    if let Some(node) = pod.node.as_deref().filter(|_| is_mirror(pod) && !pod.is_finished()) {
+        all.entry(node).or_default().add(&pod.requests);
+    }
+}
+
+/// What a node offers beside its static pods.
+fn beside(node: &Node, statics: &Statics) -> Resources {
+    let mut offered = node.allocatable.clone();
+    if let Some(taken) = statics.get(node.name.as_str()) {
+        offered.subtract(taken);
+    }
+    offered
+}
+
+/// What a fresh node of this size of the pool offers.
+pub(super) fn allocatable_for(
+    snapshot: &Snapshot,
+    config: &Config,
+    pool: &Pool,
+    statics: &Statics,
+) -> Resources {
+    let mut offered = without_devices(snapshot, config, pool, statics);
+    // A node's device plugin comes late, and what was learnt before lacks its resource.
+    let resources = devices(pool);
+    offered.other.retain(|name, _| !resources.contains_key(name.as_str()));
+    offered.other.extend(resources.into_iter().map(|(name, amount)| (name.to_owned(), amount)));
+    offered
+}
+
+/// The extended resources that a node of the pool offers once the plugins of its devices run.
+pub(super) fn devices(pool: &Pool) -> BTreeMap<&str, i64> {
+    let mut all: BTreeMap<&str, i64> = BTreeMap::new();
+    for (name, amount) in pool.pci.iter().filter_map(|one| one.resource.as_ref()) {
+        *all.entry(name).or_default() += amount;
+    }
+    all
+}
+
+fn without_devices(snapshot: &Snapshot, config: &Config, pool: &Pool, statics: &Statics) -> Resources {
+    if let Some(declared) = &pool.allocatable {
+        return declared.clone();
+    }
+    let mut known =
+        snapshot.memory.pools.get(&pool.name).map(|memory| memory.learnt_sizes.clone()).unwrap_or_default();
+    known.extend(live(snapshot, &pool.name, statics));
+    let kubelet = pool.kubelet.words();
+    known.retain(|one| one.kubelet == kubelet);
+    let same = known.iter().find(|one| (one.cores, one.memory) == (pool.cores, pool.memory));
+    let mut offered = same
+        .map(|one| one.allocatable.clone())
+        .or_else(|| of_unknown_size(snapshot, config, pool, statics))
+        .or_else(|| carried_over(&known, pool))
+        .unwrap_or_else(|| computed(pool));
+    if let Some(most) = pool.max_pods {
+        offered.pods = most.into();
+    }
+    offered
+}
+
+/// What ready nodes of the pool offer, one for each size of their machines: the newest, in an order that does
+/// not depend on theirs.
+fn live(snapshot: &Snapshot, pool: &str, statics: &Statics) -> Vec<Learnt> {
+    let machines = by_node(snapshot.proxmox.machines.as_deref());
+    let mut newest: BTreeMap<(u32, i64), &Arc<Node>> = BTreeMap::new();
+    for (node, machine) in ready_nodes(snapshot, pool, &machines) {
+        // What one that is being given more offers is neither the one nor the other.
+        let Some(machine) = machine.filter(|machine| machine.growing.is_none()) else { continue };
+        let best = newest.entry((machine.cores, machine.memory)).or_insert(node);
+        if (node.created, &node.name) > (best.created, &best.name) {
+            *best = node;
+        }
+    }
+    let kubelet = |node: &Node| machines.get(node.name.as_str())?.made_of.get("kubelet").cloned();
+    let learnt = |((cores, memory), node): ((u32, i64), &Arc<Node>)| Learnt {
+        cores,
+        memory,
+        allocatable: beside(node, statics),
+        kubelet: kubelet(node).unwrap_or_default(),
+    };
+    newest.into_iter().map(learnt).collect()
+}
+
+/// Ready nodes of the pool that say what they offer, with their machines where those and their sizes are
+/// known.
+fn ready_nodes<'s>(
+    snapshot: &'s Snapshot,
+    pool: &str,
+    machines: &BTreeMap<&str, &'s Machine>,
+) -> Vec<(&'s Arc<Node>, Option<&'s Machine>)> {
+    let of_pool =
+        |node: &&Arc<Node>| pool_of(node) == Some(pool) && ready(node) && node.allocatable.cpu_milli > 0;
+    let sized = |node: &Node| machines.get(node.name.as_str()).copied().filter(|one| one.cores > 0);
+    snapshot.nodes.iter().filter(of_pool).map(|node| (node, sized(node))).collect()
+}
+
+/// What was learnt, or is offered by a ready node, of an unknown size: the pool's own, if it has others.
+fn of_unknown_size(
+    snapshot: &Snapshot,
+    config: &Config,
+    pool: &Pool,
+    statics: &Statics,
+) -> Option<Resources> {
+    let own = config.pools.iter().find(|own| own.name == pool.name)?;
+    if (own.cores, own.memory) != (pool.cores, pool.memory) {
+        return None;
+    }
+    let memory = snapshot.memory.pools.get(&pool.name);
+    // Together with sizes it is one of them, and judged there.
+    let memory = memory.filter(|memory| memory.learnt_sizes.is_empty());
+    let learnt = memory.and_then(|memory| memory.learnt_allocatable.clone());
+    let seen = || {
+        let machines = by_node(snapshot.proxmox.machines.as_deref());
+        let nodes = ready_nodes(snapshot, &pool.name, &machines).into_iter();
+        let mut unsized_ones = nodes.filter(|(_, machine)| machine.is_none() && pool.sizes.len() < 2);
+        unsized_ones.next().map(|(node, _)| beside(node, statics))
+    };
+    learnt.or_else(seen)
+}
+
+/// What the most similar known size offers, with the same CPU kept back, and the same memory but for the part
+/// that the guest's kernel takes of all memory.
+fn carried_over(known: &[Learnt], pool: &Pool) -> Option<Resources> {
+    let nearest = known.iter().min_by_key(|one| {
+        (one.cores.abs_diff(pool.cores), one.memory.abs_diff(pool.memory), one.cores, one.memory)
+    })?;
+    let kept_cpu = i64::from(nearest.cores) * 1000 - nearest.allocatable.cpu_milli;
+    let kept_memory = nearest.memory - kernel(nearest.memory) - nearest.allocatable.memory;
+    let offered = Resources {
+        cpu_milli: i64::from(pool.cores) * 1000 - kept_cpu,
+        memory: pool.memory - kernel(pool.memory) - kept_memory,
+        ..nearest.allocatable.clone()
+    };
+    (offered.cpu_milli > 0 && offered.memory > 0).then_some(offered)
+}
+
+/// About what a guest's kernel takes of all memory for itself.
+fn kernel(memory: i64) -> i64 {
+    memory / 50
+}
+
+/// What a kubelet leaves of a VM: the guest's kernel keeps about 2 % of the memory and 64 MiB; of the rest
+/// the kubelet what the pool's settings say, without any the eviction threshold of 100 MiB; 110 pods unless
+/// another number is set.
+fn computed(pool: &Pool) -> Resources {
+    let capacity = pool.memory - kernel(pool.memory) - (64 << 20);
+    let memory = capacity - pool.kubelet.kept_memory(capacity);
+    Resources {
+        cpu_milli: i64::from(pool.cores) * 1000 - pool.kubelet.kept_cpu(),
+        memory: if memory > 0 { memory } else { pool.memory },
+        pods: 110,
+        ephemeral_storage: ephemeral(pool),
+        ..Resources::default()
+    }
+}
+
+/// What a kubelet leaves of the root disk: a tenth is its eviction threshold, and file systems keep some for
+/// themselves. How large the template's disk is, where the pool says nothing of it, its first node tells:
+/// until then anything may fit.
+fn ephemeral(pool: &Pool) -> i64 {
+    pool.disk.as_ref().map_or(i64::MAX / 4, |disk| disk.bytes / 20 * 17)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::machine::Phase;
+    use model::snapshot::POOL_LABEL;
+    use settings::Needs;
+
+    const GIB: i64 = 1 << 30;
+
+    fn config(own: &str) -> Config {
+        let text = format!("[[pool]]\nname = \"w\"\nmax = 9\n{own}\n");
+        settings::parse("test", &text, Needs::Plan).unwrap()
+    }
+
+    /// A ready node of pool `w` that offers this many thousandths of a core and GiB, `age` seconds after the
+    /// first.
+    fn node(name: &str, cpu_milli: i64, gib: i64, age: i64) -> Arc<Node> {
+        let mut node = Node { name: name.to_owned(), ..Node::default() };
+        node.labels.insert(POOL_LABEL.to_owned(), "w".to_owned());
+        node.created = Some(jiff::Timestamp::from_second(age).unwrap());
+        node.allocatable = Resources { cpu_milli, memory: gib * GIB, pods: 110, ..Resources::default() };
+        Arc::new(node)
+    }
+
+    fn machine(name: &str, cores: u32, gib: i64) -> Machine {
+        let node = Some(name.to_owned());
+        let memory = gib * GIB;
+        Machine {
+            name: name.to_owned(),
+            pool: "w".to_owned(),
+            cores,
+            memory,
+            phase: Phase::Ready,
+            node,
+            ..Machine::default()
+        }
+    }
+
+    fn snapshot(nodes: &[Arc<Node>], machines: Vec<Machine>) -> Snapshot {
+        let mut snapshot = Snapshot { nodes: nodes.to_vec(), ..Snapshot::default() };
+        snapshot.proxmox.machines = Some(machines);
+        snapshot
+    }
+
+    fn cpu_and_memory(snapshot: &Snapshot, config: &Config) -> (i64, i64) {
+        let offered = allocatable_for(snapshot, config, &config.pools[0], &statics(&snapshot.pods));
+        (offered.cpu_milli, offered.memory)
+    }
+
+    #[test]
+    fn what_was_learnt_of_one_shape_is_not_taken_for_another() {
+        let small = config("cores = 2\nmemory = \"4GiB\"");
+        let mut seen = snapshot(&[node("a", 1900, 3, 0)], vec![machine("a", 2, 4)]);
+        let mut memory = Memory::default();
+        assert!(learn(&mut memory, &seen, &small));
+        assert!(!learn(&mut memory, &seen, &small), "the second look teaches nothing new");
+        assert_eq!(memory.pools["w"].learnt_allocatable.as_ref().unwrap().cpu_milli, 1900);
+        let large = config("cores = 8\nmemory = \"16GiB\"");
+        assert!(learn(&mut memory, &seen, &large));
+        assert_eq!(memory.pools["w"].learnt_allocatable, None);
+        // The node of the old shape still says what a kubelet keeps back.
+        seen.memory = memory.clone();
+        let kept = 4 * GIB - 4 * GIB / 50 - 3 * GIB;
+        assert_eq!(cpu_and_memory(&seen, &large), (7900, 16 * GIB - 16 * GIB / 50 - kept));
+        seen.nodes.push(node("b", 7500, 15, 1));
+        seen.proxmox.machines.as_mut().unwrap().push(machine("b", 8, 16));
+        assert!(learn(&mut memory, &seen, &large));
+        assert_eq!(memory.pools["w"].learnt_allocatable.as_ref().unwrap().cpu_milli, 7500);
+        // It is remembered when the node is gone.
+        let gone = Snapshot { memory, ..Snapshot::default() };
+        assert_eq!(cpu_and_memory(&gone, &large), (7500, 15 * GIB));
+    }
+
+    #[test]
+    fn each_size_is_learnt_by_itself_from_its_newest_node() {
+        let config = config("cores = 2\nmemory = \"4GiB\"\nsizes = [{ cores = 4, memory = \"8GiB\" }]");
+        let nodes =
+            [node("a", 1900, 3, 0), node("b", 3800, 7, 5), node("c", 3700, 6, 9), node("d", 1, 1, 99)];
+        let machines = vec![machine("a", 2, 4), machine("b", 4, 8), machine("c", 4, 8), machine("d", 3, 3)];
+        let mut memory = Memory::default();
+        assert!(learn(&mut memory, &snapshot(&nodes, machines), &config));
+        let learnt: Vec<(u32, i64)> =
+            memory.pools["w"].learnt_sizes.iter().map(|one| (one.cores, one.allocatable.cpu_milli)).collect();
+        assert_eq!(learnt, [(2, 1900), (4, 3700)], "a size that is not offered teaches nothing");
+        assert_eq!(memory.pools["w"].learnt_allocatable.as_ref().unwrap().cpu_milli, 1900);
+    }
+
+    #[test]
+    fn nodes_without_a_machine_teach_a_pool_of_one_size_only() {
+        let one = config("cores = 2\nmemory = \"4GiB\"");
+        let several = config("cores = 2\nmemory = \"4GiB\"\nsizes = [{ cores = 4, memory = \"8GiB\" }]");
+        let seen = snapshot(&[node("a", 1234, 3, 0)], Vec::new());
+        assert_eq!(cpu_and_memory(&seen, &one), (1234, 3 * GIB));
+        assert_eq!(cpu_and_memory(&seen, &several).0, 2000);
+    }
+
+    #[test]
+    fn a_pools_number_of_pods_wins_over_what_an_older_node_has() {
+        let config = config("cores = 2\nmemory = \"4GiB\"\nmax_pods = 30");
+        let seen = snapshot(&[node("a", 1900, 3, 0)], vec![machine("a", 2, 4)]);
+        assert_eq!(allocatable_for(&seen, &config, &config.pools[0], &Statics::new()).pods, 30);
+    }
+
+    #[test]
+    fn what_kubelets_are_set_to_keep_is_reckoned_with_and_nodes_of_before_teach_nothing() {
+        let shape = "cores = 2\nmemory = \"4GiB\"\n";
+        let plain = config(shape);
+        let reserved = "[pool.kubelet]\nsystemReserved = { cpu = \"250m\", memory = \"1Gi\" }\n";
+        let set = config(&format!("{shape}{reserved}"));
+        let capacity = 4 * GIB - 4 * GIB / 50 - (64 << 20);
+        let computed = (1750, capacity - GIB - (100 << 20));
+        assert_eq!(cpu_and_memory(&Snapshot::default(), &set), computed);
+        // A node that was made with other settings, live or remembered, says nothing of one to come.
+        let mut seen = snapshot(&[node("a", 1900, 3, 0)], vec![machine("a", 2, 4)]);
+        let mut memory = Memory::default();
+        assert!(learn(&mut memory, &seen, &plain));
+        seen.memory = memory.clone();
+        assert_eq!(cpu_and_memory(&seen, &plain), (1900, 3 * GIB));
+        assert_eq!(cpu_and_memory(&seen, &set), computed);
+        assert!(learn(&mut memory, &seen, &set), "it is forgotten");
+        // One that was made with these does.
+        let mut made = machine("b", 2, 4);
+        made.made_of.insert("kubelet".to_owned(), set.pools[0].kubelet.words());
+        let seen = snapshot(&[node("b", 1700, 2, 0)], vec![made]);
+        assert!(learn(&mut memory, &seen, &set));
+        assert_eq!(cpu_and_memory(&Snapshot { memory, ..Snapshot::default() }, &set), (1700, 2 * GIB));
+    }
+
+    #[test]
+    fn a_shape_that_nothing_is_known_of_is_computed_or_declared() {
+        let unknown = config("cores = 2\nmemory = \"4GiB\"");
+        assert_eq!(
+            cpu_and_memory(&Snapshot::default(), &unknown),
+            (2000, 4 * GIB - 4 * GIB / 50 - (164 << 20))
+        );
+        let declared =
+            config("cores = 2\nmemory = \"4GiB\"\nallocatable = { cpu = \"1\", memory = \"1Gi\", pods = 9 }");
+        let seen = snapshot(&[node("a", 1900, 3, 0)], vec![machine("a", 2, 4)]);
+        assert_eq!(cpu_and_memory(&seen, &declared), (1000, GIB));
+    }
+}

@@ -1,0 +1,92 @@
+//! Whether the pods of nodes that were taken back run elsewhere, as every removal expects. While they do not,
+//! no further node of the pool goes: what was wrong of one would be wrong of the next.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::facts::node::{being_deleted, pool_of};
+use super::prediction_outcomes::{Follower, is_refused, signed};
+use model::pod::{Pod, PodPhase};
+use model::prediction::Moved;
+
+/// A pod that kube-scheduler has refused for this long is not merely between two nodes.
+const LEFT: SignedDuration = SignedDuration::from_secs(30);
+/// A removal of which nothing was seen after this time was not begun.
+const BEGUN: SignedDuration = SignedDuration::from_mins(2);
+/// Removals that are followed at most.
+const MOST: usize = 64;
+
+impl Follower<'_> {
+    /// Takes in the removals that the plan begins, and finds out what became of the pods of earlier ones.
+    pub(super) fn follow_moves(&self, moved: &mut Vec<Moved>) {
+        for removal in self.plan.scale_down.iter().filter(|removal| !removal.moves.is_empty()) {
+            if moved.len() < MOST && moved.iter().all(|one| one.node != removal.node) {
+                moved.extend(self.begun(&removal.node));
+            }
+        }
+        moved.retain_mut(|one| self.go_on_moving(one));
+    }
+
+    fn begun(&self, node: &str) -> Option<Moved> {
+        let pool = pool_of(self.nodes.get(node)?)?;
+        let kinds: BTreeSet<String> =
+            self.guests.get(node).into_iter().flatten().map(|pod| self.kind(pod)).collect();
+        let kinds: Vec<String> = kinds.into_iter().collect();
+        let pods = self.of_kinds(&kinds).count();
+        Some(Moved { node: node.to_owned(), pool: pool.to_owned(), kinds, pods, at: self.now, missed: None })
+    }
+
+    fn of_kinds<'s>(&'s self, kinds: &'s [String]) -> impl Iterator<Item = &'s Pod> {
+        let counts = |pod: &&Pod| pod.deletion.is_none() && !pod.is_finished();
+        let all = self.snapshot.pods.iter().map(AsRef::as_ref).filter(counts);
+        all.filter(|pod| kinds.contains(&self.kind(pod)))
+    }
+
+    /// False if there is nothing more to be found out.
+    fn go_on_moving(&self, one: &mut Moved) -> bool {
+        let age = self.now.duration_since(one.at);
+        let settings = &self.config.scale_up;
+        let most = signed(settings.prediction_backoff_max).max(signed(settings.prediction_timeout));
+        let stays = self.nodes.get(one.node.as_str()).is_some_and(|node| !being_deleted(node));
+        if age.is_negative() || age > most || (stays && age > BEGUN) {
+            return false;
+        }
+        match self.left_behind(one) {
+            // The first is said: its words change with the number of nodes.
+            Some(why) => _ = one.missed.get_or_insert(why),
+            None => one.missed = None,
+        }
+        one.missed.is_some()
+            || self.nodes.contains_key(one.node.as_str())
+            || age < signed(settings.prediction_timeout)
+    }
+
+    /// A pod of the node's kinds that came after it and does not run, in words, if there are no more of them
+    /// than there were: those that were added since were not on the node.
+    fn left_behind(&self, one: &Moved) -> Option<String> {
+        let came = |pod: &&Pod| pod.created >= Some(one.at) && pod.phase == PodPhase::Pending;
+        if !self.snapshot.pods.iter().any(|pod| came(&pod.as_ref())) {
+            return None;
+        }
+        let all: Vec<&Pod> = self.of_kinds(&one.kinds).collect();
+        let late = |pod: &&&Pod| came(pod) && self.is_left(pod);
+        let pod = all.iter().find(late).filter(|_| all.len() <= one.pods)?;
+        let words = match (&pod.node, pod.refusal.as_str()) {
+            (Some(node), _) => format!("it does not start on {node}"),
+            (None, "") => "it has no node".to_owned(),
+            (None, words) => format!("kube-scheduler says: {words}"),
+        };
+        Some(format!(
+            "pod {} in place of one on {}, which was removed, does not run: {words}",
+            pod.id(),
+            one.node
+        ))
+    }
+
+    fn is_left(&self, pod: &Pod) -> bool {
+        let age = self.now.duration_since(pod.created.unwrap_or(Timestamp::MIN));
+        let refused = pod.node.is_none() && pod.nominated_node.is_none() && is_refused(pod);
+        (refused && age >= LEFT) || age >= signed(self.config.scale_up.prediction_timeout)
+    }
+}

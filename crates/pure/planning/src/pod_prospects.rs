@@ -1,0 +1,175 @@
+//! What becomes of a pod: what each pool says to it, judged alone, and what if the node that it runs on goes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::allowance::{Allowance, Limits};
+use super::budgets::Budgets;
+use super::capacity::{NoRoom, Rooms};
+use super::drain::Rules;
+use super::priorities::Priorities;
+use super::view::View;
+use super::{buffers, expected, fresh_node, requests, sizes};
+use model::Snapshot;
+use model::drain::Blocking;
+use model::pod::Pod;
+use scheduling::{Effort, Prepared, Refusal, SimNode};
+use settings::{Config, Pool};
+
+/// What becomes of one pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Prospects {
+    /// Every pool, in the order of the configuration. Nothing that waits was placed before.
+    pub pools: Vec<PoolAnswer>,
+    /// What its node's end means for it, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub removal: Option<Removal>,
+}
+
+/// What a pool says to a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PoolAnswer {
+    /// The pool.
+    pub pool: String,
+    /// A machine of it would be made for the pod, which would fit.
+    pub fits: bool,
+    /// The first filter that refuses the pod on a fresh node, in kube-scheduler's names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<&'static str>,
+    /// Why there is no fresh node that it would fit: `PoolAtMax`, `NoFreeSlot`, `NoHostCapacity`,
+    /// `BackingOff`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'static str>,
+    /// Either in words, with figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// What the end of its node means for a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Removal {
+    /// Where it runs.
+    pub node: String,
+    /// What is done with it.
+    pub treatment: Treatment,
+    /// Why it keeps its node: the drain rule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Blocking>,
+    /// The same in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// What a removal of its node does with a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Treatment {
+    /// It is evicted, and needs another place.
+    Evicted,
+    /// It is evicted, and needs none: its priority is below the cut-off.
+    Expendable,
+    /// It ends with its node: a DaemonSet's pod, or one that is over or on its way out.
+    EndsWithNode,
+    /// The node waits for its end.
+    Awaited,
+    /// The node stays for it.
+    KeepsNode,
+}
+
+/// What becomes of the pods with these ids (`namespace/name`).
+pub fn prospects<'i>(
+    snapshot: &Snapshot,
+    config: &Config,
+    ids: impl IntoIterator<Item = &'i str>,
+) -> BTreeMap<String, Prospects> {
+    let scheduled = config.scheduled_at(snapshot.time);
+    let config = scheduled.as_ref().unwrap_or(config);
+    let sorted = expected(snapshot, config);
+    let offers = sizes::offers(config, snapshot);
+    let (buffers, requests) = (buffers::resolve(snapshot), requests::resolve(snapshot));
+    let pods = buffers::beside(&snapshot.pods, &buffers, &requests);
+    let effort = Effort::default();
+    let allowance = Allowance::new(&effort, Limits::default());
+    let mut view = View::new(&sorted, &pods, config, &offers, &allowance);
+    let fresh: Vec<SimNode> =
+        offers.iter().map(|pool| fresh_node::node(&view, pool, &format!("{}-new", pool.name))).collect();
+    let rooms = Rooms::new(&view);
+    let (rules, budgets) = (Rules::new(snapshot, &config.scale_down), Budgets::new(snapshot));
+    let priorities = Priorities::new(snapshot, config);
+    let named: BTreeMap<&str, &Arc<Pod>> = snapshot.pods.iter().map(|pod| (&*pod.digest().id, pod)).collect();
+    let mut found = BTreeMap::new();
+    for id in ids {
+        let Some(pod) = named.get(id).copied() else { continue };
+        let bound = bound(&view, pod);
+        if let Some(at) = bound {
+            view.world.remove(pod, at);
+        }
+        let prepared = view.world.prepare(pod);
+        let pools = pools(&view, &rooms, &fresh, &prepared);
+        if let Some(at) = bound {
+            view.world.place(pod, at);
+        }
+        let removal = removal(&rules, &budgets, &priorities, pod);
+        found.insert(id.to_owned(), Prospects { pools, removal });
+    }
+    found
+}
+
+/// The node on which the world has the pod.
+fn bound(view: &View, pod: &Arc<Pod>) -> Option<usize> {
+    let at = view.named.find(pod.node.as_deref()?)?;
+    let counts = view.bound[at].iter().any(|one| one.digest().id == pod.digest().id);
+    (counts && !pod.is_finished()).then_some(at)
+}
+
+/// An answer for each pool. Of one with several sizes, or several sets of hosts, the first that takes the pod
+/// speaks, else the first whose nodes would, else the last.
+fn pools(view: &View, rooms: &Rooms, fresh: &[SimNode], prepared: &Prepared) -> Vec<PoolAnswer> {
+    let mut answers: Vec<PoolAnswer> = Vec::new();
+    for (offer, node) in view.offers.iter().zip(fresh) {
+        let found = match view.world.check_fresh(prepared, node) {
+            Err(refusal) => refused(offer, &refusal),
+            Ok(()) => match rooms.next(offer) {
+                Err(full) => no_machine(offer, &full),
+                Ok(_) => taken(offer),
+            },
+        };
+        match answers.last_mut().filter(|last| last.pool == offer.name) {
+            None => answers.push(found),
+            Some(last) if !last.fits && (found.fits || last.reason.is_none()) => *last = found,
+            Some(_) => {}
+        }
+    }
+    answers
+}
+
+fn taken(offer: &Pool) -> PoolAnswer {
+    PoolAnswer { pool: offer.name.clone(), fits: true, filter: None, reason: None, message: None }
+}
+
+fn refused(offer: &Pool, refusal: &Refusal) -> PoolAnswer {
+    PoolAnswer {
+        fits: false,
+        filter: Some(refusal.filter()),
+        message: Some(refusal.to_string()),
+        ..taken(offer)
+    }
+}
+
+fn no_machine(offer: &Pool, full: &NoRoom) -> PoolAnswer {
+    PoolAnswer { fits: false, reason: Some(full.reason()), message: Some(full.message()), ..taken(offer) }
+}
+
+fn removal(rules: &Rules, budgets: &Budgets, priorities: &Priorities, pod: &Arc<Pod>) -> Option<Removal> {
+    let node = pod.node.clone()?;
+    let (treatment, reason) = match rules.drain(&[pod], budgets) {
+        Err(blocker) => (Treatment::KeepsNode, Some(blocker.reason)),
+        Ok(drain) if drain.awaited.is_some() => (Treatment::Awaited, None),
+        Ok(drain) if drain.moves.is_empty() => (Treatment::EndsWithNode, None),
+        Ok(_) if priorities.expendable(pod) => (Treatment::Expendable, None),
+        Ok(_) => (Treatment::Evicted, None),
+    };
+    let message = reason.map(|reason| reason.words().to_owned());
+    Some(Removal { node, treatment, reason, message })
+}

@@ -1,0 +1,403 @@
+//! Nodes that are to be replaced, and why: not ready for too long, made from settings or a template that have
+//! changed, older than their pool allows, or on a host in maintenance.
+//!
+//! Nothing is remembered of it. Each round chooses the nodes whose turn it is, and thinks of them as leaving
+//! ([`REPLACED`]): their room counts for no pod, their pods look for another place, and their pool is one
+//! node short of its minimum. Scaling up then asks for a machine if one is needed, and
+//! [`super::replacement_removals`] lets the node go once its pods have a place on nodes that are ready: the
+//! new node comes first. A reason that is gone ends it; what was made meanwhile is a node like any other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::budgets::Budgets;
+use super::disruptions::Allowed;
+use super::drain::{Drain, Rules};
+use super::facts::{
+    host::is_emptied,
+    machine::is_kept,
+    node::{being_deleted, is_leaving, pool_of, ready},
+    pod::{is_daemon, is_mirror},
+    time::after,
+};
+use super::replacement_order::Turns;
+use super::{removal_backoff, unready};
+use model::machine::{Machine, Phase};
+use model::node::Node;
+use model::plan::{NodeOutcome, NodeVerdict, RemovalReason};
+use model::pod::Pod;
+use model::power::HostOutcome;
+use model::snapshot::REPLACED;
+use model::{Plan, Snapshot};
+use settings::{Config, Pool, Size};
+
+/// Why a node is to be replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Due {
+    pub(super) reason: RemovalReason,
+    /// The reason in words, with what differs.
+    words: String,
+    /// Why it is not its turn, if so.
+    pub(super) held: Option<String>,
+}
+
+impl Due {
+    /// Adds the reason to a node's verdict.
+    pub(super) fn explain(&self, verdict: &mut NodeVerdict) {
+        let held = self.held.as_ref().map(|why| format!("not replaced now: {why}"));
+        let own =
+            verdict.message.take().filter(|_| held.is_none() || verdict.verdict != NodeOutcome::Disabled);
+        let parts = [Some(self.words.clone()), held, own];
+        verdict.message = Some(parts.into_iter().flatten().collect::<Vec<_>>().join("; "));
+    }
+}
+
+/// Chooses the nodes that are replaced now and marks them; all that are due, by name. Those that have to stay
+/// do.
+pub(super) fn mark(
+    snapshot: &mut Snapshot,
+    pods: &[Arc<Pod>],
+    config: &Config,
+    stays: &KeptReplacements,
+) -> BTreeMap<String, Due> {
+    let mut due = find(snapshot, config);
+    if due.is_empty() {
+        return BTreeMap::new();
+    }
+    for (at, one) in &mut due {
+        if one.held.is_none() {
+            one.held = stays.holds(&snapshot.nodes[*at]);
+        }
+    }
+    let mut turns = Turns::new(snapshot, config);
+    turns.spare = spare(snapshot, pods, &due);
+    let drains = drains(snapshot, pods, config, &due);
+    // Nodes that serve worst go first, then the oldest; those that could not go lately let others go before.
+    due.sort_by_key(|(at, one)| {
+        let node = &snapshot.nodes[*at];
+        (
+            removal_backoff::was_given_up(snapshot, node),
+            rank(one.reason),
+            node.created.unwrap_or(Timestamp::MAX),
+            node.name.clone(),
+        )
+    });
+    let mut all = BTreeMap::new();
+    for (at, mut one) in due {
+        one.held = turns.held(snapshot, config, at, &one, drains.get(&at));
+        if one.held.is_none() {
+            let mark = (REPLACED.to_owned(), one.reason.code().to_owned());
+            Arc::make_mut(&mut snapshot.nodes[at]).annotations.extend([mark]);
+        }
+        all.insert(snapshot.nodes[at].name.clone(), one);
+    }
+    all
+}
+
+/// What is not replaced in this round, found out by deciding as if it were.
+#[derive(Debug, Default)]
+pub(super) struct KeptReplacements {
+    /// Pools for whose nodes nothing is on its way: their pods have no place, and no machine is made for
+    /// them. Whatever would be kept for their pods would be kept in vain, and could be what stands in the way
+    /// of a machine in their place.
+    stranded: BTreeSet<String>,
+    /// Nodes that would not go whatever is made for their pods, and why: it would be made in vain, and go
+    /// again.
+    in_vain: BTreeMap<String, String>,
+    tries: usize,
+}
+
+impl KeptReplacements {
+    /// How often it is decided again for single nodes; then their pools wait.
+    const TRIES: usize = 4;
+
+    /// Why this node stays, if so.
+    fn holds(&self, node: &Node) -> Option<String> {
+        if pool_of(node).is_some_and(|pool| self.stranded.contains(pool)) {
+            return Some("there is no room for a machine in its place".to_owned());
+        }
+        self.in_vain.get(&node.name).cloned()
+    }
+
+    /// Takes the marks off again; whether more stays, so that it is to be decided again. `homeless` are nodes
+    /// of which a pod finds no place, and the pod.
+    pub(super) fn learn(
+        &mut self,
+        snapshot: &mut Snapshot,
+        config: &Config,
+        plan: &Plan,
+        homeless: &BTreeMap<String, String>,
+    ) -> bool {
+        let mut marked: Vec<Marked> = Vec::new();
+        for node in &mut snapshot.nodes {
+            let Some(reason) = reason(node) else { continue };
+            let pool = pool_of(node).unwrap_or_default().to_owned();
+            Arc::make_mut(node).annotations.remove(REPLACED);
+            marked.push(Marked { rank: rank(reason), node: node.name.clone(), pool });
+        }
+        marked.sort();
+        if makes_for_them(plan) {
+            let homeless = marked.iter().filter_map(|one| {
+                let pod = homeless.get(&one.node)?;
+                Some((one, format!("{pod} would find no place, whatever is made for its other pods")))
+            });
+            let mut stay: Vec<(&Marked, String)> = homeless.collect();
+            stay.extend(lacking(snapshot, config, plan, &marked).into_iter().map(|one| {
+                (
+                    one,
+                    "its pool would be below its minimum, and no machine can be made in its place".to_owned(),
+                )
+            }));
+            if !stay.is_empty() {
+                self.tries += 1;
+                if self.tries > Self::TRIES {
+                    self.stranded.extend(stay.iter().map(|(one, _)| one.pool.clone()));
+                }
+                self.in_vain.extend(stay.into_iter().map(|(one, why)| (one.node.clone(), why)));
+                return true;
+            }
+        }
+        if is_anything_under_way(snapshot, plan) {
+            return false;
+        }
+        let any = !marked.is_empty();
+        self.stranded.extend(marked.into_iter().map(|one| one.pool));
+        any
+    }
+}
+
+/// A node whose turn it is: those that serve worst come first.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Marked {
+    rank: u8,
+    node: String,
+    pool: String,
+}
+
+/// Those of the marked nodes that their pools need for their minimum, whatever comes and is made.
+fn lacking<'a>(snapshot: &Snapshot, config: &Config, plan: &Plan, marked: &'a [Marked]) -> Vec<&'a Marked> {
+    let mut all = Vec::new();
+    for pool in config.pools.iter().filter(|pool| marked.iter().any(|one| one.pool == pool.name)) {
+        let leaves = |node: &Node| being_deleted(node) || marked.iter().any(|one| one.node == node.name);
+        let own = snapshot.nodes.iter().filter(|node| pool_of(node) == Some(pool.name.as_str()));
+        let serving = own.filter(|node| ready(node) && !leaves(node)).count();
+        let machines = snapshot.proxmox.machines.iter().flatten();
+        let coming =
+            machines.filter(|one| one.pool == pool.name && one.phase < Phase::Ready && !is_kept(one)).count();
+        let made: usize =
+            plan.scale_up.iter().filter(|one| one.pool == pool.name).map(|one| one.machines.len()).sum();
+        let short = (pool.min as usize).saturating_sub(serving + coming + made);
+        all.extend(marked.iter().rev().filter(|one| one.pool == pool.name).take(short));
+    }
+    all
+}
+
+/// Whether something is made of which pods that wait are not the reason, while no host is on its way: with
+/// that one, there may be a place for all.
+fn makes_for_them(plan: &Plan) -> bool {
+    let machines = plan.scale_up.iter().flat_map(|pool| &pool.machines);
+    let made = machines.map(|machine| machine.pods.as_slice());
+    let mut all = made.chain(plan.grow.iter().map(|machine| machine.pods.as_slice()));
+    all.any(<[_]>::is_empty) && !plan.hosts.iter().any(|host| changes(host.verdict))
+}
+
+/// Whether anything comes or goes, by this plan or since before it.
+fn is_anything_under_way(snapshot: &Snapshot, plan: &Plan) -> bool {
+    let comes_or_goes =
+        |machine: &Machine| machine.phase != Phase::Ready && !machine.phase.is_over() && !is_kept(machine);
+    !plan.scale_up.is_empty()
+        || !plan.scale_down.is_empty()
+        || !plan.grow.is_empty()
+        || plan.hosts.iter().any(|host| changes(host.verdict))
+        || snapshot.proxmox.machines.iter().flatten().any(|one| comes_or_goes(one) || one.growing.is_some())
+        || snapshot.nodes.iter().any(|node| is_leaving(node))
+}
+
+/// Whether a host is on its way on or off.
+fn changes(host: HostOutcome) -> bool {
+    use HostOutcome::{Emptied, GoingOff, SwitchOff, Wake, Waking};
+    matches!(host, Emptied | SwitchOff | GoingOff | Wake | Waking)
+}
+
+/// Why a node that is marked is replaced.
+pub(super) fn reason(node: &Node) -> Option<RemovalReason> {
+    match node.annotations.get(REPLACED)?.as_str() {
+        "Maintenance" => Some(RemovalReason::Maintenance),
+        "HostOff" => Some(RemovalReason::HostOff),
+        "Expired" => Some(RemovalReason::Expired),
+        "Unready" => Some(RemovalReason::Unready),
+        _ => Some(RemovalReason::Drifted),
+    }
+}
+
+fn rank(reason: RemovalReason) -> u8 {
+    match reason {
+        RemovalReason::Unready => 0,
+        RemovalReason::Maintenance => 1,
+        RemovalReason::Drifted => 2,
+        _ => 3,
+    }
+}
+
+/// Every node that is to be replaced some time.
+fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
+    let machines: BTreeMap<&str, &Machine> = snapshot
+        .proxmox
+        .machines
+        .iter()
+        .flatten()
+        .filter_map(|machine| Some((machine.node.as_deref()?, machine)))
+        .collect();
+    let allowed = Allowed::new(snapshot, config);
+    let mut found = Vec::new();
+    for (at, node) in snapshot.nodes.iter().enumerate() {
+        let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name));
+        let Some(pool) = pool.filter(|_| !being_deleted(node)) else { continue };
+        let machine = machines.get(node.name.as_str()).copied();
+        if !ready(node) {
+            // One that is not ready for the first time is its creation's business.
+            let served = machine.is_none_or(|machine| machine.phase == Phase::Ready);
+            found.extend(silent(snapshot, config, node).filter(|_| served).map(|due| (at, due)));
+            continue;
+        }
+        let all = [
+            maintenance(snapshot, config, machine),
+            machine.and_then(|machine| emptied(snapshot, machine)),
+            machine.and_then(|machine| drifted(snapshot, config, pool, machine)),
+            expired(snapshot.time, pool, node),
+        ];
+        let mut all: Vec<Due> = all.into_iter().flatten().collect();
+        // A reason that may not be acted on hides none that may.
+        let may = |one: &Due| one.held.is_none() && allowed.refuses(one.reason, &pool.name).is_none();
+        if !all.is_empty() {
+            let first = all.iter().position(may).unwrap_or(0);
+            found.push((at, all.swap_remove(first)));
+        }
+    }
+    found
+}
+
+/// A node that has not been ready for too long.
+fn silent(snapshot: &Snapshot, config: &Config, node: &Node) -> Option<Due> {
+    let since = unready::since(snapshot, config, node)?;
+    let due = after(since, config.replace.unready_after?) <= snapshot.time;
+    let words = format!("not ready since {since}");
+    due.then_some(Due { reason: RemovalReason::Unready, words, held: None })
+}
+
+fn maintenance(snapshot: &Snapshot, config: &Config, machine: Option<&Machine>) -> Option<Due> {
+    let host = &machine?.host;
+    let hosts = snapshot.proxmox.hosts.as_ref()?;
+    let here = hosts.iter().any(|one| one.name == *host && one.online && one.maintenance);
+    let held = (!config.replace.maintenance).then(|| "`replace.maintenance` is off".to_owned());
+    let words = format!("its host {host} is in maintenance");
+    here.then_some(Due { reason: RemovalReason::Maintenance, words, held })
+}
+
+/// Its host is being emptied; who decided that has asked whether it can be.
+fn emptied(snapshot: &Snapshot, machine: &Machine) -> Option<Due> {
+    let words = format!("its host {} is to be switched off", machine.host);
+    let emptied = is_emptied(snapshot, &machine.host);
+    emptied.then_some(Due { reason: RemovalReason::HostOff, words, held: None })
+}
+
+/// What differs between a machine and one that would be made now.
+fn drifted(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -> Option<Due> {
+    let differs = differences(snapshot, pool, machine);
+    let held = (!config.replace.drift).then(|| "`replace.drift` is off".to_owned());
+    let words = format!("drifted: {}", differs.join(", "));
+    (!differs.is_empty()).then_some(Due { reason: RemovalReason::Drifted, words, held })
+}
+
+/// The same in words, difference by difference.
+pub(super) fn differences(snapshot: &Snapshot, pool: &Pool, machine: &Machine) -> Vec<String> {
+    let mut differs = Vec::new();
+    for (key, now) in pool.made_of() {
+        // What the record says nothing of was no setting when it was written.
+        if let Some(then) = machine.made_of.get(&key).filter(|then| **then != now) {
+            let then = if then.is_empty() { "nothing" } else { then };
+            let now = if now.is_empty() { "nothing" } else { &now };
+            differs.push(match key.as_str() {
+                "ssh_keys" => "other `ssh_keys`".to_owned(),
+                _ => format!("`{key}` was {then}, is {now}"),
+            });
+        }
+    }
+    if let Some(size) = machine.made_of.get("size")
+        && !pool.sizes.iter().map(Size::words).any(|one| one == *size)
+    {
+        differs.push(format!("the pool no longer has machines of {size}"));
+    }
+    let templates = snapshot.memory.pools.get(&pool.name).map(|memory| memory.templates.as_slice());
+    if let (Some(template), Some(known)) = (machine.made_of.get("template"), templates)
+        && !known.is_empty()
+        && !known.contains(template)
+    {
+        differs.push("its template was changed or replaced".to_owned());
+    }
+    differs
+}
+
+/// Nodes that were made together expire one after another, in the last tenth of their time.
+fn expired(now: Timestamp, pool: &Pool, node: &Node) -> Option<Due> {
+    const PARTS: u32 = 1000;
+    let oldest = pool.max_node_age?;
+    let lot = node
+        .name
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let earlier = oldest / 10 / PARTS * (lot % PARTS);
+    let due = after(node.created?, oldest.saturating_sub(earlier)) <= now;
+    let words = format!("older than `max_node_age` of its pool allows, which is {}", age_text(oldest));
+    due.then_some(Due { reason: RemovalReason::Expired, words, held: None })
+}
+
+fn age_text(age: Duration) -> String {
+    let hours = age.as_secs() / 3600;
+    if hours >= 48 { format!("{} days", hours / 24) } else { format!("{hours} h") }
+}
+
+/// What draining each of these nodes means, or the pod that forbids it.
+fn drains(
+    snapshot: &Snapshot,
+    pods: &[Arc<Pod>],
+    config: &Config,
+    due: &[(usize, Due)],
+) -> BTreeMap<usize, Result<Drain, String>> {
+    let names: BTreeMap<&str, usize> =
+        due.iter().map(|(at, _)| (snapshot.nodes[*at].name.as_str(), *at)).collect();
+    let mut on: BTreeMap<usize, Vec<&Arc<Pod>>> = names.values().map(|at| (*at, Vec::new())).collect();
+    for pod in pods {
+        if let Some(at) = pod.node.as_deref().and_then(|node| names.get(node)) {
+            on.entry(*at).or_default().push(pod);
+        }
+    }
+    let (rules, budgets) = (Rules::new(snapshot, &config.scale_down), Budgets::new(snapshot));
+    let drain = |mut pods: Vec<&Arc<Pod>>| {
+        pods.sort_by_cached_key(|pod| pod.id());
+        rules
+            .drain(&pods, &budgets)
+            .map_err(|blocker| format!("{} holds it ({})", blocker.pod, blocker.reason))
+    };
+    on.into_iter().map(|(at, pods)| (at, drain(pods))).collect()
+}
+
+/// Pools with a machine that is being made, or a node on which nothing runs that has to move: what was made
+/// in the place of one that is to go must not be in its way.
+fn spare(snapshot: &Snapshot, pods: &[Arc<Pod>], due: &[(usize, Due)]) -> BTreeSet<String> {
+    let moves = |pod: &&Arc<Pod>| !is_daemon(pod) && !is_mirror(pod);
+    let busy: BTreeSet<&str> = pods.iter().filter(moves).filter_map(|pod| pod.node.as_deref()).collect();
+    let old: BTreeSet<usize> = due.iter().map(|(at, _)| *at).collect();
+    let nodes = snapshot.nodes.iter().enumerate().filter(|(at, node)| {
+        !old.contains(at) && ready(node) && !being_deleted(node) && !busy.contains(node.name.as_str())
+    });
+    let empty = nodes.filter_map(|(_, node)| pool_of(node).map(ToOwned::to_owned));
+    let machines = snapshot.proxmox.machines.iter().flatten();
+    let made = machines
+        .filter(|machine| machine.phase < Phase::Ready && machine.warm.is_none())
+        .map(|machine| machine.pool.clone());
+    empty.chain(made).collect()
+}

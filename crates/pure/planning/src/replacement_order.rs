@@ -1,0 +1,141 @@
+//! Whose turn to be replaced it is: what budgets, pools and their limits allow in one round, counted down.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::disruptions::{Allowed, leaving};
+use super::drain::Drain;
+use super::facts::{
+    machine::is_kept,
+    node::{being_deleted, pool_of, ready, stays, unrepaired},
+    time::after,
+};
+use super::health;
+use super::removal_backoff::rests;
+use super::replacement_due::Due;
+use model::Snapshot;
+use model::machine::Phase;
+use settings::{Config, Pool};
+
+/// What a round allows, counted down.
+pub(super) struct Turns<'a> {
+    allowed: Allowed<'a>,
+    unhealthy: BTreeSet<String>,
+    /// Nodes of each pool that leave, those whose turn it is included.
+    leaving: BTreeMap<String, usize>,
+    /// Nodes of each pool that are on their way out already.
+    on_their_way: BTreeMap<String, usize>,
+    /// Machines of each pool, those on their way and those that leave included.
+    machines: BTreeMap<String, usize>,
+    /// Ready nodes of each pool that stay.
+    serving: BTreeMap<String, usize>,
+    /// Machines of each pool that are being made.
+    coming: BTreeMap<String, usize>,
+    /// Pools that have a node in the place of another already, or have one made.
+    pub(super) spare: BTreeSet<String>,
+}
+
+impl<'a> Turns<'a> {
+    pub(super) fn new(snapshot: &Snapshot, config: &'a Config) -> Self {
+        let on_their_way: BTreeMap<String, usize> =
+            leaving(snapshot).into_iter().map(|(pool, count)| (pool.to_owned(), count)).collect();
+        let mut turns = Self {
+            allowed: Allowed::new(snapshot, config),
+            unhealthy: health::unhealthy(snapshot, config),
+            leaving: on_their_way.clone(),
+            on_their_way,
+            machines: BTreeMap::new(),
+            serving: BTreeMap::new(),
+            coming: BTreeMap::new(),
+            spare: BTreeSet::new(),
+        };
+        for node in &snapshot.nodes {
+            let Some(pool) = pool_of(node) else { continue };
+            let leaves = being_deleted(node);
+            *turns.serving.entry(pool.to_owned()).or_default() += usize::from(ready(node) && !leaves);
+            if snapshot.proxmox.machines.is_none() {
+                *turns.machines.entry(pool.to_owned()).or_default() += 1;
+            }
+        }
+        for machine in snapshot.proxmox.machines.iter().flatten() {
+            // One that is kept warm can take the place of another: it stands in no machine's way.
+            if machine.phase.is_over() || is_kept(machine) {
+                continue;
+            }
+            *turns.machines.entry(machine.pool.clone()).or_default() += 1;
+            *turns.coming.entry(machine.pool.clone()).or_default() +=
+                usize::from(machine.phase < Phase::Ready);
+        }
+        turns
+    }
+
+    /// Why the node is not replaced now; otherwise its turn is taken.
+    pub(super) fn held(
+        &mut self,
+        snapshot: &Snapshot,
+        config: &Config,
+        at: usize,
+        due: &Due,
+        drain: Option<&Result<Drain, String>>,
+    ) -> Option<String> {
+        let node = &snapshot.nodes[at];
+        let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name))?;
+        let kept = || stays(node).or_else(|| Some(format!("annotation {}", unrepaired(node)?)));
+        let decided = due.held.clone().or_else(kept);
+        let drain = match drain? {
+            Ok(drain) => drain,
+            Err(why) => return decided.or_else(|| Some(why.clone())),
+        };
+        let held = decided
+            .or_else(|| self.pool_rests(snapshot, config, pool))
+            .or_else(|| rests(snapshot, node))
+            .or_else(|| drain.awaited.as_ref().map(|pod| format!("waits for {pod} to end")))
+            .or_else(|| self.no_room(pool, ready(node), drain))
+            .or_else(|| self.others_first(config, pool))
+            .or_else(|| self.allowed.refuses(due.reason, &pool.name));
+        if held.is_none() {
+            self.allowed.take(&pool.name);
+            *self.leaving.entry(pool.name.clone()).or_default() += 1;
+            if let Some(serving) = self.serving.get_mut(&pool.name) {
+                *serving = serving.saturating_sub(usize::from(ready(node)));
+            }
+        }
+        held
+    }
+
+    fn pool_rests(&self, snapshot: &Snapshot, config: &Config, pool: &Pool) -> Option<String> {
+        if !config.scale_down.enabled {
+            return Some("removals are switched off (`scale_down.enabled`)".to_owned());
+        }
+        if self.unhealthy.contains(&pool.name) {
+            return Some("too many nodes of the pool are not ready".to_owned());
+        }
+        let memory = snapshot.memory.pools.get(&pool.name)?;
+        let backoff = memory.backoff.as_ref().filter(|backoff| backoff.runs(snapshot.time));
+        if let Some(backoff) = backoff {
+            return Some(format!("the pool is left alone after a failure: {}", backoff.reason));
+        }
+        let rests = after(memory.last_removal_failure?, config.scale_down.delay_after_failure);
+        (rests > snapshot.time).then(|| format!("until {rests}, after a removal that failed"))
+    }
+
+    /// A pool at its maximum has no room for a node in its place, if it needs one.
+    fn no_room(&self, pool: &Pool, serves: bool, drain: &Drain) -> Option<String> {
+        let count = |of: &BTreeMap<String, usize>| of.get(&pool.name).copied().unwrap_or(0);
+        let can_do_without = drain.moves.is_empty() && count(&self.serving) > pool.min as usize;
+        let full = count(&self.machines) >= pool.max as usize;
+        // What was made in its place stands in for one only: two that waited for each other would both stay.
+        let left = (count(&self.serving) + count(&self.coming)).saturating_sub(usize::from(serves));
+        let stands_in = self.spare.contains(&pool.name) && left >= pool.min as usize;
+        // One that leaves makes room for the next, once it is on its way.
+        let in_its_place = stands_in || count(&self.on_their_way) > 0;
+        (full && !can_do_without && !in_its_place)
+            .then(|| format!("`max` of {} leaves no room for a node in its place", pool.max))
+    }
+
+    fn others_first(&self, config: &Config, pool: &Pool) -> Option<String> {
+        let leaving = self.leaving.get(&pool.name).copied().unwrap_or(0);
+        (leaving >= config.replace.max_parallel).then(|| {
+            format!("{} of its pool at a time (`replace.max_parallel`)", config.replace.max_parallel)
+        })
+    }
+}

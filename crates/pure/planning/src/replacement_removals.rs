@@ -1,0 +1,97 @@
+//! Lets nodes go that are being replaced: once enough others of their pool are ready and each pod has a place
+//! on one that is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::budgets::Budgets;
+use super::drain::Rules;
+use super::facts::{
+    node::{being_deleted, pool_of, ready},
+    pod::will_be_made_again,
+};
+use super::node_state::drain;
+use super::replacement_due;
+use super::scale_up_decision::ScaleUpDecision;
+use super::view::View;
+use model::plan::{Move, NodeOutcome, NodeVerdict, Removal};
+use model::pod::Pod;
+use scheduling::NodeIndex;
+
+/// Nodes that go now, with where their pods go. `drains` are the drains under way, `most` how many there may
+/// be.
+pub(super) fn removals(
+    view: &View,
+    growth: &ScaleUpDecision,
+    rules: &Rules,
+    budgets: &mut Budgets,
+    (drains, most): (&mut usize, usize),
+    verdicts: &mut [NodeVerdict],
+) -> Vec<Removal> {
+    let mut found = Vec::new();
+    for (at, (node, verdict)) in view.snapshot.nodes.iter().zip(verdicts).enumerate() {
+        let Some(reason) = replacement_due::reason(node) else { continue };
+        let (pool, utilization) = (verdict.pool.clone(), verdict.utilization.unwrap_or(0.0));
+        let Ok(drain) = drain(view, at, rules, budgets) else { continue };
+        let mut wait = |why: NodeOutcome, message: String| {
+            verdict.verdict = why;
+            verdict.message = Some(message);
+        };
+        let min =
+            view.config.pools.iter().find(|one| Some(&one.name) == pool.as_ref()).map_or(0, |pool| pool.min);
+        if others_ready(view, pool.as_deref()) < min as usize {
+            wait(NodeOutcome::AtMinimum, "goes once a node in its place is ready".to_owned());
+            continue;
+        }
+        let moves = match places(view, growth, &node.name, &drain.moves) {
+            Ok(moves) => moves,
+            Err(why) => {
+                wait(NodeOutcome::NoPlaceToMovePods, why);
+                continue;
+            }
+        };
+        if !moves.is_empty() && *drains >= most {
+            wait(NodeOutcome::Unneeded, format!("waits for its turn: {most} drains at a time"));
+            continue;
+        }
+        *drains += usize::from(!moves.is_empty());
+        // Evictions that a budget has no room for yet are repeated by the drain.
+        if budgets.allow(drain.asked()).is_ok() {
+            budgets.take(drain.asked());
+        }
+        verdict.verdict = NodeOutcome::Remove;
+        verdict.message = None;
+        found.push(Removal { node: node.name.clone(), reason, utilization, moves });
+    }
+    found
+}
+
+/// Ready nodes of a pool that are not being removed.
+fn others_ready(view: &View, pool: Option<&str>) -> usize {
+    let nodes = view.snapshot.nodes.iter().filter(|node| pool_of(node) == pool);
+    nodes.filter(|node| ready(node) && !being_deleted(node)).count()
+}
+
+/// Where scaling up has put each of these pods, or why one cannot go yet.
+fn places(view: &View, growth: &ScaleUpDecision, node: &str, pods: &[Arc<Pod>]) -> Result<Vec<Move>, String> {
+    let placed: BTreeMap<String, NodeIndex> = growth
+        .placed
+        .iter()
+        .filter(|(pod, _)| pod.node.as_deref() == Some(node))
+        .map(|(pod, at)| (pod.id(), *at))
+        .collect();
+    let mut moves = Vec::new();
+    for pod in pods.iter().filter(|pod| will_be_made_again(pod)) {
+        let id = pod.id();
+        let Some(&to) = placed.get(&id) else {
+            return Err(format!("goes once a node that takes {id} is ready"));
+        };
+        let to = &view.snapshot.nodes[to];
+        if !ready(to) || growth.upcoming.values().any(|name| *name == to.name) {
+            return Err(format!("goes once {} is ready, which takes {id}", to.name));
+        }
+        moves.push(Move { pod: id, to: to.name.clone() });
+    }
+    moves.sort_by(|a, b| a.pod.cmp(&b.pod));
+    Ok(moves)
+}

@@ -1,0 +1,108 @@
+//! Where kube-scheduler may put the pods of nodes that go. The search for such nodes fills others to the
+//! last; kube-scheduler spreads (`NodeResourcesFit` with `LeastAllocated`, its default), heeds what pods
+//! prefer, takes them as they come, and one of them may find no room then that would have had some. Such a
+//! node went in vain: a machine would be made for that pod at once.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+
+use super::facts::node::ready;
+use super::scale_up_decision::ScaleUpDecision;
+use super::view::View;
+use model::Resources;
+use model::pod::Pod;
+use scheduling::{NodeIndex, SimNode, World};
+
+/// How many orders are tried: the first three mean something, the others are drawn by lot. One that leaves a
+/// pod without room is hardly missed by all, unless it is a rare one.
+const ORDERS: usize = 15;
+
+/// How often it is asked at most whether a node takes a pod. If even one order would ask more often, no order
+/// is tried: with a thousand pods for a thousand nodes, hardly one finds no room.
+const EFFORT: usize = 1_000_000;
+
+/// Whether the pods find room without these nodes, which they are taken off, in the orders in which they may
+/// come. Machines on their way count for nothing, as they do while a node is drained.
+pub(super) fn all_find_room(
+    view: &View,
+    growth: &ScaleUpDecision,
+    gone: &BTreeSet<NodeIndex>,
+    pods: &[(NodeIndex, &Arc<Pod>)],
+) -> bool {
+    let takes = |at: NodeIndex| {
+        !gone.contains(&at)
+            && view.world.node(at).open
+            && ready(&view.snapshot.nodes[at])
+            && !growth.growing.contains(&at)
+    };
+    let places: Vec<NodeIndex> = (0..view.existing).filter(|at| takes(*at)).collect();
+    let orders = ORDERS.min(EFFORT / (pods.len() * places.len()).max(1));
+    if pods.is_empty() || orders == 0 {
+        return true;
+    }
+    let mut world = view.world.clone();
+    for &at in gone {
+        world.close(at);
+    }
+    for (at, pod) in pods {
+        world.remove(pod, *at);
+    }
+    let mut pods: Vec<&Arc<Pod>> = pods.iter().map(|one| one.1).collect();
+    (0..orders).all(|number| {
+        pods.sort_by_cached_key(|pod| (key(number, pod), pod.id()));
+        place(&mut world, &pods, &places)
+    })
+}
+
+/// What sorts pods in the order of this number: the smallest first, by CPU and by memory, as they are
+/// evicted, or by lot.
+fn key(order: usize, pod: &Pod) -> i64 {
+    match order {
+        0 => pod.requests.cpu_milli,
+        1 => pod.requests.memory,
+        2 => i64::from(pod.priority.unwrap_or_default()),
+        _ => {
+            let lot = BuildHasherDefault::<DefaultHasher>::default().hash_one((order, pod.id()));
+            lot.cast_signed()
+        }
+    }
+}
+
+/// Whether each pod finds room where kube-scheduler's scores are best, in this order; they do not stay there.
+fn place(world: &mut World, pods: &[&Arc<Pod>], places: &[NodeIndex]) -> bool {
+    let mut placed = Vec::with_capacity(pods.len());
+    for pod in pods {
+        let prepared = world.prepare(pod);
+        let roomy: Vec<NodeIndex> =
+            places.iter().copied().filter(|at| world.has_room(&prepared, *at)).collect();
+        let preferred = world.preferences(pod, &roomy);
+        let preferred = preferred.into_iter().flatten().chain(std::iter::repeat(0));
+        // The best is asked first: that takes the pod most often, and to ask costs more than to rank.
+        let mut ranked: BinaryHeap<_> = (roomy.iter().zip(preferred))
+            .map(|(at, preferred)| (score(world.node(*at), pod) + preferred, Reverse(*at)))
+            .collect();
+        let mut taken = std::iter::from_fn(|| ranked.pop()).filter(|(_, at)| world.takes(&prepared, at.0));
+        let Some((_, Reverse(at))) = taken.next() else { break };
+        drop(prepared);
+        world.place(pod, at);
+        placed.push((*pod, at));
+    }
+    for (pod, at) in &placed {
+        world.remove(pod, *at);
+    }
+    placed.len() == pods.len()
+}
+
+/// What kube-scheduler's `LeastAllocated` gives a node for a pod: the parts of CPU and of memory that it
+/// leaves free, in parts of 100, on average.
+fn score(node: &SimNode, pod: &Pod) -> i64 {
+    const PARTS: i64 = 100;
+    let part = |what: fn(&Resources) -> i64| {
+        let offered = what(&node.node.allocatable);
+        let left = offered - what(&node.used) - what(&pod.requests);
+        if offered > 0 { left.max(0).saturating_mul(PARTS) / offered } else { 0 }
+    };
+    i64::midpoint(part(|one| one.cpu_milli), part(|one| one.memory))
+}

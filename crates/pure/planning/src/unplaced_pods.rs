@@ -1,0 +1,64 @@
+//! Do the pods of a node that is being drained still have somewhere to go? What the plan promised them may be
+//! taken by now.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use super::allowance::{Allowance, Limits};
+use super::budgets::Budgets;
+use super::drain::Rules;
+use super::facts::node::ready;
+use super::view::View;
+use super::{expected_taints, sizes, sorted};
+use model::Snapshot;
+use model::pod::Pod;
+use scheduling::{Effort, NodeIndex, World};
+use settings::Config;
+
+/// Pods that wait are placed first, but this many at most: more of them do not wait for room on nodes that
+/// are there.
+const WAITING: usize = 100;
+
+/// The first pod of a node on its way out that would fit on no other ready node as things are, its name.
+/// `None`: all do.
+///
+/// Pods that wait come first: kube-scheduler has them in its queue already. Machines on their way count for
+/// nothing: whether they come to be nodes is not known.
+pub fn homeless(snapshot: &Snapshot, config: &Config, node: &str) -> Option<String> {
+    let pods = &snapshot.pods;
+    let mut sorted = sorted(snapshot);
+    expected_taints::expect_taints(&mut sorted);
+    let snapshot = &sorted;
+    let offers = &sizes::offers(config, snapshot);
+    let mut view =
+        View::new(snapshot, pods, config, offers, &Allowance::new(&Effort::default(), Limits::default()));
+    let at = snapshot.nodes.iter().position(|one| one.name == node)?;
+    let rules = Rules::new(snapshot, &config.scale_down);
+    // A pod that must stay is another question's answer.
+    let leaving = rules.evictions(&view.bound[at], Budgets::new(snapshot), |_| false).ok()?;
+    let mut moves: Vec<Arc<Pod>> = leaving.evict.into_iter().filter(|pod| !pod.is_finished()).collect();
+    moves.sort_by_key(|pod| Reverse((pod.requests.cpu_milli, pod.requests.memory)));
+    view.world.close(at);
+    for pod in &moves {
+        view.world.remove(pod, at);
+    }
+    let places: Vec<NodeIndex> = (0..view.existing)
+        .filter(|other| view.world.node(*other).open && ready(&snapshot.nodes[*other]))
+        .collect();
+    let waiting: Vec<&Arc<Pod>> =
+        view.waiting.iter().filter(|one| one.settled.is_none()).map(|one| one.pod).take(WAITING).collect();
+    for pod in waiting {
+        settle(&mut view.world, pod, &places);
+    }
+    moves.iter().find(|pod| !settle(&mut view.world, pod, &places)).map(|pod| pod.id())
+}
+
+/// Puts a pod on the first node that takes it; false if none does.
+fn settle(world: &mut World, pod: &Arc<Pod>, places: &[NodeIndex]) -> bool {
+    let prepared = world.prepare(pod);
+    let found = places.iter().copied().find(|at| world.check(&prepared, *at).is_ok());
+    if let Some(at) = found {
+        world.place(pod, at);
+    }
+    found.is_some()
+}

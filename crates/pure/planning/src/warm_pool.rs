@@ -1,0 +1,259 @@
+//! Machines that are kept ahead of demand: which of them may be asked to join, how many are to be made, and
+//! which are kept no longer.
+//!
+//! * One that waits counts against `max`, its slot and (as far as it runs) its host's room, and towards no
+//!   minimum. No pod is placed on it before it was asked to join; from then on it is a machine on its way
+//!   like any other.
+//! * What pods wait for comes first: warm machines are made only in rounds in which nothing else is.
+//! * One of other settings, another size or an old template, and one on a host that is in maintenance,
+//!   closed, to be switched off or none of its pool's, if it was moved, or if other VMs have its devices, is
+//!   never asked. It goes, one of a pool at a time and while no other is being made, and a new one takes its
+//!   place.
+//! * One that could not be started for want of room goes if pods wait and nothing but it keeps its pool from
+//!   making a machine elsewhere.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::capacity::{NoRoom, Place, Rooms};
+use super::device_room::DeviceRoom;
+use super::facts::{host::is_emptied, machine::is_kept};
+use super::view::View;
+use super::{names, replacement_due};
+use model::machine::{Machine, Phase, WarmState};
+use model::plan::{NewMachine, Plan, PodVerdict, PoolGrowth, PoolReason, Unkept};
+use model::{Snapshot, quantity};
+use settings::{Config, Pool};
+
+/// A machine that waits to be asked to join.
+#[derive(Clone, Debug)]
+pub(super) struct Woken {
+    pub name: String,
+    pub vmid: u32,
+    pub host: String,
+    pub state: WarmState,
+    cores: u32,
+    memory: i64,
+    /// Its host holds room for it already, because it runs. With `count_stopped` only others' guests count
+    /// while they do not.
+    pub has_room: bool,
+}
+
+impl Woken {
+    /// Whether it is what a new machine of the pool, or of one of its offers, would be.
+    pub(super) fn suits(&self, pool: &Pool) -> bool {
+        (self.cores, self.memory) == (pool.cores, pool.memory) && pool.may_be_on(&self.host)
+    }
+}
+
+/// The machines that may be asked to join, by pool, in order of their names.
+pub(super) fn waiting(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, VecDeque<Woken>> {
+    let mut waiting: BTreeMap<String, VecDeque<Woken>> = BTreeMap::new();
+    for machine in snapshot.proxmox.machines.iter().flatten() {
+        let Some(state) = machine.warm.filter(|_| machine.phase == Phase::Warm) else { continue };
+        let Some(pool) = config.pools.iter().find(|pool| pool.name == machine.pool) else { continue };
+        if unfit(snapshot, config, pool, machine).is_none() {
+            waiting.entry(pool.name.clone()).or_default().push_back(Woken {
+                name: machine.name.clone(),
+                vmid: machine.vmid,
+                host: machine.host.clone(),
+                state,
+                cores: machine.cores,
+                memory: machine.memory,
+                has_room: state.runs(),
+            });
+        }
+    }
+    waiting
+}
+
+/// Why a machine is no longer to be a node, in words, if so.
+fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -> Option<String> {
+    let differs = replacement_due::differences(snapshot, pool, machine);
+    if !differs.is_empty() {
+        return Some(differs.join(", "));
+    }
+    if !pool.sizes.iter().any(|size| (size.cores, size.memory) == (machine.cores, machine.memory)) {
+        return Some("the pool no longer has machines of its size".to_owned());
+    }
+    let host = &machine.host;
+    if is_emptied(snapshot, host) {
+        return Some(format!("its host {host} is to be switched off"));
+    }
+    if !pool.may_be_on(host) {
+        return Some(format!("its host {host} is none of its pool's"));
+    }
+    if config.hosts.get(host).is_some_and(|own| own.closed) {
+        return Some(format!("its host {host} is closed"));
+    }
+    let here = snapshot.proxmox.hosts.iter().flatten().find(|one| one.name == *host && one.online)?;
+    if config.replace.maintenance && here.maintenance {
+        return Some(format!("its host {host} is in maintenance"));
+    }
+    // One that was not started yet: what runs has its devices.
+    let starts = machine.warm == Some(WarmState::Stopped) && !pool.pci.is_empty();
+    let machines = || snapshot.proxmox.machines.as_deref().unwrap_or_default();
+    (starts && DeviceRoom::new(here, machines(), &config.pools).overdrawn(pool))
+        .then(|| format!("others have its devices on its host {host}"))
+}
+
+/// Adds to a plan what is to be made ahead of demand and what is kept no longer. `rooms` is what the plan
+/// leaves.
+pub(super) fn provide(view: &View, mut rooms: Rooms, plan: &mut Plan) {
+    let woken: BTreeSet<&str> = machines(&plan.scale_up)
+        .filter(|machine| machine.woken.is_some())
+        .filter_map(|machine| machine.name.as_deref())
+        .collect();
+    let kept: Vec<&Machine> = view
+        .snapshot
+        .proxmox
+        .machines
+        .iter()
+        .flatten()
+        .filter(|machine| is_kept(machine) && !woken.contains(machine.name.as_str()))
+        .collect();
+    let mut unkept = kept_no_longer(view, &kept);
+    let mut stuck = in_the_way(view, &kept, &rooms, &plan.pods);
+    stuck.retain(|one| unkept.iter().all(|other| other.pool != one.pool));
+    unkept.append(&mut stuck);
+    // What replaces a node was chosen without counting down this room.
+    let busy = machines(&plan.scale_up).any(|machine| machine.woken.is_none());
+    let (keep, refused) = if busy { Default::default() } else { to_keep(view, &kept, &mut rooms) };
+    (plan.keep, plan.keep_refused, plan.unkept) = (keep, refused, unkept);
+}
+
+fn machines(growth: &[PoolGrowth]) -> impl Iterator<Item = &NewMachine> {
+    growth.iter().flat_map(|pool| &pool.machines)
+}
+
+fn kept_no_longer(view: &View, kept: &[&Machine]) -> Vec<Unkept> {
+    let mut all = Vec::new();
+    let mut by_pool: BTreeMap<&str, Vec<&Machine>> = BTreeMap::new();
+    for machine in kept {
+        by_pool.entry(&machine.pool).or_default().push(machine);
+    }
+    for (name, machines) in by_pool {
+        let memory = view.snapshot.memory.pools.get(name);
+        if memory.is_some_and(|memory| memory.out_of_sight.is_some()) {
+            continue;
+        }
+        let pool = view.config.pools.iter().find(|pool| pool.name == name);
+        let mut unkept = |machine: &Machine, reason: String| {
+            let (machine, pool) = (machine.name.clone(), machine.pool.clone());
+            all.push(Unkept { machine, pool, reason });
+        };
+        let waits = |machine: &&&Machine| machine.phase == Phase::Warm;
+        let Some(pool) = pool else {
+            for machine in machines.iter().filter(waits) {
+                unkept(machine, "its pool is no longer in the configuration".to_owned());
+            }
+            continue;
+        };
+        let why = |machine: &Machine| {
+            let state = machine.warm.filter(|state| *state != pool.warm.state);
+            let other = state.map(|state| {
+                format!("kept {}, and its pool keeps {} ones", state.name(), pool.warm.state.name())
+            });
+            unfit(view.snapshot, view.config, pool, machine).or(other)
+        };
+        let (unfit, fit): (Vec<&Machine>, Vec<&Machine>) =
+            machines.iter().copied().partition(|machine| why(machine).is_some());
+        let surplus = machines.len().saturating_sub(pool.warm.count as usize);
+        // Those that are of less use go first; one that is still being made is waited for.
+        let going = unfit.iter().chain(fit.iter().rev()).filter(waits).take(surplus);
+        for machine in going {
+            let reason = format!("the pool keeps {} warm", pool.warm.count);
+            unkept(machine, why(machine).unwrap_or(reason));
+        }
+        if surplus == 0
+            && !is_one_leaving(view, pool)
+            && machines.iter().all(|machine| machine.phase == Phase::Warm)
+        {
+            for machine in unfit.iter().take(1) {
+                unkept(machine, why(machine).unwrap_or_default());
+            }
+        }
+    }
+    all
+}
+
+/// Whether a machine of the pool that waited is on its way out.
+fn is_one_leaving(view: &View, pool: &Pool) -> bool {
+    let mut machines = view.snapshot.proxmox.machines.iter().flatten();
+    let leaves = |one: &Machine| one.phase >= Phase::Draining && !one.phase.is_over();
+    machines.any(|one| one.pool == pool.name && one.warm.is_some() && leaves(one))
+}
+
+/// Machines that could not be started where they are, one of a pool, if pods wait for what another host has
+/// room for, and the pool's maximum or its slots have not.
+fn in_the_way(view: &View, kept: &[&Machine], rooms: &Rooms, pods: &[PodVerdict]) -> Vec<Unkept> {
+    let full = |pool: &Pool| {
+        let mut reasons = pods.iter().flat_map(|pod| &pod.reasons);
+        reasons.any(|one| one.pool == pool.name && NoRoom::NEEDS_A_PLACE.contains(&one.reason))
+    };
+    let pools = view.config.pools.iter().filter(|pool| full(pool) && !is_one_leaving(view, pool));
+    let stuck = pools.filter_map(|pool| {
+        let rests = |machine: &&&Machine| {
+            machine.pool == pool.name
+                && machine.phase == Phase::Warm
+                && machine.warm.is_some_and(|state| !state.runs())
+        };
+        let machine = kept.iter().filter(rests).find(|machine| rooms.runs_elsewhere(pool, &machine.host))?;
+        let reason = format!(
+            "its host {} has no room for it to run, and pods wait for a machine that another host has room for",
+            machine.host
+        );
+        Some(Unkept { machine: machine.name.clone(), pool: pool.name.clone(), reason })
+    });
+    stuck.collect()
+}
+
+/// What is made, and why some pools get fewer than they are to have.
+fn to_keep(view: &View, kept: &[&Machine], rooms: &mut Rooms) -> (Vec<PoolGrowth>, Vec<PoolReason>) {
+    let (mut all, mut refused) = (Vec::new(), Vec::new());
+    for pool in view.config.pools.iter().filter(|pool| pool.warm.count > 0) {
+        let here = kept.iter().filter(|machine| machine.pool == pool.name).count();
+        let missing = (pool.warm.count as usize).saturating_sub(here);
+        let mut machines = Vec::new();
+        for _ in 0..missing {
+            let offers = view.offers.iter().filter(|offer| {
+                (&offer.name, offer.cores, offer.memory) == (&pool.name, pool.cores, pool.memory)
+            });
+            let mut why = None;
+            let places = offers.filter_map(|offer| match rooms.next_kept(offer, pool.warm.state) {
+                Ok(place) => Some((offer, place)),
+                Err(full) => {
+                    why.get_or_insert(full);
+                    None
+                }
+            });
+            let Some((offer, place)) = places.min_by_key(|(_, place)| place.rank) else {
+                refused.extend(why.map(|full| full.of(pool.name.clone())));
+                break;
+            };
+            rooms.keep(offer, &place, pool.warm.state);
+            machines.push(kept_there(view, offer, &place));
+        }
+        if !machines.is_empty() {
+            all.push(PoolGrowth { pool: pool.name.clone(), machines });
+        }
+    }
+    (all, refused)
+}
+
+fn kept_there(view: &View, pool: &Pool, place: &Place) -> NewMachine {
+    let slot = place.slot.as_ref();
+    let seed = view.snapshot.memory.name_seed;
+    NewMachine {
+        name: slot.map(|slot| names::machine_name(&pool.name, seed, slot)),
+        vmid: slot.map(|slot| slot.vmid),
+        address: slot.and_then(|slot| slot.address),
+        further_addresses: slot.map(|slot| slot.further.clone()).unwrap_or_default(),
+        host: place.host.clone(),
+        storage: place.storage.clone(),
+        cores: pool.cores,
+        memory: quantity::binary(pool.memory),
+        memory_bytes: pool.memory,
+        pods: Vec::new(),
+        woken: None,
+    }
+}

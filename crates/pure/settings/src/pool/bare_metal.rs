@@ -1,0 +1,276 @@
+//! `[[pool.machine]]`: bare-metal machines that are switched on and off, in place of VMs that are made.
+//!
+//! * They are alike: `cores` and `memory` of their pool hold for each. Others go into a pool of their own.
+//! * A machine's number stands where a VMID does. It follows from the name alone, so that no order in the
+//!   file matters, and is greater than any VMID.
+//! * No two of them, nor one of them and a host, have one system of one controller.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::Range;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{CloneKind, Placement, Written as Pool, ZoneLabels};
+use crate::bootstrap::{Bootstrap, BootstrapMethod};
+use crate::host_power::{Power, Redfish, WrittenRedfish};
+use crate::hosts::HostSettings;
+use crate::name_rules;
+use crate::values::Checker;
+use model::machine::{FIRST_NUMBER, Slot};
+
+/// A bare-metal machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PhysicalMachine {
+    /// Its name, which is its Node's.
+    pub name: String,
+    /// Its address, if its serving certificate is to be approved for it.
+    pub address: Option<IpAddr>,
+    /// It is left as it is: nothing switches it on.
+    pub closed: bool,
+    /// Its management controller.
+    pub redfish: Redfish,
+}
+
+impl PhysicalMachine {
+    /// What stands where a VMID does.
+    pub fn number(&self) -> u32 {
+        number(&self.name)
+    }
+
+    /// Its slot.
+    pub(super) fn slot(&self) -> Slot {
+        let machine = Some(self.name.clone());
+        Slot { vmid: self.number(), address: self.address, machine, ..Slot::default() }
+    }
+}
+
+/// FNV-1a of the name, brought above all VMIDs.
+fn number(name: &str) -> u32 {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    FIRST_NUMBER + u32::try_from(hash % u64::from(u32::MAX - FIRST_NUMBER)).unwrap_or(0)
+}
+
+/// A `[[pool.machine]]` as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    name: Spanned<String>,
+    address: Option<Spanned<String>>,
+    #[serde(default)]
+    closed: bool,
+    redfish: Spanned<WrittenRedfish>,
+}
+
+/// What its machines are made nodes by: they join by themselves.
+pub(super) fn bootstrap() -> Bootstrap {
+    Bootstrap { method: BootstrapMethod::None, accept_degraded: false, probe_port: None }
+}
+
+pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<PhysicalMachine> {
+    let Some(first) = pool.machine.first() else { return Vec::new() };
+    let name = pool.name.get_ref();
+    for (key, at) in pool.of_vms() {
+        let title = format!("pool `{name}`: `{key}` means nothing for bare-metal machines");
+        checker.clash(title, at, "not used", first.name.span(), "it is about VMs: remove it");
+    }
+    if let Some((key, value)) = pool.labels.iter().chain(&pool.annotations).find(|(_, value)| {
+        ["host", "zone", "vmid"].iter().any(|fact| super::labels::uses(value.get_ref(), &[fact]))
+    }) {
+        let title = format!("pool `{name}`: `{}` asks for what only VMs have", key.get_ref());
+        let help = "`{{ name }}` and `{{ pool }}` are known of a bare-metal machine";
+        checker.wrong(title, value.span(), "not known", help);
+    }
+    let (max, count) = (*pool.max.get_ref(), pool.machine.len());
+    if usize::try_from(max).is_ok_and(|max| max > count) {
+        let title = format!("pool `{name}`: `max` is {max}, and it has {count} `[[pool.machine]]`");
+        let help = format!("set `max = {count}`, or name the others");
+        checker.wrong(title, pool.max.span(), "too many", &help);
+    }
+    pool.machine.iter().filter_map(|one| one.check(name, checker)).collect()
+}
+
+impl Written {
+    fn check(&self, pool: &str, checker: &mut Checker) -> Option<PhysicalMachine> {
+        let name = self.name.get_ref();
+        if !name_rules::is_domain(name) || *name != name.to_ascii_lowercase() {
+            let title = format!("pool `{pool}`: `{name}` cannot be a Node");
+            let help = "the name under which its kubelet registers";
+            checker.wrong(title, self.name.span(), "expected e.g. \"metal-1\"", help);
+        }
+        let address = self.address.as_ref().and_then(|written| {
+            let parsed = written.get_ref().parse().ok();
+            if parsed.is_none() {
+                let title = format!("pool `{pool}`: `{}` is not an address", written.get_ref());
+                checker.wrong(title, written.span(), "expected e.g. \"10.10.10.21\"", "");
+            }
+            parsed
+        });
+        let redfish = WrittenRedfish::check(&self.redfish, checker)?;
+        Some(PhysicalMachine { name: name.clone(), address, closed: self.closed, redfish })
+    }
+}
+
+/// What two machines must not share: their names, their controllers' systems.
+pub(super) fn claims(
+    pools: &[Spanned<Pool>],
+    checked: &[super::Pool],
+    hosts: &BTreeMap<String, HostSettings>,
+    checker: &mut Checker,
+) {
+    let mut numbers: BTreeMap<u32, (&str, Range<usize>)> = BTreeMap::new();
+    for one in pools.iter().flat_map(|pool| &pool.get_ref().machine) {
+        let (name, at) = (one.name.get_ref(), one.name.span());
+        let Some((other, first)) = numbers.insert(number(name), (name, at.clone())) else { continue };
+        let title = if other == name {
+            format!("two machines are called `{name}`")
+        } else {
+            format!("`{name}` and `{other}` have the same number")
+        };
+        checker.clash(title, at, "must be unique", first, "give one of them another name");
+    }
+    let of_hosts = hosts.iter().filter_map(|(name, host)| match &host.power {
+        Some(Power::Redfish(redfish)) => Some((redfish.identity(), format!("host `{name}`"))),
+        _ => None,
+    });
+    let mut systems: BTreeMap<(String, Option<&str>), String> = of_hosts.collect();
+    for (pool, checked) in pools.iter().zip(checked) {
+        for machine in &checked.machines {
+            let who = format!("machine `{}`", machine.name);
+            let Some(other) = systems.insert(machine.redfish.identity(), who) else { continue };
+            let written = pool.get_ref().machine.iter().find(|one| *one.name.get_ref() == machine.name);
+            let at = written.map_or_else(|| pool.span(), |one| one.redfish.span());
+            let title = format!("machine `{}` has the same system as {other}", machine.name);
+            checker.wrong(title, at, "already taken", "`system` tells the systems of one controller apart");
+        }
+    }
+}
+
+impl Pool {
+    /// The settings in it that only VMs have.
+    fn of_vms(&self) -> Vec<(&'static str, Range<usize>)> {
+        let own = self.name.span();
+        let at = |given: bool| given.then(|| own.clone());
+        let all = [
+            ("region", self.region.as_ref().map(Spanned::span)),
+            ("sizes", self.sizes.as_ref().map(Spanned::span)),
+            ("boot", self.boot.as_ref().map(Spanned::span)),
+            ("template", self.template.as_ref().map(Spanned::span)),
+            ("clone", at(self.clone != CloneKind::default())),
+            ("storage", self.storage.as_ref().map(Spanned::span)),
+            ("storage_reserve", self.storage_reserve.as_ref().map(Spanned::span)),
+            ("extra_disks", at(!self.extra_disks.is_empty())),
+            ("vm_options", self.vm_options.keys().next().map(Spanned::span)),
+            ("vmids", self.vmids.as_ref().map(Spanned::span)),
+            ("addresses", self.addresses.as_ref().map(Spanned::span)),
+            ("prefix", self.prefix.as_ref().map(Spanned::span)),
+            ("gateway", self.gateway.as_ref().map(Spanned::span)),
+            ("dns", self.dns.first().map(Spanned::span)),
+            ("search", self.search.as_ref().map(Spanned::span)),
+            ("disk", self.disk.as_ref().map(Spanned::span)),
+            ("disk_device", self.disk_device.as_ref().map(Spanned::span)),
+            ("bridge", self.bridge.as_ref().map(Spanned::span)),
+            ("vlan", self.vlan.as_ref().map(Spanned::span)),
+            ("mtu", self.mtu.as_ref().map(Spanned::span)),
+            ("model", at(self.model.is_some())),
+            ("firewall", at(self.firewall.is_some())),
+            ("addresses6", self.addresses6.as_ref().map(Spanned::span)),
+            ("prefix6", self.prefix6.as_ref().map(Spanned::span)),
+            ("gateway6", self.gateway6.as_ref().map(Spanned::span)),
+            ("[[pool.network]]", at(!self.network.is_empty())),
+            ("[[pool.pci]]", at(!self.pci.is_empty())),
+            ("grow", self.grow.as_ref().map(Spanned::span)),
+            ("user", self.user.as_ref().map(Spanned::span)),
+            ("ssh_keys", self.ssh_keys.first().map(Spanned::span)),
+            ("tags", self.tags.first().map(Spanned::span)),
+            ("provider_id", self.provider_id.as_ref().map(Spanned::span)),
+            ("hosts", self.hosts.first().map(Spanned::span)),
+            ("cpu_overcommit", self.cpu_overcommit.as_ref().map(Spanned::span)),
+            ("memory_overcommit", self.memory_overcommit.as_ref().map(Spanned::span)),
+            ("memory_reserve", self.memory_reserve.as_ref().map(Spanned::span)),
+            ("placement", at(self.placement != Placement::default())),
+            ("zone_labels", at(self.zone_labels != ZoneLabels::default())),
+            ("max_per_host", self.max_per_host.as_ref().map(Spanned::span)),
+            ("[pool.warm]", at(self.warm.is_some())),
+            ("[pool.security]", self.security.as_ref().map(Spanned::span)),
+            ("[pool.cloud_init]", self.cloud_init.as_ref().map(Spanned::span)),
+            ("[pool.bootstrap]", self.bootstrap.as_ref().map(Spanned::span)),
+        ];
+        all.into_iter().filter_map(|(key, at)| Some((key, at?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{BootstrapMethod, Needs, parse};
+
+    const POOL: &str = "[[pool]]\nname = \"metal\"\nmax = 2\ncores = 32\nmemory = \"128GiB\"\n";
+
+    fn machine(name: &str, controller: &str) -> String {
+        format!(
+            "[[pool.machine]]\nname = \"{name}\"\n[pool.machine.redfish]\nendpoint = \"https://{controller}\"\n\
+             user = \"power\"\npassword_file = \"/x\"\nca = \"system\"\n"
+        )
+    }
+
+    #[test]
+    fn a_pool_of_machines_needs_no_template_and_no_addresses() {
+        let text = format!("{POOL}{}{}", machine("metal-1", "10.0.0.1"), machine("metal-2", "10.0.0.2"));
+        let text =
+            text.replace("name = \"metal-2\"", "name = \"metal-2\"\naddress = \"10.1.0.2\"\nclosed = true");
+        // What is missing is not of the pool.
+        let report = parse("c.toml", &text, Needs::Run).unwrap_err().plain();
+        assert!(!report.contains("pool `metal`"), "{report}");
+        let config = parse("c.toml", &text, Needs::Plan).unwrap();
+        let pool = &config.pools[0];
+        assert_eq!(config.bootstrap_of(pool).map(|one| &one.method), Some(&BootstrapMethod::None));
+        let slots = pool.slots();
+        assert_eq!(slots.len(), 2);
+        assert_eq!(slots[1].machine.as_deref(), Some("metal-2"));
+        assert_eq!(slots[1].address, Some("10.1.0.2".parse().unwrap()));
+        assert!(slots.iter().all(|slot| slot.vmid > 999_999_999 && slot.is_physical()));
+        assert!(pool.machines[1].closed && !pool.machines[0].closed);
+        // The order of the file says nothing.
+        let turned = format!("{POOL}{}{}", machine("metal-2", "10.0.0.2"), machine("metal-1", "10.0.0.1"));
+        assert_eq!(parse("c.toml", &turned, Needs::Plan).unwrap().pools[0].slots()[1].vmid, slots[0].vmid);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        let one = machine("metal-1", "10.0.0.1");
+        let host = "[[host]]\nname = \"pve3\"\npower = \"redfish\"\n[host.redfish]\nendpoint = \"https://10.0.0.1/\"\n\
+                    user = \"power\"\npassword_file = \"/x\"\nca = \"system\"\n";
+        let pool = POOL.replace("max = 2", "max = 1");
+        for (text, expected) in [
+            (format!("{POOL}{one}"), "`max` is 2, and it has 1 `[[pool.machine]]`"),
+            (format!("{POOL}{one}{}", machine("metal-1", "10.0.0.2")), "two machines are called `metal-1`"),
+            (
+                format!("{POOL}{one}{}", machine("metal-2", "10.0.0.1")),
+                "has the same system as machine `metal-1`",
+            ),
+            (format!("{host}{pool}{one}"), "has the same system as host `pve3`"),
+            (format!("{pool}template = 9000\n{one}"), "`template` means nothing for bare-metal machines"),
+            (format!("{pool}clone = \"full\"\n{one}"), "`clone` means nothing"),
+            (format!("{pool}kubelet_args = {{ a = \"b\" }}\n{one}"), "`kubelet_args` does nothing"),
+            (
+                format!("{pool}labels = {{ a = \"{{{{ host }}}}\" }}\n{one}"),
+                "`a` asks for what only VMs have",
+            ),
+            (format!("{pool}{}", machine("Metal_1", "10.0.0.1")), "`Metal_1` cannot be a Node"),
+            (
+                format!(
+                    "{pool}{}",
+                    one.replace("[pool.machine.redfish]", "address = \"x\"\n[pool.machine.redfish]")
+                ),
+                "`x` is not an address",
+            ),
+            (format!("{pool}{}", one.replace("https:", "http:")), "`endpoint` is not encrypted"),
+        ] {
+            let report = parse("c.toml", &text, Needs::Plan).unwrap_err().plain();
+            assert!(report.contains(expected), "no {expected:?} in\n{report}");
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! `[pool.kubelet]`: fields of the kubelet's own configuration (`KubeletConfiguration` of
+//! `kubelet.config.k8s.io/v1beta1`), which kubeadm lays over the cluster's when a machine joins.
+//!
+//! Any field may be set. Checked are those that decisions read, those that are set elsewhere, and names that
+//! look mistyped: a kubelet does not start with a field that it does not know.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use toml::Spanned;
+
+use super::Written;
+use crate::values::Checker;
+use model::quantity;
+
+/// What the kubelet keeps of the memory if nothing else is said (`memory.available<100Mi`).
+const DEFAULT_EVICTION: i64 = 100 << 20;
+/// More than this is no handful of settings; it goes to the guest in an argument.
+const LONGEST: usize = 8 << 10;
+/// A text that is longer stands in records as its digest.
+const WORDS: usize = 400;
+
+/// Fields that the daemon or kubeadm sets, and what to do instead.
+const SET_ALREADY: [(&str, &str); 9] = [
+    ("apiVersion", "these are fields of the configuration: remove it"),
+    ("containerRuntimeEndpoint", "kubeadm finds it: remove it"),
+    ("kind", "these are fields of the configuration: remove it"),
+    ("maxPods", "use the pool's `max_pods`"),
+    ("podCIDR", "the cluster gives each node its own: remove it"),
+    ("providerID", "use the pool's `provider_id`"),
+    ("registerNode", "a machine is there to become a node: remove it"),
+    ("registerWithTaints", "use the pool's `taints` and `startup_taints`"),
+    ("rotateCertificates", "kubeadm sets it: remove it"),
+];
+
+/// Fields of Kubernetes 1.37 that are often set: what a mistyped name is held against.
+const KNOWN: [&str; 44] = [
+    "allowedUnsafeSysctls",
+    "clusterDNS",
+    "clusterDomain",
+    "containerLogMaxFiles",
+    "containerLogMaxSize",
+    "cpuCFSQuota",
+    "cpuCFSQuotaPeriod",
+    "cpuManagerPolicy",
+    "cpuManagerPolicyOptions",
+    "crashLoopBackOff",
+    "enforceNodeAllocatable",
+    "evictionHard",
+    "evictionMaxPodGracePeriod",
+    "evictionMinimumReclaim",
+    "evictionPressureTransitionPeriod",
+    "evictionSoft",
+    "evictionSoftGracePeriod",
+    "failSwapOn",
+    "featureGates",
+    "imageGCHighThresholdPercent",
+    "imageGCLowThresholdPercent",
+    "imageMaximumGCAge",
+    "imageMinimumGCAge",
+    "kubeReserved",
+    "kubeReservedCgroup",
+    "maxParallelImagePulls",
+    "memoryManagerPolicy",
+    "memorySwap",
+    "mergeDefaultEvictionSettings",
+    "nodeStatusMaxImages",
+    "podPidsLimit",
+    "protectKernelDefaults",
+    "registryBurst",
+    "registryPullQPS",
+    "reservedMemory",
+    "reservedSystemCPUs",
+    "serializeImagePulls",
+    "serverTLSBootstrap",
+    "shutdownGracePeriod",
+    "shutdownGracePeriodByPodPriority",
+    "shutdownGracePeriodCriticalPods",
+    "systemReserved",
+    "topologyManagerPolicy",
+    "topologyManagerScope",
+];
+
+/// The tables of amounts that a kubelet keeps from pods.
+const RESERVED: [&str; 2] = ["kubeReserved", "systemReserved"];
+
+/// A checked `[pool.kubelet]`. Cheap to clone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KubeletSettings(Arc<Map<String, Value>>);
+
+impl KubeletSettings {
+    /// The fields, as JSON in one line: what is laid over the cluster's configuration. `None`: nothing is.
+    pub fn patch(&self) -> Option<String> {
+        (!self.0.is_empty()).then(|| Value::Object((*self.0).clone()).to_string())
+    }
+
+    /// The fields.
+    pub fn fields(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
+    /// The settings as a record holds them: themselves, or a digest of them; empty without any.
+    pub fn words(&self) -> String {
+        match self.patch() {
+            Some(text) if text.len() > WORDS => super::fingerprint::digest(&[text]),
+            Some(text) => text,
+            None => String::new(),
+        }
+    }
+
+    /// CPU in thousandths that a kubelet with these settings keeps from pods (`getNodeAllocatableReservation`
+    /// of `pkg/kubelet/cm`). What the cluster's own configuration says besides is not known.
+    pub fn kept_cpu(&self) -> i64 {
+        if let Some(list) = self.0.get("reservedSystemCPUs").and_then(Value::as_str) {
+            return cpus(list).unwrap_or_default() * 1000;
+        }
+        self.reserved("cpu", quantity::limited_milli)
+    }
+
+    /// The same of memory, in bytes, of a node with this much of it.
+    pub fn kept_memory(&self, capacity: i64) -> i64 {
+        let merged = self.0.get("mergeDefaultEvictionSettings") == Some(&Value::Bool(true));
+        let eviction = match self.0.get("evictionHard") {
+            None => DEFAULT_EVICTION,
+            // With a table of its own a kubelet has none of the default thresholds.
+            Some(table) => match table.get("memory.available").and_then(Value::as_str) {
+                Some(text) => threshold(text, capacity).unwrap_or_default(),
+                None if merged => DEFAULT_EVICTION,
+                None => 0,
+            },
+        };
+        self.reserved("memory", quantity::limited) + eviction
+    }
+
+    fn reserved<E>(&self, resource: &str, read: fn(&str) -> Result<i64, E>) -> i64 {
+        let amount =
+            |table: &str| self.0.get(table)?.get(resource)?.as_str().and_then(|text| read(text).ok());
+        RESERVED.iter().filter_map(|table| amount(table)).sum()
+    }
+}
+
+/// A quantity, or a part of the capacity such as `5%`.
+fn threshold(text: &str, capacity: i64) -> Option<i64> {
+    let Some(percent) = text.strip_suffix('%') else { return quantity::limited(text).ok() };
+    let percent: u32 = percent.parse().ok().filter(|percent| *percent <= 100)?;
+    Some(capacity / 100 * i64::from(percent))
+}
+
+/// How many CPUs a list such as `0-1,4` names.
+fn cpus(list: &str) -> Option<i64> {
+    list.split(',').try_fold(0, |sum, part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (i64, i64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        (0 <= first && first <= last).then_some(sum + last - first + 1)
+    })
+}
+
+pub(super) fn check(pool: &Written, memory: i64, checker: &mut Checker) -> KubeletSettings {
+    let Some(table) = &pool.kubelet else { return KubeletSettings::default() };
+    let before = checker.findings.len();
+    let mut fields = Map::new();
+    for (key, value) in table.get_ref() {
+        let look = Look { pool: pool.name.get_ref(), key, value };
+        look.name(pool, checker);
+        match key.get_ref().as_str() {
+            "kubeReserved" | "systemReserved" => look.reserved(checker),
+            "evictionHard" | "evictionSoft" => look.thresholds(checker),
+            "reservedSystemCPUs" if value.get_ref().as_str().and_then(cpus).is_none() => {
+                let title = format!("pool `{}`: `reservedSystemCPUs` is no list of CPUs", look.pool);
+                checker.wrong(title, value.span(), "expected e.g. \"0-1,4\"", "");
+            }
+            _ => {}
+        }
+        fields.insert(key.get_ref().clone(), json(value.get_ref()));
+    }
+    let settings = KubeletSettings(Arc::new(fields));
+    let title = |what: &str| format!("pool `{}`: {what}", pool.name.get_ref());
+    if settings.patch().is_some_and(|text| text.len() > LONGEST) {
+        checker.wrong(title("`[pool.kubelet]` is too long"), table.span(), "at most 8 KiB", "");
+    }
+    // What is no amount is said already.
+    if checker.findings.len() == before {
+        if settings.kept_cpu() >= i64::from(*pool.cores.get_ref()) * 1000 {
+            let title = title("its kubelets would keep all CPUs");
+            checker.clash(title, table.span(), "nothing is left for pods", pool.cores.span(), "");
+        }
+        if settings.kept_memory(memory) >= memory {
+            let title = title("its kubelets would keep all memory");
+            checker.clash(title, table.span(), "nothing is left for pods", pool.memory.span(), "");
+        }
+    }
+    settings
+}
+
+/// Where no settings are laid over them.
+pub(super) fn unused(pool: &Written, method: &str, checker: &mut Checker) {
+    let Some(table) = &pool.kubelet else { return };
+    let name = pool.name.get_ref();
+    let title =
+        format!("pool `{name}`: `[pool.kubelet]` does nothing with `method = \"{method}\"` in `[bootstrap]`");
+    let help = "kubeadm alone takes it: set it in the template's kubelet, or use `kubelet_args`";
+    checker.wrong(title, table.span(), "not used", help);
+}
+
+/// One field, as it is looked at.
+struct Look<'a> {
+    pool: &'a str,
+    key: &'a Spanned<String>,
+    value: &'a Spanned<toml::Value>,
+}
+
+impl Look<'_> {
+    fn name(&self, pool: &Written, checker: &mut Checker) {
+        let (name, key) = (self.pool, self.key.get_ref());
+        if let Some((_, help)) = SET_ALREADY.into_iter().find(|(known, _)| known == key) {
+            let title = format!("pool `{name}`: `kubelet.{key}` is set already");
+            return checker.wrong(title, self.key.span(), "not free", help);
+        }
+        let argument = kebab(key);
+        if let Some((other, _)) = pool.kubelet_args.iter().find(|(other, _)| *other.get_ref() == argument) {
+            let title = format!("pool `{name}`: `kubelet.{key}` is set by `kubelet_args` too");
+            return checker.clash(
+                title,
+                self.key.span(),
+                "an argument wins",
+                other.span(),
+                "remove one of them",
+            );
+        }
+        if KNOWN.contains(&key.as_str()) {
+            return;
+        }
+        let like = |known: &&&str| {
+            known.eq_ignore_ascii_case(key)
+                || kebab(known) == key.replace('_', "-")
+                || strsim::jaro_winkler(known, key) > 0.95
+        };
+        if let Some(known) = KNOWN.iter().find(like) {
+            let title = format!("pool `{name}`: `{key}` is no field of the kubelet's configuration");
+            checker.wrong(title, self.key.span(), "unknown", &format!("did you mean `{known}`?"));
+        }
+    }
+
+    fn table(&self, checker: &mut Checker) -> Option<&toml::Table> {
+        let table = self.value.get_ref().as_table();
+        if table.is_none() {
+            let title = format!("pool `{}`: `kubelet.{}` is not a table", self.pool, self.key.get_ref());
+            checker.wrong(title, self.value.span(), "expected e.g. { memory = \"500Mi\" }", "");
+        }
+        table
+    }
+
+    /// One amount of a table that cannot be read.
+    fn amount(&self, key: &str, label: &str, checker: &mut Checker) {
+        let title =
+            format!("pool `{}`: `kubelet.{}` of {key} is not an amount", self.pool, self.key.get_ref());
+        checker.wrong(title, self.value.span(), label, "");
+    }
+
+    fn reserved(&self, checker: &mut Checker) {
+        for (resource, amount) in self.table(checker).into_iter().flatten() {
+            let read = match (resource.as_str(), amount.as_str()) {
+                ("cpu", Some(text)) => quantity::limited_milli(text).ok(),
+                ("memory" | "ephemeral-storage" | "pid", Some(text)) => quantity::limited(text).ok(),
+                _ => None,
+            };
+            if read.is_none_or(|amount| amount < 0) {
+                let label = "expected cpu, memory, ephemeral-storage or pid, e.g. { cpu = \"200m\", memory = \"500Mi\" }";
+                self.amount(resource, label, checker);
+            }
+        }
+    }
+
+    fn thresholds(&self, checker: &mut Checker) {
+        for (signal, amount) in self.table(checker).into_iter().flatten() {
+            let read = amount.as_str().and_then(|text| threshold(text, i64::MAX));
+            if read.is_none_or(|amount| amount < 0) {
+                self.amount(
+                    signal,
+                    "expected e.g. { \"memory.available\" = \"200Mi\", \"nodefs.available\" = \"10%\" }",
+                    checker,
+                );
+            }
+        }
+    }
+}
+
+/// The argument that means the same as a field.
+fn kebab(field: &str) -> String {
+    let mut out = String::new();
+    let mut before = '-';
+    for letter in field.chars() {
+        if letter.is_ascii_uppercase() && before.is_ascii_lowercase() {
+            out.push('-');
+        }
+        out.push(letter.to_ascii_lowercase());
+        before = letter;
+    }
+    out
+}
+
+fn json(value: &toml::Value) -> Value {
+    match value {
+        toml::Value::String(text) => Value::from(text.as_str()),
+        toml::Value::Integer(number) => Value::from(*number),
+        toml::Value::Float(number) => Value::from(*number),
+        toml::Value::Boolean(truth) => Value::from(*truth),
+        toml::Value::Datetime(time) => Value::from(time.to_string()),
+        toml::Value::Array(list) => list.iter().map(json).collect(),
+        toml::Value::Table(table) => table.iter().map(|(key, value)| (key.clone(), json(value))).collect(),
+    }
+}
+
+/// A `[pool.kubelet]` as it is written.
+pub(super) type Fields = BTreeMap<Spanned<String>, Spanned<toml::Value>>;
+
+#[cfg(test)]
+mod tests {
+    use crate::{KubeletSettings, Needs, parse};
+
+    fn written(more: &str) -> Result<KubeletSettings, String> {
+        let text = format!("[[pool]]\nname = \"w\"\nmax = 3\ncores = 4\nmemory = \"8GiB\"\n{more}");
+        let parsed = parse("c.toml", &text, Needs::Plan);
+        parsed.map(|config| config.pools[0].kubelet.clone()).map_err(|report| report.to_string())
+    }
+
+    #[test]
+    fn fields_become_one_line_of_json_and_what_they_keep_is_known() {
+        const MIB: i64 = 1 << 20;
+        let cases = [
+            ("", None, 0, 100 * MIB),
+            (
+                "[pool.kubelet]\nshutdownGracePeriod = \"30s\"\npodPidsLimit = 4096\nserverTLSBootstrap = true\n",
+                Some(r#"{"podPidsLimit":4096,"serverTLSBootstrap":true,"shutdownGracePeriod":"30s"}"#),
+                0,
+                100 * MIB,
+            ),
+            (
+                "[pool.kubelet]\nsystemReserved = { cpu = \"200m\", memory = \"500Mi\" }\nkubeReserved = { cpu = \"0.1\", memory = \"1Gi\" }\n",
+                Some(
+                    r#"{"kubeReserved":{"cpu":"0.1","memory":"1Gi"},"systemReserved":{"cpu":"200m","memory":"500Mi"}}"#,
+                ),
+                300,
+                1624 * MIB,
+            ),
+            (
+                "[pool.kubelet.evictionHard]\n\"memory.available\" = \"5%\"\n",
+                Some(r#"{"evictionHard":{"memory.available":"5%"}}"#),
+                0,
+                (8 << 30) / 100 * 5,
+            ),
+            (
+                "[pool.kubelet]\nevictionHard = { \"nodefs.available\" = \"5%\" }\nreservedSystemCPUs = \"0-1,3\"\nsystemReserved = { cpu = \"1\" }\n",
+                Some(
+                    r#"{"evictionHard":{"nodefs.available":"5%"},"reservedSystemCPUs":"0-1,3","systemReserved":{"cpu":"1"}}"#,
+                ),
+                3000,
+                0,
+            ),
+            (
+                "[pool.kubelet]\nevictionHard = { \"nodefs.available\" = \"5%\" }\nmergeDefaultEvictionSettings = true\n",
+                Some(r#"{"evictionHard":{"nodefs.available":"5%"},"mergeDefaultEvictionSettings":true}"#),
+                0,
+                100 * MIB,
+            ),
+        ];
+        for (text, patch, cpu, memory) in cases {
+            let settings = written(text).unwrap();
+            assert_eq!(settings.patch().as_deref(), patch, "{text}");
+            assert_eq!((settings.kept_cpu(), settings.kept_memory(8 << 30)), (cpu, memory), "{text}");
+        }
+        assert!(written("[pool.kubelet]\naFieldOfNextYear = { a = [1, 2.5] }\n").is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_with_a_way_out() {
+        for (text, expected) in [
+            ("maxPods = 50", &["`kubelet.maxPods` is set already", "use the pool's `max_pods`"][..]),
+            ("registerWithTaints = []", &["`taints` and `startup_taints`"]),
+            ("systemreserved = {}", &["`systemreserved` is no field", "did you mean `systemReserved`?"]),
+            ("eviction_hard = {}", &["did you mean `evictionHard`?"]),
+            ("shutdownGracePerod = \"5s\"", &["did you mean `shutdownGracePeriod`?"]),
+            ("systemReserved = \"1Gi\"", &["`kubelet.systemReserved` is not a table"]),
+            (
+                "systemReserved = { memory = \"1 GB\" }",
+                &["`kubelet.systemReserved` of memory is not an amount"],
+            ),
+            ("kubeReserved = { cpu = 1 }", &["of cpu is not an amount"]),
+            ("kubeReserved = { gpu = \"1\" }", &["of gpu is not an amount", "ephemeral-storage or pid"]),
+            ("evictionHard = { \"memory.available\" = \"101%\" }", &["of memory.available is not an amount"]),
+            ("reservedSystemCPUs = \"1-0\"", &["is no list of CPUs"]),
+            ("systemReserved = { cpu = \"4\" }", &["its kubelets would keep all CPUs", "because of this"]),
+            ("systemReserved = { memory = \"8100Mi\" }", &["its kubelets would keep all memory"]),
+        ] {
+            let report = written(&format!("[pool.kubelet]\n{text}\n")).unwrap_err();
+            for one in expected {
+                assert!(report.contains(one), "{text}: no {one:?} in\n{report}");
+            }
+        }
+        let twice = "kubelet_args = { system-reserved = \"cpu=1\" }\n[pool.kubelet]\nsystemReserved = { cpu = \"1\" }\n";
+        assert!(written(twice).unwrap_err().contains("is set by `kubelet_args` too"));
+    }
+}

@@ -1,0 +1,77 @@
+//! The templates that the configuration describes: could they be made, and are they as they are described?
+
+use super::findings::{Answer, Line};
+use super::proxmox_view::Pve;
+use crate::cli::exit::{FINDINGS, UNREACHABLE, chain};
+use crate::templates::{self, Step};
+use settings::{Config, Template};
+
+pub(super) async fn check(pve: &Pve, config: &Config, answer: &mut Answer) {
+    for template in &config.templates {
+        let what = format!("making template {}", template.name);
+        for line in storages(pve, template) {
+            answer.say(Line { what: what.clone(), ..line }, FINDINGS);
+        }
+        let (places, _) = templates::places(template, &pve.seen);
+        for host in template.hosts.iter().filter(|host| !pve.seen.hosts.contains_key(*host)) {
+            answer
+                .say(Line::wrong(what.clone(), format!("there is no host `{host}`")).key("hosts"), FINDINGS);
+        }
+        if places.is_empty() {
+            let message = format!("no host that is online has its storage `{}`", template.storage);
+            answer.say(Line::wrong(what, message).key("storage"), FINDINGS);
+            continue;
+        }
+        match templates::look(&pve.client, &config.cluster, template, &pve.seen).await {
+            Ok(found) => {
+                for step in templates::steps(template, &config.cluster, &places, &found, false) {
+                    answer.say(line(&what, template, &step), FINDINGS);
+                }
+            }
+            Err(error) => answer.say(Line::wrong(what, chain(&error)), UNREACHABLE),
+        }
+    }
+}
+
+/// What is wrong with the storages that it names; the token may not see the one for images, which only its
+/// making needs.
+fn storages(pve: &Pve, template: &Template) -> Vec<Line> {
+    let mut wrong = Vec::new();
+    let kinds =
+        [(&template.storage, "images", "storage"), (&template.image.storage, "import", "image_storage")];
+    for (name, kind, key) in kinds {
+        let Some(storage) = pve.storages.get(name) else { continue };
+        if !storage.content.iter().any(|content| content == kind) {
+            let message = format!("storage `{name}` does not take the content `{kind}`");
+            let help = format!("add it: `pvesm set {name} --content {},{kind}`", storage.content.join(","));
+            wrong.push(Line::wrong("", message).key(key).help(help));
+        }
+    }
+    wrong
+}
+
+fn line(what: &str, template: &Template, step: &Step) -> Line {
+    let run = format!("`pve-autoscaler template {}` makes it", template.name);
+    let version = templates::version(template);
+    match step {
+        Step::Keep(vmid, host) => {
+            Line::good(what, format!("VM {vmid} on {host} is as it is described, version {version}"))
+        }
+        Step::Make(host, _) => {
+            Line::doubtful(what, format!("it is not there on {host} as it is described")).help(run)
+        }
+        Step::Finish(vmid, host, _) | Step::Serve(vmid, host, _) => {
+            Line::doubtful(what, format!("VM {vmid} on {host} is not finished")).help(run)
+        }
+        Step::Aside(vmid, host, mark) => {
+            Line::doubtful(what, format!("VM {vmid} on {host} is of version {}", mark.version)).help(run)
+        }
+        Step::Destroy(vmid, host, mark) => {
+            let help =
+                format!("`pve-autoscaler template {}` destroys it if no clone needs it", template.name);
+            let message = format!("VM {vmid} on {host} is of version {}, which was replaced", mark.version);
+            Line::good(what, message).help(help)
+        }
+        Step::Blocked(wrong, help) => Line::wrong(what, wrong.clone()).help(help.clone()),
+    }
+}

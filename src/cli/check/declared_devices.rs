@@ -1,0 +1,37 @@
+//! Can pods get the devices that pools declare, and do nodes have them?
+
+use std::collections::BTreeMap;
+
+use super::findings::{Answer, Line};
+use crate::cli::exit::SUCCESS;
+use model::Snapshot;
+use settings::{Config, Pool};
+
+pub(super) fn check(config: &Config, snapshot: &Snapshot, answer: &mut Answer) {
+    let unlike = planning::unlike_declared(snapshot, config);
+    for pool in config.pools.iter().filter(|pool| !pool.resource_slices.is_empty()) {
+        let say = |line: Line| line.key("device").of(&pool.name);
+        let wrong = if snapshot.device_classes.is_empty() {
+            let message = "there is no DeviceClass by which a pod could ask for them";
+            let help = "the driver's chart brings it; Kubernetes serves resource.k8s.io/v1 from 1.34 on";
+            Some(Line::doubtful("declared devices", message).help(help))
+        } else {
+            unlike.get(&pool.name).map(|words| {
+                let help = "mend `[[pool.device]]`, or the driver: nodes count, and while there is none what is declared";
+                Line::doubtful("declared devices", words.clone()).help(help)
+            })
+        };
+        let good = || Line::good("declared devices", declared_text(pool));
+        answer.say(say(wrong.unwrap_or_else(good)), SUCCESS);
+    }
+}
+
+/// `2 of gpu.example.com, 1 of nic.example.com for a machine`.
+fn declared_text(pool: &Pool) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for slice in &pool.resource_slices {
+        *counts.entry(&slice.driver).or_default() += slice.devices.len();
+    }
+    let counts = counts.iter().map(|(driver, count)| format!("{count} of {driver}"));
+    format!("{} for a machine", counts.collect::<Vec<_>>().join(", "))
+}

@@ -1,0 +1,76 @@
+//! The Proxmox side as `check` has found it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio::sync::Mutex;
+
+use model::machine::Host;
+use proxmox::{Bridge, Client, ClusterResources, Error, StorageConfig};
+use settings::{HostSettings, Pool};
+
+/// A cluster that answers.
+pub(super) struct Pve {
+    pub client: Client,
+    /// The release, e.g. `9.2.11`.
+    pub version: String,
+    pub token_id: String,
+    /// The resource pool that machines are put into.
+    pub resource_pool: Option<String>,
+    pub seen: ClusterResources,
+    /// The hosts as a plan counts them.
+    pub hosts: Vec<Host>,
+    /// What the configuration says of hosts, by their names.
+    pub special: BTreeMap<String, HostSettings>,
+    /// Storages by name.
+    pub storages: BTreeMap<String, StorageConfig>,
+    /// Privileges that the token has nowhere: said once.
+    pub lacking: BTreeSet<&'static str>,
+    /// Bridges by host, as they are asked for.
+    pub bridges: Mutex<BTreeMap<String, Vec<Bridge>>>,
+    /// The privilege for agent calls in this release, if programs are run in guests.
+    pub agent: Option<&'static str>,
+}
+
+impl Pve {
+    /// The hosts that the pool's machines may be put on and that there are.
+    pub(super) fn allowed<'p>(&'p self, pool: &'p Pool) -> impl Iterator<Item = &'p String> {
+        self.seen.hosts.keys().filter(|host| pool.hosts.is_empty() || pool.hosts.contains(host))
+    }
+
+    /// The path on which the token needs its rights over machines.
+    pub(super) fn machines_path(&self) -> String {
+        self.resource_pool.as_ref().map_or_else(|| "/vms".to_owned(), |pool| format!("/pool/{pool}"))
+    }
+
+    pub(super) async fn bridges(&self, host: &str) -> Result<Vec<Bridge>, Error> {
+        let mut known = self.bridges.lock().await;
+        if let Some(bridges) = known.get(host) {
+            return Ok(bridges.clone());
+        }
+        let bridges = self.client.bridges(host).await?;
+        known.insert(host.to_owned(), bridges.clone());
+        Ok(bridges)
+    }
+
+    /// Of these privileges those that the token has elsewhere but not on this path, in words, with the
+    /// command that grants them.
+    pub(super) async fn lacks(
+        &self,
+        path: &str,
+        wanted: &[&'static str],
+    ) -> Result<Option<(String, String)>, Error> {
+        let has = self.client.privileges_on(path).await?;
+        let missing: Vec<&str> =
+            wanted.iter().copied().filter(|one| !has.contains(*one) && !self.lacking.contains(one)).collect();
+        if missing.is_empty() {
+            return Ok(None);
+        }
+        let user = self.token_id.split('!').next().unwrap_or_default();
+        let what = format!("the token lacks {} on {path}", missing.join(", "));
+        let help = format!(
+            "with a role that has them: `pveum acl modify {path} --users {user} --tokens '{}' --roles ROLE`",
+            self.token_id
+        );
+        Ok(Some((what, help)))
+    }
+}
