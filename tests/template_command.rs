@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+use model::Vmid;
 use tempfile::TempDir;
 use tokio::process::Command;
 use world::proxmox::spec::{ClusterSpec, Grant, TokenSpec, VmSpec};
@@ -155,8 +156,8 @@ impl Shop {
         self.pve.vmids().into_iter().filter(is).collect()
     }
 
-    fn config(&self, vmid: u32) -> BTreeMap<String, String> {
-        self.pve.vm(vmid).unwrap().config
+    fn config(&self, vmid: Vmid) -> BTreeMap<String, String> {
+        self.pve.vm(vmid.0).unwrap().config
     }
 }
 
@@ -170,7 +171,7 @@ async fn a_template_is_made_on_each_host_and_replaced_if_its_description_has_cha
 
     shop.good(&[]).await;
     assert_eq!(shop.named("k8s-worker"), [9010, 9011]);
-    let config = shop.config(9010);
+    let config = shop.config(Vmid(9010));
     for (key, part) in [
         ("scsi0", "local-lvm:base-9010-disk-0,discard=on,size=10G"),
         ("ide2", "local-lvm:vm-9010-cloudinit,media=cdrom"),
@@ -197,7 +198,11 @@ async fn a_template_is_made_on_each_host_and_replaced_if_its_description_has_cha
     shop.describe(NEXT, 'b', "");
     shop.good(&[]).await;
     assert_eq!(shop.named("k8s-worker"), [9012, 9013], "the new ones have the name");
-    assert!(shop.config(9010)["name"].starts_with("k8s-worker-"), "{}", shop.config(9010)["name"]);
+    assert!(
+        shop.config(Vmid(9010))["name"].starts_with("k8s-worker-"),
+        "{}",
+        shop.config(Vmid(9010))["name"]
+    );
     let said = shop.good(&[]).await;
     assert!(said.contains("VM 9010, version") && said.contains("is destroyed"), "{said}");
     assert_eq!(shop.pve.vmids(), [9000, 9012, 9013]);
@@ -270,18 +275,18 @@ async fn a_vm_of_others_in_the_range_is_gone_round() {
 
 /// A user's full clone of our template in the range: it has the template's description, as Proxmox VE gives
 /// it to clones.
-fn clone_by_hand(shop: &Shop, vmid: u32) {
-    let mut clone = VmSpec::machine(vmid, "pve1", "databases");
+fn clone_by_hand(shop: &Shop, vmid: Vmid) {
+    let mut clone = VmSpec::machine(vmid.0, "pve1", "databases");
     clone.pool = Some("k8s-templates".into());
     assert!(shop.pve.create_by_hand(clone));
-    shop.pve.set_config_by_hand(vmid, "description", Some(&shop.config(9010)["description"]));
+    shop.pve.set_config_by_hand(vmid.0, "description", Some(&shop.config(Vmid(9010))["description"]));
 }
 
 #[tokio::test]
 async fn a_clone_that_a_user_made_of_the_template_is_left_alone() {
     let shop = Shop::new(|_| {}).await;
     shop.good(&[]).await;
-    clone_by_hand(&shop, 9015);
+    clone_by_hand(&shop, Vmid(9015));
     let databases = shop.pve.vm(9015).unwrap();
     let said = shop.good(&[]).await;
     assert_eq!(said.matches("kept").count(), 2, "{said}");
@@ -304,13 +309,13 @@ async fn a_mark_without_a_vmid_counts_only_where_no_other_vm_bears_it() {
     shop.good(&[]).await;
     // As earlier releases wrote it.
     for vmid in [9010, 9011] {
-        let older = shop.config(vmid)["description"].replace(&format!(" vmid={vmid}"), "");
-        assert!(older != shop.config(vmid)["description"]);
+        let older = shop.config(Vmid(vmid))["description"].replace(&format!(" vmid={vmid}"), "");
+        assert!(older != shop.config(Vmid(vmid))["description"]);
         shop.pve.set_config_by_hand(vmid, "description", Some(&older));
     }
     let said = shop.good(&[]).await;
     assert_eq!(said.matches("kept").count(), 2, "{said}");
-    clone_by_hand(&shop, 9015);
+    clone_by_hand(&shop, Vmid(9015));
     let both = [9010, 9015].map(|vmid| shop.pve.vm(vmid).unwrap());
     for (url, digest) in [(URL, 'a'), (NEXT, 'b')] {
         shop.describe(url, digest, "");

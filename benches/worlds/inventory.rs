@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pve_autoscaler::model::Snapshot;
+use pve_autoscaler::model::Vmid;
 use pve_autoscaler::model::machine::{Host, Machine, Phase};
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::snapshot::POOL_LABEL;
@@ -28,7 +29,7 @@ fn machine(node: &Arc<Node>, number: usize) -> Machine {
     Machine {
         name: node.name.clone(),
         pool: node.labels[POOL_LABEL].clone(),
-        vmid: 10_000 + u32::try_from(number).unwrap(),
+        vmid: Vmid(10_000 + u32::try_from(number).unwrap()),
         host: format!("h{:02}", number % 20),
         cores: 10,
         memory: 10 << 30,

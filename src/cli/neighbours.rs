@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use model::Vmid;
 use tokio::time::Instant;
 
 use super::cluster::{self, ClusterName};
@@ -296,7 +297,7 @@ impl Neighbour {
 /// What setting up a further cluster has to leave to the others.
 #[derive(Debug, Default)]
 pub(super) struct Reserved {
-    pub vmids: BTreeSet<u32>,
+    pub vmids: BTreeSet<Vmid>,
     pub addresses: BTreeSet<IpAddr>,
     pub listen: BTreeSet<u16>,
 }
@@ -307,11 +308,11 @@ impl Reserved {
         for Neighbour { config, .. } in neighbours {
             all.listen.extend(config.metrics.listen.map(|address| address.port()));
             for pool in config.pools.iter().filter(|pool| !pool.is_physical()) {
-                all.vmids.extend(pool.vmids.iter().flat_map(Clone::clone));
+                all.vmids.extend(pool.vmids.iter().flat_map(Clone::clone).map(Vmid));
                 all.addresses
                     .extend(pool.slots().iter().flat_map(|slot| slot.addresses().collect::<Vec<_>>()));
             }
-            all.vmids.extend(config.templates.iter().flat_map(|template| template.vmids.clone()));
+            all.vmids.extend(config.templates.iter().flat_map(|template| template.vmids.clone()).map(Vmid));
         }
         all
     }

@@ -71,12 +71,14 @@ fn one(orphan: &OrphanStatus, out: &mut String) {
 
 #[cfg(test)]
 mod tests {
+    use model::Vmid;
+
     use super::*;
 
     #[test]
     fn each_has_its_proof_and_what_is_missing() {
         let orphan = OrphanStatus {
-            vmid: 9100,
+            vmid: Vmid(9100),
             host: "pve1".to_owned(),
             name: "workers-b2x9k".to_owned(),
             proven: false,

@@ -10,7 +10,6 @@ use jiff::{SignedDuration, Timestamp};
 use super::verdict_words;
 use model::Plan;
 use model::drain::NodeReason;
-use model::machine::FIRST_NUMBER;
 use model::plan::{
     BufferOutcome, NewMachine, NodeOutcome, NodeVerdict, PodOutcome, PodVerdict, RemovalReason,
 };
@@ -169,7 +168,7 @@ fn warm(plan: &Plan, out: &mut String) {
 
 /// The host that it is made on; a bare-metal machine is its own.
 fn place_of(machine: &NewMachine) -> String {
-    if machine.vmid.is_some_and(|vmid| vmid >= FIRST_NUMBER) {
+    if machine.vmid.is_some_and(model::Vmid::is_bare_metal) {
         return "switched on".to_owned();
     }
     format!("on {}", machine.host)

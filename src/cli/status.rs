@@ -303,6 +303,8 @@ fn percent(share: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use model::Vmid;
+
     use super::*;
     use observability::{Decision, MachineStatus, NodeStatus, PodStatus, PoolStatus};
 
@@ -364,7 +366,7 @@ mod tests {
             }],
             machines: vec![MachineStatus {
                 name: "workers-m".to_owned(),
-                vmid: 9107,
+                vmid: Vmid(9107),
                 host: "pve1".to_owned(),
                 address: "10.10.10.18".to_owned(),
                 phase: "Joining".to_owned(),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use model::Vmid;
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -44,10 +45,10 @@ pub enum Stop {
     NoVmid(u32, u32),
     /// What stands at the VMID does not bear the mark that it should.
     #[error("VM {0} no longer bears the mark of this template: it is left alone")]
-    NotOurs(u32),
+    NotOurs(Vmid),
     /// It was made, and is not what was asked for.
     #[error("VM {0}: {1}")]
-    Wrong(u32, &'static str),
+    Wrong(Vmid, &'static str),
     /// Nothing is destroyed without quorum.
     #[error("the Proxmox cluster is not quorate: nothing is destroyed")]
     NoQuorum,
@@ -102,7 +103,7 @@ pub async fn look(
     seen: &ClusterResources,
 ) -> Result<Vec<Found>, Error> {
     let mut found = Vec::new();
-    let ours = |vmid: u32| template.vmids.contains(&vmid);
+    let ours = |vmid: Vmid| template.vmids.contains(&vmid.0);
     let named = |name: Option<&str>| name == Some(&template.name);
     let guests = seen.guests.values().filter(|guest| !guest.container);
     for guest in guests.filter(|guest| ours(guest.vmid) || named(guest.name.as_deref())) {
@@ -179,7 +180,7 @@ impl Work<'_> {
     }
 
     /// A VM with everything but its last size; its VMID.
-    async fn create(&self, host: &str, mark: &TemplateMark, file: &str, say: Say<'_>) -> Result<u32, Stop> {
+    async fn create(&self, host: &str, mark: &TemplateMark, file: &str, say: Say<'_>) -> Result<Vmid, Stop> {
         let pool = self.template.resource_pool.as_deref();
         let (mut taken, mut tries) = (BTreeSet::new(), 0);
         loop {
@@ -204,7 +205,7 @@ impl Work<'_> {
                     continue;
                 }
                 Err(error) if Stop::from(error.clone()).passes() => {
-                    tracing::debug!(%error, vmid, "it is not known whether a VM is being made");
+                    tracing::debug!(%error, vmid = vmid.0, "it is not known whether a VM is being made");
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -219,10 +220,10 @@ impl Work<'_> {
     }
 
     /// The first VMID that no VM has.
-    async fn free(&self, taken: &BTreeSet<u32>) -> Result<u32, Stop> {
-        for vmid in self.template.vmids.clone().filter(|vmid| !taken.contains(vmid)) {
-            if !patiently(SHORT, async || Ok(self.client.vmid_taken(vmid).await?)).await? {
-                return Ok(vmid);
+    async fn free(&self, taken: &BTreeSet<Vmid>) -> Result<Vmid, Stop> {
+        for vmid in self.template.vmids.clone().filter(|vmid| !taken.contains(&Vmid(*vmid))) {
+            if !patiently(SHORT, async || Ok(self.client.vmid_taken(Vmid(vmid)).await?)).await? {
+                return Ok(Vmid(vmid));
             }
         }
         Err(Stop::NoVmid(*self.template.vmids.start(), *self.template.vmids.end()))
@@ -231,7 +232,7 @@ impl Work<'_> {
     /// Waits until a VM that is being made is there, unlocked and marked; `false`: nothing came of it.
     async fn settled(
         &self,
-        vmid: u32,
+        vmid: Vmid,
         host: &str,
         mark: &TemplateMark,
         sent: Instant,
@@ -262,7 +263,7 @@ impl Work<'_> {
     }
 
     /// From a VM with its disk to the template that pools use.
-    async fn finish(&self, vmid: u32, host: &str, mark: &TemplateMark, say: Say<'_>) -> Result<(), Stop> {
+    async fn finish(&self, vmid: Vmid, host: &str, mark: &TemplateMark, say: Say<'_>) -> Result<(), Stop> {
         let config = self.ours(vmid, host, mark).await?;
         let size = config.drive_size("scsi0").ok_or(Stop::Wrong(vmid, "it has no disk scsi0"))?;
         if config.cloudinit_drive().is_none() {
@@ -293,7 +294,7 @@ impl Work<'_> {
 
     async fn rename(
         &self,
-        vmid: u32,
+        vmid: Vmid,
         host: &str,
         mark: &TemplateMark,
         name: &str,
@@ -316,7 +317,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    async fn destroy(&self, vmid: u32, host: &str, mark: &TemplateMark, say: Say<'_>) -> Result<(), Stop> {
+    async fn destroy(&self, vmid: Vmid, host: &str, mark: &TemplateMark, say: Say<'_>) -> Result<(), Stop> {
         let destroyed = patiently(SHORT, async || {
             if !self.client.quorate().await? {
                 return Err(Stop::NoQuorum);
@@ -343,7 +344,7 @@ impl Work<'_> {
     }
 
     /// The VM's configuration, if it still bears the mark.
-    async fn ours(&self, vmid: u32, host: &str, mark: &TemplateMark) -> Result<VmConfig, Stop> {
+    async fn ours(&self, vmid: Vmid, host: &str, mark: &TemplateMark) -> Result<VmConfig, Stop> {
         let config = self.client.config(host, vmid).await?;
         if bears(&config, vmid, mark) { Ok(config) } else { Err(Stop::NotOurs(vmid)) }
     }
@@ -358,7 +359,7 @@ impl Work<'_> {
 }
 
 /// Whether the VM bears this mark, and it is its own.
-fn bears(config: &VmConfig, vmid: u32, mark: &TemplateMark) -> bool {
+fn bears(config: &VmConfig, vmid: Vmid, mark: &TemplateMark) -> bool {
     let borne = TemplateMark::read(config.get("description"));
     borne.as_ref() == Some(mark) && mark.may_be_of(vmid, config.get("name"))
 }

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use model::Vmid;
+
 const PREFIX: &str = "pve-autoscaler-template/v1";
 
 /// Which template a VM is a version of.
@@ -20,17 +22,17 @@ pub struct TemplateMark {
     /// Which attempt at this version: more than one if it was replaced on purpose.
     pub turn: u32,
     /// The VM that it was given to; nothing in one that is yet to be given, or that an earlier release wrote.
-    pub vmid: Option<u32>,
+    pub vmid: Option<Vmid>,
 }
 
 impl TemplateMark {
     /// The same, given to this VM.
-    pub fn given_to(&self, vmid: u32) -> Self {
+    pub fn given_to(&self, vmid: Vmid) -> Self {
         Self { vmid: Some(vmid), ..self.clone() }
     }
 
     /// Whether it may be this VM's own: one without a VMID proves nothing of a VM that has got another name.
-    pub fn may_be_of(&self, vmid: u32, name: Option<&str>) -> bool {
+    pub fn may_be_of(&self, vmid: Vmid, name: Option<&str>) -> bool {
         let named = || name.is_some_and(|name| name == self.template || name == self.aside());
         self.vmid.map_or_else(named, |own| own == vmid)
     }
@@ -82,7 +84,7 @@ mod tests {
             template: "k8s-worker".to_owned(),
             version: "0123abcd".to_owned(),
             turn: 2,
-            vmid: Some(9010),
+            vmid: Some(Vmid(9010)),
         };
         let text = mark.describe("Made of an image.").trim_end().replace("\n\n", "\n");
         assert_eq!(TemplateMark::read(Some(&text)), Some(mark.clone()));
@@ -108,9 +110,11 @@ mod tests {
             turn: 1,
             vmid: None,
         };
-        let mark = older.given_to(9010);
-        assert!(mark.may_be_of(9010, Some("renamed")) && !mark.may_be_of(9011, Some("k8s-worker")));
-        assert!(older.may_be_of(9011, Some("k8s-worker-0123abcd-1")));
-        assert!(!older.may_be_of(9011, Some("games")) && !older.may_be_of(9011, None));
+        let mark = older.given_to(Vmid(9010));
+        assert!(
+            mark.may_be_of(Vmid(9010), Some("renamed")) && !mark.may_be_of(Vmid(9011), Some("k8s-worker"))
+        );
+        assert!(older.may_be_of(Vmid(9011), Some("k8s-worker-0123abcd-1")));
+        assert!(!older.may_be_of(Vmid(9011), Some("games")) && !older.may_be_of(Vmid(9011), None));
     }
 }

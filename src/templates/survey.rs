@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use model::Vmid;
 use sha2::{Digest, Sha256};
 
 use super::mark::TemplateMark;
@@ -12,7 +13,7 @@ use settings::Template;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Its VMID.
-    pub vmid: u32,
+    pub vmid: Vmid,
     /// The host that has it.
     pub host: String,
     /// Its configuration.
@@ -34,17 +35,17 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing: it is there as it is described.
-    Keep(u32, String),
+    Keep(Vmid, String),
     /// It is made again, on this host.
     Make(String, TemplateMark),
     /// It was begun: it is finished.
-    Finish(u32, String, TemplateMark),
+    Finish(Vmid, String, TemplateMark),
     /// It is whole, and gets the name that pools use.
-    Serve(u32, String, TemplateMark),
+    Serve(Vmid, String, TemplateMark),
     /// A version that is replaced gives the name away; it is destroyed by the next run.
-    Aside(u32, String, TemplateMark),
+    Aside(Vmid, String, TemplateMark),
     /// A version that was replaced before is destroyed, if no clone needs it.
-    Destroy(u32, String, TemplateMark),
+    Destroy(Vmid, String, TemplateMark),
     /// An administrator has to look: what is wrong, and a way out.
     Blocked(String, String),
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use model::Vmid;
 use pve_autoscaler::bootstrap::{self, GuestCommand, JoinEnd, WaitForBoot};
 use pve_autoscaler::proxmox::marker::Marker;
 use pve_autoscaler::proxmox::{CloneRequest, Kind, Power};
@@ -11,7 +12,7 @@ use pve_autoscaler::proxmox::{CloneRequest, Kind, Power};
 use crate::stage::{Firmware, HOST, Stage, TEMPLATE};
 use crate::{place, playbook};
 
-const VMID: u32 = 9101;
+const VMID: Vmid = Vmid(9101);
 const ADDRESS: &str = "10.77.0.11";
 /// No group of Debian's has this name: with one of theirs cloud-init fails, and the system comes up
 /// `degraded`.
@@ -29,7 +30,7 @@ async fn started(stage: &Stage, key: &str) -> BTreeMap<String, String> {
     };
     let request = CloneRequest {
         template_host: HOST.to_owned(),
-        template: TEMPLATE,
+        template: Vmid(TEMPLATE),
         vmid: VMID,
         name: "workers-a1".to_owned(),
         description: marker.describe("for no node"),
@@ -55,7 +56,7 @@ async fn started(stage: &Stage, key: &str) -> BTreeMap<String, String> {
     }
     stage.done(&client.resize(HOST, VMID, "scsi0", 4 << 30).await.unwrap()).await;
     stage.done(&client.start(HOST, VMID).await.unwrap()).await;
-    stage.pve.vm(VMID).unwrap().config
+    stage.pve.vm(VMID.0).unwrap().config
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -184,8 +185,8 @@ async fn it_ends_without_a_trace(stage: &Stage, config: &BTreeMap<String, String
     assert!(stage.hardware.has_disk(disk));
     let upid = client.destroy(HOST, VMID).await.unwrap();
     stage.done(&upid).await;
-    assert!(!stage.hardware.has_disk(disk) && stage.pve.vm(VMID).is_none());
-    assert_eq!(stage.pve.volumes_of(VMID), Vec::<String>::new());
+    assert!(!stage.hardware.has_disk(disk) && stage.pve.vm(VMID.0).is_none());
+    assert_eq!(stage.pve.volumes_of(VMID.0), Vec::<String>::new());
     let taps = std::process::Command::new("ip").args(["-o", "link"]).output().unwrap();
     assert!(!String::from_utf8_lossy(&taps.stdout).contains("tap9101"), "its tap is gone");
 }

@@ -62,7 +62,7 @@ async fn a_suspended_machine_wakes_for_a_pod_and_goes_with_it() {
     a_machine_is_kept_with_its_memory_on_disk(&scene).await;
     scene.admin.apply(WORKLOAD).await.unwrap();
     let node = scene.until("a real machine is a ready Node", BOOT, async || scene.node(true).await).await;
-    let config = scene.stage.pve.vm(VMID).unwrap().config;
+    let config = scene.stage.pve.vm(VMID.0).unwrap().config;
     let uuid = config["smbios1"].trim_start_matches("uuid=").to_lowercase();
     let seen = node["status"]["nodeInfo"]["systemUUID"].as_str().unwrap().to_lowercase();
     assert_eq!(seen, uuid, "by this the daemon knows which VM a Node is");
@@ -86,7 +86,7 @@ async fn a_suspended_machine_wakes_for_a_pod_and_goes_with_it() {
 /// volume.
 async fn a_machine_is_kept_with_its_memory_on_disk(scene: &Scene) {
     let suspended = async || {
-        let vm = scene.stage.pve.vm(VMID)?;
+        let vm = scene.stage.pve.vm(VMID.0)?;
         (vm.config.get("lock")? == "suspended" && !vm.running).then_some(vm.config)
     };
     let config = scene.until("a machine is kept suspended", BOOT, suspended).await;
@@ -137,7 +137,7 @@ async fn it_grows_where_it_is(scene: &Scene, node: &Value) {
         (&now["metadata"]["uid"], &now["status"]["capacity"]["cpu"]),
         (&node["metadata"]["uid"], &"3".into())
     );
-    let config = scene.stage.pve.vm(VMID).unwrap().config;
+    let config = scene.stage.pve.vm(VMID.0).unwrap().config;
     assert_eq!((config["vcpus"].as_str(), config["memory"].as_str()), ("3", "2560"));
     scene.admin.kubectl(&["delete", "pod", "large"], "").await.unwrap();
 }
@@ -149,16 +149,16 @@ async fn it_lives_in_the_present(scene: &Scene) {
     let own: i64 = said.lines().next().unwrap().parse().unwrap();
     let apart = own - before;
     assert!((-APART..=APART).contains(&apart), "its clock is {apart} s off: {said}");
-    let config = scene.stage.pve.vm(VMID).unwrap().config;
+    let config = scene.stage.pve.vm(VMID.0).unwrap().config;
     assert_eq!((config.get("lock"), config.get("vmstate")), (None, None));
-    let volumes = scene.stage.pve.volumes_of(VMID);
+    let volumes = scene.stage.pve.volumes_of(VMID.0);
     assert!(!volumes.iter().any(|one| one.contains("state")), "{volumes:?}");
     let starts = scene.stage.pve.task_exits().into_iter().filter(|(upid, _)| upid.contains(":qmstart:"));
     assert_eq!(starts.count(), 2, "one boot, and one awakening");
 }
 
 async fn its_first_boot_was_told_by_our_seed(scene: &Scene, name: &str) {
-    let config = scene.stage.pve.vm(VMID).unwrap().config;
+    let config = scene.stage.pve.vm(VMID.0).unwrap().config;
     assert!(config["ide2"].starts_with("local:iso/pve-autoscaler-"), "{config:?}");
     let mac = config["net0"].split(['=', ',']).nth(1).unwrap().to_lowercase();
     let said =
@@ -227,15 +227,15 @@ async fn a_guest_that_has_joined_does_not_join_again(scene: &Scene) {
 /// The Node object of a machine that lost its power stays, and says so after the grace period.
 async fn a_killed_machine_is_not_ready_until_it_runs_again(scene: &Scene) {
     let before = scene.node(true).await.unwrap()["metadata"]["uid"].clone();
-    scene.stage.hardware.kill(VMID);
-    scene.until("its VM is off", SOON, async || (!scene.stage.pve.vm(VMID)?.running).then_some(())).await;
+    scene.stage.hardware.kill(VMID.0);
+    scene.until("its VM is off", SOON, async || (!scene.stage.pve.vm(VMID.0)?.running).then_some(())).await;
     // The taint is written after the condition.
     let unreachable = async || {
         let lost = scene.node(false).await?;
         lost["spec"]["taints"].to_string().contains("node.kubernetes.io/unreachable").then_some(())
     };
     scene.until("its Node is not ready and unreachable", SOON, unreachable).await;
-    scene.stage.pve.start_by_hand(VMID);
+    scene.stage.pve.start_by_hand(VMID.0);
     let back = scene.until("its Node is ready again", BOOT, async || scene.node(true).await).await;
     assert_eq!(back["metadata"]["uid"], before, "it is the same Node");
 }
@@ -244,7 +244,7 @@ async fn everything_goes_with_the_workload(scene: &Scene) {
     scene.admin.kubectl(&["delete", "deployment", "web"], "").await.unwrap();
     let gone = async || {
         let nodes = scene.nodes().await;
-        (nodes.is_empty() && scene.stage.pve.vm(VMID).is_none()).then_some(())
+        (nodes.is_empty() && scene.stage.pve.vm(VMID.0).is_none()).then_some(())
     };
     scene.until("the Node and its VM are gone", SOON * 3, gone).await;
     let left = async || {
@@ -264,7 +264,7 @@ async fn everything_goes_with_the_workload(scene: &Scene) {
         shut_down.clone().count() > 0 && shut_down.clone().all(|(_, exit)| exit.as_deref() == Some("OK")),
         "{exits:?}"
     );
-    assert_eq!(scene.stage.pve.volumes_of(VMID), Vec::<String>::new());
+    assert_eq!(scene.stage.pve.volumes_of(VMID.0), Vec::<String>::new());
     assert_eq!(
         scene.stage.client.isos(HOST, "local").await.unwrap(),
         Vec::<String>::new(),

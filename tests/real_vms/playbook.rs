@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use model::Vmid;
 use tokio::process::Command;
 
 use crate::place;
@@ -26,7 +27,7 @@ pub async fn key(stage: &Stage) -> String {
 }
 
 /// What is as it should be stays, and what is missing is put back: `changed` counts the file and its handler.
-pub async fn mends_what_is_missing_and_no_more(stage: &Stage, vmid: u32, address: &str, user: &str) {
+pub async fn mends_what_is_missing_and_no_more(stage: &Stage, vmid: Vmid, address: &str, user: &str) {
     let Some(programs) = place::ansible() else { return };
     let image = place::image().unwrap();
     stage.run(vmid, "rm /etc/sysctl.d/90-kubernetes.conf").await;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use model::Vmid;
 use rig::{Admin, ControlPlane, Options, Programs};
 use serde_json::Value;
 use tokio::process::{Child, Command};
@@ -15,7 +16,7 @@ use world::proxmox::spec::ClusterSpec;
 use crate::stage::{Firmware, GATEWAY, Stage};
 
 /// The only slot of the pool.
-pub const VMID: u32 = 9111;
+pub const VMID: Vmid = Vmid(9111);
 /// Its address.
 pub const ADDRESS: &str = "10.77.0.21";
 /// How long a Node may say nothing. Less than by default, so that the test need not wait as long.
@@ -92,7 +93,7 @@ impl Scene {
                 "waited {limit:?} until {what}; the daemon said:\n{}\nand shows:\n{}\nthe machine's console:\n{}",
                 self.said(),
                 self.shown(),
-                self.stage.hardware.console(VMID)
+                self.stage.hardware.console(VMID.0)
             );
             tokio::time::sleep(LOOK).await;
         }

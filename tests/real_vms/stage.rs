@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use model::Vmid;
 use pve_autoscaler::proxmox::{Client, ExecStatus, Exit, Settings, Trust, Upid, connect};
 use pve_autoscaler::runtime::clock::{Clock as _, SystemClock};
 use secrecy::SecretString;
@@ -98,13 +99,13 @@ impl Stage {
     }
 
     /// Waits until a guest's agent answers; says for how long.
-    pub async fn booted(&self, vmid: u32) -> Duration {
+    pub async fn booted(&self, vmid: Vmid) -> Duration {
         let started = Instant::now();
         while !self.client.agent_ping(HOST, vmid).await.unwrap() {
             assert!(
                 started.elapsed() < BOOT,
                 "the agent of {vmid} does not answer; its console:\n{}",
-                self.hardware.console(vmid)
+                self.hardware.console(vmid.0)
             );
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
@@ -112,12 +113,12 @@ impl Stage {
     }
 
     /// Runs a script in a guest.
-    pub async fn run(&self, vmid: u32, script: &str) -> ExecStatus {
+    pub async fn run(&self, vmid: Vmid, script: &str) -> ExecStatus {
         self.exec(vmid, &["/bin/sh", "-c", script], None).await
     }
 
     /// Runs a program in a guest.
-    pub async fn exec(&self, vmid: u32, command: &[&str], input: Option<&str>) -> ExecStatus {
+    pub async fn exec(&self, vmid: Vmid, command: &[&str], input: Option<&str>) -> ExecStatus {
         let input = input.map(SecretString::from);
         let pid = self.client.agent_exec(HOST, vmid, command, input.as_ref()).await.unwrap();
         let started = Instant::now();
@@ -132,7 +133,7 @@ impl Stage {
     }
 
     /// Waits until systemd has started everything; its state.
-    pub async fn settled(&self, vmid: u32) -> String {
+    pub async fn settled(&self, vmid: Vmid) -> String {
         let started = Instant::now();
         loop {
             let state = self.run(vmid, "systemctl is-system-running").await.stdout.trim().to_owned();

@@ -47,7 +47,7 @@ async fn a_pod_runs_sooner_the_warmer_its_machine_was() {
             let started = Instant::now();
             scene.admin.apply(WORKLOAD).await.unwrap();
             let asked = started.elapsed();
-            scene.until("it runs", BOOT, async || scene.stage.pve.vm(VMID)?.running.then_some(())).await;
+            scene.until("it runs", BOOT, async || scene.stage.pve.vm(VMID.0)?.running.then_some(())).await;
             let runs = started.elapsed();
             scene.until("it is ready", BOOT, async || scene.node(true).await).await;
             let ready = started.elapsed();
@@ -58,7 +58,7 @@ async fn a_pod_runs_sooner_the_warmer_its_machine_was() {
                  (of which kubectl took {asked:.1?})"
             );
             // Its process would outlive the scene, and take its part of the processors.
-            scene.stage.hardware.kill(VMID);
+            scene.stage.hardware.kill(VMID.0);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use model::Vmid;
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::{ClusterSpec, GIB};
 
@@ -68,11 +69,11 @@ fn told(stage: &Stage, phase: &str) -> bool {
 }
 
 /// A node goes, and its disk stays: the storage cannot free it.
-async fn leaves_its_disk(stage: &Stage, vmid: u32) {
+async fn leaves_its_disk(stage: &Stage, vmid: Vmid) {
     stage.pve.set_storage_busy("shared", true);
     stage.kube.scale("default", "first", 0);
     stage.until("the command is reported", SOON * 3, |stage| told(stage, "Clearing")).await;
-    assert!(stage.pve.vm(vmid).is_none());
+    assert!(stage.pve.vm(vmid.0).is_none());
     stage.pve.set_storage_busy("shared", false);
 }
 
@@ -90,7 +91,7 @@ async fn a_disk_that_is_left_behind_keeps_no_other_node() {
         stage.until("a pod runs", SOON, |stage| stage.running_pods() == 1).await;
         stage.deploy("second", 1, "1500m", "1Gi");
         stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
-        leaves_its_disk(&stage, 9100).await;
+        leaves_its_disk(&stage, Vmid(9100)).await;
         if restarts {
             stage.kill();
             stage.start();
@@ -112,7 +113,7 @@ async fn a_disk_that_is_left_behind_is_no_machine_of_a_full_pool() {
     let stage = Stage::running(&quick(1));
     stage.deploy("first", 1, "1500m", "1Gi");
     stage.until("a pod runs", SOON, |stage| stage.running_pods() == 1).await;
-    leaves_its_disk(&stage, 9100).await;
+    leaves_its_disk(&stage, Vmid(9100)).await;
     stage.deploy("second", 1, "1500m", "1Gi");
     stage.until("the next pod runs", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(stage.vms(9100..=9109), [9101]);

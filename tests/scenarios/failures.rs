@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use model::Vmid;
 use serde_json::json;
 use world::proxmox::TaskFault;
 
@@ -22,8 +23,8 @@ fn decided(stage: &Stage, words: &str) -> bool {
     stage.status().decisions.iter().any(|one| one.what.contains(words))
 }
 
-fn host_of(stage: &Stage, vmid: u32) -> Option<String> {
-    stage.pve.vm(vmid).map(|vm| vm.node)
+fn host_of(stage: &Stage, vmid: Vmid) -> Option<String> {
+    stage.pve.vm(vmid.0).map(|vm| vm.node)
 }
 
 #[tokio::test(start_paused = true)]
@@ -44,12 +45,12 @@ async fn a_volume_that_a_host_never_sees_is_the_hosts_fault_alone() {
         let stage = Stage::running(&format!("{ONE_POOL}{settings}"));
         fail(&stage, kind, UNSEEN, 40);
         stage.deploy("web", 1, "1", "1Gi");
-        stage.until("its VM is there", SOON, |stage| host_of(stage, 9100).is_some()).await;
-        let first = host_of(&stage, 9100);
+        stage.until("its VM is there", SOON, |stage| host_of(stage, Vmid(9100)).is_some()).await;
+        let first = host_of(&stage, Vmid(9100));
         stage.until("it is given up", SOON, |stage| decided(stage, "failed: ")).await;
         stage.pve.forget_faults();
         stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
-        let second = stage.vms(9100..=9109).first().and_then(|vmid| host_of(&stage, *vmid));
+        let second = stage.vms(9100..=9109).first().and_then(|vmid| host_of(&stage, Vmid(*vmid)));
         assert_ne!(first, second, "{kind}: another host takes the next one at once");
     }
 }

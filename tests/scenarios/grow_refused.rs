@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use model::Vmid;
 use world::guest::GuestFaults;
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::ClusterSpec;
@@ -146,13 +147,13 @@ async fn a_growth_that_proxmox_refuses_says_nothing_of_the_guests_of_the_pool() 
     stage.reload(&growing(6, "12GiB").replace("max = 5", "max = 2"));
     // An administrator took `memory` away of the first one.
     stage.pve.set_config_by_hand(9100, "hotplug", Some("network,disk,usb,cpu"));
-    let full = |vmid: u32| stage.pve.config_of(vmid, "name").unwrap_or_default();
-    let on = |vmid: u32| serde_json::json!({ "nodeSelector": { "kubernetes.io/hostname": full(vmid) } });
-    stage.deploy_with("both", 1, "1500m", "3Gi", &on(9100));
+    let full = |vmid: Vmid| stage.pve.config_of(vmid.0, "name").unwrap_or_default();
+    let on = |vmid: Vmid| serde_json::json!({ "nodeSelector": { "kubernetes.io/hostname": full(vmid) } });
+    stage.deploy_with("both", 1, "1500m", "3Gi", &on(Vmid(9100)));
     stage.until("it is given up", SOON, |stage| decided(stage, "for its next start")).await;
     let record = record(&stage);
     assert!(!record.contains("takesNo"), "no guest was asked: {record}");
-    stage.deploy_with("cpu", 1, "1500m", "100Mi", &on(9101));
+    stage.deploy_with("cpu", 1, "1500m", "100Mi", &on(Vmid(9101)));
     stage.until("the other one grows", SOON, |stage| stage.running_pods() == 3).await;
     assert_eq!(stage.pve.config_of(9101, "vcpus").as_deref(), Some("3"));
     assert_eq!(config(&stage, "vcpus"), "2", "what was plugged of the first one is taken back");

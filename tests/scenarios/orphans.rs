@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use model::Vmid;
 use observability::OrphanStatus;
 use serde_json::json;
 use world::proxmox::spec::VmSpec;
@@ -20,16 +21,16 @@ fn collecting() -> String {
 }
 
 /// A VM that is left over, but for what is set otherwise.
-fn left_over(stage: &Stage, vmid: u32, set: &[(&str, &str)]) {
+fn left_over(stage: &Stage, vmid: Vmid, set: &[(&str, &str)]) {
     let mark = format!("pve-autoscaler/v1 cluster=lab pool=workers machine=m-{vmid}");
-    let mut vm = VmSpec::machine(vmid, "pve2", "workers-b2x9k");
+    let mut vm = VmSpec::machine(vmid.0, "pve2", "workers-b2x9k");
     vm.pool = Some("k8s-workers".to_owned());
     vm.config.insert("description".to_owned(), mark);
     vm.config.extend(set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     assert!(stage.pve.create_by_hand(vm));
 }
 
-fn orphan(stage: &Stage, vmid: u32) -> Option<OrphanStatus> {
+fn orphan(stage: &Stage, vmid: Vmid) -> Option<OrphanStatus> {
     stage.status().orphans.into_iter().find(|one| one.vmid == vmid)
 }
 
@@ -64,7 +65,7 @@ async fn orphans_are_collected_once_everything_is_proven_and_one_an_hour() {
     stage
         .throughout("the other is there", HOUR.saturating_sub(SOON), |stage| stage.vms(9100..=9109) == left)
         .await;
-    assert!(orphan(&stage, left[0]).is_some_and(|one| one.proven), "{:?}", stage.status().orphans);
+    assert!(orphan(&stage, Vmid(left[0])).is_some_and(|one| one.proven), "{:?}", stage.status().orphans);
     stage.until("the other is gone", SOON * 2, |stage| stage.vms(9100..=9109).is_empty()).await;
     stage.until("nothing is left", SOON, |stage| stage.leftovers().is_empty()).await;
     assert!(stage.status().orphans.is_empty());
@@ -79,7 +80,7 @@ async fn orphans_are_collected_once_everything_is_proven_and_one_an_hour() {
 async fn orphans_are_only_reported_by_default() {
     let (stage, both) = two_without_records(&format!("orphans_after = \"30m\"\n{ONE_POOL}")).await;
     stage.throughout("both are there", HOUR * 2, |stage| stage.vms(9100..=9109) == both).await;
-    assert!(both.iter().all(|vmid| orphan(&stage, *vmid).is_some_and(|one| one.proven)));
+    assert!(both.iter().all(|vmid| orphan(&stage, Vmid(*vmid)).is_some_and(|one| one.proven)));
     let told = stage.status().problems["strangers"].clone();
     assert!(told.contains("It is left alone (`pve-autoscaler orphans` says more)"), "{told}");
 }
@@ -100,11 +101,11 @@ async fn an_orphan_that_lacks_one_proof_is_left_alone_and_says_which() {
         (9107, "parent", "before"),
         (9120, "onboot", "0"),
     ] {
-        left_over(&stage, vmid, &[(key, value)]);
+        left_over(&stage, Vmid(vmid), &[(key, value)]);
     }
     // 9100 is what 9106 has the mark of.
-    left_over(&stage, 9100, &[]);
-    left_over(&stage, 9108, &[]);
+    left_over(&stage, Vmid(9100), &[]);
+    left_over(&stage, Vmid(9108), &[]);
     let node = json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": "db-1"},
         "status": {"nodeInfo": {"systemUUID": "00000000-0000-4000-8000-000000009108"}},
@@ -125,7 +126,7 @@ async fn an_orphan_that_lacks_one_proof_is_left_alone_and_says_which() {
         (9108, "Node `db-1`"),
         (9120, "VMID 9120 is not in `vmids`"),
     ] {
-        let missing = orphan(&stage, vmid).map(|one| one.missing).unwrap_or_default();
+        let missing = orphan(&stage, Vmid(vmid)).map(|one| one.missing).unwrap_or_default();
         assert!(missing.len() == 1 && missing[0].contains(what), "{vmid}: {missing:?}");
     }
 }
@@ -133,7 +134,7 @@ async fn an_orphan_that_lacks_one_proof_is_left_alone_and_says_which() {
 #[tokio::test(start_paused = true)]
 async fn what_is_found_out_at_the_last_moment_keeps_an_orphan() {
     let mut stage = Stage::new(&collecting());
-    left_over(&stage, 9101, &[]);
+    left_over(&stage, Vmid(9101), &[]);
     stage.pve.set_ha(9101, true);
     stage.start();
     let there = |stage: &Stage| stage.pve.vm(9101).is_some();
@@ -154,14 +155,14 @@ async fn a_machine_whose_record_cannot_be_read_is_no_orphan() {
     let name = stage.pve.vm(9100).unwrap().config["name"].clone();
     stage.kube.remove("Node", "", &name);
     stage.throughout("it is there", HOUR * 2, |stage| stage.pve.vm(9100).is_some()).await;
-    let missing = orphan(&stage, 9100).map(|one| one.missing).unwrap_or_default();
+    let missing = orphan(&stage, Vmid(9100)).map(|one| one.missing).unwrap_or_default();
     assert_eq!(missing, ["a machine record cannot be read, and may be its own"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_orphan_that_is_changed_has_its_time_again() {
     let mut stage = Stage::new(&collecting());
-    left_over(&stage, 9101, &[]);
+    left_over(&stage, Vmid(9101), &[]);
     stage.pve.start_by_hand(9101);
     stage.start();
     let there = |stage: &Stage| stage.pve.vm(9101).is_some_and(|vm| vm.running);

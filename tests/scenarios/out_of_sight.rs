@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use model::Vmid;
 use tokio::time::Instant;
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::ClusterSpec;
@@ -143,14 +144,14 @@ async fn a_machine_whose_plug_was_pulled_is_started_again() {
 }
 
 /// A VM that dies within moments, each time it is started again, until something is so.
-async fn dying(stage: &Stage, vmid: u32, limit: Duration, is_so: impl Fn(&Stage) -> bool) {
+async fn dying(stage: &Stage, vmid: Vmid, limit: Duration, is_so: impl Fn(&Stage) -> bool) {
     let begun = Instant::now();
     let mut off = begun;
     while !is_so(stage) {
         assert!(begun.elapsed() < limit, "{}", stage.scene());
-        match stage.pve.vm(vmid) {
+        match stage.pve.vm(vmid.0) {
             Some(vm) if vm.running && off.elapsed() >= Duration::from_secs(10) => {
-                stage.pve.stop_by_hand(vmid);
+                stage.pve.stop_by_hand(vmid.0);
             }
             Some(vm) if vm.running => {}
             _ => off = Instant::now(),
@@ -166,15 +167,15 @@ async fn a_machine_that_dies_again_and_again_keeps_no_other_and_goes_itself() {
     let stage = with_one_node(&ONE_POOL.replace("[[pool]]", quick)).await;
     stage.deploy("more", 1, "1500m", "1Gi");
     stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
-    let gone = |vmid: u32| move |stage: &Stage| stage.pve.vm(vmid).is_none();
+    let gone = |vmid: Vmid| move |stage: &Stage| stage.pve.vm(vmid.0).is_none();
     let restarted = |stage: &Stage| {
         let status = stage.status();
         status.decisions.iter().filter(|one| one.what.ends_with("its VM is there")).count() >= 3
     };
-    dying(&stage, 9100, Duration::from_mins(10), restarted).await;
+    dying(&stage, Vmid(9100), Duration::from_mins(10), restarted).await;
     stage.kube.scale("default", "more", 0);
-    dying(&stage, 9100, Duration::from_mins(20), gone(9101)).await;
-    dying(&stage, 9100, Duration::from_mins(45), gone(9100)).await;
+    dying(&stage, Vmid(9100), Duration::from_mins(20), gone(Vmid(9101))).await;
+    dying(&stage, Vmid(9100), Duration::from_mins(45), gone(Vmid(9100))).await;
     let counted = stage.board().metrics().encode(&stage.status()).unwrap();
     let given_up = r#"pve_autoscaler_machines_removed_total{pool="workers",outcome="GivenUp"} 0"#;
     assert!(counted.contains(given_up), "{counted}");

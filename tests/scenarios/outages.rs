@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use model::Vmid;
 use serde_json::json;
 use world::proxmox::{Effect, Fault, TaskFault};
 
@@ -135,7 +136,7 @@ fn with_local_templates() -> String {
 }
 
 /// What happens to reads of this template.
-fn unreadable(stage: &Stage, vmid: u32, effect: Effect) {
+fn unreadable(stage: &Stage, vmid: Vmid, effect: Effect) {
     let path = format!("/nodes/*/qemu/{vmid}/config");
     stage.pve.inject(Fault { method: "GET".into(), path, times: 1000, effect });
 }
@@ -145,7 +146,7 @@ async fn a_template_that_cannot_be_read_keeps_no_other_from_being_used() {
     let (reason, body) = ("unable to read tail (got 0 bytes)".to_owned(), "{\"data\":null}".to_owned());
     for effect in [Effect::Delay(Duration::from_hours(1)), Effect::Answer { status: 500, reason, body }] {
         let mut stage = Stage::new(&with_local_templates());
-        unreadable(&stage, 9001, effect.clone());
+        unreadable(&stage, Vmid(9001), effect.clone());
         stage.start();
         stage.deploy("web", 1, "1500m", "1Gi");
         let what = format!("the pod runs, {effect:?}");
@@ -159,7 +160,7 @@ async fn what_is_known_of_templates_outlasts_that_they_cannot_be_read() {
     let stage = Stage::running(&with_local_templates());
     stage.until("rounds run", SOON, |stage| stage.status().ready).await;
     for vmid in 9001..=9003 {
-        unreadable(&stage, vmid, Effect::Delay(Duration::from_hours(1)));
+        unreadable(&stage, Vmid(vmid), Effect::Delay(Duration::from_hours(1)));
     }
     // They are looked at again meanwhile.
     tokio::time::sleep(Duration::from_mins(12)).await;

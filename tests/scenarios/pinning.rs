@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use model::Vmid;
 use pve_autoscaler::pinning::topology::{HostNode, Topology};
 use pve_autoscaler::pinning::{Cpus, ENABLE};
 
@@ -37,8 +38,8 @@ fn stage(text: &str, helpers: &[&str]) -> Stage {
     stage
 }
 
-fn affinity(stage: &Stage, vmid: u32) -> Cpus {
-    stage.pve.config_of(vmid, "affinity").unwrap_or_default().parse().unwrap()
+fn affinity(stage: &Stage, vmid: Vmid) -> Cpus {
+    stage.pve.config_of(vmid.0, "affinity").unwrap_or_default().parse().unwrap()
 }
 
 fn said(stage: &Stage, what: &str) -> bool {
@@ -51,20 +52,20 @@ async fn machines_start_with_cpus_of_their_own_and_never_share_any() {
     stage.deploy("web", 5, "1500m", "1Gi");
     stage.until("the pods run", SOON, |stage| stage.running_pods() == 5).await;
     let vmids = stage.vms(9100..=9109);
-    let on = |vmid: u32| stage.pve.vm(vmid).unwrap().node;
+    let on = |vmid: Vmid| stage.pve.vm(vmid.0).unwrap().node;
     for vmid in &vmids {
-        let cpus = affinity(&stage, *vmid);
+        let cpus = affinity(&stage, Vmid(*vmid));
         // A core has two threads, and the first core is the host's.
         assert!(cpus.len() == 2 && !cpus.contains(0) && !cpus.contains(8), "{cpus}");
         let host = u32::from(cpus.first().unwrap() > 3);
         let numa = format!("cpus=0-1,hostnodes={host},memory=4096,policy=bind");
         assert_eq!(stage.pve.config_of(*vmid, "numa0"), Some(numa));
         assert_eq!(stage.pve.config_of(*vmid, "hugepages").as_deref(), Some("2"));
-        for other in vmids.iter().filter(|other| *other > vmid && on(**other) == on(*vmid)) {
-            assert!(!affinity(&stage, *other).meets(&cpus), "{vmid} and {other} share {cpus}");
+        for other in vmids.iter().filter(|other| *other > vmid && on(Vmid(**other)) == on(Vmid(*vmid))) {
+            assert!(!affinity(&stage, Vmid(*other)).meets(&cpus), "{vmid} and {other} share {cpus}");
         }
     }
-    let places: std::collections::BTreeSet<String> = vmids.iter().map(|vmid| on(*vmid)).collect();
+    let places: std::collections::BTreeSet<String> = vmids.iter().map(|vmid| on(Vmid(*vmid))).collect();
     assert_eq!(places.len(), 3, "also on hosts whose daemon does not lead");
     let leader = stage.leaders()[0].to_owned();
     for host in HOSTS.into_iter().filter(|host| *host != leader) {
@@ -148,7 +149,7 @@ async fn a_machine_that_runs_on_other_cpus_than_its_own_is_a_problem_of_its_host
     };
     stage.throughout("all is well", Duration::from_mins(3), |stage| problem(stage).is_none()).await;
     // Proxmox VE takes that for none, and starts the VM on all CPUs.
-    let own = affinity(&stage, 9100).to_string();
+    let own = affinity(&stage, Vmid(9100)).to_string();
     stage.pve.set_config_by_hand(9100, "affinity", Some("0"));
     stage.pve.stop_by_hand(9100);
     stage.until("it is said", SOON, |stage| problem(stage).is_some()).await;

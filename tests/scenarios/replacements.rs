@@ -96,7 +96,7 @@ async fn a_node_whose_vm_is_protected_takes_no_turn_and_goes_once_it_is_not() {
         let stage = two_nodes(&with_drift()).await;
         let [first, second] = &stage.ready_nodes("workers")[..] else { panic!("{}", stage.scene()) };
         let vmid = stage.status().machines.iter().find(|one| one.name == *first).unwrap().vmid;
-        stage.pve.touch(vmid, "root@pam", &Touch::Protected);
+        stage.pve.touch(vmid.0, "root@pam", &Touch::Protected);
         if early {
             // Otherwise its removal has begun before anybody has read that.
             tokio::time::sleep(Duration::from_secs(40)).await;
@@ -116,7 +116,7 @@ async fn a_node_whose_vm_is_protected_takes_no_turn_and_goes_once_it_is_not() {
                 stage.vms(9100..=9109).len() == 2 && !gone(stage, first)
             })
             .await;
-        stage.pve.set_config_by_hand(vmid, "protection", None);
+        stage.pve.set_config_by_hand(vmid.0, "protection", None);
         stage.until("it is replaced", LATER, |stage| gone(stage, first)).await;
         stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
     }

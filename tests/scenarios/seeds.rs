@@ -8,6 +8,7 @@ use world::proxmox::spec::{ClusterSpec, Grant, VmSpec};
 use world::proxmox::{Effect, Fault, TaskFault, Touch};
 
 use crate::stage::{ONE_POOL, Stage};
+use pve_autoscaler::model::Vmid;
 
 const SOON: Duration = Duration::from_mins(5);
 const LATE: Duration = Duration::from_hours(1);
@@ -273,7 +274,7 @@ async fn a_template_that_an_administrator_makes_of_a_machine_keeps_its_seed() {
     let seed = stage.pve.config_of(9100, "ide2").unwrap();
     let volume = seed.split(',').next().unwrap();
     stage.pve.touch(9100, "root@pam", &Touch::Template);
-    let forgotten = |stage: &Stage| stage.status().machines.iter().all(|one| one.vmid != 9100);
+    let forgotten = |stage: &Stage| stage.status().machines.iter().all(|one| one.vmid != Vmid(9100));
     stage.until("the machine is forgotten", LATE, forgotten).await;
     stage.until("the pod runs elsewhere", LATE, |stage| stage.running_pods() == 1).await;
     let files = stage.pve.files();

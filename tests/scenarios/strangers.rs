@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use model::Vmid;
 use stage::Side;
 use world::proxmox::spec::VmSpec;
 use world::proxmox::{Effect, Fault};
@@ -22,12 +23,12 @@ fn told(stage: &Stage) -> String {
 }
 
 /// An unmanaged VM with these settings, where the token sees it.
-fn made_by_hand(stage: &Stage, vmid: u32, settings: &[(&str, &str)]) {
+fn made_by_hand(stage: &Stage, vmid: Vmid, settings: &[(&str, &str)]) {
     made_on("pve2", stage, vmid, settings);
 }
 
-fn made_on(host: &str, stage: &Stage, vmid: u32, settings: &[(&str, &str)]) {
-    let mut vm = VmSpec::machine(vmid, host, "somebodys");
+fn made_on(host: &str, stage: &Stage, vmid: Vmid, settings: &[(&str, &str)]) {
+    let mut vm = VmSpec::machine(vmid.0, host, "somebodys");
     vm.pool = Some("k8s-workers".to_owned());
     vm.config.extend(settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     assert!(stage.pve.create_by_hand(vm));
@@ -76,7 +77,7 @@ async fn a_copy_of_a_machine_is_told_and_neither_counts_nor_goes_with_it() {
     let vmid = stage.vms(9100..=9109)[0];
     let machine = stage.pve.vm(vmid).unwrap();
     let copied = ["description", "tags"].map(|key| (key, machine.config[key].as_str()));
-    made_by_hand(&stage, 9108, &copied);
+    made_by_hand(&stage, Vmid(9108), &copied);
     let words = format!("which is VM {vmid}: it is a copy");
     stage.until("it is reported", SURE * 2, |stage| told(stage).contains(&words)).await;
     stage.kube.scale("default", "web", 0);
@@ -89,7 +90,7 @@ async fn a_copy_of_a_machine_is_told_and_neither_counts_nor_goes_with_it() {
 #[tokio::test(start_paused = true)]
 async fn an_address_that_is_set_in_an_unmanaged_vm_closes_its_slot_and_both_are_named() {
     let mut stage = Stage::new(ONE_POOL);
-    made_by_hand(&stage, 120, &[ITS_ADDRESS]);
+    made_by_hand(&stage, Vmid(120), &[ITS_ADDRESS]);
     stage.start();
     let words =
         "VM 120 `somebodys` on pve2 has 10.10.10.11, the address of the slot of VMID 9100 in pool `workers`";
@@ -104,8 +105,8 @@ async fn an_address_that_is_set_in_an_unmanaged_vm_closes_its_slot_and_both_are_
 #[tokio::test(start_paused = true)]
 async fn a_host_that_hangs_keeps_no_vm_of_another_from_being_asked() {
     let mut stage = Stage::new(ONE_POOL);
-    (110..120).for_each(|vmid| made_on("pve3", &stage, vmid, &[]));
-    made_by_hand(&stage, 120, &[ITS_ADDRESS]);
+    (110..120).for_each(|vmid| made_on("pve3", &stage, Vmid(vmid), &[]));
+    made_by_hand(&stage, Vmid(120), &[ITS_ADDRESS]);
     hangs(&stage, "pve3");
     stage.start();
     stage
@@ -117,8 +118,8 @@ async fn a_host_that_hangs_keeps_no_vm_of_another_from_being_asked() {
 async fn pods_that_wait_at_the_start_get_no_address_that_an_unmanaged_vm_has() {
     for others in [0, 40] {
         let mut stage = Stage::new(ONE_POOL);
-        (110..110 + others).for_each(|vmid| made_on("pve1", &stage, vmid, &[]));
-        made_by_hand(&stage, 199, &[ITS_ADDRESS]);
+        (110..110 + others).for_each(|vmid| made_on("pve1", &stage, Vmid(vmid), &[]));
+        made_by_hand(&stage, Vmid(199), &[ITS_ADDRESS]);
         stage.deploy("web", 1, "1500m", "1Gi");
         stage.start();
         stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
@@ -135,8 +136,8 @@ async fn pods_that_wait_at_the_start_get_no_address_that_an_unmanaged_vm_has() {
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_is_seen_late_is_asked_before_a_machine_is_made_there() {
     let mut stage = Stage::new(ONE_POOL);
-    (110..150).for_each(|vmid| made_on("pve1", &stage, vmid, &[]));
-    made_by_hand(&stage, 199, &[ITS_ADDRESS]);
+    (110..150).for_each(|vmid| made_on("pve1", &stage, Vmid(vmid), &[]));
+    made_by_hand(&stage, Vmid(199), &[ITS_ADDRESS]);
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.start();
     stage.wire("pve1").hold(Side::Proxmox, true);
@@ -149,7 +150,7 @@ async fn a_cluster_that_is_seen_late_is_asked_before_a_machine_is_made_there() {
 #[tokio::test(start_paused = true)]
 async fn an_address_stays_its_vms_while_the_host_of_that_is_off() {
     let mut stage = Stage::new(ONE_POOL);
-    made_by_hand(&stage, 120, &[ITS_ADDRESS]);
+    made_by_hand(&stage, Vmid(120), &[ITS_ADDRESS]);
     stage.start();
     stage.until("it is reported", SOON, |stage| told(stage).contains("VM 120 `somebodys` on pve2")).await;
     stage.pve.power_off_host("pve2");
@@ -167,7 +168,7 @@ async fn an_address_stays_its_vms_while_the_host_of_that_is_off() {
 #[tokio::test(start_paused = true)]
 async fn an_address_stays_its_vms_that_moves_and_that_is_asked_again_there() {
     let mut stage = Stage::new(ONE_POOL);
-    made_by_hand(&stage, 120, &[ITS_ADDRESS]);
+    made_by_hand(&stage, Vmid(120), &[ITS_ADDRESS]);
     stage.start();
     stage.until("it is reported", SOON, |stage| told(stage).contains("VM 120 `somebodys` on pve2")).await;
     hangs(&stage, "pve3");
@@ -184,8 +185,8 @@ async fn an_address_stays_its_vms_that_moves_and_that_is_asked_again_there() {
 #[tokio::test(start_paused = true)]
 async fn a_host_that_hangs_delays_neither_a_hand_over_nor_a_machine_for_long() {
     let mut stage = Stage::new(ONE_POOL);
-    (110..150).for_each(|vmid| made_on("pve3", &stage, vmid, &[]));
-    made_by_hand(&stage, 199, &[ITS_ADDRESS]);
+    (110..150).for_each(|vmid| made_on("pve3", &stage, Vmid(vmid), &[]));
+    made_by_hand(&stage, Vmid(199), &[ITS_ADDRESS]);
     for host in ["pve1", "pve2"] {
         stage.start_on(host);
     }

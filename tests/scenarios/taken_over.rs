@@ -9,6 +9,7 @@ use world::proxmox::spec::VmSpec;
 use world::proxmox::{CallRecord, Effect, Fault};
 
 use crate::stage::{ONE_POOL, Stage};
+use pve_autoscaler::model::Vmid;
 
 const SOON: Duration = Duration::from_mins(5);
 /// How long everything is looked at that is asked of the other VM.
@@ -97,7 +98,7 @@ async fn no_vm_is_stopped_that_is_not_ours() {
         stage.until("it is to stop", Duration::from_mins(30), asked).await;
         let since = take_over(&stage);
         is_left_alone(&stage, since, how).await;
-        let gone = |stage: &Stage| stage.status().machines.iter().all(|one| one.vmid != 9100);
+        let gone = |stage: &Stage| stage.status().machines.iter().all(|one| one.vmid != Vmid(9100));
         stage.until("its machine is forgotten", SOON, gone).await;
     }
 }

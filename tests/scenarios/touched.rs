@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use model::Vmid;
 use serde_json::json;
 use world::guest::GuestFaults;
 use world::kubernetes::{Effect, Fault};
@@ -51,7 +52,7 @@ async fn at_with(phase: At, ahead: SignedDuration) -> Stage {
     stage.deploy("web", 1, "1", "1Gi");
     let reached = |stage: &Stage| {
         let machines = stage.status().machines;
-        machines.iter().any(|one| one.vmid == 9100 && one.phase == format!("{phase:?}"))
+        machines.iter().any(|one| one.vmid == Vmid(9100) && one.phase == format!("{phase:?}"))
     };
     stage.until(&format!("its machine is {phase:?}"), SOON, reached).await;
     // The list knows it by then as it is.
@@ -64,7 +65,7 @@ fn said(stage: &Stage, words: &str) -> bool {
     stage.status().decisions.iter().any(|one| one.what.contains(words))
 }
 
-fn machine(stage: &Stage, vmid: u32) -> bool {
+fn machine(stage: &Stage, vmid: Vmid) -> bool {
     stage.status().machines.iter().any(|one| one.vmid == vmid)
 }
 
@@ -131,7 +132,7 @@ async fn a_vm_that_is_made_a_template_is_left_alone_in_every_phase() {
     let stage = at(At::Registered).await;
     stage.pve.touch(9100, WHO, &Touch::Template);
     stage.kube.set_nodes_never_ready(false);
-    stage.until("the machine is forgotten", LATE, |stage| !machine(stage, 9100)).await;
+    stage.until("the machine is forgotten", LATE, |stage| !machine(stage, Vmid(9100))).await;
     tokio::time::sleep(SOON).await;
     let template = stage.pve.vm(9100).expect("the administrator who made it a template wants to keep it");
     assert_eq!(template.config.get("template").map(String::as_str), Some("1"));
@@ -210,7 +211,7 @@ async fn drained_in_vain() -> (Stage, u32) {
     stage.until("a node is drained", LATE, |stage| draining(stage).is_some()).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let vmid = draining(&stage).unwrap();
-    (stage, vmid)
+    (stage, vmid.0)
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,17 +221,17 @@ async fn a_drain_does_not_wait_for_a_vm_that_an_administrator_has_ended() {
         stage.pve.touch(vmid, WHO, &touch);
         let words = "its node is not drained any further";
         stage.until("that is said", NOTICED, |stage| said(stage, words) && said(stage, WHO)).await;
-        stage.until("the machine is gone", SOON, |stage| !machine(stage, vmid)).await;
+        stage.until("the machine is gone", SOON, |stage| !machine(stage, Vmid(vmid))).await;
         stage.until("all run", SOON, |stage| stage.running_pods() == 3).await;
     }
 }
 
-fn runs(stage: &Stage, vmid: u32) -> bool {
-    stage.pve.vm(vmid).is_some_and(|vm| vm.running)
+fn runs(stage: &Stage, vmid: Vmid) -> bool {
+    stage.pve.vm(vmid.0).is_some_and(|vm| vm.running)
 }
 
 /// Whether the record of a machine says that its end has begun.
-fn ends(stage: &Stage, vmid: u32) -> bool {
+fn ends(stage: &Stage, vmid: Vmid) -> bool {
     let map = stage.kube.get("ConfigMap", "pve-autoscaler", &format!("machine-workers-{vmid}"));
     let text = map.and_then(|map| map["data"]["record"].as_str().map(ToOwned::to_owned)).unwrap_or_default();
     let record: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
@@ -250,7 +251,7 @@ async fn a_vm_that_is_started_again_before_its_node_is_gone_is_drained_first() {
             effect: Effect::Delay(Duration::from_secs(5)),
         });
         stage.pve.touch(vmid, WHO, &Touch::Stopped);
-        stage.until("its end has begun", SOON, |stage| ends(stage, vmid)).await;
+        stage.until("its end has begun", SOON, |stage| ends(stage, Vmid(vmid))).await;
         if killed {
             stage.kill();
         }
@@ -258,14 +259,14 @@ async fn a_vm_that_is_started_again_before_its_node_is_gone_is_drained_first() {
         if killed {
             stage.start();
         }
-        stage.throughout("its pods run on", Duration::from_mins(3), |stage| runs(stage, vmid)).await;
+        stage.throughout("its pods run on", Duration::from_mins(3), |stage| runs(stage, Vmid(vmid))).await;
         stage
             .until("its node is drained", SOON, |stage| {
-                stage.status().machines.iter().any(|one| one.vmid == vmid && one.phase == "Draining")
+                stage.status().machines.iter().any(|one| one.vmid == Vmid(vmid) && one.phase == "Draining")
             })
             .await;
         stage.kube.forget_faults();
-        stage.until("the machine is gone", LATE, |stage| !machine(stage, vmid)).await;
+        stage.until("the machine is gone", LATE, |stage| !machine(stage, Vmid(vmid))).await;
         stage.until("all run", SOON, |stage| stage.running_pods() == 3).await;
     }
 }
@@ -290,7 +291,7 @@ async fn a_protected_vm_that_an_administrator_starts_to_look_at_keeps_its_power(
     stage.until("it is shut down", LATE, stops).await;
     stage.pve.set_quorum(false);
     stage.until("its Node is gone", LATE, |stage| stage.ready_nodes("workers").is_empty()).await;
-    stage.until("it is off", SOON, |stage| !runs(stage, 9100)).await;
+    stage.until("it is off", SOON, |stage| !runs(stage, Vmid(9100))).await;
     stage.pve.touch(9100, WHO, &Touch::Protected);
     stage.pve.set_quorum(true);
     let shown = |stage: &Stage| said(stage, "is stuck: VM 9100 is protected");
@@ -303,7 +304,7 @@ async fn a_protected_vm_that_an_administrator_starts_to_look_at_keeps_its_power(
 /// The protected VM of a machine that is to go runs on, which is a problem with the command; it goes once it
 /// is no longer protected.
 async fn stays_as_it_is(stage: &Stage) {
-    stage.throughout("it runs on", LATE, |stage| runs(stage, 9100)).await;
+    stage.throughout("it runs on", LATE, |stage| runs(stage, Vmid(9100))).await;
     let problems = stage.status().problems;
     let told = |one: &String| {
         one.contains("neither stopped nor destroyed") && one.contains("qm set 9100 --protection 0")

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use model::Vmid;
 use pve_autoscaler::model::machine::WarmState;
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::{ClusterSpec, Grant, VmSpec};
@@ -28,8 +29,8 @@ pub fn tokens(stage: &Stage) -> usize {
 }
 
 /// Whether VMs are as they are to be while they wait.
-pub fn rests(stage: &Stage, vmid: u32, state: WarmState) -> bool {
-    let vm = stage.pve.vm(vmid).unwrap();
+pub fn rests(stage: &Stage, vmid: Vmid, state: WarmState) -> bool {
+    let vm = stage.pve.vm(vmid.0).unwrap();
     let lock = vm.config.get("lock").map(String::as_str);
     match state {
         WarmState::Stopped => !vm.running && lock.is_none(),
@@ -49,7 +50,7 @@ async fn machines_wait_without_a_token_and_join_sooner_the_warmer_they_are() {
     for state in STATES {
         let stage = Stage::running(&keeping(1, state));
         stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
-        assert!(rests(&stage, 9100, state), "{state:?}");
+        assert!(rests(&stage, Vmid(9100), state), "{state:?}");
         assert_eq!((tokens(&stage), stage.ready_nodes("workers").len()), (0, 0), "{state:?}");
         // A clock that stood still for longer than certificates forgive is set before the join.
         let rest = if state == WarmState::Suspended { 6 } else { 1 };
@@ -252,8 +253,9 @@ async fn observing_makes_no_warm_machine() {
 async fn a_machine_whose_pool_goes_while_it_boots_is_not_suspended_first() {
     let settings = keeping(1, WarmState::Suspended);
     let stage = Stage::running(&settings);
-    let boots =
-        |stage: &Stage| stage.status().machines.iter().any(|one| one.vmid == 9100 && one.phase == "Booting");
+    let boots = |stage: &Stage| {
+        stage.status().machines.iter().any(|one| one.vmid == Vmid(9100) && one.phase == "Booting")
+    };
     stage.until("it boots", SOON, boots).await;
     let (_, pool) = ONE_POOL.split_once("[[pool]]").unwrap();
     let other = pool.replace("workers", "others").replace("91", "92").replace("10.10.10.", "10.10.20.");

@@ -9,6 +9,7 @@ use world::proxmox::{Effect, Fault, TaskFault};
 
 use crate::stage::{ONE_POOL, Stage};
 use crate::warm::{SOON, STATES, keeping, rests, tokens, waiting};
+use pve_autoscaler::model::Vmid;
 
 /// A machine that is given up costs its pool a back-off.
 const LATE: Duration = Duration::from_mins(30);
@@ -106,7 +107,7 @@ async fn those_that_rest_are_not_started_with_their_host_before_they_are_woken()
         tokio::time::sleep(SOON).await;
         let machines: Vec<String> = stage.status().machines.into_iter().map(|one| one.name).collect();
         assert_eq!((machines, waiting(&stage)), (vec![name], 1), "{state:?}");
-        assert!(rests(&stage, 9100, state), "{state:?}");
+        assert!(rests(&stage, Vmid(9100), state), "{state:?}");
         stage.deploy("web", 1, "1", "1Gi");
         ends_well(&stage, &format!("{state:?}")).await;
         assert_eq!(stage.pve.config_of(9100, "onboot").as_deref(), Some("1"), "{state:?}");

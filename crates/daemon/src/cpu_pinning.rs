@@ -108,17 +108,17 @@ async fn round(
 /// Why it has none, if its helper gives it none.
 async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
     let (name, vmid) = (&record.name, record.slot.vmid);
-    let request = Request::Pin { vmid, machine: record.id.clone() };
+    let request = Request::Pin { vmid: vmid.0, machine: record.id.clone() };
     let why = match deps.helper.ask(request).await {
         Ok(Answer::Pinned { affinity, changed }) => {
-            tracing::info!(machine = %name, vmid, cpus = affinity, changed, "the machine has CPUs of its own");
+            tracing::info!(machine = %name, vmid = vmid.0, cpus = affinity, changed, "the machine has CPUs of its own");
             return Ok(());
         }
         Ok(Answer::Refused { reason }) => reason,
         Ok(Answer::Free { .. } | Answer::Runs { .. }) => "its answer is not understood".to_owned(),
         Err(error) => chain(&error),
     };
-    tracing::warn!(machine = %name, vmid, why, "the machine gets no CPUs of its own");
+    tracing::warn!(machine = %name, vmid = vmid.0, why, "the machine gets no CPUs of its own");
     Err(format!("{name} gets no CPUs of its own: {why}"))
 }
 

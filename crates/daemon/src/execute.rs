@@ -137,7 +137,7 @@ impl Daemon {
         };
         let pods = machine.pods.join(", ");
         let words = if physical { "a machine is switched on" } else { "a machine is made" };
-        tracing::info!(machine = %name, pool, vmid, host = %machine.host, pods, "{words}");
+        tracing::info!(machine = %name, pool, vmid = vmid.0, host = %machine.host, pods, "{words}");
         if let Some(state) = warm {
             let what = format!("+ {name} on {}: kept {} ahead of demand", machine.host, state.name());
             self.board.decided(now, what);

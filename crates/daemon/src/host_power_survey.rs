@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use machines::{MachineView, answering_hosts};
+use model::Vmid;
 use model::machine::Phase;
 use model::power::{HostFacts, PowerFacts};
 use model::snapshot::TemplateSeen;
@@ -78,11 +79,11 @@ impl Survey {
     pub fn facts(
         &self,
         seen: &ClusterResources,
-        (views, gone): (&[MachineView], &BTreeSet<u32>),
+        (views, gone): (&[MachineView], &BTreeSet<Vmid>),
         templates: &[TemplateSeen],
         instance: &str,
     ) -> PowerFacts {
-        let ours: BTreeSet<u32> = views.iter().map(|view| view.record.slot.vmid).collect();
+        let ours: BTreeSet<Vmid> = views.iter().map(|view| view.record.slot.vmid).collect();
         let migrating = seen.migrating();
         let facts = |(name, found): (&String, &HostSurvey)| {
             let here = seen.guests.values().filter(|guest| guest.host == *name && stands_against(guest));
@@ -131,7 +132,7 @@ fn holds_template(host: &str, templates: &[TemplateSeen], views: &[MachineView])
 mod tests {
     use super::*;
 
-    fn guest(vmid: u32, host: &str) -> Guest {
+    fn guest(vmid: Vmid, host: &str) -> Guest {
         Guest { vmid, host: host.to_owned(), ..Guest::default() }
     }
 
@@ -139,29 +140,32 @@ mod tests {
     fn only_guests_that_surely_rest_and_templates_let_their_host_go() {
         let mut seen = ClusterResources::default();
         for one in [
-            Guest { running: true, ..guest(101, "a") },
-            Guest { stopped: true, ..guest(102, "a") },
-            Guest { stopped: true, lock: Some("backup".to_owned()), ..guest(103, "a") },
+            Guest { running: true, ..guest(Vmid(101), "a") },
+            Guest { stopped: true, ..guest(Vmid(102), "a") },
+            Guest { stopped: true, lock: Some("backup".to_owned()), ..guest(Vmid(103), "a") },
             // A new one, of which the statistics know nothing.
-            guest(104, "a"),
-            Guest { template: true, ..guest(105, "a") },
-            Guest { running: true, ..guest(106, "b") },
+            guest(Vmid(104), "a"),
+            Guest { template: true, ..guest(Vmid(105), "a") },
+            Guest { running: true, ..guest(Vmid(106), "b") },
         ] {
             seen.guests.insert(one.vmid, one);
         }
         let hosts = ["a", "b"].map(|name| (name.to_owned(), HostSurvey { answers: true, stays_on: None }));
         // The HA manager starts 107 when it likes to.
-        let ha = [("b".to_owned(), BTreeSet::from([107]))].into();
+        let ha = [("b".to_owned(), BTreeSet::from([Vmid(107)]))].into();
         let found = PowerSurvey { hosts: hosts.into(), ha, ..PowerSurvey::default() };
         let survey = Survey { found, at_home: Some(true) };
         let facts = survey.facts(&seen, (&[], &BTreeSet::new()), &[], "c");
         let others = |host: &str| facts.hosts[host].others.iter().copied().collect::<Vec<_>>();
-        assert_eq!((others("a"), others("b")), (vec![101, 103, 104], vec![106, 107]));
+        assert_eq!(
+            (others("a"), others("b")),
+            (vec![Vmid(101), Vmid(103), Vmid(104)], vec![Vmid(106), Vmid(107)])
+        );
         assert_eq!(facts.hosts["a"].stays_on, None);
         // One that was ours until a moment ago may be gone.
-        let facts = survey.facts(&seen, (&[], &BTreeSet::from([101])), &[], "c");
-        assert_eq!(facts.hosts["a"].others, BTreeSet::from([103, 104]));
-        assert_eq!(facts.hosts["a"].going, BTreeSet::from([101]));
+        let facts = survey.facts(&seen, (&[], &BTreeSet::from([Vmid(101)])), &[], "c");
+        assert_eq!(facts.hosts["a"].others, BTreeSet::from([Vmid(103), Vmid(104)]));
+        assert_eq!(facts.hosts["a"].going, BTreeSet::from([Vmid(101)]));
         // The kernel may know its host by a longer name than Proxmox VE does.
         for instance in ["a", "a.example.com"] {
             let own = survey.facts(&seen, (&[], &BTreeSet::new()), &[], instance);
@@ -181,7 +185,7 @@ mod tests {
     fn a_template_that_others_clone_keeps_its_host_on() {
         let template = |hosts: &[&str]| TemplateSeen {
             pool: "w".to_owned(),
-            vmid: 9000,
+            vmid: Vmid(9000),
             host: "a".to_owned(),
             hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
         };

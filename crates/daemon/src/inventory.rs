@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use model::Vmid;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -265,7 +266,7 @@ impl Inventory {
 }
 
 /// Templates that are locked, by their VMIDs.
-fn locks(seen: &ClusterResources) -> impl Iterator<Item = u32> {
+fn locks(seen: &ClusterResources) -> impl Iterator<Item = Vmid> {
     let locked = |guest: &&Guest| guest.template && guest.lock.is_some();
     seen.guests.values().filter(locked).map(|guest| guest.vmid)
 }

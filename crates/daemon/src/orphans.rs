@@ -15,7 +15,7 @@ use machines::orphans::{Around, Claim, Verdict, Vm, verdict};
 use machines::{MachineView, orphans};
 use model::machine::Phase;
 use model::node::Node;
-use model::{Record, Snapshot};
+use model::{Record, Snapshot, Vmid};
 use observability::{GaugeValues, OrphanStatus, names};
 use settings::{Config, Mode, Orphans};
 
@@ -66,13 +66,13 @@ impl Daemon {
         let owner = self.owner(config);
         let records: Vec<&Record> = views.iter().map(|view| &view.record).collect();
         let nodes: Vec<&Node> = snapshot.nodes.iter().map(|node| &**node).collect();
-        let mut same: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+        let mut same: BTreeMap<&str, Vec<Vmid>> = BTreeMap::new();
         for one in &marked {
             same.entry(&one.marker.machine).or_default().push(one.vmid);
         }
         let judge = |one: &Marked| {
             let twins = same.get(one.marker.machine.as_str()).into_iter().flatten();
-            let twins: Vec<u32> = twins.copied().filter(|vmid| *vmid != one.vmid).collect();
+            let twins: Vec<Vmid> = twins.copied().filter(|vmid| *vmid != one.vmid).collect();
             let (steady, looks) = one.steady;
             let vm = Vm { vmid: one.vmid, host: &one.host, config: &one.config, steady, looks };
             let around = Around {

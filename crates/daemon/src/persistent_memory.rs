@@ -423,6 +423,8 @@ async fn write(kubernetes: &Cluster, store: &mut Stored, memory: &Memory) -> boo
 
 #[cfg(test)]
 mod tests {
+    use model::Vmid;
+
     use super::*;
 
     #[test]
@@ -453,7 +455,7 @@ mod tests {
 
     #[test]
     fn the_same_failure_is_known_on_another_host_whatever_its_numbers() {
-        let said = |host: &str, vmid: u32, what: &str| {
+        let said = |host: &str, vmid: Vmid, what: &str| {
             format!(
                 "the start failed: the start (UPID:{host}:0000A{vmid}::qmstart:{vmid}:a@pve!t:): start of {vmid} on {host}: {what}"
             )
@@ -464,13 +466,14 @@ mod tests {
         let hosts: BTreeMap<String, HostMemory> =
             [("alpha", 9100, mtu), ("west/beta", 9101, memory), ("gamma", 9102, mtu)]
                 .map(|(host, vmid, what)| {
-                    let backoff = backoff(said(place::split(host).1, vmid, what));
+                    let backoff = backoff(said(place::split(host).1, Vmid(vmid), what));
                     (host.to_owned(), HostMemory { backoff, ..HostMemory::default() })
                 })
                 .into();
         let failed_on = ["alpha", "west/beta"].map(|host| (host.to_owned(), until)).into();
-        let same =
-            |host: &str, what| same_on(&failed_on, &hosts, (host, &said(place::split(host).1, 9103, what)));
+        let same = |host: &str, what| {
+            same_on(&failed_on, &hosts, (host, &said(place::split(host).1, Vmid(9103), what)))
+        };
         assert_eq!(same("delta", mtu), ["alpha"]);
         assert_eq!(same("delta", memory), ["west/beta"]);
         assert_eq!(same("delta", "no such bridge"), [""; 0]);

@@ -8,9 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::Daemon;
 use kubernetes::{Records, Versioned};
 use machines::{Ending, MachineReport, MachineView};
-use model::Record;
 use model::machine::{Intent, Phase};
 use model::node::Node;
+use model::{Record, Vmid};
 use observability::Problem;
 use settings::{Config, Mode, Pool, ZoneLabels};
 
@@ -29,7 +29,7 @@ pub(super) const TRIES: (std::time::Duration, std::time::Duration) =
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// VMIDs that others have, each with the prefix of its cluster, until when they are left alone.
-    closed: BTreeMap<(String, u32), Timestamp>,
+    closed: BTreeMap<(String, Vmid), Timestamp>,
     /// Machines that got stuck: when they are tried again, and the pause before that.
     pub stuck: BTreeMap<String, (Timestamp, SignedDuration)>,
     /// Machines whose VM is not seen as it should be: the number of the look after which it was asked itself.
@@ -41,7 +41,7 @@ pub(super) struct State {
     /// The first look is over: a machine that is met from now on was not counted.
     begun: bool,
     /// Records that cannot be read close their slots.
-    unreadable: Vec<u32>,
+    unreadable: Vec<Vmid>,
     /// Whether there is one at all: not each name tells the VMID.
     has_unreadable: bool,
     read: Option<Timestamp>,
@@ -63,8 +63,8 @@ impl State {
 
     /// VMIDs that take no machine of this cluster now, by its prefix. The cluster of an unreadable record is
     /// not known.
-    pub fn closed(&self, prefix: &str, now: Timestamp) -> impl Iterator<Item = u32> {
-        let here = move |((at, vmid), until): (&(String, u32), &Timestamp)| {
+    pub fn closed(&self, prefix: &str, now: Timestamp) -> impl Iterator<Item = Vmid> {
+        let here = move |((at, vmid), until): (&(String, Vmid), &Timestamp)| {
             (at == prefix && waits(*until, CLOSED, now)).then_some(*vmid)
         };
         self.closed.iter().filter_map(here).chain(self.unreadable.iter().copied())
@@ -108,7 +108,7 @@ impl State {
             Ending::SlotTaken(what) => {
                 let vmid = told.record.slot.vmid;
                 tracing::warn!(
-                    vmid,
+                    vmid = vmid.0,
                     pool = told.record.pool,
                     what,
                     "the slot is taken by another VM or Node and is left alone for a while"

@@ -22,7 +22,7 @@ use super::Daemon;
 use super::inventory::Observation;
 use super::regions::{Region, Regions};
 use machines::{MachineView, Owner, Promise, Registry, ask_hosts_in_time, promise_of};
-use model::{Snapshot, place};
+use model::{Snapshot, Vmid, place};
 use observability::Problem;
 use proxmox::marker::{Description, Marker};
 use proxmox::{Guest, Kind, VmConfig};
@@ -78,7 +78,7 @@ struct Stranger {
 #[derive(Clone, Debug)]
 pub(super) struct Marked {
     /// Its VMID.
-    pub vmid: u32,
+    pub vmid: Vmid,
     /// Its host, with the prefix of its cluster.
     pub host: String,
     /// Its configuration.
@@ -93,7 +93,7 @@ pub(super) struct Marked {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Strangers {
     /// By the prefixes of their clusters and their VMIDs.
-    known: Arc<Mutex<BTreeMap<(String, u32), Stranger>>>,
+    known: Arc<Mutex<BTreeMap<(String, Vmid), Stranger>>>,
     /// The prefixes of clusters whose VMs were asked once, all that could be.
     asked: watch::Sender<BTreeSet<String>>,
 }
@@ -190,14 +190,14 @@ impl Strangers {
         unasked
     }
 
-    fn is_unheard(&self, prefix: &str, vmid: u32) -> bool {
+    fn is_unheard(&self, prefix: &str, vmid: Vmid) -> bool {
         self.known().get(&(prefix.to_owned(), vmid)).is_none_or(|one| one.says.is_none())
     }
 
     /// Forgets those of a cluster that are no longer among its strangers.
     fn forget_others(&self, prefix: &str, there: &[&Guest]) {
-        let there: BTreeSet<u32> = there.iter().map(|guest| guest.vmid).collect();
-        self.known().retain(|(at, vmid), _| at != prefix || there.contains(vmid));
+        let there: BTreeSet<Vmid> = there.iter().map(|guest| guest.vmid).collect();
+        self.known().retain(|(at, vmid), _| at != prefix || there.contains(&vmid));
     }
 
     /// Those that are to be asked now: all that were not heard yet, and some of the others, first who has
@@ -250,17 +250,17 @@ impl Strangers {
             let (since, looks) = stranger.steady;
             let host = place::key(&prefix, &stranger.host);
             let steady = (since.elapsed(), looks);
-            Some(Marked { vmid, host, config: config?, marker: marker?, steady })
+            Some(Marked { vmid: vmid, host, config: config?, marker: marker?, steady })
         });
         marked.filter(|one| one.marker.cluster == config.cluster).collect()
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<(String, u32), Stranger>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<(String, Vmid), Stranger>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those that are no machines by these records either.
-    fn without(&self, config: &Config, views: &[MachineView]) -> Vec<(String, u32, Stranger)> {
+    fn without(&self, config: &Config, views: &[MachineView]) -> Vec<(String, Vmid, Stranger)> {
         let ours = ours(config, views);
         let known = self.known().clone();
         let strangers = known.into_iter().filter(|((prefix, vmid), _)| !ours.contains(&(prefix, *vmid)));
@@ -288,7 +288,7 @@ impl Says {
 }
 
 /// The machines of all clusters, each by its cluster's prefix and its VMID.
-fn ours<'a>(config: &Config, views: &'a [MachineView]) -> BTreeSet<(&'a str, u32)> {
+fn ours<'a>(config: &Config, views: &'a [MachineView]) -> BTreeSet<(&'a str, Vmid)> {
     let key = |MachineView { record, .. }: &'a MachineView| {
         (config.prefix(record.region.as_deref()), record.slot.vmid)
     };
@@ -297,7 +297,7 @@ fn ours<'a>(config: &Config, views: &'a [MachineView]) -> BTreeSet<(&'a str, u32
 
 /// What is to be reported of a VM that bears our mark.
 fn marked(
-    (host, vmid): (&str, u32),
+    (host, vmid): (&str, Vmid),
     says: &Says,
     marker: &Marker,
     views: &[MachineView],
@@ -329,7 +329,7 @@ fn marked(
 
 /// What is to be told of a machine of another Kubernetes cluster on the same Proxmox VE cluster, named by
 /// `it`: nothing, unless both were given something that only one may have.
-fn of_another(config: &Config, prefix: &str, vmid: u32, it: &str, marker: &Marker) -> Option<String> {
+fn of_another(config: &Config, prefix: &str, vmid: Vmid, it: &str, marker: &Marker) -> Option<String> {
     if marker.cluster == config.cluster {
         return Some(format!(
             "{it} belongs to another Kubernetes cluster whose daemon has the same id (`cluster` in the configuration): it is left alone. \
@@ -337,7 +337,7 @@ fn of_another(config: &Config, prefix: &str, vmid: u32, it: &str, marker: &Marke
         ));
     }
     let mut here = config.pools.iter().filter(|pool| !pool.is_physical() && pool.prefix == prefix);
-    let pool = here.find(|pool| pool.vmids.iter().any(|vmids| vmids.contains(&vmid)))?;
+    let pool = here.find(|pool| pool.vmids.iter().any(|vmids| vmids.contains(&vmid.0)))?;
     Some(format!(
         "{it} has a VMID of pool `{}`: no machine is made there. Give each cluster VMIDs of its own (`vmids`)",
         pool.name
@@ -448,35 +448,38 @@ impl Daemon {
 mod tests {
     use super::*;
 
-    fn guest(vmid: u32) -> Guest {
+    fn guest(vmid: Vmid) -> Guest {
         Guest { vmid, host: "pve1".to_owned(), ..Guest::default() }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_vm_that_was_not_heard_is_asked_at_once_and_the_others_a_few_at_a_time() {
         let (strangers, now) = (Strangers::default(), Timestamp::UNIX_EPOCH);
-        let mut all: Vec<Guest> = (100..108).map(guest).collect();
-        let turn = |all: &[Guest]| -> Vec<u32> {
+        let mut all: Vec<Guest> = (100..108).map(Vmid).map(guest).collect();
+        let turn = |all: &[Guest]| -> Vec<Vmid> {
             strangers.forget_others("", &all.iter().collect::<Vec<_>>());
             strangers.due("", all.iter()).iter().map(|guest| guest.vmid).collect()
         };
-        assert_eq!(turn(&all), [100, 101, 102, 103, 104, 105, 106, 107]);
+        assert_eq!(
+            turn(&all),
+            [Vmid(100), Vmid(101), Vmid(102), Vmid(103), Vmid(104), Vmid(105), Vmid(106), Vmid(107)]
+        );
         for one in &all {
-            strangers.heard("", one, (one.vmid > 100).then(Says::default), now);
+            strangers.heard("", one, (one.vmid > Vmid(100)).then(Says::default), now);
         }
         assert!(turn(&all).is_empty());
         tokio::time::advance(AGAIN_UNHEARD).await;
-        assert_eq!(turn(&all), [100]);
+        assert_eq!(turn(&all), [Vmid(100)]);
         // One that is gone is forgotten, and new when it comes back.
         assert!(turn(&all[1..7]).is_empty());
-        assert_eq!(turn(&all), [100, 107]);
+        assert_eq!(turn(&all), [Vmid(100), Vmid(107)]);
         // One that has moved is asked there, before the others.
         "pve2".clone_into(&mut all[6].host);
-        assert_eq!(turn(&all), [100, 107, 106]);
+        assert_eq!(turn(&all), [Vmid(100), Vmid(107), Vmid(106)]);
         tokio::time::advance(AGAIN).await;
-        assert_eq!(turn(&all), [100, 107, 106, 101, 102, 103, 104]);
+        assert_eq!(turn(&all), [Vmid(100), Vmid(107), Vmid(106), Vmid(101), Vmid(102), Vmid(103), Vmid(104)]);
         // What it said before holds until it says something else.
         strangers.heard("", &all[6], None, now);
-        assert!(strangers.known()[&(String::new(), 106)].says.is_some());
+        assert!(strangers.known()[&(String::new(), Vmid(106))].says.is_some());
     }
 }

@@ -10,8 +10,8 @@ use thiserror::Error;
 use super::cluster::Cluster;
 use super::error::{Error, ErrorKind};
 use super::{MANAGED_BY, MANAGED_BY_LABEL};
-use model::Record;
 use model::machine::{Intent, Pinned};
+use model::{Record, Vmid};
 
 /// The key of a record's ConfigMap that holds it.
 const KEY: &str = "record";
@@ -41,7 +41,7 @@ pub struct UnreadableRecord {
     /// The ConfigMap's name.
     pub name: String,
     /// The VMID, if the name tells it.
-    pub vmid: Option<u32>,
+    pub vmid: Option<Vmid>,
     /// What is wrong with it.
     pub reason: String,
 }
@@ -64,7 +64,7 @@ pub enum RecordError {
         /// The pool.
         pool: String,
         /// The VMID.
-        vmid: u32,
+        vmid: Vmid,
     },
     /// The record was changed, or replaced by that of another machine, since it was read.
     #[error("the record of `{name}` was changed by others")]

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use model::Vmid;
 use tokio::time::Instant;
 
 use super::host_queries;
@@ -37,9 +38,9 @@ pub struct DeviceSurvey {
     mappings: Vec<PciMapping>,
     /// Host and mapping → what is wrong.
     broken: BTreeMap<(String, String), String>,
-    guests: BTreeMap<u32, Holder>,
+    guests: BTreeMap<Vmid, Holder>,
     /// VMs whose devices are not known yet: where they are, and why.
-    unread: BTreeMap<u32, (String, String)>,
+    unread: BTreeMap<Vmid, (String, String)>,
     mappings_due: Option<Instant>,
 }
 
@@ -126,7 +127,7 @@ impl DeviceSurvey {
             // The lists do not show yet that one runs that has just been made or started.
             vm && (!guest.stopped || counts_stopped)
         };
-        let there: BTreeMap<u32, &Guest> =
+        let there: BTreeMap<Vmid, &Guest> =
             seen.guests.values().filter(counts).map(|guest| (guest.vmid, guest)).collect();
         self.guests.retain(|vmid, known| there.get(vmid).is_some_and(|guest| guest.host == known.host));
         let known =
@@ -140,11 +141,12 @@ impl DeviceSurvey {
 
     /// Reads their configurations.
     async fn look_at_guests(&mut self, proxmox: &Client, to_read: Vec<&Guest>) {
-        let mut by_host: BTreeMap<String, Vec<(u32, bool)>> = BTreeMap::new();
+        let mut by_host: BTreeMap<String, Vec<(Vmid, bool)>> = BTreeMap::new();
         for guest in to_read {
             by_host.entry(guest.host.clone()).or_default().push((guest.vmid, guest.running));
         }
-        let ask = |host: String, (vmid, _): (u32, bool)| async move { proxmox.devices_of(&host, vmid).await };
+        let ask =
+            |host: String, (vmid, _): (Vmid, bool)| async move { proxmox.devices_of(&host, vmid).await };
         for (host, (vmid, running), answer) in host_queries::hosts(by_host, ask).await {
             match answer {
                 Ok(held) => {
@@ -157,7 +159,7 @@ impl DeviceSurvey {
                     self.unread.remove(&vmid);
                 }
                 Err(error) => {
-                    tracing::debug!(vmid, %error, "what devices it holds cannot be read");
+                    tracing::debug!(vmid = vmid.0, %error, "what devices it holds cannot be read");
                     if let Some((_, why)) = self.unread.get_mut(&vmid) {
                         *why = format!("what VM {vmid} holds cannot be read: {error}");
                     }

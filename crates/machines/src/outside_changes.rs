@@ -16,8 +16,8 @@ use super::reports::{Ending, Reports, tell};
 use super::step_error::{BackoffTarget, StepError};
 use super::vm_search::{self, VmSearch};
 use super::vm_start;
-use model::Record;
 use model::machine::Phase;
+use model::{Record, Vmid};
 use proxmox::{Client, Kind, Power, TaskFilter, TaskRow};
 
 /// A task that began longer ago did not do what is seen now.
@@ -287,7 +287,7 @@ async fn latest(ctx: &Context, host: &str, record: &Record, kinds: &[&str]) -> O
 pub async fn by_others(
     proxmox: &Client,
     host: &str,
-    (vmid, own): (u32, &str),
+    (vmid, own): (Vmid, &str),
     since: i64,
     kinds: &[&str],
 ) -> Option<TaskRow> {

@@ -427,7 +427,7 @@ async fn is_off_within(client: &Client, limit: Duration) -> bool {
 async fn now(ctx: &Context, record: &Record) -> Result<Option<Node>, StepError> {
     let limit = ctx.config.limits.destroy;
     let found =
-        retry_until!(limit, record.slot.vmid.into(), Ok(ctx.kubernetes.get_node(&record.name).await?))
+        retry_until!(limit, record.slot.vmid.0.into(), Ok(ctx.kubernetes.get_node(&record.name).await?))
             .await?;
     Ok(found.filter(|node| is_its(record, node)))
 }

@@ -18,7 +18,7 @@ use super::promise::Promise;
 use super::registry::MachineView;
 use super::step_error::{BackoffTarget, StepError};
 use model::machine::Phase;
-use model::{Record, quantity};
+use model::{Record, Vmid, quantity};
 use proxmox::marker::Description;
 use proxmox::{ClusterResources, Guest, Power, TAG};
 use settings::Pool;
@@ -64,7 +64,7 @@ pub(super) async fn confirm(
 }
 
 /// The machines of this daemon in the same Proxmox VE cluster, by their VMIDs.
-fn own(ctx: &Context, record: &Record) -> BTreeMap<u32, MachineView> {
+fn own(ctx: &Context, record: &Record) -> BTreeMap<Vmid, MachineView> {
     let all = ctx.registry.all().into_iter();
     let here = all.filter(|view| !view.record.is_physical() && view.record.region == record.region);
     here.map(|view| (view.record.slot.vmid, view)).collect()
@@ -74,7 +74,7 @@ fn own(ctx: &Context, record: &Record) -> BTreeMap<u32, MachineView> {
 fn others<'a>(
     seen: &'a ClusterResources,
     host: &'a str,
-    own: &'a BTreeMap<u32, MachineView>,
+    own: &'a BTreeMap<Vmid, MachineView>,
 ) -> impl Iterator<Item = &'a Guest> {
     seen.guests.values().filter(move |guest| {
         guest.host == host
@@ -87,7 +87,7 @@ fn others<'a>(
 
 /// What those that do not run yet were promised. The list is late: it may not show yet that one was started,
 /// such as a machine that was kept stopped and promised nothing.
-async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<u32, Promise> {
+async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<Vmid, Promise> {
     let (mut all, owner) = (BTreeMap::new(), ctx.owner());
     for guest in others.iter().filter(|guest| !guest.running) {
         // One that is gone by now holds nothing.
@@ -110,13 +110,13 @@ fn lacks(
     pool: &Pool,
     record: &Record,
     seen: &ClusterResources,
-    own: &BTreeMap<u32, MachineView>,
-    promised: &BTreeMap<u32, Promise>,
+    own: &BTreeMap<Vmid, MachineView>,
+    promised: &BTreeMap<Vmid, Promise>,
 ) -> Option<String> {
     let host = seen.hosts.get(&record.host)?;
     // What runs, and what is about to.
     let (mut total, mut coming) = (Promise::default(), 0_i64);
-    let running = |vmid: &u32| seen.guests.get(vmid).is_some_and(|guest| guest.running);
+    let running = |vmid: &Vmid| seen.guests.get(vmid).is_some_and(|guest| guest.running);
     for guest in seen.guests.values().filter(|guest| guest.running && guest.host == record.host) {
         if guest.vmid == record.slot.vmid {
             // It is to grow, and its memory is in use already.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use model::Vmid;
 use tokio::time::Instant;
 
 use super::context::Context;
@@ -90,7 +91,7 @@ async fn is_granted(proxmox: &Client, right: &MissingRight, rules: Option<&TagRu
 
 /// The right that a machine of the pool was refused for, with the path on which it is to be granted. Nothing
 /// if the token has it there: then the VM was taken out of the machines' pool.
-pub(super) async fn missing(ctx: &Context, vmid: u32, text: &str) -> Option<MissingRight> {
+pub(super) async fn missing(ctx: &Context, vmid: Vmid, text: &str) -> Option<MissingRight> {
     let right = match MissingRight::read(text)? {
         MissingRight::Privileges { path, any } if path == format!("/vms/{vmid}") => {
             let pool = ctx.config.proxmox.as_ref().and_then(|table| table.resource_pool.as_ref());

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use kubernetes::Versioned;
 use model::machine::{Machine, Phase};
-use model::{Pod, Record, Slot};
+use model::{Pod, Record, Slot, Vmid};
 use runtime::ordered_notify::{Changed, Changes};
 use settings::Config;
 
@@ -106,7 +106,7 @@ impl MachineView {
 struct Inner {
     machines: Mutex<BTreeMap<String, MachineView>>,
     /// When each pool's slots were last given back.
-    freed: Mutex<BTreeMap<String, BTreeMap<u32, Timestamp>>>,
+    freed: Mutex<BTreeMap<String, BTreeMap<Vmid, Timestamp>>>,
     /// Wakes the tasks that wait to hear that something is wrong with their machines' VMs.
     doubts: Mutex<BTreeMap<String, Arc<Notify>>>,
     /// Machines whose VMs an administrator has protected, by id.
@@ -166,7 +166,7 @@ impl Registry {
     }
 
     /// The VMIDs of a pool's machines whose records went after that time.
-    pub fn freed_since(&self, pool: &str, since: Timestamp) -> BTreeSet<u32> {
+    pub fn freed_since(&self, pool: &str, since: Timestamp) -> BTreeSet<Vmid> {
         let freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
         let freed = freed.get(pool).into_iter().flatten();
         freed.filter(|(_, at)| **at > since).map(|(vmid, _)| *vmid).collect()

@@ -152,6 +152,8 @@ fn is_own(name: &GeneralName<'_>, record: &Record) -> Result<(), NotApproved> {
 
 #[cfg(test)]
 mod tests {
+    use model::Vmid;
+
     use rcgen::{
         CertificateParams, CustomExtension, DistinguishedName, DnType, KeyPair, KeyUsagePurpose, SanType,
     };
@@ -164,7 +166,7 @@ mod tests {
     fn record() -> Record {
         let slot = Slot {
             machine: None,
-            vmid: 9101,
+            vmid: Vmid(9101),
             address: Some("10.10.10.11".parse().unwrap()),
             further: [("net0/ip6".to_owned(), "fd00::11".parse().unwrap())].into(),
         };

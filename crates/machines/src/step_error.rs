@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use model::Vmid;
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -44,7 +45,7 @@ pub enum StepError {
     #[error("VMID {vmid} belongs to another VM: {what}")]
     Foreign {
         /// The VMID.
-        vmid: u32,
+        vmid: Vmid,
         /// How it was noticed.
         what: String,
     },

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use model::Vmid;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -22,7 +23,7 @@ const TAGS: Duration = Duration::from_mins(10);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usable {
     /// Its VMID; 0 stands for none, if machines are made without a template.
-    pub vmid: u32,
+    pub vmid: Vmid,
     /// The host that holds it: only this one can clone it.
     pub host: String,
     /// Hosts on which a clone of it can be made.
@@ -72,7 +73,7 @@ pub struct Templates {
     by_pool: Arc<Mutex<BTreeMap<String, PoolTemplates>>>,
     /// What tells templates from others, by VMID, as they were read for clones since the last look began; and
     /// when they were asked for.
-    just_read: Arc<Mutex<BTreeMap<u32, (Prints, Instant)>>>,
+    just_read: Arc<Mutex<BTreeMap<Vmid, (Prints, Instant)>>>,
     tags: Arc<Mutex<Option<(TagRules, Instant)>>>,
     refusals: Refusals,
 }
@@ -89,12 +90,12 @@ impl Templates {
 
     /// The storages that a template is cloned from; its own name stands for those of one that was not looked
     /// at yet.
-    pub fn sources(&self, template: u32) -> BTreeSet<String> {
+    pub fn sources(&self, template: Vmid) -> BTreeSet<String> {
         let known = self.known(template).map(|usable| usable.sources);
         known.unwrap_or_else(|| BTreeSet::from([format!("template {template}")]))
     }
 
-    fn known(&self, template: u32) -> Option<Usable> {
+    fn known(&self, template: Vmid) -> Option<Usable> {
         let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let mut usable = all.values().flat_map(|found| &found.usable);
         usable.find(|usable| usable.vmid == template).cloned()
@@ -129,7 +130,7 @@ impl Templates {
 
     /// A template is about to be cloned, and was so when it was `asked`: looks are minutes apart, and what is
     /// cloned is none of an older look. Returns what tells it from others.
-    pub(super) fn is_now(&self, template: u32, vm: &VmConfig, asked: Instant) -> String {
+    pub(super) fn is_now(&self, template: Vmid, vm: &VmConfig, asked: Instant) -> String {
         let prints = (print(template, vm, inherited::tells), print(template, vm, told_before));
         let mut all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let usable = all.values_mut().flat_map(|found| &mut found.usable);
@@ -142,7 +143,7 @@ impl Templates {
     }
 
     /// A look has found this. If a template was read for a clone meanwhile, that is the younger word.
-    fn found(&self, mut all: BTreeMap<String, PoolTemplates>, asked: &BTreeMap<u32, Instant>) {
+    fn found(&self, mut all: BTreeMap<String, PoolTemplates>, asked: &BTreeMap<Vmid, Instant>) {
         let mut by_pool = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let mut just_read = self.just_read.lock().unwrap_or_else(PoisonError::into_inner);
         just_read.retain(|vmid, (_, at)| asked.get(vmid).is_some_and(|asked| *asked < *at));
@@ -239,13 +240,13 @@ impl Templates {
 }
 
 /// Configurations of templates, or why they cannot be read, by VMID.
-type Read = BTreeMap<u32, Result<VmConfig, Error>>;
+type Read = BTreeMap<Vmid, Result<VmConfig, Error>>;
 
 /// Reads the templates of all pools whose hosts are online; and when each was asked for.
-async fn read(proxmox: &Client, config: &Config, seen: &ClusterResources) -> (Read, BTreeMap<u32, Instant>) {
+async fn read(proxmox: &Client, config: &Config, seen: &ClusterResources) -> (Read, BTreeMap<Vmid, Instant>) {
     let cloning = config.pools.iter().filter(|pool| pool.boot != Boot::Network);
     let wanted: Vec<&TemplateRef> = cloning.filter_map(|pool| pool.template.as_ref()).collect();
-    let mut by_host: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    let mut by_host: BTreeMap<String, Vec<Vmid>> = BTreeMap::new();
     for guest in seen.guests.values() {
         if is_online(guest, seen) && wanted.iter().any(|wanted| matches(wanted, guest)) {
             by_host.entry(guest.host.clone()).or_default().push(guest.vmid);
@@ -253,7 +254,7 @@ async fn read(proxmox: &Client, config: &Config, seen: &ClusterResources) -> (Re
     }
     let asked = Mutex::new(BTreeMap::new());
     let note = |vmid| _ = asked.lock().unwrap_or_else(PoisonError::into_inner).insert(vmid, Instant::now());
-    let ask = |host: String, vmid: u32| {
+    let ask = |host: String, vmid: Vmid| {
         note(vmid);
         async move { proxmox.config(&host, vmid).await }
     };
@@ -325,7 +326,7 @@ fn who(guest: &Guest) -> String {
 fn blank_places(pool: &Pool, seen: &ClusterResources) -> Vec<Usable> {
     let allowed = |host: &&String| pool.hosts.is_empty() || pool.hosts.contains(host);
     let usable = |host: &String| Usable {
-        vmid: 0,
+        vmid: Vmid(0),
         host: host.clone(),
         reach: BTreeSet::from([host.clone()]),
         sources: BTreeSet::new(),
@@ -344,7 +345,7 @@ fn blank_places(pool: &Pool, seen: &ClusterResources) -> Vec<Usable> {
 
 fn matches(wanted: &TemplateRef, guest: &Guest) -> bool {
     match wanted {
-        TemplateRef::Vmid(vmid) => guest.vmid == *vmid,
+        TemplateRef::Vmid(vmid) => guest.vmid == Vmid(vmid.0),
         TemplateRef::Name(name) => guest.template && guest.name.as_deref() == Some(name),
     }
 }
@@ -450,7 +451,7 @@ fn clone_bytes(pool: &Pool, vm: &VmConfig) -> i64 {
 }
 
 /// What a token may never clone: devices and drives of the host itself.
-fn uncloneable(vmid: u32, vm: &VmConfig) -> Option<String> {
+fn uncloneable(vmid: Vmid, vm: &VmConfig) -> Option<String> {
     let real = |key: &&str| {
         let parts = vm.parts(key);
         match stem(key) {
@@ -482,7 +483,7 @@ fn told_before(key: &str) -> bool {
 
 /// The VMID, and a digest of what tells templates apart. One that replaces it has another SMBIOS uuid and
 /// other MACs.
-fn print(vmid: u32, vm: &VmConfig, tells: impl Fn(&str) -> bool) -> String {
+fn print(vmid: Vmid, vm: &VmConfig, tells: impl Fn(&str) -> bool) -> String {
     let mut hasher = Sha256::new();
     for (key, value) in vm.all().filter(|(key, _)| tells(key)) {
         hasher.update(format!("{key}: {value}\n"));
@@ -525,7 +526,7 @@ mod tests {
     #[test]
     fn only_what_machines_are_made_of_makes_another_template() {
         let plain = [("scsi0", "shared:9000/base-9000-disk-0.qcow2,size=10G"), ("cpu", "host")];
-        let before = print(9000, &vm(&plain), inherited::tells);
+        let before = print(Vmid(9000), &vm(&plain), inherited::tells);
         for (option, value, same) in [
             ("protection", "1", true),
             ("onboot", "1", true),
@@ -542,7 +543,7 @@ mod tests {
             ("scsi1", "shared:9000/base-9000-disk-1.qcow2,size=10G", false),
             ("something-new", "1", false),
         ] {
-            let after = print(9000, &vm(&[&plain[..], &[(option, value)]].concat()), inherited::tells);
+            let after = print(Vmid(9000), &vm(&[&plain[..], &[(option, value)]].concat()), inherited::tells);
             assert_eq!(before == after, same, "{option}");
         }
     }
@@ -552,17 +553,20 @@ mod tests {
         let was = vm(&[("cpu", "host")]);
         let is = vm(&[("cpu", "x86-64-v3")]);
         let look = || {
-            let usable =
-                Usable { vmid: 9000, print: print(9000, &was, inherited::tells), ..Usable::default() };
+            let usable = Usable {
+                vmid: Vmid(9000),
+                print: print(Vmid(9000), &was, inherited::tells),
+                ..Usable::default()
+            };
             BTreeMap::from([(
                 "w".to_owned(),
                 PoolTemplates { usable: vec![usable], ..PoolTemplates::default() },
             )])
         };
         let (templates, began) = (Templates::default(), Instant::now());
-        let asked = |after| BTreeMap::from([(9000, began + Duration::from_secs(after))]);
+        let asked = |after| BTreeMap::from([(Vmid(9000), began + Duration::from_secs(after))]);
         templates.found(look(), &asked(0));
-        let now = templates.is_now(9000, &is, began + Duration::from_secs(2));
+        let now = templates.is_now(Vmid(9000), &is, began + Duration::from_secs(2));
         templates.found(look(), &asked(1));
         assert_eq!(templates.prints("w")[0], now, "the look had asked before");
         templates.found(look(), &asked(3));
@@ -587,7 +591,11 @@ mod tests {
             ("ide2", "none,media=cdrom", false),
             ("serial0", "/dev/ttyS0", false),
         ] {
-            assert_eq!(uncloneable(9000, &vm(&[(option, value)])).is_some(), refused, "{option}: {value}");
+            assert_eq!(
+                uncloneable(Vmid(9000), &vm(&[(option, value)])).is_some(),
+                refused,
+                "{option}: {value}"
+            );
         }
     }
 }

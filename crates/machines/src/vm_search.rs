@@ -154,7 +154,7 @@ async fn hidden(ctx: &Context, machine: &MachineHandle) -> Result<Option<VmSearc
         }
         Destruction::None | Destruction::Done => {}
     }
-    tracing::info!(machine = %record.name, vmid = record.slot.vmid, "there is a VM with this VMID outside our resource pool: it is left alone");
+    tracing::info!(machine = %record.name, vmid = record.slot.vmid.0, "there is a VM with this VMID outside our resource pool: it is left alone");
     Ok(Some(VmSearch::Hidden))
 }
 

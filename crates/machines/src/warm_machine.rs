@@ -4,6 +4,7 @@
 //! when it was. Asking is one write to the record, so that a crash before it leaves a machine that waits, and
 //! one after it a machine on its way. No token is made for one that waits.
 
+use model::Vmid;
 use tokio::time::Instant;
 
 use super::boot::Boot;
@@ -62,7 +63,7 @@ async fn suspend(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepE
     .await
 }
 
-fn still(vmid: u32, lock: &str) -> StepError {
+fn still(vmid: Vmid, lock: &str) -> StepError {
     StepError::Proxmox(proxmox::Error {
         kind: Kind::Busy,
         call: format!("{} of VM {vmid}", SUSPEND.name),

@@ -6,9 +6,8 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use model::Pause;
-use model::machine::FIRST_NUMBER;
 use model::snapshot::Decision;
+use model::{Pause, Vmid};
 
 /// Everything that `status` shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -154,7 +153,7 @@ pub struct StorageStatus {
 impl MachineStatus {
     /// Its VMID in words; a bare-metal machine has none.
     pub fn vmid(&self) -> String {
-        if self.vmid >= FIRST_NUMBER { String::new() } else { self.vmid.to_string() }
+        if self.vmid.is_bare_metal() { String::new() } else { self.vmid.to_string() }
     }
 }
 
@@ -167,7 +166,7 @@ pub struct MachineStatus {
     /// Its pool.
     pub pool: String,
     /// Its VMID; of a bare-metal machine its number, which is greater than any.
-    pub vmid: u32,
+    pub vmid: Vmid,
     /// Its host.
     pub host: String,
     /// Its vCPUs.
@@ -198,7 +197,7 @@ pub struct MachineStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct OrphanStatus {
     /// Its VMID.
-    pub vmid: u32,
+    pub vmid: Vmid,
     /// Its host.
     pub host: String,
     /// Its name.

@@ -1,5 +1,6 @@
 //! The guest agent: is it there, run a program, how did it end.
 
+use model::Vmid;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
@@ -41,13 +42,13 @@ pub struct OsInfo {
 /// The most that a program's standard input may hold, in bytes.
 const INPUT_LIMIT: usize = 64 * 1024;
 
-fn agent(host: &str, vmid: u32, what: &str) -> String {
+fn agent(host: &str, vmid: Vmid, what: &str) -> String {
     format!("/nodes/{}/qemu/{vmid}/agent/{what}", encode(host))
 }
 
 impl Client {
     /// Whether the agent answers. Costs 3 s of one of the host's workers while it does not.
-    pub async fn agent_ping(&self, host: &str, vmid: u32) -> Result<bool, Error> {
+    pub async fn agent_ping(&self, host: &str, vmid: Vmid) -> Result<bool, Error> {
         match self.post(Lane::Agent(host), &agent(host, vmid, "ping"), &[]).await {
             Ok(data) => refused("ping", &data).map(|()| true),
             Err(error) if error.kind == Kind::AgentSilent => Ok(false),
@@ -62,7 +63,7 @@ impl Client {
     pub async fn agent_exec(
         &self,
         host: &str,
-        vmid: u32,
+        vmid: Vmid,
         command: &[&str],
         input: Option<&SecretString>,
     ) -> Result<i64, Error> {
@@ -83,7 +84,7 @@ impl Client {
     }
 
     /// How far a program is. After its end was read once, the guest has forgotten it: [`Kind::NotFound`].
-    pub async fn agent_exec_status(&self, host: &str, vmid: u32, pid: i64) -> Result<ExecStatus, Error> {
+    pub async fn agent_exec_status(&self, host: &str, vmid: Vmid, pid: i64) -> Result<ExecStatus, Error> {
         let path = agent(host, vmid, "exec-status");
         let data = self.get(Lane::Agent(host), &path, &[("pid", pid.to_string())]).await?;
         Ok(ExecStatus {
@@ -96,7 +97,7 @@ impl Client {
     }
 
     /// The guest's operating system. Allowed if running programs is not.
-    pub async fn agent_os_info(&self, host: &str, vmid: u32) -> Result<OsInfo, Error> {
+    pub async fn agent_os_info(&self, host: &str, vmid: Vmid) -> Result<OsInfo, Error> {
         let data = self.get(Lane::Agent(host), &agent(host, vmid, "get-osinfo"), &[]).await?;
         refused("get-osinfo", &data)?;
         let result = data.get("result").ok_or_else(|| Error::malformed("agent get-osinfo", "no result"))?;
@@ -111,7 +112,11 @@ impl Client {
     }
 
     /// The guest's addresses by MAC (in lower case), as its kernel has them.
-    pub async fn agent_interfaces(&self, host: &str, vmid: u32) -> Result<Vec<(String, Vec<String>)>, Error> {
+    pub async fn agent_interfaces(
+        &self,
+        host: &str,
+        vmid: Vmid,
+    ) -> Result<Vec<(String, Vec<String>)>, Error> {
         let path = agent(host, vmid, "network-get-interfaces");
         let data = self.get(Lane::Agent(host), &path, &[]).await?;
         refused("network-get-interfaces", &data)?;

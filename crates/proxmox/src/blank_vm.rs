@@ -6,6 +6,7 @@ use super::client::{Client, Lane, encode};
 use super::error::Error;
 use super::lifecycle::{as_sent, upid, vm};
 use super::upid::Upid;
+use model::Vmid;
 
 impl Client {
     /// Makes a VM of these options. The VMID is claimed before the task begins; until its end the
@@ -17,7 +18,7 @@ impl Client {
     pub async fn create_vm(
         &self,
         host: &str,
-        vmid: u32,
+        vmid: Vmid,
         options: &BTreeMap<String, String>,
         pool: Option<&str>,
     ) -> Result<Upid, Error> {
@@ -33,7 +34,7 @@ impl Client {
     ///
     /// # Errors
     /// Whatever Proxmox VE refuses; a VM that is a template already is refused too.
-    pub async fn convert_to_template(&self, host: &str, vmid: u32) -> Result<Upid, Error> {
+    pub async fn convert_to_template(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         let path = format!("{}/template", vm(host, vmid));
         let data = self.post(Lane::Lifecycle(host), &path, &[]).await?;
         upid("POST template", &data)

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::Vmid;
 use serde_json::Value;
 
 use super::answer::{flag_of, number_of, text_of};
@@ -25,7 +26,7 @@ pub struct HaStatus {
     /// Hosts in maintenance: nothing new belongs there.
     pub maintenance: BTreeSet<String>,
     /// The VMs that HA manages, and the state that it gives them, e.g. `started`.
-    pub vms: BTreeMap<u32, String>,
+    pub vms: BTreeMap<Vmid, String>,
 }
 
 /// A bridge or SDN network of a host.
@@ -75,12 +76,14 @@ impl Client {
     }
 
     /// The VMs and containers of a pool that the token may see. A pool that is missing is [`Kind::NotFound`].
-    pub async fn pool_members(&self, pool: &str) -> Result<BTreeSet<u32>, Error> {
+    pub async fn pool_members(&self, pool: &str) -> Result<BTreeSet<Vmid>, Error> {
         // `/pools/{pool}` cannot name a nested pool.
         let data = self.get(Lane::Free, "/pools", &[("poolid", pool.to_owned())]).await?;
         let members = data.pointer("/0/members").and_then(Value::as_array).into_iter().flatten();
         Ok(members
-            .filter_map(|member| number_of(member, "vmid").and_then(|vmid| u32::try_from(vmid).ok()))
+            .filter_map(|member| {
+                number_of(member, "vmid").and_then(|vmid| u32::try_from(vmid).ok()).map(Vmid)
+            })
             .collect())
     }
 
@@ -104,7 +107,7 @@ impl Client {
     /// Whether any VM or container of the cluster has this VMID, also one that the token may not see: for
     /// such a one and for one that is gone, a token with rights on a pool gets the same refusal. Reserves
     /// nothing.
-    pub async fn vmid_taken(&self, vmid: u32) -> Result<bool, Error> {
+    pub async fn vmid_taken(&self, vmid: Vmid) -> Result<bool, Error> {
         match self.get(Lane::Free, "/cluster/nextid", &[("vmid", vmid.to_string())]).await {
             Ok(_) => Ok(false),
             Err(error) if error.kind == Kind::Exists => Ok(true),
@@ -196,7 +199,7 @@ mod tests {
             json!({"type": "service", "sid": "ct:105", "node": "pve1", "state": "started"}),
         ]);
         assert_eq!(seen.maintenance, BTreeSet::from(["pve1".to_owned(), "pve2".to_owned()]));
-        assert_eq!(seen.vms, BTreeMap::from([(104, "started".to_owned())]));
+        assert_eq!(seen.vms, BTreeMap::from([(Vmid(104), "started".to_owned())]));
     }
 
     #[test]

@@ -5,13 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use http::Method;
+use model::Vmid;
 use serde_json::Value;
 
 use super::answer::{flag_of, text_of};
 use super::client::{Client, Lane, encode};
 use super::error::Error;
 
-fn firewall(host: &str, vmid: u32, what: &str) -> String {
+fn firewall(host: &str, vmid: Vmid, what: &str) -> String {
     format!("/nodes/{}/qemu/{vmid}/firewall/{what}", encode(host))
 }
 
@@ -28,7 +29,7 @@ impl Client {
     }
 
     /// A VM's firewall options; what was never set is not there.
-    pub async fn firewall_options(&self, host: &str, vmid: u32) -> Result<BTreeMap<String, String>, Error> {
+    pub async fn firewall_options(&self, host: &str, vmid: Vmid) -> Result<BTreeMap<String, String>, Error> {
         let path = firewall(host, vmid, "options");
         let data = self.get(Lane::Free, &path, &[]).await?;
         let all = data.as_object().ok_or_else(|| Error::malformed("GET firewall/options", "no object"))?;
@@ -39,7 +40,7 @@ impl Client {
     pub async fn set_firewall_options(
         &self,
         host: &str,
-        vmid: u32,
+        vmid: Vmid,
         set: &[(&str, String)],
     ) -> Result<(), Error> {
         let path = firewall(host, vmid, "options");
@@ -47,21 +48,26 @@ impl Client {
     }
 
     /// The security groups that a VM's rules name and that are switched on.
-    pub async fn security_groups_of(&self, host: &str, vmid: u32) -> Result<BTreeSet<String>, Error> {
+    pub async fn security_groups_of(&self, host: &str, vmid: Vmid) -> Result<BTreeSet<String>, Error> {
         let rows = self.table(&firewall(host, vmid, "rules")).await?;
         let on = |row: &&Value| text_of(row, "type").as_deref() == Some("group") && flag_of(row, "enable");
         Ok(rows.iter().filter(on).filter_map(|row| text_of(row, "action")).collect())
     }
 
     /// Puts a rule that names a security group before a VM's other rules.
-    pub async fn add_security_group(&self, host: &str, vmid: u32, group: &str) -> Result<(), Error> {
+    pub async fn add_security_group(&self, host: &str, vmid: Vmid, group: &str) -> Result<(), Error> {
         // Rules are made switched off unless set otherwise.
         let form = [("type", "group".to_owned()), ("action", group.to_owned()), ("enable", "1".to_owned())];
         self.post(Lane::Lifecycle(host), &firewall(host, vmid, "rules"), &form).await.map(|_| ())
     }
 
     /// The networks of one of a VM's IP sets; `None` if there is no such set.
-    pub async fn ip_set(&self, host: &str, vmid: u32, name: &str) -> Result<Option<BTreeSet<String>>, Error> {
+    pub async fn ip_set(
+        &self,
+        host: &str,
+        vmid: Vmid,
+        name: &str,
+    ) -> Result<Option<BTreeSet<String>>, Error> {
         if !self.column(&firewall(host, vmid, "ipset"), "name").await?.contains(name) {
             return Ok(None);
         }
@@ -70,13 +76,13 @@ impl Client {
     }
 
     /// Makes an empty IP set of a VM.
-    pub async fn create_ip_set(&self, host: &str, vmid: u32, name: &str) -> Result<(), Error> {
+    pub async fn create_ip_set(&self, host: &str, vmid: Vmid, name: &str) -> Result<(), Error> {
         let form = [("name", name.to_owned())];
         self.post(Lane::Lifecycle(host), &firewall(host, vmid, "ipset"), &form).await.map(|_| ())
     }
 
     /// Puts an address or network into one of a VM's IP sets.
-    pub async fn add_to_ip_set(&self, host: &str, vmid: u32, name: &str, cidr: &str) -> Result<(), Error> {
+    pub async fn add_to_ip_set(&self, host: &str, vmid: Vmid, name: &str, cidr: &str) -> Result<(), Error> {
         let path = firewall(host, vmid, &format!("ipset/{}", encode(name)));
         self.post(Lane::Lifecycle(host), &path, &[("cidr", cidr.to_owned())]).await.map(|_| ())
     }
@@ -85,7 +91,7 @@ impl Client {
     pub async fn remove_from_ip_set(
         &self,
         host: &str,
-        vmid: u32,
+        vmid: Vmid,
         name: &str,
         cidr: &str,
     ) -> Result<(), Error> {

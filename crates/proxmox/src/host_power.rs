@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::Vmid;
 use serde_json::Value;
 
 use super::answer::{number_of, text_of};
@@ -19,7 +20,7 @@ pub struct PowerSurvey {
     /// By host: what is known of it.
     pub hosts: BTreeMap<String, HostSurvey>,
     /// The VMs and containers that the HA manager looks after, by host, running or not.
-    pub ha: BTreeMap<String, BTreeSet<u32>>,
+    pub ha: BTreeMap<String, BTreeSet<Vmid>>,
 }
 
 /// What was found out about one of them.
@@ -109,10 +110,10 @@ impl Client {
 
     /// The VMs and containers that the HA manager looks after, by host, running or not. Needs `Sys.Audit` on
     /// `/`.
-    pub async fn ha_guests(&self) -> Result<BTreeMap<String, BTreeSet<u32>>, Error> {
+    pub async fn ha_guests(&self) -> Result<BTreeMap<String, BTreeSet<Vmid>>, Error> {
         let data = self.get(Lane::Free, "/cluster/ha/status/current", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET HA status", "no list"))?;
-        let mut all: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+        let mut all: BTreeMap<String, BTreeSet<Vmid>> = BTreeMap::new();
         for row in rows.iter().filter(|row| text_of(row, "type").as_deref() == Some("service")) {
             let vmid = text_of(row, "sid").and_then(|sid| sid.split_once(':')?.1.parse().ok());
             if let (Some(vmid), Some(host)) = (vmid, text_of(row, "node")) {
@@ -130,7 +131,7 @@ impl Client {
 
     /// The VMs and containers that run on a host now, as the host itself says. Only those are listed on which
     /// the token has `VM.Audit`.
-    pub async fn running_on(&self, host: &str) -> Result<BTreeSet<u32>, Error> {
+    pub async fn running_on(&self, host: &str) -> Result<BTreeSet<Vmid>, Error> {
         let mut running = BTreeSet::new();
         for kind in ["qemu", "lxc"] {
             let path = format!("/nodes/{}/{kind}", encode(host));
@@ -138,7 +139,9 @@ impl Client {
             let rows = data.as_array().ok_or_else(|| Error::malformed("GET guests", "no list"))?;
             let runs = rows.iter().filter(|row| text_of(row, "status").as_deref() != Some("stopped"));
             running.extend(
-                runs.filter_map(|row| number_of(row, "vmid")).filter_map(|vmid| u32::try_from(vmid).ok()),
+                runs.filter_map(|row| number_of(row, "vmid"))
+                    .filter_map(|vmid| u32::try_from(vmid).ok())
+                    .map(Vmid),
             );
         }
         Ok(running)

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::Vmid;
 use serde_json::Value;
 
 use super::answer::{flag_of, number_of, text_of};
@@ -20,7 +21,7 @@ pub const TAG: &str = "pve-autoscaler";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guest {
     /// Its VMID.
-    pub vmid: u32,
+    pub vmid: Vmid,
     /// The host it is on.
     pub host: String,
     /// Its name, once the statistics know it.
@@ -84,7 +85,7 @@ pub struct ClusterResources {
     /// Hosts by name.
     pub hosts: BTreeMap<String, HostSeen>,
     /// Guests by VMID.
-    pub guests: BTreeMap<u32, Guest>,
+    pub guests: BTreeMap<Vmid, Guest>,
     /// Storages that are available.
     pub storages: Vec<StorageSeen>,
 }
@@ -166,7 +167,7 @@ impl ClusterResources {
 
     /// The guests that are being migrated (lock `migrate`), running or not; Proxmox VE does not say to which
     /// host.
-    pub fn migrating(&self) -> BTreeSet<u32> {
+    pub fn migrating(&self) -> BTreeSet<Vmid> {
         let moves = |guest: &&Guest| guest.lock.as_deref() == Some("migrate");
         self.guests.values().filter(moves).map(|guest| guest.vmid).collect()
     }
@@ -174,7 +175,7 @@ impl ClusterResources {
     /// The guests that a text may mean, by VMID or by name, in the order of their VMIDs: templates, VMs and
     /// containers, each with what it is. A VM made less than 11 s ago may have no name yet.
     pub fn find(&self, wanted: &str) -> Vec<&Guest> {
-        let vmid = wanted.parse::<u32>().ok();
+        let vmid = wanted.parse::<Vmid>().ok();
         let named = |guest: &Guest| guest.name.as_deref() == Some(wanted);
         self.guests.values().filter(|guest| Some(guest.vmid) == vmid || named(guest)).collect()
     }
@@ -239,7 +240,7 @@ fn host(row: &Value) -> HostSeen {
 fn guest(row: &Value) -> Guest {
     let tags = text_of(row, "tags").unwrap_or_default();
     Guest {
-        vmid: count(row, "vmid"),
+        vmid: Vmid(count(row, "vmid")),
         host: text_of(row, "node").unwrap_or_default(),
         name: text_of(row, "name"),
         running: text_of(row, "status").as_deref() == Some("running"),
@@ -281,11 +282,11 @@ mod tests {
             json!({"type": "qemu", "node": "pve2", "vmid": 120, "name": "9000"}),
         ]);
         let vmids = |found: Vec<&Guest>| found.iter().map(|guest| guest.vmid).collect::<Vec<_>>();
-        assert_eq!(vmids(seen.find("worker")), [9000, 9001, 9002]);
-        assert_eq!(vmids(seen.find("9000")), [120, 9000]);
-        assert_eq!(vmids(seen.find("9001")), [9001]);
+        assert_eq!(vmids(seen.find("worker")), [Vmid(9000), Vmid(9001), Vmid(9002)]);
+        assert_eq!(vmids(seen.find("9000")), [Vmid(120), Vmid(9000)]);
+        assert_eq!(vmids(seen.find("9001")), [Vmid(9001)]);
         assert!(seen.find("other").is_empty());
-        assert_eq!(vmids(seen.templates()), [9000, 9001]);
+        assert_eq!(vmids(seen.templates()), [Vmid(9000), Vmid(9001)]);
     }
 
     #[test]
@@ -301,9 +302,9 @@ mod tests {
         ]);
         let running: Vec<_> =
             seen.guests.values().filter(|guest| guest.running).map(|guest| guest.vmid).collect();
-        assert_eq!(running, [101]);
-        assert_eq!(seen.guests[&102].lock.as_deref(), Some("clone"));
-        assert_eq!(seen.guests[&103].tags, ["a", "b"]);
+        assert_eq!(running, [Vmid(101)]);
+        assert_eq!(seen.guests[&Vmid(102)].lock.as_deref(), Some("clone"));
+        assert_eq!(seen.guests[&Vmid(103)].tags, ["a", "b"]);
         assert!(seen.storages.is_empty());
         let hosts = seen.hosts(false);
         assert_eq!((hosts[0].cores_assigned, hosts[0].memory_assigned, hosts[0].memory_used), (4, 30, 40));
@@ -333,8 +334,11 @@ mod tests {
         let host = &seen.hosts["pve1"];
         assert_eq!((host.silent, host.online, host.cores, host.memory_used), (true, true, 8, 40));
         assert_eq!(seen.templates().len(), 1);
-        assert_eq!((seen.guests[&101].running, seen.guests[&101].lock.as_deref()), (true, Some("backup")));
-        assert!(!seen.guests.contains_key(&102), "one that was destroyed is gone");
+        assert_eq!(
+            (seen.guests[&Vmid(101)].running, seen.guests[&Vmid(101)].lock.as_deref()),
+            (true, Some("backup"))
+        );
+        assert!(!seen.guests.contains_key(&Vmid(102)), "one that was destroyed is gone");
         assert_eq!(seen.storages.len(), 1);
     }
 

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use http::Method;
+use model::Vmid;
 use serde_json::Value;
 
 use super::answer::{flag_of, text_of};
@@ -20,9 +21,9 @@ pub struct CloneRequest {
     /// The host that holds the template: only it can clone it.
     pub template_host: String,
     /// The template's VMID.
-    pub template: u32,
+    pub template: Vmid,
     /// The new VMID.
-    pub vmid: u32,
+    pub vmid: Vmid,
     /// The new VM's name.
     pub name: String,
     /// The new VM's description, with the marker.
@@ -57,7 +58,7 @@ pub struct VmStatus {
     pub lock: Option<String>,
 }
 
-pub(super) fn vm(host: &str, vmid: u32) -> String {
+pub(super) fn vm(host: &str, vmid: Vmid) -> String {
     format!("/nodes/{}/qemu/{vmid}", encode(host))
 }
 
@@ -97,21 +98,21 @@ impl Client {
 
     /// A VM's configuration, pending changes included. Unprotected: cheap, and possible while the VM is
     /// locked.
-    pub async fn config(&self, host: &str, vmid: u32) -> Result<VmConfig, Error> {
+    pub async fn config(&self, host: &str, vmid: Vmid) -> Result<VmConfig, Error> {
         let path = format!("{}/config", vm(host, vmid));
         let data = self.get(Lane::Free, &path, &[]).await?;
         VmConfig::read(&data).ok_or_else(|| Error::malformed("GET config", "no object"))
     }
 
     /// The configuration that the VM has now, without changes that wait for its next start.
-    pub async fn current_config(&self, host: &str, vmid: u32) -> Result<VmConfig, Error> {
+    pub async fn current_config(&self, host: &str, vmid: Vmid) -> Result<VmConfig, Error> {
         let path = format!("{}/config", vm(host, vmid));
         let data = self.get(Lane::Free, &path, &[("current", "1".to_owned())]).await?;
         VmConfig::read(&data).ok_or_else(|| Error::malformed("GET config", "no object"))
     }
 
     /// The keys whose change waits for the VM's next start.
-    pub async fn pending(&self, host: &str, vmid: u32) -> Result<BTreeSet<String>, Error> {
+    pub async fn pending(&self, host: &str, vmid: Vmid) -> Result<BTreeSet<String>, Error> {
         let path = format!("{}/pending", vm(host, vmid));
         let data = self.get(Lane::Free, &path, &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET pending", "no list"))?;
@@ -121,7 +122,7 @@ impl Client {
 
     /// Takes back changes that wait for the VM's next start, if its configuration is still the one with this
     /// digest.
-    pub async fn revert(&self, host: &str, vmid: u32, keys: &[&str], digest: &str) -> Result<(), Error> {
+    pub async fn revert(&self, host: &str, vmid: Vmid, keys: &[&str], digest: &str) -> Result<(), Error> {
         let path = format!("{}/config", vm(host, vmid));
         let form = [("revert", keys.join(",")), ("digest", digest.to_owned())];
         // With PUT it is done when the answer comes.
@@ -137,7 +138,7 @@ impl Client {
     pub async fn set_config(
         &self,
         host: &str,
-        vmid: u32,
+        vmid: Vmid,
         set: &BTreeMap<String, String>,
         delete: &[&str],
         digest: &str,
@@ -159,7 +160,7 @@ impl Client {
 
     /// Grows a disk to a size in bytes; the same size again changes nothing. Everything is checked in the
     /// task.
-    pub async fn resize(&self, host: &str, vmid: u32, disk: &str, bytes: i64) -> Result<Upid, Error> {
+    pub async fn resize(&self, host: &str, vmid: Vmid, disk: &str, bytes: i64) -> Result<Upid, Error> {
         let path = format!("{}/resize", vm(host, vmid));
         let form = [("disk", disk.to_owned()), ("size", bytes.to_string())];
         let data = self.call(Method::PUT, Lane::Lifecycle(host), &path, &form).await?;
@@ -167,19 +168,19 @@ impl Client {
     }
 
     /// Starts a VM. Whether it started is in the task.
-    pub async fn start(&self, host: &str, vmid: u32) -> Result<Upid, Error> {
+    pub async fn start(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         self.power_call(host, vmid, "start", &[]).await
     }
 
     /// Shuts a VM down, and pulls its plug after `timeout` seconds. Holds the VM's lock meanwhile.
-    pub async fn shutdown(&self, host: &str, vmid: u32, timeout: u32) -> Result<Upid, Error> {
+    pub async fn shutdown(&self, host: &str, vmid: Vmid, timeout: u32) -> Result<Upid, Error> {
         let form = [("timeout", timeout.to_string()), ("forceStop", "1".to_owned())];
         self.power_call(host, vmid, "shutdown", &form).await
     }
 
     /// Pulls a VM's plug, ending our own shutdown that is under way. If HA manages the VM, this only asks HA
     /// to.
-    pub async fn stop(&self, host: &str, vmid: u32) -> Result<Upid, Error> {
+    pub async fn stop(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         const OVERRULE: &str = "overrule-shutdown";
         match self.power_call(host, vmid, "stop", &[(OVERRULE, "1".to_owned())]).await {
             // Refused for a VM that HA manages, and not known before 8.2: nothing was done.
@@ -194,14 +195,14 @@ impl Client {
     /// locked (`suspended`) until then: only starting and destroying it are allowed. The state is put where
     /// `vmstatestorage` of the VM says, else where Proxmox finds room, and takes more than twice the memory
     /// there at first.
-    pub async fn suspend_to_disk(&self, host: &str, vmid: u32) -> Result<Upid, Error> {
+    pub async fn suspend_to_disk(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         self.power_call(host, vmid, "suspend", &[("todisk", "1".to_owned())]).await
     }
 
     async fn power_call(
         &self,
         host: &str,
-        vmid: u32,
+        vmid: Vmid,
         what: &str,
         form: &[(&str, String)],
     ) -> Result<Upid, Error> {
@@ -213,7 +214,7 @@ impl Client {
     /// Destroys a stopped VM with its disks, and what refers to it. **Proxmox does this without quorum too,
     /// and then loses the disks and keeps the VM**: ask [`Client::quorate`] first, and read the marker back
     /// before that.
-    pub async fn destroy(&self, host: &str, vmid: u32) -> Result<Upid, Error> {
+    pub async fn destroy(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         // `destroy-unreferenced-disks` stays off: it deletes by VMID on all storages.
         let query = [("purge", "1".to_owned()), ("destroy-unreferenced-disks", "0".to_owned())];
         let data = self.call(Method::DELETE, Lane::Lifecycle(host), &vm(host, vmid), &query).await?;
@@ -221,12 +222,12 @@ impl Client {
     }
 
     /// Whether QEMU runs, asked of the VM itself: the cluster's list lags.
-    pub async fn power(&self, host: &str, vmid: u32) -> Result<Power, Error> {
+    pub async fn power(&self, host: &str, vmid: Vmid) -> Result<Power, Error> {
         self.vm_status(host, vmid).await.map(|status| status.power)
     }
 
     /// How a VM is, asked of itself.
-    pub async fn vm_status(&self, host: &str, vmid: u32) -> Result<VmStatus, Error> {
+    pub async fn vm_status(&self, host: &str, vmid: Vmid) -> Result<VmStatus, Error> {
         let path = format!("{}/status/current", vm(host, vmid));
         let data = self.get(Lane::Lifecycle(host), &path, &[]).await?;
         let power = match text_of(&data, "status").as_deref() {
@@ -239,7 +240,7 @@ impl Client {
     }
 
     /// Whether linked clones of a template can be made (by its storage).
-    pub async fn can_clone(&self, host: &str, vmid: u32) -> Result<bool, Error> {
+    pub async fn can_clone(&self, host: &str, vmid: Vmid) -> Result<bool, Error> {
         let path = format!("{}/feature", vm(host, vmid));
         let data = self.get(Lane::Lifecycle(host), &path, &[("feature", "clone".to_owned())]).await?;
         Ok(flag_of(&data, "hasFeature"))

@@ -1,5 +1,6 @@
 //! Resource mappings of PCI devices, and which devices a VM's configuration names.
 
+use model::Vmid;
 use serde_json::Value;
 
 use super::answer::text_of;
@@ -38,7 +39,7 @@ impl Client {
     ///
     /// # Errors
     /// The token may not see its configuration (`VM.Audit`), or the call failed.
-    pub async fn devices_of(&self, host: &str, vmid: u32) -> Result<Vec<Held>, Error> {
+    pub async fn devices_of(&self, host: &str, vmid: Vmid) -> Result<Vec<Held>, Error> {
         let path = format!("/nodes/{}/qemu/{vmid}/config", encode(host));
         // What was changed since it runs counts from the next start on.
         let query = [("current", "1".to_owned())];
@@ -70,7 +71,7 @@ fn device(entry: &str) -> Option<(String, String)> {
 
 impl VmConfig {
     /// The devices of its host that a VM with this configuration holds while it runs.
-    pub fn held_devices(&self, vmid: u32) -> Vec<Held> {
+    pub fn held_devices(&self, vmid: Vmid) -> Vec<Held> {
         let devices = self.all().filter(|(key, _)| is_device(key));
         devices.flat_map(|(key, value)| held(vmid, key, value)).collect()
     }
@@ -87,7 +88,7 @@ fn is_device(key: &str) -> bool {
 
 /// One for a mapping, else one for each address: `host=0000:01:00.0;0000:01:00.1`, if `host=` may be left
 /// out.
-fn held(vmid: u32, key: &str, value: &str) -> Vec<Held> {
+fn held(vmid: Vmid, key: &str, value: &str) -> Vec<Held> {
     let parts = Properties::of(key, value);
     if let Some(mapping) = parts.get("mapping") {
         return vec![Held { vmid, mapping: Some(mapping.to_owned()), address: None }];
@@ -130,7 +131,7 @@ mod tests {
         }));
         let held: Vec<String> = config
             .unwrap()
-            .held_devices(101)
+            .held_devices(Vmid(101))
             .into_iter()
             .map(|one| one.mapping.or(one.address).unwrap())
             .collect();

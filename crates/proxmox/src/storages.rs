@@ -1,5 +1,6 @@
 //! Storages: how they are configured, and what a host has of them.
 
+use model::Vmid;
 use serde_json::Value;
 
 use super::answer::{flag_of, number_of, text_of};
@@ -95,13 +96,13 @@ impl Client {
     /// out what the token may not see: images need `Datastore.Allocate` on the storage, or `Datastore.Audit`
     /// on it and `VM.Config.Disk` on the VM, so that a token with rights on a pool no longer sees what a
     /// destroyed VM has left.
-    pub async fn disks_of(&self, host: &str, storage: &str, vmid: u32) -> Result<Vec<String>, Error> {
+    pub async fn disks_of(&self, host: &str, storage: &str, vmid: Vmid) -> Result<Vec<String>, Error> {
         let path = format!("/nodes/{}/storage/{}/content", encode(host), encode(storage));
         let query = [("vmid", vmid.to_string()), ("content", "images".to_owned())];
         let data = self.get(Lane::Lifecycle(host), &path, &query).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET content", "no list"))?;
         // Asked for again: a disk of another VM must never be taken for a left one.
-        let own = rows.iter().filter(|row| number_of(row, "vmid") == Some(i64::from(vmid)));
+        let own = rows.iter().filter(|row| number_of(row, "vmid") == Some(i64::from(vmid.0)));
         Ok(own.filter_map(|row| text_of(row, "volid")).collect())
     }
 }

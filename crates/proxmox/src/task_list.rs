@@ -5,6 +5,7 @@ use super::client::{Client, Lane, encode};
 use super::error::Error;
 use super::task::{Exit, TaskStatus};
 use super::upid::Upid;
+use model::Vmid;
 
 /// The most rows that one list holds if the filter does not say.
 const ROWS: u32 = 500;
@@ -13,7 +14,7 @@ const ROWS: u32 = 500;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskFilter {
     /// Only tasks about this VMID. A clone is about its **template**: see [`Client::clone_target`].
-    pub vmid: Option<u32>,
+    pub vmid: Option<Vmid>,
     /// Only tasks of this kind, e.g. `qmclone`.
     pub kind: Option<String>,
     /// Only tasks that began at this Unix time (seconds) or later.
@@ -66,7 +67,7 @@ impl Client {
     /// The VMID that a clone task makes, once its log says so: the task's id only names the template.
     ///
     /// `None` before the log's first line, and if qemu-server is older than 9.1.6, whose log does not say it.
-    pub async fn clone_target(&self, upid: &Upid) -> Result<Option<u32>, Error> {
+    pub async fn clone_target(&self, upid: &Upid) -> Result<Option<Vmid>, Error> {
         let path = format!("/nodes/{}/tasks/{}/log", encode(upid.node()), encode(upid.as_str()));
         let data = self.get(Lane::Lifecycle(upid.node()), &path, &[("limit", "5".to_owned())]).await?;
         let lines = data.as_array().into_iter().flatten().filter_map(|line| text_of(line, "t"));
@@ -109,7 +110,7 @@ fn row(data: &serde_json::Value) -> Option<TaskRow> {
 }
 
 /// Reads `creating a clone of VM 9000 with ID 120`.
-fn target(line: &str) -> Option<u32> {
+fn target(line: &str) -> Option<Vmid> {
     line.strip_prefix("creating a clone of VM ")?.split_once(" with ID ")?.1.trim().parse().ok()
 }
 
@@ -142,7 +143,7 @@ mod tests {
 
     #[test]
     fn logs_tell_the_new_vmid_and_the_disks_that_stay() {
-        assert_eq!(target("creating a clone of VM 9010 with ID 120"), Some(120));
+        assert_eq!(target("creating a clone of VM 9010 with ID 120"), Some(Vmid(120)));
         assert_eq!(target("create full clone of drive scsi0 (local:120/vm-120-disk-0.raw)"), None);
         let lines = [
             "WARN: Could not remove disk 'shared:212/vm-212-disk-0.qcow2', check manually: cfs-lock 'storage-shared' error: no quorum!",

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use model::KubernetesVersion;
 use model::devices::ResourceSlice;
 use model::machine::{Growing, Host, Machine, Phase, Slot, Storage, WarmState};
 use model::pci::HostPci;
@@ -18,6 +17,7 @@ use model::snapshot::{
 };
 use model::unfinished::Unfinished;
 use model::workload::Backoff;
+use model::{KubernetesVersion, Vmid};
 
 /// `kind: ProxmoxInventory`.
 #[derive(Debug, Deserialize)]
@@ -66,7 +66,7 @@ struct MachineDocument {
     name: String,
     pool: String,
     #[serde(default)]
-    vmid: u32,
+    vmid: Vmid,
     #[serde(default)]
     host: String,
     seen_on: Option<String>,

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use clap::ValueEnum;
 use http::{Request, Response};
-use pve_autoscaler::model::quantity;
+use pve_autoscaler::model::{Vmid, quantity};
 use pve_autoscaler::proxmox::{Client, Settings, TaskFilter, Transport, Upid, marker};
 use pve_autoscaler::settings::{self, Needs};
 use pve_autoscaler::{bootstrap, planning, snapshot};
@@ -72,7 +72,7 @@ fn configuration(text: &str) -> bool {
             Ok(config) => {
                 fine = true;
                 for pool in &config.pools {
-                    pool.labels_for("pve1", "w-1", 100);
+                    pool.labels_for("pve1", "w-1", Vmid(100));
                     let _ = pool.slots();
                 }
             }
@@ -131,29 +131,30 @@ async fn answer(text: &str) -> Result<bool, String> {
         return Err("a UPID is not read".to_owned());
     };
     let filter =
-        TaskFilter { vmid: Some(9000), kind: Some("qmclone".to_owned()), since: Some(1), limit: None };
+        TaskFilter { vmid: Some(Vmid(9000)), kind: Some("qmclone".to_owned()), since: Some(1), limit: None };
     let mut fine = false;
     if let Ok(seen) = pve.resources().await {
         let _ = (seen.hosts(true), seen.templates().len(), seen.find("k8s-worker").len());
         fine = true;
     }
-    if let Ok(config) = pve.config("pve1", 9000).await {
+    if let Ok(config) = pve.config("pve1", Vmid(9000)).await {
         look_at(&config)?;
         fine = true;
     }
-    fine |= pve.vm_status("pve1", 9000).await.is_ok() | pve.power("pve1", 9000).await.is_ok();
+    fine |= pve.vm_status("pve1", Vmid(9000)).await.is_ok() | pve.power("pve1", Vmid(9000)).await.is_ok();
     fine |= pve.task_status(&upid).await.is_ok() | pve.task_log_tail(&upid, 20).await.is_ok();
     fine |= pve.tasks("pve1", &filter).await.is_ok() | pve.clone_target(&upid).await.is_ok();
-    fine |= pve.leaked_disks(&upid).await.is_ok() | pve.disks_of("pve1", "local", 9000).await.is_ok();
+    fine |= pve.leaked_disks(&upid).await.is_ok() | pve.disks_of("pve1", "local", Vmid(9000)).await.is_ok();
     fine |= pve.cluster_status().await.is_ok() | pve.quorate().await.is_ok() | pve.ha_status().await.is_ok();
     fine |= pve.pool_members("p").await.is_ok() | pve.bridges("pve1").await.is_ok();
     fine |= pve.privileges().await.is_ok()
         | pve.privileges_on("/").await.is_ok()
-        | pve.vmid_taken(9000).await.is_ok();
+        | pve.vmid_taken(Vmid(9000)).await.is_ok();
     fine |= pve.storage_config().await.is_ok() | pve.storages_on("pve1", None).await.is_ok();
-    fine |= pve.version().await.is_ok() | pve.can_clone("pve1", 9000).await.is_ok();
-    fine |= pve.start("pve1", 9000).await.is_ok() | pve.destroy("pve1", 9000).await.is_ok();
-    fine |= pve.agent_os_info("pve1", 9000).await.is_ok() | pve.agent_interfaces("pve1", 9000).await.is_ok();
+    fine |= pve.version().await.is_ok() | pve.can_clone("pve1", Vmid(9000)).await.is_ok();
+    fine |= pve.start("pve1", Vmid(9000)).await.is_ok() | pve.destroy("pve1", Vmid(9000)).await.is_ok();
+    fine |= pve.agent_os_info("pve1", Vmid(9000)).await.is_ok()
+        | pve.agent_interfaces("pve1", Vmid(9000)).await.is_ok();
     Ok(fine)
 }
 
@@ -178,7 +179,7 @@ async fn agent(input: &[u8]) -> Result<bool, String> {
     for code in [0, 1, 71, 72, 75, 124, 127] {
         let body = json!({ "data": { "exited": 1, "exitcode": code, "out-data": text, "err-data": text } });
         let pve = client(200, body.to_string().into_bytes())?;
-        let status = pve.agent_exec_status("pve1", 9000, 1).await.map_err(|error| error.to_string())?;
+        let status = pve.agent_exec_status("pve1", Vmid(9000), 1).await.map_err(|error| error.to_string())?;
         if status.stdout != String::from_utf8_lossy(input) {
             return Err("the output is not what was written".to_owned());
         }
@@ -242,7 +243,7 @@ async fn property(text: &str) -> Result<bool, String> {
     ];
     let data: serde_json::Map<_, _> = keys.iter().map(|key| ((*key).to_owned(), text.into())).collect();
     let pve = client(200, json!({ "data": data }).to_string().into_bytes())?;
-    let config = pve.config("pve1", 9000).await.map_err(|error| error.to_string())?;
+    let config = pve.config("pve1", Vmid(9000)).await.map_err(|error| error.to_string())?;
     look_at(&config)?;
     let _ = (Upid::parse(text), marker::read(Some(text)));
     Ok(true)

@@ -6,6 +6,7 @@ use super::findings::{Answer, Line};
 use super::proxmox_view::Pve;
 use super::template::{Fit, binary};
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
+use model::Vmid;
 use model::machine::Host;
 use proxmox::Error;
 use settings::{HostSettings, Pool};
@@ -120,8 +121,8 @@ fn fits(pool: &Pool, host: &Host, own: Option<&HostSettings>, here: usize) -> i6
     more.max(0)
 }
 
-fn in_range(pool: &Pool, vmid: u32) -> bool {
-    pool.vmids.iter().any(|range| range.contains(&vmid))
+fn in_range(pool: &Pool, vmid: Vmid) -> bool {
+    pool.vmids.iter().any(|range| range.contains(&vmid.0))
 }
 
 /// The bridges of the machines' network devices are on every host, and the token may use them with their

@@ -9,8 +9,8 @@ use futures::StreamExt;
 use super::findings::{Answer, Line};
 use super::proxmox_view::Pve;
 use crate::cli::exit::{FINDINGS, UNREACHABLE, chain};
-use model::Slot;
 use model::node::Node;
+use model::{Slot, Vmid};
 use planning::slots::{Taken, free};
 use proxmox::marker::Description;
 use proxmox::{Error, Guest, Kind};
@@ -45,7 +45,7 @@ pub(super) async fn check(
     config: &Config,
     pool: &Pool,
     nodes: Option<&[Arc<Node>]>,
-    configured: &[(IpAddr, u32, String)],
+    configured: &[(IpAddr, Vmid, String)],
     answer: &mut Answer,
 ) {
     let slots = pool.slots();
@@ -93,8 +93,8 @@ async fn holders(
     config: &Config,
     pool: &Pool,
     slots: &[Slot],
-) -> Result<BTreeMap<u32, Holder>, Error> {
-    let (seen, others): (Vec<u32>, Vec<u32>) =
+) -> Result<BTreeMap<Vmid, Holder>, Error> {
+    let (seen, others): (Vec<Vmid>, Vec<Vmid>) =
         slots.iter().map(|slot| slot.vmid).partition(|vmid| pve.seen.guests.contains_key(vmid));
     let guests = seen.iter().filter_map(|vmid| pve.seen.guests.get(vmid));
     let looks = guests.map(|guest| async move { (guest.vmid, holder(pve, config, pool, guest).await) });
@@ -115,8 +115,8 @@ async fn holders(
 }
 
 /// Guests with VMIDs of the pool that are none of its machines, in words.
-fn strangers(holders: &BTreeMap<u32, Holder>) -> Vec<String> {
-    let words = |(vmid, holder): (&u32, &Holder)| match holder {
+fn strangers(holders: &BTreeMap<Vmid, Holder>) -> Vec<String> {
+    let words = |(vmid, holder): (&Vmid, &Holder)| match holder {
         Holder::Foreign(words) => Some(format!("{vmid} is {words}")),
         Holder::Hidden => Some(format!(
             "{vmid} is a VM or container that the token may not see (for example a clone under way)"
@@ -130,7 +130,7 @@ fn strangers(holders: &BTreeMap<u32, Holder>) -> Vec<String> {
 }
 
 /// SMBIOS uuids of our machines.
-fn uuids(holders: &BTreeMap<u32, Holder>) -> BTreeSet<&str> {
+fn uuids(holders: &BTreeMap<Vmid, Holder>) -> BTreeSet<&str> {
     let mut all = BTreeSet::new();
     for holder in holders.values() {
         if let Holder::Ours { uuid: Some(uuid), .. } = holder {
@@ -166,7 +166,7 @@ async fn holder(pve: &Pve, config: &Config, pool: &Pool, guest: &Guest) -> Resul
 
 /// The static addresses of all VMs that the token may see, with each VM's VMID and name: asked once, for all
 /// pools.
-pub(super) async fn configured(pve: &Pve) -> Result<Vec<(IpAddr, u32, String)>, Error> {
+pub(super) async fn configured(pve: &Pve) -> Result<Vec<(IpAddr, Vmid, String)>, Error> {
     let guests = pve.seen.guests.values().filter(|guest| !guest.container && !guest.template);
     let asked = guests.take(READ).map(|guest| async move {
         let vm = pve.client.config(&guest.host, guest.vmid).await;
@@ -187,7 +187,7 @@ pub(super) async fn configured(pve: &Pve) -> Result<Vec<(IpAddr, u32, String)>, 
 }
 
 /// Addresses of the pool that are set in a VM of another slot, in words; all of them are taken.
-fn set_elsewhere(pool: &Pool, configured: &[(IpAddr, u32, String)], taken: &mut Taken) -> Vec<String> {
+fn set_elsewhere(pool: &Pool, configured: &[(IpAddr, Vmid, String)], taken: &mut Taken) -> Vec<String> {
     let slots = pool.slots();
     let mut words = Vec::new();
     for (address, vmid, name) in configured {

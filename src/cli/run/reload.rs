@@ -10,7 +10,6 @@ use tokio::sync::watch;
 use crate::cli::exit::Failure;
 use crate::cli::{live, neighbours};
 use files::ReadSecret;
-use model::machine::FIRST_NUMBER;
 use model::place;
 use observability::MachineStatus;
 use settings::{Config, Needs, PhysicalMachine, Pool, SecretSource};
@@ -207,7 +206,7 @@ fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
     for pool in &new.pools {
         let slots = pool.slots();
         for machine in machines {
-            if let Some(own) = pool.physical(&machine.name).filter(|_| machine.vmid >= FIRST_NUMBER) {
+            if let Some(own) = pool.physical(&machine.name).filter(|_| machine.vmid.is_bare_metal()) {
                 found.extend(changed(pool, own, machine));
                 continue;
             }
@@ -265,6 +264,8 @@ fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use model::Vmid;
+
     use super::*;
 
     fn parsed(text: &str) -> Config {
@@ -284,7 +285,7 @@ mod tests {
         MachineStatus {
             name: "workers-a".to_owned(),
             pool: "workers".to_owned(),
-            vmid: 9101,
+            vmid: Vmid(9101),
             address: "10.0.0.12".to_owned(),
             ..MachineStatus::default()
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 use futures::StreamExt;
+use model::Vmid;
 
 use crate::cli::exit::Failure;
 use crate::cli::neighbours::Reserved;
@@ -21,7 +22,7 @@ const FIRST: u32 = 9100;
 /// A template with what a pool takes from it.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
-    pub vmid: u32,
+    pub vmid: Vmid,
     pub host: String,
     pub name: String,
     pub bridge: Option<String>,
@@ -56,7 +57,7 @@ pub(super) struct Discovered {
     /// The release of Proxmox VE.
     pub version: String,
     pub templates: Vec<Template>,
-    pub vmids: BTreeSet<u32>,
+    pub vmids: BTreeSet<Vmid>,
     /// Addresses that Nodes and guests have.
     pub addresses: BTreeSet<IpAddr>,
     /// Addresses that other clusters of this host have for their machines.
@@ -112,8 +113,8 @@ impl Discovered {
     /// This many free VMIDs in a row.
     pub fn free_vmids(&self, count: u32) -> (u32, u32) {
         let mut first = FIRST;
-        while let Some(taken) = self.vmids.range(first..first.saturating_add(count)).next_back() {
-            first = taken + 1;
+        while let Some(taken) = self.vmids.range(Vmid(first)..Vmid(first.saturating_add(count))).next_back() {
+            first = taken.0 + 1;
         }
         (first, first + count.max(1) - 1)
     }
@@ -162,7 +163,7 @@ impl Discovered {
 
     /// The VMIDs of all versions of a template: of those that are there, and if a `[[template]]` of this
     /// configuration makes it, of those to come.
-    pub fn versions(&self, template: &Template, configured: Option<&Config>) -> BTreeSet<u32> {
+    pub fn versions(&self, template: &Template, configured: Option<&Config>) -> BTreeSet<Vmid> {
         let mut all = BTreeSet::from([template.vmid]);
         let Some(mark) = &template.mark else { return all };
         let same = |one: &&Template| {
@@ -171,7 +172,12 @@ impl Discovered {
         };
         all.extend(self.templates.iter().filter(same).map(|one| one.vmid));
         let tables = configured.iter().flat_map(|config| &config.templates);
-        all.extend(tables.filter(|table| table.name == mark.template).flat_map(|table| table.vmids.clone()));
+        all.extend(
+            tables
+                .filter(|table| table.name == mark.template)
+                .flat_map(|table| table.vmids.clone())
+                .map(Vmid),
+        );
         all
     }
 }
@@ -184,7 +190,7 @@ mod tests {
         Discovered {
             version: String::new(),
             templates: Vec::new(),
-            vmids: vmids.iter().copied().collect(),
+            vmids: vmids.iter().copied().map(Vmid).collect(),
             addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
             reserved: BTreeSet::new(),
         }
@@ -212,24 +218,24 @@ mod tests {
             }),
         };
         let templates = vec![
-            template(8000, "by-hand", false),
-            template(9000, "worker-1", true),
-            template(9001, "worker", true),
+            template(Vmid(8000), "by-hand", false),
+            template(Vmid(9000), "worker-1", true),
+            template(Vmid(9001), "worker", true),
         ];
         let found = Discovered { templates, ..found(&[], &[]) };
         assert_eq!(found.choices().into_keys().collect::<Vec<_>>(), ["8000", "9001"]);
         let offered = found.offered();
         assert_eq!(offered[0].in_configuration(), "8000");
         assert_eq!(offered[1].in_configuration(), "\"worker\"");
-        assert_eq!(found.versions(offered[0], None), [8000].into());
-        assert_eq!(found.versions(offered[1], None), [9000, 9001].into());
+        assert_eq!(found.versions(offered[0], None), [Vmid(8000)].into());
+        assert_eq!(found.versions(offered[1], None), [Vmid(9000), Vmid(9001)].into());
         let checksum = "0".repeat(64);
         let text = format!(
             "[[template]]\nname = \"worker\"\nimage = \"https://example.org/a.qcow2\"\nchecksum = \"sha256:{checksum}\"\n\
              image_storage = \"local\"\nvmids = \"9000-9002\"\nstorage = \"local-lvm\"\nbridge = \"vmbr0\"\n"
         );
         let config = settings::parse("c", &text, settings::Needs::Plan).unwrap();
-        assert_eq!(found.versions(offered[1], Some(&config)), [9000, 9001, 9002].into());
+        assert_eq!(found.versions(offered[1], Some(&config)), [9000, 9001, 9002].map(Vmid).into());
     }
 
     #[test]
@@ -253,7 +259,7 @@ mod tests {
     #[test]
     fn what_another_cluster_of_the_host_has_for_its_machines_is_not_proposed() {
         let reserved = Reserved {
-            vmids: (9100..=9109).collect(),
+            vmids: (9100..=9109).map(Vmid).collect(),
             addresses: (128..=137).map(|last| IpAddr::from([10, 1, 2, last])).collect(),
             ..Reserved::default()
         };

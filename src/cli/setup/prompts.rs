@@ -5,6 +5,7 @@ use std::io::{BufRead, IsTerminal};
 use std::net::IpAddr;
 
 use clap::Args;
+use model::Vmid;
 
 use super::discovered::{Discovered, Template};
 use crate::cli::exit::Failure;
@@ -46,7 +47,7 @@ pub(super) struct Answers {
 pub(super) struct Choice {
     pub template: Template,
     /// The VMIDs of all its versions.
-    pub versions: BTreeSet<u32>,
+    pub versions: BTreeSet<Vmid>,
     pub bridge: String,
     pub storage: String,
     pub addresses: (IpAddr, IpAddr),

@@ -11,7 +11,7 @@ use model::devices::ResourceSlice;
 use model::node::{Taint, TaintEffect};
 use model::pod_spec::PodSpec;
 use model::snapshot::Memory;
-use model::{Pod, Record, Slot};
+use model::{Pod, Record, Slot, Vmid};
 use serde_json::{Value, json};
 
 use crate::fake::{Reply, cluster, refusal};
@@ -19,10 +19,10 @@ use crate::fake::{Reply, cluster, refusal};
 const CONFIG_MAPS: &str = "/api/v1/namespaces/pve-autoscaler/configmaps";
 
 fn record(id: &str) -> Record {
-    let slot = Slot { vmid: 9100, ..Slot::default() };
+    let slot = Slot { vmid: Vmid(9100), ..Slot::default() };
     let (pool, name, host) = ("web".to_owned(), "web-x7k2".to_owned(), "pve1".to_owned());
     let record = Record::new(id.to_owned(), pool, name, slot, host, Timestamp::UNIX_EPOCH);
-    Record { template: 9000, cores: 2, memory: 1 << 31, ..record }
+    Record { template: Vmid(9000), cores: 2, memory: 1 << 31, ..record }
 }
 
 fn stored(record: &Record, version: &str) -> Value {
@@ -185,7 +185,7 @@ async fn a_slot_is_claimed_once_and_claiming_it_again_for_the_same_machine_is_no
     });
     assert_eq!(cluster.create_record(&record("one")).await.unwrap().resource_version, "7");
     let refused = cluster.create_record(&record("two")).await.unwrap_err();
-    assert!(matches!(refused, RecordError::SlotTaken { vmid: 9100, .. }), "{refused}");
+    assert!(matches!(refused, RecordError::SlotTaken { vmid: Vmid(9100), .. }), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -240,7 +240,7 @@ async fn records_are_listed_page_by_page_and_an_unreadable_one_keeps_its_slot() 
     let records = cluster.list_records().await.unwrap();
     assert_eq!(records.readable[0].record, record("one"));
     let slots: Vec<_> = records.unreadable.iter().map(|one| one.vmid).collect();
-    assert_eq!(slots, [Some(9101), Some(9102)]);
+    assert_eq!(slots, [Some(Vmid(9101)), Some(Vmid(9102))]);
     assert!(log.last().query.contains("labelSelector=app.kubernetes.io%2Fmanaged-by%3Dpve-autoscaler"));
 }
 

@@ -24,7 +24,7 @@ use kubernetes::{Cluster, RecordError};
 use model::machine::Phase;
 use model::node::{Node, Taint};
 use model::selector::Labels;
-use model::{Record, Slot};
+use model::{Record, Slot, Vmid};
 use proxmox::marker::{Description, Marker};
 use proxmox::{Client, Guest, TAG, VmConfig, VmStatus};
 use settings::{Config, Pool, TemplateRef};
@@ -51,7 +51,7 @@ pub struct Found {
     /// VMs with its SMBIOS uuid that the token can see.
     pub vms: Vec<Candidate>,
     /// Other guests that have its name.
-    pub namesakes: Vec<u32>,
+    pub namesakes: Vec<Vmid>,
     /// All records that can be read.
     pub records: Vec<Record>,
     /// Names of records that cannot.
@@ -113,7 +113,7 @@ pub enum AdoptionError {
     #[error("VM {vmid} got its record, and not our mark: repeat the command")]
     Unmarked {
         /// The VMID.
-        vmid: u32,
+        vmid: Vmid,
         /// What Proxmox VE said.
         #[source]
         source: Option<proxmox::Error>,
@@ -154,7 +154,7 @@ pub async fn look(client: &Client, cluster: &Cluster, name: &str) -> Result<Foun
             vms.push(Candidate { guest: guest.clone(), config, status });
         }
     }
-    let own: BTreeSet<u32> = vms.iter().map(|one| one.guest.vmid).collect();
+    let own: BTreeSet<Vmid> = vms.iter().map(|one| one.guest.vmid).collect();
     let same_name = |guest: &&Guest| guest.name.as_deref() == Some(name) && !own.contains(&guest.vmid);
     Ok(Found {
         namesakes: seen.guests.values().filter(same_name).map(|guest| guest.vmid).collect(),
@@ -276,13 +276,13 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
     let memory = number("memory").map_or(vm.guest.memory, |mib| i64::from(mib) << 20);
     let template = match &pool.template {
         Some(TemplateRef::Vmid(vmid)) => *vmid,
-        _ => 0,
+        _ => model::Vmid(0),
     };
     let created = node.created.unwrap_or(now);
     let (name, host) = (node.name.clone(), vm.guest.host.clone());
     Record {
         region: pool.region.clone(),
-        template,
+        template: Vmid(template.0),
         cores,
         memory,
         smbios_uuid: Some(node.system_uuid.clone()),

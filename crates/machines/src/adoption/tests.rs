@@ -1,5 +1,6 @@
 //! What speaks for and against taking a worker over; whole stories are in `tests/scenarios/adoptions.rs`.
 
+use model::Vmid;
 use serde_json::{Value, json};
 
 use super::obstacles::CONTROL_PLANE;
@@ -39,7 +40,7 @@ fn found() -> Found {
         "ide2": "local-lvm:vm-205-cloudinit,media=cdrom", "scsi0": "local-lvm:vm-205-disk-0,size=20G",
     });
     let guest = Guest {
-        vmid: 205,
+        vmid: Vmid(205),
         host: "pve1".to_owned(),
         name: Some("kp-node-1".to_owned()),
         running: true,
@@ -100,7 +101,7 @@ fn a_worker_keeps_what_it_is_and_gets_a_record_and_our_mark() {
         (record.name.as_str(), record.pool.as_str(), record.host.as_str()),
         ("kp-node-1", "old", "pve1")
     );
-    assert_eq!((record.slot.vmid, record.slot.address), (205, "10.0.0.25".parse().ok()));
+    assert_eq!((record.slot.vmid, record.slot.address), (Vmid(205), "10.0.0.25".parse().ok()));
     assert_eq!((record.cores, record.memory), (4, 8 << 30));
     assert_eq!(record.smbios_uuid.as_deref(), Some(UUID));
     assert!(record.made_of.is_empty() && !adoption.stored);
@@ -152,7 +153,7 @@ fn every_reason_against_it_is_said() {
             "it is one of pool `other`",
         ),
         (|f| f.node.system_uuid.clear(), "reports no systemUUID"),
-        (|f| f.namesakes = vec![300], "its name is that of another guest, too: 300"),
+        (|f| f.namesakes = vec![Vmid(300)], "its name is that of another guest, too: 300"),
         (|f| f.vms.clear(), "no VM that the token may see has its systemUUID"),
         (|f| f.vms.push(f.vms[0].clone()), "is that of VMs 205, 205"),
         (
@@ -187,8 +188,8 @@ fn every_reason_against_it_is_said() {
             "its disk `unused0` would be destroyed",
         ),
         (|f| f.quorate = false, "not quorate"),
-        (|f| f.vms[0].guest.vmid = 100, "VMID 100 has no slot in pool `old`"),
-        (|f| f.vms[0].guest.vmid = 206, "has the address 10.0.0.26, and the node has 10.0.0.25"),
+        (|f| f.vms[0].guest.vmid = Vmid(100), "VMID 100 has no slot in pool `old`"),
+        (|f| f.vms[0].guest.vmid = Vmid(206), "has the address 10.0.0.26, and the node has 10.0.0.25"),
         (|f| f.node.internal_ips.clear(), "has the address 10.0.0.25, and the node has "),
         (
             |f| set(f, &json!({ "ipconfig1": "ip=10.0.0.28/24" })),
@@ -204,12 +205,12 @@ fn every_reason_against_it_is_said() {
             "its record `machine-old-205` cannot be read",
         ),
         (
-            |f| f.records = vec![other("a", 205, "old"), other("b", 207, "old")],
+            |f| f.records = vec![other("a", Vmid(205), "old"), other("b", Vmid(207), "old")],
             "pool `old` has 2 machines, and its `max` is 2",
         ),
-        (|f| f.records = vec![other("a", 205, "old")], "VMID 205 is the slot of machine `a`"),
+        (|f| f.records = vec![other("a", Vmid(205), "old")], "VMID 205 is the slot of machine `a`"),
         (
-            |f| f.records = vec![other("kp-node-1", 207, "old")],
+            |f| f.records = vec![other("kp-node-1", Vmid(207), "old")],
             "there is a machine called `kp-node-1` already",
         ),
     ];
@@ -224,7 +225,7 @@ fn every_reason_against_it_is_said() {
 #[test]
 fn a_machine_of_another_pool_stays_there() {
     let mut found = found();
-    found.records = vec![Record { smbios_uuid: Some(UUID.to_owned()), ..other("w", 700, "else") }];
+    found.records = vec![Record { smbios_uuid: Some(UUID.to_owned()), ..other("w", Vmid(700), "else") }];
     assert_eq!(judged(&found), Judgement::Not(vec!["it is machine `w` of pool `else`".to_owned()]));
 }
 
@@ -238,7 +239,7 @@ fn disks_that_are_expected_and_images_are_no_reason_against_it() {
             "efidisk0": "local-lvm:vm-205-disk-2,size=4M",
         }),
     );
-    assert_eq!(adoption(&found).record.slot.vmid, 205);
+    assert_eq!(adoption(&found).record.slot.vmid, Vmid(205));
 }
 
 #[test]
@@ -268,7 +269,7 @@ fn taint(key: &str) -> model::node::Taint {
     model::node::Taint { key: key.to_owned(), value: String::new(), effect, time_added: None }
 }
 
-fn other(name: &str, vmid: u32, pool: &str) -> Record {
+fn other(name: &str, vmid: Vmid, pool: &str) -> Record {
     let slot = Slot { vmid, ..Slot::default() };
     let (name, pool) = (name.to_owned(), pool.to_owned());
     Record { id: name.clone(), name, pool, slot, smbios_uuid: None, ..adoption(&found()).record }

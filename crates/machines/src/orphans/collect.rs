@@ -14,7 +14,7 @@ use crate::task;
 use kubernetes::{EventKind, Saying, Versioned};
 use model::machine::Intent;
 use model::node::Node;
-use model::{Record, Slot, place};
+use model::{Record, Slot, Vmid, place};
 use proxmox::marker::Description;
 use proxmox::{TaskFilter, TaskStatus, VmConfig};
 
@@ -22,7 +22,7 @@ use proxmox::{TaskFilter, TaskStatus, VmConfig};
 #[derive(Clone, Debug)]
 pub struct Claim {
     /// Its VMID.
-    pub vmid: u32,
+    pub vmid: Vmid,
     /// Its host, with the prefix of its cluster.
     pub host: String,
     /// Its configuration, as it was judged.
@@ -32,7 +32,7 @@ pub struct Claim {
     /// How often.
     pub looks: u32,
     /// VMIDs of other VMs with the same mark.
-    pub twins: Vec<u32>,
+    pub twins: Vec<Vmid>,
 }
 
 impl Claim {
@@ -70,7 +70,7 @@ pub async fn collect(ctx: Context, claim: Claim, record: Record, reports: Report
     match prove(&ctx, &claim, &record).await {
         Ok(proof) => {
             tracing::warn!(
-                vmid = claim.vmid,
+                vmid = claim.vmid.0,
                 host = claim.host,
                 machine = %record.name,
                 proof = proof.words(),
@@ -87,7 +87,7 @@ pub async fn collect(ctx: Context, claim: Claim, record: Record, reports: Report
 }
 
 fn left(ctx: &Context, claim: &Claim, record: &Record, why: &str) {
-    tracing::warn!(vmid = claim.vmid, host = claim.host, why, "an orphan is left alone");
+    tracing::warn!(vmid = claim.vmid.0, host = claim.host, why, "an orphan is left alone");
     ctx.registry.forget(&record.id, ctx.clock.now());
 }
 

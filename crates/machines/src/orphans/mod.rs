@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::adoption::disks_that_go_with_it;
 use super::ownership::Owner;
 use model::node::Node;
-use model::{Record, names, place};
+use model::{Record, Vmid, names, place};
 use proxmox::marker::{Description, Marker};
 use proxmox::{VmConfig, VmStatus};
 use settings::{Config, Pool};
@@ -30,7 +30,7 @@ pub const LOOKS: u32 = 3;
 #[derive(Clone, Copy, Debug)]
 pub struct Vm<'a> {
     /// Its VMID.
-    pub vmid: u32,
+    pub vmid: Vmid,
     /// The host it is on, with the prefix of its cluster.
     pub host: &'a str,
     /// Its configuration.
@@ -55,7 +55,7 @@ pub struct Around<'a> {
     /// All Nodes.
     pub nodes: &'a [&'a Node],
     /// VMIDs of other VMs with the same mark.
-    pub twins: &'a [u32],
+    pub twins: &'a [Vmid],
     /// What was asked a moment ago, right before it is destroyed; `None`: it was not asked.
     pub live: Option<&'a Live>,
 }
@@ -152,7 +152,7 @@ fn of_pool(vm: Vm, marker: &Marker, config: &Config) -> Vec<Result<Proof, Missin
     let Some(pool) = pool_of(config, vm, marker) else {
         return vec![Err(Missing::NoPool(marker.pool.clone()))];
     };
-    let vmid = if pool.vmids.iter().any(|vmids| vmids.contains(&vm.vmid)) {
+    let vmid = if pool.vmids.iter().any(|vmids| vmids.contains(&vm.vmid.0)) {
         Ok(Proof::Vmid(vm.vmid, pool.name.clone()))
     } else {
         Err(Missing::Vmid(vm.vmid, pool.name.clone()))

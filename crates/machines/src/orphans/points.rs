@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use model::Vmid;
 use thiserror::Error;
 
 /// Something that is proven.
@@ -18,7 +19,7 @@ pub enum Proof {
     NoUid,
     /// Its VMID is one of its pool's.
     #[error("VMID {0} is one of pool `{1}`")]
-    Vmid(u32, String),
+    Vmid(Vmid, String),
     /// Its name is one that machines get.
     #[error("`{0}` is the name of a machine")]
     Name(String),
@@ -64,13 +65,13 @@ pub enum Missing {
     NoPool(String),
     /// Its VMID is none of its pool's.
     #[error("VMID {0} is not in `vmids` of pool `{1}`")]
-    Vmid(u32, String),
+    Vmid(Vmid, String),
     /// Its name is none that machines get.
     #[error("`{0}` is not a name that machines of pool `{1}` get")]
     Name(String, String),
     /// Another VM has the same mark.
     #[error("VM {0} bears the same mark: one of them is a copy")]
-    Twin(u32),
+    Twin(Vmid),
     /// A record is of it, or of what it is a copy of.
     #[error("the record of machine `{0}` names it, or it is a copy of that")]
     Record(String),

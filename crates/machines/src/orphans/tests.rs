@@ -1,4 +1,5 @@
 use super::*;
+use model::Vmid;
 use proxmox::Power;
 use settings::{Needs, parse};
 
@@ -15,14 +16,14 @@ fn config() -> Config {
 struct Case {
     config: Config,
     owner: Owner,
-    vmid: u32,
+    vmid: Vmid,
     set: Vec<(&'static str, String)>,
     marker: Marker,
     steady: (Duration, u32),
     record: Option<Record>,
     unreadable: bool,
     node: Option<Node>,
-    twins: Vec<u32>,
+    twins: Vec<Vmid>,
     live: Option<Live>,
 }
 
@@ -46,7 +47,7 @@ impl Case {
         Self {
             config: config(),
             owner: Owner { cluster: "home".to_owned(), kubernetes: Some("uid-1".to_owned()) },
-            vmid: 9100,
+            vmid: Vmid(9100),
             set: set.into(),
             marker,
             steady: (Duration::from_hours(1), LOOKS),
@@ -130,10 +131,10 @@ fn each_proof_that_is_missing_keeps_it() {
         ),
         (Case::with(|case| case.owner.kubernetes = None), Missing::UidUnknown),
         (Case::with(|case| case.marker.pool = "gone".into()), Missing::NoPool("gone".into())),
-        (Case::with(|case| case.vmid = 9110), Missing::Vmid(9110, "workers".into())),
+        (Case::with(|case| case.vmid = Vmid(9110)), Missing::Vmid(Vmid(9110), "workers".into())),
         (Case::set("name", "mine"), Missing::Name("mine".into(), "workers".into())),
         (record(|record| record.id = "m-1".into()), Missing::Record(Record::example().name)),
-        (record(|record| record.slot.vmid = 9100), Missing::Record(Record::example().name)),
+        (record(|record| record.slot.vmid = Vmid(9100)), Missing::Record(Record::example().name)),
         (record(|record| record.smbios_uuid = Some(UUID.into())), Missing::Record(Record::example().name)),
         (record(|record| record.name = NAME.into()), Missing::Record(NAME.into())),
         (Case::with(|case| case.unreadable = true), Missing::UnreadableRecord),
@@ -141,7 +142,7 @@ fn each_proof_that_is_missing_keeps_it() {
         (node(|node| node.system_uuid = UUID.into()), Missing::Node(String::new())),
         (node(|node| node.internal_ips = vec!["10.0.0.11".into()]), Missing::Node(String::new())),
         (Case::set("smbios1", "base64=1"), Missing::Uuid),
-        (Case::with(|case| case.twins = vec![9105]), Missing::Twin(9105)),
+        (Case::with(|case| case.twins = vec![Vmid(9105)]), Missing::Twin(Vmid(9105))),
         (Case::with(|case| case.steady.0 = Duration::from_mins(59)), age(Duration::from_mins(59))),
         (Case::with(|case| case.steady.1 = LOOKS - 1), age(Duration::from_hours(1))),
         (Case::set("template", "1"), Missing::Template),

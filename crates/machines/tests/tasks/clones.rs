@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use machines::{self, BackoffTarget, Ending};
+use model::Vmid;
 use settings::CloneKind;
 use world::proxmox::{Event, TaskFault};
 
@@ -15,7 +16,7 @@ async fn at_a_time(vmids: std::ops::Range<u32>, kind: CloneKind) -> (usize, usiz
     let world = World::new(support::pve(), |config| config.pools[0].clone = kind).await;
     let mut events = world.pve.events();
     for vmid in vmids.clone() {
-        let (context, record) = (world.context.clone(), world.record(vmid));
+        let (context, record) = (world.context.clone(), world.record(Vmid(vmid)));
         tokio::spawn(machines::create(context, record, world.reports.clone()));
     }
     let (mut running, mut all, mut most) = (BTreeSet::new(), 0, 0);
@@ -54,7 +55,7 @@ async fn the_host_is_to_blame_where_it_lacks_what_a_vm_needs_to_start() {
     ] {
         let mut world = World::new(support::pve(), |_| {}).await;
         world.pve.inject_task("qmstart", TaskFault::Fails(said.to_owned()));
-        let record = world.record(9101);
+        let record = world.record(Vmid(9101));
         tokio::spawn(machines::create(world.context.clone(), record, world.reports.clone()));
         let ending = world.told.recv().await.unwrap().ending;
         let Ending::Failed { reason, blame } = ending else { panic!("{ending:?}") };

@@ -31,7 +31,7 @@ async fn nothing_is_destroyed_once_the_quorum_is_lost_between_two_questions() {
     assert!(asked.is_empty(), "{asked:?}");
     pve.set_quorum(true);
     assert_eq!(world.go_on().await, Ending::Discarded);
-    assert!(pve.vm(VMID).is_none());
+    assert!(pve.vm(VMID.0).is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -44,7 +44,7 @@ async fn a_vm_that_is_started_while_the_quorum_is_asked_for_is_not_destroyed_as_
     let pve = world.pve.clone();
     let start = async {
         tokio::time::sleep(Duration::from_secs(5)).await;
-        pve.start_by_hand(VMID);
+        pve.start_by_hand(VMID.0);
     };
     let (ending, ()) = tokio::join!(world.go_on(), start);
     assert_eq!(ending, Ending::Discarded);
@@ -64,10 +64,10 @@ async fn a_destruction_that_was_held_back_is_not_taken_for_an_interrupted_one() 
     assert!(matches!(&ending, Ending::Stuck(why) if why.contains("not quorate")), "{ending:?}");
     world.pve.set_quorum(true);
     // An administrator removes it, and makes another VM in its place.
-    world.pve.delete_by_hand(VMID);
-    assert!(world.pve.create_by_hand(VmSpec::machine(VMID, "pve1", "taken")));
+    world.pve.delete_by_hand(VMID.0);
+    assert!(world.pve.create_by_hand(VmSpec::machine(VMID.0, "pve1", "taken")));
     assert_eq!(world.go_on().await, Ending::Discarded);
-    assert!(world.pve.vm(VMID).is_some() && world.store.names().is_empty());
+    assert!(world.pve.vm(VMID.0).is_some() && world.store.names().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,16 +82,16 @@ async fn a_vm_is_not_taken_for_destroyed_where_a_storage_of_it_is_gone() {
         matches!(&ending, Ending::Stuck(why) if why.contains("storage 'old' does not exist")),
         "{ending:?}"
     );
-    assert!(world.pve.vm(VMID).is_some());
+    assert!(world.pve.vm(VMID.0).is_some());
     assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
     assert_eq!(world.go_on().await, Ending::Discarded);
-    assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+    assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
 }
 
 /// Ends the destruction that is at work once the VM has nothing but its lock.
 async fn end_halfway(pve: Pve) {
     let is_halfway =
-        || pve.vm(VMID).is_some_and(|vm| vm.config.get("lock").is_some_and(|lock| lock == "destroyed"));
+        || pve.vm(VMID.0).is_some_and(|vm| vm.config.get("lock").is_some_and(|lock| lock == "destroyed"));
     while !is_halfway() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -125,7 +125,7 @@ async fn what_an_interrupted_destruction_leaves_is_told_with_what_removes_it() {
             assert!(matches!(&ending, Ending::Stuck(why) if told(why)), "{ending:?}");
             assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
         }
-        pve.delete_by_hand(VMID);
+        pve.delete_by_hand(VMID.0);
         assert_eq!(world.go_on().await, Ending::Discarded);
         assert!(world.store.names().is_empty());
     }
@@ -149,7 +149,7 @@ async fn a_destruction_of_which_no_answer_told_is_awaited_while_its_vm_is_in_no_
     world.pve.inject(without_an_answer());
     let ending = world.go_on().await;
     assert_eq!(ending, Ending::Discarded);
-    assert!(world.pve.vm(VMID).is_none(), "the record is dropped while the VM is there");
+    assert!(world.pve.vm(VMID.0).is_none(), "the record is dropped while the VM is there");
     assert!(world.store.names().is_empty());
 }
 
@@ -168,7 +168,7 @@ async fn a_storage_that_the_host_does_not_have_holds_nothing_of_a_vm() {
     world.ours().await;
     world.failed(VMID).await;
     assert_eq!(world.go_on().await, Ending::Discarded);
-    assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+    assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,7 +186,7 @@ async fn nothing_is_destroyed_on_a_host_that_does_not_know_of_its_cluster() {
     });
     let ending = world.go_on().await;
     assert!(matches!(&ending, Ending::Stuck(why) if why.contains("not quorate")), "{ending:?}");
-    assert!(world.pve.vm(VMID).is_some());
+    assert!(world.pve.vm(VMID.0).is_some());
     world.pve.forget_faults();
     assert_eq!(world.go_on().await, Ending::Discarded);
 }

@@ -52,7 +52,7 @@ async fn nothing_is_begun_on_the_word_of_a_record_that_is_gone() {
     assert!(why.contains("was changed by others"), "{why}");
     let asked: Vec<_> = world.pve.calls().into_iter().filter(|call| call.method != "GET").collect();
     assert!(asked.is_empty(), "{asked:?}");
-    assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+    assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
 }
 
 /// The next clone that is asked for is asked of the host in 20 s.
@@ -82,7 +82,7 @@ async fn a_clone_that_another_client_asked_for_is_awaited_though_its_machines_ti
     assert!(matches!(&ending, Ending::Failed { reason, .. } if reason.contains(over)), "{ending:?}");
     assert_eq!(world.told.recv().await.unwrap().ending, Ending::Discarded);
     assert!(asked.is_finished(), "it was awaited");
-    assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+    assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,7 +111,7 @@ async fn a_clone_that_another_client_asked_for_is_awaited_whatever_ends_its_mach
     assert!(matches!(&ending, Ending::Failed { reason, .. } if reason.contains(gone)), "{ending:?}");
     assert_eq!(world.told.recv().await.unwrap().ending, Ending::Discarded);
     assert!(asked.is_finished(), "it was awaited");
-    assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+    assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,7 +126,7 @@ async fn a_clone_that_takes_the_vmid_from_a_second_one_may_be_its_own_and_is_awa
     let ending = world.go_on().await;
     assert_eq!(world.told.recv().await.unwrap().ending, Ending::Discarded);
     assert!(asked.is_finished(), "it was awaited");
-    assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+    assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
     assert!(matches!(&ending, Ending::Failed { .. }), "{ending:?}");
 }
 
@@ -140,15 +140,15 @@ async fn a_machine_whose_configured_vm_is_gone_is_given_up_and_not_made_once_mor
     let removed = "the clone failed: its VM was removed by another client";
     assert!(matches!(&ending, Ending::Failed { reason, .. } if reason == removed), "{ending:?}");
     assert_eq!(world.told.recv().await.unwrap().ending, Ending::Discarded);
-    assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+    assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slot_stays_closed_until_the_disks_of_its_vm_are_gone() {
     let mut world = doomed(seeing()).await;
     let why = stuck(world.go_on().await);
-    assert!(world.pve.vm(VMID).is_none());
-    let left = world.pve.volumes_of(VMID);
+    assert!(world.pve.vm(VMID.0).is_none());
+    let left = world.pve.volumes_of(VMID.0);
     assert_eq!(left.len(), 2, "{left:?}");
     for disk in &left {
         assert!(why.contains(&format!("pvesm free {disk}")), "{why}");
@@ -173,7 +173,7 @@ async fn a_token_that_may_not_see_left_disks_goes_by_the_log_and_asks_for_a_word
     let mut world = doomed(support::pve()).await;
     for _ in 0..2 {
         let why = stuck(world.go_on().await);
-        for disk in world.pve.volumes_of(VMID) {
+        for disk in world.pve.volumes_of(VMID.0) {
             assert!(why.contains(&disk), "{why}");
         }
         let dropped = "kubectl -n pve-autoscaler delete configmap -l pve-autoscaler/machine=";
@@ -192,7 +192,7 @@ async fn what_can_no_longer_be_told_is_asked_of_the_administrator() {
     // As it is found, and by the run that goes on after a restart.
     for _ in 0..2 {
         let why = stuck(world.go_on().await);
-        assert!(world.pve.vm(VMID).is_none());
+        assert!(world.pve.vm(VMID.0).is_none());
         assert!(why.contains("pvesm list shared --vmid 9101"), "{why}");
         assert!(
             why.contains("kubectl -n pve-autoscaler delete configmap -l pve-autoscaler/machine="),
@@ -208,7 +208,7 @@ async fn a_run_that_goes_on_knows_where_the_disks_of_a_vm_were_that_is_gone() {
         let mut world = doomed(pve).await;
         world.pve.inject_task("qmdestroy", TaskFault::Forgotten);
         let told = stuck(world.go_on().await);
-        assert!(world.pve.vm(VMID).is_none());
+        assert!(world.pve.vm(VMID.0).is_none());
         // It has not looked at the template yet.
         world.context.templates = Templates::default();
         assert_eq!(stuck(world.go_on().await), told);
@@ -240,7 +240,7 @@ async fn a_disk_that_no_configuration_named_is_found_too() {
     let mut world = doomed(seeing()).await;
     world.pve.set_storage_busy("shared", false);
     // As a clone that was killed leaves it.
-    world.pve.set_config_by_hand(VMID, "scsi0", None);
+    world.pve.set_config_by_hand(VMID.0, "scsi0", None);
     let why = stuck(world.go_on().await);
     assert!(why.contains("vm-9101-disk-0") && !why.contains("cloudinit"), "{why}");
 }
@@ -249,11 +249,11 @@ async fn a_disk_that_no_configuration_named_is_found_too() {
 async fn disks_of_a_stranger_who_took_the_vmid_close_nothing() {
     let mut world = doomed(seeing()).await;
     stuck(world.go_on().await);
-    let mut stranger = world::proxmox::spec::VmSpec::machine(VMID, "pve2", "stranger");
+    let mut stranger = world::proxmox::spec::VmSpec::machine(VMID.0, "pve2", "stranger");
     stranger.pool = Some("k8s-templates".to_owned());
     assert!(world.pve.create_by_hand(stranger));
     assert_eq!(world.go_on().await, Ending::Discarded);
-    assert!(world.pve.vm(VMID).is_some());
+    assert!(world.pve.vm(VMID.0).is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -280,14 +280,14 @@ async fn left_by_a_clone(fault: TaskFault) -> (World, Ending) {
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_a_dead_clone_left_keeps_its_record_though_no_token_may_see_it() {
     let (mut world, ending) = left_by_a_clone(TaskFault::Dies(Duration::from_millis(100))).await;
-    let vm = world.pve.vm(VMID).unwrap();
+    let vm = world.pve.vm(VMID.0).unwrap();
     assert_eq!((vm.config.get("lock").map(String::as_str), vm.pool), (Some("clone"), None));
     let why = stuck(ending);
     assert!(why.contains("qm destroy 9101"), "{why}");
     assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
 
-    world.pve.delete_by_hand(VMID);
-    for disk in world.pve.volumes_of(VMID) {
+    world.pve.delete_by_hand(VMID.0);
+    for disk in world.pve.volumes_of(VMID.0) {
         world.pve.free_by_hand(&disk);
     }
     assert_eq!(world.go_on().await, Ending::Discarded);

@@ -23,9 +23,9 @@ async fn doomed() -> World {
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_ha_manages_is_destroyed_once_ha_has_stopped_it() {
     let mut world = doomed().await;
-    world.pve.set_ha(VMID, true);
+    world.pve.set_ha(VMID.0, true);
     assert_eq!(world.go_on().await, Ending::Discarded);
-    assert!(world.pve.vm(VMID).is_none());
+    assert!(world.pve.vm(VMID.0).is_none());
     assert!(world.store.names().is_empty());
     let ends = world.pve.task_exits();
     assert!(ends.iter().all(|(_, exit)| exit.as_deref() == Some("OK")), "{ends:?}");
@@ -34,10 +34,10 @@ async fn a_vm_that_ha_manages_is_destroyed_once_ha_has_stopped_it() {
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_was_moved_by_hand_is_followed_to_its_host() {
     let mut world = doomed().await;
-    world.pve.migrate_by_hand(VMID, "pve3");
+    world.pve.migrate_by_hand(VMID.0, "pve3");
     assert_eq!(world.go_on().await, Ending::Discarded);
-    assert!(world.pve.vm(VMID).is_none());
-    assert!(world.pve.volumes_of(VMID).is_empty());
+    assert!(world.pve.vm(VMID.0).is_none());
+    assert!(world.pve.volumes_of(VMID.0).is_empty());
     let destruction = world.pve.task_exits().pop().unwrap().0;
     assert!(destruction.starts_with("UPID:pve3:") && destruction.contains(":qmdestroy:"), "{destruction}");
 }
@@ -50,9 +50,9 @@ async fn a_vm_that_was_recovered_from_a_dead_host_is_followed_though_a_task_was_
     world.failed_with(VMID, Some(&upid)).await;
     world.pve.power_off_host("pve1");
     tokio::time::sleep(std::time::Duration::from_mins(1)).await;
-    world.pve.migrate_by_hand(VMID, "pve3");
+    world.pve.migrate_by_hand(VMID.0, "pve3");
     assert_eq!(world.go_on().await, Ending::Discarded);
-    assert!(world.pve.vm(VMID).is_none());
+    assert!(world.pve.vm(VMID.0).is_none());
     assert!(world.store.names().is_empty());
 }
 
@@ -81,13 +81,13 @@ async fn a_vm_whose_file_a_host_that_left_has_left_behind_is_told() {
     let mut world = of_a_host_that_left(|record| record).await;
     world.pve.create_by_hand(VmSpec {
         pool: Some("k8s-workers".to_owned()),
-        ..VmSpec::machine(VMID, "pve9", "w")
+        ..VmSpec::machine(VMID.0, "pve9", "w")
     });
     // Until the list shows it.
     tokio::time::sleep(std::time::Duration::from_mins(1)).await;
     let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
     assert!(why.contains("the folder /etc/pve/nodes/pve9 is there"), "{why}");
-    world.pve.delete_by_hand(VMID);
+    world.pve.delete_by_hand(VMID.0);
     tokio::time::sleep(std::time::Duration::from_mins(1)).await;
     assert_eq!(world.go_on().await, Ending::Discarded);
 }
@@ -112,7 +112,7 @@ async fn a_vm_that_was_destroyed_leaves_no_doubt_about_a_host_that_it_was_on_and
     let record = Record { left_hosts: ["pve9".to_owned()].into(), intent, ..world.record(VMID) };
     world.context.kubernetes.create_record(&record).await.unwrap();
     assert_eq!(world.go_on().await, Ending::Discarded);
-    assert!(world.pve.vm(VMID).is_none());
+    assert!(world.pve.vm(VMID.0).is_none());
     assert!(world.store.names().is_empty());
 }
 
@@ -210,7 +210,7 @@ async fn what_a_host_without_quorum_does_not_list_is_not_taken_for_gone() {
 async fn a_vm_that_a_host_without_corosync_does_not_know_keeps_its_record() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.ours().await;
-    world.pve.migrate_by_hand(VMID, "pve2");
+    world.pve.migrate_by_hand(VMID.0, "pve2");
     let since = world.context.clock.now();
     let intent = Intent::Discard { reason: "a test".to_owned(), since };
     let record = Record { host: "pve2".to_owned(), intent, ..world.record(VMID) };
@@ -222,7 +222,7 @@ async fn a_vm_that_a_host_without_corosync_does_not_know_keeps_its_record() {
     assert_eq!((record.host.as_str(), record.left_hosts.len()), ("pve2", 0), "nothing is concluded");
     world.pve.set_without_corosync(None);
     assert_eq!(world.go_on().await, Ending::Discarded);
-    assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+    assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
 }
 
 /// A world with a running VM whose SMBIOS uuid is another than its record says, and with its Node.
@@ -231,7 +231,7 @@ async fn of_another_uuid(reports: impl FnOnce(&str) -> String) -> World {
     world.ours().await;
     let upid = world.context.proxmox.start("pve1", VMID).await.unwrap();
     assert!(crate::support::done(&world.context.proxmox, &upid).await.is_success());
-    let smbios = world.pve.config_of(VMID, "smbios1").unwrap();
+    let smbios = world.pve.config_of(VMID.0, "smbios1").unwrap();
     let present = smbios.split(',').find_map(|part| part.strip_prefix("uuid=")).unwrap().to_owned();
     let name = format!("workers-{VMID}");
     let since = world.context.clock.now();
@@ -251,9 +251,9 @@ async fn a_machine_that_serves_with_another_uuid_keeps_its_vm() {
     let mut world = of_another_uuid(ToOwned::to_owned).await;
     let ending = world.go_on().await;
     assert!(matches!(&ending, Ending::GivenUp(why) if why.contains("it is a Node again")), "{ending:?}");
-    assert!(world.pve.vm(VMID).unwrap().running);
+    assert!(world.pve.vm(VMID.0).unwrap().running);
     let record = world.stored().await.pop().unwrap().record;
-    let smbios = world.pve.config_of(VMID, "smbios1").unwrap();
+    let smbios = world.pve.config_of(VMID.0, "smbios1").unwrap();
     assert!(smbios.contains(&record.smbios_uuid.unwrap()), "it is followed");
 }
 
@@ -263,10 +263,10 @@ async fn a_vm_is_not_stopped_while_its_node_is_heard_of_as_another_machine() {
     let mut world = of_another_uuid(|_| other.to_owned()).await;
     let Ending::Stuck(why) = world.go_on().await else { panic!("it is removed") };
     assert!(why.contains(other) && why.contains("kubectl delete node workers-9101"), "{why}");
-    assert!(world.pve.vm(VMID).unwrap().running && world.store.has_node("workers-9101"));
+    assert!(world.pve.vm(VMID.0).unwrap().running && world.store.has_node("workers-9101"));
     world.store.put_node("workers-9101", other, "Unknown");
     assert_eq!(world.go_on().await, Ending::Discarded);
-    assert!(world.pve.vm(VMID).is_none());
+    assert!(world.pve.vm(VMID.0).is_none());
 }
 
 /// Its taint is there from the beginning of a drain on.
@@ -281,5 +281,5 @@ async fn a_node_that_is_found_by_another_uuid_is_drained_before_its_vm_is_shut_d
     world.store.put_kept_pod("web-0", &name);
     let ending = world.go_on().await;
     assert!(matches!(&ending, Ending::GivenUp(why) if why.contains("d/web-0")), "{ending:?}");
-    assert!(world.pve.vm(VMID).unwrap().running, "its pod runs on");
+    assert!(world.pve.vm(VMID.0).unwrap().running, "its pod runs on");
 }

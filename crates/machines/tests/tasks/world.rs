@@ -7,7 +7,7 @@ use http::Method;
 use kubernetes::{Cluster, Recorder, Versioned, Watches};
 use machines::{self, Context, Ending, KnownFacts, MachineReport, NoProbe, Pace, Registry, Templates};
 use model::machine::Intent;
-use model::{Record, Slot};
+use model::{Record, Slot, Vmid};
 use proxmox::marker::Marker;
 use proxmox::{Client, CloneRequest, Settings, Upid};
 use runtime::clock::TokioClock;
@@ -230,7 +230,7 @@ impl World {
     }
 
     /// The record of a machine of the pool that is to be made.
-    pub fn record(&self, vmid: u32) -> Record {
+    pub fn record(&self, vmid: Vmid) -> Record {
         let created = self.context.clock.now();
         Record {
             id: format!("m-{vmid}"),
@@ -242,12 +242,12 @@ impl World {
     }
 
     /// A stored record of a machine whose creation failed.
-    pub async fn failed(&self, vmid: u32) -> Versioned<Record> {
+    pub async fn failed(&self, vmid: Vmid) -> Versioned<Record> {
         self.failed_with(vmid, None).await
     }
 
     /// The same, with the task that it waited for.
-    pub async fn failed_with(&self, vmid: u32, task: Option<&Upid>) -> Versioned<Record> {
+    pub async fn failed_with(&self, vmid: Vmid, task: Option<&Upid>) -> Versioned<Record> {
         let intent = Intent::Discard { reason: "a test".to_owned(), since: self.context.clock.now() };
         let record = Record { intent, task: task.map(ToString::to_string), ..self.record(vmid) };
         self.context.kubernetes.create_record(&record).await.unwrap()

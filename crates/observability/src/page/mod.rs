@@ -88,6 +88,8 @@ fn head(status: &Status, view: &View<'_>, out: &mut String) {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use model::Vmid;
+
     use jiff::Timestamp;
     use jiff::tz::TimeZone;
 
@@ -108,7 +110,7 @@ pub(super) mod tests {
         let machine = |name: &str, host: &str, phase: &str| MachineStatus {
             name: name.to_owned(),
             pool: "workers".to_owned(),
-            vmid: 9100,
+            vmid: Vmid(9100),
             host: host.to_owned(),
             cores: 4,
             memory: 8 << 30,

@@ -6,8 +6,7 @@ use std::fmt::Write;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use model::machine::FIRST_NUMBER;
-use model::place;
+use model::{Vmid, place};
 use settings::Config;
 
 /// How much of the last day the charts show, as it stands in the page's address.
@@ -90,8 +89,8 @@ impl Links {
     }
 
     /// A machine's page there; bare-metal machines have none.
-    pub(super) fn vm(&self, host: &str, vmid: u32) -> Option<String> {
-        let base = self.0.get(place::split(host).0).filter(|_| vmid < FIRST_NUMBER)?;
+    pub(super) fn vm(&self, host: &str, vmid: Vmid) -> Option<String> {
+        let base = self.0.get(place::split(host).0).filter(|_| !vmid.is_bare_metal())?;
         Some(format!("{base}/#v1:0:=qemu%2F{vmid}"))
     }
 }
@@ -134,8 +133,11 @@ mod tests {
         );
         let links = Links::of(&parse("c.toml", &text, Needs::Plan).unwrap());
         let of = |host: &str, vmid| links.vm(host, vmid).unwrap_or_default();
-        assert_eq!(of("pve1", 9100), "https://a:8006/#v1:0:=qemu%2F9100");
-        assert_eq!(of("east/pve1", 9100), "https://pve.east/#v1:0:=qemu%2F9100");
-        assert_eq!((of("north/pve1", 9100), of("rack", FIRST_NUMBER)), (String::new(), String::new()));
+        assert_eq!(of("pve1", Vmid(9100)), "https://a:8006/#v1:0:=qemu%2F9100");
+        assert_eq!(of("east/pve1", Vmid(9100)), "https://pve.east/#v1:0:=qemu%2F9100");
+        assert_eq!(
+            (of("north/pve1", Vmid(9100)), of("rack", Vmid::of_bare_metal(0))),
+            (String::new(), String::new())
+        );
     }
 }

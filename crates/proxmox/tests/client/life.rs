@@ -53,7 +53,7 @@ pub async fn a_life(client: &Client, pve: &Pve) {
     assert!(client.quorate().await.unwrap());
     let upid = client.destroy("pve1", VMID).await.unwrap();
     assert!(done(client, &upid).await.is_success());
-    assert!(pve.vm(VMID).is_none());
+    assert!(pve.vm(VMID.0).is_none());
     assert!(client.calls() < 25, "{} calls for one life", client.calls());
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use model::Vmid;
 use proxmox::{Exit, HaStatus, Kind, TaskFilter, TaskStatus, makes_linked_clones};
 use world::proxmox::spec::{ClusterSpec, GIB, StorageKind, StorageSpec};
 
@@ -27,7 +28,7 @@ async fn tasks_of_before_and_tasks_that_run_are_found_again() {
     cloned(&client).await;
     tokio::time::sleep(Duration::from_secs(100)).await;
     let mut second = clone_request();
-    second.vmid = 9102;
+    second.vmid = Vmid(9102);
     second.full = true;
     let running = client.clone_vm(&second).await.unwrap();
     let all = client.tasks("pve1", &TaskFilter::default()).await.unwrap();
@@ -35,14 +36,14 @@ async fn tasks_of_before_and_tasks_that_run_are_found_again() {
     assert_eq!((&all[0].upid, &all[0].status), (&running, &TaskStatus::Running));
     assert_eq!(all[1].status, TaskStatus::Ended(Exit::Ok));
     assert!(all.iter().all(|task| task.user == ClusterSpec::DEMO_TOKEN && task.about == "9000"));
-    assert_eq!(client.clone_target(&running).await.unwrap(), Some(9102));
+    assert_eq!(client.clone_target(&running).await.unwrap(), Some(Vmid(9102)));
 
     let list = async |filter: TaskFilter| client.tasks("pve1", &filter).await.unwrap().len();
     let since = all[0].started - 50;
     assert_eq!(list(TaskFilter { since: Some(since), ..TaskFilter::default() }).await, 1);
-    assert_eq!(list(TaskFilter { vmid: Some(9000), ..TaskFilter::default() }).await, 2);
+    assert_eq!(list(TaskFilter { vmid: Some(Vmid(9000)), ..TaskFilter::default() }).await, 2);
     assert_eq!(
-        list(TaskFilter { vmid: Some(9102), ..TaskFilter::default() }).await,
+        list(TaskFilter { vmid: Some(Vmid(9102)), ..TaskFilter::default() }).await,
         0,
         "it names the template"
     );
@@ -58,8 +59,8 @@ async fn templates_are_found_by_vmid_and_by_name() {
     tokio::time::sleep(Duration::from_secs(15)).await;
     let seen = client(&pve).resources().await.unwrap();
     let vmids = |wanted: &str| seen.find(wanted).iter().map(|guest| guest.vmid).collect::<Vec<_>>();
-    assert_eq!(vmids("9000"), [9000]);
-    assert_eq!(vmids("k8s-worker-local"), [9001, 9002, 9003]);
+    assert_eq!(vmids("9000"), [Vmid(9000)]);
+    assert_eq!(vmids("k8s-worker-local"), [Vmid(9001), Vmid(9002), Vmid(9003)]);
     assert!(seen.find("k8s-worker-local").iter().all(|guest| guest.template));
     assert_eq!(seen.templates().len(), 4);
     assert_eq!(seen.find("9002")[0].host, "pve2");
@@ -147,7 +148,7 @@ async fn maintenance_shows_in_the_ha_status_and_in_the_list() {
     assert_eq!(client.ha_status().await.unwrap(), HaStatus::default());
     cloned(&client).await;
     pve.set_maintenance("pve2", true);
-    pve.set_ha(VMID, true);
+    pve.set_ha(VMID.0, true);
     let ha = client.ha_status().await.unwrap();
     assert_eq!(ha.maintenance, BTreeSet::from(["pve2".to_owned()]));
     assert_eq!(ha.vms.keys().collect::<Vec<_>>(), [&VMID]);

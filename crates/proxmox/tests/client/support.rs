@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt;
+use model::Vmid;
 use proxmox::marker::Marker;
 use proxmox::{Client, CloneRequest, ExecStatus, Exit, Settings, Transport, Upid};
 use secrecy::SecretString;
@@ -14,7 +15,7 @@ use world::proxmox::spec::ClusterSpec;
 
 use crate::lab;
 
-pub const VMID: u32 = 9101;
+pub const VMID: Vmid = Vmid(9101);
 pub const LIMIT: Duration = Duration::from_mins(2);
 pub const POLL: Duration = Duration::from_secs(1);
 
@@ -73,7 +74,7 @@ pub fn marker() -> Marker {
 pub fn clone_request() -> CloneRequest {
     CloneRequest {
         template_host: "pve1".to_owned(),
-        template: 9000,
+        template: Vmid(9000),
         vmid: VMID,
         name: "workers-a1".to_owned(),
         description: marker().describe("for shop/web-1\n"),

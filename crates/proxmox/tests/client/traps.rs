@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
+use model::Vmid;
 use proxmox::marker::Description;
 use proxmox::{Client, CloneRequest, Exit, Kind, Power, TaskStatus, Transport, agent_privilege};
 use tower::{BoxError, service_fn};
@@ -20,23 +21,23 @@ use crate::support::*;
 async fn trap_01_a_taken_vmid_is_a_collision_and_its_vm_is_untouched() {
     let pve = pve();
     let client = client(&pve);
-    assert!(pve.create_by_hand(VmSpec::template(VMID, "pve1", "foreign", "shared")));
-    let before = pve.vm(VMID);
+    assert!(pve.create_by_hand(VmSpec::template(VMID.0, "pve1", "foreign", "shared")));
+    let before = pve.vm(VMID.0);
     let error = client.clone_vm(&clone_request()).await.unwrap_err();
     assert!(Client::is_collision(&error), "{error}");
-    assert_eq!(pve.vm(VMID), before);
+    assert_eq!(pve.vm(VMID.0), before);
 }
 
 #[tokio::test(start_paused = true)]
 async fn trap_02_a_collision_on_another_host_only_shows_in_the_task() {
     let pve = pve();
     let client = client(&pve);
-    assert!(pve.create_by_hand(VmSpec::template(VMID, "pve2", "foreign", "shared")));
-    let before = pve.vm(VMID);
+    assert!(pve.create_by_hand(VmSpec::template(VMID.0, "pve2", "foreign", "shared")));
+    let before = pve.vm(VMID.0);
     let upid = client.clone_vm(&clone_request()).await.unwrap();
     let exit = done(&client, &upid).await;
     assert_eq!(exit.problem(), Some(Kind::Exists), "{exit:?}");
-    assert_eq!(pve.vm(VMID), before);
+    assert_eq!(pve.vm(VMID.0), before);
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,7 +64,7 @@ async fn trap_04_a_vm_is_not_visible_through_its_pool_before_the_clone_has_ended
 async fn trap_05_a_missing_vm_is_no_404() {
     let pve = pve();
     let client = admin(&pve);
-    let error = client.config("pve1", 4711).await.unwrap_err();
+    let error = client.config("pve1", Vmid(4711)).await.unwrap_err();
     assert_eq!((error.kind, error.status), (Kind::NotFound, 500), "{error}");
 }
 
@@ -89,7 +90,7 @@ async fn trap_06_warnings_are_success_and_a_worker_that_vanished_proves_nothing(
     assert_eq!(exit, Exit::Warnings(2));
     assert!(exit.is_success());
     let mut request = clone_request();
-    (request.vmid, request.full) = (9102, true);
+    (request.vmid, request.full) = (Vmid(9102), true);
     let upid = client.clone_vm(&request).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     pve.power_off_host("pve1");
@@ -183,7 +184,7 @@ async fn trap_11_an_error_without_a_message_is_read_from_the_reason_phrase() {
         body: "{\"data\":null}".to_owned(),
     };
     pve.inject(Fault { method: "GET".to_owned(), path, times: 1, effect });
-    let error = client.config("pve1", 9000).await.unwrap_err();
+    let error = client.config("pve1", Vmid(9000)).await.unwrap_err();
     assert_eq!((error.kind, error.text.as_str()), (Kind::Locked, "VM is locked (backup)"));
 }
 
@@ -238,7 +239,7 @@ async fn trap_13_numbers_and_booleans_are_read_in_any_form() {
             r#"{{"type":"qemu","vmid":"9000","node":"pve1","maxcpu":{cores},"template":{template},"maxmem":"1024"}}"#
         );
         answer("/cluster/resources", &format!(r#"{{"data":[{row}]}}"#)).await;
-        let guest = client.resources().await.unwrap().guests.remove(&9000).unwrap();
+        let guest = client.resources().await.unwrap().guests.remove(&Vmid(9000)).unwrap();
         assert_eq!((guest.cores, guest.template, guest.memory), (2, true, 1024), "{row}");
     }
     answer("/nodes/pve1/qemu/9101/config", r#"{"data":{"template":1,"cores":"4","digest":"d"}}"#).await;
@@ -279,7 +280,7 @@ async fn trap_14_ssh_keys_are_encoded_once_for_the_value_and_once_for_the_form()
     if let Some(task) = client.set_config("pve1", VMID, &set, &[], &digest, 5).await.unwrap() {
         assert_eq!(done(&client, &task).await, Exit::Ok);
     }
-    let stored = pve.vm(VMID).unwrap().config["sshkeys"].clone();
+    let stored = pve.vm(VMID.0).unwrap().config["sshkeys"].clone();
     assert!(!stored.contains(['+', ' ', ';', '\n']) && !stored.contains("%25"), "{stored}");
     let decoded = percent_encoding::percent_decode_str(&stored).decode_utf8().unwrap();
     assert_eq!(decoded, keys.trim_end());
@@ -296,7 +297,7 @@ async fn trap_15_name_servers_are_separated_by_blanks_whatever_they_came_with() 
         if let Some(task) = client.set_config("pve1", VMID, &set, &[], &digest, 5).await.unwrap() {
             assert_eq!(done(&client, &task).await, Exit::Ok);
         }
-        assert_eq!(pve.vm(VMID).unwrap().config["nameserver"], "10.0.0.1 10.0.0.2", "{given}");
+        assert_eq!(pve.vm(VMID.0).unwrap().config["nameserver"], "10.0.0.1 10.0.0.2", "{given}");
     }
 }
 
@@ -304,10 +305,14 @@ async fn trap_15_name_servers_are_separated_by_blanks_whatever_they_came_with() 
 async fn trap_16_a_template_that_upgrades_packages_at_its_first_boot_is_told() {
     let pve = pve();
     let client = client(&pve);
-    assert!(!client.config("pve1", 9000).await.unwrap().upgrades_packages());
+    assert!(!client.config("pve1", Vmid(9000)).await.unwrap().upgrades_packages());
     for (value, upgrades) in [(None, true), (Some("1"), true), (Some("0"), false)] {
         pve.set_config_by_hand(9000, "ciupgrade", value);
-        assert_eq!(client.config("pve1", 9000).await.unwrap().upgrades_packages(), upgrades, "{value:?}");
+        assert_eq!(
+            client.config("pve1", Vmid(9000)).await.unwrap().upgrades_packages(),
+            upgrades,
+            "{value:?}"
+        );
     }
 }
 
@@ -350,7 +355,7 @@ async fn trap_20_a_running_vm_is_not_destroyed() {
     booted(&client).await;
     let error = client.destroy("pve1", VMID).await.unwrap_err();
     assert!(error.text.contains("is running"), "{error}");
-    assert!(pve.vm(VMID).is_some());
+    assert!(pve.vm(VMID.0).is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -366,7 +371,7 @@ async fn trap_20_disks_that_a_destruction_leaves_are_named_by_its_log_in_either_
         assert_eq!(exit == Exit::Ok, version == "8.4.21", "{exit:?}");
         let mut named = client.leaked_disks(&upid).await.unwrap().unwrap();
         named.sort();
-        assert_eq!(named, pve.volumes_of(VMID), "{version}");
+        assert_eq!(named, pve.volumes_of(VMID.0), "{version}");
         assert_eq!(named.len(), 2);
         assert!(
             client.disks_of("pve1", "shared", VMID).await.unwrap().is_empty(),
@@ -404,8 +409,8 @@ async fn trap_22_what_a_template_cannot_be_cloned_to_is_refused_before_anything_
     thick.kind = StorageKind::Lvm;
     let pve = lab::pve(spec);
     let client = client(&pve);
-    assert!(client.can_clone("pve1", 9000).await.unwrap());
-    assert!(!client.can_clone("pve1", 9001).await.unwrap());
+    assert!(client.can_clone("pve1", Vmid(9000)).await.unwrap());
+    assert!(!client.can_clone("pve1", Vmid(9001)).await.unwrap());
     let cases = [
         (9001, "pve1", None, "Linked clone feature is not supported"),
         (9001, "pve1", Some("pve2"), "VM uses local storage"),
@@ -413,14 +418,14 @@ async fn trap_22_what_a_template_cannot_be_cloned_to_is_refused_before_anything_
     ];
     for (template, host, target, text) in cases {
         let request = CloneRequest {
-            template,
+            template: Vmid(template),
             template_host: host.to_owned(),
             target: target.map(str::to_owned),
             ..clone_request()
         };
         let error = client.clone_vm(&request).await.unwrap_err();
         assert!(error.text.contains(text), "{error}");
-        assert!(pve.vm(VMID).is_none());
+        assert!(pve.vm(VMID.0).is_none());
     }
     let named = CloneRequest { storage: Some("shared".to_owned()), ..clone_request() };
     let upid = client.clone_vm(&named).await.unwrap();
@@ -490,7 +495,7 @@ async fn trap_25_a_vm_that_ha_manages_is_only_asked_to_stop_and_says_itself_when
     let pve = pve();
     let client = client(&pve);
     booted(&client).await;
-    pve.set_ha(VMID, true);
+    pve.set_ha(VMID.0, true);
     assert!(client.vm_status("pve1", VMID).await.unwrap().ha_managed);
     let upid = client.stop("pve1", VMID).await.unwrap();
     assert_eq!(upid.kind(), "hastop");

@@ -35,6 +35,7 @@ pub mod snapshot;
 pub mod storage;
 pub mod unfinished;
 pub mod version;
+pub mod vmid;
 pub mod workload;
 
 pub use machine::{Host, Machine, Phase, Record, Slot};
@@ -45,3 +46,4 @@ pub use pod::Pod;
 pub use resources::Resources;
 pub use snapshot::Snapshot;
 pub use version::KubernetesVersion;
+pub use vmid::Vmid;

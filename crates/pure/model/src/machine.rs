@@ -1,5 +1,6 @@
 //! A machine: one VM of a pool from the first intent to its end, and the hosts that carry it.
 
+use crate::vmid::Vmid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -122,14 +123,11 @@ pub enum Pinned {
 /// Which of its pool's storages a machine's clone is on, among what it was made of.
 pub const STORED_ON: &str = "stored_on";
 
-/// The first number of machines that are no VMs: Proxmox VE's VMIDs end before it (`pve-vmid`).
-pub const FIRST_NUMBER: u32 = 1_000_000_000;
-
 /// A VMID and the addresses that go with it; or a bare-metal machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slot {
-    /// The VMID; for a bare-metal machine its number ([`FIRST_NUMBER`]).
-    pub vmid: u32,
+    /// The VMID; for a bare-metal machine its number ([`Vmid::of_bare_metal`]).
+    pub vmid: Vmid,
     /// The bare-metal machine, by its name; `None`: a VM is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
@@ -170,7 +168,7 @@ pub struct Machine {
     /// Its pool.
     pub pool: String,
     /// Its VMID.
-    pub vmid: u32,
+    pub vmid: Vmid,
     /// The Proxmox host it is on.
     pub host: String,
     /// Another host on which Proxmox VE shows it: an administrator has moved it, or is about to, and it is
@@ -363,7 +361,7 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub left_hosts: BTreeSet<String>,
     /// VMID of the template; 0: it is a clone of none.
-    pub template: u32,
+    pub template: Vmid,
     /// The host that holds the template, or its own.
     pub template_host: String,
     /// vCPUs.
@@ -461,7 +459,7 @@ impl Record {
             template_host: host.clone(),
             host,
             left_hosts: BTreeSet::new(),
-            template: 0,
+            template: Vmid(0),
             cores: 0,
             memory: 0,
             intent: Intent::Create,
@@ -494,9 +492,9 @@ impl Record {
     /// One that was just requested, for tests to change.
     pub fn example() -> Self {
         let (pool, name, host) = ("workers".to_owned(), "workers-a1".to_owned(), "pve1".to_owned());
-        let slot = Slot { vmid: 9101, ..Slot::default() };
+        let slot = Slot { vmid: Vmid(9101), ..Slot::default() };
         let record = Self::new("m1".to_owned(), pool, name, slot, host, Timestamp::UNIX_EPOCH);
-        Self { template: 9000, cores: 2, memory: 4 << 30, entered: BTreeMap::new(), ..record }
+        Self { template: Vmid(9000), cores: 2, memory: 4 << 30, entered: BTreeMap::new(), ..record }
     }
 
     /// Whether it is a bare-metal machine, and is switched on and off.
@@ -506,7 +504,7 @@ impl Record {
 
     /// Whether its VM is a clone of a template; else it is made without one.
     pub fn is_clone(&self) -> bool {
-        self.template != 0
+        self.template != Vmid(0)
     }
 
     /// Where a daemon that finds the record goes on with its machine.
@@ -550,7 +548,7 @@ mod tests {
     #[test]
     fn a_kubelet_is_told_its_addresses_where_there_is_a_choice() {
         let slot = |address: Option<&str>, further: &[(&str, &str)]| Slot {
-            vmid: 100,
+            vmid: Vmid(100),
             machine: None,
             address: address.map(|text| text.parse().unwrap()),
             further: further.iter().map(|(key, text)| ((*key).to_owned(), text.parse().unwrap())).collect(),

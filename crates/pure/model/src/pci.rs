@@ -1,5 +1,6 @@
 //! PCI devices of hosts as resource mappings name them: what there is, and who holds it.
 
+use crate::vmid::Vmid;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,7 @@ pub struct HostPci {
 #[serde(rename_all = "camelCase", default)]
 pub struct Held {
     /// The VM.
-    pub vmid: u32,
+    pub vmid: Vmid,
     /// The mapping that it is of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mapping: Option<String>,

@@ -3,6 +3,7 @@
 //!
 //! Serialises to the format of `plan --output json`.
 
+use crate::vmid::Vmid;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use serde::Serialize;
 
 use super::drain::NodeReason;
 use super::gang::{GangReason, GangWait};
-use super::machine::{FIRST_NUMBER, WarmState};
+use super::machine::WarmState;
 use super::power::HostVerdict;
 use super::prediction::Missed;
 use super::unfinished::Unfinished;
@@ -100,7 +101,7 @@ pub struct NewMachine {
     pub name: Option<String>,
     /// Its VMID, if free slots are known. Without a meaning for a bare-metal machine.
     #[serde(skip_serializing_if = "is_no_vmid")]
-    pub vmid: Option<u32>,
+    pub vmid: Option<Vmid>,
     /// Its address, if free slots are known and the pool has addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
@@ -171,8 +172,8 @@ impl GrownSize {
     clippy::trivially_copy_pass_by_ref,
     reason = "serde hands the field over like this"
 )]
-fn is_no_vmid(vmid: &Option<u32>) -> bool {
-    vmid.is_none_or(|vmid| vmid >= FIRST_NUMBER)
+fn is_no_vmid(vmid: &Option<Vmid>) -> bool {
+    vmid.is_none_or(Vmid::is_bare_metal)
 }
 
 /// A machine that is kept warm no longer: it is destroyed without having been a node.

@@ -1,5 +1,6 @@
 //! The power of whole hosts: what a decision reads of it, what is remembered, and what is decided.
 
+use crate::vmid::Vmid;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -26,14 +27,14 @@ pub struct HostFacts {
     pub answers: bool,
     /// VMs and containers there that are unmanaged and may run: those that are not known to be stopped, those
     /// with a task at work, and those of the HA manager.
-    pub others: BTreeSet<u32>,
+    pub others: BTreeSet<Vmid>,
     /// VMs that were our machines until a moment ago: they are gone, and what is seen may be older than that.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub going: BTreeSet<u32>,
+    pub going: BTreeSet<Vmid>,
     /// VMs and containers of its cluster that are being migrated: one that comes to it is shown by its old
     /// host until it is there.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub migrating: BTreeSet<u32>,
+    pub migrating: BTreeSet<Vmid>,
     /// Why it has to stay on besides, in words.
     pub stays_on: Option<String>,
 }

@@ -1,5 +1,6 @@
 //! Everything that one decision reads.
 
+use crate::vmid::Vmid;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -252,7 +253,7 @@ pub struct TemplateSeen {
     /// The pool that uses it.
     pub pool: String,
     /// Its VMID.
-    pub vmid: u32,
+    pub vmid: Vmid,
     /// The host that holds it.
     pub host: String,
     /// Hosts on which a clone of it can be made.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::machine::{Host, Machine, Phase};
-use model::pci;
+use model::{Vmid, pci};
 use settings::{Pci, Pool};
 
 /// What is left of a host's PCI devices.
@@ -26,7 +26,7 @@ impl DeviceRoom {
             broken: host.pci.broken.clone(),
             used: BTreeMap::new(),
         };
-        let mut seen: BTreeMap<(u32, &str), u32> = BTreeMap::new();
+        let mut seen: BTreeMap<(Vmid, &str), u32> = BTreeMap::new();
         for held in &host.pci.held {
             if let Some(mapping) = &held.mapping {
                 *seen.entry((held.vmid, mapping)).or_default() += 1;
@@ -38,7 +38,7 @@ impl DeviceRoom {
             }
         }
         let here = machines.iter().filter(|machine| machine.hosts().any(|one| *one == host.name));
-        let asked: BTreeMap<(u32, &str), u32> = here
+        let asked: BTreeMap<(Vmid, &str), u32> = here
             .filter_map(|machine| Some((machine, pools.iter().find(|pool| pool.name == machine.pool)?)))
             .filter(|(machine, pool)| asks(machine, pool))
             .flat_map(|(machine, pool)| {
@@ -150,7 +150,7 @@ mod tests {
         settings::parse("test", &text, Needs::Plan).unwrap().pools
     }
 
-    fn host(mappings: &[(&str, &[&str])], held: &[(u32, &str)]) -> Host {
+    fn host(mappings: &[(&str, &[&str])], held: &[(Vmid, &str)]) -> Host {
         let devices = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
         let held = held.iter().map(|(vmid, what)| {
             let (address, mapping) =
@@ -176,30 +176,35 @@ mod tests {
     fn a_host_takes_so_many_machines_as_it_has_free_devices() {
         for (tables, mappings, held, expected) in [
             (GPU, TWO, vec![], Ok(2)),
-            (GPU, TWO, vec![(300, "gpu")], Ok(1)),
+            (GPU, TWO, vec![(Vmid(300), "gpu")], Ok(1)),
             // The device is passed through by its address, or a function of it is.
-            (GPU, TWO, vec![(300, "41:00.0")], Ok(1)),
-            (GPU, TWO, vec![(300, "0000:41:00"), (301, "gpu")], Err("has 0 of 1 devices of `gpu` left")),
-            (GPU, TWO, vec![(300, "nic"), (301, "0000:99:00")], Ok(2)),
+            (GPU, TWO, vec![(Vmid(300), "41:00.0")], Ok(1)),
+            (
+                GPU,
+                TWO,
+                vec![(Vmid(300), "0000:41:00"), (Vmid(301), "gpu")],
+                Err("has 0 of 1 devices of `gpu` left"),
+            ),
+            (GPU, TWO, vec![(Vmid(300), "nic"), (Vmid(301), "0000:99:00")], Ok(2)),
             (GPU, &[], vec![], Err("has no device of the mapping `gpu`")),
             ("[[pool.pci]]\nmapping = \"gpu\"\ncount = 2\n", TWO, vec![], Ok(1)),
             (
                 "[[pool.pci]]\nmapping = \"gpu\"\ncount = 2\n",
                 TWO,
-                vec![(300, "gpu")],
+                vec![(Vmid(300), "gpu")],
                 Err("has 1 of 2 devices of `gpu` left, and a machine takes 2"),
             ),
             (
                 "[[pool.pci]]\nmapping = \"gpu\"\nmdev = \"nvidia-63\"\nper_device = 4\n",
                 TWO,
-                vec![(300, "gpu"), (301, "01:00.0")],
+                vec![(Vmid(300), "gpu"), (Vmid(301), "01:00.0")],
                 Ok(3),
             ),
             // The same devices under two names.
             (
                 GPU,
                 &[("gpu", &["0000:01:00", "0000:41:00"]), ("any", &["0000:01:00.0", "0000:41:00.0"])],
-                vec![(300, "any")],
+                vec![(Vmid(300), "any")],
                 Ok(1),
             ),
             (
@@ -231,7 +236,7 @@ mod tests {
         let pools = pools(GPU);
         let machine = |phase: Phase, made: &str| Machine {
             pool: "w".to_owned(),
-            vmid: 101,
+            vmid: Vmid(101),
             host: "a".to_owned(),
             phase,
             made_of: [("pci".to_owned(), made.to_owned())].into(),
@@ -242,13 +247,13 @@ mod tests {
             (Phase::Requested, now.as_str(), vec![], 1),
             (Phase::Warm, &now, vec![], 1),
             (Phase::Ready, &now, vec![], 1),
-            (Phase::Ready, &now, vec![(101, "gpu")], 1),
+            (Phase::Ready, &now, vec![(Vmid(101), "gpu")], 1),
             (Phase::Stopping, &now, vec![], 1),
             (Phase::Deleting, &now, vec![], 2),
-            (Phase::Deleting, &now, vec![(101, "gpu")], 1),
+            (Phase::Deleting, &now, vec![(Vmid(101), "gpu")], 1),
             // It was made before the pool gave devices, and runs with none, or with one from `vm_options`.
             (Phase::Ready, "", vec![], 2),
-            (Phase::Ready, "", vec![(101, "gpu")], 1),
+            (Phase::Ready, "", vec![(Vmid(101), "gpu")], 1),
             (Phase::Configuring, "", vec![], 1),
         ] {
             let machines = [machine(phase, made), Machine { host: "b".to_owned(), ..machine(phase, made) }];

@@ -1,7 +1,7 @@
 //! Names of new machines: the pool and a suffix that no earlier machine is likely to have had.
 
-use model::Slot;
 use model::names::{SUFFIX_LENGTH, SUFFIX_LETTERS};
+use model::{Slot, Vmid};
 
 /// The name of a machine in this slot: its own where it is there already, else a new one.
 pub(super) fn machine_name(pool: &str, seed: u64, slot: &Slot) -> String {
@@ -9,9 +9,9 @@ pub(super) fn machine_name(pool: &str, seed: u64, slot: &Slot) -> String {
 }
 
 /// A name for the machine in this slot: the same seed and slot give the same name.
-fn machine(pool: &str, seed: u64, vmid: u32) -> String {
+fn machine(pool: &str, seed: u64, vmid: Vmid) -> String {
     // SplitMix64 spreads the bits of its input evenly.
-    let mut state = seed ^ u64::from(vmid).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mut state = seed ^ u64::from(vmid.0).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mut suffix = String::new();
     for _ in 0..SUFFIX_LENGTH {
         state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -32,9 +32,9 @@ mod tests {
 
     #[test]
     fn a_name_follows_from_seed_and_slot_alone() {
-        assert_eq!(machine("workers", 1, 9101), machine("workers", 1, 9101));
+        assert_eq!(machine("workers", 1, Vmid(9101)), machine("workers", 1, Vmid(9101)));
         let names: BTreeSet<_> =
-            (0..20).flat_map(|seed| (9100..9150).map(move |vmid| machine("w", seed, vmid))).collect();
+            (0..20).flat_map(|seed| (9100..9150).map(move |vmid| machine("w", seed, Vmid(vmid)))).collect();
         assert_eq!(names.len(), 1000);
         assert!(names.iter().all(|name| model::names::is_machine_of("w", name)));
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 
-use model::Slot;
+use model::{Slot, Vmid};
 use settings::Config;
 
 /// What takes slots.
@@ -13,7 +13,7 @@ use settings::Config;
 pub struct Taken {
     /// VMIDs of records, and of all guests that Proxmox VE shows, for each cluster by the prefix of its
     /// hosts' names.
-    pub vmids: BTreeMap<String, BTreeSet<u32>>,
+    pub vmids: BTreeMap<String, BTreeSet<Vmid>>,
     /// Addresses of records and Nodes.
     pub addresses: BTreeSet<IpAddr>,
 }

@@ -21,14 +21,14 @@ use super::view::View;
 use super::{names, replacement_due};
 use model::machine::{Machine, Phase, WarmState};
 use model::plan::{NewMachine, Plan, PodVerdict, PoolGrowth, PoolReason, Unkept};
-use model::{Snapshot, quantity};
+use model::{Snapshot, Vmid, quantity};
 use settings::{Config, Pool};
 
 /// A machine that waits to be asked to join.
 #[derive(Clone, Debug)]
 pub(super) struct Woken {
     pub name: String,
-    pub vmid: u32,
+    pub vmid: Vmid,
     pub host: String,
     pub state: WarmState,
     cores: u32,

@@ -15,7 +15,7 @@ use model::plan::PodOutcome;
 use model::pod::{Pod, PodAffinityTerm, PodPhase, Scheduling};
 use model::selector::{LabelSelector, Labels, Operator, Requirement};
 use model::snapshot::POOL_LABEL;
-use model::{Plan, Snapshot};
+use model::{Plan, Snapshot, Vmid};
 use planning::{Limits, plan, plan_within};
 use proptest::prelude::*;
 use settings::{self, Config, Needs};
@@ -121,7 +121,7 @@ fn coming(first: &Plan) -> Vec<Machine> {
     let machine = |(number, made): (u32, &model::plan::NewMachine)| Machine {
         name: format!("m{number}"),
         pool: "w".to_owned(),
-        vmid: 9000 + number,
+        vmid: Vmid(9000 + number),
         host: "pve".to_owned(),
         cores: 4,
         memory: 8 << 30,

@@ -14,7 +14,6 @@ use super::machines::Sim;
 use super::members::{Id, Member, Scale, copy};
 use super::power::switch_on;
 use super::surroundings::{Others, slots};
-use model::Snapshot;
 use model::machine::{Machine, Phase};
 use model::node::{Node, Taint};
 use model::pod::{Pod, Scheduling};
@@ -23,6 +22,7 @@ use model::snapshot::{
     GROWING_TAINT, Memory, OUT_OF_SERVICE_TAINT, POOL_LABEL, PoolMemory, STARTING_TAINT, UNNEEDED_SINCE,
 };
 use model::workload::DisruptionBudget;
+use model::{Snapshot, Vmid};
 use planning::being_deleted;
 use scheduling::selector::labels_match;
 use settings::Config;
@@ -55,7 +55,7 @@ pub struct Simulation {
     /// Pods that nodes bring with them.
     pub(super) attached: BTreeMap<String, Vec<Arc<Pod>>>,
     pub(super) memory: Memory,
-    pub(super) freed: BTreeMap<u32, Timestamp>,
+    pub(super) freed: BTreeMap<Vmid, Timestamp>,
     pub(super) made: u64,
     pub(super) figures: Figures,
     now: Timestamp,

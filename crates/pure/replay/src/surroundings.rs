@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use model::Snapshot;
 use model::machine::{Host, Machine, Phase, Slot, WarmState};
 use model::pci::Held;
+use model::{Snapshot, Vmid};
 use planning::slots::{Taken, free};
 use settings::Config;
 
@@ -68,7 +68,7 @@ impl Others {
     pub(super) fn with(
         &self,
         host: &Host,
-        recorded: &BTreeSet<u32>,
+        recorded: &BTreeSet<Vmid>,
         machines: &[Machine],
         config: &Config,
     ) -> Host {
@@ -98,19 +98,19 @@ pub(super) fn slots(
     config: &Config,
     round: &Snapshot,
     machines: &[Machine],
-    freed: &BTreeMap<u32, Timestamp>,
+    freed: &BTreeMap<Vmid, Timestamp>,
 ) -> BTreeMap<String, Vec<Slot>> {
     let mut taken = Taken::default();
-    let ours: BTreeSet<u32> = round.proxmox.machines.iter().flatten().map(|machine| machine.vmid).collect();
+    let ours: BTreeSet<Vmid> = round.proxmox.machines.iter().flatten().map(|machine| machine.vmid).collect();
     for pool in &config.pools {
         let vmids = taken.vmids.entry(pool.prefix.clone()).or_default();
         vmids.extend(machines.iter().map(|machine| machine.vmid));
         let recorded = round.memory.free_slots.as_ref().and_then(|all| all.get(&pool.name));
         if let Some(known) = recorded {
-            let known: BTreeSet<u32> =
+            let known: BTreeSet<Vmid> =
                 known.iter().map(|slot| slot.vmid).chain(ours.iter().copied()).collect();
             // Another configuration may give the pool other VMIDs, of which nothing is known.
-            let of_pool: Vec<u32> = pool.slots().into_iter().map(|slot| slot.vmid).collect();
+            let of_pool: Vec<Vmid> = pool.slots().into_iter().map(|slot| slot.vmid).collect();
             if of_pool.iter().any(|vmid| known.contains(vmid)) {
                 vmids.extend(of_pool.into_iter().filter(|vmid| !known.contains(vmid)));
             }
@@ -121,8 +121,11 @@ pub(super) fn slots(
         if pool.slots().is_empty() {
             let first = INVENTED + number * 100_000;
             let invented = (first..).take(2 * pool.max as usize + 10);
-            let free = invented.filter(|vmid| machines.iter().all(|machine| machine.vmid != *vmid));
-            all.insert(pool.name.clone(), free.map(|vmid| Slot { vmid, ..Slot::default() }).collect());
+            let free = invented.filter(|vmid| machines.iter().all(|machine| machine.vmid != Vmid(*vmid)));
+            all.insert(
+                pool.name.clone(),
+                free.map(|vmid| Slot { vmid: Vmid(vmid), ..Slot::default() }).collect(),
+            );
         }
     }
     all

@@ -112,6 +112,8 @@ pub(super) fn check(
 
 #[cfg(test)]
 mod tests {
+    use model::Vmid;
+
     use crate::{Needs, parse};
 
     #[test]
@@ -132,7 +134,7 @@ mod tests {
         let text = "[[host]]\nname = \"pve1\"\nzone = \"rack-a\"\n[[pool]]\nname = \"w\"\nmax = 1\ncores = 1\n\
                     memory = \"1GiB\"\nlabels = { zone = \"{{ zone }}\" }\n";
         let config = parse("c.toml", text, Needs::Plan).unwrap();
-        let zone = |host: &str| config.pools[0].labels_for(host, "w-1", 100)["zone"].clone();
+        let zone = |host: &str| config.pools[0].labels_for(host, "w-1", Vmid(100))["zone"].clone();
         assert_eq!((zone("pve1"), zone("pve2")), ("rack-a".to_owned(), "pve2".to_owned()));
     }
 }

@@ -241,6 +241,8 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use model::Vmid;
+
     use crate::{Needs, parse};
 
     const REST: &str = "token_id = \"a@pve!b\"\ntoken_file = \"/t\"\nca_file = \"/c\"\n";
@@ -330,7 +332,7 @@ mod tests {
             (a.labels_on("pve1")["r"].as_str(), b.labels_on("east/pve1")["r"].as_str()),
             ("west-pve1", "east-rack")
         );
-        assert_eq!(b.labels_for("pve1", "b-1", 9100)["r"], "east-rack");
+        assert_eq!(b.labels_for("pve1", "b-1", Vmid(9100))["r"], "east-rack");
         assert_eq!(config.host_key(None, "pve1"), "pve1");
         assert_eq!(config.host_key(Some("west"), "pve1"), "pve1");
         assert_eq!(config.host_key(Some("east"), "pve1"), "east/pve1");

@@ -1,5 +1,6 @@
 //! `[[template]]`: a template that `pve-autoscaler template` makes of a cloud image.
 
+use model::Vmid;
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
@@ -223,8 +224,7 @@ impl Written {
     fn range(&self, checker: &mut Checker) -> RangeInclusive<u32> {
         let text = self.vmids.get_ref();
         let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let number =
-            |text: &str| text.trim().parse::<u32>().ok().filter(|vmid| (100..=999_999_999).contains(vmid));
+        let number = |text: &str| text.trim().parse::<u32>().ok().filter(|vmid| Vmid::RANGE.contains(vmid));
         match (number(first), number(last)) {
             (Some(first), Some(last)) if first <= last => first..=last,
             _ => {

@@ -60,7 +60,7 @@ fn machine(machine: &Machine) -> Fields {
     Fields::default()
         .with("name", machine.name.as_str())
         .with("pool", machine.pool.as_str())
-        .with("vmid", machine.vmid)
+        .with("vmid", machine.vmid.0)
         .with("host", machine.host.as_str())
         .some("seenOn", machine.seen_on.as_deref())
         .with("cores", machine.cores)
@@ -190,7 +190,7 @@ fn slot(slot: &Slot) -> Fields {
     let further = slot.further.iter();
     let further = further.fold(Fields::default(), |all, (key, address)| all.with(key, address.to_string()));
     Fields::default()
-        .with("vmid", slot.vmid)
+        .with("vmid", slot.vmid.0)
         .some("machine", slot.machine.as_deref())
         .some("address", slot.address.map(|address| address.to_string()))
         .part("further", further)

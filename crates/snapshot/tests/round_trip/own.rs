@@ -1,5 +1,6 @@
 //! Random contents of the two documents of our own.
 
+use model::Vmid;
 use model::machine::{Growing, Host, Machine, Phase, Slot, Storage};
 use model::pci::{Held, HostPci};
 use model::power::{HostFacts, PowerFacts, PowerMemory, PowerStep};
@@ -16,7 +17,7 @@ use crate::parts::{bytes, features, name, resources, text, time};
 
 fn pci() -> impl Strategy<Value = HostPci> {
     let held = (any::<u32>(), option::of(name()), option::of(name()))
-        .prop_map(|(vmid, mapping, address)| Held { vmid, mapping, address });
+        .prop_map(|(vmid, mapping, address)| Held { vmid: Vmid(vmid), mapping, address });
     let mappings = btree_map(name(), btree_set(text(), 0..3), 0..3);
     (mappings, btree_map(name(), text(), 0..2), vec(held, 0..3))
         .prop_map(|(mappings, broken, held)| HostPci { mappings, broken, held })
@@ -49,7 +50,7 @@ pub fn host() -> impl Strategy<Value = Host> {
 }
 
 pub fn power_facts() -> impl Strategy<Value = PowerFacts> {
-    let vmids = || btree_set(any::<u32>(), 0..3);
+    let vmids = || btree_set(any::<u32>().prop_map(Vmid), 0..3);
     let facts = (any::<bool>(), vmids(), vmids(), vmids(), option::of(text())).prop_map(
         |(answers, others, going, migrating, stays_on)| HostFacts {
             answers,
@@ -121,7 +122,7 @@ pub fn machine() -> impl Strategy<Value = Machine> {
         )| Machine {
             name,
             pool,
-            vmid,
+            vmid: Vmid(vmid),
             seen_on: host.clone().filter(|_| vmid % 2 == 0),
             host: host.unwrap_or_default(),
             cores,
@@ -200,7 +201,7 @@ pub fn memory() -> impl Strategy<Value = Memory> {
     });
     let further = btree_map(text(), any::<std::net::IpAddr>(), 0..3);
     let slot = (any::<u32>(), option::of(name()), option::of(any::<std::net::IpAddr>()), further)
-        .prop_map(|(vmid, machine, address, further)| Slot { vmid, machine, address, further });
+        .prop_map(|(vmid, machine, address, further)| Slot { vmid: Vmid(vmid), machine, address, further });
     let slots = option::of(btree_map(text(), vec(slot, 0..3), 0..3));
     let node = (text(), option::of(backoff()), option::of(time()));
     let node = node.prop_map(|(pool, removal_backoff, unready_since)| NodeMemory {

@@ -1,9 +1,9 @@
 //! Devices that are allocated dynamically: which a fresh node has, how many pods it takes, and which nodes
 //! may go.
 
-use model::Plan;
 use model::plan::{NodeOutcome, PodOutcome};
 use model::snapshot::Memory;
+use model::{Plan, Vmid};
 use settings::{self, Config, Needs};
 
 use crate::cluster::{Cluster, of_pool, pod_verdict};
@@ -377,7 +377,7 @@ fn nodes_that_were_given_other_devices_of_the_host_teach_nothing() {
     assert_eq!((plan(""), plan(&given)), (1, 0));
     // Nor do they get what new ones have.
     let young = |pci: &str| {
-        let machine = |name: &str, vmid: u32, pci: &str| {
+        let machine = |name: &str, vmid: Vmid, pci: &str| {
             format!(
                 "{{name: {name}, node: {name}, pool: w, vmid: {vmid}, host: pve1, cores: 4, memory: 8Gi, phase: Ready, madeOf: {{pci: \"{pci}\"}}}}"
             )
@@ -385,8 +385,8 @@ fn nodes_that_were_given_other_devices_of_the_host_teach_nothing() {
         let inventory = format!(
             "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nmachines: [{}, {}]\n\
              hosts: [{{name: pve1, cores: 64, memory: 512Gi, pci: {{mappings: {{gpu: [\"0000:01:00\", \"0000:41:00\"]}}}}}}]",
-            machine("a", 9101, pci),
-            machine("b", 9102, &given),
+            machine("a", Vmid(9101), pci),
+            machine("b", Vmid(9102), &given),
         );
         let taken =
             pod(slice(node(with_class(Cluster::new()), "b", 99), "b", "{name: gpu-0}"), "one", "b", "gpu-0");

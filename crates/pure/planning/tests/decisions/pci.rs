@@ -1,7 +1,7 @@
 //! PCI devices that a pool gives its machines: this many machines on a host as it has free ones.
 
-use model::Plan;
 use model::plan::PodOutcome;
+use model::{Plan, Vmid};
 use proptest::prelude::*;
 use settings::{self, Config, Needs};
 
@@ -107,12 +107,12 @@ fn a_stopped_machine_that_waits_keeps_its_device_and_goes_where_others_have_it()
 
 #[test]
 fn of_two_machines_that_wait_for_one_device_one_goes() {
-    let waits = |name: &str, vmid: u32| {
+    let waits = |name: &str, vmid: Vmid| {
         format!(
             "{{name: {name}, pool: w, vmid: {vmid}, host: a, cores: 8, memory: 16Gi, phase: Warm, warm: stopped}}"
         )
     };
-    let plan = cluster(0, ONE, ONE, &[waits("w-1", 101), waits("w-2", 102)].join(", "))
+    let plan = cluster(0, ONE, ONE, &[waits("w-1", Vmid(101)), waits("w-2", Vmid(102))].join(", "))
         .plan(&pool("warm = { count = 2 }"));
     assert_eq!(plan.unkept.len(), 1, "{:?}", plan.unkept);
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::demand::Demand;
 use crate::facts::Watcher;
+use model::Vmid;
 use model::machine::Host;
 use model::node::Condition;
 use model::pod::{Owner, PodPhase};
@@ -82,7 +83,7 @@ fn machine(name: &str, phase: Phase, since: i64) -> Machine {
     Machine {
         name: name.to_owned(),
         pool: "w".to_owned(),
-        vmid: 9100,
+        vmid: Vmid(9100),
         host: "pve1".to_owned(),
         cores: 4,
         memory: 8 * GIB,

@@ -18,7 +18,7 @@ use crate::host_power::{Power, Redfish, WrittenRedfish};
 use crate::hosts::HostSettings;
 use crate::name_rules;
 use crate::values::Checker;
-use model::machine::{FIRST_NUMBER, Slot};
+use model::{Slot, Vmid};
 
 /// A bare-metal machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct PhysicalMachine {
 
 impl PhysicalMachine {
     /// What stands where a VMID does.
-    pub fn number(&self) -> u32 {
+    pub fn number(&self) -> Vmid {
         number(&self.name)
     }
 
@@ -47,11 +47,11 @@ impl PhysicalMachine {
 }
 
 /// FNV-1a of the name, brought above all VMIDs.
-fn number(name: &str) -> u32 {
+fn number(name: &str) -> Vmid {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    FIRST_NUMBER + u32::try_from(hash % u64::from(u32::MAX - FIRST_NUMBER)).unwrap_or(0)
+    Vmid::of_bare_metal(hash)
 }
 
 /// A `[[pool.machine]]` as it is written.
@@ -124,7 +124,7 @@ pub(super) fn claims(
     let mut numbers: BTreeMap<u32, (&str, Range<usize>)> = BTreeMap::new();
     for one in pools.iter().flat_map(|pool| &pool.get_ref().machine) {
         let (name, at) = (one.name.get_ref(), one.name.span());
-        let Some((other, first)) = numbers.insert(number(name), (name, at.clone())) else { continue };
+        let Some((other, first)) = numbers.insert((number(name)).0, (name, at.clone())) else { continue };
         let title = if other == name {
             format!("two machines are called `{name}`")
         } else {
@@ -205,6 +205,8 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use model::Vmid;
+
     use crate::{BootstrapMethod, Needs, parse};
 
     const POOL: &str = "[[pool]]\nname = \"metal\"\nmax = 2\ncores = 32\nmemory = \"128GiB\"\n";
@@ -231,7 +233,7 @@ mod tests {
         assert_eq!(slots.len(), 2);
         assert_eq!(slots[1].machine.as_deref(), Some("metal-2"));
         assert_eq!(slots[1].address, Some("10.1.0.2".parse().unwrap()));
-        assert!(slots.iter().all(|slot| slot.vmid > 999_999_999 && slot.is_physical()));
+        assert!(slots.iter().all(|slot| slot.vmid > Vmid(999_999_999) && slot.is_physical()));
         assert!(pool.machines[1].closed && !pool.machines[0].closed);
         // The order of the file says nothing.
         let turned = format!("{POOL}{}{}", machine("metal-2", "10.0.0.2"), machine("metal-1", "10.0.0.1"));

@@ -15,9 +15,9 @@ use model::devices::ResourceSlice;
 use model::machine::Slot;
 use model::node::Taint;
 use model::passing::TaintDomain;
-use model::place;
 use model::resources::Resources;
 use model::selector::Labels;
+use model::{Vmid, place};
 
 /// A checked `[[pool]]`.
 #[derive(Clone, Debug)]
@@ -159,7 +159,7 @@ impl Pool {
         if self.is_physical() {
             return self.machines.iter().map(PhysicalMachine::slot).collect();
         }
-        let vmids = self.vmids.iter().flat_map(Clone::clone);
+        let vmids = self.vmids.iter().flat_map(Clone::clone).map(Vmid);
         let mut slots: Vec<Slot> = match &self.addressing {
             Addressing::Dhcp => vmids.map(|vmid| Slot { vmid, ..Slot::default() }).collect(),
             Addressing::Static { ranges, .. } => {
@@ -200,29 +200,29 @@ impl Pool {
     }
 
     /// The labels of the node that a machine becomes.
-    pub fn labels_for(&self, host: &str, name: &str, vmid: u32) -> Labels {
+    pub fn labels_for(&self, host: &str, name: &str, vmid: Vmid) -> Labels {
         self.filled(self.of_machine(host, name, vmid))
     }
 
     /// Those of them that tell of the place of a machine on this host: its host, or its zone.
-    pub fn labels_of_place(&self, host: &str, name: &str, vmid: u32) -> Labels {
+    pub fn labels_of_place(&self, host: &str, name: &str, vmid: Vmid) -> Labels {
         let of = self.of_machine(host, name, vmid);
         let told = self.labels.iter().filter(|(_, value)| labels::uses(value, &["host", "zone"]));
         told.map(|(key, value)| (key.clone(), labels::fill(value, &of))).collect()
     }
 
     /// The annotations of the node that a machine becomes.
-    pub fn annotations_for(&self, host: &str, name: &str, vmid: u32) -> Labels {
+    pub fn annotations_for(&self, host: &str, name: &str, vmid: Vmid) -> Labels {
         let of = self.of_machine(host, name, vmid);
         self.annotations.iter().map(|(key, value)| (key.clone(), labels::fill(value, &of))).collect()
     }
 
     /// `spec.providerID` of the node that a machine becomes.
-    pub fn provider_id_for(&self, host: &str, name: &str, vmid: u32) -> Option<String> {
+    pub fn provider_id_for(&self, host: &str, name: &str, vmid: Vmid) -> Option<String> {
         Some(labels::fill(self.provider_id.as_ref()?, &self.of_machine(host, name, vmid)))
     }
 
-    fn of_machine(&self, host: &str, name: &str, vmid: u32) -> BTreeMap<&'static str, String> {
+    fn of_machine(&self, host: &str, name: &str, vmid: Vmid) -> BTreeMap<&'static str, String> {
         let more = [("pool", self.name.clone()), ("name", name.to_owned()), ("vmid", vmid.to_string())];
         self.of_host(host).into_iter().chain(more).collect()
     }

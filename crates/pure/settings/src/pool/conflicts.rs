@@ -56,7 +56,7 @@ pub(super) fn slots(pools: &[Claim], checker: &mut Checker) {
         };
         let here = pools.iter().filter(|(.., other)| other == prefix);
         let pieces = here.flat_map(|(_, reserved, ..)| &reserved.vmids);
-        if let Some(piece) = pieces.into_iter().find(|piece| piece.holds(u128::from(*vmid))) {
+        if let Some(piece) = pieces.into_iter().find(|piece| piece.holds(u128::from(vmid.0))) {
             let title = format!("the template's VMID {vmid} is reserved for machines");
             let help = format!("leave it out: [\"…\", \"!{vmid}\"]");
             checker.clash(title, piece.at.clone(), "among these", written.span(), &help);

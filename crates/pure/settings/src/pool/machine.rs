@@ -1,5 +1,6 @@
 //! What a pool's machines are made of: template, clone, disk, network, users.
 
+use model::Vmid;
 use std::fmt;
 
 use serde::Deserialize;
@@ -19,7 +20,7 @@ pub enum TemplateRef {
     /// By its name, which must be unique.
     Name(String),
     /// By its VMID.
-    Vmid(u32),
+    Vmid(Vmid),
 }
 
 impl fmt::Display for TemplateRef {
@@ -67,7 +68,7 @@ pub(super) fn template(pool: &Written, checker: &mut Checker) -> Option<Template
     };
     match written.get_ref() {
         Scalar::Number(number) => {
-            let vmid = u32::try_from(*number).ok().filter(|vmid| (100..=999_999_999).contains(vmid));
+            let vmid = u32::try_from(*number).ok().filter(|vmid| Vmid::RANGE.contains(vmid)).map(Vmid);
             if vmid.is_none() {
                 let title = format!("pool `{name}`: {number} cannot be a template's VMID");
                 checker.wrong(title, written.span(), "must be from 100 to 999999999", "");

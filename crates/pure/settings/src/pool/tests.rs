@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::*;
 use crate::{Config, Needs, parse};
+use model::Vmid;
 use model::machine::Slot;
 
 const BARE: &str = "[[pool]]\nname = \"a\"\nmax = 3\ncores = 2\nmemory = \"2GiB\"\n";
@@ -306,7 +307,7 @@ fn variables_of_labels_are_filled_in() {
     let pool = pool(
         "labels = { host = \"{{ host }}\", both = \"{{pool}}-{{  vmid }}\", name = \"{{ name }}\", none = \"x\" }",
     );
-    let labels = pool.labels_for("pve1", "a-x7k2p", 9101);
+    let labels = pool.labels_for("pve1", "a-x7k2p", Vmid(9101));
     let expected = [("both", "a-9101"), ("host", "pve1"), ("name", "a-x7k2p"), ("none", "x")];
     assert!(labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).eq(expected), "{labels:?}");
 }

@@ -15,6 +15,8 @@ pub enum ZoneLabels {
 
 #[cfg(test)]
 mod tests {
+    use model::Vmid;
+
     use super::*;
     use crate::{Needs, parse};
 
@@ -30,7 +32,7 @@ mod tests {
         assert_eq!(pool("").unwrap().zone_labels, ZoneLabels::Birth);
         let follows = pool("zone_labels = \"follow\"").unwrap();
         assert_eq!(follows.zone_labels, ZoneLabels::Follow);
-        let of_place = follows.labels_of_place("pve2", "w-1", 100);
+        let of_place = follows.labels_of_place("pve2", "w-1", Vmid(100));
         assert_eq!(of_place, [("zone".to_owned(), "pve2".to_owned())].into());
         assert!(pool("zone_labels = \"host\"").is_err());
     }

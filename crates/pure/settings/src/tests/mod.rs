@@ -4,6 +4,7 @@ mod schema;
 mod tables;
 
 use super::*;
+use model::Vmid;
 
 /// A pool with addresses, for what stands below it.
 const POOL: &str = "[[pool]]\nname = \"w\"\nmax = 1\ncores = 2\nmemory = \"4GiB\"\nvmids = \"9100\"\naddresses = \"10.0.0.5\"\nprefix = 24\n";
@@ -169,7 +170,7 @@ fn the_example_is_a_configuration_in_all_its_ways() {
     assert_eq!(config.pools[0].slots().len(), 50);
     assert!(config.bootstrap.unwrap().ssh().is_none());
     let config = good(&other, Needs::Run);
-    assert_eq!(config.pools[0].template, Some(TemplateRef::Vmid(9000)));
+    assert_eq!(config.pools[0].template, Some(TemplateRef::Vmid(Vmid(9000))));
     assert_eq!(config.pools[0].slots().len(), 41);
     assert!(config.bootstrap.unwrap().ssh().is_some());
     let seed = format!("{POOL}[pool.cloud_init]\n{}\n", marked("seed"));
