@@ -145,7 +145,7 @@ async fn the_agent_answers_as_proxmox_passes_it_on(stage: &Stage) {
     let killed = stage.run(VMID, "kill -9 $$").await;
     assert_eq!((killed.exit_code, killed.signal), (None, Some(9)));
     let missing = stage.client.agent_exec(HOST, VMID, &["/nowhere"], None).await.unwrap_err();
-    assert_eq!(missing.status, 596, "{missing}");
+    assert_eq!(missing.status, Some(596), "{missing}");
     let pid = stage.client.agent_exec(HOST, VMID, &["/bin/true"], None).await.unwrap();
     while !stage.client.agent_exec_status(HOST, VMID, pid).await.unwrap().exited {}
     let forgotten = stage.client.agent_exec_status(HOST, VMID, pid).await.unwrap_err();

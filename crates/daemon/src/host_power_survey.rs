@@ -121,7 +121,7 @@ fn stands_against(guest: &Guest) -> bool {
 /// A template is cloned by its own host, to whichever host the clone goes.
 fn holds_template(host: &str, templates: &[TemplateSeen], views: &[MachineView]) -> Option<String> {
     let beyond = |one: &&TemplateSeen| one.host == host && one.hosts.iter().any(|other| other != host);
-    let template = templates.iter().find(beyond).map(|one| one.vmid);
+    let template = templates.iter().find(beyond).and_then(|one| one.vmid);
     let clones = |view: &&MachineView| view.record.template_host == host && view.phase < Phase::Configuring;
     template.map(|vmid| format!("machines of other hosts are cloned from its template {vmid}")).or_else(
         || views.iter().find(clones).map(|view| format!("{} is being cloned there", view.record.name)),
@@ -185,7 +185,7 @@ mod tests {
     fn a_template_that_others_clone_keeps_its_host_on() {
         let template = |hosts: &[&str]| TemplateSeen {
             pool: "w".to_owned(),
-            vmid: Vmid(9000),
+            vmid: Some(Vmid(9000)),
             host: "a".to_owned(),
             hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
         };

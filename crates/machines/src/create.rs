@@ -1,5 +1,6 @@
 //! A machine from its record to a ready node. Each step looks at what is there first, unless nothing can be.
 
+use model::MachineKind;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -120,8 +121,8 @@ async fn in_turn(
 }
 
 /// What is done for a machine to have a VM; one that another run has begun may have it.
-fn cloning(fresh: bool, is_clone: bool) -> &'static str {
-    match (fresh, is_clone) {
+fn cloning(fresh: bool, kind: MachineKind) -> &'static str {
+    match (fresh, matches!(kind, MachineKind::Clone(_))) {
         (true, true) => "the clone is being made",
         (true, false) => "the VM is being made",
         (false, true) => "its clone is looked for, and made if it is not there",
@@ -166,7 +167,7 @@ async fn vm(
     place: Place<'_>,
 ) -> Result<bool, StepError> {
     let limits = &ctx.config.limits;
-    machine.enter(ctx, Phase::Cloning, cloning(fresh, machine.record().is_clone()));
+    machine.enter(ctx, Phase::Cloning, cloning(fresh, machine.record().kind()));
     let cloned = within(limits.clone, "the clone", clone(ctx, machine, pool, fresh)).await?;
     let _permit = place.cloned();
     let suspended = warm_vm::is_suspended(&cloned);
@@ -296,13 +297,14 @@ const TEMPLATE: &str = "template";
 /// What tells the template from others just before it is cloned; `None`: what was known of it holds.
 async fn template_now(ctx: &Context, machine: &MachineHandle) -> Option<String> {
     let record = machine.record();
-    if !record.is_clone() || !record.made_of.contains_key(TEMPLATE) {
+    let MachineKind::Clone(template) = record.kind() else { return None };
+    if !record.made_of.contains_key(TEMPLATE) {
         return None;
     }
     let asked = Instant::now();
-    let read = ctx.proxmox.config(&record.template_host, record.template);
+    let read = ctx.proxmox.config(&record.template_host, template);
     match tokio::time::timeout(TEMPLATE_READ, read).await {
-        Ok(Ok(vm)) => Some(ctx.templates.is_now(record.template, &vm, asked)),
+        Ok(Ok(vm)) => Some(ctx.templates.is_now(template, &vm, asked)),
         Ok(Err(error)) => {
             tracing::debug!(machine = %record.name, %error, "its template cannot be read just now");
             None
@@ -342,12 +344,12 @@ async fn send_clone(ctx: &Context, machine: &MachineHandle, pool: &Pool) -> Resu
         "Worker of Kubernetes cluster {}, pool {}.\n{made_for}",
         ctx.config.cluster, pool.name
     ));
-    if !record.is_clone() {
+    let MachineKind::Clone(template) = record.kind() else {
         return sent(blank::send(ctx, record, pool, description).await);
-    }
+    };
     let request = CloneRequest {
         template_host: record.template_host.clone(),
-        template: record.template,
+        template,
         vmid: record.slot.vmid,
         name: record.name.clone(),
         description,
@@ -496,9 +498,9 @@ mod tests {
 
     #[test]
     fn a_vm_that_may_be_there_is_not_said_to_be_made() {
-        for is_clone in [true, false] {
-            assert!(cloning(true, is_clone).ends_with("is being made"));
-            assert!(cloning(false, is_clone).contains("is looked for"));
+        for kind in [MachineKind::Clone(model::Vmid(9000)), MachineKind::Blank] {
+            assert!(cloning(true, kind).ends_with("is being made"));
+            assert!(cloning(false, kind).contains("is looked for"));
         }
     }
 }

@@ -10,8 +10,8 @@ use tokio::time::{Instant, interval_at, timeout};
 use super::context::Context;
 use super::machine_handle::MachineHandle;
 use super::step_error::{BackoffTarget, StepError};
-use model::Record;
 use model::machine::Phase;
+use model::{MachineKind, Record};
 use proxmox::CloneTurn;
 use settings::{CloneKind, Pool};
 
@@ -59,7 +59,10 @@ pub(super) async fn place<'c>(
 ) -> Result<Option<Place<'c>>, StepError> {
     let full = pool.clone == CloneKind::Full;
     let record = machine.record();
-    let sources = if record.is_clone() { ctx.templates.sources(record.template) } else { BTreeSet::new() };
+    let sources = match record.kind() {
+        MachineKind::Clone(template) => ctx.templates.sources(template),
+        MachineKind::Blank | MachineKind::BareMetal => BTreeSet::new(),
+    };
     if is_begun(record) {
         let clones = record.task.is_some() && record.smbios_uuid.is_none();
         let turn = clones.then(|| ctx.proxmox.running_clone_turn(&sources, full));

@@ -361,7 +361,7 @@ fn still_runs() -> StepError {
 
 /// What passes by itself, so that the job is tried again.
 fn passing(job: Job, text: String) -> StepError {
-    StepError::Proxmox(proxmox::Error { kind: Kind::Busy, call: job.name.to_owned(), status: 0, text })
+    StepError::Proxmox(proxmox::Error { kind: Kind::Busy, call: job.name.to_owned(), status: None, text })
 }
 
 /// Deletes the Node that the machine became, and no namesake.
@@ -399,7 +399,7 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
             return Err(StepError::Proxmox(proxmox::Error {
                 kind: Kind::NoQuorum,
                 call: format!("DELETE VM {}", record.slot.vmid),
-                status: 0,
+                status: None,
                 text: "the Proxmox cluster is not quorate: nothing is destroyed".to_owned(),
             }));
         }

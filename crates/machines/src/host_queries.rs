@@ -102,7 +102,7 @@ fn silence(whose: &str, limit: Duration) -> Error {
     Error {
         kind: Kind::HostUnreachable,
         call: format!("for {whose}"),
-        status: 0,
+        status: None,
         text: format!("no answer within {} s", limit.as_secs()),
     }
 }

@@ -7,8 +7,8 @@ use super::context::Context;
 use super::machine_handle::MachineHandle;
 use super::ownership::ours;
 use super::step_error::{BackoffTarget, StepError, retry_until, time_text};
-use model::Record;
 use model::machine::Pinned;
+use model::{MachineKind, Record};
 use pinning::{Cpus, ENABLE, NO_AFFINITY};
 use proxmox::VmConfig;
 use settings::{Pinning, Pool};
@@ -41,13 +41,14 @@ pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Po
 /// own.
 async fn not_inherited(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let record = machine.record();
+    let MachineKind::Clone(template) = record.kind() else { return Ok(()) };
     let config = retry_until!(ctx.config.limits.configure, machine.seed(), ours(ctx, record).await).await?;
     if config.get("affinity").is_none() {
         return Ok(());
     }
     Err(StepError::pool(format!(
         "its template is pinned itself; to mend it: qm set {} --delete affinity, as root on {}",
-        record.template, record.template_host
+        template, record.template_host
     )))
 }
 

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::context::Context;
 use super::step_error::{BackoffTarget, StepError};
-use model::Record;
 use model::machine::{Intent, Phase};
+use model::{MachineKind, Record};
 use proxmox::{Exit, Kind, TaskFilter, TaskRow, TaskStatus, Upid};
 
 /// What a task does, and what it takes on a common host: the first guess of when to look.
@@ -72,7 +72,10 @@ pub(super) async fn finish(ctx: &Context, job: Job, upid: &Upid, limit: Duration
 
 /// What makes a machine's VM.
 pub(super) fn making(record: &Record) -> Job {
-    if record.is_clone() { CLONE } else { CREATE }
+    match record.kind() {
+        MachineKind::Clone(_) => CLONE,
+        MachineKind::Blank | MachineKind::BareMetal => CREATE,
+    }
 }
 
 /// Whether this kind of task makes a VM.
@@ -86,15 +89,17 @@ pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, S
     if !ctx.proxmox.resources().await?.hosts.contains_key(&record.template_host) {
         return Ok(false);
     }
-    let (about, kind) =
-        if record.is_clone() { (record.template, "qmclone") } else { (record.slot.vmid, "qmcreate") };
+    let (about, kind) = match record.kind() {
+        MachineKind::Clone(template) => (template, "qmclone"),
+        MachineKind::Blank | MachineKind::BareMetal => (record.slot.vmid, "qmcreate"),
+    };
     // Not since the record was made: the task has the time of its host, whose clock may be behind.
     let filter = TaskFilter { vmid: Some(about), kind: Some(kind.to_owned()), since: None, limit: None };
     for row in ctx.proxmox.tasks(&record.template_host, &filter).await? {
         if row.status != TaskStatus::Running {
             continue;
         }
-        if !record.is_clone()
+        if record.kind() == MachineKind::Blank
             || ctx.proxmox.clone_target(&row.upid).await?.is_none_or(|vmid| vmid == record.slot.vmid)
         {
             return Ok(true);
@@ -193,7 +198,7 @@ pub(super) fn failed(job: Job, upid: &Upid, exit: &Exit) -> StepError {
     StepError::Proxmox(proxmox::Error {
         kind: exit.problem().unwrap_or(Kind::Other),
         call: format!("{} ({upid})", job.name),
-        status: 500,
+        status: Some(500),
         text,
     })
 }

@@ -119,7 +119,7 @@ impl StepError {
     pub(super) fn leaves_doubt(&self) -> bool {
         let Self::Proxmox(error) = self else { return false };
         // Without a status there was no connection: nothing was sent.
-        error.kind == Kind::OutcomeUnknown || (error.kind == Kind::HostUnreachable && error.status != 0)
+        error.kind == Kind::OutcomeUnknown || (error.kind == Kind::HostUnreachable && error.status.is_some())
     }
 
     /// Whether a host does not see a volume that may have been made elsewhere a moment ago.
@@ -301,7 +301,7 @@ mod tests {
         StepError::Proxmox(proxmox::Error {
             kind: Kind::HostUnreachable,
             call: "GET /x".to_owned(),
-            status: 595,
+            status: Some(595),
             text: "no route".to_owned(),
         })
     }
@@ -324,7 +324,7 @@ mod tests {
 
     fn said(text: &str) -> StepError {
         let (call, text) = ("the resize".to_owned(), text.to_owned());
-        StepError::Proxmox(proxmox::Error { kind: Kind::NotFound, call, status: 500, text })
+        StepError::Proxmox(proxmox::Error { kind: Kind::NotFound, call, status: Some(500), text })
     }
 
     #[tokio::test(start_paused = true)]
@@ -342,7 +342,12 @@ mod tests {
         let text = "VM is locked (backup)".to_owned();
         let locked = || {
             let call = "POST /nodes/pve1/qemu/9000/clone".to_owned();
-            StepError::Proxmox(proxmox::Error { kind: Kind::Locked, call, status: 500, text: text.clone() })
+            StepError::Proxmox(proxmox::Error {
+                kind: Kind::Locked,
+                call,
+                status: Some(500),
+                text: text.clone(),
+            })
         };
         let started = Instant::now();
         let failed = retry_until!(Duration::from_mins(5), 1, Err::<(), _>(locked())).await.unwrap_err();

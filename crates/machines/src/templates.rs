@@ -22,8 +22,8 @@ const TAGS: Duration = Duration::from_mins(10);
 /// A template that a pool can clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usable {
-    /// Its VMID; 0 stands for none, if machines are made without a template.
-    pub vmid: Vmid,
+    /// Its VMID; `None`: machines are made without a template.
+    pub vmid: Option<Vmid>,
     /// The host that holds it: only this one can clone it.
     pub host: String,
     /// Hosts on which a clone of it can be made.
@@ -40,6 +40,11 @@ pub struct Usable {
 }
 
 impl Usable {
+    /// Its VMID as an administrator types it.
+    pub fn vmid_text(&self) -> String {
+        self.vmid.map_or_else(|| "none".to_owned(), |vmid| vmid.to_string())
+    }
+
     /// The names of the storages that its volumes are on.
     pub fn storages(&self) -> BTreeSet<String> {
         self.sources.iter().filter_map(|source| source.rsplit('/').next()).map(ToOwned::to_owned).collect()
@@ -98,7 +103,7 @@ impl Templates {
     fn known(&self, template: Vmid) -> Option<Usable> {
         let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let mut usable = all.values().flat_map(|found| &found.usable);
-        usable.find(|usable| usable.vmid == template).cloned()
+        usable.find(|usable| usable.vmid == Some(template)).cloned()
     }
 
     /// What was found for each pool.
@@ -134,7 +139,7 @@ impl Templates {
         let prints = (print(template, vm, inherited::tells), print(template, vm, told_before));
         let mut all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let usable = all.values_mut().flat_map(|found| &mut found.usable);
-        for usable in usable.filter(|usable| usable.vmid == template) {
+        for usable in usable.filter(|usable| usable.vmid == Some(template)) {
             (usable.print, usable.former_print) = prints.clone();
         }
         let now = prints.0.clone();
@@ -148,7 +153,7 @@ impl Templates {
         let mut just_read = self.just_read.lock().unwrap_or_else(PoisonError::into_inner);
         just_read.retain(|vmid, (_, at)| asked.get(vmid).is_some_and(|asked| *asked < *at));
         for usable in all.values_mut().flat_map(|found| &mut found.usable) {
-            if let Some((prints, _)) = just_read.get(&usable.vmid) {
+            if let Some((prints, _)) = usable.vmid.and_then(|vmid| just_read.get(&vmid)) {
                 (usable.print, usable.former_print) = prints.clone();
             }
         }
@@ -301,7 +306,7 @@ fn of_pool(
                 found.problems.push(format!("{} cannot be read: {error}", who(guest)));
                 let gone = matches!(error.kind, Kind::Forbidden | Kind::NotFound);
                 let before = known.filter(|_| !gone).into_iter().flat_map(|known| &known.usable);
-                let same = |one: &&Usable| one.vmid == guest.vmid && one.host == guest.host;
+                let same = |one: &&Usable| one.vmid == Some(guest.vmid) && one.host == guest.host;
                 found.usable.extend(before.filter(same).cloned());
             }
             None => {}
@@ -326,7 +331,7 @@ fn who(guest: &Guest) -> String {
 fn blank_places(pool: &Pool, seen: &ClusterResources) -> Vec<Usable> {
     let allowed = |host: &&String| pool.hosts.is_empty() || pool.hosts.contains(host);
     let usable = |host: &String| Usable {
-        vmid: Vmid(0),
+        vmid: None,
         host: host.clone(),
         reach: BTreeSet::from([host.clone()]),
         sources: BTreeSet::new(),
@@ -345,7 +350,7 @@ fn blank_places(pool: &Pool, seen: &ClusterResources) -> Vec<Usable> {
 
 fn matches(wanted: &TemplateRef, guest: &Guest) -> bool {
     match wanted {
-        TemplateRef::Vmid(vmid) => guest.vmid == Vmid(vmid.0),
+        TemplateRef::Vmid(vmid) => guest.vmid == *vmid,
         TemplateRef::Name(name) => guest.template && guest.name.as_deref() == Some(name),
     }
 }
@@ -427,7 +432,7 @@ fn judge(
         return Err(format!("{who} has no disk `{}`: set `disk_device` of the pool", disk.device));
     }
     Ok(Usable {
-        vmid: guest.vmid,
+        vmid: Some(guest.vmid),
         host: guest.host.clone(),
         reach: reach(guest, vm, seen),
         sources: sources(guest, vm, seen),
@@ -554,7 +559,7 @@ mod tests {
         let is = vm(&[("cpu", "x86-64-v3")]);
         let look = || {
             let usable = Usable {
-                vmid: Vmid(9000),
+                vmid: Some(Vmid(9000)),
                 print: print(Vmid(9000), &was, inherited::tells),
                 ..Usable::default()
             };

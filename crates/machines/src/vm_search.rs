@@ -106,7 +106,7 @@ pub(super) async fn sees_all(ctx: &Context, machine: &MachineHandle) -> Result<(
         Err(StepError::Proxmox(proxmox::Error {
             kind: Kind::NoQuorum,
             call: "GET /cluster/status".to_owned(),
-            status: 0,
+            status: None,
             text: "the Proxmox cluster is not quorate: what it does not list may be there all the same"
                 .to_owned(),
         }))

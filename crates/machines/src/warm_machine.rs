@@ -67,7 +67,7 @@ fn still(vmid: Vmid, lock: &str) -> StepError {
     StepError::Proxmox(proxmox::Error {
         kind: Kind::Busy,
         call: format!("{} of VM {vmid}", SUSPEND.name),
-        status: 0,
+        status: None,
         text: format!("the VM is locked ({lock})"),
     })
 }

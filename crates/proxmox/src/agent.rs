@@ -134,7 +134,7 @@ impl Client {
 fn refused(what: &str, data: &Value) -> Result<(), Error> {
     let Some(error) = data.get("result").and_then(|result| result.get("error")) else { return Ok(()) };
     let text = text_of(error, "desc").unwrap_or_else(|| "the guest agent refused".to_owned());
-    Err(Error { kind: Kind::Other, call: format!("agent {what}"), status: 200, text })
+    Err(Error { kind: Kind::Other, call: format!("agent {what}"), status: Some(200), text })
 }
 
 /// Output arrives with each byte as a character of its own: put the bytes together, then read them as UTF-8.

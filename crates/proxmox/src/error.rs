@@ -59,32 +59,32 @@ model::codes!(
 
 /// A call that failed.
 #[derive(Clone, Debug, Error)]
-#[error("{}{call}: {text}", if *status == 0 { "Proxmox did not answer " } else { "Proxmox refused " })]
+#[error("{}{call}: {text}", if status.is_none() { "Proxmox did not answer " } else { "Proxmox refused " })]
 pub struct Error {
     /// What can be done about it.
     pub kind: Kind,
     /// The call, e.g. `POST /nodes/pve1/qemu/9000/clone`.
     pub call: String,
-    /// The HTTP status, 0 if there was no answer.
-    pub status: u16,
+    /// The HTTP status; `None`: there was no answer.
+    pub status: Option<u16>,
     /// What Proxmox said, in one line.
     pub text: String,
 }
 
 impl Error {
     pub(super) fn new(call: &str, status: u16, text: String) -> Self {
-        Self { kind: classify(status, &text), call: call.to_owned(), status, text }
+        Self { kind: classify(status, &text), call: call.to_owned(), status: Some(status), text }
     }
 
     pub(super) fn without_answer(call: &str, kind: Kind, text: String) -> Self {
-        Self { kind, call: call.to_owned(), status: 0, text }
+        Self { kind, call: call.to_owned(), status: None, text }
     }
 
     pub(super) fn malformed(call: &str, text: impl std::fmt::Display) -> Self {
         Self {
             kind: Kind::Other,
             call: call.to_owned(),
-            status: 200,
+            status: Some(200),
             text: format!("unexpected answer: {text}"),
         }
     }

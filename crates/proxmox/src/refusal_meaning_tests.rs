@@ -4,8 +4,12 @@ use super::*;
 use crate::error::classify;
 
 fn meaning(text: &str) -> Option<Meaning> {
-    let error =
-        Error { kind: classify(500, text), call: "a task".to_owned(), status: 500, text: text.to_owned() };
+    let error = Error {
+        kind: classify(500, text),
+        call: "a task".to_owned(),
+        status: Some(500),
+        text: text.to_owned(),
+    };
     error.meaning()
 }
 

@@ -16,7 +16,7 @@ pub(super) fn unfit(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
         let message = format!(
             "it has a NUMA topology of its own (`{key}`), with which no machine of another size starts: machines do not keep it"
         );
-        let help = format!("`qm set {} --delete {key}`", usable.vmid);
+        let help = format!("`qm set {} --delete {key}`", usable.vmid_text());
         wrong.push(Line::doubtful("", message).key("grow").help(help));
     }
     if vm.get("hugepages").is_some() && grow.grows_memory {

@@ -24,7 +24,7 @@ pub(super) fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> V
 
 /// What keeps machines from the CPUs that their Nodes promise.
 fn cpus(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
-    let vmid = usable.vmid;
+    let vmid = usable.vmid_text();
     let mut wrong = Vec::new();
     if let Some(cpus) = vm.get("affinity").filter(|_| pool.pinning.is_none()) {
         let message =
@@ -60,8 +60,10 @@ fn memory(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Option<Line> {
         "it has `hugepages` of {mib} MiB, and {} MiB of memory are no whole number of them: no such machine starts",
         odd.memory >> 20
     );
-    let help =
-        format!("make `memory` a multiple of {mib} MiB, or `qm set {} --delete hugepages`", usable.vmid);
+    let help = format!(
+        "make `memory` a multiple of {mib} MiB, or `qm set {} --delete hugepages`",
+        usable.vmid_text()
+    );
     Some(Line::wrong("", message).key("memory").help(help))
 }
 
@@ -76,7 +78,7 @@ fn devices(usable: &Usable, vm: &VmConfig) -> Vec<Line> {
         let message = format!(
             "its `{key}` is `{value}` of the host: one machine on a host can have it, if it is there"
         );
-        Line::doubtful("", message).help(format!("`qm set {} --delete {key}`", usable.vmid))
+        Line::doubtful("", message).help(format!("`qm set {} --delete {key}`", usable.vmid_text()))
     };
     vm.all().filter(real).map(line).collect()
 }
@@ -98,7 +100,7 @@ fn addresses(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
         );
         let help = format!(
             "give the device addresses with `[[pool.network]]`, or `qm set {} --delete {key}`",
-            usable.vmid
+            usable.vmid_text()
         );
         Line::doubtful("", message).key("network").help(help)
     };
@@ -111,7 +113,7 @@ fn snippets(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line>
     let mut wrong = Vec::new();
     if parts.get("network").is_some() && pool.gives_addresses() {
         let message = "its `cicustom` has a network for all machines, which would all have one address: that part is removed from them";
-        let help = format!("leave `network` out of `qm set {} --cicustom`", usable.vmid);
+        let help = format!("leave `network` out of `qm set {} --cicustom`", usable.vmid_text());
         wrong.push(Line::doubtful("", message).key("addresses").help(help));
     }
     if parts.get("user").is_some() {

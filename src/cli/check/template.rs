@@ -40,7 +40,8 @@ pub(super) async fn check(pve: &Pve, config: &Config, pool: &Pool, answer: &mut 
     let mut fit = Vec::new();
     for usable in &found.usable {
         let what = format!("template {}", described(pve, pool, wanted, usable));
-        let vm = match pve.client.config(&usable.host, usable.vmid).await {
+        let Some(vmid) = usable.vmid else { continue };
+        let vm = match pve.client.config(&usable.host, vmid).await {
             Ok(vm) => vm,
             Err(error) => {
                 answer.say(Line::wrong(what, chain(&error)).of(&pool.name), UNREACHABLE);
@@ -73,20 +74,20 @@ pub(super) async fn check(pve: &Pve, config: &Config, pool: &Pool, answer: &mut 
 }
 
 fn described(pve: &Pve, pool: &Pool, wanted: &TemplateRef, usable: &Usable) -> String {
-    let name = pve.seen.guests.get(&usable.vmid).and_then(|guest| guest.name.clone());
+    let name = usable.vmid.and_then(|vmid| pve.seen.guests.get(&vmid)?.name.clone());
     let name = name.unwrap_or_else(|| wanted.to_string());
     let kind = match pool.clone {
         CloneKind::Linked => "linked clone",
         CloneKind::Full => "full clone",
     };
-    format!("{name} ({} on {}, {kind})", usable.vmid, usable.host)
+    format!("{name} ({} on {}, {kind})", usable.vmid_text(), usable.host)
 }
 
 /// What would make a clone or its configuration fail. `what` of the lines is filled in later.
 fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let mut wrong = Vec::new();
     if let Some(lock) = vm.lock() {
-        let help = format!("see what task runs; a stale lock goes with `qm unlock {}`", usable.vmid);
+        let help = format!("see what task runs; a stale lock goes with `qm unlock {}`", usable.vmid_text());
         wrong.push(Line::wrong("", format!("it is locked ({lock}): it cannot be cloned")).help(help));
     }
     match pool.clone {
@@ -117,7 +118,7 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     wrong.extend(inherited::unfit(pve, pool, usable, vm));
     wrong.extend(memory::unfit(pve, pool, usable, vm));
     if pool.pinning.is_some() && vm.get("affinity").is_some() {
-        let help = format!("`qm set {} --delete affinity`", usable.vmid);
+        let help = format!("`qm set {} --delete affinity`", usable.vmid_text());
         let line = Line::wrong(
             "",
             "it is pinned itself: its clones cannot be distinguished from machines with CPUs of their own",
@@ -126,7 +127,7 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     }
     wrong.extend(grow::unfit(pool, usable, vm));
     if vm.get("net0").is_none() {
-        let help = format!("`qm set {} --net0 virtio,bridge=vmbr0`", usable.vmid);
+        let help = format!("`qm set {} --net0 virtio,bridge=vmbr0`", usable.vmid_text());
         wrong.push(Line::wrong("", "it has no network device net0").help(help));
     }
     wrong
@@ -162,7 +163,7 @@ fn linked(pve: &Pve, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
             );
             let help = format!(
                 "it was added after the conversion: convert a VM that has it, or run `qm template {} --disk DISK`",
-                usable.vmid
+                usable.vmid_text()
             );
             wrong.push(line.key("clone").help(help));
         }
@@ -213,7 +214,7 @@ fn full(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<
 }
 
 async fn rights(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
-    let mut needs: Vec<Need> = vec![(format!("/vms/{}", usable.vmid), vec!["VM.Clone", "VM.Audit"])];
+    let mut needs: Vec<Need> = vec![(format!("/vms/{}", usable.vmid_text()), vec!["VM.Clone", "VM.Audit"])];
     needs.extend(cloning::needs(pve, pool, vm));
     let mut storages: BTreeSet<&str> = pool.extra_disks.iter().map(|disk| disk.storage.as_str()).collect();
     if pool.clone == CloneKind::Full {

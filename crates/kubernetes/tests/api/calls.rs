@@ -22,7 +22,7 @@ fn record(id: &str) -> Record {
     let slot = Slot { vmid: Vmid(9100), ..Slot::default() };
     let (pool, name, host) = ("web".to_owned(), "web-x7k2".to_owned(), "pve1".to_owned());
     let record = Record::new(id.to_owned(), pool, name, slot, host, Timestamp::UNIX_EPOCH);
-    Record { template: Vmid(9000), cores: 2, memory: 1 << 31, ..record }
+    Record { template: Some(Vmid(9000)), cores: 2, memory: 1 << 31, ..record }
 }
 
 fn stored(record: &Record, version: &str) -> Value {

@@ -275,14 +275,14 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
     let cores = number("cores").unwrap_or(1).saturating_mul(number("sockets").unwrap_or(1));
     let memory = number("memory").map_or(vm.guest.memory, |mib| i64::from(mib) << 20);
     let template = match &pool.template {
-        Some(TemplateRef::Vmid(vmid)) => *vmid,
-        _ => model::Vmid(0),
+        Some(TemplateRef::Vmid(vmid)) => Some(*vmid),
+        _ => None,
     };
     let created = node.created.unwrap_or(now);
     let (name, host) = (node.name.clone(), vm.guest.host.clone());
     Record {
         region: pool.region.clone(),
-        template: Vmid(template.0),
+        template,
         cores,
         memory,
         smbios_uuid: Some(node.system_uuid.clone()),

@@ -65,7 +65,7 @@ async fn trap_05_a_missing_vm_is_no_404() {
     let pve = pve();
     let client = admin(&pve);
     let error = client.config("pve1", Vmid(4711)).await.unwrap_err();
-    assert_eq!((error.kind, error.status), (Kind::NotFound, 500), "{error}");
+    assert_eq!((error.kind, error.status), (Kind::NotFound, Some(500)), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,6 +15,7 @@ pub mod features;
 pub mod gang;
 pub mod go;
 pub mod machine;
+pub mod machine_kind;
 pub mod names;
 pub mod node;
 pub mod passing;
@@ -39,6 +40,7 @@ pub mod vmid;
 pub mod workload;
 
 pub use machine::{Host, Machine, Phase, Record, Slot};
+pub use machine_kind::MachineKind;
 pub use node::{Node, Taint, TaintEffect};
 pub use pause::{Pause, Retry};
 pub use plan::Plan;

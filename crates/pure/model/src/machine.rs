@@ -1,14 +1,15 @@
 //! A machine: one VM of a pool from the first intent to its end, and the hosts that carry it.
 
-use crate::vmid::Vmid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::machine_kind::{self, MachineKind};
 use super::pci::HostPci;
 use super::resources::Resources;
+use super::vmid::Vmid;
 use super::workload::Backoff;
 
 /// Where a machine is in its life. Derived from what is seen against the record, in this order.
@@ -360,8 +361,9 @@ pub struct Record {
     /// Hosts that its VM was on before it was moved: files that do not move with a VM may be left there.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub left_hosts: BTreeSet<String>,
-    /// VMID of the template; 0: it is a clone of none.
-    pub template: Vmid,
+    /// VMID of the template; `None`: it is a clone of none.
+    #[serde(default, deserialize_with = "machine_kind::template", skip_serializing_if = "Option::is_none")]
+    pub template: Option<Vmid>,
     /// The host that holds the template, or its own.
     pub template_host: String,
     /// vCPUs.
@@ -459,7 +461,7 @@ impl Record {
             template_host: host.clone(),
             host,
             left_hosts: BTreeSet::new(),
-            template: Vmid(0),
+            template: None,
             cores: 0,
             memory: 0,
             intent: Intent::Create,
@@ -494,7 +496,7 @@ impl Record {
         let (pool, name, host) = ("workers".to_owned(), "workers-a1".to_owned(), "pve1".to_owned());
         let slot = Slot { vmid: Vmid(9101), ..Slot::default() };
         let record = Self::new("m1".to_owned(), pool, name, slot, host, Timestamp::UNIX_EPOCH);
-        Self { template: Vmid(9000), cores: 2, memory: 4 << 30, entered: BTreeMap::new(), ..record }
+        Self { template: Some(Vmid(9000)), cores: 2, memory: 4 << 30, entered: BTreeMap::new(), ..record }
     }
 
     /// Whether it is a bare-metal machine, and is switched on and off.
@@ -502,9 +504,13 @@ impl Record {
         self.slot.is_physical()
     }
 
-    /// Whether its VM is a clone of a template; else it is made without one.
-    pub fn is_clone(&self) -> bool {
-        self.template != Vmid(0)
+    /// What it is made from.
+    pub fn kind(&self) -> MachineKind {
+        match self.template {
+            _ if self.is_physical() => MachineKind::BareMetal,
+            Some(template) => MachineKind::Clone(template),
+            None => MachineKind::Blank,
+        }
     }
 
     /// Where a daemon that finds the record goes on with its machine.

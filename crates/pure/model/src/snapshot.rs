@@ -252,8 +252,9 @@ pub struct Memory {
 pub struct TemplateSeen {
     /// The pool that uses it.
     pub pool: String,
-    /// Its VMID.
-    pub vmid: Vmid,
+    /// Its VMID; `None`: machines of the pool are made without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vmid: Option<Vmid>,
     /// The host that holds it.
     pub host: String,
     /// Hosts on which a clone of it can be made.

@@ -1,0 +1,47 @@
+//! What a machine is made from.
+
+use serde::{Deserialize, Deserializer};
+
+use super::vmid::Vmid;
+
+/// What a machine is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MachineKind {
+    /// A clone of the template with this VMID.
+    Clone(Vmid),
+    /// A VM that is made without a template, and boots from the network.
+    Blank,
+    /// A machine that is there already: it is switched on and off.
+    BareMetal,
+}
+
+/// Reads a template's VMID. Records of before had 0 if there is none.
+pub(super) fn template<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vmid>, D::Error> {
+    Ok(Option::<Vmid>::deserialize(deserializer)?.filter(|vmid| vmid.0 != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Record;
+
+    #[test]
+    fn it_follows_from_the_record_whoever_wrote_it() {
+        let record = serde_json::to_value(Record::example()).unwrap();
+        let kind = |template: Option<u32>, machine: Option<&str>| {
+            let mut record = record.clone();
+            record.as_object_mut().unwrap().remove("template");
+            record["slot"]["machine"] = machine.into();
+            if let Some(template) = template {
+                record["template"] = template.into();
+            }
+            let read: Record = serde_json::from_value(record).unwrap();
+            let again = serde_json::from_value::<Record>(serde_json::to_value(&read).unwrap()).unwrap();
+            assert_eq!(read.kind(), again.kind());
+            read.kind()
+        };
+        assert_eq!(kind(Some(9000), None), MachineKind::Clone(Vmid(9000)));
+        assert_eq!((kind(Some(0), None), kind(None, None)), (MachineKind::Blank, MachineKind::Blank));
+        assert_eq!(kind(None, Some("rack-1")), MachineKind::BareMetal);
+    }
+}
