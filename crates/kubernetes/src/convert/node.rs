@@ -74,6 +74,7 @@ pub fn node(object: &core::Node) -> Result<Node, ConvertError> {
             })
             .collect(),
         volumes_attached: attached.map(|one| one.name.clone()).collect(),
+        replaced: None,
     })
 }
 

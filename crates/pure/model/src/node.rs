@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::features::Features;
+use super::plan::RemovalReason;
 use super::resources::Resources;
 use super::selector::Labels;
 
@@ -79,4 +80,7 @@ pub struct Node {
     pub conditions: Vec<Condition>,
     /// `status.volumesAttached` names.
     pub volumes_attached: Vec<String>,
+    /// In thought alone, and in no file: the planner decides as if it were being replaced, for this reason.
+    #[serde(skip)]
+    pub replaced: Option<RemovalReason>,
 }

@@ -61,8 +61,6 @@ pub const RETIRE: &str = "pve-autoscaler/retire";
 /// Keeps pods away from a Node until its labels and taints were read back: kubeadm and kubelet may have
 /// dropped some.
 pub const STARTING_TAINT: &str = "pve-autoscaler/starting";
-/// In thought alone, never written to a Node: the planner is replacing it, for the reason that is its value.
-pub const REPLACED: &str = "pve-autoscaler/replaced";
 /// An administrator has protected the node's VM, which could not be removed then. Never written to a Node:
 /// rounds and snapshot files have it.
 pub const VM_PROTECTED: &str = "pve-autoscaler/vm-protected";

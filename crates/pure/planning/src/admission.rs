@@ -18,7 +18,7 @@ use super::removal::Moves;
 use super::removal_backoff::rests;
 use super::scale_up_decision::ScaleUpDecision;
 use super::view::View;
-use super::{cooldowns, health, replacement_due};
+use super::{cooldowns, health};
 use model::drain::{Blocking, NodeReason};
 use model::machine::Phase;
 use model::plan::{NodeOutcome, NodeVerdict};
@@ -104,7 +104,7 @@ impl<'a> Round<'a> {
         let mut drains = 0;
         for (at, node) in view.snapshot.nodes.iter().enumerate() {
             let Some(pool) = pool_of(node) else { continue };
-            if replacement_due::reason(node).is_some() {
+            if node.replaced.is_some() {
                 continue;
             }
             if is_leaving(node) {

@@ -2,7 +2,7 @@
 //! changed, older than their pool allows, or on a host in maintenance.
 //!
 //! Nothing is remembered of it. Each round chooses the nodes whose turn it is, and thinks of them as leaving
-//! ([`REPLACED`]): their room counts for no pod, their pods look for another place, and their pool is one
+//! ([`Node::replaced`]): their room counts for no pod, their pods look for another place, and their pool is one
 //! node short of its minimum. Scaling up then asks for a machine if one is needed, and
 //! [`super::replacement_removals`] lets the node go once its pods have a place on nodes that are ready: the
 //! new node comes first. A reason that is gone ends it; what was made meanwhile is a node like any other.
@@ -30,7 +30,6 @@ use model::node::Node;
 use model::plan::{NodeOutcome, NodeVerdict, RemovalReason};
 use model::pod::Pod;
 use model::power::HostOutcome;
-use model::snapshot::REPLACED;
 use model::{Plan, Snapshot};
 use settings::{Config, Pool, Size};
 
@@ -89,8 +88,7 @@ pub(super) fn mark(
     for (at, mut one) in due {
         one.held = turns.held(snapshot, config, at, &one, drains.get(&at));
         if one.held.is_none() {
-            let mark = (REPLACED.to_owned(), one.reason.code().to_owned());
-            Arc::make_mut(&mut snapshot.nodes[at]).annotations.extend([mark]);
+            Arc::make_mut(&mut snapshot.nodes[at]).replaced = Some(one.reason);
         }
         all.insert(snapshot.nodes[at].name.clone(), one);
     }
@@ -133,9 +131,9 @@ impl KeptReplacements {
     ) -> bool {
         let mut marked: Vec<Marked> = Vec::new();
         for node in &mut snapshot.nodes {
-            let Some(reason) = reason(node) else { continue };
+            let Some(reason) = node.replaced else { continue };
             let pool = pool_of(node).unwrap_or_default().to_owned();
-            Arc::make_mut(node).annotations.remove(REPLACED);
+            Arc::make_mut(node).replaced = None;
             marked.push(Marked { rank: rank(reason), node: node.name.clone(), pool });
         }
         marked.sort();
@@ -220,17 +218,6 @@ fn is_anything_under_way(snapshot: &Snapshot, plan: &Plan) -> bool {
 fn changes(host: HostOutcome) -> bool {
     use HostOutcome::{Emptied, GoingOff, SwitchOff, Wake, Waking};
     matches!(host, Emptied | SwitchOff | GoingOff | Wake | Waking)
-}
-
-/// Why a node that is marked is replaced.
-pub(super) fn reason(node: &Node) -> Option<RemovalReason> {
-    match node.annotations.get(REPLACED)?.as_str() {
-        "Maintenance" => Some(RemovalReason::Maintenance),
-        "HostOff" => Some(RemovalReason::HostOff),
-        "Expired" => Some(RemovalReason::Expired),
-        "Unready" => Some(RemovalReason::Unready),
-        _ => Some(RemovalReason::Drifted),
-    }
 }
 
 fn rank(reason: RemovalReason) -> u8 {

@@ -11,7 +11,6 @@ use super::facts::{
     pod::will_be_made_again,
 };
 use super::node_state::drain;
-use super::replacement_due;
 use super::scale_up_decision::ScaleUpDecision;
 use super::view::View;
 use model::plan::{Move, NodeOutcome, NodeVerdict, Removal};
@@ -30,7 +29,7 @@ pub(super) fn removals(
 ) -> Vec<Removal> {
     let mut found = Vec::new();
     for (at, (node, verdict)) in view.snapshot.nodes.iter().zip(verdicts).enumerate() {
-        let Some(reason) = replacement_due::reason(node) else { continue };
+        let Some(reason) = node.replaced else { continue };
         let (pool, utilization) = (verdict.pool.clone(), verdict.utilization.unwrap_or(0.0));
         let Ok(drain) = drain(view, at, rules, budgets) else { continue };
         let mut wait = |why: NodeOutcome, message: String| {

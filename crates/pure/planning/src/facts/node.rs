@@ -3,7 +3,7 @@
 use super::time;
 use model::Snapshot;
 use model::node::Node;
-use model::snapshot::{BEING_DELETED_TAINT, PINNED, PINNED_WHY, POOL_LABEL, REPLACED, RETIRE, VM_PROTECTED};
+use model::snapshot::{BEING_DELETED_TAINT, PINNED, PINNED_WHY, POOL_LABEL, RETIRE, VM_PROTECTED};
 use settings::Config;
 
 /// The annotation that keeps the node whatever it is used for, if there is one.
@@ -46,7 +46,7 @@ pub(crate) fn is_leaving(node: &Node) -> bool {
     const TAINTS: [&str; 3] =
         [BEING_DELETED_TAINT, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];
     node.deleted.is_some()
-        || node.annotations.contains_key(REPLACED)
+        || node.replaced.is_some()
         || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
 }
 
