@@ -16,7 +16,7 @@ pub fn list_machines(all: &mut Snapshot) {
     let machines = all.nodes.iter().enumerate().map(|(number, node)| machine(node, number));
     all.proxmox.machines = Some(machines.collect());
     let host = |number| Host {
-        name: format!("h{number:02}"),
+        name: format!("h{number:02}").into(),
         online: true,
         cores: 100_000,
         memory: 1 << 50,
@@ -30,7 +30,7 @@ fn machine(node: &Arc<Node>, number: usize) -> Machine {
         name: node.name.clone(),
         pool: node.labels[POOL_LABEL].clone(),
         vmid: Vmid(10_000 + u32::try_from(number).unwrap()),
-        host: format!("h{:02}", number % 20),
+        host: format!("h{:02}", number % 20).into(),
         cores: 10,
         memory: 10 << 30,
         phase: Phase::Ready,

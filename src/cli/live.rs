@@ -12,7 +12,7 @@ use files::{ReadSecret, SecretError};
 use kubernetes::{Cluster, ConnectOptions, ErrorKind, Watches};
 use machines::{DeviceSurvey, MachineView};
 use model::workload::Backoff;
-use model::{Snapshot, place};
+use model::{HostKey, Snapshot};
 use proxmox::redfish;
 use proxmox::{Client, Settings, Trust};
 use runtime::clock::{Clock, SystemClock};
@@ -76,7 +76,7 @@ async fn hosts(config: &Config, snapshot: &mut Snapshot) -> Result<(), Failure> 
         let mut hosts = seen.hosts(settings.count_stopped);
         devices.give(&mut hosts);
         for host in &mut hosts {
-            host.name = place::key(prefix, &host.name);
+            host.name = HostKey::new(prefix, &host.name);
         }
         all.extend(hosts);
     }

@@ -75,7 +75,7 @@ mod tests {
     fn a_shorter_first_back_off_counts_at_once() {
         let mut memory = Memory::default();
         memory.hosts.insert(
-            "pve1".to_owned(),
+            "pve1".into(),
             HostMemory { backoff: Some(backoff(1200, 1200)), ..HostMemory::default() },
         );
         memory.pools.insert(
@@ -102,11 +102,11 @@ mod tests {
         let mut all = Memory::default();
         for name in ["pve1", "pve2"] {
             all.hosts.insert(
-                name.to_owned(),
+                name.into(),
                 HostMemory { backoff: Some(backoff(100, 100)), ..HostMemory::default() },
             );
         }
-        let failed_on = [("pve1".to_owned(), at(99)), ("pve2".to_owned(), at(99))].into();
+        let failed_on = [("pve1".into(), at(99)), ("pve2".into(), at(99))].into();
         all.pools.insert(
             "w".to_owned(),
             PoolMemory { backoff: Some(backoff(100, 100)), failed_on, ..PoolMemory::default() },

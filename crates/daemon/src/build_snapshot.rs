@@ -13,10 +13,9 @@ use machines::{MachineView, Promise};
 use model::machine::{Host, Intent, Machine, Phase, WarmState};
 use model::node::Node;
 use model::pci::Held;
-use model::place;
 use model::power::PowerFacts;
 use model::snapshot::{Inventory, POOL_LABEL, UNNEEDED_SINCE, VM_PROTECTED};
-use model::{Record, Snapshot};
+use model::{HostKey, Record, Snapshot};
 use planning::slots::{self, Taken};
 use settings::{Config, Mode, Pool};
 
@@ -85,7 +84,7 @@ fn hosts(
             && !runs(view.record.slot.vmid)
     };
     for MachineView { record, .. } in views.iter().filter(unseen) {
-        let Some(host) = hosts.iter_mut().find(|host| host.online && host.name == record.host) else {
+        let Some(host) = hosts.iter_mut().find(|host| host.online && *host.name == *record.host) else {
             continue;
         };
         let had = record.growing.as_ref().map(|before| (before.cores, before.memory));
@@ -98,13 +97,13 @@ fn hosts(
     }
     // Other daemons have promised these: they are seen by what they were given, not by what they use yet.
     for (name, promise) in promised {
-        let Some(host) = hosts.iter_mut().find(|host| host.name == *name) else { continue };
+        let Some(host) = hosts.iter_mut().find(|host| *host.name == **name) else { continue };
         host.cores_assigned = host.cores_assigned.saturating_add(promise.cores);
         host.memory_assigned = host.memory_assigned.saturating_add(promise.memory);
         host.memory_used = host.memory_used.saturating_add(promise.memory);
     }
     for host in &mut hosts {
-        host.name = place::key(prefix, &host.name);
+        host.name = HostKey::new(prefix, &host.name);
     }
     hosts
 }
@@ -220,8 +219,8 @@ impl Daemon {
             let templates = region.templates.seen();
             let found = survey.facts(&look.seen, (&views, &gone), &templates, &self.instance);
             let all = all.get_or_insert_default();
-            all.votes.extend(found.votes.into_iter().map(|(host, own)| (place::key(prefix, &host), own)));
-            all.hosts.extend(found.hosts.into_iter().map(|(host, own)| (place::key(prefix, &host), own)));
+            all.votes.extend(found.votes.into_iter().map(|(host, own)| (HostKey::new(prefix, &host), own)));
+            all.hosts.extend(found.hosts.into_iter().map(|(host, own)| (HostKey::new(prefix, &host), own)));
         }
         all
     }

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use model::HostKey;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -20,7 +21,6 @@ use kubernetes::{Cluster, EventKind, Recorder, Saying, Watches};
 use machines::{MachineView, Registry};
 use model::machine::Intent;
 use model::node::Node;
-use model::place;
 use model::snapshot::{OUT_OF_SERVICE_BY, OUT_OF_SERVICE_TAINT};
 use observability::Board;
 use proxmox::{Client, Error};
@@ -41,7 +41,7 @@ pub(super) struct DeadHosts {
     pub clock: SharedClock,
     pub config: watch::Receiver<Arc<Config>>,
     /// By their names among those of all clusters, since when every answer said that they are off.
-    pub off: BTreeMap<String, Instant>,
+    pub off: BTreeMap<HostKey, Instant>,
     pub said: RateLimitedLog,
 }
 
@@ -77,7 +77,7 @@ impl DeadHosts {
                 }
             };
             for name in off {
-                let key = place::key(&region.prefix, &name);
+                let key = HostKey::new(&region.prefix, &name);
                 let since = before.remove(&key).unwrap_or_else(Instant::now);
                 self.off.insert(key, since);
             }
@@ -89,7 +89,7 @@ impl DeadHosts {
                 else {
                     continue;
                 };
-                let off = self.off.get(&place::key(&region.prefix, &guest.host));
+                let off = self.off.get(&HostKey::new(&region.prefix, &guest.host));
                 if off.is_some_and(|since| since.elapsed() >= after) && is_due(&node) {
                     self.take_out(region, &view, &node, &guest.host).await;
                 }
@@ -123,8 +123,8 @@ impl DeadHosts {
                 return;
             }
         }
-        let host = place::key(&region.prefix, host);
-        tracing::warn!(node = node.name, host, "the host is off: its Node is taken out of service");
+        let host = HostKey::new(&region.prefix, host);
+        tracing::warn!(node = node.name, host = &*host, "the host is off: its Node is taken out of service");
         let what = format!("{} is taken out of service: its host {host} is off", node.name);
         self.board.decided(self.clock.now(), what);
         let note = format!("Host {host} is off: pods and volumes of this node are let go of");
@@ -132,7 +132,7 @@ impl DeadHosts {
             kind: EventKind::Warning,
             reason: "OutOfService",
             action: "OutOfService",
-            code: host,
+            code: host.to_string(),
             note,
         };
         if let Err(error) = self.recorder.event_on_node(node, &saying).await {

@@ -15,11 +15,10 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Daemon;
-use model::Snapshot;
 use model::machine::Host;
-use model::place;
 use model::plan::Plan;
 use model::power::{HostOutcome, HostVerdict, PowerMemory, PowerStep};
+use model::{HostKey, Snapshot};
 use proxmox::redfish::{self, Reset};
 use proxmox::{Client, Error, Kind};
 use runtime::error_chain::chain;
@@ -205,15 +204,15 @@ impl Daemon {
         }
         self.note(host, "is shut down: nothing runs on it".to_owned(), now);
         let Some(region) = self.regions.of_host(host) else { return };
-        let (proxmox, name) = (region.proxmox.clone(), place::split(host).1.to_owned());
+        let (proxmox, name) = (region.proxmox.clone(), HostKey::split(host).1.to_owned());
         let goes = |other: &Host| {
             let memory = snapshot.memory.hosts.get(&other.name).and_then(|memory| memory.power.as_ref());
             memory.is_some_and(|power| matches!(power.step, PowerStep::ShuttingDown | PowerStep::Off))
         };
         let here =
-            |other: &&Host| other.online && !goes(other) && place::split(&other.name).0 == region.prefix;
+            |other: &&Host| other.online && !goes(other) && HostKey::split(&other.name).0 == region.prefix;
         let others: Vec<String> = (snapshot.proxmox.hosts.iter().flatten().filter(here))
-            .map(|other| place::split(&other.name).1.to_owned())
+            .map(|other| HostKey::split(&other.name).1.to_owned())
             .collect();
         let controller = self.controller(config, host);
         self.ask(host, async move {
@@ -255,7 +254,7 @@ impl Daemon {
             self.note(host, format!("is woken: {}", one.message), now);
         }
         let Some(region) = self.regions.of_host(host) else { return };
-        let (proxmox, name) = (region.proxmox.clone(), place::split(host).1.to_owned());
+        let (proxmox, name) = (region.proxmox.clone(), HostKey::split(host).1.to_owned());
         let controller = self.controller(config, host);
         self.ask(host, async move {
             if let Some(controller) = controller {

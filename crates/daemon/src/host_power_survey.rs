@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use machines::{MachineView, answering_hosts};
-use model::Vmid;
 use model::machine::Phase;
 use model::power::{HostFacts, PowerFacts};
 use model::snapshot::TemplateSeen;
+use model::{HostKey, Vmid};
 use proxmox::{Client, ClusterResources, Guest, HostSurvey, PowerSurvey};
 use runtime::error_chain::chain;
 use settings::{Config, Power};
@@ -40,7 +40,7 @@ impl Survey {
             .iter()
             .filter_map(|(name, own)| {
                 let by_packet = *own.power.as_ref()? == Power::WakeOnLan;
-                Some((name.as_str(), seen.hosts.get(name)?.online, by_packet))
+                Some((name.as_str(), seen.hosts.get(name.as_str())?.online, by_packet))
             })
             .collect();
         if hosts.is_empty() {
@@ -94,9 +94,10 @@ impl Survey {
             let own = own.and_then(of_own_name);
             let stays_on = found.stays_on.clone().or(own).or_else(|| holds_template(name, templates, views));
             let (answers, migrating) = (found.answers, migrating.clone());
-            (name.clone(), HostFacts { answers, others, going, migrating, stays_on })
+            (HostKey::from(name.as_str()), HostFacts { answers, others, going, migrating, stays_on })
         };
-        PowerFacts { votes: self.found.votes.clone(), hosts: self.found.hosts.iter().map(facts).collect() }
+        let votes = self.found.votes.iter().map(|(host, votes)| (HostKey::from(host.as_str()), *votes));
+        PowerFacts { votes: votes.collect(), hosts: self.found.hosts.iter().map(facts).collect() }
     }
 }
 
@@ -186,8 +187,8 @@ mod tests {
         let template = |hosts: &[&str]| TemplateSeen {
             pool: "w".to_owned(),
             vmid: Some(Vmid(9000)),
-            host: "a".to_owned(),
-            hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+            host: "a".into(),
+            hosts: hosts.iter().map(|host| (*host).into()).collect(),
         };
         assert!(holds_template("a", &[template(&["a", "b"])], &[]).is_some());
         assert!(holds_template("a", &[template(&["a"])], &[]).is_none());

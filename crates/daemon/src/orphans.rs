@@ -86,7 +86,10 @@ impl Daemon {
             };
             let verdict = verdict(vm, &around);
             let (host, config) = (one.host.clone(), one.config.clone());
-            Judged { claim: Claim { vmid: one.vmid, host, config, steady, looks, twins }, verdict }
+            Judged {
+                claim: Claim { vmid: one.vmid, host: host.to_string(), config, steady, looks, twins },
+                verdict,
+            }
         };
         self.orphans = marked.iter().map(judge).collect();
     }

@@ -17,7 +17,7 @@ use model::prediction::Predictions;
 use model::snapshot::{Decision, HostMemory, Memory};
 use model::unfinished::Unfinished;
 use model::workload::Backoff;
-use model::{Snapshot, place};
+use model::{HostKey, Snapshot};
 use settings::Config;
 
 /// What matters is stored within this time.
@@ -189,7 +189,7 @@ impl Remembered {
         let mut after = before.clone();
         change(&mut after);
         if before != after {
-            self.memory.hosts.insert(host.to_owned(), after);
+            self.memory.hosts.insert(host.into(), after);
             self.store(now);
         }
     }
@@ -340,21 +340,21 @@ impl Remembered {
 
 /// The other hosts that are left alone since the same failed there for the same pool.
 fn same_on(
-    failed_on: &BTreeMap<String, Timestamp>,
-    hosts: &BTreeMap<String, HostMemory>,
+    failed_on: &BTreeMap<HostKey, Timestamp>,
+    hosts: &BTreeMap<HostKey, HostMemory>,
     (host, reason): (&str, &str),
-) -> Vec<String> {
-    let is_same = |other: &&String| {
+) -> Vec<HostKey> {
+    let is_same = |other: &&HostKey| {
         let backoff = hosts.get(*other).and_then(|other| other.backoff.as_ref());
         backoff.is_some_and(|backoff| gist(&backoff.reason, other).eq(gist(reason, host)))
     };
-    failed_on.keys().filter(|other| *other != host).filter(is_same).cloned().collect()
+    failed_on.keys().filter(|other| ***other != *host).filter(is_same).cloned().collect()
 }
 
 /// The words of a failure without those that differ from machine to machine: with numbers, of tasks and VMs,
 /// or the host's name.
 fn gist<'a>(reason: &'a str, host: &'a str) -> impl Iterator<Item = &'a str> {
-    let (_, host) = place::split(host);
+    let (_, host) = HostKey::split(host);
     let is_common =
         move |word: &&str| !word.contains(|one: char| one.is_ascii_digit()) && !word.contains(host);
     reason.split_whitespace().filter(is_common)
@@ -463,16 +463,16 @@ mod tests {
         let until = Timestamp::from_second(100).unwrap();
         let backoff = |reason| Some(Backoff { until, reason, seconds: 100 });
         let (mtu, memory) = ("MTU 9000 is bigger than the bridge MTU 1500", "Cannot allocate memory");
-        let hosts: BTreeMap<String, HostMemory> =
+        let hosts: BTreeMap<HostKey, HostMemory> =
             [("alpha", 9100, mtu), ("west/beta", 9101, memory), ("gamma", 9102, mtu)]
                 .map(|(host, vmid, what)| {
-                    let backoff = backoff(said(place::split(host).1, Vmid(vmid), what));
-                    (host.to_owned(), HostMemory { backoff, ..HostMemory::default() })
+                    let backoff = backoff(said(HostKey::split(host).1, Vmid(vmid), what));
+                    (HostKey::from(host), HostMemory { backoff, ..HostMemory::default() })
                 })
                 .into();
-        let failed_on = ["alpha", "west/beta"].map(|host| (host.to_owned(), until)).into();
+        let failed_on = ["alpha", "west/beta"].map(|host| (HostKey::from(host), until)).into();
         let same = |host: &str, what| {
-            same_on(&failed_on, &hosts, (host, &said(place::split(host).1, Vmid(9103), what)))
+            same_on(&failed_on, &hosts, (host, &said(HostKey::split(host).1, Vmid(9103), what)))
         };
         assert_eq!(same("delta", mtu), ["alpha"]);
         assert_eq!(same("delta", memory), ["west/beta"]);

@@ -17,9 +17,8 @@ use tokio_util::task::TaskTracker;
 use super::Deps;
 use super::inventory::{Inventory, NOT_QUORATE, Observation, Start};
 use machines::Templates;
-use model::Record;
-use model::place;
 use model::snapshot::TemplateSeen;
+use model::{HostKey, Record};
 use observability::Problem;
 use proxmox::Client;
 use runtime::fence::Fence;
@@ -31,7 +30,7 @@ const STALE_LOOKS: u32 = 6;
 /// One cluster.
 #[derive(Clone)]
 pub(super) struct Region {
-    /// What its hosts' names begin with ([`place::key`]); empty for the cluster in `[proxmox]`.
+    /// What its hosts' names begin with ([`HostKey`]); empty for the cluster in `[proxmox]`.
     pub prefix: String,
     pub proxmox: Client,
     pub templates: Templates,
@@ -54,7 +53,7 @@ impl Region {
 
     /// Its templates, with hosts by their names among those of all clusters.
     pub fn templates_seen(&self) -> Vec<TemplateSeen> {
-        let key = |host: &String| place::key(&self.prefix, host);
+        let key = |host: &HostKey| HostKey::new(&self.prefix, host);
         let keyed = |one: TemplateSeen| TemplateSeen {
             host: key(&one.host),
             hosts: one.hosts.iter().map(key).collect(),
@@ -143,7 +142,7 @@ impl Regions {
 
     /// The cluster of a host, by its name among those of all clusters.
     pub fn of_host(&self, key: &str) -> Option<&Region> {
-        self.get(place::split(key).0)
+        self.get(HostKey::split(key).0)
     }
 
     /// Why nothing is decided about the pools and machines of a cluster, if so. Whether one cluster alone can

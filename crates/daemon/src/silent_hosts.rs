@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::Daemon;
 use super::build_snapshot::Looks;
 use model::workload::Backoff;
-use model::{Snapshot, place};
+use model::{HostKey, Snapshot};
 use observability::Problem;
 
 /// What is said of a host whose `pvestatd` is silent.
@@ -24,7 +24,7 @@ impl Daemon {
         let mut all = Vec::new();
         for (prefix, look) in looks {
             for host in look.seen.silent() {
-                let key = place::key(prefix, &host.name);
+                let key = HostKey::new(prefix, &host.name);
                 let reason = silence(&host.name);
                 all.push(reason.clone());
                 let place = &mut snapshot.memory.hosts.entry(key).or_default().backoff;

@@ -22,7 +22,7 @@ use super::Daemon;
 use super::inventory::Observation;
 use super::regions::{Region, Regions};
 use machines::{MachineView, Owner, Promise, Registry, ask_hosts_in_time, promise_of};
-use model::{Snapshot, Vmid, place};
+use model::{HostKey, Snapshot, Vmid};
 use observability::Problem;
 use proxmox::marker::{Description, Marker};
 use proxmox::{Guest, Kind, VmConfig};
@@ -80,7 +80,7 @@ pub(super) struct Marked {
     /// Its VMID.
     pub vmid: Vmid,
     /// Its host, with the prefix of its cluster.
-    pub host: String,
+    pub host: HostKey,
     /// Its configuration.
     pub config: VmConfig,
     /// Whose machine its mark names.
@@ -248,9 +248,9 @@ impl Strangers {
         let marked = all.filter_map(|(prefix, vmid, stranger)| {
             let Says { marker, config, .. } = stranger.says?;
             let (since, looks) = stranger.steady;
-            let host = place::key(&prefix, &stranger.host);
+            let host = HostKey::new(&prefix, &stranger.host);
             let steady = (since.elapsed(), looks);
-            Some(Marked { vmid: vmid, host, config: config?, marker: marker?, steady })
+            Some(Marked { vmid, host, config: config?, marker: marker?, steady })
         });
         marked.filter(|one| one.marker.cluster == config.cluster).collect()
     }
@@ -374,7 +374,7 @@ impl Daemon {
         let mut holders: BTreeMap<IpAddr, Vec<String>> = BTreeMap::new();
         for (prefix, vmid, Stranger { host, says, since, .. }) in self.strangers.without(config, views) {
             let Some(says) = says else { continue };
-            let host = place::key(&prefix, &host);
+            let host = HostKey::new(&prefix, &host);
             let sure = snapshot.time.duration_since(since) >= SURE;
             let mut named = format!("VM {vmid} `{}` on {host}", says.name);
             match says.marker.as_ref() {

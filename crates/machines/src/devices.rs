@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use model::Vmid;
+use model::{HostKey, Vmid};
 use tokio::time::Instant;
 
 use super::host_queries;
@@ -20,7 +20,7 @@ const GUESTS: Duration = Duration::from_mins(5);
 
 /// What a host's devices are, by the hosts' names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Devices(BTreeMap<String, HostPci>);
+pub struct Devices(BTreeMap<HostKey, HostPci>);
 
 impl Devices {
     /// Adds them to the hosts.
@@ -170,29 +170,29 @@ impl DeviceSurvey {
 
     /// What is known of the hosts' devices.
     pub fn found(&self, seen: &ClusterResources) -> Devices {
-        let mut hosts: BTreeMap<String, HostPci> =
-            seen.hosts.keys().map(|host| (host.clone(), HostPci::default())).collect();
+        let mut hosts: BTreeMap<HostKey, HostPci> =
+            seen.hosts.keys().map(|host| (HostKey::from(host.as_str()), HostPci::default())).collect();
         for mapping in &self.mappings {
             for (host, path) in &mapping.devices {
-                if let Some(host) = hosts.get_mut(host) {
+                if let Some(host) = hosts.get_mut(host.as_str()) {
                     host.mappings.entry(mapping.id.clone()).or_default().insert(path.clone());
                 }
             }
         }
         for ((host, mapping), problem) in &self.broken {
-            if let Some(host) = hosts.get_mut(host) {
+            if let Some(host) = hosts.get_mut(host.as_str()) {
                 host.broken.insert(mapping.clone(), problem.clone());
             }
         }
         for (host, why) in self.unread.values() {
-            if let Some(HostPci { mappings, broken, .. }) = hosts.get_mut(host) {
+            if let Some(HostPci { mappings, broken, .. }) = hosts.get_mut(host.as_str()) {
                 for mapping in mappings.keys() {
                     broken.entry(mapping.clone()).or_insert_with(|| why.clone());
                 }
             }
         }
         for Holder { host, held, .. } in self.guests.values() {
-            if let Some(host) = hosts.get_mut(host) {
+            if let Some(host) = hosts.get_mut(host.as_str()) {
                 host.held.extend(held.iter().cloned());
             }
         }

@@ -144,7 +144,7 @@ fn lacks(
     for promise in promised.values() {
         take(*promise);
     }
-    let own = ctx.config.hosts.get(&record.host);
+    let own = ctx.config.hosts.get(record.host.as_str());
     let reserve = own.and_then(|own| own.memory_reserve).unwrap_or(pool.memory_reserve);
     // As the planner has it: neither is more promised than there is, nor more used.
     let promised = total.memory - quantity::share(host.memory, pool.memory_overcommit);

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use model::Vmid;
+use model::{HostKey, Vmid};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -116,8 +116,8 @@ impl Templates {
         let one = |pool: &String, usable: &Usable| TemplateSeen {
             pool: pool.clone(),
             vmid: usable.vmid,
-            host: usable.host.clone(),
-            hosts: usable.reach.iter().cloned().collect(),
+            host: usable.host.as_str().into(),
+            hosts: usable.reach.iter().map(|host| HostKey::from(host.as_str())).collect(),
         };
         self.all()
             .iter()
@@ -329,7 +329,7 @@ fn who(guest: &Guest) -> String {
 
 /// What stands for a template on each host where machines of the pool can be made without one.
 fn blank_places(pool: &Pool, seen: &ClusterResources) -> Vec<Usable> {
-    let allowed = |host: &&String| pool.hosts.is_empty() || pool.hosts.contains(host);
+    let allowed = |host: &&String| pool.hosts.is_empty() || pool.hosts.iter().any(|one| *one == ***host);
     let usable = |host: &String| Usable {
         vmid: None,
         host: host.clone(),

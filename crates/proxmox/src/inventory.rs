@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::Vmid;
+use model::{HostKey, Vmid};
 use serde_json::Value;
 
 use super::answer::{flag_of, number_of, text_of};
@@ -197,7 +197,7 @@ impl ClusterResources {
                 let running = || self.guests.values().filter(counts);
                 let storages = self.storages.iter().filter(|storage| storage.host == host.name);
                 Host {
-                    name: host.name.clone(),
+                    name: HostKey::from(host.name.clone()),
                     online: host.online,
                     maintenance: host.maintenance,
                     cores: host.cores,

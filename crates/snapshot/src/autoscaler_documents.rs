@@ -17,7 +17,7 @@ use model::snapshot::{
 };
 use model::unfinished::Unfinished;
 use model::workload::Backoff;
-use model::{KubernetesVersion, Vmid};
+use model::{HostKey, KubernetesVersion, Vmid};
 
 /// `kind: ProxmoxInventory`.
 #[derive(Debug, Deserialize)]
@@ -68,8 +68,8 @@ struct MachineDocument {
     #[serde(default)]
     vmid: Vmid,
     #[serde(default)]
-    host: String,
-    seen_on: Option<String>,
+    host: HostKey,
+    seen_on: Option<HostKey>,
     #[serde(default)]
     cores: u32,
     #[serde(default)]
@@ -116,7 +116,7 @@ pub(super) struct StateDocument {
     #[serde(default)]
     pools: BTreeMap<String, PoolDocument>,
     #[serde(default)]
-    hosts: BTreeMap<String, HostMemory>,
+    hosts: BTreeMap<HostKey, HostMemory>,
     #[serde(default)]
     nodes: BTreeMap<String, NodeMemory>,
     free_slots: Option<BTreeMap<String, Vec<Slot>>>,
@@ -138,7 +138,7 @@ struct PoolDocument {
     last_removal_failure: Option<Timestamp>,
     backoff: Option<Backoff>,
     #[serde(default)]
-    failed_on: BTreeMap<String, Timestamp>,
+    failed_on: BTreeMap<HostKey, Timestamp>,
     grow_backoff: Option<Backoff>,
     learnt_allocatable: Option<BTreeMap<String, Amount>>,
     #[serde(default)]
@@ -150,9 +150,9 @@ struct PoolDocument {
     #[serde(default)]
     declared_devices: String,
     declared: Option<DeclaredFeatures>,
-    reach: Option<Vec<String>>,
+    reach: Option<Vec<HostKey>>,
     #[serde(default)]
-    across: Vec<String>,
+    across: Vec<HostKey>,
     #[serde(default)]
     without_template: bool,
     out_of_sight: Option<String>,
@@ -228,7 +228,7 @@ impl HostDocument {
             storage.insert(name, seen);
         }
         Ok(Host {
-            name: self.name,
+            name: HostKey::from(self.name),
             online: self.online,
             maintenance: self.maintenance,
             cores: self.cores,

@@ -15,7 +15,7 @@ pub(super) async fn check(pve: &Pve, answer: &mut Answer) {
         .iter()
         .filter_map(|(name, own)| {
             let by_packet = *own.power.as_ref()? == Power::WakeOnLan;
-            Some((name.as_str(), pve.seen.hosts.get(name)?.online, by_packet))
+            Some((name.as_str(), pve.seen.hosts.get(name.as_str())?.online, by_packet))
         })
         .collect();
     if hosts.is_empty() {

@@ -12,7 +12,7 @@ use proxmox::Error;
 use settings::{HostSettings, Pool};
 
 pub(super) async fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer) {
-    for host in pool.hosts.iter().filter(|host| !pve.seen.hosts.contains_key(*host)) {
+    for host in pool.hosts.iter().filter(|host| !pve.seen.hosts.contains_key(host.as_str())) {
         let names: Vec<&str> = pve.seen.hosts.keys().map(String::as_str).collect();
         let line = Line::wrong(format!("host {host}"), "there is no such host");
         answer
@@ -28,7 +28,7 @@ pub(super) async fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mu
 
 /// The hosts that the configuration says something of are there.
 pub(super) fn special(pve: &Pve, answer: &mut Answer) {
-    for name in pve.special.keys().filter(|name| !pve.seen.hosts.contains_key(*name)) {
+    for name in pve.special.keys().filter(|name| !pve.seen.hosts.contains_key(name.as_str())) {
         let names: Vec<&str> = pve.seen.hosts.keys().map(String::as_str).collect();
         let line = Line::wrong(format!("host {name}"), "there is no such host").key("host");
         answer.say(line.help(format!("there are {}", names.join(", "))), FINDINGS);
@@ -58,8 +58,11 @@ pub(super) fn is_unknown(pve: &Pve, pool: &Pool, answer: &mut Answer) -> bool {
 /// written.
 fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &mut Answer) {
     let reached: BTreeSet<&String> = templates.iter().flat_map(|fit| &fit.reach).collect();
-    let allowed: BTreeSet<&String> =
-        pve.allowed(pool).filter(|host| templates.is_empty() || reached.contains(host)).collect();
+    let allowed: BTreeSet<&str> = pve
+        .allowed(pool)
+        .filter(|host| templates.is_empty() || reached.contains(host))
+        .map(String::as_str)
+        .collect();
     if allowed.is_empty() {
         return;
     }
@@ -67,7 +70,7 @@ fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &m
     let what = if pool.sizes.len() > 1 { format!("room for {size}") } else { "room".to_owned() };
     let mut parts = Vec::new();
     let mut all = 0;
-    for host in pve.hosts.iter().filter(|host| allowed.contains(&host.name)) {
+    for host in pve.hosts.iter().filter(|host| allowed.contains(host.name.as_str())) {
         let name = &host.name;
         if !host.online {
             parts.push(format!("{name} is off"));
@@ -79,7 +82,7 @@ fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &m
             parts.push(format!("{name} is too small"));
         } else {
             let here =
-                pve.seen.guests.values().filter(|guest| guest.host == *name && in_range(pool, guest.vmid));
+                pve.seen.guests.values().filter(|guest| guest.host == **name && in_range(pool, guest.vmid));
             let more = fits(pool, host, pve.special.get(name), here.count());
             all += more;
             parts.push(format!("{name} {more}"));
@@ -89,7 +92,8 @@ fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &m
     if all > 0 {
         return answer.say(Line::good(what, format!("{parts} more machines")).of(&pool.name), SUCCESS);
     }
-    let largest = pve.hosts.iter().filter(|host| allowed.contains(&host.name)).map(|host| host.memory).max();
+    let largest =
+        pve.hosts.iter().filter(|host| allowed.contains(host.name.as_str())).map(|host| host.memory).max();
     let line = if largest.is_some_and(|most| most - pool.memory_reserve < pool.memory) {
         let most = binary(largest.unwrap_or_default());
         let message = format!("no host could ever take a machine of {size}: the largest has {most}");

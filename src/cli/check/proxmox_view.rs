@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::HostKey;
 use tokio::sync::Mutex;
 
 use model::machine::Host;
@@ -20,7 +21,7 @@ pub(super) struct Pve {
     /// The hosts as a plan counts them.
     pub hosts: Vec<Host>,
     /// What the configuration says of hosts, by their names.
-    pub special: BTreeMap<String, HostSettings>,
+    pub special: BTreeMap<HostKey, HostSettings>,
     /// Storages by name.
     pub storages: BTreeMap<String, StorageConfig>,
     /// Privileges that the token has nowhere: said once.
@@ -34,7 +35,10 @@ pub(super) struct Pve {
 impl Pve {
     /// The hosts that the pool's machines may be put on and that there are.
     pub(super) fn allowed<'p>(&'p self, pool: &'p Pool) -> impl Iterator<Item = &'p String> {
-        self.seen.hosts.keys().filter(|host| pool.hosts.is_empty() || pool.hosts.contains(host))
+        self.seen
+            .hosts
+            .keys()
+            .filter(|host| pool.hosts.is_empty() || pool.hosts.iter().any(|one| **one == ***host))
     }
 
     /// The path on which the token needs its rights over machines.

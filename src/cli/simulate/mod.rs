@@ -55,8 +55,10 @@ struct Found {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
-    let what_if =
-        WhatIf { demand: arguments.scale, without: arguments.without_host.iter().cloned().collect() };
+    let what_if = WhatIf {
+        demand: arguments.scale,
+        without: arguments.without_host.iter().map(|host| host.as_str().into()).collect(),
+    };
     let found = simulate(arguments, what_if)?;
     for damage in &found.damages {
         anstream::eprintln!("warning: {damage}");
@@ -98,7 +100,7 @@ fn simulate(arguments: &Arguments, what_if: WhatIf) -> Result<Found, Failure> {
         return Err(Failure::Recording(nothing.unwrap_or(RecordingError::Empty { path })));
     }
     if let Some(unknown) = what_if.without.iter().find(|host| !facts.hosts.contains(*host)) {
-        let known = facts.hosts.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let known = facts.hosts.iter().map(|host| host.as_str()).collect::<Vec<_>>().join(", ");
         return Err(Failure::NotFound(format!("the record has no host `{unknown}`: its hosts are {known}")));
     }
     let doubts = configs.iter().filter_map(|(name, config)| doubt(name, config, &facts)).collect();

@@ -218,7 +218,7 @@ pub(super) fn of_pool(pool: &Pool, found: &Found, vm: &Candidate) -> Vec<String>
         let own = vm.config.get("name").unwrap_or("?");
         against.push(format!("VM {vmid} is called `{own}`: a machine and its node have one name"));
     }
-    if !pool.hosts.is_empty() && !pool.hosts.contains(&vm.guest.host) {
+    if !pool.hosts.is_empty() && !pool.hosts.iter().any(|host| *host == *vm.guest.host) {
         against.push(format!("it is on {}, which is not one of the pool's `hosts`", vm.guest.host));
     }
     against

@@ -14,7 +14,7 @@ use crate::task;
 use kubernetes::{EventKind, Saying, Versioned};
 use model::machine::Intent;
 use model::node::Node;
-use model::{Record, Slot, Vmid, place};
+use model::{HostKey, Record, Slot, Vmid};
 use proxmox::marker::Description;
 use proxmox::{TaskFilter, TaskStatus, VmConfig};
 
@@ -42,7 +42,7 @@ impl Claim {
         let vm = self.vm(&self.config);
         let Description::Ours(marker) = self.config.owner() else { return None };
         let pool = pool_of(config, vm, &marker)?;
-        let (_, host) = place::split(&self.host);
+        let (_, host) = HostKey::split(&self.host);
         let slot = pool.slots().into_iter().find(|slot| slot.vmid == self.vmid);
         let reason = "it has no record and no Node: it is an orphan (`orphans = \"collect\"`)".to_owned();
         let slot = slot.unwrap_or_else(|| Slot { vmid: self.vmid, ..Slot::default() });

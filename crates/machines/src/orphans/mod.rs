@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::adoption::disks_that_go_with_it;
 use super::ownership::Owner;
 use model::node::Node;
-use model::{Record, Vmid, names, place};
+use model::{HostKey, Record, Vmid, names};
 use proxmox::marker::{Description, Marker};
 use proxmox::{VmConfig, VmStatus};
 use settings::{Config, Pool};
@@ -106,7 +106,7 @@ impl Verdict {
 
 /// The pool of a mark whose machines are VMs of this cluster.
 fn pool_of<'c>(config: &'c Config, vm: Vm, marker: &Marker) -> Option<&'c Pool> {
-    let (prefix, _) = place::split(vm.host);
+    let (prefix, _) = HostKey::split(vm.host);
     let mut pools = config.pools.iter().filter(|pool| !pool.is_physical() && pool.prefix == prefix);
     pools.find(|pool| pool.name == marker.pool)
 }
@@ -170,7 +170,7 @@ fn of_pool(vm: Vm, marker: &Marker, config: &Config) -> Vec<Result<Proof, Missin
 fn of_kubernetes(vm: Vm, marker: &Marker, around: &Around) -> Vec<Result<Proof, Missing>> {
     let uuid = vm.config.smbios_uuid();
     let name = vm.config.get("name").unwrap_or_default();
-    let (prefix, _) = place::split(vm.host);
+    let (prefix, _) = HostKey::split(vm.host);
     let is_its = |record: &&&Record| {
         let here = around.config.prefix(record.region.as_deref()) == prefix;
         record.id == marker.machine

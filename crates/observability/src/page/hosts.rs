@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use super::html::{escaped, gib};
 use crate::{HostStatus, MachineStatus, Status, StorageStatus};
-use model::place;
+use model::HostKey;
 
 /// Hosts that are drawn, machines of one, and storages in one place.
 const HOSTS: usize = 64;
@@ -147,9 +147,9 @@ fn part(width: f64, kind: &str, name: &str, words: &str, out: &mut String) {
 fn shared(status: &Status, out: &mut String) {
     let mut all: BTreeMap<String, &StorageStatus> = BTreeMap::new();
     for host in &status.hosts {
-        let cluster = place::split(&host.name).0;
+        let cluster = HostKey::split(&host.name).0;
         for one in host.storages.iter().filter(|one| one.shared) {
-            all.entry(place::key(cluster, &one.name)).or_insert(one);
+            all.entry((HostKey::new(cluster, &one.name)).to_string()).or_insert(one);
         }
     }
     if !all.is_empty() {

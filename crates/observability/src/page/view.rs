@@ -6,7 +6,7 @@ use std::fmt::Write;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use model::{Vmid, place};
+use model::{HostKey, Vmid};
 use settings::Config;
 
 /// How much of the last day the charts show, as it stands in the page's address.
@@ -90,7 +90,7 @@ impl Links {
 
     /// A machine's page there; bare-metal machines have none.
     pub(super) fn vm(&self, host: &str, vmid: Vmid) -> Option<String> {
-        let base = self.0.get(place::split(host).0).filter(|_| !vmid.is_bare_metal())?;
+        let base = self.0.get(HostKey::split(host).0).filter(|_| !vmid.is_bare_metal())?;
         Some(format!("{base}/#v1:0:=qemu%2F{vmid}"))
     }
 }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::host_key::HostKey;
 use super::machine_kind::{self, MachineKind};
 use super::pci::HostPci;
 use super::resources::Resources;
@@ -171,11 +172,11 @@ pub struct Machine {
     /// Its VMID.
     pub vmid: Vmid,
     /// The Proxmox host it is on.
-    pub host: String,
+    pub host: HostKey,
     /// Another host on which Proxmox VE shows it: an administrator has moved it, or is about to, and it is
     /// not followed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seen_on: Option<String>,
+    pub seen_on: Option<HostKey>,
     /// vCPUs.
     pub cores: u32,
     /// Memory in bytes.
@@ -224,7 +225,7 @@ impl Machine {
     }
 
     /// The hosts that it is to be counted on.
-    pub fn hosts(&self) -> impl Iterator<Item = &String> {
+    pub fn hosts(&self) -> impl Iterator<Item = &HostKey> {
         std::iter::once(&self.host).chain(&self.seen_on)
     }
 }
@@ -291,7 +292,7 @@ pub struct Storage {
 #[serde(rename_all = "camelCase")]
 pub struct Host {
     /// Its name.
-    pub name: String,
+    pub name: HostKey,
     /// It is up and part of the cluster.
     pub online: bool,
     /// It is in (HA) maintenance.

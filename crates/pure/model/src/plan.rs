@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::drain::NodeReason;
 use super::gang::{GangReason, GangWait};
+use super::host_key::HostKey;
 use super::machine::WarmState;
 use super::power::HostVerdict;
 use super::prediction::Missed;
@@ -109,7 +110,7 @@ pub struct NewMachine {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub further_addresses: BTreeMap<String, IpAddr>,
     /// The host it goes to.
-    pub host: String,
+    pub host: HostKey,
     /// The storage of its clone, if its pool names several or one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<String>,

@@ -1,5 +1,6 @@
 //! The power of whole hosts: what a decision reads of it, what is remembered, and what is decided.
 
+use super::host_key::HostKey;
 use crate::vmid::Vmid;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +15,9 @@ use super::machine::Host;
 pub struct PowerFacts {
     /// The hosts' votes in the quorum, those of hosts that are off included: `quorum_votes` of corosync.
     /// Votes of a `QDevice` are left out, on the safe side.
-    pub votes: BTreeMap<String, u32>,
+    pub votes: BTreeMap<HostKey, u32>,
     /// The hosts that may be switched off, by their names.
-    pub hosts: BTreeMap<String, HostFacts>,
+    pub hosts: BTreeMap<HostKey, HostFacts>,
 }
 
 /// What is known of one of them.
@@ -121,7 +122,7 @@ crate::codes!(
 #[serde(rename_all = "camelCase")]
 pub struct HostVerdict {
     /// The host.
-    pub host: String,
+    pub host: HostKey,
     /// What holds for it.
     pub verdict: HostOutcome,
     /// Why, in words.

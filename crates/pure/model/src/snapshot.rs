@@ -11,6 +11,7 @@ use super::buffer::{CapacityBuffer, PodTemplate};
 use super::devices::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
 use super::features::Features;
 use super::gang::PodGroup;
+use super::host_key::HostKey;
 use super::machine::{Host, Machine, Slot};
 use super::node::Node;
 use super::pod::Pod;
@@ -94,7 +95,7 @@ pub struct PoolMemory {
     /// Hosts on which a machine of it could not be made through no fault of the host as a whole, and until
     /// when they are its last choice: a storage or a bridge of that host may be broken.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub failed_on: BTreeMap<String, Timestamp>,
+    pub failed_on: BTreeMap<HostKey, Timestamp>,
     /// None of its running machines is made larger until then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grow_backoff: Option<Backoff>,
@@ -118,11 +119,11 @@ pub struct PoolMemory {
     pub declared: Option<DeclaredFeatures>,
     /// The hosts on which a clone of its template can be made, if that is known: nothing is put on others.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reach: Option<Vec<String>>,
+    pub reach: Option<Vec<HostKey>>,
     /// Those of them that have no template of their own: what is cloned to another host can only be put on a
     /// storage that hosts share (`POST /nodes/{node}/qemu/{vmid}/clone` with `target`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub across: Vec<String>,
+    pub across: Vec<HostKey>,
     /// Its back-off is there because none of its templates can be cloned now: one on a host that is off would
     /// end it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -217,7 +218,7 @@ pub struct Memory {
     /// By pool.
     pub pools: BTreeMap<String, PoolMemory>,
     /// By host.
-    pub hosts: BTreeMap<String, HostMemory>,
+    pub hosts: BTreeMap<HostKey, HostMemory>,
     /// By node: those that are not ready, and those whose removal was given up.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, NodeMemory>,
@@ -254,9 +255,9 @@ pub struct TemplateSeen {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vmid: Option<Vmid>,
     /// The host that holds it.
-    pub host: String,
+    pub host: HostKey,
     /// Hosts on which a clone of it can be made.
-    pub hosts: Vec<String>,
+    pub hosts: Vec<HostKey>,
 }
 
 /// The Proxmox side (`kind: ProxmoxInventory`).

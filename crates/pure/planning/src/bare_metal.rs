@@ -39,7 +39,7 @@ impl Machines {
                     continue;
                 };
                 let name = &machine.name;
-                let backoff = memory.hosts.get(name).and_then(|memory| memory.backoff.as_ref());
+                let backoff = memory.hosts.get(name.as_str()).and_then(|memory| memory.backoff.as_ref());
                 if machine.closed {
                     left.shut.push(format!("{name} is closed"));
                 } else if let Some(why) = out_of_service.and_then(|all| all.get(name)) {

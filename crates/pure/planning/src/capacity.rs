@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::Timestamp;
+use model::HostKey;
 
 use super::bare_metal::Machines;
 use super::cooldowns;
@@ -87,7 +88,7 @@ fn named(why: &[String]) -> String {
 /// Where the next machine of a pool goes.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    pub host: String,
+    pub host: HostKey,
     /// The storage of the clone, if the pool names any.
     pub storage: Option<String>,
     /// How good the host is: less is better. One on which the pool failed lately comes after all others.
@@ -102,7 +103,7 @@ pub(super) struct Place {
 pub(super) struct Rooms<'a> {
     settings: &'a ScaleUp,
     now: Timestamp,
-    hosts: Option<BTreeMap<String, HostRoom>>,
+    hosts: Option<BTreeMap<HostKey, HostRoom>>,
     slots: Option<BTreeMap<String, VecDeque<Slot>>>,
     machines: Machines,
     counts: BTreeMap<String, Sum>,
@@ -279,7 +280,13 @@ impl<'a> Rooms<'a> {
         if pool.is_physical() {
             let slot = self.machines.next(pool)?;
             let host = slot.machine.clone().unwrap_or_default();
-            return Ok(Place { host, storage: None, rank: (false, 0, 0), slot: Some(slot), woken: None });
+            return Ok(Place {
+                host: host.into(),
+                storage: None,
+                rank: (false, 0, 0),
+                slot: Some(slot),
+                woken: None,
+            });
         }
         let slot = match &self.slots {
             None => None,
@@ -366,7 +373,7 @@ impl<'a> Rooms<'a> {
     /// The best of the allowed hosts that have room, without a slot.
     fn host(&self, pool: &Pool, state: i64) -> Result<Place, NoRoom> {
         let Some(hosts) = &self.hosts else {
-            let host = pool.hosts.first().cloned().unwrap_or_else(|| pool.host_key("pve"));
+            let host = pool.hosts.first().cloned().unwrap_or_else(|| HostKey::from(pool.host_key("pve")));
             let storage = pool.storages.first().cloned();
             return Ok(Place { host, storage, rank: (false, 0, 0), slot: None, woken: None });
         };
@@ -402,7 +409,7 @@ impl<'a> Rooms<'a> {
                 let rank = (failed, first, second);
                 if best.as_ref().is_none_or(|other| rank < other.rank) {
                     let host = name.clone();
-                    best = Some(Place { host, storage, rank, slot: None, woken: None });
+                    best = Some(Place { host: host.into(), storage, rank, slot: None, woken: None });
                 }
             }
         }

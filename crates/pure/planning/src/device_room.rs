@@ -166,7 +166,7 @@ mod tests {
             held: held.collect(),
             ..HostPci::default()
         };
-        Host { name: "a".to_owned(), pci, ..Host::default() }
+        Host { name: "a".into(), pci, ..Host::default() }
     }
 
     const GPU: &str = "[[pool.pci]]\nmapping = \"gpu\"\n";
@@ -237,7 +237,7 @@ mod tests {
         let machine = |phase: Phase, made: &str| Machine {
             pool: "w".to_owned(),
             vmid: Vmid(101),
-            host: "a".to_owned(),
+            host: "a".into(),
             phase,
             made_of: [("pci".to_owned(), made.to_owned())].into(),
             ..Machine::default()
@@ -256,13 +256,12 @@ mod tests {
             (Phase::Ready, "", vec![(Vmid(101), "gpu")], 1),
             (Phase::Configuring, "", vec![], 1),
         ] {
-            let machines = [machine(phase, made), Machine { host: "b".to_owned(), ..machine(phase, made) }];
+            let machines = [machine(phase, made), Machine { host: "b".into(), ..machine(phase, made) }];
             let room = DeviceRoom::new(&host(TWO, &held), &machines, &pools);
             assert_eq!(room.free(&pools[0].pci[0]), free, "{phase:?} {made:?} {held:?}");
         }
         // It was moved here, and its record does not say so yet.
-        let moved =
-            Machine { host: "b".to_owned(), seen_on: Some("a".to_owned()), ..machine(Phase::Warm, &now) };
+        let moved = Machine { host: "b".into(), seen_on: Some("a".into()), ..machine(Phase::Warm, &now) };
         assert_eq!(DeviceRoom::new(&host(TWO, &[]), &[moved], &pools).free(&pools[0].pci[0]), 1);
     }
 

@@ -9,7 +9,7 @@ use super::facts::host::shut;
 use super::limits::Shape;
 use super::view::View;
 use model::machine::{Host, Machine, Phase, WarmState};
-use model::quantity;
+use model::{HostKey, quantity};
 use settings::Pool;
 
 /// What is left of a host.
@@ -144,7 +144,7 @@ impl HostRoom {
 pub(super) fn hosts(
     view: &View,
     holds: &impl Fn(Option<&model::workload::Backoff>) -> Option<String>,
-) -> Option<BTreeMap<String, HostRoom>> {
+) -> Option<BTreeMap<HostKey, HostRoom>> {
     let snapshot = view.snapshot;
     let mut ours: BTreeMap<&str, Ours> = BTreeMap::new();
     for machine in snapshot.proxmox.machines.iter().flatten() {

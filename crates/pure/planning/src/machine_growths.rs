@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::limits::Shape;
+use model::HostKey;
 use model::resources::Resources;
 use scheduling::NodeIndex;
 
@@ -20,7 +21,7 @@ pub(super) struct Growths {
 pub(super) struct Candidate {
     pub node: NodeIndex,
     pub machine: String,
-    pub host: String,
+    pub host: HostKey,
     /// Its pool's place in the configuration.
     pub pool: usize,
     pub from: Shape,

@@ -43,7 +43,7 @@ use model::plan::{Plan, PodOutcome, PodVerdict};
 use model::pod::Pod;
 use model::power::{HostOutcome, HostVerdict, PowerMemory, PowerStep};
 use model::workload::Backoff;
-use model::{Snapshot, place};
+use model::{HostKey, Snapshot};
 use settings::{Config, Pool, PowerSettings};
 
 /// A host that was asked to come up is asked again after this time: a packet may be lost, and one that is
@@ -291,7 +291,7 @@ impl HostPowerRules<'_> {
     }
 
     /// Whether enough hosts and votes stay without this one.
-    fn too_few(&self, name: &str, votes: &BTreeMap<String, u32>) -> Option<String> {
+    fn too_few(&self, name: &str, votes: &BTreeMap<HostKey, u32>) -> Option<String> {
         let all = || self.snapshot.proxmox.hosts.iter().flatten();
         // One that was to be off by now and is not may go off yet.
         let going = |host: &Host| {
@@ -312,7 +312,7 @@ impl HostPowerRules<'_> {
             return Some(format!("`power.max_hosts_off` lets {most} be off at a time"));
         }
         // Each cluster has a quorum of its own.
-        let here = |other: &str| place::split(other).0 == place::split(name).0;
+        let here = |other: &str| HostKey::split(other).0 == HostKey::split(name).0;
         let expected: u32 = votes.iter().filter(|(host, _)| here(host)).map(|(_, votes)| votes).sum();
         let kept = stay.iter().filter(|host| here(&host.name));
         let kept: u32 = kept.filter_map(|host| votes.get(&host.name)).sum();
@@ -459,10 +459,10 @@ fn open(snapshot: &mut Snapshot, name: &str) {
             known.reach.get_or_insert_default();
         }
         if let Some(reach) = &mut known.reach {
-            reach.push(name.to_owned());
+            reach.push(name.into());
         }
         if across {
-            known.across.push(name.to_owned());
+            known.across.push(name.into());
         }
     }
 }

@@ -21,7 +21,7 @@ use super::view::View;
 use super::{names, replacement_due};
 use model::machine::{Machine, Phase, WarmState};
 use model::plan::{NewMachine, Plan, PodVerdict, PoolGrowth, PoolReason, Unkept};
-use model::{Snapshot, Vmid, quantity};
+use model::{HostKey, Snapshot, Vmid, quantity};
 use settings::{Config, Pool};
 
 /// A machine that waits to be asked to join.
@@ -29,7 +29,7 @@ use settings::{Config, Pool};
 pub(super) struct Woken {
     pub name: String,
     pub vmid: Vmid,
-    pub host: String,
+    pub host: HostKey,
     pub state: WarmState,
     cores: u32,
     memory: i64,

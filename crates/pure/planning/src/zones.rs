@@ -4,14 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::Snapshot;
 use model::selector::Labels;
+use model::{HostKey, Snapshot};
 use settings::Pool;
 
 /// The pool, once for each set of hosts whose machines have the same labels. A pool whose labels say nothing
 /// of the host stays as it is.
 pub(super) fn split(pool: Pool, snapshot: &Snapshot) -> Vec<Pool> {
-    let mut groups: BTreeMap<Labels, Vec<String>> = BTreeMap::new();
+    let mut groups: BTreeMap<Labels, Vec<HostKey>> = BTreeMap::new();
     if pool.tells_hosts() {
         for host in hosts(&pool, snapshot) {
             groups.entry(pool.labels_on(&host)).or_default().push(host);
@@ -26,12 +26,12 @@ pub(super) fn split(pool: Pool, snapshot: &Snapshot) -> Vec<Pool> {
 
 /// The hosts that the pool's machines may be on: those that are seen, else those that are named. No template
 /// is seen to reach one that is off; one that we have switched off is woken only for an offer that has it.
-fn hosts(pool: &Pool, snapshot: &Snapshot) -> BTreeSet<String> {
+fn hosts(pool: &Pool, snapshot: &Snapshot) -> BTreeSet<HostKey> {
     let reach = snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.reach.as_ref());
-    let power = |name: &String| snapshot.memory.hosts.get(name)?.power.as_ref();
-    let awaited = |name: &String| power(name).is_some_and(|power| power.reached_by.contains(&pool.name));
-    let reached = |name: &String| reach.is_none_or(|reach| reach.contains(name)) || awaited(name);
-    let allowed = |name: &String| pool.may_be_on(name) && reached(name);
+    let power = |name: &HostKey| snapshot.memory.hosts.get(name)?.power.as_ref();
+    let awaited = |name: &HostKey| power(name).is_some_and(|power| power.reached_by.contains(&pool.name));
+    let reached = |name: &HostKey| reach.is_none_or(|reach| reach.contains(name)) || awaited(name);
+    let allowed = |name: &HostKey| pool.may_be_on(name) && reached(name);
     match &snapshot.proxmox.hosts {
         Some(seen) => seen.iter().map(|host| host.name.clone()).filter(allowed).collect(),
         None if pool.hosts.is_empty() => BTreeSet::from([pool.host_key("pve")]),

@@ -122,7 +122,7 @@ fn coming(first: &Plan) -> Vec<Machine> {
         name: format!("m{number}"),
         pool: "w".to_owned(),
         vmid: Vmid(9000 + number),
-        host: "pve".to_owned(),
+        host: "pve".into(),
         cores: 4,
         memory: 8 << 30,
         phase: Phase::Cloning,

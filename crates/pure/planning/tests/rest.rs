@@ -59,7 +59,7 @@ fn machine(number: usize, (cores, gib): (u32, i64)) -> Machine {
         node: Some(name.clone()),
         name,
         pool: "w".to_owned(),
-        host: "pve".to_owned(),
+        host: "pve".into(),
         cores,
         memory: gib * GIB,
         phase: Phase::Ready,

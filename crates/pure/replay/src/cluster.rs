@@ -22,7 +22,7 @@ use model::snapshot::{
     GROWING_TAINT, Memory, OUT_OF_SERVICE_TAINT, POOL_LABEL, PoolMemory, STARTING_TAINT, UNNEEDED_SINCE,
 };
 use model::workload::DisruptionBudget;
-use model::{Snapshot, Vmid};
+use model::{HostKey, Snapshot, Vmid};
 use planning::being_deleted;
 use scheduling::selector::labels_match;
 use settings::Config;
@@ -42,7 +42,7 @@ pub struct Simulation {
     /// The last recorded round, without its pods; hosts that its daemon had switched off are on.
     pub(super) around: Snapshot,
     /// These hosts.
-    pub(super) switched_off: BTreeSet<String>,
+    pub(super) switched_off: BTreeSet<HostKey>,
     pub(super) others: Others,
     /// Recorded pods on nodes of no pool that nodes bring with them.
     standing: Vec<Arc<Pod>>,

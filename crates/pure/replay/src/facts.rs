@@ -7,11 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 use super::figures::Figures;
 use super::surroundings::Others;
 use super::{CREATION, RETIREMENT, WAKING};
-use model::Snapshot;
 use model::machine::{Machine, Phase};
 use model::pod::Scheduling;
 use model::resources::Resources;
 use model::snapshot::POOL_LABEL;
+use model::{HostKey, Snapshot};
 use planning::ready;
 
 /// Times that are kept of a pool at most.
@@ -64,7 +64,7 @@ pub struct Facts {
     /// By pool: how long nodes took to go.
     pub retirement: BTreeMap<String, Took>,
     /// The hosts that were seen.
-    pub hosts: BTreeSet<String>,
+    pub hosts: BTreeSet<HostKey>,
     /// What happened.
     pub happened: Figures,
     shapes: BTreeMap<Shape, (Resources, Resources)>,

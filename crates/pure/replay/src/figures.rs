@@ -310,7 +310,7 @@ impl State {
                 empty: others.assigned_known.then_some(host.online && is_empty),
                 off: (facts || power.is_some()).then_some(!host.online && power.is_some()),
             };
-            state.each.insert(host.name.clone(), own);
+            state.each.insert(host.name.to_string(), own);
             if host.online {
                 state.hosts.0 += f64::from(host.cores);
                 state.hosts.1 += gib(host.memory);

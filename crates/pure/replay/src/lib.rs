@@ -29,6 +29,8 @@ pub use figures::{Figures, HostHours, HostUse, PoolFigures, Series, Use, Waits};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use model::HostKey;
+
 /// A machine takes this long until its node is ready if no recorded one shows it.
 pub const CREATION: Duration = Duration::from_mins(1);
 /// The same of one that was kept warm, and of a running one that grows.
@@ -46,7 +48,7 @@ pub struct WhatIf {
     /// There are so many thousandths of the recorded pods.
     pub demand: u32,
     /// These hosts are not there.
-    pub without: BTreeSet<String>,
+    pub without: BTreeSet<HostKey>,
 }
 
 impl Default for WhatIf {

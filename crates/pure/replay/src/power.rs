@@ -8,15 +8,15 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::cluster::Simulation;
 use super::{SHUTDOWN, STARTUP};
-use model::Snapshot;
 use model::machine::Host;
 use model::plan::Plan;
 use model::power::{HostFacts, HostOutcome, HostVerdict, PowerFacts, PowerMemory, PowerStep};
 use model::snapshot::HostMemory;
+use model::{HostKey, Snapshot};
 
 /// Hosts that the daemon of a recorded round had switched off are put into it as they are when they are on;
 /// returns their names.
-pub(super) fn switch_on(round: &mut Snapshot) -> BTreeSet<String> {
+pub(super) fn switch_on(round: &mut Snapshot) -> BTreeSet<HostKey> {
     let mut switched = BTreeSet::new();
     for host in round.proxmox.hosts.iter_mut().flatten().filter(|host| !host.online) {
         let power = round.memory.hosts.get(&host.name).and_then(|memory| memory.power.as_ref());
@@ -94,7 +94,7 @@ impl Simulation {
             facts.answers &= host.online;
             (host.name.clone(), facts)
         });
-        let facts: std::collections::BTreeMap<String, HostFacts> = facts.collect();
+        let facts: std::collections::BTreeMap<HostKey, HostFacts> = facts.collect();
         let votes = recorded.map(|facts| facts.votes.clone()).filter(|votes| !votes.is_empty());
         let mut votes = votes.unwrap_or_else(|| hosts.iter().map(|host| (host.name.clone(), 1)).collect());
         votes.retain(|host, _| !self.what_if.without.contains(host));
@@ -166,7 +166,7 @@ impl Simulation {
 
 /// What is remembered of a host that is asked to shut down now.
 fn shutting_down(snapshot: &Snapshot, host: &str) -> PowerMemory {
-    let with = |has: fn(&model::snapshot::PoolMemory) -> Option<&Vec<String>>| {
+    let with = |has: fn(&model::snapshot::PoolMemory) -> Option<&Vec<HostKey>>| {
         let pools = snapshot.memory.pools.iter();
         let there =
             pools.filter(|(_, pool)| has(pool).is_some_and(|hosts| hosts.iter().any(|one| one == host)));

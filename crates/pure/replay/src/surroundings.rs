@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use model::machine::{Host, Machine, Phase, Slot, WarmState};
 use model::pci::Held;
-use model::{Snapshot, Vmid};
+use model::{HostKey, Snapshot, Vmid};
 use planning::slots::{Taken, free};
 use settings::Config;
 
@@ -17,9 +17,9 @@ const INVENTED: u32 = 500_000_000;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Others {
     /// Cores and bytes of memory by host: what they were given, else the memory that they use.
-    given: BTreeMap<String, (u32, i64)>,
+    given: BTreeMap<HostKey, (u32, i64)>,
     /// The bytes that they use.
-    used: BTreeMap<String, i64>,
+    used: BTreeMap<HostKey, i64>,
     /// Whether hosts say what their guests were given.
     pub assigned_known: bool,
 }

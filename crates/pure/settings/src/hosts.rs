@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use model::HostKey;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -10,7 +11,6 @@ use super::host_power::{Power, Way, WrittenRedfish};
 use super::name_rules;
 use super::region::Regions;
 use super::values::Checker;
-use model::place;
 
 /// A checked `[[host]]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(super) fn check(
     hosts: &[Written],
     regions: &Regions,
     checker: &mut Checker,
-) -> BTreeMap<String, HostSettings> {
+) -> BTreeMap<HostKey, HostSettings> {
     let mut seen: BTreeMap<String, Range<usize>> = BTreeMap::new();
     let mut checked = BTreeMap::new();
     for host in hosts {
@@ -86,8 +86,8 @@ pub(super) fn check(
             checker.wrong(title, host.name.span(), "expected e.g. \"pve1\"", help);
         }
         let place = regions.place(&format!("host `{name}`"), host.region.as_ref(), host.name.span(), checker);
-        let key = place::key(&place.prefix, name);
-        if let Some(first) = seen.insert(key.clone(), host.name.span()) {
+        let key = HostKey::new(&place.prefix, name);
+        if let Some(first) = seen.insert(key.to_string(), host.name.span()) {
             let help = "put all settings of a host into one table";
             let title = format!("two tables for the host `{name}`");
             checker.clash(title, host.name.span(), "second", first, help);

@@ -135,7 +135,7 @@ pub struct Config {
     /// Which rounds are kept as files.
     pub record: Record,
     /// What is special about some hosts, by their names.
-    pub hosts: BTreeMap<String, HostSettings>,
+    pub hosts: BTreeMap<model::HostKey, HostSettings>,
     /// The pools, in the order of the file.
     pub pools: Vec<Pool>,
     /// Templates that `pve-autoscaler template` makes.

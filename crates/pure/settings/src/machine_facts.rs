@@ -15,10 +15,9 @@ use thiserror::Error;
 use super::own_labels::{may_set_itself, starting_taint, taint_text};
 use super::{Addressing, Pool};
 use model::machine::Slot;
-use model::place;
 use model::selector::Labels;
 use model::snapshot::POOL_LABEL;
-use model::{Record, Vmid};
+use model::{HostKey, Record, Vmid};
 
 /// How much work one text may make: a loop without end is an error.
 const FUEL: u64 = 1_000_000;
@@ -106,7 +105,7 @@ impl MachineFacts {
     /// Facts like those that a machine of the pool will have: what a text is tried with before there is one.
     pub fn sample(cluster: &str, pool: &Pool) -> Self {
         const ID: &str = "00000000-0000-4000-8000-000000000000";
-        let host = pool.hosts.first().map_or("pve", |host| place::split(host).1);
+        let host = pool.hosts.first().map_or("pve", |host| HostKey::split(host).1);
         let slot = pool.slots().into_iter().next().unwrap_or(Slot { vmid: Vmid(100), ..Slot::default() });
         let name = format!("{}-00000", pool.name);
         let facts = Self::of(cluster, pool, host, (&name, ID, ID), &slot, (pool.cores, pool.memory));

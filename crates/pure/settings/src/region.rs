@@ -1,19 +1,19 @@
 //! Several Proxmox VE clusters: the one in `[proxmox]`, and one for each `[[proxmox.also]]`.
 //!
 //! Each is a region with a name; pools, hosts and templates say which one they belong to. Two clusters may
-//! have hosts and VMIDs of the same name and number: hosts are told apart by [`model::place`], VMIDs
+//! have hosts and VMIDs of the same name and number: hosts are told apart by [`model::HostKey`], VMIDs
 //! are never looked at without the cluster that they are of.
 
 use std::net::IpAddr;
 use std::ops::Range;
 
+use model::HostKey;
 use toml::Spanned;
 
 use super::pool::Pool;
 use super::proxmox::{Headroom, Proxmox, Written};
 use super::values::Checker;
 use super::{Config, name_rules};
-use model::place;
 
 /// The regions as they are written.
 pub(super) struct Regions {
@@ -28,7 +28,7 @@ pub(super) struct Regions {
 pub(super) struct Place {
     /// The region's name, if it has one.
     pub region: Option<String>,
-    /// What hosts' names begin with ([`place::key`]).
+    /// What hosts' names begin with ([`HostKey`]).
     pub prefix: String,
 }
 
@@ -170,8 +170,8 @@ impl Config {
     }
 
     /// A host's name among those of all clusters.
-    pub fn host_key(&self, region: Option<&str>, host: &str) -> String {
-        place::key(self.prefix(region), host)
+    pub fn host_key(&self, region: Option<&str>, host: &str) -> HostKey {
+        HostKey::new(self.prefix(region), host)
     }
 
     /// Whether this daemon runs on a host of the cluster with this prefix, if it runs on one: two clusters
@@ -194,13 +194,12 @@ impl Config {
     pub fn alone(&self, prefix: &str) -> Self {
         let here = |region: Option<&String>| self.prefix(region.map(String::as_str)) == prefix;
         let pool = |pool: &Pool| Pool {
-            hosts: pool.hosts.iter().map(|host| place::split(host).1.to_owned()).collect(),
+            hosts: pool.hosts.iter().map(|host| HostKey::from(host.host())).collect(),
             prefix: String::new(),
             ..pool.clone()
         };
-        let host = |(key, own): (&String, &super::HostSettings)| {
-            let (at, name) = place::split(key);
-            (at == prefix).then(|| (name.to_owned(), own.clone()))
+        let host = |(key, own): (&HostKey, &super::HostSettings)| {
+            (key.region() == prefix).then(|| (HostKey::from(key.host()), own.clone()))
         };
         Self {
             proxmox: self.cluster(prefix).cloned(),
@@ -225,14 +224,14 @@ pub(super) fn is_here(endpoint: &str) -> bool {
 
 impl Pool {
     /// The name of one of its region's hosts among those of all clusters.
-    pub fn host_key(&self, host: &str) -> String {
-        place::key(&self.prefix, host)
+    pub fn host_key(&self, host: &str) -> HostKey {
+        HostKey::new(&self.prefix, host)
     }
 
     /// Whether its machines may be put on this host, by its name among those of all clusters.
     pub fn may_be_on(&self, key: &str) -> bool {
         if self.hosts.is_empty() {
-            place::split(key).0 == self.prefix
+            HostKey::split(key).0 == self.prefix
         } else {
             self.hosts.iter().any(|host| host == key)
         }

@@ -4,19 +4,19 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::fields::{Fields, amounts};
-use model::KubernetesVersion;
 use model::machine::{Host, Machine, Slot, Storage};
 use model::quantity;
 use model::snapshot::{DriverLimits, Inventory, Learnt, Memory, PoolMemory};
 use model::workload::Backoff;
+use model::{HostKey, KubernetesVersion};
 
 const VERSION: &str = "pve-autoscaler/v1";
 
-fn collected<'a, T: 'a>(
-    map: impl IntoIterator<Item = (&'a String, &'a T)>,
+fn collected<'a, K: AsRef<str> + 'a, T: 'a>(
+    map: impl IntoIterator<Item = (&'a K, &'a T)>,
     write: impl Fn(&T) -> Fields,
 ) -> Fields {
-    map.into_iter().fold(Fields::default(), |all, (key, value)| all.with(key, write(value)))
+    map.into_iter().fold(Fields::default(), |all, (key, value)| all.with(key.as_ref(), write(value)))
 }
 
 /// `kind: ProxmoxInventory`. Unknown hosts or machines are left out; known to be none, they are empty lists.
@@ -150,8 +150,8 @@ fn pool(pool: &PoolMemory) -> Fields {
         .list("deviceSlices", pool.device_slices.iter().filter_map(|one| serde_json::to_value(one).ok()))
         .when(!pool.declared_devices.is_empty(), "declaredDevices", pool.declared_devices.as_str())
         .some("declared", pool.declared.as_ref().and_then(|declared| serde_json::to_value(declared).ok()))
-        .some("reach", pool.reach.clone())
-        .list("across", pool.across.iter().map(String::as_str))
+        .some("reach", pool.reach.as_ref().map(|reach| reach.iter().map(HostKey::as_str).collect::<Vec<_>>()))
+        .list("across", pool.across.iter().map(HostKey::as_str))
         .when(pool.without_template, "withoutTemplate", true)
         .when(pool.clone_bytes != 0, "cloneBytes", pool.clone_bytes)
         .some("outOfSight", pool.out_of_sight.as_deref())

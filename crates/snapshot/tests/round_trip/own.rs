@@ -1,6 +1,5 @@
 //! Random contents of the two documents of our own.
 
-use model::Vmid;
 use model::machine::{Growing, Host, Machine, Phase, Slot, Storage};
 use model::pci::{Held, HostPci};
 use model::power::{HostFacts, PowerFacts, PowerMemory, PowerStep};
@@ -8,6 +7,7 @@ use model::prediction::{Awaited, MadeFor, Missed, Moved, Predictions};
 use model::snapshot::{DeclaredFeatures, HostMemory, Learnt, Memory, NodeMemory, PoolMemory};
 use model::unfinished::{NodeTurns, PodTurns, Unfinished};
 use model::workload::Backoff;
+use model::{HostKey, Vmid};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ pub fn host() -> impl Strategy<Value = Host> {
             storage,
             pci,
         )| Host {
-            name,
+            name: name.into(),
             online,
             maintenance,
             cores,
@@ -49,6 +49,10 @@ pub fn host() -> impl Strategy<Value = Host> {
     )
 }
 
+fn host_key() -> impl Strategy<Value = HostKey> {
+    name().prop_map(HostKey::from)
+}
+
 pub fn power_facts() -> impl Strategy<Value = PowerFacts> {
     let vmids = || btree_set(any::<u32>().prop_map(Vmid), 0..3);
     let facts = (any::<bool>(), vmids(), vmids(), vmids(), option::of(text())).prop_map(
@@ -60,7 +64,7 @@ pub fn power_facts() -> impl Strategy<Value = PowerFacts> {
             stays_on,
         },
     );
-    (btree_map(name(), any::<u32>(), 0..3), btree_map(name(), facts, 0..3))
+    (btree_map(host_key(), any::<u32>(), 0..3), btree_map(host_key(), facts, 0..3))
         .prop_map(|(votes, hosts)| PowerFacts { votes, hosts })
 }
 
@@ -100,7 +104,7 @@ pub fn machine() -> impl Strategy<Value = Machine> {
         Starting,
         Stopping,
     ]);
-    let texts = (name(), name(), option::of(name()), option::of(name()), vec(text(), 0..3));
+    let texts = (name(), name(), option::of(host_key()), option::of(name()), vec(text(), 0..3));
     let growing = (any::<u32>(), bytes(), 0..100_000_i64, bytes(), time()).prop_map(
         |(cores, memory, node_cpu_milli, node_memory, since)| Growing {
             cores,
@@ -161,7 +165,11 @@ pub fn memory() -> impl Strategy<Value = Memory> {
         (features(), text()).prop_map(|(features, kubelet)| DeclaredFeatures { features, kubelet });
     let learnt = (option::of(resources(0..200_i64, 0)), vec(learnt, 0..3), drivers, option::of(declared));
     let learnt = (learnt, vec(resource_slice(), 0..2), text());
-    let backoffs = (option::of(backoff()), option::of(backoff()), btree_map(text(), time(), 0..3));
+    let backoffs = (
+        option::of(backoff()),
+        option::of(backoff()),
+        btree_map(text().prop_map(HostKey::from), time(), 0..3),
+    );
     let pool = (times, backoffs, learnt, reach).prop_map(
         |(
             (last_add, last_removal, last_removal_failure),
@@ -182,8 +190,8 @@ pub fn memory() -> impl Strategy<Value = Memory> {
                 device_slices,
                 declared_devices,
                 declared: learnt.3,
-                reach: reach.0,
-                across: reach.1,
+                reach: reach.0.map(|all| all.into_iter().map(HostKey::from).collect()),
+                across: reach.1.into_iter().map(HostKey::from).collect(),
                 templates: reach.2,
                 out_of_service: reach.3.0,
                 out_of_sight: reach.3.1,
@@ -210,7 +218,7 @@ pub fn memory() -> impl Strategy<Value = Memory> {
         unready_since,
     });
     let nodes = btree_map(text(), node, 0..3);
-    let maps = (btree_map(text(), pool, 0..3), btree_map(text(), host, 0..3), nodes, slots);
+    let maps = (btree_map(text(), pool, 0..3), btree_map(host_key(), host, 0..3), nodes, slots);
     let followed = (predictions(), unfinished());
     (option::of(time()), maps, any::<u64>(), vec(time(), 0..3), followed).prop_map(
         |(last_round, (pools, hosts, nodes, free_slots), name_seed, removals, (predictions, unfinished))| {

@@ -295,7 +295,7 @@ fn a_host_without_which_no_template_reaches_it_is_woken_for_a_pool_whose_labels_
         [(waiting(4), HostOutcome::Off), (waiting(5), HostOutcome::Wake), (there, HostOutcome::Wake)]
     {
         let mut snapshot = hosts.cluster(cluster).snapshot();
-        let reach = Some(vec!["a".to_owned(), "b".to_owned()]);
+        let reach = Some(vec!["a".into(), "b".into()]);
         snapshot.memory.pools.entry("w".to_owned()).or_default().reach = reach;
         let plan = planning::plan(&snapshot, &config);
         assert_eq!(said(&plan), [("c", expected)], "{:?}", plan.pods);

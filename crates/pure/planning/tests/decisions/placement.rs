@@ -24,7 +24,7 @@ fn inventory(hosts: &str) -> String {
 
 /// The hosts of the machines that this many pods get, each pod a machine of its own.
 fn hosts_of(plan: &Plan) -> Vec<String> {
-    plan.scale_up.iter().flat_map(|one| &one.machines).map(|machine| machine.host.clone()).collect()
+    plan.scale_up.iter().flat_map(|one| &one.machines).map(|machine| machine.host.to_string()).collect()
 }
 
 fn loners(count: usize) -> Cluster {

@@ -210,7 +210,7 @@ fn a_node_whose_host_is_in_maintenance_is_replaced() {
     let maintenance = |cluster: &Cluster| {
         let mut snapshot = cluster.snapshot();
         let mut other = snapshot.proxmox.hosts.clone().unwrap().remove(0);
-        other.name = "pve2".to_owned();
+        other.name = "pve2".into();
         let hosts = snapshot.proxmox.hosts.as_mut().unwrap();
         hosts[0].maintenance = true;
         hosts.push(other);

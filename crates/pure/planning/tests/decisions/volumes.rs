@@ -150,7 +150,7 @@ fn a_machine_is_made_on_a_host_whose_storage_has_room_for_the_volume() {
     let host = |a: &str, b: &str| {
         let plan = pod(with_room(a, b), "p", 1, "10Gi").plan(&zoned);
         let machine = plan.scale_up.first().and_then(|pool| pool.machines.first());
-        machine.map_or_else(|| format!("{:?}", pod_verdict(&plan, "d/p")), |machine| machine.host.clone())
+        machine.map_or_else(|| format!("{:?}", pod_verdict(&plan, "d/p")), |machine| machine.host.to_string())
     };
     assert_eq!(host("capacity: 50Gi", "capacity: 50Gi"), "a", "it has the most memory");
     assert_eq!(host("capacity: 5Gi", "capacity: 50Gi"), "b");
@@ -188,7 +188,7 @@ fn a_machine_is_made_in_a_zone_whose_room_is_unknown() {
         };
         let plan = pod(nodes.iter().fold(cluster, full), "p", 1, "10Gi").plan(&zoned);
         let machine = plan.scale_up.first().and_then(|pool| pool.machines.first());
-        machine.map_or_else(|| format!("{:?}", pod_verdict(&plan, "d/p")), |machine| machine.host.clone())
+        machine.map_or_else(|| format!("{:?}", pod_verdict(&plan, "d/p")), |machine| machine.host.to_string())
     };
     assert_eq!(outcome(&[("n1", "a")]), "b", "no node of b has the driver yet");
     assert_eq!(

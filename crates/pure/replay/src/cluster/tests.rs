@@ -37,7 +37,7 @@ struct Seen {
 /// A host with so much memory in GiB, of which others were given so much.
 fn host(name: &str, memory: i64, others: i64) -> Host {
     Host {
-        name: name.to_owned(),
+        name: name.into(),
         cores: 64,
         memory: memory * GIB,
         memory_used: others * GIB,
@@ -84,7 +84,7 @@ fn machine(name: &str, phase: Phase, since: i64) -> Machine {
         name: name.to_owned(),
         pool: "w".to_owned(),
         vmid: Vmid(9100),
-        host: "pve1".to_owned(),
+        host: "pve1".into(),
         cores: 4,
         memory: 8 * GIB,
         phase,
@@ -293,7 +293,7 @@ fn a_host_that_the_daemon_had_switched_off_is_there_for_another_configuration() 
         };
         let memory =
             model::snapshot::HostMemory { power: Some(power), ..model::snapshot::HostMemory::default() };
-        round.memory.hosts.insert("pve3".to_owned(), memory);
+        round.memory.hosts.insert("pve3".into(), memory);
         round
     };
     let wanted = || vec![Pod { created: Some(at(60)), ..pod("a", None) }];

@@ -18,7 +18,7 @@ use crate::host_power::{Power, Redfish, WrittenRedfish};
 use crate::hosts::HostSettings;
 use crate::name_rules;
 use crate::values::Checker;
-use model::{Slot, Vmid};
+use model::{HostKey, Slot, Vmid};
 
 /// A bare-metal machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ impl Written {
 pub(super) fn claims(
     pools: &[Spanned<Pool>],
     checked: &[super::Pool],
-    hosts: &BTreeMap<String, HostSettings>,
+    hosts: &BTreeMap<HostKey, HostSettings>,
     checker: &mut Checker,
 ) {
     let mut numbers: BTreeMap<u32, (&str, Range<usize>)> = BTreeMap::new();

@@ -17,7 +17,7 @@ use model::node::Taint;
 use model::passing::TaintDomain;
 use model::resources::Resources;
 use model::selector::Labels;
-use model::{Vmid, place};
+use model::{HostKey, Vmid};
 
 /// A checked `[[pool]]`.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub struct Pool {
     /// The region that it is in; `None` if the only cluster has no name.
     pub region: Option<String>,
     /// What the names of its region's hosts begin with where hosts of all clusters meet
-    /// ([`model::place`]).
+    /// ([`model::HostKey`]).
     pub prefix: String,
     /// It never has fewer nodes.
     pub min: u32,
@@ -105,7 +105,7 @@ pub struct Pool {
     pub priority: i32,
     /// Hosts that its machines may be put on, by their names among those of all clusters; empty: all of its
     /// region.
-    pub hosts: Vec<String>,
+    pub hosts: Vec<HostKey>,
     /// vCPUs that a host may be given for each of its threads.
     pub cpu_overcommit: f64,
     /// Memory that a host may promise to running guests, in parts of what it has.
@@ -263,7 +263,7 @@ impl Pool {
 
     /// Of a host by its plain name, or by the one among those of all clusters.
     fn of_host(&self, host: &str) -> [(&'static str, String); 3] {
-        let (_, host) = place::split(host);
+        let (_, host) = HostKey::split(host);
         let zone = self.zones.get(host).map_or(host, String::as_str);
         let region = self.region.clone().unwrap_or_default();
         [("host", host.to_owned()), ("zone", zone.to_owned()), ("region", region)]

@@ -1,6 +1,6 @@
 //! What a pool's machines are made of: template, clone, disk, network, users.
 
-use model::Vmid;
+use model::{HostKey, Vmid};
 use std::fmt;
 
 use serde::Deserialize;
@@ -12,7 +12,6 @@ use crate::name_rules;
 use crate::one_or_many::{Listed, Scalar};
 use crate::region::Place;
 use crate::values::Checker;
-use model::place;
 
 /// The template that machines are clones of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -220,7 +219,7 @@ pub(super) fn tags(pool: &Written, checker: &mut Checker) -> Vec<String> {
     plain(&pool.tags)
 }
 
-pub(super) fn hosts(pool: &Written, at: &Place, checker: &mut Checker) -> Vec<String> {
+pub(super) fn hosts(pool: &Written, at: &Place, checker: &mut Checker) -> Vec<HostKey> {
     for host in &pool.hosts {
         let text = host.get_ref();
         if text.contains('.') || !name_rules::is_domain(text) {
@@ -230,7 +229,7 @@ pub(super) fn hosts(pool: &Written, at: &Place, checker: &mut Checker) -> Vec<St
         }
     }
     twice("host", pool, &pool.hosts, checker);
-    pool.hosts.iter().map(|host| place::key(&at.prefix, host.get_ref())).collect()
+    pool.hosts.iter().map(|host| HostKey::new(&at.prefix, host.get_ref())).collect()
 }
 
 fn twice(what: &str, pool: &Written, list: &[Spanned<String>], checker: &mut Checker) {

@@ -32,6 +32,7 @@ mod zone_labels;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use model::HostKey;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -62,7 +63,6 @@ use super::name_rules;
 use super::one_or_many::{Listed, Scalar};
 use super::region::{Place, Regions};
 use super::values::Checker;
-use model::place;
 
 /// A `[[pool]]` as it is written.
 #[derive(Debug, Deserialize)]
@@ -194,7 +194,7 @@ impl Written {
 pub(super) fn check_all(
     pools: &[Spanned<Written>],
     regions: &Regions,
-    hosts: &BTreeMap<String, HostSettings>,
+    hosts: &BTreeMap<HostKey, HostSettings>,
     checker: &mut Checker,
 ) -> Vec<Pool> {
     conflicts::names(pools, checker);
@@ -220,10 +220,10 @@ pub(super) fn check_all(
 }
 
 /// The zones of its region's hosts, by their plain names.
-fn zones(pool: &Pool, hosts: &BTreeMap<String, HostSettings>) -> BTreeMap<String, String> {
-    let zone = |(key, host): (&String, &HostSettings)| {
-        let (prefix, name) = place::split(key);
-        Some((name.to_owned(), host.zone.clone().filter(|_| prefix == pool.prefix)?))
+fn zones(pool: &Pool, hosts: &BTreeMap<HostKey, HostSettings>) -> BTreeMap<String, String> {
+    let zone = |(key, host): (&HostKey, &HostSettings)| {
+        let zone = host.zone.clone().filter(|_| key.region() == pool.prefix)?;
+        Some((key.host().to_owned(), zone))
     };
     hosts.iter().filter_map(zone).collect()
 }
