@@ -14,7 +14,7 @@ use super::trouble::{Blame, Trouble, insist, no_pool, within};
 use super::turn::{self, Place};
 use super::vm_start::start;
 use super::{
-    blank, finding, join, node, physical, pinning, room, security, seed, shape, touched, warm, warm_vm,
+    bare_metal, blank, finding, join, node, pinning, room, security, seed, shape, touched, warm, warm_vm,
 };
 use model::machine::{Phase, STORED_ON, WarmState};
 use proxmox::marker::Marker;
@@ -136,7 +136,7 @@ async fn steps(
     place: Option<Place<'_>>,
 ) -> Result<Made, Trouble> {
     if machine.record().is_physical() {
-        physical::run(ctx, machine).await?;
+        bare_metal::run(ctx, machine).await?;
     } else if let Some(place) = place {
         let is_started = vm(ctx, machine, pool, fresh, place).await?;
         let boot = Boot::new(machine.record(), Instant::now());

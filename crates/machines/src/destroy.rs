@@ -16,7 +16,7 @@ use super::ownership::{TRIES, is_fresh, ours, still_ours};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::warm_vm::SUSPENDED;
-use super::{back, hindrance, leftovers, node, physical, protection, seed, tokens, unheard};
+use super::{back, bare_metal, hindrance, leftovers, node, protection, seed, tokens, unheard};
 use model::Record;
 use model::machine::Phase;
 use proxmox::{Client, Exit, Kind, Power, Upid, VmConfig};
@@ -50,7 +50,7 @@ fn clearing(record: &Record) -> &'static str {
 /// A guest that is a Node again, and is needed as one, is left running: its plug is not pulled.
 pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner) -> Result<Ended, Trouble> {
     if machine.record().is_physical() {
-        return physical::end(ctx, machine).await;
+        return bare_metal::end(ctx, machine).await;
     }
     let asked = Instant::now();
     let found = present(ctx, machine).await?;

@@ -6,7 +6,7 @@
 //!  keep:   record ─> clone ─> configure ─> (start ─> guest boots ─> (suspend)) ─> it waits;  woken: record ─> start ─> as create
 //!  grow:   record ─> the guest is asked ─> vCPUs and memory plugged ─> taken up in the guest ─> its Node says so ─> record
 //!  discard (a creation that failed, a node that was lost): as retire, without the eviction, unless it is a ready Node again
-//!  bare-metal machines ([`physical`]): record ─> switched on ─> joins by itself ─> ready;  … evict ─> switched off ─> Node deleted ─> record dropped
+//!  bare-metal machines ([`bare_metal`]): record ─> switched on ─> joins by itself ─> ready;  … evict ─> switched off ─> Node deleted ─> record dropped
 //! ```
 //!
 //! Rules:
@@ -20,6 +20,7 @@
 pub mod adoption;
 mod asking;
 mod back;
+mod bare_metal;
 mod blame;
 mod blank;
 mod boot;
@@ -48,8 +49,6 @@ pub mod orphans;
 pub mod out_of_service;
 mod ownership;
 mod pace;
-mod physical;
-mod physical_node;
 mod pinning;
 mod probe;
 mod promise;
@@ -81,6 +80,7 @@ mod warm;
 mod warm_vm;
 
 pub use asking::{answering as answering_hosts, in_time as ask_hosts_in_time};
+pub use bare_metal::seen_off;
 pub use context::{Context, Controllers};
 pub use devices::{DeviceSurvey, Devices};
 pub use facts::KnownFacts;
@@ -89,7 +89,6 @@ pub use node::{astray, is_bare, is_ready, is_silent, seen as node_of};
 pub use out_of_service::{is_out, taint as out_of_service};
 pub use ownership::{Owner, promise_of};
 pub use pace::Pace;
-pub use physical::seen_off;
 pub use probe::{NoProbe, Probe, TcpProbe};
 pub use promise::Promise;
 pub use registry::{Registry, View};
