@@ -144,6 +144,32 @@ async fn a_machine_that_was_refused_to_us_and_runs_for_another_client_is_left_on
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_machine_that_was_refused_to_us_and_runs_for_another_client_is_left_on_by_the_next_run_too() {
+    let mut stage = stage(&["metal-1"], "");
+    stage.kube.change_metal("metal-1", |metal| (metal.joins, metal.refuses) = (false, 1));
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("it is claimed", SOON, |stage| !stage.status().machines.is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stage.kill();
+    stage.kube.reset_metal("metal-1", "On");
+    stage.start();
+    stage.throughout("it runs", LATER, |stage| on(stage, "metal-1")).await;
+    assert!(stage.leftovers().is_empty());
+    assert_eq!(asked(&stage), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_is_busy_when_a_machine_is_to_be_switched_on_is_asked_again() {
+    let mut stage = stage(&["metal-1"], "");
+    stage.kube.change_metal("metal-1", |metal| metal.refuses = 2);
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    assert_eq!(asked(&stage), ["metal-1 On"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_machine_whose_pin_no_watch_shows_yet_stays_on() {
     let mut stage = stage(&["metal-1"], "");
     stage.start();

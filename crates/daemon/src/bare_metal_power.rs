@@ -113,7 +113,7 @@ impl Physical {
                 Some(Ok(PowerState::Off)) => {
                     let there = snapshot.nodes.iter().any(|node| node.name == machine.name);
                     return there.then(|| {
-                        Why::RateLimitedLog(
+                        Why::Said(
                             "is off, and has a Node that is not a managed machine: delete it".to_owned(),
                         )
                     });
@@ -123,7 +123,7 @@ impl Physical {
                 }
                 Some(Ok(power)) => format!("is neither on nor off ({power:?})"),
             };
-            Some(Why::RateLimitedLog(why))
+            Some(Why::Said(why))
         };
         let others = pool.machines.iter().filter(|machine| !ours.contains(machine.name.as_str()));
         others.filter_map(|machine| Some((machine.name.clone(), why(machine)?))).collect()
@@ -135,7 +135,7 @@ enum Why {
     /// It was not looked at since something was done to it, or since the start.
     Unknown,
     /// For an operator to know.
-    RateLimitedLog(String),
+    Said(String),
 }
 
 async fn look(controllers: &Controllers, machine: PhysicalMachine) -> (String, PowerReading) {
@@ -177,7 +177,7 @@ impl Daemon {
                 let closed = pool.physical(&name).is_some_and(|machine| machine.closed);
                 let words = match why {
                     Why::Unknown => "was not looked at yet".to_owned(),
-                    Why::RateLimitedLog(words) => {
+                    Why::Said(words) => {
                         said.extend((!closed).then(|| format!("{name} {words}")));
                         words
                     }

@@ -15,7 +15,7 @@ use super::reports::Reports;
 use super::step_error::{BackoffTarget, StepError, no_pool, retry_until, within};
 use super::vm_start::start;
 use super::{
-    blank, desired_vm_config, firewall, join, nocloud_seed, node, outside_changes, physical, pinning,
+    bare_metal, blank, desired_vm_config, firewall, join, nocloud_seed, node, outside_changes, pinning,
     promised_room, vm_search, warm_machine, warm_vm,
 };
 use model::machine::{Phase, STORED_ON, WarmState};
@@ -138,7 +138,7 @@ async fn steps(
     place: Option<Place<'_>>,
 ) -> Result<Created, StepError> {
     if machine.record().is_physical() {
-        physical::run(ctx, machine).await?;
+        bare_metal::run(ctx, machine).await?;
     } else if let Some(place) = place {
         let is_started = vm(ctx, machine, pool, fresh, place).await?;
         let boot = Boot::new(machine.record(), Instant::now());

@@ -17,7 +17,7 @@ use super::step_error::{BackoffTarget, StepError, retry_until};
 use super::vm_search::{CLONING, DESTROYED, VmSearch, find, stale_lock, unlock};
 use super::warm_vm::SUSPENDED;
 use super::{
-    bootstrap_tokens, hindrance, leftover_disks, nocloud_seed, node, physical, protection, returned_nodes,
+    bare_metal, bootstrap_tokens, hindrance, leftover_disks, nocloud_seed, node, protection, returned_nodes,
     silent_kubelet,
 };
 use model::Record;
@@ -57,7 +57,7 @@ pub(super) async fn run(
     mut manner: Manner,
 ) -> Result<Ended, StepError> {
     if machine.record().is_physical() {
-        return physical::end(ctx, machine).await;
+        return bare_metal::end(ctx, machine).await;
     }
     let asked = Instant::now();
     let found = present(ctx, machine).await?;
@@ -307,7 +307,7 @@ async fn stop(
         let host = machine.record().host.clone();
         let host = host.as_str();
         if ctx.proxmox.power(host, vmid).await? == Power::Stopped {
-            return Ok(Stopped::Off(Off::ClusterResources));
+            return Ok(Stopped::Off(Off::Seen));
         }
         if matches!(manner, Manner::Graceful { cut_short: true, .. }) {
             machine.change(ctx, begun_no_more).await?;
@@ -337,7 +337,7 @@ async fn stop(
         drop(placed);
         match proxmox_tasks::finish(ctx, job, &upid, limit).await? {
             Exit::Ok | Exit::Warnings(_) if ctx.proxmox.power(host, vmid).await? == Power::Stopped => {
-                Ok(Stopped::Off(Off::ClusterResources))
+                Ok(Stopped::Off(Off::Seen))
             }
             Exit::Ok | Exit::Warnings(_) => Err(still_runs()),
             // Whatever it says, the VM itself is asked again.

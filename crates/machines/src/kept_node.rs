@@ -3,7 +3,7 @@
 use model::node::Node;
 
 /// A Node that serves, so that its machine goes on, and why.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Kept {
     pub node: Box<Node>,
     pub why: String,

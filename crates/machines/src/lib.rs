@@ -6,7 +6,7 @@
 //!  keep:   record ─> clone ─> configure ─> (start ─> guest boots ─> (suspend)) ─> it waits;  woken: record ─> start ─> as create
 //!  grow:   record ─> the guest is asked ─> vCPUs and memory plugged ─> taken up in the guest ─> its Node says so ─> record
 //!  discard (a creation that failed, a node that was lost): as retire, without the eviction, unless it is a ready Node again
-//!  bare-metal machines ([`physical`]): record ─> switched on ─> joins by itself ─> ready;  … evict ─> switched off ─> Node deleted ─> record dropped
+//!  bare-metal machines ([`bare_metal`]): record ─> switched on ─> joins by itself ─> ready;  … evict ─> switched off ─> Node deleted ─> record dropped
 //! ```
 //!
 //! Rules:
@@ -19,6 +19,7 @@
 
 pub mod adoption;
 mod backoff_target;
+mod bare_metal;
 mod blank;
 mod boot;
 mod bootstrap_tokens;
@@ -52,8 +53,6 @@ pub mod orphans;
 pub mod out_of_service;
 mod outside_changes;
 mod ownership;
-mod physical;
-mod physical_node;
 mod pinning;
 mod probe;
 mod promise;
@@ -80,6 +79,7 @@ mod vm_start;
 mod warm_machine;
 mod warm_vm;
 
+pub use bare_metal::seen_off;
 pub use cluster_facts::KnownFacts;
 pub use context::{Context, Controllers};
 pub use devices::{DeviceSurvey, Devices};
@@ -90,7 +90,6 @@ pub use node::{astray, is_bare, is_ready, is_silent, seen as node_of};
 pub use out_of_service::{is_out, taint as out_of_service};
 pub use outside_changes::{by_others, deed, should_run};
 pub use ownership::{Owner, promise_of};
-pub use physical::seen_off;
 pub use probe::{NoProbe, Probe, TcpProbe};
 pub use promise::Promise;
 pub use registry::{MachineView, Registry};

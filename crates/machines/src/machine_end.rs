@@ -16,7 +16,7 @@ pub(super) enum Manner {
 }
 
 /// How the end of a VM ended.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) enum Ended {
     /// Nothing of it is left.
     Gone,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::context::Context;
 use super::machine_handle::MachineHandle;
 use super::step_error::{StepError, retry_until};
-use super::{bootstrap_tokens, physical_node};
+use super::{bare_metal, bootstrap_tokens};
 use kubernetes::Watches;
 use model::Record;
 use model::machine::Phase;
@@ -23,7 +23,7 @@ pub(super) fn find(ctx: &Context, record: &Record) -> Option<Arc<Node>> {
 /// The same in these watches.
 pub fn seen(watches: &Watches, record: &Record) -> Option<Arc<Node>> {
     if record.is_physical() {
-        return physical_node::seen(watches, record);
+        return bare_metal::node::seen(watches, record);
     }
     let uuid = record.smbios_uuid.as_deref()?;
     let named = watches.node(&record.name).filter(|node| node.system_uuid == uuid);

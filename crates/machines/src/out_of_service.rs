@@ -28,7 +28,7 @@ pub(super) const LOOK: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Off {
     /// It was seen to be off.
-    ClusterResources,
+    Seen,
     /// It is gone. A Node that is heard of all the same is another's, such as a VM restored under another
     /// VMID, or that of a machine which an administrator has switched on again.
     Gone,
@@ -98,7 +98,7 @@ pub(super) async fn release(
             return Ok(());
         }
     }
-    let may = |node: &Node| node.uid == uid && (off == Off::ClusterResources || is_silent(node));
+    let may = |node: &Node| node.uid == uid && (off == Off::Seen || is_silent(node));
     let set = retry_until!(limits.destroy, machine.seed(), {
         match ctx.kubernetes.add_taint_if(name, &taint(), may).await {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),

@@ -24,7 +24,7 @@ pub enum Kind {
 }
 
 /// A failed call. Its text names the call and what the controller said, never a credential.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{call}: {text}")]
 pub struct Error {
     /// What can be done about it.
@@ -34,7 +34,8 @@ pub struct Error {
 }
 
 impl Error {
-    pub(super) fn new(kind: Kind, call: &str, text: impl Into<String>) -> Self {
+    /// One of this call, with what the controller said.
+    pub fn new(kind: Kind, call: &str, text: impl Into<String>) -> Self {
         Self { kind, call: call.to_owned(), text: text.into() }
     }
 

@@ -2,21 +2,33 @@
 
 use std::sync::Arc;
 
+use super::sight::Watched;
 use kubernetes::Watches;
 use model::Record;
 use model::machine::Phase;
 use model::node::Node;
 
 /// Whether the record says that we switched the machine on.
-pub(super) fn is_ours(record: &Record) -> bool {
+pub(crate) fn is_ours(record: &Record) -> bool {
     record.entered.contains_key(&Phase::Starting)
 }
 
-/// The same in these watches. Its name comes first: some vendors give all their machines one uuid.
-pub(super) fn seen(watches: &Watches, record: &Record) -> Option<Arc<Node>> {
+/// Its Node in these watches; `None` while there is none, or before we switched it on. Its name comes first:
+/// some vendors give all their machines one uuid.
+pub(crate) fn seen(watches: &Watches, record: &Record) -> Option<Arc<Node>> {
     watches.node(&record.name).filter(|node| is_its(record, node))
 }
 
+/// What there is under its name.
+pub(super) fn watched(watches: &Watches, record: &Record) -> Watched {
+    match watches.node(&record.name) {
+        None => Watched::Nothing,
+        Some(node) if is_its(record, &node) => Watched::Own(node),
+        Some(node) => Watched::Other(node.system_uuid.clone()),
+    }
+}
+
+/// Whether a Node of its name is its own.
 pub(super) fn is_its(record: &Record, node: &Node) -> bool {
     is_ours(record) && record.smbios_uuid.as_deref().is_none_or(|uuid| is_same(uuid, &node.system_uuid))
 }

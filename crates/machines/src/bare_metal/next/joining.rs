@@ -1,0 +1,124 @@
+//! From a machine that is off to its Node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{AGAIN, Next, Settings, Wait, poll};
+use crate::bare_metal::node::is_ours;
+use crate::bare_metal::sight::{Answer, Moment, Now, Sight, Watched};
+use crate::bare_metal::step::{Look, Step};
+use crate::bare_metal::stuck::Stuck;
+use model::Record;
+use model::node::Node;
+
+/// The limit of all steps cannot say what there is in place of the Node: it is said a moment before.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// What is to be done for a machine to be a Node.
+pub(crate) fn joining(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
+    if sight.start.is_unproven() {
+        // Nothing that runs there is ours until its controller was asked.
+        return Next::Do(if sight.start.answer.is_none() { Step::SwitchOn } else { Step::Disown });
+    }
+    match &sight.watched {
+        Watched::Own(node) => joined(record, node),
+        _ if !sight.has_controller => look(Look::Controller),
+        _ if is_ours(record) => coming_up(record, settings, sight, now),
+        _ => claiming(record, settings, sight, now),
+    }
+}
+
+/// The record says the uuid as the Node has it: so that every search for the machine's Node finds it.
+fn joined(record: &Record, node: &Arc<Node>) -> Next<()> {
+    let uuid = &node.system_uuid;
+    if uuid.is_empty() {
+        return Next::Stuck(Stuck::NoUuid { node: node.name.clone() });
+    }
+    if record.smbios_uuid.as_ref() == Some(uuid) {
+        Next::Done(())
+    } else {
+        Next::Do(Step::Take(uuid.clone()))
+    }
+}
+
+/// A machine that is ours, or is made ours just before its controller is asked: it has to be off, and no Node
+/// may have its name.
+fn claiming(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
+    let name = || record.name.clone();
+    if settings.closed {
+        return Next::Stuck(Stuck::Closed { name: name() });
+    }
+    let answer = sight.start.answer.as_ref();
+    match (answer, &sight.power) {
+        (None, None) => return look(Look::Power),
+        (None, Some(_)) if sight.is_off() => {}
+        (None, Some(power)) => {
+            return Next::Stuck(Stuck::NotOurs { name: name(), power: power.state });
+        }
+        (Some((_, Answer::Never(error))), _) => return Next::Stuck(Stuck::Refuses(error.clone())),
+        (Some((_, Answer::WasOn)), _) => return Next::Stuck(Stuck::JustTaken { name: name() }),
+        _ if sight.is_on() => return Next::Stuck(Stuck::JustTaken { name: name() }),
+        (Some((at, _)), _) => {
+            let is_due = now.moment >= *at + AGAIN && sight.is_off();
+            if is_over(settings, sight, now) || !is_due {
+                return awaiting_power(settings, sight, *at, now);
+            }
+        }
+    }
+    match sight.namesake {
+        None => look(Look::Namesake),
+        Some(true) => Next::Stuck(Stuck::HasNode { name: name() }),
+        Some(false) => Next::Do(Step::Claim),
+    }
+}
+
+/// Until the controller says that it runs, or is about to; then until its Node is there.
+fn coming_up(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
+    match &sight.start.answer {
+        Some((_, Answer::WasOn)) => awaiting_node(record, settings, sight, now),
+        Some(_) if sight.is_on() => awaiting_node(record, settings, sight, now),
+        Some((_, Answer::Never(error))) => Next::Stuck(Stuck::Refuses(error.clone())),
+        Some((at, _)) if is_over(settings, sight, now) || now.moment < *at + AGAIN => {
+            awaiting_power(settings, sight, *at, now)
+        }
+        _ => Next::Do(Step::SwitchOn),
+    }
+}
+
+/// Looks at its power now and then, as long as that may be tried.
+fn awaiting_power(settings: &Settings, sight: &Sight, asked: Moment, now: Now) -> Next<()> {
+    if is_over(settings, sight, now) {
+        return Next::Stuck(Stuck::NotOn { limit: settings.start });
+    }
+    let last = sight.power.as_ref().map_or(asked, |power| power.at.max(asked));
+    let over = sight.start.since.unwrap_or(asked) + settings.start;
+    // Asked again then, though it is no time for a look.
+    let again = if now.moment < asked + AGAIN { asked + AGAIN } else { over };
+    poll(Look::IsOn, last, over.min(again), now)
+}
+
+/// Whether it was tried to switch it on for as long as that may take.
+fn is_over(settings: &Settings, sight: &Sight, now: Now) -> bool {
+    sight.start.since.is_some_and(|since| now.moment >= since + settings.start)
+}
+
+fn awaiting_node(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
+    let age = now.date.duration_since(record.wanted_since()).unsigned_abs();
+    let left = settings.provision.saturating_sub(age).saturating_sub(MOMENT);
+    if !left.is_zero() {
+        return Next::Wait(now.moment + left, Wait::Node);
+    }
+    let limit = settings.provision;
+    if let Watched::Other(uuid) = &sight.watched {
+        let (name, own) = (record.name.clone(), record.smbios_uuid.clone());
+        return Next::Stuck(Stuck::AnotherNode { limit, name, uuid: uuid.clone(), own });
+    }
+    match &sight.instead {
+        None => look(Look::Instead),
+        Some(power) => Next::Stuck(Stuck::NoNode { limit, power: power.clone() }),
+    }
+}
+
+fn look(what: Look) -> Next<()> {
+    Next::Do(Step::Look(what))
+}

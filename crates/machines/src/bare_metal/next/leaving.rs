@@ -1,0 +1,171 @@
+//! From a machine that is ours to one that is off, without a Node and without a record.
+
+use std::sync::Arc;
+
+use super::{AGAIN, Next, Settings, Wait, poll};
+use crate::bare_metal::node::is_ours;
+use crate::bare_metal::sight::{Cleared, Emptied, Moment, Now, OwnNode, Shutdown, Sight, Stopping};
+use crate::bare_metal::step::{Look, Step};
+use crate::bare_metal::stuck::Stuck;
+use crate::kept_node::Kept;
+use crate::machine_end::Ended;
+use crate::node::is_ready;
+use crate::out_of_service::NOTICED;
+use jiff::Timestamp;
+use model::Record;
+use model::machine::{Intent, Phase};
+use model::node::Node;
+
+/// What is to be done for a machine to go. One that we did not switch on is not touched; one whose Node keeps
+/// it serves on.
+pub(crate) fn leaving(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<Ended> {
+    if let Some(next) = clearing(record, sight) {
+        return next;
+    }
+    if !sight.has_controller {
+        return look(Look::Controller);
+    }
+    left_on(record, sight, now)
+        .or_else(|| kept(record, sight))
+        .or_else(|| announced(record, sight))
+        .unwrap_or_else(|| shutting_down(settings, sight, now))
+}
+
+/// What is left once it is off, or another client's, or was never ours.
+fn clearing(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
+    let is_off = sight.shutdown != Shutdown::NotAsked && sight.is_off();
+    Some(match sight.cleared {
+        Cleared::Record => Next::Done(Ended::Gone),
+        Cleared::Node => Next::Do(Step::DropRecord),
+        Cleared::OffNoted => Next::Do(Step::DeleteNode),
+        Cleared::Nothing if !is_ours(record) => Next::Do(Step::DropRecord),
+        // A run that goes on must not switch it off once more.
+        Cleared::Nothing if is_off => Next::Do(Step::NoteOff),
+        Cleared::Nothing => return None,
+    })
+}
+
+/// One that another client has switched on since it was seen to be off, and whose Node is not heard of: it
+/// runs something else. What is seen when its end begins decides.
+fn left_on(record: &Record, sight: &Sight, now: Now) -> Option<Next<Ended>> {
+    let off = record.seen_off?;
+    if sight.emptied != Emptied::Unknown || !matches!(sight.stopping, Stopping::NotYet) {
+        return None;
+    }
+    let Some(heard) = sight.heard else {
+        let left = NOTICED.saturating_sub(now.date.duration_since(off).unsigned_abs());
+        // A Node that is heard of past that time is what the machine runs.
+        let may_fall_silent = sight.watched.is_heard() && !left.is_zero();
+        return Some(if may_fall_silent {
+            Next::Wait(now.moment + left, Wait::Silence)
+        } else {
+            look(Look::Heard)
+        });
+    };
+    match &sight.power {
+        _ if heard => None,
+        None => Some(look(Look::Power)),
+        Some(_) if sight.is_off() => None,
+        Some(_) => Some(Next::Do(Step::LeaveOn)),
+    }
+}
+
+/// The Node that keeps the machine from being switched off, and why: it has served before and is ready again,
+/// so that what it was given up for is over; or it is ready and cannot be emptied. Nothing is left on any
+/// other, whatever happened since it was drained, or failed.
+fn kept(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
+    let stays = match &sight.emptied {
+        _ if !may_be_kept(sight) => return None,
+        Emptied::Yes { .. } => return None,
+        Emptied::No(why) => Some(why),
+        Emptied::Unknown => None,
+    };
+    let open = match &sight.node {
+        OwnNode::Unknown => return Some(look(Look::Node)),
+        OwnNode::There(node) if may_serve(record, node) => Some(node),
+        OwnNode::There(_) | OwnNode::Gone => None,
+    };
+    let given_up = matches!(record.intent, Intent::Discard { .. }) && record.node_uid.is_some();
+    Some(match (open, stays) {
+        (Some(node), Some(why)) => serves(record, node, why),
+        (None, Some(why)) => Next::Stuck(Stuck::Stays { why: why.clone() }),
+        (Some(node), None) if given_up => serves(record, node, "its Node is ready again"),
+        (_, None) => Next::Do(Step::Empty),
+    })
+}
+
+/// Whether there is a way back: its controller has not taken it that it goes down.
+fn may_be_kept(sight: &Sight) -> bool {
+    match &sight.shutdown {
+        Shutdown::NotAsked | Shutdown::Refused(_) => true,
+        Shutdown::InVain { may_stay } => *may_stay,
+        Shutdown::Taken(_) | Shutdown::Cut(_) => false,
+    }
+}
+
+/// The record says that it is being shut down, and no annotation keeps its Node since before that.
+fn announced(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
+    match &sight.stopping {
+        Stopping::NotYet => Some(Next::Do(Step::BeginShutdown)),
+        Stopping::Unpinned => Some(look(Look::Pin)),
+        Stopping::Pinned(node, why) => Some(serves(record, node, why)),
+        Stopping::Free => None,
+    }
+}
+
+/// The operating system is asked first, and has its time; then the plug is pulled.
+///
+/// It has all of its time each time, for nothing says when it was asked before: its controller may have been
+/// silent since the record says so, and an answer may have been lost. Nor does a refusal: one that is busy
+/// refuses, as does one whose machine goes down already.
+fn shutting_down(settings: &Settings, sight: &Sight, now: Now) -> Next<Ended> {
+    let in_vain = |why: String, may_stay| Next::Do(Step::GiveUpShutdown { why, may_stay });
+    match &sight.shutdown {
+        Shutdown::NotAsked => Next::Do(Step::Shutdown),
+        Shutdown::Taken(at) if now.moment >= *at + settings.shutdown => {
+            in_vain("it did not shut down in time".to_owned(), false)
+        }
+        Shutdown::Taken(at) => awaiting_off(sight, *at + settings.shutdown, now),
+        Shutdown::Refused(refused) if !refused.is_asked_again(settings.shutdown) => {
+            in_vain(refused.words(), true)
+        }
+        Shutdown::Refused(refused) => {
+            let again = refused.at + AGAIN.min(refused.left(settings.shutdown));
+            if now.moment >= again { Next::Do(Step::Shutdown) } else { awaiting_off(sight, again, now) }
+        }
+        Shutdown::InVain { .. } => Next::Do(Step::CutPower),
+        Shutdown::Cut(at) if now.moment >= *at + settings.start => {
+            Next::Stuck(Stuck::NotOff { limit: settings.start })
+        }
+        Shutdown::Cut(at) => awaiting_off(sight, *at + settings.start, now),
+    }
+}
+
+/// A controller that does not answer proves nothing: it is looked at again.
+fn awaiting_off(sight: &Sight, until: Moment, now: Now) -> Next<Ended> {
+    match &sight.power {
+        None => look(Look::IsOff),
+        Some(power) => poll(Look::IsOff, power.at, until, now),
+    }
+}
+
+/// The node serves on, and the record says its uuid: so that every search for the machine's Node finds it.
+fn serves(record: &Record, node: &Arc<Node>, why: &str) -> Next<Ended> {
+    if record.smbios_uuid.as_ref() != Some(&node.system_uuid) {
+        return Next::Do(Step::Take(node.system_uuid.clone()));
+    }
+    Next::Done(Ended::Serves(Kept::new(Node::clone(node), why)))
+}
+
+/// Whether a Node may be opened: it is ready, it identifies its machine, and was not asked to shut down since
+/// it registered.
+fn may_serve(record: &Record, node: &Node) -> bool {
+    let is_before = |asked: &Timestamp| node.created.is_none_or(|created| created <= *asked);
+    is_ready(node)
+        && !node.system_uuid.is_empty()
+        && !record.entered.get(&Phase::Stopping).is_some_and(is_before)
+}
+
+fn look(what: Look) -> Next<Ended> {
+    Next::Do(Step::Look(what))
+}

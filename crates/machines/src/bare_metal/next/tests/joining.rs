@@ -1,0 +1,265 @@
+//! From a machine that is off to its Node.
+
+use super::*;
+use crate::bare_metal::next::{Wait, joining};
+use crate::bare_metal::sight::{Answer, Start};
+use crate::bare_metal::stuck::Stuck;
+
+fn name() -> String {
+    "metal-1".to_owned()
+}
+
+/// This run has claimed it and asked its controller, at the second 0, and this came of it.
+fn tried(answer: Answer) -> Start {
+    let asked = answer == Answer::Asked;
+    Start { claimed: true, asked, since: Some(seconds(0)), answer: Some((seconds(0), answer)) }
+}
+
+/// The same of a run that goes on, or has disowned it since.
+fn unclaimed(answer: Answer) -> Start {
+    Start { claimed: false, ..tried(answer) }
+}
+
+#[test]
+fn one_is_claimed_only_if_it_is_off_and_no_node_has_its_name() {
+    let off = || Some(power(0, PowerState::Off));
+    let is = |state| seen(|sight| sight.power = Some(power(0, state)));
+    let not_ours = |state| Next::Stuck(Stuck::NotOurs { name: name(), power: Some(state) });
+    check(
+        vec![
+            row("nothing is known", requested(), Sight::default(), 0, look(Look::Controller)),
+            row("how it is reached is known", requested(), seen(|_| {}), 0, look(Look::Power)),
+            row("switched on by hand", requested(), is(PowerState::On), 0, not_ours(PowerState::On)),
+            row(
+                "being switched off by hand",
+                requested(),
+                is(PowerState::PoweringOff),
+                0,
+                not_ours(PowerState::PoweringOff),
+            ),
+            row("it is off", requested(), is(PowerState::Off), 0, look(Look::Namesake)),
+            row(
+                "a Node has its name",
+                requested(),
+                seen(|sight| (sight.power, sight.namesake) = (off(), Some(true))),
+                0,
+                Next::Stuck(Stuck::HasNode { name: name() }),
+            ),
+            row(
+                "it is free",
+                requested(),
+                seen(|sight| (sight.power, sight.namesake) = (off(), Some(false))),
+                0,
+                Next::Do(Step::Claim),
+            ),
+        ],
+        joining,
+    );
+    let closed = Settings { closed: true, ..settings() };
+    let next = joining(&requested(), &closed, &seen(|_| {}), at_second(0));
+    assert_eq!(next, Next::Stuck(Stuck::Closed { name: name() }));
+}
+
+#[test]
+fn what_was_not_asked_of_its_controller_is_not_ours() {
+    let never = Answer::Never(refusal(Kind::Unauthorized));
+    let claimed = Start { claimed: true, ..Start::default() };
+    let start = |start: Start| seen(|sight| sight.start = start);
+    check(
+        vec![
+            row("it is claimed", ours(), start(claimed), 0, Next::Do(Step::SwitchOn)),
+            row("another cluster was faster", ours(), start(tried(Answer::WasOn)), 0, Next::Do(Step::Disown)),
+            row("its controller is busy", ours(), start(tried(Answer::NotNow)), 0, Next::Do(Step::Disown)),
+            row("its controller refuses", ours(), start(tried(never.clone())), 0, Next::Do(Step::Disown)),
+            row(
+                "another cluster was faster, and it is a Node already",
+                ours(),
+                seen(|sight| (sight.start, sight.watched) = (tried(Answer::WasOn), watched("True"))),
+                0,
+                Next::Do(Step::Disown),
+            ),
+            row(
+                "left to the other cluster",
+                requested(),
+                start(unclaimed(Answer::WasOn)),
+                0,
+                Next::Stuck(Stuck::JustTaken { name: name() }),
+            ),
+            row(
+                "left as it is",
+                requested(),
+                start(unclaimed(never)),
+                0,
+                Next::Stuck(Stuck::Refuses(refusal(Kind::Unauthorized))),
+            ),
+        ],
+        joining,
+    );
+}
+
+#[test]
+fn a_busy_controller_is_asked_again_once_the_machine_is_claimed_again() {
+    let busy = |power| seen(|sight| (sight.start, sight.power) = (unclaimed(Answer::NotNow), power));
+    let wait = |second| Next::Wait(seconds(second), Wait::Power);
+    let off = |second| Some(power(second, PowerState::Off));
+    check(
+        vec![
+            row("at once", requested(), busy(None), 0, wait(5)),
+            row("in a while", requested(), busy(None), 5, look(Look::IsOn)),
+            row("still off", requested(), busy(off(5)), 6, wait(10)),
+            row("just before it is asked again", requested(), busy(off(43)), 44, wait(45)),
+            row("long enough", requested(), busy(off(43)), 45, look(Look::Namesake)),
+            row(
+                "still free",
+                requested(),
+                seen(|sight| {
+                    (sight.start, sight.power) = (unclaimed(Answer::NotNow), off(43));
+                    sight.namesake = Some(false);
+                }),
+                45,
+                Next::Do(Step::Claim),
+            ),
+            row("it does not answer", requested(), busy(Some(no_answer(43))), 45, wait(48)),
+            row("it does not answer for long", requested(), busy(Some(no_answer(43))), 48, look(Look::IsOn)),
+            row(
+                "another client was faster",
+                requested(),
+                busy(Some(power(10, PowerState::PoweringOn))),
+                10,
+                Next::Stuck(Stuck::JustTaken { name: name() }),
+            ),
+            row(
+                "for too long",
+                requested(),
+                busy(off(118)),
+                120,
+                Next::Stuck(Stuck::NotOn { limit: seconds(120) }),
+            ),
+        ],
+        joining,
+    );
+}
+
+#[test]
+fn one_that_is_ours_is_switched_on_until_it_runs() {
+    let asked = |power| seen(|sight| (sight.start, sight.power) = (tried(Answer::Asked), power));
+    let wait = |second| Next::Wait(seconds(second), Wait::Power);
+    let until_its_node = Next::Wait(seconds(15 * 60 - 1), Wait::Node);
+    let busy_now = || seen(|sight| sight.start = unclaimed(Answer::NotNow));
+    let never = Answer::Never(refusal(Kind::Unauthorized));
+    check(
+        vec![
+            row("a restart in the midst of it", ours(), seen(|_| {}), 0, Next::Do(Step::SwitchOn)),
+            row(
+                "a restart, and it runs",
+                ours(),
+                seen(|sight| sight.start = unclaimed(Answer::WasOn)),
+                0,
+                Next::Wait(seconds(15 * 60 - 1), Wait::Node),
+            ),
+            row("a restart, and its controller is busy", ours(), busy_now(), 0, wait(5)),
+            row(
+                "a restart, and its controller refuses",
+                ours(),
+                seen(|sight| sight.start = unclaimed(never)),
+                0,
+                Next::Stuck(Stuck::Refuses(refusal(Kind::Unauthorized))),
+            ),
+            row("asked", ours(), asked(None), 0, wait(5)),
+            row("asked a while ago", ours(), asked(None), 5, look(Look::IsOn)),
+            row("off still", ours(), asked(Some(power(5, PowerState::Off))), 5, wait(10)),
+            row("its controller is silent", ours(), asked(Some(no_answer(5))), 10, look(Look::IsOn)),
+            row(
+                "nothing shows of it",
+                ours(),
+                asked(Some(power(40, PowerState::Off))),
+                45,
+                Next::Do(Step::SwitchOn),
+            ),
+            row("it runs", ours(), asked(Some(power(5, PowerState::PoweringOn))), 5, until_its_node),
+            row(
+                "asked, and busy when asked again",
+                ours(),
+                seen(|sight| sight.start = Start { asked: true, ..tried(Answer::NotNow) }),
+                0,
+                wait(5),
+            ),
+            row(
+                "for too long",
+                ours(),
+                asked(Some(power(118, PowerState::Off))),
+                120,
+                Next::Stuck(Stuck::NotOn { limit: seconds(120) }),
+            ),
+        ],
+        joining,
+    );
+}
+
+#[test]
+fn its_node_is_awaited_and_taken() {
+    let runs = |more: fn(&mut Sight)| {
+        seen(|sight| {
+            (sight.start, sight.power) = (tried(Answer::Asked), Some(power(5, PowerState::On)));
+            more(sight);
+        })
+    };
+    let known = || Record { smbios_uuid: Some(UUID.to_owned()), ..ours() };
+    let nameless = || {
+        let node = Node { system_uuid: String::new(), ..Node::clone(&node("True")) };
+        Sight { watched: Watched::Own(Arc::new(node)), ..Sight::default() }
+    };
+    let there = || Sight { watched: watched("False"), ..Sight::default() };
+    let limit = Duration::from_mins(15);
+    let other = || Watched::Other("its own".to_owned());
+    let another = |own: Option<&str>| {
+        let (name, uuid, own) = (name(), "its own".to_owned(), own.map(ToOwned::to_owned));
+        Next::Stuck(Stuck::AnotherNode { limit, name, uuid, own })
+    };
+    let late = 15 * 60 - 1;
+    let power = |power| Next::Stuck(Stuck::NoNode { limit, power });
+    check(
+        vec![
+            row("it is there", ours(), there(), 0, Next::Do(Step::Take(UUID.to_owned()))),
+            row("the record says its uuid", known(), there(), 0, Next::Done(())),
+            row(
+                "it cannot be told from others",
+                ours(),
+                nameless(),
+                0,
+                Next::Stuck(Stuck::NoUuid { node: name() }),
+            ),
+            row("it comes", known(), runs(|sight| sight.watched = watched("False")), 60, Next::Done(())),
+            row("it does not come", ours(), runs(|_| {}), late, look(Look::Instead)),
+            row(
+                "it does not come though it is on",
+                ours(),
+                runs(|sight| sight.instead = Some(Ok(PowerState::On))),
+                late,
+                power(Ok(PowerState::On)),
+            ),
+            row(
+                "it does not come, and why cannot be seen",
+                ours(),
+                runs(|sight| sight.instead = Some(Err("no answer".to_owned()))),
+                late,
+                power(Err("no answer".to_owned())),
+            ),
+            row(
+                "that of another machine is not waited for any less",
+                known(),
+                seen(|sight| (sight.start, sight.watched) = (unclaimed(Answer::WasOn), other())),
+                60,
+                Next::Wait(seconds(late), Wait::Node),
+            ),
+            row(
+                "that of another machine comes",
+                known(),
+                seen(|sight| (sight.start, sight.watched) = (unclaimed(Answer::WasOn), other())),
+                late,
+                another(Some(UUID)),
+            ),
+        ],
+        joining,
+    );
+}

@@ -1,0 +1,135 @@
+//! What is decided, situation by situation; and whole lives, with answers that a controller may give.
+
+mod joining;
+mod leaving;
+mod lives;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Next, Settings};
+use crate::bare_metal::sight::{Now, Power, Sight, Watched};
+use crate::bare_metal::step::{Look, Step};
+use model::machine::{Intent, Phase};
+use model::node::{Condition, Node};
+use model::{Record, Slot};
+use proxmox::redfish::{Error, Kind, PowerState};
+
+const UUID: &str = "4c4c4544-0052-3510-8052-b4c04f4d3332";
+
+/// A situation, and what is decided then.
+struct Row<D> {
+    what: &'static str,
+    record: Record,
+    sight: Sight,
+    /// Seconds since the run began; the machine was requested just then.
+    at: u64,
+    next: Next<D>,
+}
+
+fn row<D>(what: &'static str, record: Record, sight: Sight, at: u64, next: Next<D>) -> Row<D> {
+    Row { what, record, sight, at, next }
+}
+
+/// Holds all rows against what is decided. A wait that is over would never end.
+fn check<D: std::fmt::Debug + PartialEq>(rows: Vec<Row<D>>, decide: super::Decide<D>) {
+    for Row { what, record, sight, at, next } in rows {
+        let now = at_second(at);
+        let decided = decide(&record, &settings(), &sight, now);
+        assert_eq!(decided, next, "{what}");
+        if let Next::Wait(until, _) = decided {
+            assert!(until > now.moment, "{what}: it waits for what has passed");
+        }
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        closed: false,
+        provision: Duration::from_mins(15),
+        start: seconds(120),
+        shutdown: seconds(180),
+        destroy: seconds(300),
+    }
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn at_second(second: u64) -> Now {
+    let date = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(i64::try_from(second).unwrap());
+    Now { date, moment: seconds(second) }
+}
+
+/// A machine that was just requested.
+fn requested() -> Record {
+    let slot = Slot { machine: Some("metal-1".to_owned()), ..Slot::default() };
+    let (id, pool, name) = ("m1".to_owned(), "metal".to_owned(), "metal-1".to_owned());
+    Record::new(id, pool, name, slot, String::new(), Timestamp::UNIX_EPOCH)
+}
+
+/// One that the record says we have switched on.
+fn ours() -> Record {
+    let mut record = requested();
+    record.entered.insert(Phase::Starting, Timestamp::UNIX_EPOCH);
+    record
+}
+
+/// One that has served, and whose Node is to go.
+fn retired() -> Record {
+    let reason = "unneeded".to_owned();
+    let intent = Intent::Retire { reason, since: Timestamp::UNIX_EPOCH };
+    let (smbios_uuid, node_uid) = (Some(UUID.to_owned()), Some("n1".to_owned()));
+    Record { intent, smbios_uuid, node_uid, ..ours() }
+}
+
+/// One that has served, and was given up.
+fn given_up() -> Record {
+    let reason = "its Node was lost".to_owned();
+    let intent = Intent::Discard { reason, since: Timestamp::UNIX_EPOCH };
+    Record { intent, ..retired() }
+}
+
+/// What was seen by a run that has looked for its controller, and at these.
+fn seen(look: impl FnOnce(&mut Sight)) -> Sight {
+    let mut sight = Sight { has_controller: true, ..Sight::default() };
+    look(&mut sight);
+    sight
+}
+
+fn power(at: u64, state: PowerState) -> Power {
+    Power { at: seconds(at), state: Some(state), uuid: None }
+}
+
+/// Its controller did not say.
+fn no_answer(at: u64) -> Power {
+    Power { at: seconds(at), state: None, uuid: None }
+}
+
+/// Its Node, as its kubelet says (`True`, `False`), or does not (`Unknown`).
+fn node(ready: &str) -> Arc<Node> {
+    let (kind, status) = ("Ready".to_owned(), ready.to_owned());
+    let condition = Condition { kind, status, last_transition: None };
+    Arc::new(Node {
+        name: "metal-1".to_owned(),
+        uid: "n1".to_owned(),
+        system_uuid: UUID.to_owned(),
+        conditions: vec![condition],
+        ..Node::default()
+    })
+}
+
+fn watched(ready: &str) -> Watched {
+    Watched::Own(node(ready))
+}
+
+fn refusal(kind: Kind) -> Error {
+    Error::new(kind, "POST /redfish/v1/Systems/1", "it is busy")
+}
+
+fn look<D>(look: Look) -> Next<D> {
+    Next::Do(Step::Look(look))
+}

@@ -1,0 +1,285 @@
+//! What one run has seen of a bare-metal machine, and what its controller has answered: plain data.
+//!
+//! Times are those since the run began, by a clock that never jumps. What is stored is compared with the
+//! date.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::node::is_silent;
+use model::node::Node;
+use proxmox::redfish::{self, Kind, PowerState};
+
+/// A time since the run began.
+pub(super) type Moment = Duration;
+
+/// Now, by both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub date: Timestamp,
+    pub moment: Moment,
+}
+
+/// All of it. Nothing was seen when a run begins.
+#[derive(Debug, Default)]
+pub(super) struct Sight {
+    /// What the watches show: looked at before each decision, for that takes no call.
+    pub watched: Watched,
+    /// The machine is in the configuration, and there is a client of its controller.
+    pub has_controller: bool,
+    /// The last look at its power.
+    pub power: Option<Power>,
+    /// How far it is with being switched on.
+    pub start: Start,
+    /// Whether there is a Node of its name before it is claimed.
+    pub namesake: Option<bool>,
+    /// What there was in place of its Node when that did not come: its power, or why that is not known.
+    pub instead: Option<Result<PowerState, String>>,
+    /// Whether the API server has its Node and that is heard of.
+    pub heard: Option<bool>,
+    /// Its Node as the API server had it, if it was looked at for what is decided next.
+    pub node: OwnNode,
+    /// Whether anything is left on that.
+    pub emptied: Emptied,
+    /// How far it is with being shut down.
+    pub stopping: Stopping,
+    /// What came of asking its controller to shut it down.
+    pub shutdown: Shutdown,
+    /// What is done of what follows once it is off, or is another client's.
+    pub cleared: Cleared,
+}
+
+/// What the watches show under the machine's name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) enum Watched {
+    #[default]
+    Nothing,
+    /// Its Node.
+    Own(Arc<Node>),
+    /// A Node that is not its own, with this `systemUUID`.
+    Other(String),
+}
+
+/// The machine's Node as the API server had it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) enum OwnNode {
+    /// It was not looked at, or something was done since.
+    #[default]
+    Unknown,
+    Gone,
+    There(Arc<Node>),
+}
+
+/// A look at the machine's power.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Power {
+    /// When it was answered, or given up.
+    pub at: Moment,
+    /// `None`: its controller did not say.
+    pub state: Option<PowerState>,
+    /// The uuid that its controller says.
+    pub uuid: Option<String>,
+}
+
+/// How far a machine is with being switched on, by this run.
+#[derive(Debug, Default)]
+pub(super) struct Start {
+    /// This run has claimed it.
+    pub claimed: bool,
+    /// Its controller was asked by this run, or may have been: if it runs, that is ours.
+    pub asked: bool,
+    /// Since when it is tried.
+    pub since: Option<Moment>,
+    /// What came of the last try, and when.
+    pub answer: Option<(Moment, Answer)>,
+}
+
+/// What a controller made of being asked to switch its machine on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It was asked, or may have been.
+    Asked,
+    /// It was not asked: the machine runs, or is about to.
+    WasOn,
+    /// It was not asked: it did not answer, or is busy.
+    NotNow,
+    /// It refuses for good.
+    Never(redfish::Error),
+}
+
+/// Whether anything is left on a machine's Node that has to go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Emptied {
+    #[default]
+    Unknown,
+    /// Nothing was left then. `again`: it was looked at once more just before its controller is asked.
+    Yes { at: Moment, again: bool },
+    /// Something stays, for this reason.
+    No(String),
+}
+
+/// Whether the record says that the machine is being shut down.
+#[derive(Debug, Default)]
+pub(super) enum Stopping {
+    /// This run has not written it.
+    #[default]
+    NotYet,
+    /// It does, for the first time: `pin` may have been faster.
+    Unpinned,
+    /// It does, and its Node is kept by an annotation.
+    Pinned(Arc<Node>, String),
+    /// It does, and nothing is in the way.
+    Free,
+}
+
+/// What came of asking a machine's controller to shut it down.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Shutdown {
+    #[default]
+    NotAsked,
+    /// It has taken it then.
+    Taken(Moment),
+    /// It refuses.
+    Refused(Refused),
+    /// The power has to be cut. `may_stay`: its controller has never taken it to shut down, so that its Node
+    /// may keep it still.
+    InVain { may_stay: bool },
+    /// The power was cut then.
+    Cut(Moment),
+}
+
+/// A controller that refuses to shut its machine down: it may be busy, or the machine goes down already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    /// Since when it does.
+    pub since: Moment,
+    /// When it did last.
+    pub at: Moment,
+    pub error: redfish::Error,
+}
+
+/// What is done of what follows the end of a machine, in its order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Cleared {
+    #[default]
+    Nothing,
+    /// The record says that it was seen to be off.
+    OffNoted,
+    /// Its Node is gone.
+    Node,
+    /// Its record is.
+    Record,
+}
+
+impl Watched {
+    /// Whether the watches show that its Node is heard of.
+    pub fn is_heard(&self) -> bool {
+        matches!(self, Self::Own(node) if !is_silent(node))
+    }
+}
+
+impl Start {
+    /// Whether the record claims the machine, and its controller is not known to have been asked: if it runs
+    /// now, another client was faster.
+    pub fn is_unproven(&self) -> bool {
+        self.claimed && !self.asked
+    }
+
+    /// The record claims it: it is to be asked now.
+    pub fn claimed(&mut self) {
+        (self.claimed, self.answer) = (true, None);
+    }
+
+    pub fn answered(&mut self, at: Moment, answer: Answer) {
+        self.asked |= answer == Answer::Asked;
+        self.answer = Some((at, answer));
+    }
+}
+
+impl Refused {
+    /// Whether it is asked once more, in a while.
+    pub fn is_asked_again(&self, shutdown: Duration) -> bool {
+        self.error.kind != Kind::Unsupported && !self.left(shutdown).is_zero()
+    }
+
+    /// What was left of the time for a shutdown when it refused last.
+    pub fn left(&self, shutdown: Duration) -> Duration {
+        shutdown.saturating_sub(self.at.saturating_sub(self.since))
+    }
+
+    pub fn words(&self) -> String {
+        match self.error.kind {
+            Kind::Unsupported => format!("it cannot be shut down gracefully ({})", self.error),
+            _ => format!("its controller refuses to shut it down gracefully ({})", self.error),
+        }
+    }
+}
+
+impl Sight {
+    /// Whether it was seen to run, or to be about to.
+    pub fn is_on(&self) -> bool {
+        matches!(self.state(), Some(PowerState::On | PowerState::PoweringOn))
+    }
+
+    /// Whether it was seen to be off.
+    pub fn is_off(&self) -> bool {
+        self.state() == Some(PowerState::Off)
+    }
+
+    fn state(&self) -> Option<PowerState> {
+        self.power.as_ref()?.state
+    }
+
+    /// The record no longer claims it: another client may use it from now on, and a Node may have its name.
+    pub fn disowned(&mut self) {
+        (self.start.claimed, self.namesake) = (false, None);
+    }
+
+    /// Its Node as the API server has it. If there is none, nothing is left on it.
+    pub fn saw_node(&mut self, at: Moment, node: Option<Node>) {
+        if node.is_none() && self.emptied == Emptied::Unknown {
+            self.emptied(at);
+        }
+        self.node = node.map_or(OwnNode::Gone, |node| OwnNode::There(Arc::new(node)));
+    }
+
+    /// Nothing is left on its Node.
+    pub fn emptied(&mut self, at: Moment) {
+        let again = !matches!(self.stopping, Stopping::NotYet);
+        self.emptied = Emptied::Yes { at, again };
+        self.node = OwnNode::Unknown;
+    }
+
+    /// Its Node cannot be emptied; what it is like by now has to be seen.
+    pub fn stays(&mut self, why: String) {
+        self.emptied = Emptied::No(why);
+        self.node = OwnNode::Unknown;
+    }
+
+    /// What was seen of its Node is too old for what is to be done: it is looked at again.
+    pub fn doubt_emptiness(&mut self) {
+        (self.emptied, self.node) = (Emptied::Unknown, OwnNode::Unknown);
+    }
+
+    /// Its controller is asked for something that changes its power: what was seen of it no longer says
+    /// anything, and what was seen again of its Node has served for that.
+    pub fn asks(&mut self) {
+        self.power = None;
+        if let Emptied::Yes { again, .. } = &mut self.emptied {
+            *again = false;
+        }
+    }
+
+    /// Its controller has refused to shut it down.
+    pub fn refused(&mut self, at: Moment, error: redfish::Error) -> Refused {
+        let since = match &self.shutdown {
+            Shutdown::Refused(before) => before.since,
+            _ => at,
+        };
+        let refused = Refused { since, at, error };
+        self.shutdown = Shutdown::Refused(refused.clone());
+        refused
+    }
+}

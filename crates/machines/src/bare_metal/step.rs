@@ -1,0 +1,168 @@
+//! Steps of a bare-metal machine's life: for how long each is tried, and what has to hold just before it.
+
+use std::time::Duration;
+
+use super::next::Settings;
+use super::node::is_ours;
+use super::sight::{Emptied, Now, Shutdown, Sight};
+use crate::emptying::FRESH;
+use model::Record;
+
+/// Something that is done.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    /// Something is looked at.
+    Look(Look),
+    /// The record says that the machine is ours, and is switched on.
+    Claim,
+    /// The record no longer says so: its controller was not asked. If it runs, another client did that;
+    /// another cluster may have it, too.
+    Disown,
+    /// Its controller is asked to switch it on.
+    SwitchOn,
+    /// The record says this uuid, as its Node has it.
+    Take(String),
+    /// Its Node is closed, and what has to go is evicted.
+    Empty,
+    /// The record says that it is shut down: a run that goes on after a crash must not open the node again.
+    BeginShutdown,
+    /// Its controller is asked to shut it down.
+    Shutdown,
+    /// Its power is to be cut, for this reason. `may_stay`: its Node may keep it still.
+    GiveUpShutdown { why: String, may_stay: bool },
+    /// Its controller is asked to cut its power.
+    CutPower,
+    /// The record says that it was seen to be off.
+    NoteOff,
+    /// Its Node is deleted: it is off.
+    DeleteNode,
+    /// Its Node is deleted: another client uses it, and it is left on.
+    LeaveOn,
+    /// Nothing of it is left but its record.
+    DropRecord,
+}
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Look {
+    /// How its controller is reached.
+    Controller,
+    /// Its power, which has to be known.
+    Power,
+    /// Whether it runs by now. A controller that is busy is looked at again.
+    IsOn,
+    /// Whether it is off by now. A controller that does not say is looked at again.
+    IsOff,
+    /// Whether a Node has its name.
+    Namesake,
+    /// Whether its Node is heard of, past what the watches show.
+    Heard,
+    /// Its Node as it is now, past what the watches show.
+    Node,
+    /// The same, for an annotation that keeps it. As of a VM that is shut down, see [`crate::returned_nodes::pinned`].
+    Pin,
+    /// Its power, when its Node did not come.
+    Instead,
+}
+
+/// What does not hold for a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unmet {
+    /// The record does not say that we have switched the machine on.
+    NotOurs,
+    /// Its Node was seen to be empty too long ago, or not at all.
+    NotEmpty,
+}
+
+impl Step {
+    /// For how long it is tried again if it fails, and may work later. What has its limits inside has none
+    /// here.
+    pub fn limit(&self, settings: &Settings) -> Duration {
+        match self {
+            Self::Look(Look::Power | Look::Namesake) => settings.start,
+            Self::Look(Look::Heard | Look::Node | Look::Pin) | Self::Shutdown | Self::CutPower => {
+                settings.destroy
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// What does not hold for it now, if anything. Whether this instance leads is asked later still: both
+    /// clients ask the fence when a change leaves.
+    pub fn unmet(&self, record: &Record, sight: &Sight, now: Now) -> Option<Unmet> {
+        if self.is_for_ours() && !is_ours(record) {
+            return Some(Unmet::NotOurs);
+        }
+        // A look that was itself long on its way has to do.
+        let is_empty =
+            matches!(sight.emptied, Emptied::Yes { at, again } if again || now.moment <= at + FRESH);
+        (self.needs_empty(sight) && !is_empty).then_some(Unmet::NotEmpty)
+    }
+
+    /// Whether it changes a machine, or its Node, that has to be ours.
+    fn is_for_ours(&self) -> bool {
+        match self {
+            Self::Look(_)
+            | Self::Claim
+            | Self::Disown
+            | Self::Take(_)
+            | Self::GiveUpShutdown { .. }
+            | Self::DropRecord => false,
+            Self::SwitchOn
+            | Self::Empty
+            | Self::BeginShutdown
+            | Self::Shutdown
+            | Self::CutPower
+            | Self::NoteOff
+            | Self::DeleteNode
+            | Self::LeaveOn => true,
+        }
+    }
+
+    /// Whether its Node has to be empty. That of a machine that goes down already has no way back.
+    fn needs_empty(&self, sight: &Sight) -> bool {
+        match self {
+            Self::Shutdown => true,
+            Self::CutPower => matches!(sight.shutdown, Shutdown::InVain { may_stay: true, .. }),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+    use model::machine::Phase;
+
+    #[test]
+    fn a_machine_goes_down_only_if_it_is_ours_and_its_node_was_just_seen_to_be_empty() {
+        let (foreign, mut ours) = (Record::example(), Record::example());
+        ours.entered.insert(Phase::Starting, Timestamp::UNIX_EPOCH);
+        let seconds = Duration::from_secs;
+        let empty = |again| Emptied::Yes { at: seconds(10), again };
+        let stays = || Emptied::No("a pod has to stay".to_owned());
+        let cut = |may_stay| Shutdown::InVain { may_stay };
+        let (not_ours, not_empty) = (Some(Unmet::NotOurs), Some(Unmet::NotEmpty));
+        for (what, step, record, emptied, shutdown, at, unmet) in [
+            ("just emptied", Step::Shutdown, &ours, empty(false), Shutdown::NotAsked, 12, None),
+            ("a while ago", Step::Shutdown, &ours, empty(false), Shutdown::NotAsked, 13, not_empty),
+            ("the look took its time", Step::Shutdown, &ours, empty(true), Shutdown::NotAsked, 30, None),
+            ("not at all", Step::Shutdown, &ours, Emptied::Unknown, Shutdown::NotAsked, 0, not_empty),
+            ("a pod stays", Step::Shutdown, &ours, stays(), Shutdown::NotAsked, 0, not_empty),
+            ("not ours", Step::Shutdown, &foreign, empty(false), Shutdown::NotAsked, 10, not_ours),
+            ("it never took it", Step::CutPower, &ours, empty(false), cut(true), 13, not_empty),
+            ("it goes down already", Step::CutPower, &ours, empty(false), cut(false), 300, None),
+            ("not ours", Step::CutPower, &foreign, empty(false), cut(false), 10, not_ours),
+            ("not ours", Step::SwitchOn, &foreign, Emptied::Unknown, Shutdown::NotAsked, 0, not_ours),
+            ("ours", Step::SwitchOn, &ours, Emptied::Unknown, Shutdown::NotAsked, 0, None),
+            ("to be ours", Step::Claim, &foreign, Emptied::Unknown, Shutdown::NotAsked, 0, None),
+            ("never ours", Step::DropRecord, &foreign, Emptied::Unknown, Shutdown::NotAsked, 0, None),
+            ("another's", Step::DeleteNode, &foreign, Emptied::Unknown, Shutdown::NotAsked, 0, not_ours),
+        ] {
+            let sight = Sight { emptied, shutdown, ..Sight::default() };
+            let now = Now { date: Timestamp::UNIX_EPOCH, moment: seconds(at) };
+            assert_eq!(step.unmet(record, &sight, now), unmet, "{step:?}: {what}");
+        }
+    }
+}

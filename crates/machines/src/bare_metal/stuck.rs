@@ -1,0 +1,89 @@
+//! Why a bare-metal machine cannot go on.
+
+use std::time::Duration;
+
+use crate::step_error::{BackoffTarget, StepError, time_text};
+use proxmox::redfish::{self, PowerState};
+
+/// Why it cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stuck {
+    /// An administrator works in it.
+    Closed { name: String },
+    /// It is not off, and the record does not say that we have switched it on.
+    NotOurs { name: String, power: Option<PowerState> },
+    /// The record does not say that it is ours, and something was to be done to it.
+    Unclaimed { name: String },
+    /// It is off, and a Node has its name.
+    HasNode { name: String },
+    /// Another client was faster.
+    JustTaken { name: String },
+    /// Its controller refuses for good.
+    Refuses(redfish::Error),
+    /// It does not run.
+    NotOn { limit: Duration },
+    /// It runs, and its Node did not come; its power by then, or why that is not known.
+    NoNode { limit: Duration, power: Result<PowerState, String> },
+    /// The Node that came reports this uuid, and not the machine's own.
+    AnotherNode { limit: Duration, name: String, uuid: String, own: Option<String> },
+    /// Its Node cannot be told from others.
+    NoUuid { node: String },
+    /// Its Node cannot be emptied, and cannot be opened again.
+    Stays { why: String },
+    /// Its power was cut, and it is not off.
+    NotOff { limit: Duration },
+}
+
+impl From<Stuck> for StepError {
+    fn from(stuck: Stuck) -> Self {
+        let taken = |what: String| Self::Taken { what };
+        let failed = |what: String, blame| Self::Failed { what, blame };
+        let late =
+            |what: &str, limit| Self::Limit { what: what.to_owned(), limit, blame: BackoffTarget::Host };
+        match stuck {
+            Stuck::Closed { name } => taken(format!("`{name}` is closed")),
+            Stuck::NotOurs { name, power } => {
+                let power = power.map_or_else(|| "unknown".to_owned(), |power| format!("{power:?}"));
+                taken(format!("`{name}` was not switched on by us, and its power is {power}"))
+            }
+            Stuck::Unclaimed { name } => taken(format!("`{name}` was not switched on by us")),
+            Stuck::HasNode { name } => {
+                taken(format!("there is a Node `{name}` that is not a managed machine: delete it first"))
+            }
+            Stuck::JustTaken { name } => {
+                taken(format!("`{name}` was switched on by another client just now"))
+            }
+            Stuck::Refuses(error) => Self::Redfish(error),
+            Stuck::NotOn { limit } => late("switching it on", limit),
+            Stuck::NoNode { limit, power } => failed(
+                format!("no Node of it within {}: {}", time_text(limit), instead(power)),
+                BackoffTarget::Host,
+            ),
+            Stuck::AnotherNode { limit, name, uuid, own } => {
+                let (limit, own) = (time_text(limit), own.as_deref().unwrap_or("unknown"));
+                let what = format!(
+                    "no Node of it within {limit}: there is a Node `{name}`, but its systemUUID ({uuid}) is not \
+                     the machine's ({own})"
+                );
+                failed(what, BackoffTarget::Host)
+            }
+            Stuck::NoUuid { node } => {
+                let what = format!("its Node `{node}` reports no systemUUID, which would identify it");
+                failed(what, BackoffTarget::Host)
+            }
+            Stuck::Stays { why } => failed(format!("it is not switched off: {why}"), BackoffTarget::Other),
+            Stuck::NotOff { limit } => late("switching it off", limit),
+        }
+    }
+}
+
+/// What there is in place of its Node.
+fn instead(power: Result<PowerState, String>) -> String {
+    match power {
+        Ok(PowerState::On) => {
+            "it is on, and its kubelet has not registered: its console shows what it does".to_owned()
+        }
+        Ok(power) => format!("its power is {power:?}"),
+        Err(error) => format!("its power cannot be read: {error}"),
+    }
+}
