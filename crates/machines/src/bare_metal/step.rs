@@ -59,7 +59,8 @@ pub(super) enum Look {
     Heard,
     /// Its Node as it is now, past what the watches show.
     Node,
-    /// The same, for an annotation that keeps it. As of a VM that is shut down, see [`crate::returned_nodes::pinned`].
+    /// The same, for an annotation that keeps it. As of a VM that is shut down, see
+    /// [`crate::returned_nodes::pinned`].
     Pin,
     /// Its power, when its Node did not come.
     Instead,

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 /// A host among those of all clusters.
 ///
 /// Where hosts of all clusters meet (a decision's input and outcome, back-offs, status, figures) a host of a
-/// further cluster is written `REGION/HOST`; one of the cluster in `[proxmox]` has its plain name, as if there
-/// were no other. A host's name has no `/`. Records and everything that is asked of a cluster hold the plain
-/// name, a text.
+/// further cluster is written `REGION/HOST`; one of the cluster in `[proxmox]` has its plain name, as if
+/// there were no other. A host's name has no `/`. Records and everything that is asked of a cluster hold the
+/// plain name, a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct HostKey(String);

@@ -2,8 +2,8 @@
 //! changed, older than their pool allows, or on a host in maintenance.
 //!
 //! Nothing is remembered of it. Each round chooses the nodes whose turn it is, and thinks of them as leaving
-//! ([`Node::replaced`]): their room counts for no pod, their pods look for another place, and their pool is one
-//! node short of its minimum. Scaling up then asks for a machine if one is needed, and
+//! ([`Node::replaced`]): their room counts for no pod, their pods look for another place, and their pool is
+//! one node short of its minimum. Scaling up then asks for a machine if one is needed, and
 //! [`super::replacement_removals`] lets the node go once its pods have a place on nodes that are ready: the
 //! new node comes first. A reason that is gone ends it; what was made meanwhile is a node like any other.
 
