@@ -97,7 +97,7 @@ impl Crowd {
     pub(super) fn learn(&mut self, around: Around) {
         let (known, spreads) = (self.meanings.len(), self.counts.len());
         self.meanings.resize_with(around.terms.count(), Meaning::default);
-        self.counts.grow_to(around.spreads.count());
+        self.counts.grow_to(around.spreads);
         for number in 0..self.kinds.len() {
             let kind = Arc::make_mut(&mut self.kinds[number]);
             let new = (known..around.terms.count())
