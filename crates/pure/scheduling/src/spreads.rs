@@ -126,6 +126,13 @@ impl Counts {
         self.kept.len()
     }
 
+    /// With the same kinds of pods, on other nodes.
+    pub(super) fn without_pods(&self) -> Self {
+        let mut counts = self.clone();
+        counts.forget();
+        counts
+    }
+
     /// Makes room for what was announced.
     pub(super) fn grow_to(&mut self, spreads: &Spreads) {
         self.kept.resize_with(spreads.count(), Kept::default);
