@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::aftermath::Need;
+use super::scale_up_check::Need;
 use super::budgets::Budgets;
 use super::disruptions::Allowed;
 use super::facts::{
@@ -52,7 +52,7 @@ impl Deferral {
         Self::because(NodeOutcome::AtMinimum, format!("pool at its minimum of {min}"))
     }
 
-    /// What [`super::aftermath`] found: why the node stays, or that it was not looked at.
+    /// What [`super::scale_up_check`] found: why the node stays, or that it was not looked at.
     pub(super) fn after(need: Option<&Need>) -> Self {
         let message = match need {
             Some(Need::Machine) => "without it, a new machine would be asked for",

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::aftermath::{self, Demand};
+use super::scale_up_check::{self, Demand};
 use super::facts::machine::by_node;
 use super::limits::{self, Shape, Sum};
 use super::node_state::Drainable;
@@ -108,8 +108,8 @@ fn replace(
     gone: Sum,
     count: &impl Fn(&str) -> u32,
 ) -> Option<(i128, Vec<PoolGrowth>)> {
-    let names = aftermath::names(view, &set.iter().copied().collect());
-    let snapshot = aftermath::world_without(view, &names);
+    let names = scale_up_check::names(view, &set.iter().copied().collect());
+    let snapshot = scale_up_check::world_without(view, &names);
     let mut without = view.beside(&snapshot, &names);
     let growth = scale_up::decide(&mut without);
     let mut made = Sum::default();

@@ -7,7 +7,7 @@
 //! ```
 
 mod admission;
-mod aftermath;
+mod scale_up_check;
 mod all_or_nothing;
 mod allowance;
 mod annotations;

@@ -51,6 +51,8 @@ pub(super) struct Packer<'v, 'a> {
     pub spent: bool,
     /// Nor was it to be: some real pods have no turn in this round.
     pub partial: bool,
+    /// Once a pod needs more than what is there, nothing else matters.
+    pub is_enough: bool,
     /// Why pools stay below their minimum, by pool.
     pub short: BTreeMap<String, NoRoom>,
     /// The first this many of the new machines are there for the minimum of their pools.

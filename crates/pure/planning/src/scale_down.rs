@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::admission::{Deferral, Round};
-use super::aftermath::Need;
+use super::scale_up_check::Need;
 use super::budgets::Budgets;
 use super::candidate_turns::CandidateTurns;
 use super::drain::Rules;
@@ -16,7 +16,7 @@ use super::removal_backoff::rests;
 use super::scale_up_decision::ScaleUpDecision;
 use super::utilization::rounded;
 use super::view::View;
-use super::{Depth, aftermath, annotations, buffers, consolidation, replacement_removals};
+use super::{Depth, scale_up_check, annotations, buffers, consolidation, replacement_removals};
 use model::drain::NodeReason;
 use model::node::Node;
 use model::plan::{Move, NodeOutcome, NodeVerdict, PoolGrowth, Removal, RemovalReason};
@@ -61,7 +61,7 @@ pub(super) fn decide<'a>(
     let (together, turns) = simulate(view, &drainable, growth, &round);
     let admitted = admit(view, growth, (&drainable, &together), (&mut round, &mut budgets), &mut verdicts);
     let nodes: Vec<(NodeIndex, &Drainable)> = admitted.iter().map(|(at, node, _)| (*at, *node)).collect();
-    let after = aftermath::judge(view, growth, &nodes);
+    let after = scale_up_check::judge(view, growth, &nodes);
     let judged = |at: &NodeIndex| after.go.contains(at) || after.needed.contains_key(at);
     let unjudged = nodes.iter().filter(|(at, _)| view.allowance.is_spent() && !judged(at)).count();
     let (removals, rehoused) = remove(view, replaced, admitted, &after, &mut verdicts);
@@ -148,7 +148,7 @@ fn remove(
     view: &View,
     mut replaced: Vec<Removal>,
     admitted: Vec<Admitted>,
-    after: &aftermath::Verdicts,
+    after: &scale_up_check::Verdicts,
     verdicts: &mut [NodeVerdict],
 ) -> (Vec<Removal>, BTreeMap<String, String>) {
     let (mut removals, mut rehoused) = (Vec::new(), BTreeMap::new());

@@ -2,17 +2,19 @@
 //! grow, else on new ones.
 //!
 //! Equal pods form a class and are handled together ([`super::classes`]). What is there is filled first; how
-//! new machines are planned is in [`super::packing`], which pool grows in [`super::expander`].
+//! new machines are planned is in [`super::packing`], which pool grows in [`super::choosing`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::scale_up_check::Demand;
 use super::capacity::{NoRoom, Place, Rooms};
 use super::class::Class;
 use super::classes::{self, Demands};
 use super::facts::machine::by_node;
 use super::facts::node::{is_young, pool_of, ready};
 use super::gangs::Gangs;
+use super::groups::Groups;
 use super::kind_turns::KindTurns;
 use super::machine_growths::Growths;
 use super::packer::{Packer, relabelled};
@@ -35,7 +37,30 @@ use scheduling::{NodeIndex, SimNode};
 /// Classes of pods in thought, and those of gangs that are tried by themselves.
 type Left<'a> = (Vec<Class<'a>>, BTreeMap<usize, Vec<Class<'a>>>);
 
+/// What is placed, what it was placed with, and whose turn it was.
+type Placed<'v, 'a> = (Packer<'v, 'a>, Groups<'a>, KindTurns<'a>);
+
 pub(super) fn decide<'a>(view: &mut View<'a>) -> ScaleUpDecision<'a> {
+    let own = view.allowance.clone();
+    let (mut packer, groups, turns) = place(view, false);
+    packer.view.allowance = packer.view.allowance.and_reasons();
+    let (verdicts, on) = pod_verdict::pods(&packer);
+    packer.cut |= packer.view.allowance.is_spent();
+    packer.view.allowance = own;
+    let left = verdicts.iter().filter(|one| one.verdict == PodOutcome::Unfinished).count();
+    let unfinished = turns.next(packer.spent, groups.samples().len(), left);
+    packer.into_growth(verdicts, on, unfinished)
+}
+
+/// Whether more is asked for than `now`: nothing is found out of who gets what and why. No machine grows here.
+pub(super) fn asks_more(view: &mut View, now: &Demand) -> bool {
+    view.grows = false;
+    let (packer, ..) = place(view, now.is_nothing());
+    Demand::placed(&packer).exceeds(now)
+}
+
+/// Places all that waits; or, if that `is_enough`, not all of it once one pod needs more than what is there.
+fn place<'v, 'a>(view: &'v mut View<'a>, is_enough: bool) -> Placed<'v, 'a> {
     let (mut pods, mut groups) = (std::mem::take(&mut view.waiting), std::mem::take(&mut view.groups));
     let priorities = Priorities::new(view.snapshot, view.config);
     add_leaving(view, &priorities, &mut pods, &mut groups);
@@ -60,6 +85,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> ScaleUpDecision<'a> {
         cut: false,
         spent: false,
         partial: false,
+        is_enough,
         short: BTreeMap::new(),
         of_minimum: 0,
         gangs,
@@ -76,8 +102,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> ScaleUpDecision<'a> {
     packer.spent = spent;
     // What real pods need that were not looked at is not known: it may be all that is left.
     packer.partial = spent || turns.some_wait();
-    let own = packer.view.allowance.clone();
-    packer.view.allowance = own.and_thought();
+    packer.view.allowance = packer.view.allowance.and_thought();
     packer.provide(requested);
     if !chunks.is_empty() {
         packer.fill_known(&mut chunks);
@@ -89,13 +114,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> ScaleUpDecision<'a> {
     }
     packer.cut |= packer.view.allowance.is_spent();
     packer.fit_sizes();
-    packer.view.allowance = packer.view.allowance.and_reasons();
-    let (verdicts, on) = pod_verdict::pods(&packer);
-    packer.cut |= packer.view.allowance.is_spent();
-    packer.view.allowance = own;
-    let left = verdicts.iter().filter(|one| one.verdict == PodOutcome::Unfinished).count();
-    let unfinished = turns.next(spent, groups.samples().len(), left);
-    packer.into_growth(verdicts, on, unfinished)
+    (packer, groups, turns)
 }
 
 impl<'a> Packer<'_, 'a> {
@@ -118,12 +137,23 @@ impl<'a> Packer<'_, 'a> {
         let apart = self.gangs.take_apart(&mut classes);
         self.fill_known(&mut classes);
         classes.retain(|class| !class.cut);
+        if self.is_enough && self.is_short(&classes) {
+            self.cut = true;
+            return (Vec::new(), BTreeMap::new());
+        }
         self.grow(&mut classes);
         keep_to_bound(&mut classes);
         self.reach_minimum();
         self.of_minimum = self.planned.len();
         self.pack(&mut classes);
         (imagined, apart)
+    }
+
+    /// Whether a machine is made or a pod goes on waiting, whatever becomes of these pods: nothing is on its
+    /// way that could take them after all, and no gang is tried once more.
+    fn is_short(&self, classes: &[Class]) -> bool {
+        let mut left = classes.iter().flat_map(|class| &class.pods[class.done..]);
+        self.upcoming.is_empty() && self.gangs.all.is_empty() && left.any(|&pod| self.pods[pod].listed)
     }
 
     fn into_growth(

@@ -93,11 +93,30 @@ impl Crowd {
         crowd
     }
 
+    /// The same kinds of pods in a world with the same terms and spreads, where none stands anywhere yet.
+    pub(super) fn without_pods(&self) -> Self {
+        let none = |kind: &Arc<Kind>| {
+            Arc::new(Kind {
+                pod: kind.pod.clone(),
+                at: BTreeMap::new(),
+                about: kind.about.clone(),
+                repels: kind.repels.clone(),
+                spreads: kind.spreads.clone(),
+            })
+        };
+        Self {
+            kinds: self.kinds.iter().map(none).collect(),
+            numbers: self.numbers.clone(),
+            meanings: vec![Meaning::default(); self.meanings.len()],
+            counts: self.counts.without_pods(),
+        }
+    }
+
     /// Takes in terms and spreads that were announced since.
     pub(super) fn learn(&mut self, around: Around) {
         let (known, spreads) = (self.meanings.len(), self.counts.len());
         self.meanings.resize_with(around.terms.count(), Meaning::default);
-        self.counts.grow_to(around.spreads.count());
+        self.counts.grow_to(around.spreads);
         for number in 0..self.kinds.len() {
             let kind = Arc::make_mut(&mut self.kinds[number]);
             let new = (known..around.terms.count())
@@ -394,6 +413,28 @@ mod tests {
                 for at in 0..kept.nodes().len() {
                     prop_assert_eq!(kept.check(&a, at), counted.check(&b, at), "{:?} on {}", pod, at);
                     prop_assert_eq!(kept.keeps_off(&a, at), kept_off(&kept, pod, at), "{:?} on {}", pod, at);
+                }
+            }
+        }
+
+        #[test]
+        fn a_world_beside_counts_what_one_from_nothing_does(
+            pods in prop::collection::vec(pod(), 8),
+            steps in prop::collection::vec(step(), 1..40),
+            places in prop::collection::vec(0..4_usize, 8),
+        ) {
+            let snapshot = Snapshot { nodes: (1..5).map(node).collect(), ..Snapshot::default() };
+            let mut beside = world(&pods, &steps, 4, true).without_pods_beside(&snapshot);
+            let mut fresh = World::without_pods(&snapshot);
+            for (pod, &at) in pods.iter().zip(&places) {
+                beside.place(pod, at);
+                fresh.place(pod, at);
+            }
+            for pod in &pods {
+                let (a, b) = (beside.prepare(pod), fresh.prepare(pod));
+                for at in 0..4 {
+                    prop_assert_eq!(beside.check(&a, at), fresh.check(&b, at), "{:?} on {}", pod, at);
+                    prop_assert_eq!(beside.keeps_off(&a, at), kept_off(&fresh, pod, at));
                 }
             }
         }

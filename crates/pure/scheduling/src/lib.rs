@@ -12,6 +12,7 @@ mod dynamic_resources;
 mod effort;
 mod explain;
 pub mod finder;
+mod ground;
 mod in_tree;
 mod inter_pod_affinity;
 mod node_affinity;

@@ -3,9 +3,11 @@
 //! The cluster's default constraints are `ScheduleAnyway`, so they refuse nothing.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use super::crowd::{Around, Kind};
+use super::ground::Ground;
 use super::node_affinity;
 use super::refusal::Refusal;
 use super::selector::labels_match;
@@ -29,12 +31,7 @@ pub(super) struct State {
 /// How many pods each domain has, for one constraint.
 #[derive(Clone, Debug)]
 pub(super) struct Counted {
-    key: Key,
-    max_skew: i64,
-    min_domains: usize,
-    selector: Option<LabelSelector>,
-    honor_affinity: bool,
-    honor_taints: bool,
+    rule: Arc<Rule>,
     /// By the domain's number; `None` if no node of the domain counts for the pod.
     domains: Vec<Option<i64>>,
     /// How many domains have each count: the smallest key is the global minimum.
@@ -43,7 +40,18 @@ pub(super) struct Counted {
     known: usize,
 }
 
-impl Counted {
+/// What does not change while pods are counted.
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub key: Key,
+    max_skew: i64,
+    min_domains: usize,
+    selector: Option<LabelSelector>,
+    honor_affinity: bool,
+    honor_taints: bool,
+}
+
+impl Rule {
     fn new(pod: &Pod, constraint: &SpreadConstraint, around: Around) -> Self {
         Self {
             key: around.topologies.key(&constraint.topology_key),
@@ -52,10 +60,35 @@ impl Counted {
             selector: merged(pod, constraint),
             honor_affinity: constraint.honor_node_affinity,
             honor_taints: constraint.honor_node_taints,
-            domains: Vec::new(),
-            levels: BTreeMap::new(),
-            known: 0,
         }
+    }
+
+    /// Whether the node's domain counts for the pod. A node on its way out carries (or will carry) a taint.
+    pub(super) fn counts_on(&self, pod: &Pod, node: &SimNode) -> bool {
+        (!self.honor_affinity || node_affinity::matches(pod, &node.node))
+            && (!self.honor_taints || (node.open && tolerates_all(&pod.tolerations, &node.node.taints)))
+    }
+
+    /// How many of the pods count; an empty selector counts none (`countPodsMatchSelector`).
+    fn matches(&self, pod: &Pod, other: &Pod) -> bool {
+        let selector = self.selector.as_ref().filter(|selector| !selector.requirements.is_empty());
+        other.namespace == pod.namespace
+            && other.deletion.is_none()
+            && selector.is_some_and(|selector| labels_match(selector, &other.labels))
+    }
+}
+
+impl Deref for Counted {
+    type Target = Rule;
+
+    fn deref(&self) -> &Rule {
+        &self.rule
+    }
+}
+
+impl Counted {
+    fn new(rule: Rule) -> Self {
+        Self { rule: Arc::new(rule), domains: Vec::new(), levels: BTreeMap::new(), known: 0 }
     }
 
     /// Makes a domain known and counts pods in it; the levels are not touched.
@@ -103,46 +136,28 @@ impl Counted {
         let stays = |(count, domains): &(&i64, &usize)| Some(**count) != before || **domains > 1;
         self.levels.iter().find(stays).map_or(after, |(count, _)| after.min(*count))
     }
-
-    /// Whether the node's domain counts for the pod. A node on its way out carries (or will carry) a taint.
-    fn counts_on(&self, pod: &Pod, node: &SimNode) -> bool {
-        (!self.honor_affinity || node_affinity::matches(pod, &node.node))
-            && (!self.honor_taints || (node.open && tolerates_all(&pod.tolerations, &node.node.taints)))
-    }
-
-    /// How many of the pods count; an empty selector counts none (`countPodsMatchSelector`).
-    fn matches(&self, pod: &Pod, other: &Pod) -> bool {
-        let selector = self.selector.as_ref().filter(|selector| !selector.requirements.is_empty());
-        other.namespace == pod.namespace
-            && other.deletion.is_none()
-            && selector.is_some_and(|selector| labels_match(selector, &other.labels))
-    }
 }
 
-/// Counts out what the hard constraints of the pod speak of, among these kinds of pods.
-pub(super) fn count_out(pod: &Pod, kinds: &[&Kind], around: Around) -> Vec<Counted> {
+/// The hard constraints of the pod, with nothing counted yet.
+pub(super) fn constraints(pod: &Pod, around: Around) -> Vec<Counted> {
     let hard = pod.spread.iter().filter(|one| one.hard);
-    let mut all: Vec<Counted> = hard.map(|one| Counted::new(pod, one, around)).collect();
-    let counted: Vec<bool> = (0..around.nodes.len()).map(|at| counts(&all, at, around)).collect();
-    for one in &mut all {
-        let domain_of = |at: NodeIndex| match around.domain(&one.key, at) {
-            Domain::Known(domain) if counted[at] && one.counts_on(pod, &around.nodes[at]) => Some(domain),
-            _ => None,
-        };
-        let domains: Vec<Option<usize>> = (0..counted.len()).map(domain_of).collect();
-        for domain in domains.iter().flatten() {
-            one.add(*domain, 0);
-        }
+    hard.map(|one| Counted::new(Rule::new(pod, one, around))).collect()
+}
+
+/// Counts out what they speak of, among these kinds of pods; `ground` has the nodes for each.
+pub(super) fn count_out(all: &mut [Counted], pod: &Pod, kinds: &[&Kind], ground: &[Ground]) {
+    for (one, ground) in all.iter_mut().zip(ground) {
+        one.domains.clone_from(&ground.empty);
+        one.known = ground.empty.iter().flatten().count();
         for kind in kinds.iter().filter(|kind| one.matches(pod, &kind.pod)).collect::<Vec<_>>() {
             for (&at, &count) in &kind.at {
-                if let Some(domain) = domains[at] {
+                if let Some(domain) = ground.places[at] {
                     one.add(domain, count);
                 }
             }
         }
         one.level();
     }
-    all
 }
 
 /// Counts pods like `other` in (or out, with a negative number) that were placed on a node which is already
@@ -156,7 +171,7 @@ pub(super) fn count(all: &mut [Counted], pod: &Pod, other: &Pod, at: NodeIndex, 
 }
 
 /// Whether the node has the labels of all constraints.
-fn counts(all: &[Counted], at: NodeIndex, around: Around) -> bool {
+pub(super) fn counts(all: &[Counted], at: NodeIndex, around: Around) -> bool {
     around.nodes[at].counts_for_spread && all.iter().all(|one| around.domain(&one.key, at) != Domain::Nowhere)
 }
 
@@ -179,10 +194,14 @@ pub(super) fn prepare(pod: &Pod, world: &World) -> State {
         return State::default();
     }
     let (around, crowd) = (world.around(), world.crowd());
-    let counted = match around.spreads.number(pod) {
-        Some(number) => crowd.spread(number, around),
-        None => Arc::new(count_out(pod, &crowd.kinds().collect::<Vec<_>>(), around)),
+    let of_unknown = || {
+        let mut all = constraints(pod, around);
+        let ground = Ground::of(pod, &all, around);
+        count_out(&mut all, pod, &crowd.kinds().collect::<Vec<_>>(), &ground);
+        Arc::new(all)
     };
+    let number = around.spreads.number(pod);
+    let counted = number.map_or_else(of_unknown, |number| crowd.spread(number, around));
     let itself =
         |one: &Counted| one.selector.as_ref().is_some_and(|selector| labels_match(selector, &pod.labels));
     State { matches_itself: counted.iter().map(itself).collect(), counted: Some(counted) }

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::crowd::{Around, Kind};
 use super::finder::Finder;
+use super::ground::{Ground, Manner};
 use super::pod_topology_spread::{self as spread, Counted};
 use super::selector::labels_match;
 use super::world::NodeIndex;
@@ -18,6 +19,8 @@ pub(super) struct Spreads {
     all: Vec<Arc<Spread>>,
     numbers: BTreeMap<Fingerprint, usize>,
     finder: Finder,
+    /// The ways in which nodes count for them, each with its number.
+    manners: BTreeMap<Manner, usize>,
     /// It matters to any of them that a node takes pods.
     any_honors_taints: bool,
 }
@@ -29,6 +32,8 @@ pub(super) struct Spread {
     pub pod: Pod,
     /// Of each hard constraint the selector.
     selectors: Vec<LabelSelector>,
+    /// The number of the manner in which nodes count.
+    manner: usize,
     /// Whether it matters that a node takes pods.
     honors_taints: bool,
 }
@@ -59,7 +64,9 @@ impl Spreads {
         }
         let honors_taints = hard().any(|one| one.honor_node_taints);
         self.any_honors_taints |= honors_taints;
-        self.all.push(Arc::new(Spread { pod: pod.clone(), selectors, honors_taints }));
+        let next = self.manners.len();
+        let manner = *self.manners.entry(Manner::of(pod)).or_insert(next);
+        self.all.push(Arc::new(Spread { pod: pod.clone(), selectors, manner, honors_taints }));
     }
 
     /// Whether the pod has hard constraints that were not announced.
@@ -70,6 +77,10 @@ impl Spreads {
 
     pub(super) fn count(&self) -> usize {
         self.all.len()
+    }
+
+    pub(super) fn manners(&self) -> usize {
+        self.manners.len()
     }
 
     pub(super) fn number(&self, pod: &Pod) -> Option<usize> {
@@ -93,9 +104,14 @@ impl Spreads {
     }
 }
 
-/// What was counted in a world, by spread.
+/// What was counted in a world.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counts(Vec<Kept>);
+pub(super) struct Counts {
+    /// By spread.
+    kept: Vec<Kept>,
+    /// By manner, where the nodes stand: from the first question on, until they change.
+    grounds: Vec<OnceLock<Arc<Vec<Ground>>>>,
+}
 
 #[derive(Clone, Debug, Default)]
 struct Kept {
@@ -107,30 +123,43 @@ struct Kept {
 
 impl Counts {
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.kept.len()
     }
 
-    pub(super) fn grow_to(&mut self, count: usize) {
-        self.0.resize_with(count, Kept::default);
+    /// With the same kinds of pods, on other nodes.
+    pub(super) fn without_pods(&self) -> Self {
+        let mut counts = self.clone();
+        counts.forget();
+        counts
+    }
+
+    /// Makes room for what was announced.
+    pub(super) fn grow_to(&mut self, spreads: &Spreads) {
+        self.kept.resize_with(spreads.count(), Kept::default);
+        self.grounds.resize_with(spreads.manners(), OnceLock::default);
     }
 
     pub(super) fn add_kind(&mut self, spread: usize, kind: usize) {
-        Arc::make_mut(&mut self.0[spread].kinds).push(kind);
+        Arc::make_mut(&mut self.kept[spread].kinds).push(kind);
     }
 
     /// What is counted for it; `kinds` are all kinds of pods.
     pub(super) fn of(&self, number: usize, kinds: &[Arc<Kind>], around: Around) -> Arc<Vec<Counted>> {
-        let kept = &self.0[number];
+        let kept = &self.kept[number];
         let count = || {
+            let Spread { pod, manner, .. } = &*around.spreads.all[number];
+            let mut counted = spread::constraints(pod, around);
+            let ground = self.grounds[*manner].get_or_init(|| Arc::new(Ground::of(pod, &counted, around)));
             let all: Vec<&Kind> = kept.kinds.iter().map(|&kind| &*kinds[kind]).collect();
-            Arc::new(spread::count_out(&around.spreads.all[number].pod, &all, around))
+            spread::count_out(&mut counted, pod, &all, ground);
+            Arc::new(counted)
         };
         kept.counted.get_or_init(count).clone()
     }
 
     /// Counts pods like `other`, which count in it, in or out.
     pub(super) fn count(&mut self, number: usize, other: &Pod, at: NodeIndex, by: i64, around: Around) {
-        if let Some(counted) = self.0[number].counted.get_mut() {
+        if let Some(counted) = self.kept[number].counted.get_mut() {
             let pod = &around.spreads.all[number].pod;
             let counted: &mut Vec<Counted> = Arc::make_mut(counted);
             spread::count(counted, pod, other, at, around, by);
@@ -139,7 +168,8 @@ impl Counts {
 
     /// Forgets what was counted: the nodes have changed.
     pub(super) fn forget(&mut self) {
-        for kept in &mut self.0 {
+        self.grounds.fill_with(OnceLock::default);
+        for kept in &mut self.kept {
             kept.counted.take();
         }
     }
@@ -150,9 +180,10 @@ impl Counts {
         if !spreads.any_honors_taints {
             return;
         }
-        for (kept, spread) in self.0.iter_mut().zip(&spreads.all) {
+        for (kept, spread) in self.kept.iter_mut().zip(&spreads.all) {
             if spread.honors_taints {
                 kept.counted.take();
+                self.grounds[spread.manner].take();
             }
         }
     }

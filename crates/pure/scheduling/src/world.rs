@@ -103,6 +103,9 @@ impl World {
         }
         world.terms = self.terms.clone();
         world.spreads = self.spreads.clone();
+        if let Some(crowd) = self.crowd.get() {
+            world.crowd = OnceLock::from(crowd.without_pods());
+        }
         world
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::View;
+use super::{Stand, View};
 use crate::allowance::Allowance;
 use crate::daemons::{self, Daemons};
 use crate::facts::node::being_deleted;
@@ -45,17 +45,25 @@ impl<'a> View<'a> {
         Self::around(world, (snapshot, pods), offered, gone, allowance)
     }
 
-    /// The same for a snapshot that has other nodes and the same volumes as this view's.
-    pub(crate) fn beside<'v>(&'v self, snapshot: &'v Snapshot, gone: &BTreeSet<&str>) -> View<'v> {
-        let world = self.world.without_pods_beside(snapshot);
-        View::around(world, (snapshot, self.pods), (self.config, self.offers), gone, &self.allowance)
+    fn around(
+        world: World,
+        seen: (&'a Snapshot, &'a [Arc<Pod>]),
+        offered: (&'a Config, &'a [Pool]),
+        gone: &BTreeSet<&str>,
+        allowance: &Allowance,
+    ) -> Self {
+        let mut view = Self::empty(world, seen, offered, allowance);
+        view.take_in(gone);
+        view.put_in_order();
+        view.settle();
+        view
     }
 
-    fn around(
+    /// A view of which no pod is known yet.
+    pub(super) fn empty(
         world: World,
         (snapshot, pods): (&'a Snapshot, &'a [Arc<Pod>]),
         (config, offers): (&'a Config, &'a [Pool]),
-        gone: &BTreeSet<&str>,
         allowance: &Allowance,
     ) -> Self {
         // Every pod is taken in.
@@ -72,6 +80,7 @@ impl<'a> View<'a> {
             world,
             existing: snapshot.nodes.len(),
             grows: false,
+            stands: Vec::with_capacity(pods.len()),
             bound: vec![Vec::new(); snapshot.nodes.len()],
             expendable: vec![Vec::new(); snapshot.nodes.len()],
             annotated: Vec::new(),
@@ -85,41 +94,42 @@ impl<'a> View<'a> {
         for set in &snapshot.daemon_sets {
             view.world.announce(&set.pod);
         }
-        view.take_in(gone);
-        view.put_in_order();
-        for sample in view.groups.samples() {
-            view.world.announce(sample);
+        view
+    }
+
+    /// Does what follows from its pods.
+    pub(super) fn settle(&mut self) {
+        for sample in self.groups.samples() {
+            self.world.announce(sample);
         }
-        for (at, node) in snapshot.nodes.iter().enumerate() {
+        for (at, node) in self.snapshot.nodes.iter().enumerate() {
             if being_deleted(node) {
-                view.world.close(at);
+                self.world.close(at);
             }
         }
-        view.daemons = Daemons::new(&view);
-        daemons::expect(&mut view);
-        view
+        self.daemons = Daemons::new(self);
+        daemons::expect(self);
     }
 
     /// Finds out which pods wait, and which count on which node.
     fn take_in(&mut self, gone: &BTreeSet<&str>) {
-        let (snapshot, config) = (self.snapshot, self.config);
-        let priorities = Priorities::new(snapshot, config);
+        let priorities = Priorities::new(self.snapshot, self.config);
         for pod in self.pods {
             if pod.digest().annotated {
                 self.annotated.push(pod);
             }
             if pod.digest().waits {
-                let (group, expendable) = self.groups.number(pod, &priorities);
-                let settled = pending::settled(pod, expendable, config, snapshot.time)
-                    .or_else(|| requests::awaits(pod, snapshot));
-                self.waiting.push(Waiting { pod, group, settled, listed: true });
+                self.stands.push(Stand::Waits);
+                self.take_in_waiting(pod, &priorities);
                 continue;
             }
             learned_allocatable::count_static(&mut self.statics, pod);
             self.know_daemon(pod);
             let node = pod.node.as_deref();
             let at = node.and_then(|name| self.named.find(name));
-            if priorities.expendable(pod) {
+            let expendable = priorities.expendable(pod);
+            self.stands.push(at.filter(|_| !expendable).map_or(Stand::Nowhere, Stand::On));
+            if expendable {
                 // A pod that needs their room may have it.
                 if let Some(at) = at {
                     self.expendable[at].push(pod);
@@ -128,14 +138,27 @@ impl<'a> View<'a> {
                 if let Some(at) = at {
                     self.bound[at].push(pod);
                 } else if node.is_some_and(|name| gone.contains(name)) {
-                    if will_be_made_again(pod) {
-                        let (group, _) = self.groups.number(pod, &priorities);
-                        self.waiting.push(Waiting { pod, group, settled: None, listed: true });
-                    }
+                    self.take_in_evicted(pod, &priorities);
                     continue;
                 }
                 self.world.announce(pod);
             }
+        }
+    }
+
+    /// A pod without a node.
+    pub(super) fn take_in_waiting(&mut self, pod: &'a Arc<Pod>, priorities: &Priorities) {
+        let (group, expendable) = self.groups.number(pod, priorities);
+        let settled = pending::settled(pod, expendable, self.config, self.snapshot.time)
+            .or_else(|| requests::awaits(pod, self.snapshot));
+        self.waiting.push(Waiting { pod, group, settled, listed: true });
+    }
+
+    /// A pod of a node that has gone: its controller makes another in its place.
+    pub(super) fn take_in_evicted(&mut self, pod: &'a Arc<Pod>, priorities: &Priorities) {
+        if will_be_made_again(pod) {
+            let (group, _) = self.groups.number(pod, priorities);
+            self.waiting.push(Waiting { pod, group, settled: None, listed: true });
         }
     }
 
@@ -151,15 +174,21 @@ impl<'a> View<'a> {
 
     /// Puts pods in the order of their names, and those with a node into the world.
     fn put_in_order(&mut self) {
-        self.waiting.sort_by(|a, b| a.pod.digest().compare(b.pod.digest()));
-        for (at, pods) in self.expendable.iter_mut().enumerate() {
+        for pods in self.expendable.iter_mut().chain(&mut self.bound) {
             pods.sort_by(|a, b| a.digest().compare(b.digest()));
+        }
+        self.place();
+    }
+
+    /// Puts pods that wait in the order of their names, and those with a node, which are, into the world.
+    pub(super) fn place(&mut self) {
+        self.waiting.sort_by(|a, b| a.pod.digest().compare(b.pod.digest()));
+        for (at, pods) in self.expendable.iter().enumerate() {
             for pod in pods.iter().filter(|pod| !pod.is_finished()) {
                 self.world.place_yielding(pod, at);
             }
         }
-        for (at, pods) in self.bound.iter_mut().enumerate() {
-            pods.sort_by(|a, b| a.digest().compare(b.digest()));
+        for (at, pods) in self.bound.iter().enumerate() {
             for pod in pods.iter().filter(|pod| !pod.is_finished()) {
                 self.world.place(pod, at);
             }

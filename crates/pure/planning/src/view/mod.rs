@@ -1,5 +1,6 @@
 //! What both halves of a decision work on.
 
+mod beside;
 mod build;
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use super::waiting::Waiting;
 use super::{csi, fresh_devices};
 use model::Snapshot;
 use model::pod::Pod;
-use scheduling::World;
+use scheduling::{NodeIndex, World};
 use settings::{Config, Pool};
 
 /// What both halves of a decision work on.
@@ -40,6 +41,8 @@ pub(super) struct View<'a> {
     pub existing: usize,
     /// Running machines may be made larger by this decision.
     pub grows: bool,
+    /// By pod, in the order in which they came.
+    stands: Vec<Stand>,
     /// Pods with a node that count, by their node's index.
     pub bound: Vec<Vec<&'a Arc<Pod>>>,
     /// Those that hold no room (expendable ones), which may hold their node all the same.
@@ -53,4 +56,15 @@ pub(super) struct View<'a> {
     pub drivers: csi::Drivers,
     pub slices: fresh_devices::Slices,
     pub storage_room: StorageRoom<'a>,
+}
+
+/// Where a pod stands.
+#[derive(Clone, Copy)]
+enum Stand {
+    /// It is one of those that count on this node.
+    On(NodeIndex),
+    /// It waits for a node.
+    Waits,
+    /// Anything else: it holds no room that others may not have.
+    Nowhere,
 }

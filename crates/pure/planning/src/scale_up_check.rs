@@ -5,10 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::node_state::Drainable;
+use super::packer::Packer;
+use super::pod_place::PodPlace;
 use super::scale_up;
 use super::scale_up_decision::ScaleUpDecision;
 use super::spread_check;
 use super::view::View;
+use super::waiting::Waiting;
 use model::Snapshot;
 use model::machine::Phase;
 use model::plan::PodOutcome;
@@ -44,22 +47,32 @@ pub(super) struct Demand {
 
 impl Demand {
     pub(super) fn of(growth: &ScaleUpDecision) -> Self {
-        let stuck = |outcome: PodOutcome| {
-            matches!(
-                outcome,
-                PodOutcome::NoPoolFits
-                    | PodOutcome::PoolAtMax
-                    | PodOutcome::NoHostCapacity
-                    | PodOutcome::BackingOff
-                    | PodOutcome::AwaitsGang
-                    // It would fit elsewhere, but such pods were refused there.
-                    | PodOutcome::PredictionMissed
-            )
-        };
         Self {
             machines: growth.pools.iter().map(|pool| (pool.pool.clone(), pool.machines.len())).collect(),
-            waiting: growth.verdicts.iter().filter(|one| stuck(one.verdict)).count(),
+            waiting: growth.verdicts.iter().filter(|one| is_stuck(one.verdict)).count(),
         }
+    }
+
+    /// The same of what is placed, before anything is said of it. What was not looked at may be what needs
+    /// the nodes.
+    pub(super) fn placed(packer: &Packer) -> Self {
+        let mut machines: BTreeMap<String, usize> = BTreeMap::new();
+        let made = packer.planned.iter().enumerate().filter(|(number, _)| !packer.dropped.contains(number));
+        for (_, planned) in made {
+            *machines.entry(packer.pools()[planned.pool].name.clone()).or_default() += 1;
+        }
+        let stuck = |waiting: &Waiting, spot: &PodPlace| match waiting.settled {
+            Some(settled) => is_stuck(settled),
+            // Whatever the reason is.
+            None => *spot == PodPlace::None,
+        };
+        let listed = packer.pods.iter().zip(&packer.spots).filter(|(waiting, _)| waiting.listed);
+        let waiting = listed.filter(|(waiting, spot)| stuck(waiting, spot)).count();
+        Self { machines, waiting: if packer.cut { usize::MAX } else { waiting } }
+    }
+
+    pub(super) fn is_nothing(&self) -> bool {
+        self.machines.is_empty() && self.waiting == 0
     }
 
     pub(super) fn leaves_more_waiting_than(&self, other: &Self) -> bool {
@@ -70,6 +83,20 @@ impl Demand {
         let more = |(pool, count): (&String, &usize)| *count > other.machines.get(pool).copied().unwrap_or(0);
         self.leaves_more_waiting_than(other) || self.machines.iter().any(more)
     }
+}
+
+/// Whether a pod of which this is said waits for room.
+fn is_stuck(outcome: PodOutcome) -> bool {
+    matches!(
+        outcome,
+        PodOutcome::NoPoolFits
+            | PodOutcome::PoolAtMax
+            | PodOutcome::NoHostCapacity
+            | PodOutcome::BackingOff
+            | PodOutcome::AwaitsGang
+            // It would fit elsewhere, but such pods were refused there.
+            | PodOutcome::PredictionMissed
+    )
 }
 
 /// Which of these nodes can go, in this order of preference, so that scaling up asks for nothing more than it
@@ -98,7 +125,7 @@ pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, 
             if view.allowance.is_spent() || lucky(&gone) {
                 return false;
             }
-            !*asks.entry(count).or_insert_with(|| without(view, &gone).exceeds(&now))
+            !*asks.entry(count).or_insert_with(|| asks_more_without(view, &gone, &now))
         };
         let count = most(rest.len(), quiet);
         if view.allowance.is_spent() {
@@ -108,7 +135,7 @@ pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, 
         }
         if let Some((culprit, _)) = rest.get(count) {
             // To decide all of it once more is the dearest question here.
-            let ask = || without(view, &with(&verdicts, &rest[..=count])).exceeds(&now);
+            let ask = || asks_more_without(view, &with(&verdicts, &rest[..=count]), &now);
             let asked = asks.get(&(count + 1)).copied().unwrap_or_else(ask);
             verdicts.needed.insert(*culprit, if asked { Need::Machine } else { Need::SchedulerChoice });
         }
@@ -131,18 +158,14 @@ fn most(all: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
     good
 }
 
-/// What scaling up would ask for without these nodes, their pods pending.
-fn without(view: &View, gone: &BTreeSet<NodeIndex>) -> Demand {
+/// Whether scaling up would ask for more than `now` without these nodes, their pods pending.
+fn asks_more_without(view: &View, gone: &BTreeSet<NodeIndex>, now: &Demand) -> bool {
     let names = names(view, gone);
     let mut snapshot = world_without(view, &names);
     if let Some(machines) = &mut snapshot.proxmox.machines {
         machines.retain(|one| !names.contains(one.node.as_ref().unwrap_or(&one.name).as_str()));
     }
-    let mut after = view.beside(&snapshot, &names);
-    let growth = scale_up::decide(&mut after);
-    let demand = Demand::of(&growth);
-    // What was not looked at may be what needs the nodes.
-    if growth.cut { Demand { waiting: usize::MAX, ..demand } } else { demand }
+    scale_up::asks_more(&mut view.beside(&snapshot, &names), now)
 }
 
 /// The names of these nodes.

@@ -1,0 +1,63 @@
+//! Where nodes stand for pods that are spread: which of them count, and in which domains. It is found out
+//! once for all pods that are spread in one manner: of apps there are thousands, of manners a few.
+
+use super::crowd::Around;
+use super::pod_topology_spread::{Counted, counts};
+use super::topology::Domain;
+use model::pod::{Pod, Toleration};
+use model::selector::{Labels, NodeSelector};
+
+/// All that decides which nodes count for a pod's hard constraints, and in which domains.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Manner {
+    /// Of each constraint the topology key, and whether it heeds node affinity and taints.
+    constraints: Vec<(String, bool, bool)>,
+    selector: Labels,
+    affinity: Option<NodeSelector>,
+    tolerations: Vec<Toleration>,
+}
+
+impl Manner {
+    pub(super) fn of(pod: &Pod) -> Self {
+        let hard = pod.spread.iter().filter(|one| one.hard);
+        let constraint = hard.map(|one| {
+            let (affinity, taints) = (one.honor_node_affinity, one.honor_node_taints);
+            (one.topology_key.clone(), affinity, taints)
+        });
+        Self {
+            constraints: constraint.collect(),
+            selector: pod.node_selector.clone(),
+            affinity: pod.affinity.node.clone(),
+            tolerations: pod.tolerations.clone(),
+        }
+    }
+}
+
+/// The nodes for one constraint.
+#[derive(Debug)]
+pub(super) struct Ground {
+    /// By node, the domain in which it counts.
+    pub places: Vec<Option<usize>>,
+    /// By domain, as they are counted: no pod yet; `None` if no node of the domain counts.
+    pub empty: Vec<Option<i64>>,
+}
+
+impl Ground {
+    /// One for each of the pod's hard constraints, which `all` are.
+    pub(super) fn of(pod: &Pod, all: &[Counted], around: Around) -> Vec<Self> {
+        let counted: Vec<bool> = (0..around.nodes.len()).map(|at| counts(all, at, around)).collect();
+        let ground = |one: &Counted| {
+            let place = |(at, &counts): (usize, &bool)| match around.domain(&one.key, at) {
+                Domain::Known(domain) if counts && one.counts_on(pod, &around.nodes[at]) => Some(domain),
+                _ => None,
+            };
+            let places: Vec<Option<usize>> = counted.iter().enumerate().map(place).collect();
+            let mut empty = vec![None; places.iter().flatten().max().map_or(0, |last| last + 1)];
+            for domain in places.iter().flatten() {
+                empty[*domain] = Some(0);
+            }
+            Self { places, empty }
+        };
+        all.iter().map(ground).collect()
+    }
+}
