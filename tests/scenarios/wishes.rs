@@ -432,7 +432,7 @@ async fn a_pause_is_shown_at_once_and_back_offs_end_when_an_operator_says_so() {
     stage.pve.set_guest_faults(9000, GuestFaults::default());
     let refused = stage.try_order("pve1", Order::Retry { name: Some("pve9".to_owned()) }).await;
     assert!(refused.unwrap_err().contains("no pool or host `pve9`"));
-    // MachineReport to one that stands by, it holds for the one that leads.
+    // Told to one that stands by, it holds for the one that leads.
     stage.order("pve2", Order::Retry { name: None }).await;
     stage.until("it is tried again", Duration::from_secs(30), |stage| !left_alone(stage)).await;
     assert!(decided(&stage, "is tried again: it was left alone"), "{}", stage.scene());

@@ -31,19 +31,19 @@ type PowerReading = Result<PowerState, String>;
 
 /// The last looks, by the machines' names. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Physical {
+pub(super) struct BareMetalPower {
     known: Arc<Mutex<BTreeMap<String, PowerReading>>>,
     changed: watch::Sender<u64>,
     again: Arc<Notify>,
 }
 
-impl Default for Physical {
+impl Default for BareMetalPower {
     fn default() -> Self {
         Self { known: Arc::default(), changed: watch::Sender::new(0), again: Arc::default() }
     }
 }
 
-impl Physical {
+impl BareMetalPower {
     /// Looks at all machines now and then; never ends.
     pub async fn watch(self, mut config: watch::Receiver<Arc<Config>>, controllers: Controllers) {
         loop {

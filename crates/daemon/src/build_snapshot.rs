@@ -282,7 +282,7 @@ impl Daemon {
         let now = self.clock.now();
         for region in self.regions.iter() {
             let vmids = taken.vmids.entry(region.prefix.clone()).or_default();
-            vmids.extend(self.mend.closed(&region.prefix, now));
+            vmids.extend(self.reconcile.closed(&region.prefix, now));
             let look = region.inventory.last().0;
             vmids.extend(look.iter().flat_map(|look| look.seen.guests.keys()));
         }

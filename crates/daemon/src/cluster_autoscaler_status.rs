@@ -120,7 +120,7 @@ struct Whole {
 }
 
 /// What is to be written, and since when everything has been as it is.
-pub(super) struct Customary {
+pub(super) struct ClusterAutoscalerStatus {
     last: Option<Whole>,
     written: Timestamp,
     /// Group and part → what it is, and since when.
@@ -128,7 +128,7 @@ pub(super) struct Customary {
     to_store: watch::Sender<Option<(String, String)>>,
 }
 
-impl Customary {
+impl ClusterAutoscalerStatus {
     /// Starts the task that writes.
     pub fn start(kubernetes: &Cluster, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
         let (to_store, receiver) = watch::channel(None);

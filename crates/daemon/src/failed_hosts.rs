@@ -31,7 +31,7 @@ use settings::{Config, Mode};
 const FRESH: Duration = Duration::from_secs(2);
 
 /// Looks for them beside the rounds.
-pub(super) struct DeadHosts {
+pub(super) struct FailedHosts {
     pub regions: Regions,
     pub registry: Registry,
     pub watches: Watches,
@@ -45,7 +45,7 @@ pub(super) struct DeadHosts {
     pub said: RateLimitedLog,
 }
 
-impl DeadHosts {
+impl FailedHosts {
     /// Never ends.
     pub async fn watch(mut self) {
         loop {

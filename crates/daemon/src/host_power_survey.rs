@@ -122,7 +122,7 @@ fn stands_against(guest: &Guest) -> bool {
 /// A template is cloned by its own host, to whichever host the clone goes.
 fn holds_template(host: &str, templates: &[TemplateSeen], views: &[MachineView]) -> Option<String> {
     let beyond = |one: &&TemplateSeen| one.host == host && one.hosts.iter().any(|other| other != host);
-    let template = templates.iter().find(beyond).and_then(|one| one.vmid);
+    let template = templates.iter().filter(beyond).find_map(|one| one.vmid);
     let clones = |view: &&MachineView| view.record.template_host == host && view.phase < Phase::Configuring;
     template.map(|vmid| format!("machines of other hosts are cloned from its template {vmid}")).or_else(
         || views.iter().find(clones).map(|view| format!("{} is being cloned there", view.record.name)),

@@ -72,8 +72,8 @@ use runtime::clock::SharedClock;
 use runtime::fence::Fence;
 use settings::{Config, Mode};
 
-use cluster_autoscaler_status::Customary;
-use failed_hosts::DeadHosts;
+use cluster_autoscaler_status::ClusterAutoscalerStatus;
+use failed_hosts::FailedHosts;
 use leader::{Standing, Term};
 use long_work::at_length;
 pub use pause_switch::Switch;
@@ -192,7 +192,7 @@ struct Daemon {
     reports: Reports,
     tasks: TaskTracker,
     cancel: CancellationToken,
-    mend: reconcile::State,
+    reconcile: reconcile::State,
     overlay: build_snapshot::Overlay,
     unshown: build_snapshot::Overlay,
     said: announce::RateLimitedLog,
@@ -204,9 +204,9 @@ struct Daemon {
     told_requests: status_writes::Written,
     /// What nodes wait for that are to be retired, as the last round found it.
     waiting_wishes: BTreeMap<String, String>,
-    customary: Customary,
+    customary: ClusterAutoscalerStatus,
     asked: host_power::Asked,
-    physical: bare_metal_power::Physical,
+    physical: bare_metal_power::BareMetalPower,
     strangers: unmanaged_vms::Strangers,
     /// What the last round knew of orphans.
     orphans: Vec<orphans::Judged>,
@@ -277,9 +277,9 @@ impl Daemon {
             recorder: Recorder::new(kubernetes.clone(), &deps.instance),
             facts: machines::KnownFacts::default(),
             memory: Remembered::start(&kubernetes, &term.over, tasks),
-            customary: Customary::start(&kubernetes, &term.over, tasks),
+            customary: ClusterAutoscalerStatus::start(&kubernetes, &term.over, tasks),
             asked: host_power::Asked::default(),
-            physical: bare_metal_power::Physical::default(),
+            physical: bare_metal_power::BareMetalPower::default(),
             strangers: unmanaged_vms::Strangers::default(),
             orphans: Vec::new(),
             astray: Vec::new(),
@@ -296,7 +296,7 @@ impl Daemon {
             board: deps.board.clone(),
             tasks: tasks.clone(),
             cancel: term.over.clone(),
-            mend: reconcile::State::default(),
+            reconcile: reconcile::State::default(),
             overlay: build_snapshot::Overlay::default(),
             unshown: build_snapshot::Overlay::default(),
             said: announce::RateLimitedLog::default(),
@@ -355,8 +355,8 @@ impl Daemon {
         }
     }
 
-    fn dead_hosts(&self) -> DeadHosts {
-        DeadHosts {
+    fn dead_hosts(&self) -> FailedHosts {
+        FailedHosts {
             regions: self.regions.clone(),
             registry: self.registry.clone(),
             watches: self.watches.clone(),
@@ -460,7 +460,7 @@ impl Daemon {
         let mut settings = self.config.clone();
         let config = settings.borrow_and_update().clone();
         self.look_at_switch().await;
-        self.mend(&config).await;
+        self.reconcile(&config).await;
         let now = self.clock.now();
         let config = config.at(now);
         if !self.watches.is_current() {
@@ -576,7 +576,7 @@ impl Daemon {
             let node = self.registry.get(&record.id).and_then(|view| view.node);
             self.memory.stays(node.as_ref().unwrap_or(&record.name), &record.pool, why, &config, now);
         }
-        self.mend.heard(told, &config);
+        self.reconcile.heard(told, &config);
         self.physical.heard(told);
         self.board.heard(told, now);
     }

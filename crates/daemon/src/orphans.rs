@@ -79,7 +79,7 @@ impl Daemon {
                 config,
                 owner: &owner,
                 records: &records,
-                unreadable: self.mend.has_unreadable(),
+                unreadable: self.reconcile.has_unreadable(),
                 nodes: &nodes,
                 twins: &twins,
                 live: None,

@@ -135,7 +135,7 @@ impl Daemon {
         let fresh = self.switch.read.is_some_and(|read| read.elapsed() < old);
         let poked = self.switch.pokes.has_changed().unwrap_or(false);
         if poked {
-            self.mend.read_again();
+            self.reconcile.read_again();
         }
         if !fresh || poked {
             self.read_switch().await;
@@ -160,7 +160,7 @@ impl Daemon {
         };
         // Back-offs of machines are in their records: until those are read no word is taken, and the first
         // round comes back to it.
-        let waits = retry && !self.mend.has_begun();
+        let waits = retry && !self.reconcile.has_begun();
         self.switch.read = Some(Instant::now()).filter(|_| !waits);
         self.board.paused(pause.as_deref());
         self.switch.pause.send_if_modified(|before| {

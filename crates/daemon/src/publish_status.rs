@@ -111,7 +111,7 @@ fn machine(config: &Config, view: &MachineView) -> MachineStatus {
         name: view.record.name.clone(),
         pool: view.record.pool.clone(),
         vmid: view.record.slot.vmid,
-        host: (config.host_key(view.record.region.as_deref(), &view.record.host)).to_string(),
+        host: config.host_key(view.record.region.as_deref(), &view.record.host).to_string(),
         cores: view.record.cores,
         memory: view.record.memory,
         address: view.record.slot.address.map(|address| address.to_string()).unwrap_or_default(),

@@ -143,7 +143,7 @@ impl Daemon {
             match self.kubernetes.list_records().await {
                 Ok(records) => {
                     self.take_up(records);
-                    self.mend.begun = true;
+                    self.reconcile.begun = true;
                     return;
                 }
                 Err(error) => {
@@ -157,9 +157,9 @@ impl Daemon {
     }
 
     /// Holds everything against each other. Costs nothing but a list of records every few minutes.
-    pub(super) async fn mend(&mut self, config: &Arc<Config>) {
+    pub(super) async fn reconcile(&mut self, config: &Arc<Config>) {
         let now = self.clock.now();
-        if self.mend.is_due(now) {
+        if self.reconcile.is_due(now) {
             match self.kubernetes.list_records().await {
                 Ok(records) => self.take_up(records),
                 Err(error) => tracing::debug!(%error, "the machine records cannot be read for the moment"),
@@ -177,9 +177,9 @@ impl Daemon {
 
     pub(super) fn take_up(&mut self, records: Records) {
         let now = self.clock.now();
-        self.mend.read = Some(now);
-        self.mend.has_unreadable = !records.unreadable.is_empty();
-        self.mend.unreadable = records.unreadable.iter().filter_map(|one| one.vmid).collect();
+        self.reconcile.read = Some(now);
+        self.reconcile.has_unreadable = !records.unreadable.is_empty();
+        self.reconcile.unreadable = records.unreadable.iter().filter_map(|one| one.vmid).collect();
         for one in &records.unreadable {
             self.said.once(&format!("record {}", one.name), || {
                 tracing::error!(config_map = %one.name, reason = %one.reason,
@@ -187,7 +187,7 @@ impl Daemon {
             });
         }
         let known: BTreeSet<String> = records.readable.iter().map(|one| one.record.id.clone()).collect();
-        self.mend.forget_all_but(&known);
+        self.reconcile.forget_all_but(&known);
         for view in self.registry.all() {
             if !view.busy && !known.contains(&view.record.id) {
                 tracing::warn!(machine = %view.record.name, "its record was removed by another client: its VM is no longer managed");
@@ -206,7 +206,7 @@ impl Daemon {
         if self.registry.get(&id).is_some_and(|view| view.busy) {
             return;
         }
-        if self.mend.is_put_off(&id, now) {
+        if self.reconcile.is_put_off(&id, now) {
             return;
         }
         let node = machines::node_of(&self.watches, &stored.record);
@@ -235,7 +235,7 @@ impl Daemon {
         }
         let new = self.registry.get(&id).is_none();
         self.registry.put(view.clone());
-        if active && new && self.mend.begun && is_untouched(&stored.record) {
+        if active && new && self.reconcile.begun && is_untouched(&stored.record) {
             // Others were made in its place, and the pool may be full.
             return self.discard(config, &view, "the answer to the creation of its record was lost");
         }
@@ -258,8 +258,8 @@ impl Daemon {
             let prefix = config.prefix(view.record.region.as_deref());
             let unseen = !view.record.is_physical() && self.regions.unseen(config, prefix, now).is_some();
             if let Some(node) = machines::node_of(&self.watches, &view.record) {
-                self.mend.node_missing.remove(&id);
-                let put_off = self.mend.is_put_off(&id, now);
+                self.reconcile.node_missing.remove(&id);
+                let put_off = self.reconcile.is_put_off(&id, now);
                 let bare = machines::is_bare(&view.record, &node);
                 let at_home = |pool: &Pool| pool.name == view.record.pool && pool.prefix == prefix;
                 let known = config.pools.iter().any(at_home);
@@ -275,21 +275,21 @@ impl Daemon {
             }
             if unseen {
                 // Its time stands still: what cannot be looked at is not given up.
-                self.mend.node_missing.remove(&id);
+                self.reconcile.node_missing.remove(&id);
                 continue;
             }
             let name = view.node.as_ref().unwrap_or(&view.record.name);
             let namesake = self.watches.node(name).filter(|_| !view.record.is_physical());
             let missing =
-                self.mend.node_missing.entry(id.clone()).or_insert(Missing { since: now, looked: None });
+                self.reconcile.node_missing.entry(id.clone()).or_insert(Missing { since: now, looked: None });
             let is_over = now.duration_since(missing.since) >= patience;
             match namesake {
                 None if is_over => {
-                    self.mend.node_missing.remove(&id);
+                    self.reconcile.node_missing.remove(&id);
                     self.discard(config, &view, "its Node was deleted and did not come back");
                 }
                 Some(node) if is_over && machines::is_silent(&node) => {
-                    self.mend.node_missing.remove(&id);
+                    self.reconcile.node_missing.remove(&id);
                     let reason = "the Node with its name is not its VM's, and is not heard of";
                     self.discard(config, &view, reason);
                 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::bare_metal_power::Physical;
+use super::bare_metal_power::BareMetalPower;
 use super::regions::Regions;
 use kubernetes::Watches;
 use machines::Registry;
@@ -30,7 +30,7 @@ impl Trigger {
     pub fn new(
         watches: &Watches,
         registry: &Registry,
-        (regions, physical): (&Regions, &Physical),
+        (regions, physical): (&Regions, &BareMetalPower),
         config: &watch::Receiver<Arc<Config>>,
         board: &Board,
     ) -> Self {

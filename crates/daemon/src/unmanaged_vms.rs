@@ -197,7 +197,7 @@ impl Strangers {
     /// Forgets those of a cluster that are no longer among its strangers.
     fn forget_others(&self, prefix: &str, there: &[&Guest]) {
         let there: BTreeSet<Vmid> = there.iter().map(|guest| guest.vmid).collect();
-        self.known().retain(|(at, vmid), _| at != prefix || there.contains(&vmid));
+        self.known().retain(|(at, vmid), _| at != prefix || there.contains(vmid));
     }
 
     /// Those that are to be asked now: all that were not heard yet, and some of the others, first who has

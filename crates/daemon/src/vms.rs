@@ -45,7 +45,7 @@ impl Daemon {
                 self.hold_quiet_against_vm(config, &view, look, (now, paused), &mut locked);
             }
         }
-        self.mend.vm_locked = locked;
+        self.reconcile.vm_locked = locked;
     }
 
     /// The same of a machine that no task works on.
@@ -61,10 +61,10 @@ impl Daemon {
         let runs = view.record.warm.is_none_or(WarmState::runs);
         let id = &view.record.id;
         let guest = look.seen.guests.get(&view.record.slot.vmid);
-        let put_off = self.mend.is_put_off(id, now);
+        let put_off = self.reconcile.is_put_off(id, now);
         let host_up = look.seen.hosts.get(&view.record.host).is_some_and(|host| host.online);
         if guest.is_some_and(|guest| guest.lock.is_some()) {
-            let since = self.mend.vm_locked.get(id).copied().unwrap_or(now);
+            let since = self.reconcile.vm_locked.get(id).copied().unwrap_or(now);
             locked.insert(id.clone(), since);
         }
         // A lock means that a task is at work, unless it stays: for a machine that waits it may be its state.
@@ -81,17 +81,17 @@ impl Daemon {
         };
         let elsewhere = guest.map(|guest| &guest.host).filter(|host| **host != view.record.host);
         if elsewhere.is_none() && !missed() {
-            self.mend.vm_strange.remove(id);
+            self.reconcile.vm_strange.remove(id);
             return;
         }
         // The look may be of the time before the machine came so far: a clone is on its template's host until
         // it is done.
         let too_early = is_too_early(look.at, view.since, now);
-        let asked = self.mend.vm_strange.get(id).copied();
+        let asked = self.reconcile.vm_strange.get(id).copied();
         if too_early || asked.is_some_and(|at| look.number < at + ASKED_AGAIN) {
             return;
         }
-        self.mend.vm_strange.insert(id.clone(), look.number);
+        self.reconcile.vm_strange.insert(id.clone(), look.number);
         // Its task finds out who has moved it, too; while everything is paused it is only followed.
         match elsewhere.filter(|_| paused || !host_up || put_off) {
             Some(host) => self.moved(view, host.clone()),

@@ -15,7 +15,7 @@ use super::context::Context;
 use super::machine_handle::MachineHandle;
 use super::node::is_ready;
 use super::step_error::StepError;
-use super::termination_clock::Endings;
+use super::termination_clock::TerminationClock;
 use kubernetes::{Cluster, Error, Eviction};
 use model::node::Node;
 use model::pod::VolumeSource;
@@ -128,7 +128,7 @@ struct Drain<'a> {
 #[derive(Default)]
 pub(super) struct Met {
     first: Option<First>,
-    endings: Endings,
+    endings: TerminationClock,
     /// When the drain under way is given up.
     end: Option<Instant>,
     /// By the pods' uids, as in `asked`.

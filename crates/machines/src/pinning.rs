@@ -41,6 +41,7 @@ pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Po
 /// own.
 async fn not_inherited(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let record = machine.record();
+    // One that is made without a template inherits nothing.
     let MachineKind::Clone(template) = record.kind() else { return Ok(()) };
     let config = retry_until!(ctx.config.limits.configure, machine.seed(), ours(ctx, record).await).await?;
     if config.get("affinity").is_none() {

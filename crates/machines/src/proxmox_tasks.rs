@@ -99,7 +99,7 @@ pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, S
         if row.status != TaskStatus::Running {
             continue;
         }
-        if record.kind() == MachineKind::Blank
+        if !matches!(record.kind(), MachineKind::Clone(_))
             || ctx.proxmox.clone_target(&row.upid).await?.is_none_or(|vmid| vmid == record.slot.vmid)
         {
             return Ok(true);

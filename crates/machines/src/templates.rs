@@ -40,7 +40,7 @@ pub struct Usable {
 }
 
 impl Usable {
-    /// Its VMID as an administrator types it.
+    /// Its VMID as text; `none` if machines are made without a template.
     pub fn vmid_text(&self) -> String {
         self.vmid.map_or_else(|| "none".to_owned(), |vmid| vmid.to_string())
     }

@@ -18,14 +18,14 @@ const LONG_AGO: SignedDuration = SignedDuration::from_mins(15);
 
 /// The pods of one node that is being drained, by their uids.
 #[derive(Debug, Default)]
-pub(super) struct Endings {
+pub(super) struct TerminationClock {
     /// Seen before they were deleted.
     standing: BTreeSet<String>,
     /// Seen to be deleted, since when.
     began: BTreeMap<String, Instant>,
 }
 
-impl Endings {
+impl TerminationClock {
     /// Says of the pods of a node when their time is over, by the clock that the snapshot's time is from.
     pub fn restate(&mut self, snapshot: &mut Snapshot, node: &str) {
         let now = snapshot.time;
@@ -93,7 +93,7 @@ mod tests {
             // It is stuck for longer than a clock is likely to be wrong.
             (false, -901, -901),
         ] {
-            let mut endings = Endings::default();
+            let mut endings = TerminationClock::default();
             let now: Timestamp = "2026-11-21T00:00:00Z".parse().unwrap();
             if stands_first {
                 endings.restate(&mut seen(now, None), "n");

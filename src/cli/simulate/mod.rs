@@ -100,7 +100,7 @@ fn simulate(arguments: &Arguments, what_if: WhatIf) -> Result<Found, Failure> {
         return Err(Failure::Recording(nothing.unwrap_or(RecordingError::Empty { path })));
     }
     if let Some(unknown) = what_if.without.iter().find(|host| !facts.hosts.contains(*host)) {
-        let known = facts.hosts.iter().map(|host| host.as_str()).collect::<Vec<_>>().join(", ");
+        let known = facts.hosts.iter().map(model::HostKey::as_str).collect::<Vec<_>>().join(", ");
         return Err(Failure::NotFound(format!("the record has no host `{unknown}`: its hosts are {known}")));
     }
     let doubts = configs.iter().filter_map(|(name, config)| doubt(name, config, &facts)).collect();

@@ -69,9 +69,14 @@ impl Performer<'_> {
     }
 
     async fn claim(&self, machine: &mut MachineHandle, sight: &mut Sight) -> Result<(), StepError> {
+        let before = machine.record().clone();
         machine.enter(self.ctx, Phase::Starting, "it is being switched on");
         machine.stored.record.smbios_uuid = sight.power.as_ref().and_then(|power| power.uuid.clone());
-        machine.save(self.ctx).await?;
+        if let Err(error) = machine.save(self.ctx).await {
+            // Its controller was not asked: what ends the machine must not take it for ours.
+            machine.stored.record = before;
+            return Err(error);
+        }
         sight.start.claimed();
         Ok(())
     }

@@ -149,7 +149,7 @@ fn shared(status: &Status, out: &mut String) {
     for host in &status.hosts {
         let cluster = HostKey::split(&host.name).0;
         for one in host.storages.iter().filter(|one| one.shared) {
-            all.entry((HostKey::new(cluster, &one.name)).to_string()).or_insert(one);
+            all.entry(HostKey::new(cluster, &one.name).to_string()).or_insert(one);
         }
     }
     if !all.is_empty() {

@@ -363,7 +363,7 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub left_hosts: BTreeSet<String>,
     /// VMID of the template; `None`: it is a clone of none.
-    #[serde(default, deserialize_with = "machine_kind::template", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "machine_kind::template")]
     pub template: Option<Vmid>,
     /// The host that holds the template, or its own.
     pub template_host: String,

@@ -1,7 +1,5 @@
 //! What a machine is made from.
 
-use serde::{Deserialize, Deserializer};
-
 use super::vmid::Vmid;
 
 /// What a machine is made from.
@@ -15,9 +13,24 @@ pub enum MachineKind {
     BareMetal,
 }
 
-/// Reads a template's VMID. Records of before had 0 if there is none.
-pub(super) fn template<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vmid>, D::Error> {
-    Ok(Option::<Vmid>::deserialize(deserializer)?.filter(|vmid| vmid.0 != 0))
+/// A record's template. If there is none, 0 is written: an earlier release reads a number there.
+pub(super) mod template {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Vmid;
+
+    #[expect(
+        clippy::ref_option,
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde hands the field over like this"
+    )]
+    pub fn serialize<S: Serializer>(template: &Option<Vmid>, serializer: S) -> Result<S::Ok, S::Error> {
+        template.unwrap_or_default().serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vmid>, D::Error> {
+        Ok(Option::<Vmid>::deserialize(deserializer)?.filter(|vmid| vmid.0 != 0))
+    }
 }
 
 #[cfg(test)]
@@ -38,6 +51,8 @@ mod tests {
             let read: Record = serde_json::from_value(record).unwrap();
             let again = serde_json::from_value::<Record>(serde_json::to_value(&read).unwrap()).unwrap();
             assert_eq!(read.kind(), again.kind());
+            // As an earlier release reads it.
+            assert!(serde_json::to_value(&read).unwrap()["template"].is_number());
             read.kind()
         };
         assert_eq!(kind(Some(9000), None), MachineKind::Clone(Vmid(9000)));

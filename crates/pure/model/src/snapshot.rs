@@ -252,7 +252,7 @@ pub struct TemplateSeen {
     /// The pool that uses it.
     pub pool: String,
     /// Its VMID; `None`: machines of the pool are made without one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub vmid: Option<Vmid>,
     /// The host that holds it.
     pub host: HostKey,

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::scale_up_check::Need;
 use super::budgets::Budgets;
 use super::disruptions::Allowed;
 use super::facts::{
@@ -16,6 +15,7 @@ use super::headroom::Headroom;
 use super::node_state::Drainable;
 use super::removal::Moves;
 use super::removal_backoff::rests;
+use super::scale_up_check::Need;
 use super::scale_up_decision::ScaleUpDecision;
 use super::view::View;
 use super::{cooldowns, health};

@@ -94,7 +94,7 @@ pub(super) struct Place {
     /// How good the host is: less is better. One on which the pool failed lately comes after all others.
     pub rank: (bool, i64, i64),
     pub slot: Option<Slot>,
-    /// The bare-metal machine and is asked to join.
+    /// The machine that waits there already and is asked to join.
     pub woken: Option<Woken>,
 }
 
@@ -373,7 +373,7 @@ impl<'a> Rooms<'a> {
     /// The best of the allowed hosts that have room, without a slot.
     fn host(&self, pool: &Pool, state: i64) -> Result<Place, NoRoom> {
         let Some(hosts) = &self.hosts else {
-            let host = pool.hosts.first().cloned().unwrap_or_else(|| HostKey::from(pool.host_key("pve")));
+            let host = pool.hosts.first().cloned().unwrap_or_else(|| pool.host_key("pve"));
             let storage = pool.storages.first().cloned();
             return Ok(Place { host, storage, rank: (false, 0, 0), slot: None, woken: None });
         };
@@ -408,8 +408,7 @@ impl<'a> Rooms<'a> {
                 let (first, second) = host.rank(pool);
                 let rank = (failed, first, second);
                 if best.as_ref().is_none_or(|other| rank < other.rank) {
-                    let host = name.clone();
-                    best = Some(Place { host: host.into(), storage, rank, slot: None, woken: None });
+                    best = Some(Place { host: name.clone(), storage, rank, slot: None, woken: None });
                 }
             }
         }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::scale_up_check::{self, Demand};
 use super::facts::machine::by_node;
 use super::limits::{self, Shape, Sum};
 use super::node_state::Drainable;
 use super::scale_up;
+use super::scale_up_check::{self, Demand};
 use super::scale_up_decision::ScaleUpDecision;
 use super::view::View;
 use super::{Depth, decide, fresh_node};

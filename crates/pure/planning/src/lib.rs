@@ -7,7 +7,6 @@
 //! ```
 
 mod admission;
-mod scale_up_check;
 mod all_or_nothing;
 mod allowance;
 mod annotations;
@@ -77,6 +76,7 @@ mod replacement_removals;
 mod requests;
 mod scale_down;
 mod scale_up;
+mod scale_up_check;
 mod scale_up_decision;
 mod sizes;
 pub mod slots;

@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::scale_up_check::Demand;
 use super::capacity::{NoRoom, Place, Rooms};
 use super::class::Class;
 use super::classes::{self, Demands};
@@ -23,6 +22,7 @@ use super::pod_place::PodPlace;
 use super::pod_verdict;
 use super::predictions::keep_to_bound;
 use super::priorities::Priorities;
+use super::scale_up_check::Demand;
 use super::scale_up_decision::ScaleUpDecision;
 use super::view::View;
 use super::{daemons, fresh_node, lost_nodes, requests, upcoming_nodes};
@@ -52,7 +52,8 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> ScaleUpDecision<'a> {
     packer.into_growth(verdicts, on, unfinished)
 }
 
-/// Whether more is asked for than `now`: nothing is found out of who gets what and why. No machine grows here.
+/// Whether more is asked for than `now`: nothing is found out of who gets what and why. No
+/// machine grows here.
 pub(super) fn asks_more(view: &mut View, now: &Demand) -> bool {
     view.grows = false;
     let (packer, ..) = place(view, now.is_nothing());

@@ -1,5 +1,5 @@
-//! The same cluster without some of its nodes. It is asked for again and again while nodes are sought that can
-//! go, and most pods stay where they are: what is known of them is taken over, without a look at each.
+//! The same cluster without some of its nodes. It is asked for again and again while nodes are sought that
+//! can go, and most pods stay where they are: what is known of them is taken over, without a look at each.
 
 use std::collections::BTreeSet;
 
