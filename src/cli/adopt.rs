@@ -36,7 +36,7 @@ pub(super) struct Arguments {
     /// The node, as `kubectl get nodes` names it
     #[arg(value_name = "NODE")]
     node: String,
-    /// The pool that it becomes a machine of
+    /// The pool to adopt the node into
     #[arg(long, value_name = "POOL")]
     pool: String,
     /// Do it: from then on the VM may be destroyed once no pod needs the node

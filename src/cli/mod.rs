@@ -44,8 +44,8 @@ use cluster::ClusterName;
 #[derive(Debug, Parser)]
 #[command(name = "pve-autoscaler", version, after_help = exit::HELP)]
 pub struct Arguments {
-    /// The Kubernetes cluster, if this host serves several: its configuration in
-    /// /etc/pve-autoscaler/clusters/NAME, and the socket of its daemon
+    /// The Kubernetes cluster, if this host serves several: selects its configuration in
+    /// /etc/pve-autoscaler/clusters/NAME, and its daemon's socket
     #[arg(long, global = true, value_name = "NAME")]
     cluster: Option<ClusterName>,
     /// The command works with what that name stands for.
@@ -75,7 +75,7 @@ enum Command {
     History(history::Arguments),
     /// Drain a node and destroy its machine
     Retire(nodes::Retire),
-    /// Keep a node, whatever it is used for
+    /// Keep a node, however little it is used
     Pin(nodes::Pin),
     /// Treat a node that was pinned as any other again
     Unpin(nodes::Node),

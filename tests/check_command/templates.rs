@@ -48,7 +48,7 @@ async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
             |spec| spec.storages[2].used = spec.storages[2].size - (20 << 30),
             "template = 9000",
             "template = 9000\nwarm = { count = 2, state = \"suspended\" }",
-            "GiB left on pve1, and 2 of them take 32.9 GiB",
+            "GiB left on pve1; 2 suspended machines need 32.9 GiB",
         ),
     ];
     for (spoil, from, to, expected) in cases {

@@ -19,7 +19,7 @@ pub fn page() -> String {
         (Rule::Removed, "a machine does not keep it"),
         (Rule::Refused, "no machine is made of a template with certain values of it"),
         (Rule::Asked, "it stays as it is in the template, and `check` looks at what follows from it"),
-        (Rule::Left, "it stays as it is in the template, or is nothing that a clone gets"),
+        (Rule::Left, "it stays as it is in the template, or clones do not get it"),
     ] {
         let _ = writeln!(page, "* **{}**: {about}", rule.name());
     }

@@ -69,7 +69,7 @@ impl Daemon {
     fn say_refusals(&self, config: &Config) {
         let of = |pool: &Pool| {
             let words = self.regions.get(&pool.prefix)?.templates.refusal(&pool.name)?;
-            Some(format!("no machines of pool {} are made: {words}", pool.name))
+            Some(format!("cannot make machines in pool {}: {words}", pool.name))
         };
         let said: Vec<String> = config.pools.iter().filter_map(of).collect();
         if said.is_empty() {

@@ -23,8 +23,8 @@ pub enum SecretError {
     },
     /// This user may not read the file.
     #[error(
-        "`{}` is not for this user: of root's files the packaged unit only gets those in `{CREDENTIALS}`, by settings that \
-         end in `_credential`",
+        "this user may not read `{}`: the packaged unit gets root-only files from `{CREDENTIALS}` alone, through settings \
+         that end in `_credential`",
         path.display()
     )]
     Denied {

@@ -125,8 +125,8 @@ fn cloning(fresh: bool, kind: MachineKind) -> &'static str {
     match (fresh, matches!(kind, MachineKind::Clone(_))) {
         (true, true) => "the clone is being made",
         (true, false) => "the VM is being made",
-        (false, true) => "its clone is looked for, and made if it is not there",
-        (false, false) => "its VM is looked for, and made if it is not there",
+        (false, true) => "looking for its clone, which is made if it does not exist",
+        (false, false) => "looking for its VM, which is made if it does not exist",
     }
 }
 
@@ -500,7 +500,7 @@ mod tests {
     fn a_vm_that_may_be_there_is_not_said_to_be_made() {
         for kind in [MachineKind::Clone(model::Vmid(9000)), MachineKind::Blank] {
             assert!(cloning(true, kind).ends_with("is being made"));
-            assert!(cloning(false, kind).contains("is looked for"));
+            assert!(cloning(false, kind).contains("looking for"));
         }
     }
 }

@@ -165,7 +165,7 @@ async fn until_not_emptied(ctx: &Context, machine: &mut MachineHandle) {
         while is_emptied(ctx, &host).await {
             machine.say(
                 ctx,
-                &format!("all guests of {host} are being stopped: its VM is not started there now"),
+                &format!("all guests on {host} are being stopped; the machine's VM is not started until that is over"),
             );
             tokio::time::sleep(STOPALL_LOOK).await;
         }

@@ -237,7 +237,7 @@ async fn serves_on(
             ctx,
             reports,
             machine.record(),
-            "its VM has a new SMBIOS uuid: it serves on with that",
+            "its VM has a new SMBIOS uuid; the machine stays in service with it",
         );
     }
     let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);

@@ -68,8 +68,10 @@ pub(super) fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> V
             let seen = pve.seen.storages.iter().find(|seen| seen.host == *host && seen.name == storage);
             if let Some(free) = seen.map(|seen| seen.size.total - seen.size.used).filter(|free| *free < all) {
                 let (free, all, one) = (binary(free), binary(all), binary(one));
-                let message =
-                    format!("{of} has {free} left on {host}, and {} of them take {all}", pool.warm.count);
+                let message = format!(
+                    "{of} has {free} left on {host}; {} suspended machines need {all}",
+                    pool.warm.count
+                );
                 let help = format!("each takes {one}: twice its memory and 500 MiB");
                 wrong.push(Line::doubtful("", message).key("warm").help(help));
                 // Every host has the same room on one that they share.

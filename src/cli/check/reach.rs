@@ -73,7 +73,7 @@ fn hindered(obstacle: Option<Obstacle>, trust: &ProxmoxTrust) -> String {
                 .to_owned()
         }
         Some(Obstacle::UnknownName) => {
-            "this host knows no address of that name: mend `endpoints`, DNS or /etc/hosts (`getent hosts NAME` asks the same way)".to_owned()
+            "this host cannot resolve that name: fix `endpoints`, DNS or /etc/hosts (`getent hosts NAME` asks the same way)".to_owned()
         }
         Some(Obstacle::NoRoute) => "this host has no way there: look at its routes, and at the address in `endpoints`".to_owned(),
         Some(Obstacle::Silence) => {
@@ -127,7 +127,7 @@ pub(super) fn kubernetes(text: &str) -> String {
             "nothing listens there: is `server` in the kubeconfig right, and the API server up?"
         }
         Some(Obstacle::UnknownName) => {
-            "this host knows no address of that name: mend `server` in the kubeconfig, DNS or /etc/hosts"
+            "this host cannot resolve that name: fix `server` in the kubeconfig, DNS or /etc/hosts"
         }
         Some(Obstacle::NoRoute) => {
             "this host has no way there: look at its routes, and at `server` in the kubeconfig"

@@ -28,13 +28,13 @@ const HELP: &str = r#"Administrators
                  pveum user token remove root@pam setup
   Kubernetes   a kubeconfig of a cluster administrator, e.g. /etc/kubernetes/admin.conf of a control plane node
 
-It makes resource pool, roles, user, token and grants in Proxmox VE; the objects of rbac.yaml in Kubernetes; and in the folder
-config.toml and the files with credentials, which no other user can read. No secret is printed. What is there already is kept,
-a configuration too: then the proposal is written beside it. At the end it checks what it has made.
+It makes the resource pool, roles, user, token and grants in Proxmox VE; the objects of rbac.yaml in Kubernetes; and, in its folder,
+config.toml and the credential files, which no other user can read. No secret is printed. What exists already is kept, a
+configuration too: then the proposal is written beside it. At the end it checks what it has made.
 
-With `--cluster NAME` it sets up a further Kubernetes cluster on the same host (docs/guides/several-clusters.md): the folder is
-/etc/pve-autoscaler/clusters/NAME, the user autoscaler-NAME@pve and the resource pool kubernetes-NAME unless given, and nothing is
-proposed that another cluster of this host has."#;
+With `--cluster NAME` it sets up a further Kubernetes cluster on the same host (docs/guides/several-clusters.md): by default the
+folder is /etc/pve-autoscaler/clusters/NAME, the user autoscaler-NAME@pve and the resource pool kubernetes-NAME. It proposes nothing
+that another cluster on this host already uses."#;
 
 /// Arguments of `setup`.
 #[derive(Debug, Args)]

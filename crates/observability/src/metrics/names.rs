@@ -73,9 +73,9 @@ metrics! {
     "The daemon" {
         BUILD: Gauge "build_info" None, &["version"], "Always 1, with the version that runs";
         READY: Gauge "ready" None, &[], "1 once both clusters were seen and rounds run";
-        LEADER: Gauge "leader" None, &[], "1 while this instance leads, of those that there are: what is about pools, pods, machines and hosts comes from the one that leads";
+        LEADER: Gauge "leader" None, &[], "1 while this instance leads; metrics about pools, pods, machines and hosts come from the leader";
         TERMS_ENDED: Counter "terms_ended" None, &["cause"], "Times that this instance led and stopped to, other than at its end: `Taken` by another instance, `HostSlow` if a timer of this process fired much too late, `ApiSlow` if the Kubernetes API did not answer in time, `ApiFailed` if it refused or could not be reached";
-        PAUSED: Gauge "paused" None, &[], "1 while an operator has paused everything; known to who leads";
+        PAUSED: Gauge "paused" None, &[], "1 while an operator has paused everything; only the leader knows";
         OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which nothing is done";
         PROBLEM: Gauge "problem" None, &["about"], "1 while something is wrong: with what, and what to do, is in [alerts](alerts.md#pveautoscalerproblem)";
         ROUNDS: Counter "rounds" None, &["outcome"], "Rounds: `decided`, `blind` if too little could be seen to decide anything, or `obsolete` if settings changed or the term ended while it was being decided";
@@ -106,7 +106,7 @@ metrics! {
     "Pods" {
         PENDING: Gauge "pending_pods" None, &["reason"], "Pods that wait for a node, by the verdict of the last decision, as `plan` names it; in a gang that waits for something else than room, by its `gang.reason`";
         MISSED: Counter "predictions_missed" None, POOL, "Times that pods were found to fit a ready node of the pool and kube-scheduler refused them there, or that pods of a removed node did not run elsewhere; without a pool: on nodes of none";
-        MISSED_NOW: Gauge "predictions_missed_now" None, POOL, "Kinds of pods that the pool gets no machine for, since kube-scheduler refuses them where they were found to fit, and removals whose pods do not run elsewhere";
+        MISSED_NOW: Gauge "predictions_missed_now" None, POOL, "Missed predictions in force: kinds of pods for which the pool gets no machine, because kube-scheduler refused them on a node that they were found to fit, and removals whose pods did not run elsewhere";
         UNFINISHED: Gauge "unfinished" None, &["what"], "`Pods` that wait and `Nodes` that could perhaps go which the last round could not look at: later ones do";
         BUFFER_CHUNKS: Gauge "buffer_chunks" None, &["buffer", "state"], "Chunks of each CapacityBuffer (`namespace/name`): `Filled` by room on nodes that are there, `Coming` with machines that are on their way or made now, or `Short` of room";
         POD_WAIT: Histogram "pod_waiting" SECONDS, &[], "How long a pod waited from being unschedulable until it had a node";

@@ -50,7 +50,7 @@ impl Blocking {
             }
             Self::NotSafeToEvictAnnotation => "an annotation on it says so",
             Self::LocalStorageRequested => {
-                "it has local storage; the annotation `cluster-autoscaler.kubernetes.io/safe-to-evict: \"true\"` on it lets it go"
+                "it has local storage; annotate the pod `cluster-autoscaler.kubernetes.io/safe-to-evict: \"true\"` to allow its eviction"
             }
             Self::NotEnoughPdb => "a disruption budget has no room for its eviction",
             Self::SeveralPdbs => {

@@ -265,10 +265,10 @@ impl HostPowerRules<'_> {
     fn stays(&self, host: &Host) -> Option<String> {
         let name = &host.name;
         let Some(facts) = &self.snapshot.proxmox.power else {
-            return Some("not everything is known yet that speaks against it".to_owned());
+            return Some("it is not known yet whether something keeps it on".to_owned());
         };
         let Some(own) = facts.hosts.get(name) else {
-            return Some("not everything is known yet that speaks against it".to_owned());
+            return Some("it is not known yet whether something keeps it on".to_owned());
         };
         if let Some(why) = &own.stays_on {
             return Some(why.clone());

@@ -120,9 +120,8 @@ fn of_others(pool: &Pool, table: &Spanned<Written>, checker: &mut Checker) {
     }
     if let Some(pinning) = &pool.pinning {
         let title = format!("pool `{name}`: `[pool.pinning]` and `[pool.grow]`");
-        let help =
-            "CPUs and memory of its host's are given to a machine before it starts: make two pools of them";
-        checker.clash(title, pinning.span(), "of its own from its first start on", table.span(), help);
+        let help = "a machine is pinned to CPUs and memory before it starts: use two pools";
+        checker.clash(title, pinning.span(), "pins CPUs before the first start", table.span(), help);
     }
     let options = pool.vm_options.keys().filter(|key| ["numa", "hotplug"].contains(&key.get_ref().as_str()));
     for option in options {
