@@ -14,7 +14,7 @@ use machines::{MachineView, Usable};
 use model::machine::{Growing, Phase, STORED_ON, WarmState};
 use model::plan::{GrownMachine, NewMachine, Plan, Removal, RemovalReason, Unkept};
 use model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
-use model::{HostKey, Record, Slot, Snapshot};
+use model::{Record, Slot, Snapshot};
 use observability::Problem;
 use settings::{Config, Mode, Size};
 
@@ -104,7 +104,7 @@ impl Daemon {
             return;
         };
         let physical = config.pools.iter().any(|one| one.name == pool && one.is_physical());
-        let (prefix, host) = HostKey::split(&machine.host);
+        let (prefix, host) = (machine.host.region(), machine.host.host());
         let found = if physical {
             Some(Usable::default())
         } else {

@@ -209,10 +209,9 @@ impl Daemon {
             let memory = snapshot.memory.hosts.get(&other.name).and_then(|memory| memory.power.as_ref());
             memory.is_some_and(|power| matches!(power.step, PowerStep::ShuttingDown | PowerStep::Off))
         };
-        let here =
-            |other: &&Host| other.online && !goes(other) && HostKey::split(&other.name).0 == region.prefix;
+        let here = |other: &&Host| other.online && !goes(other) && other.name.region() == region.prefix;
         let others: Vec<String> = (snapshot.proxmox.hosts.iter().flatten().filter(here))
-            .map(|other| HostKey::split(&other.name).1.to_owned())
+            .map(|other| other.name.host().to_owned())
             .collect();
         let controller = self.controller(config, host);
         self.ask(host, async move {

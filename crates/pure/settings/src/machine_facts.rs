@@ -105,7 +105,7 @@ impl MachineFacts {
     /// Facts like those that a machine of the pool will have: what a text is tried with before there is one.
     pub fn sample(cluster: &str, pool: &Pool) -> Self {
         const ID: &str = "00000000-0000-4000-8000-000000000000";
-        let host = pool.hosts.first().map_or("pve", |host| HostKey::split(host).1);
+        let host = pool.hosts.first().map_or("pve", HostKey::host);
         let slot = pool.slots().into_iter().next().unwrap_or(Slot { vmid: Vmid(100), ..Slot::default() });
         let name = format!("{}-00000", pool.name);
         let facts = Self::of(cluster, pool, host, (&name, ID, ID), &slot, (pool.cores, pool.memory));

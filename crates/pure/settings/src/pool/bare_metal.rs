@@ -124,7 +124,7 @@ pub(super) fn claims(
     let mut numbers: BTreeMap<u32, (&str, Range<usize>)> = BTreeMap::new();
     for one in pools.iter().flat_map(|pool| &pool.get_ref().machine) {
         let (name, at) = (one.name.get_ref(), one.name.span());
-        let Some((other, first)) = numbers.insert((number(name)).0, (name, at.clone())) else { continue };
+        let Some((other, first)) = numbers.insert(number(name).0, (name, at.clone())) else { continue };
         let title = if other == name {
             format!("two machines are called `{name}`")
         } else {
