@@ -124,7 +124,7 @@ fn each_reason_to_stay_is_said() {
         ),
         ("", "c: {answers: true, staysOn: because}", "", "because"),
         ("", "c: {answers: false}", "", "its API does not answer"),
-        ("", "b: {answers: true}", "", "not everything is known yet"),
+        ("", "b: {answers: true}", "", "it is not known yet whether something keeps it on"),
         ("", GOOD, coming, "w-1 is being made there"),
     ] {
         let said = stays(power, facts, machines);
