@@ -28,7 +28,7 @@ pub fn list_machines(all: &mut Snapshot) {
 fn machine(node: &Arc<Node>, number: usize) -> Machine {
     Machine {
         name: node.name.clone(),
-        pool: node.labels[POOL_LABEL].clone(),
+        pool: (node.labels[POOL_LABEL].clone()).into(),
         vmid: Vmid(10_000 + u32::try_from(number).unwrap()),
         host: format!("h{:02}", number % 20).into(),
         cores: 10,

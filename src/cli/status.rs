@@ -248,7 +248,7 @@ fn nodes(status: &Status, now: Timestamp) -> Table {
             NodeOutcome::code,
             verdict_words::of_node,
         );
-        table.row([node.name.clone(), pool, used, verdict, may_go, node.why.clone()]);
+        table.row([node.name.clone(), pool.into(), used, verdict, may_go, node.why.clone()]);
     }
     table
 }
@@ -376,7 +376,7 @@ mod tests {
             }],
             nodes: vec![NodeStatus {
                 name: "workers-k".to_owned(),
-                pool: Some("workers".to_owned()),
+                pool: Some("workers".into()),
                 verdict: "Unneeded".to_owned(),
                 utilization: Some(0.09),
                 removable_at: Some("2026-11-21T12:07:00Z".parse().unwrap()),

@@ -177,7 +177,7 @@ impl Cluster {
     /// The pools' names of the machines that the plan makes.
     pub fn machines(plan: &Plan) -> Vec<String> {
         let pools = plan.scale_up.iter();
-        pools.flat_map(|pool| pool.machines.iter().map(|_| pool.pool.clone())).collect()
+        pools.flat_map(|pool| pool.machines.iter().map(|_| pool.pool.to_string())).collect()
     }
 
     /// A machine of the pool has become a Node.

@@ -24,8 +24,8 @@ async fn started(stage: &Stage, key: &str) -> BTreeMap<String, String> {
     let marker = Marker {
         cluster: "home".to_owned(),
         region: None,
-        pool: "workers".to_owned(),
-        machine: "m-1".to_owned(),
+        pool: "workers".into(),
+        machine: "m-1".into(),
         kubernetes: None,
     };
     let request = CloneRequest {

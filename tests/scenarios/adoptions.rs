@@ -162,7 +162,7 @@ async fn an_adoption_that_was_torn_off_after_the_record_is_finished_by_repeating
     let Judgement::May(again) = operator.judge(&stage, &node).await else { panic!("it may not") };
     assert!(again.stored && again.record.id == adoption.record.id);
     operator.adopt(&stage, &node).await;
-    assert!(stage.pve.config_of(vmid, "description").unwrap().contains(&adoption.record.id));
+    assert!(stage.pve.config_of(vmid, "description").unwrap().contains(adoption.record.id.as_str()));
     assert_eq!(stage.vms(9100..=9109), [vmid]);
 }
 
@@ -171,7 +171,7 @@ async fn a_slot_that_the_daemon_takes_first_is_not_taken_over() {
     let (stage, node, vmid) = with_a_foreign_worker().await;
     let operator = Operator::new(&stage, &quick());
     let Judgement::May(adoption) = operator.judge(&stage, &node).await else { panic!("it may not") };
-    let theirs = pve_autoscaler::model::Record { id: "first".to_owned(), ..adoption.record.clone() };
+    let theirs = pve_autoscaler::model::Record { id: "first".into(), ..adoption.record.clone() };
     operator.cluster.create_record(&theirs).await.unwrap();
     let refused = adoption::carry_out(&operator.client, &operator.cluster, &operator.config, &adoption).await;
     assert!(matches!(refused, Err(adoption::AdoptionError::Record(_))), "{refused:?}");

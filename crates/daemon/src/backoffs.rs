@@ -79,7 +79,7 @@ mod tests {
             HostMemory { backoff: Some(backoff(1200, 1200)), ..HostMemory::default() },
         );
         memory.pools.insert(
-            "w".to_owned(),
+            "w".into(),
             PoolMemory { grow_backoff: Some(backoff(300, 300)), ..PoolMemory::default() },
         );
         let usual = config("");
@@ -108,7 +108,7 @@ mod tests {
         }
         let failed_on = [("pve1".into(), at(99)), ("pve2".into(), at(99))].into();
         all.pools.insert(
-            "w".to_owned(),
+            "w".into(),
             PoolMemory { backoff: Some(backoff(100, 100)), failed_on, ..PoolMemory::default() },
         );
         let mut one = all.clone();

@@ -222,7 +222,11 @@ fn group(config: &Config, pool: &Pool, snapshot: &Snapshot, plan: &Plan, views: 
     let phases: BTreeMap<&str, Phase> =
         mine.iter().filter_map(|view| Some((view.node.as_deref()?, view.phase))).collect();
     let mut counts = Counts::default();
-    for node in snapshot.nodes.iter().filter(|node| node.labels.get(POOL_LABEL) == Some(&pool.name)) {
+    for node in snapshot
+        .nodes
+        .iter()
+        .filter(|node| node.labels.get(POOL_LABEL).is_some_and(|name| pool.name == *name))
+    {
         let ready = node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True");
         let registered = &mut counts.registered;
         registered.total += 1;
@@ -254,7 +258,7 @@ fn group(config: &Config, pool: &Pool, snapshot: &Snapshot, plan: &Plan, views: 
         .filter(|node| node.pool.as_deref() == Some(&pool.name) && goes(node.verdict))
         .count();
     Group {
-        name: Some(pool.name.clone()),
+        name: Some(pool.name.to_string()),
         health: Health {
             status: healthy(well),
             node_counts: counts,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Deps;
+use model::MachineId;
 use model::Record;
 use observability::{Board, Problem};
 use pinning::{Answer, Astray, Request};
@@ -73,8 +74,8 @@ fn wanted(config: &Config) -> bool {
 async fn round(
     deps: &Deps,
     host: &str,
-    asked: &mut BTreeMap<String, Instant>,
-    refused: &mut BTreeMap<String, String>,
+    asked: &mut BTreeMap<MachineId, Instant>,
+    refused: &mut BTreeMap<MachineId, String>,
 ) {
     let waiting: Vec<Record> = match deps.kubernetes.awaiting_cpus(host).await {
         Ok(waiting) => {
@@ -89,7 +90,7 @@ async fn round(
             return;
         }
     };
-    let waits = |id: &String| waiting.iter().any(|record| record.id == *id);
+    let waits = |id: &MachineId| waiting.iter().any(|record| record.id == *id);
     asked.retain(|id, at| at.elapsed() < AGAIN && waits(id));
     refused.retain(|id, _| waits(id));
     for record in &waiting {
@@ -108,7 +109,7 @@ async fn round(
 /// Why it has none, if its helper gives it none.
 async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
     let (name, vmid) = (&record.name, record.slot.vmid);
-    let request = Request::Pin { vmid: vmid.0, machine: record.id.clone() };
+    let request = Request::Pin { vmid: vmid.0, machine: record.id.to_string() };
     let why = match deps.helper.ask(request).await {
         Ok(Answer::Pinned { affinity, changed }) => {
             tracing::info!(machine = %name, vmid = vmid.0, cpus = affinity, changed, "the machine has CPUs of its own");
@@ -150,7 +151,7 @@ fn on_others(one: &Astray, host: &str, more: usize) -> String {
 }
 
 /// One of them stands for the others: they have one helper.
-fn show(board: &Board, refused: &BTreeMap<String, String>) {
+fn show(board: &Board, refused: &BTreeMap<MachineId, String>) {
     match refused.values().next() {
         Some(what) => board.problem(&Problem::Pinning, what),
         None => board.clear(&Problem::Pinning),

@@ -11,6 +11,8 @@ use jiff::Timestamp;
 use super::Daemon;
 use super::build_snapshot::shown_timer;
 use machines::{MachineView, Usable};
+use model::MachineId;
+use model::PoolName;
 use model::machine::{Growing, Phase, STORED_ON, WarmState};
 use model::plan::{GrownMachine, NewMachine, Plan, Removal, RemovalReason, Unkept};
 use model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
@@ -94,16 +96,19 @@ impl Daemon {
     fn make(
         &mut self,
         config: &Arc<Config>,
-        pool: &str,
+        pool: &PoolName,
         machine: &NewMachine,
         warm: Option<WarmState>,
         now: Timestamp,
     ) {
         let (Some(name), Some(vmid)) = (&machine.name, machine.vmid) else {
-            tracing::error!(pool, "the plan has a machine without a slot; nothing is done about it");
+            tracing::error!(
+                pool = pool.as_str(),
+                "the plan has a machine without a slot; nothing is done about it"
+            );
             return;
         };
-        let physical = config.pools.iter().any(|one| one.name == pool && one.is_physical());
+        let physical = config.pools.iter().any(|one| one.name == *pool && one.is_physical());
         let (prefix, host) = (machine.host.region(), machine.host.host());
         let found = if physical {
             Some(Usable::default())
@@ -111,10 +116,10 @@ impl Daemon {
             self.regions.get(prefix).and_then(|region| region.templates.pick(pool, host))
         };
         let Some(template) = found else {
-            tracing::warn!(pool, host = %machine.host, "no template of the pool reaches the host");
+            tracing::warn!(pool = pool.as_str(), host = %machine.host, "no template of the pool reaches the host");
             return;
         };
-        let region = config.pools.iter().find(|one| one.name == pool).and_then(|one| one.region.clone());
+        let region = config.pools.iter().find(|one| one.name == *pool).and_then(|one| one.region.clone());
         let slot = Slot {
             vmid,
             machine: physical.then(|| name.clone()),
@@ -132,11 +137,11 @@ impl Daemon {
             pods: named(machine),
             warm,
             made_of: made_of(config, pool, machine, &template.print),
-            ..Record::new(id.to_string(), pool.to_owned(), name.clone(), slot, host.to_owned(), now)
+            ..Record::new(id.to_string().into(), pool.clone(), name.clone(), slot, host.to_owned(), now)
         };
         let pods = machine.pods.join(", ");
         let words = if physical { "a machine is switched on" } else { "a machine is made" };
-        tracing::info!(machine = %name, pool, vmid = vmid.0, host = %machine.host, pods, "{words}");
+        tracing::info!(machine = %name, pool = pool.as_str(), vmid = vmid.0, host = %machine.host, pods, "{words}");
         if let Some(state) = warm {
             let what = format!("+ {name} on {}: kept {} ahead of demand", machine.host, state.name());
             self.board.decided(now, what);
@@ -151,7 +156,7 @@ impl Daemon {
         self.spawn(machines::create(context, record, self.reports.clone()));
     }
 
-    fn asked_for(&mut self, pool: &str, id: &str, machine: &NewMachine, now: Timestamp) {
+    fn asked_for(&mut self, pool: &PoolName, id: &MachineId, machine: &NewMachine, now: Timestamp) {
         self.memory.grew(pool, now);
         let since = self.waiting.earliest(&machine.pods);
         self.board.metrics().asked_for(pool, id, !machine.pods.is_empty(), since);
@@ -162,7 +167,7 @@ impl Daemon {
         let Some(view) = self.kept_warm(machine.name.as_deref()) else { return };
         let Some(context) = self.context(config, &view.record) else { return };
         let (pool, pods) = (view.record.pool.clone(), machine.pods.join(", "));
-        tracing::info!(machine = %view.record.name, pool, pods, "a machine that was kept warm is asked to join");
+        tracing::info!(machine = %view.record.name, pool = pool.as_str(), pods, "a machine that was kept warm is asked to join");
         self.board.decided(now, format!("+ {} is woken: {}", view.record.name, made_for(&machine.pods)));
         self.asked_for(&pool, &view.record.id, machine, now);
         // Shown before its task begins, so that the next round waits for it.
@@ -257,7 +262,7 @@ impl Daemon {
         if self.share_is_going(config, &view.record.pool, going) {
             self.said.once(&format!("share {}", view.record.pool), || {
                 tracing::info!(
-                    pool = view.record.pool,
+                    pool = view.record.pool.as_str(),
                     "more nodes are removed later: `scale_down.max_removal_percentage` of the pool is on its way out"
                 );
             });

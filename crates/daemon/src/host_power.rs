@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Daemon;
+use model::PoolName;
 use model::machine::Host;
 use model::plan::Plan;
 use model::power::{HostOutcome, HostVerdict, PowerMemory, PowerStep};
@@ -185,7 +186,7 @@ impl Daemon {
                 let hosts = if across { Some(&pool.across) } else { pool.reach.as_ref() };
                 hosts.is_some_and(|hosts| hosts.iter().any(|one| one == host))
             });
-            pools.map(|(name, _)| name.clone()).collect::<BTreeSet<String>>()
+            pools.map(|(name, _)| name.clone()).collect::<BTreeSet<PoolName>>()
         };
         let power = PowerMemory {
             step: PowerStep::ShuttingDown,

@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_template_that_others_clone_keeps_its_host_on() {
         let template = |hosts: &[&str]| TemplateSeen {
-            pool: "w".to_owned(),
+            pool: "w".into(),
             vmid: Some(Vmid(9000)),
             host: "a".into(),
             hosts: hosts.iter().map(|host| (*host).into()).collect(),

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use super::Daemon;
 use kubernetes::Cluster;
 use machines::MachineView;
+use model::MachineId;
 use model::workload::Backoff;
 use model::{Pause, Record, Retry};
 use observability::{Board, Order, Orders};
@@ -109,7 +110,7 @@ pub(super) struct PauseState {
     pokes: watch::Receiver<u64>,
     /// Machines that were busy when their growth was to be tried again: until when each was to be left alone,
     /// as it was then.
-    growths: BTreeMap<String, Timestamp>,
+    growths: BTreeMap<MachineId, Timestamp>,
 }
 
 impl PauseState {

@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::backoffs;
 use kubernetes::{Cluster, ErrorKind, MemoryVersion};
 use machines::{BackoffTarget, Ending, MachineReport};
+use model::PoolName;
 use model::prediction::Predictions;
 use model::snapshot::{Decision, HostMemory, Memory};
 use model::unfinished::Unfinished;
@@ -149,7 +150,7 @@ impl Remembered {
 
     /// Machines were asked for.
     pub fn grew(&mut self, pool: &str, now: Timestamp) {
-        self.memory.pools.entry(pool.to_owned()).or_default().last_add = Some(now);
+        self.memory.pools.entry(pool.into()).or_default().last_add = Some(now);
         self.store(now);
     }
 
@@ -211,9 +212,9 @@ impl Remembered {
     }
 
     /// A removal of a node was given up: the next one waits, longer each time.
-    pub fn stays(&mut self, node: &str, pool: &str, why: &str, config: &Config, now: Timestamp) {
+    pub fn stays(&mut self, node: &str, pool: &PoolName, why: &str, config: &Config, now: Timestamp) {
         let memory = self.memory.nodes.entry(node.to_owned()).or_default();
-        pool.clone_into(&mut memory.pool);
+        memory.pool.clone_from(pool);
         let before = memory.removal_backoff.take();
         memory.removal_backoff = Some(planning::removal_given_up(before.as_ref(), why, config, now));
         self.store(now);

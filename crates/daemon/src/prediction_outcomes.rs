@@ -15,20 +15,20 @@ impl Daemon {
         for missed in &after.missed {
             let is_new = before.missed.iter().all(|one| (&one.kind, one.at) != (&missed.kind, missed.at));
             if is_new {
-                let (pod, pool) = (missed.pod.as_str(), missed.pool.as_deref().unwrap_or_default());
+                let (pod, pool) = (missed.pod.as_str(), missed.pool.clone().unwrap_or_default());
                 let words = MissedPrediction::of(missed).words();
                 let until = missed.backoff.until;
-                tracing::warn!(pod, pool, %until, "a prediction was missed: {words}");
+                tracing::warn!(pod, pool = pool.as_str(), %until, "a prediction was missed: {words}");
                 self.board.decided(snapshot.time, format!("! {pod}: a prediction was missed: {words}"));
-                self.board.metrics().missed(pool);
+                self.board.metrics().missed(&pool);
             }
         }
         for moved in &after.moved {
             let is_known = |one: &&Moved| one.node == moved.node && one.at == moved.at;
             let known = before.moved.iter().find(is_known).is_some_and(|one| one.missed.is_some());
             if let Some(missed) = moved.missed.as_ref().filter(|_| !known) {
-                let pool = moved.pool.as_str();
-                tracing::warn!(pool, "no further node goes: {missed}");
+                let pool = &moved.pool;
+                tracing::warn!(pool = pool.as_str(), "no further node goes: {missed}");
                 self.board.decided(snapshot.time, format!("! no further node of {pool} goes: {missed}"));
                 self.board.metrics().missed(pool);
             }

@@ -178,8 +178,11 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[MachineView
     let verdicts: BTreeMap<&str, &NodeVerdict> =
         plan.nodes.iter().map(|verdict| (verdict.node.as_str(), verdict)).collect();
     let one = |pool: &settings::Pool| {
-        let nodes: Vec<_> =
-            snapshot.nodes.iter().filter(|node| node.labels.get(POOL_LABEL) == Some(&pool.name)).collect();
+        let nodes: Vec<_> = snapshot
+            .nodes
+            .iter()
+            .filter(|node| node.labels.get(POOL_LABEL).is_some_and(|name| pool.name == *name))
+            .collect();
         let ready = nodes
             .iter()
             .filter(|node| node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True"));
@@ -198,7 +201,7 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[MachineView
         let free =
             snapshot.memory.free_slots.as_ref().and_then(|all| all.get(&pool.name)).map_or(0, Vec::len);
         PoolStatus {
-            name: pool.name.clone(),
+            name: pool.name.to_string(),
             nodes: count(nodes.len()),
             ready: count(ready.count()),
             coming: count(

@@ -9,6 +9,7 @@ use super::Daemon;
 use super::build_snapshot::Looks;
 use super::silent_hosts::silence;
 use machines::PoolTemplates;
+use model::PoolName;
 use model::Snapshot;
 use model::snapshot::PoolMemory;
 use model::workload::Backoff;
@@ -21,7 +22,7 @@ impl Daemon {
     pub(super) fn narrow(&self, config: &Config, snapshot: &mut Snapshot, looks: &Looks) {
         self.say_refusals(config);
         self.say_clocks();
-        let found: BTreeMap<&str, BTreeMap<String, PoolTemplates>> =
+        let found: BTreeMap<&str, BTreeMap<PoolName, PoolTemplates>> =
             self.regions.iter().map(|region| (region.prefix.as_str(), region.templates.all())).collect();
         let now = snapshot.time;
         let soon = snapshot.time.saturating_add(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MAX);
@@ -104,18 +105,18 @@ fn reach(pool: &Pool, found: &PoolTemplates, memory: &mut PoolMemory) {
 pub(super) fn see_to_hosts(config: &Config, snapshot: &mut Snapshot) {
     let memory = &mut snapshot.memory;
     for power in memory.hosts.values_mut().filter_map(|host| host.power.as_mut()) {
-        let alike = |pool: &Pool, known: &BTreeSet<String>| {
+        let alike = |pool: &Pool, known: &BTreeSet<PoolName>| {
             let mut others = config.pools.iter().filter(|other| known.contains(&other.name));
             others.any(|other| {
                 (&other.template, other.boot, &other.prefix) == (&pool.template, pool.boot, &pool.prefix)
             })
         };
-        let later = |known: &BTreeSet<String>| {
+        let later = |known: &BTreeSet<PoolName>| {
             let pools = config.pools.iter().filter(|pool| !power.reached_by.contains(&pool.name));
             pools
                 .filter(|pool| alike(pool, known))
                 .map(|pool| pool.name.clone())
-                .collect::<BTreeSet<String>>()
+                .collect::<BTreeSet<PoolName>>()
         };
         let (reached, across) = (later(&power.reached_by), later(&power.across));
         power.reached_by.extend(reached);

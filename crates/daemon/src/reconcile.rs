@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::Daemon;
 use kubernetes::{Records, Versioned};
 use machines::{Ending, MachineReport, MachineView};
+use model::MachineId;
 use model::machine::{Intent, Phase};
 use model::node::Node;
 use model::{Record, Vmid};
@@ -31,13 +32,13 @@ pub(super) struct State {
     /// VMIDs that others have, each with the prefix of its cluster, until when they are left alone.
     closed: BTreeMap<(String, Vmid), Timestamp>,
     /// Machines that got stuck: when they are tried again, and the pause before that.
-    pub stuck: BTreeMap<String, (Timestamp, SignedDuration)>,
+    pub stuck: BTreeMap<MachineId, (Timestamp, SignedDuration)>,
     /// Machines whose VM is not seen as it should be: the number of the look after which it was asked itself.
-    pub vm_strange: BTreeMap<String, u64>,
+    pub vm_strange: BTreeMap<MachineId, u64>,
     /// Machines whose VM is locked, since when.
-    pub vm_locked: BTreeMap<String, Timestamp>,
+    pub vm_locked: BTreeMap<MachineId, Timestamp>,
     /// Machines whose Node is not there.
-    node_missing: BTreeMap<String, Missing>,
+    node_missing: BTreeMap<MachineId, Missing>,
     /// The first look is over: a machine that is met from now on was not counted.
     begun: bool,
     /// Records that cannot be read close their slots.
@@ -80,7 +81,7 @@ impl State {
     }
 
     /// Whether a machine that got stuck is left alone still.
-    pub fn is_put_off(&self, id: &str, now: Timestamp) -> bool {
+    pub fn is_put_off(&self, id: &MachineId, now: Timestamp) -> bool {
         self.stuck.get(id).is_some_and(|(when, pause)| waits(*when, *pause, now))
     }
 
@@ -95,7 +96,7 @@ impl State {
     }
 
     /// Forgets what was noted of machines whose records are gone.
-    fn forget_all_but(&mut self, known: &BTreeSet<String>) {
+    fn forget_all_but(&mut self, known: &BTreeSet<MachineId>) {
         self.stuck.retain(|id, _| known.contains(id));
         self.vm_strange.retain(|id, _| known.contains(id));
         self.node_missing.retain(|id, _| known.contains(id));
@@ -109,7 +110,7 @@ impl State {
                 let vmid = told.record.slot.vmid;
                 tracing::warn!(
                     vmid = vmid.0,
-                    pool = told.record.pool,
+                    pool = told.record.pool.as_str(),
                     what,
                     "the slot is taken by another VM or Node and is left alone for a while"
                 );
@@ -186,7 +187,7 @@ impl Daemon {
                     "a machine record cannot be read: its slot stays closed until the ConfigMap is mended or, once its VM is gone, deleted");
             });
         }
-        let known: BTreeSet<String> = records.readable.iter().map(|one| one.record.id.clone()).collect();
+        let known: BTreeSet<MachineId> = records.readable.iter().map(|one| one.record.id.clone()).collect();
         self.reconcile.forget_all_but(&known);
         for view in self.registry.all() {
             if !view.busy && !known.contains(&view.record.id) {
@@ -369,7 +370,7 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_of_machines_that_are_gone() {
-        let both = ["gone".to_owned(), "there".to_owned()];
+        let both = ["gone", "there"].map(MachineId::from);
         let at = Timestamp::UNIX_EPOCH;
         let mut state = State {
             stuck: both.iter().map(|id| (id.clone(), (at, STUCK.0))).collect(),
@@ -377,7 +378,7 @@ mod tests {
             node_missing: both.iter().map(|id| (id.clone(), Missing { since: at, looked: None })).collect(),
             ..State::default()
         };
-        state.forget_all_but(&BTreeSet::from(["there".to_owned()]));
+        state.forget_all_but(&BTreeSet::from(["there".into()]));
         assert_eq!(state.stuck.keys().collect::<Vec<_>>(), ["there"]);
         assert_eq!(state.vm_strange.keys().collect::<Vec<_>>(), ["there"]);
         assert_eq!(state.node_missing.keys().collect::<Vec<_>>(), ["there"]);
@@ -386,7 +387,7 @@ mod tests {
     #[test]
     fn a_machine_that_got_stuck_has_all_records_read_once_when_its_time_has_come() {
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
-        let stuck = BTreeMap::from([("m1".to_owned(), (at(120), STUCK.0))]);
+        let stuck = BTreeMap::from([(MachineId::from("m1"), (at(120), STUCK.0))]);
         for (read, now, due) in [
             (None, 100, true),
             (Some(100), 119, false),
@@ -404,10 +405,10 @@ mod tests {
     #[test]
     fn a_machine_that_got_stuck_before_the_clock_was_set_back_is_looked_after_and_not_in_each_round() {
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
-        let stuck = BTreeMap::from([("m1".to_owned(), (at(3700), STUCK.0))]);
+        let stuck = BTreeMap::from([(MachineId::from("m1"), (at(3700), STUCK.0))]);
         let state = |read| State { read: Some(at(read)), stuck: stuck.clone(), ..State::default() };
-        assert!(!state(100).is_put_off("m1", at(101)), "its pause is over");
-        assert!(state(100).is_put_off("m1", at(3690)));
+        assert!(!state(100).is_put_off(&MachineId::from("m1"), at(101)), "its pause is over");
+        assert!(state(100).is_put_off(&MachineId::from("m1"), at(3690)));
         assert!(!state(100).is_due(at(101)), "its record was read since");
         assert!(state(3690).is_due(at(101)), "it was not");
     }

@@ -10,6 +10,7 @@ use super::Daemon;
 use super::execute::leaves;
 use super::publish_status::requested_by_node;
 use machines::MachineView;
+use model::PoolName;
 use model::Snapshot;
 use model::gang::GangReason;
 use model::plan::{Plan, PodOutcome, PodVerdict};
@@ -85,7 +86,7 @@ impl Daemon {
         hosts(snapshot, &mut seen);
         super::orphans::measure(&self.orphans, &mut seen);
         super::stale_zone_labels::measure(config, &self.astray, &mut seen);
-        let pools: Vec<String> = config.pools.iter().map(|pool| pool.name.clone()).collect();
+        let pools: Vec<PoolName> = config.pools.iter().map(|pool| pool.name.clone()).collect();
         self.board.metrics().show(seen, &pools);
     }
 }
@@ -100,7 +101,11 @@ fn pools(config: &Config, snapshot: &Snapshot, views: &[MachineView], seen: &mut
             seen.put(names::NODES, &[name, state], 0.0);
         }
         let (mut allocatable, mut allocated) = ((0, 0), (0, 0));
-        for node in snapshot.nodes.iter().filter(|node| node.labels.get(POOL_LABEL) == Some(&pool.name)) {
+        for node in snapshot
+            .nodes
+            .iter()
+            .filter(|node| node.labels.get(POOL_LABEL).is_some_and(|name| pool.name == *name))
+        {
             let ready = node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True");
             let state = match (going.get(node.name.as_str()), ready) {
                 (Some(true), _) => "Leaving",

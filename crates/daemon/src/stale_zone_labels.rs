@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::Daemon;
 use machines::MachineView;
+use model::PoolName;
 use model::machine::Phase;
 use observability::{GaugeValues, names};
 use settings::{Config, Pool, ZoneLabels};
@@ -17,7 +18,7 @@ const NAMED: usize = 20;
 /// A Node whose labels name another place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Astray {
-    pool: String,
+    pool: PoolName,
     words: String,
 }
 
@@ -78,7 +79,7 @@ mod tests {
     #[test]
     fn some_are_named_and_the_others_counted() {
         let all: Vec<Astray> =
-            (0..22).map(|one| Astray { pool: "w".to_owned(), words: format!("n{one}") }).collect();
+            (0..22).map(|one| Astray { pool: "w".into(), words: format!("n{one}") }).collect();
         assert_eq!(problem_text(&[]), None);
         assert_eq!(problem_text(&all[..2]), Some("n0; n1".to_owned()));
         assert!(problem_text(&all).is_some_and(|words| words.ends_with("n19; and 2 more")));

@@ -14,6 +14,7 @@ use super::Daemon;
 use super::build_snapshot::LISTS_LAG;
 use super::inventory::Observation;
 use machines::{MachineView, should_run};
+use model::MachineId;
 use model::Record;
 use model::machine::{Phase, WarmState};
 use proxmox::Guest;
@@ -34,7 +35,7 @@ impl Daemon {
                 _ => None,
             })
             .collect();
-        let mut locked: BTreeMap<String, Timestamp> = BTreeMap::new();
+        let mut locked: BTreeMap<MachineId, Timestamp> = BTreeMap::new();
         for view in self.registry.all().into_iter().filter(|view| !view.record.is_physical()) {
             let Some(look) = looks.get(config.prefix(view.record.region.as_deref())) else { continue };
             if view.busy {
@@ -55,7 +56,7 @@ impl Daemon {
         view: &MachineView,
         look: &Observation,
         (now, paused): (Timestamp, bool),
-        locked: &mut BTreeMap<String, Timestamp>,
+        locked: &mut BTreeMap<MachineId, Timestamp>,
     ) {
         let patience = SignedDuration::try_from(config.limits.clone).unwrap_or(SignedDuration::MAX);
         let runs = view.record.warm.is_none_or(WarmState::runs);

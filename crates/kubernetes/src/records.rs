@@ -10,6 +10,7 @@ use thiserror::Error;
 use super::cluster::Cluster;
 use super::error::{Error, ErrorKind};
 use super::{MANAGED_BY, MANAGED_BY_LABEL};
+use model::PoolName;
 use model::machine::{Intent, Pinned};
 use model::{Record, Vmid};
 
@@ -62,7 +63,7 @@ pub enum RecordError {
     #[error("the slot of VMID {vmid} in pool `{pool}` is taken by another machine")]
     SlotTaken {
         /// The pool.
-        pool: String,
+        pool: PoolName,
         /// The VMID.
         vmid: Vmid,
     },
@@ -256,8 +257,8 @@ fn write(record: &Record, stored: Option<(&str, &str)>) -> Result<ConfigMap, Err
     })?;
     let mut labels = BTreeMap::from([
         (MANAGED_BY_LABEL.to_owned(), MANAGED_BY.to_owned()),
-        (POOL.to_owned(), record.pool.clone()),
-        (MACHINE.to_owned(), record.id.clone()),
+        (POOL.to_owned(), record.pool.to_string()),
+        (MACHINE.to_owned(), record.id.to_string()),
     ]);
     if awaits_cpus(record) {
         labels.insert(PINS_ON.to_owned(), record.host.clone());

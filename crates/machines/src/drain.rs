@@ -17,6 +17,7 @@ use super::node::is_ready;
 use super::step_error::StepError;
 use super::termination_clock::TerminationClock;
 use kubernetes::{Cluster, Error, Eviction};
+use model::MachineId;
 use model::node::Node;
 use model::pod::VolumeSource;
 use model::snapshot::BEING_DELETED_TAINT;
@@ -116,7 +117,7 @@ enum Look {
 struct Drain<'a> {
     ctx: &'a Context,
     /// Of the machine.
-    id: &'a str,
+    id: &'a MachineId,
     node: &'a str,
     /// Of the Node that was closed.
     uid: &'a str,

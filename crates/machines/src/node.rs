@@ -80,7 +80,7 @@ pub(super) async fn serve(ctx: &Context, machine: &mut MachineHandle, node: &Nod
 pub fn is_bare(record: &Record, node: &Node) -> bool {
     let registered_again = || record.node_uid.as_ref().is_some_and(|uid| *uid != node.uid);
     let starting = || node.taints.iter().any(|taint| taint.key == STARTING_TAINT);
-    node.labels.get(POOL_LABEL) != Some(&record.pool)
+    node.labels.get(POOL_LABEL).is_none_or(|pool| *pool != record.pool)
         || (is_ready(node) && (registered_again() || starting()))
 }
 
@@ -168,7 +168,7 @@ pub fn astray(record: &Record, pool: &Pool, node: &Node) -> Labels {
 /// The labels that a machine's Node has to have.
 pub(super) fn wanted_labels(record: &Record, pool: &Pool) -> Labels {
     let mut labels = pool.labels_for(&record.host, &record.name, record.slot.vmid);
-    labels.insert(POOL_LABEL.to_owned(), pool.name.clone());
+    labels.insert(POOL_LABEL.to_owned(), pool.name.to_string());
     labels
 }
 

@@ -16,6 +16,7 @@ use super::reports::{Ending, Reports, tell};
 use super::step_error::{BackoffTarget, StepError};
 use super::vm_search::{self, VmSearch};
 use super::vm_start;
+use model::MachineId;
 use model::machine::Phase;
 use model::{Record, Vmid};
 use proxmox::{Client, Kind, Power, TaskFilter, TaskRow};
@@ -74,7 +75,7 @@ pub fn deed(kind: &str) -> Option<&'static str> {
 }
 
 /// Waits until another client has done something with a machine's VM that its task has to know of.
-pub(super) async fn noticed(ctx: &Context, id: &str) {
+pub(super) async fn noticed(ctx: &Context, id: &MachineId) {
     let doubts = ctx.registry.doubts(id);
     loop {
         doubts.notified().await;

@@ -171,7 +171,7 @@ mod tests {
         let marker = Marker {
             cluster: cluster.to_owned(),
             region: None,
-            pool: "workers".to_owned(),
+            pool: "workers".into(),
             machine: Record::example().id,
             kubernetes: kubernetes.map(ToOwned::to_owned),
         };

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use model::PoolName;
 use model::Vmid;
 use tokio::time::Instant;
 
@@ -18,7 +19,7 @@ const SLOW_LOOK: Duration = Duration::from_mins(15);
 
 /// What was refused, by pool. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Refusals(Arc<Mutex<BTreeMap<String, Refusal>>>);
+pub(super) struct Refusals(Arc<Mutex<BTreeMap<PoolName, Refusal>>>);
 
 #[derive(Clone, Debug)]
 struct Refusal {
@@ -38,7 +39,7 @@ fn settings(pool: &Pool) -> Settings {
 }
 
 impl Refusals {
-    fn all(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Refusal>> {
+    fn all(&self) -> std::sync::MutexGuard<'_, BTreeMap<PoolName, Refusal>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -71,7 +72,11 @@ impl Refusals {
                 && refusal.at.elapsed() < SLOW_LOOK
                 && !is_granted(proxmox, &refusal.right, rules).await.unwrap_or(false);
             if !stays {
-                tracing::info!(pool = name, was = refusal.words, "machines of the pool are made again");
+                tracing::info!(
+                    pool = name.as_str(),
+                    was = refusal.words,
+                    "machines of the pool are made again"
+                );
                 self.all().remove(&name);
             }
         }

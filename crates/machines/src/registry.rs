@@ -9,6 +9,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use kubernetes::Versioned;
+use model::MachineId;
+use model::PoolName;
 use model::machine::{Machine, Phase};
 use model::{Pod, Record, Slot, Vmid};
 use runtime::ordered_notify::{Changed, Changes};
@@ -104,17 +106,17 @@ impl MachineView {
 
 #[derive(Debug)]
 struct Inner {
-    machines: Mutex<BTreeMap<String, MachineView>>,
+    machines: Mutex<BTreeMap<MachineId, MachineView>>,
     /// When each pool's slots were last given back.
-    freed: Mutex<BTreeMap<String, BTreeMap<Vmid, Timestamp>>>,
+    freed: Mutex<BTreeMap<PoolName, BTreeMap<Vmid, Timestamp>>>,
     /// Wakes the tasks that wait to hear that something is wrong with their machines' VMs.
-    doubts: Mutex<BTreeMap<String, Arc<Notify>>>,
+    doubts: Mutex<BTreeMap<MachineId, Arc<Notify>>>,
     /// Machines whose VMs an administrator has protected, by id.
-    protected: Mutex<BTreeSet<String>>,
+    protected: Mutex<BTreeSet<MachineId>>,
     /// Pods that end with the machines of nodes that are empty but for them, by id.
-    staying: Mutex<BTreeMap<String, Vec<Arc<Pod>>>>,
+    staying: Mutex<BTreeMap<MachineId, Vec<Arc<Pod>>>>,
     /// Since when the Node of a machine whose VM cannot be seen is silent, by id.
-    silent: Mutex<BTreeMap<String, Instant>>,
+    silent: Mutex<BTreeMap<MachineId, Instant>>,
     changed: Changes,
 }
 
@@ -150,7 +152,7 @@ impl Registry {
     }
 
     /// A machine by its id.
-    pub fn get(&self, id: &str) -> Option<MachineView> {
+    pub fn get(&self, id: &MachineId) -> Option<MachineView> {
         self.machines().get(id).cloned()
     }
 
@@ -160,20 +162,20 @@ impl Registry {
     }
 
     /// When a pool's slot was last given back, if that happened since the start.
-    pub fn freed(&self, pool: &str, slot: &Slot) -> Option<Timestamp> {
+    pub fn freed(&self, pool: &PoolName, slot: &Slot) -> Option<Timestamp> {
         let freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
         freed.get(pool)?.get(&slot.vmid).copied()
     }
 
     /// The VMIDs of a pool's machines whose records went after that time.
-    pub fn freed_since(&self, pool: &str, since: Timestamp) -> BTreeSet<Vmid> {
+    pub fn freed_since(&self, pool: &PoolName, since: Timestamp) -> BTreeSet<Vmid> {
         let freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
         let freed = freed.get(pool).into_iter().flatten();
         freed.filter(|(_, at)| **at > since).map(|(vmid, _)| *vmid).collect()
     }
 
     /// The machine's VM is not seen as it should be: the task that works on it is to look.
-    pub fn doubt(&self, id: &str) {
+    pub fn doubt(&self, id: &MachineId) {
         let doubts = self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(task) = doubts.get(id) {
             task.notify_one();
@@ -181,7 +183,7 @@ impl Registry {
     }
 
     /// Notes whether an administrator has protected the VM of a machine: it could not be removed then.
-    pub fn protect(&self, id: &str, is_protected: bool) {
+    pub fn protect(&self, id: &MachineId, is_protected: bool) {
         let changed = {
             // Held, so that nothing is noted of one that is forgotten meanwhile.
             let machines = self.machines();
@@ -202,7 +204,7 @@ impl Registry {
     /// first.
     pub(super) fn staying<T>(
         &self,
-        id: &str,
+        id: &MachineId,
         judge: impl FnOnce(&[Arc<Pod>]) -> (T, Option<Vec<Arc<Pod>>>),
     ) -> T {
         let mut all = self.0.staying.lock().unwrap_or_else(PoisonError::into_inner);
@@ -216,12 +218,12 @@ impl Registry {
     }
 
     /// The pods of a machine's node no longer end with it: it serves again, or they have.
-    pub(super) fn none_stay(&self, id: &str) {
+    pub(super) fn none_stay(&self, id: &MachineId) {
         self.0.staying.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
     /// Notes whether the Node of a machine is silent now; for how long it has been at each look.
-    pub(super) fn silent(&self, id: &str, is_silent: bool) -> Duration {
+    pub(super) fn silent(&self, id: &MachineId, is_silent: bool) -> Duration {
         // Held, so that nothing is noted of one that is forgotten meanwhile.
         let machines = self.machines();
         let mut silent = self.0.silent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -233,18 +235,18 @@ impl Registry {
     }
 
     /// Whether the VM of a machine was protected when it was looked at last.
-    pub fn is_protected(&self, id: &str) -> bool {
+    pub fn is_protected(&self, id: &MachineId) -> bool {
         self.protected().contains(id)
     }
 
     /// What wakes the task of a machine when there is such a doubt.
-    pub(super) fn doubts(&self, id: &str) -> Arc<Notify> {
+    pub(super) fn doubts(&self, id: &MachineId) -> Arc<Notify> {
         let mut doubts = self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner);
         doubts.entry(id.to_owned()).or_default().clone()
     }
 
     /// Claims a machine for a task: false if one works on it already.
-    pub(super) fn claim(&self, id: &str) -> bool {
+    pub(super) fn claim(&self, id: &MachineId) -> bool {
         match self.machines().get_mut(id) {
             Some(view) if view.busy => false,
             Some(view) => {
@@ -270,7 +272,7 @@ impl Registry {
         }
     }
 
-    pub(super) fn release(&self, id: &str) {
+    pub(super) fn release(&self, id: &MachineId) {
         if let Some(view) = self.machines().get_mut(id) {
             view.busy = false;
         }
@@ -278,7 +280,7 @@ impl Registry {
     }
 
     /// Forgets a machine whose record is gone.
-    pub fn forget(&self, id: &str, now: Timestamp) {
+    pub fn forget(&self, id: &MachineId, now: Timestamp) {
         let gone = self.machines().remove(id);
         self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         self.none_stay(id);
@@ -291,11 +293,11 @@ impl Registry {
         self.0.changed.announce();
     }
 
-    fn protected(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    fn protected(&self) -> MutexGuard<'_, BTreeSet<MachineId>> {
         self.0.protected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn machines(&self) -> MutexGuard<'_, BTreeMap<String, MachineView>> {
+    fn machines(&self) -> MutexGuard<'_, BTreeMap<MachineId, MachineView>> {
         self.0.machines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use model::PoolName;
 use model::{HostKey, Vmid};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
@@ -75,7 +76,7 @@ type Prints = (String, String);
 /// Templates by pool. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Templates {
-    by_pool: Arc<Mutex<BTreeMap<String, PoolTemplates>>>,
+    by_pool: Arc<Mutex<BTreeMap<PoolName, PoolTemplates>>>,
     /// What tells templates from others, by VMID, as they were read for clones since the last look began; and
     /// when they were asked for.
     just_read: Arc<Mutex<BTreeMap<Vmid, (Prints, Instant)>>>,
@@ -107,13 +108,13 @@ impl Templates {
     }
 
     /// What was found for each pool.
-    pub fn all(&self) -> BTreeMap<String, PoolTemplates> {
+    pub fn all(&self) -> BTreeMap<PoolName, PoolTemplates> {
         self.by_pool.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// As a snapshot carries them.
     pub fn seen(&self) -> Vec<TemplateSeen> {
-        let one = |pool: &String, usable: &Usable| TemplateSeen {
+        let one = |pool: &PoolName, usable: &Usable| TemplateSeen {
             pool: pool.clone(),
             vmid: usable.vmid,
             host: usable.host.as_str().into(),
@@ -148,7 +149,7 @@ impl Templates {
     }
 
     /// A look has found this. If a template was read for a clone meanwhile, that is the younger word.
-    fn found(&self, mut all: BTreeMap<String, PoolTemplates>, asked: &BTreeMap<Vmid, Instant>) {
+    fn found(&self, mut all: BTreeMap<PoolName, PoolTemplates>, asked: &BTreeMap<Vmid, Instant>) {
         let mut by_pool = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let mut just_read = self.just_read.lock().unwrap_or_else(PoisonError::into_inner);
         just_read.retain(|vmid, (_, at)| asked.get(vmid).is_some_and(|asked| *asked < *at));
@@ -563,10 +564,7 @@ mod tests {
                 print: print(Vmid(9000), &was, inherited::tells),
                 ..Usable::default()
             };
-            BTreeMap::from([(
-                "w".to_owned(),
-                PoolTemplates { usable: vec![usable], ..PoolTemplates::default() },
-            )])
+            BTreeMap::from([("w".into(), PoolTemplates { usable: vec![usable], ..PoolTemplates::default() })])
         };
         let (templates, began) = (Templates::default(), Instant::now());
         let asked = |after| BTreeMap::from([(Vmid(9000), began + Duration::from_secs(after))]);

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use model::PoolName;
 use model::snapshot::Decision;
 use model::{Pause, Vmid};
 
@@ -164,7 +165,7 @@ pub struct MachineStatus {
     /// Its name.
     pub name: String,
     /// Its pool.
-    pub pool: String,
+    pub pool: PoolName,
     /// Its VMID; of a bare-metal machine its number, which is greater than any.
     pub vmid: Vmid,
     /// Its host.
@@ -217,7 +218,7 @@ pub struct NodeStatus {
     /// Its name.
     pub name: String,
     /// Its pool.
-    pub pool: Option<String>,
+    pub pool: Option<PoolName>,
     /// The last round's verdict.
     pub verdict: String,
     /// Its utilization, 0 to 1.

@@ -227,7 +227,7 @@ fn checked<'c>(
         _ => return Err(Refusal::Foreign(vmid, machine.to_owned())),
     };
     let pool = config.pools.iter().find(|pool| pool.name == owner.pool);
-    let pinning = pool.and_then(|pool| pool.pinning.as_ref()).ok_or(Refusal::NotPinned(owner.pool))?;
+    let pinning = pool.and_then(|pool| pool.pinning.as_ref()).ok_or(Refusal::NotPinned(owner.pool.into()))?;
     if file.is_template() {
         return Err(Refusal::Foreign(vmid, machine.to_owned()));
     }

@@ -114,8 +114,8 @@ mod tests {
         let marker = Marker {
             cluster: "home".to_owned(),
             region: None,
-            pool: "w".to_owned(),
-            machine: "1-2".to_owned(),
+            pool: "w".into(),
+            machine: "1-2".into(),
             kubernetes: None,
         };
         assert_eq!(file.owner(), Description::Ours(marker));

@@ -3,6 +3,8 @@
 //! A clone carries it from its first moment (the clone call takes a description), so it proves that a VM is
 //! ours; a VMID or a name does not. While a clone runs, the description is Proxmox's placeholder.
 
+use model::MachineId;
+use model::PoolName;
 use std::collections::BTreeMap;
 
 /// Whose machine a VM is.
@@ -13,9 +15,9 @@ pub struct Marker {
     /// The region, where it has a name: for people who find the VM. Whose it is, the id says.
     pub region: Option<String>,
     /// The pool.
-    pub pool: String,
+    pub pool: PoolName,
     /// The machine's unique id.
-    pub machine: String,
+    pub machine: MachineId,
     /// The Kubernetes cluster itself: the uid of its namespace `kube-system`, which tells two clusters apart
     /// that were given one id. Marks of earlier versions, and those of adopted VMs, do not have it.
     pub kubernetes: Option<String>,
@@ -69,7 +71,13 @@ pub fn read(description: Option<&str>) -> Description {
     match (field("cluster"), field("pool"), field("machine")) {
         (Some(cluster), Some(pool), Some(machine)) => {
             let (region, kubernetes) = (field("region"), field("kubernetes"));
-            Description::Ours(Marker { cluster, region, pool, machine, kubernetes })
+            Description::Ours(Marker {
+                cluster,
+                region,
+                pool: pool.into(),
+                machine: machine.into(),
+                kubernetes,
+            })
         }
         _ => Description::Foreign,
     }
@@ -83,7 +91,13 @@ mod tests {
     fn a_mark_survives_what_proxmox_does_to_it() {
         for further in [None, Some("east".to_owned())] {
             let (cluster, pool, machine) = ("home".to_owned(), "w".to_owned(), "1-2".to_owned());
-            let marker = Marker { cluster, region: further.clone(), pool, machine, kubernetes: further };
+            let marker = Marker {
+                cluster,
+                region: further.clone(),
+                pool: pool.into(),
+                machine: machine.into(),
+                kubernetes: further,
+            };
             for text in ["", "made for shop/web-1\n\n", "edited by hand"] {
                 let stored = marker.describe(text).trim_end().to_owned();
                 assert_eq!(read(Some(&stored)), Description::Ours(marker.clone()));

@@ -17,7 +17,7 @@ use model::snapshot::{
 };
 use model::unfinished::Unfinished;
 use model::workload::Backoff;
-use model::{HostKey, KubernetesVersion, Vmid};
+use model::{HostKey, KubernetesVersion, PoolName, Vmid};
 
 /// `kind: ProxmoxInventory`.
 #[derive(Debug, Deserialize)]
@@ -64,7 +64,7 @@ struct StorageDocument {
 #[serde(rename_all = "camelCase")]
 struct MachineDocument {
     name: String,
-    pool: String,
+    pool: PoolName,
     #[serde(default)]
     vmid: Vmid,
     #[serde(default)]
@@ -114,12 +114,12 @@ pub(super) struct ClusterDocument {
 pub(super) struct StateDocument {
     last_round: Option<Timestamp>,
     #[serde(default)]
-    pools: BTreeMap<String, PoolDocument>,
+    pools: BTreeMap<PoolName, PoolDocument>,
     #[serde(default)]
     hosts: BTreeMap<HostKey, HostMemory>,
     #[serde(default)]
     nodes: BTreeMap<String, NodeMemory>,
-    free_slots: Option<BTreeMap<String, Vec<Slot>>>,
+    free_slots: Option<BTreeMap<PoolName, Vec<Slot>>>,
     #[serde(default)]
     name_seed: u64,
     #[serde(default)]

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::cli::exit::SUCCESS;
 use crate::cli::plan_text::count;
 use crate::cli::table::plain;
+use model::PoolName;
 use settings::{Finding, Report};
 
 const GOOD: Style = AnsiColor::Green.on_default();
@@ -31,7 +32,7 @@ pub(super) enum Level {
 pub(super) struct Line {
     /// The pool that it is about; none for what concerns all.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pool: Option<String>,
+    pub pool: Option<PoolName>,
     /// What was looked at.
     pub what: String,
     pub level: Level,
@@ -112,7 +113,7 @@ impl Line {
     }
 
     pub(super) fn of(self, pool: &str) -> Self {
-        Self { pool: Some(pool.to_owned()), ..self }
+        Self { pool: Some(pool.into()), ..self }
     }
 }
 

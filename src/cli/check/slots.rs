@@ -9,6 +9,7 @@ use futures::StreamExt;
 use super::findings::{Answer, Line};
 use super::proxmox_view::Pve;
 use crate::cli::exit::{FINDINGS, UNREACHABLE, chain};
+use model::PoolName;
 use model::node::Node;
 use model::{Slot, Vmid};
 use planning::slots::{Taken, free};
@@ -31,7 +32,7 @@ const GONE: [Kind; 4] = [Kind::NotFound, Kind::Forbidden, Kind::HostUnreachable,
 /// Who has a VMID of the pool.
 enum Holder {
     /// A machine of this cluster, with its SMBIOS uuid; its pool if it is another one.
-    Ours { uuid: Option<String>, other_pool: Option<String> },
+    Ours { uuid: Option<String>, other_pool: Option<PoolName> },
     /// Another owner's, in words.
     Foreign(String),
     /// A VM has it that the token may not see.

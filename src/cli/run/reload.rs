@@ -98,7 +98,7 @@ pub(super) fn reload(
         let left = machines.iter().filter(|machine| machine.pool == pool.name).count();
         if left > 0 {
             tracing::warn!(
-                pool = pool.name,
+                pool = pool.name.as_str(),
                 machines = left,
                 "pool was removed from the configuration but still has machines; they are no longer managed"
             );
@@ -284,7 +284,7 @@ mod tests {
     fn machine() -> MachineStatus {
         MachineStatus {
             name: "workers-a".to_owned(),
-            pool: "workers".to_owned(),
+            pool: "workers".into(),
             vmid: Vmid(9101),
             address: "10.0.0.12".to_owned(),
             ..MachineStatus::default()

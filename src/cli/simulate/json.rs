@@ -3,15 +3,16 @@
 use serde_json::{Map, Value, json};
 
 use super::{Column, Found};
+use model::PoolName;
 use replay::{ASSUMPTIONS, CREATION, PoolFigures, RETIREMENT, Took, Use, WAKING, Waits};
 
 pub(super) fn render(found: &Found) -> Value {
     let facts = &found.facts;
-    let took = |all: &std::collections::BTreeMap<String, Took>, default: std::time::Duration| {
+    let took = |all: &std::collections::BTreeMap<PoolName, Took>, default: std::time::Duration| {
         let pools: Map<String, Value> = all
             .iter()
             .map(|(pool, took)| {
-                (pool.clone(), json!({ "medianSeconds": took.median(), "seen": took.count() }))
+                (pool.to_string(), json!({ "medianSeconds": took.median(), "seen": took.count() }))
             })
             .collect();
         json!({ "pools": pools, "otherwiseSeconds": default.as_secs() })
@@ -60,7 +61,7 @@ fn column(Column { name, figures }: &Column) -> Value {
     let hours = |one: &Use| json!({ "coreHours": rounded(one.cores), "gibHours": rounded(one.memory) });
     let used = &figures.used;
     let pools: Map<String, Value> =
-        figures.pools.iter().map(|(name, own)| (name.clone(), pool(own))).collect();
+        figures.pools.iter().map(|(name, own)| (name.to_string(), pool(own))).collect();
     let each: Map<String, Value> = figures
         .hosts
         .iter()

@@ -11,6 +11,7 @@ use clap::Args;
 
 use super::exit::{Failure, SUCCESS};
 use super::{Output, input};
+use model::PoolName;
 use recording::{Damage, Recording, RecordingError};
 use replay::{Demand, Facts, Figures, Simulation, Watcher, WhatIf};
 use settings::{Config, Needs};
@@ -126,9 +127,9 @@ fn simulate(arguments: &Arguments, what_if: WhatIf) -> Result<Found, Failure> {
 
 /// Recorded pools that a configuration does not have: it may be that of another cluster.
 fn doubt(name: &str, config: &Config, facts: &Facts) -> Option<String> {
-    let has = |pool: &&String| config.pools.iter().any(|own| own.name == **pool);
+    let has = |pool: &&PoolName| config.pools.iter().any(|own| own.name == **pool);
     let unknown: Vec<&str> =
-        facts.happened.pools.keys().filter(|pool| !has(pool)).map(String::as_str).collect();
+        facts.happened.pools.keys().filter(|pool| !has(pool)).map(PoolName::as_str).collect();
     (!unknown.is_empty()).then(|| {
         format!(
             "{name} has no pool {}, of which the record has machines: they stay as they are. \

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::{Column, Found};
 use crate::cli::table::{Align, Table};
+use model::PoolName;
 use replay::{ASSUMPTIONS, CREATION, RETIREMENT, Took, Use, WAKING, Waits};
 
 use Align::{Left, Right};
@@ -117,7 +118,7 @@ fn waits(found: &Found, out: &mut String) {
             let hours = format!("{:.1}", own.node_hours);
             let cells = [
                 name.clone(),
-                pool.clone(),
+                pool.clone().into(),
                 own.made.to_string(),
                 own.removed.to_string(),
                 hours,
@@ -204,7 +205,7 @@ fn assumptions(found: &Found, out: &mut String) {
     let mut said = Vec::new();
     for (what, all) in [("comes", &facts.creation), ("is woken", &facts.waking), ("goes", &facts.retirement)]
     {
-        let told = |(pool, took): (&String, &Took)| {
+        let told = |(pool, took): (&PoolName, &Took)| {
             Some(format!("one of {pool} {what} in {} (median of {})", time(took.median()), took.count()))
                 .filter(|_| took.count() > 0)
         };

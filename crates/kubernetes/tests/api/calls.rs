@@ -21,7 +21,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/pve-autoscaler/configmaps";
 fn record(id: &str) -> Record {
     let slot = Slot { vmid: Vmid(9100), ..Slot::default() };
     let (pool, name, host) = ("web".to_owned(), "web-x7k2".to_owned(), "pve1".to_owned());
-    let record = Record::new(id.to_owned(), pool, name, slot, host, Timestamp::UNIX_EPOCH);
+    let record = Record::new(id.into(), pool.into(), name, slot, host, Timestamp::UNIX_EPOCH);
     Record { template: Some(Vmid(9000)), cores: 2, memory: 1 << 31, ..record }
 }
 
@@ -272,7 +272,7 @@ async fn brakes_are_stored_also_where_a_config_map_has_no_room_for_all() {
     });
     let mut memory = Memory { name_seed: 7, removals: vec![Timestamp::UNIX_EPOCH], ..Memory::default() };
     let slice = ResourceSlice { name: "x".repeat(2 << 20), ..ResourceSlice::default() };
-    memory.pools.entry("gpu".to_owned()).or_default().device_slices = vec![slice];
+    memory.pools.entry("gpu".into()).or_default().device_slices = vec![slice];
     cluster.store_memory(&memory, None).await.unwrap();
     let text = log.last().body["data"]["state"].as_str().unwrap().to_owned();
     let stored: Memory = serde_json::from_str(&text).unwrap();

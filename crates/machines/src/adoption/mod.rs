@@ -291,7 +291,7 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
         entered: BTreeMap::from([(Phase::Requested, created), (Phase::Ready, now)]),
         // Of what it was made is not known: no difference to it replaces the node.
         made_of: BTreeMap::new(),
-        ..Record::new(id.to_owned(), pool.name.clone(), name, slot, host, created)
+        ..Record::new(id.into(), pool.name.clone(), name, slot, host, created)
     }
 }
 

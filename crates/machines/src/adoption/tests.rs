@@ -272,5 +272,12 @@ fn taint(key: &str) -> model::node::Taint {
 fn other(name: &str, vmid: Vmid, pool: &str) -> Record {
     let slot = Slot { vmid, ..Slot::default() };
     let (name, pool) = (name.to_owned(), pool.to_owned());
-    Record { id: name.clone(), name, pool, slot, smbios_uuid: None, ..adoption(&found()).record }
+    Record {
+        id: name.clone().into(),
+        name,
+        pool: pool.into(),
+        slot,
+        smbios_uuid: None,
+        ..adoption(&found()).record
+    }
 }

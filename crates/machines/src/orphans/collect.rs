@@ -97,7 +97,7 @@ async fn discard(ctx: &Context, stored: Versioned<Record>, proof: &Verdict, repo
         kind: EventKind::Warning,
         reason: "OrphanCollected",
         action: "Destroying",
-        code: record.id.clone(),
+        code: record.id.to_string(),
         note: format!("VM {} is destroyed: {}", record.slot.vmid, proof.words()),
     };
     if let Err(error) = ctx.recorder.event_on_record(&stored, &saying).await {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use model::MachineId;
+use model::PoolName;
 use model::Vmid;
 use thiserror::Error;
 
@@ -10,7 +12,7 @@ use thiserror::Error;
 pub enum Proof {
     /// The mark is this cluster's.
     #[error("its notes bear the mark of machine {0} of this cluster")]
-    Mark(String),
+    Mark(MachineId),
     /// So is the uid in it.
     #[error("the mark names this Kubernetes cluster ({0})")]
     Kubernetes(String),
@@ -19,7 +21,7 @@ pub enum Proof {
     NoUid,
     /// Its VMID is one of its pool's.
     #[error("VMID {0} is one of pool `{1}`")]
-    Vmid(Vmid, String),
+    Vmid(Vmid, PoolName),
     /// Its name is one that machines get.
     #[error("`{0}` is the name of a machine")]
     Name(String),
@@ -62,13 +64,13 @@ pub enum Missing {
     OtherKubernetes(String),
     /// Its pool is not in the configuration.
     #[error("the configuration has no pool `{0}` in its region")]
-    NoPool(String),
+    NoPool(PoolName),
     /// Its VMID is none of its pool's.
     #[error("VMID {0} is not in `vmids` of pool `{1}`")]
-    Vmid(Vmid, String),
+    Vmid(Vmid, PoolName),
     /// Its name is none that machines get.
     #[error("`{0}` is not a name that machines of pool `{1}` get")]
-    Name(String, String),
+    Name(String, PoolName),
     /// Another VM has the same mark.
     #[error("VM {0} bears the same mark: one of them is a copy")]
     Twin(Vmid),

@@ -32,8 +32,8 @@ impl Case {
         let marker = Marker {
             cluster: "home".to_owned(),
             region: None,
-            pool: "workers".to_owned(),
-            machine: "m-1".to_owned(),
+            pool: "workers".into(),
+            machine: "m-1".into(),
             kubernetes: Some("uid-1".to_owned()),
         };
         let set = [

@@ -104,7 +104,7 @@ async fn a_clone_that_another_client_asked_for_is_awaited_whatever_ends_its_mach
     world.context.kubernetes.create_record(&world.record(VMID)).await.unwrap();
     let asked = slow_clone(&world).await;
     let mut config = Config::clone(&world.context.config);
-    config.pools[0].name = "others".to_owned();
+    config.pools[0].name = "others".into();
     world.context.config = Arc::new(config);
     let ending = world.go_on().await;
     let gone = "pool `workers` is no longer in the configuration";

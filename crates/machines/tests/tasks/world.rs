@@ -233,7 +233,7 @@ impl World {
     pub fn record(&self, vmid: Vmid) -> Record {
         let created = self.context.clock.now();
         Record {
-            id: format!("m-{vmid}"),
+            id: format!("m-{vmid}").into(),
             name: format!("workers-{vmid}"),
             slot: Slot { vmid, ..Slot::default() },
             created,
@@ -275,8 +275,8 @@ impl World {
         let marker = Marker {
             cluster: "home".to_owned(),
             region: None,
-            pool: "workers".to_owned(),
-            machine,
+            pool: "workers".into(),
+            machine: machine,
             kubernetes: None,
         };
         let request =

@@ -26,6 +26,8 @@ use super::problem;
 use cluster_autoscaler::ClusterAutoscaler;
 use kubernetes::ErrorKind;
 use machines::{BackoffTarget, Ending, MachineReport};
+use model::MachineId;
+use model::PoolName;
 use model::machine::Phase;
 use model::plan::RemovalReason;
 use names::Metric;
@@ -106,7 +108,7 @@ struct Inner {
     cluster_autoscaler: ClusterAutoscaler,
     shown: Arc<Shown>,
     /// Machine's id → since when the pod that it is for has been unschedulable.
-    waiting: Mutex<BTreeMap<String, Timestamp>>,
+    waiting: Mutex<BTreeMap<MachineId, Timestamp>>,
 }
 
 /// What only grows.
@@ -220,7 +222,7 @@ impl Metrics {
     }
 
     /// What a round that could decide has found.
-    pub fn show(&self, seen: GaugeValues, pools: &[String]) {
+    pub fn show(&self, seen: GaugeValues, pools: &[PoolName]) {
         *locked(&self.0.shown.round) = seen;
         let counted = &self.0.counted;
         for pool in pools {
@@ -231,7 +233,7 @@ impl Metrics {
                     drop(family.get_or_create_owned(&pool_and_outcome(pool, outcome)));
                 }
             }
-            drop(counted.missed.get_or_create_owned(&vec![("pool", pool.clone())]));
+            drop(counted.missed.get_or_create_owned(&vec![("pool", pool.to_string())]));
             for (decision, reason) in decisions() {
                 drop(counted.decisions.get_or_create_owned(&decision_labels(pool, decision, reason)));
             }
@@ -252,7 +254,7 @@ impl Metrics {
 
     /// A machine is asked for, for pods of which one has been unschedulable since then, or for the pool's
     /// minimum.
-    pub fn asked_for(&self, pool: &str, machine: &str, for_pods: bool, since: Option<Timestamp>) {
+    pub fn asked_for(&self, pool: &PoolName, machine: &MachineId, for_pods: bool, since: Option<Timestamp>) {
         self.decided(pool, "add", if for_pods { "Pods" } else { "Minimum" });
         self.0.cluster_autoscaler.added();
         let mut waiting = locked(&self.0.waiting);
@@ -262,17 +264,17 @@ impl Metrics {
     }
 
     /// A running machine is to grow.
-    pub fn grows(&self, pool: &str) {
+    pub fn grows(&self, pool: &PoolName) {
         self.decided(pool, "grow", "Pods");
     }
 
     /// kube-scheduler did something else than what was expected of a pool's nodes.
-    pub fn missed(&self, pool: &str) {
-        self.0.counted.missed.get_or_create(&vec![("pool", pool.to_owned())]).inc();
+    pub fn missed(&self, pool: &PoolName) {
+        self.0.counted.missed.get_or_create(&vec![("pool", pool.to_string())]).inc();
     }
 
     /// A node is taken back; `None`: an operator asked for it.
-    pub fn taken_back(&self, pool: &str, reason: Option<RemovalReason>) {
+    pub fn taken_back(&self, pool: &PoolName, reason: Option<RemovalReason>) {
         self.0.cluster_autoscaler.removed(reason);
         let reason = reason.map_or(ASKED, RemovalReason::code);
         self.decided(pool, "remove", reason);
@@ -477,9 +479,9 @@ mod tests {
         seen.put(names::PENDING, &["Gated"], 5.0);
         seen.put(names::LAST_SUCCESS, &[], 1.7e9);
         let metrics = board.metrics();
-        metrics.show(seen, &["workers".to_owned()]);
-        metrics.asked_for("workers", "m1", true, None);
-        metrics.taken_back("workers", Some(RemovalReason::Empty));
+        metrics.show(seen, &["workers".into()]);
+        metrics.asked_for(&PoolName::from("workers"), &MachineId::from("m1"), true, None);
+        metrics.taken_back(&PoolName::from("workers"), Some(RemovalReason::Empty));
         metrics.round(RoundOutcome::Decided, Duration::from_millis(20));
         let others = OthersNames { cluster_autoscaler: true, ..OthersNames::default() };
         let text = metrics.encode_beside(&board.status(), others).unwrap();
@@ -534,7 +536,7 @@ mod tests {
         board.ready();
         let mut seen = GaugeValues::default();
         seen.put(names::NODES, &["workers", "Ready"], 3.0);
-        board.metrics().show(seen, &["workers".to_owned()]);
+        board.metrics().show(seen, &["workers".into()]);
         let page = || {
             board
                 .metrics()

@@ -119,13 +119,13 @@ mod tests {
     }
 
     fn machine(name: &str, pool: &str) -> MachineStatus {
-        MachineStatus { name: name.to_owned(), pool: pool.to_owned(), ..MachineStatus::default() }
+        MachineStatus { name: name.to_owned(), pool: pool.into(), ..MachineStatus::default() }
     }
 
     fn node(name: &str, pool: Option<&str>) -> NodeStatus {
         NodeStatus {
             name: name.to_owned(),
-            pool: pool.map(ToOwned::to_owned),
+            pool: pool.map(Into::into),
             verdict: "Unneeded".to_owned(),
             ..NodeStatus::default()
         }

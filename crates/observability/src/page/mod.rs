@@ -109,7 +109,7 @@ pub(super) mod tests {
     fn sample() -> Status {
         let machine = |name: &str, host: &str, phase: &str| MachineStatus {
             name: name.to_owned(),
-            pool: "workers".to_owned(),
+            pool: "workers".into(),
             vmid: Vmid(9100),
             host: host.to_owned(),
             cores: 4,

@@ -68,7 +68,7 @@ fn client_as(pve: &Pve, token: &str, secret: &str) -> Client {
 
 pub fn marker() -> Marker {
     let (cluster, pool, machine) = ("home".to_owned(), "workers".to_owned(), "m-1".to_owned());
-    Marker { cluster, region: None, pool, machine, kubernetes: None }
+    Marker { cluster, region: None, pool: pool.into(), machine: machine.into(), kubernetes: None }
 }
 
 pub fn clone_request() -> CloneRequest {

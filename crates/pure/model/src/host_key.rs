@@ -1,30 +1,21 @@
 //! Hosts of several Proxmox VE clusters: two clusters may each have a `pve1`.
 
-use std::borrow::Borrow;
-use std::fmt;
-use std::ops::Deref;
+use crate::text_id::text_id;
 
-use serde::{Deserialize, Serialize};
-
-/// A host among those of all clusters.
-///
-/// Where hosts of all clusters meet (a decision's input and outcome, back-offs, status, figures) a host of a
-/// further cluster is written `REGION/HOST`; one of the cluster in `[proxmox]` has its plain name, as if
-/// there were no other. A host's name has no `/`. Records and everything that is asked of a cluster hold the
-/// plain name, a text.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct HostKey(String);
+text_id! {
+    /// A host among those of all clusters.
+    ///
+    /// Where hosts of all clusters meet (a decision's input and outcome, back-offs, status, figures) a host of a
+    /// further cluster is written `REGION/HOST`; one of the cluster in `[proxmox]` has its plain name, as if
+    /// there were no other. A host's name has no `/`. Records and everything that is asked of a cluster hold the
+    /// plain name, a text.
+    HostKey
+}
 
 impl HostKey {
     /// This host of this region; the region is empty for the cluster in `[proxmox]`.
     pub fn new(region: &str, host: &str) -> Self {
         Self(if region.is_empty() { host.to_owned() } else { format!("{region}/{host}") })
-    }
-
-    /// As it is written.
-    pub fn as_str(&self) -> &str {
-        &self.0
     }
 
     /// Its region, empty for the cluster in `[proxmox]`.
@@ -40,62 +31,6 @@ impl HostKey {
     /// The same of a key that is only there as a text: its region, and its plain name.
     pub fn split(key: &str) -> (&str, &str) {
         key.split_once('/').unwrap_or(("", key))
-    }
-}
-
-impl Deref for HostKey {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.0
-    }
-}
-
-impl Borrow<str> for HostKey {
-    fn borrow(&self) -> &str {
-        &self.0
-    }
-}
-
-impl AsRef<str> for HostKey {
-    fn as_ref(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<&str> for HostKey {
-    fn from(key: &str) -> Self {
-        Self(key.to_owned())
-    }
-}
-
-impl From<String> for HostKey {
-    fn from(key: String) -> Self {
-        Self(key)
-    }
-}
-
-impl From<HostKey> for String {
-    fn from(key: HostKey) -> Self {
-        key.0
-    }
-}
-
-impl PartialEq<str> for HostKey {
-    fn eq(&self, other: &str) -> bool {
-        self.0 == other
-    }
-}
-
-impl PartialEq<&str> for HostKey {
-    fn eq(&self, other: &&str) -> bool {
-        self.0 == *other
-    }
-}
-
-impl fmt::Display for HostKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
     }
 }
 

@@ -10,6 +10,7 @@ use super::host_key::HostKey;
 use super::machine_kind::{self, MachineKind};
 use super::pci::HostPci;
 use super::resources::Resources;
+use super::text_id::{MachineId, PoolName};
 use super::vmid::Vmid;
 use super::workload::Backoff;
 
@@ -168,7 +169,7 @@ pub struct Machine {
     /// Its name, which is the VM's, the guest's and the Node's.
     pub name: String,
     /// Its pool.
-    pub pool: String,
+    pub pool: PoolName,
     /// Its VMID.
     pub vmid: Vmid,
     /// The Proxmox host it is on.
@@ -347,9 +348,9 @@ pub enum Intent {
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     /// Unique id of the machine (a random UUID), part of the VM's marker.
-    pub id: String,
+    pub id: MachineId,
     /// Its pool.
-    pub pool: String,
+    pub pool: PoolName,
     /// Name of VM, guest and Node.
     pub name: String,
     /// Its slot.
@@ -452,7 +453,14 @@ pub struct Record {
 impl Record {
     /// One of a machine that was just requested: nothing is known of it but what it is to be called and where
     /// it is to be.
-    pub fn new(id: String, pool: String, name: String, slot: Slot, host: String, now: Timestamp) -> Self {
+    pub fn new(
+        id: MachineId,
+        pool: PoolName,
+        name: String,
+        slot: Slot,
+        host: String,
+        now: Timestamp,
+    ) -> Self {
         Self {
             id,
             pool,
@@ -496,7 +504,7 @@ impl Record {
     pub fn example() -> Self {
         let (pool, name, host) = ("workers".to_owned(), "workers-a1".to_owned(), "pve1".to_owned());
         let slot = Slot { vmid: Vmid(9101), ..Slot::default() };
-        let record = Self::new("m1".to_owned(), pool, name, slot, host, Timestamp::UNIX_EPOCH);
+        let record = Self::new("m1".into(), pool.into(), name, slot, host, Timestamp::UNIX_EPOCH);
         Self { template: Some(Vmid(9000)), cores: 2, memory: 4 << 30, entered: BTreeMap::new(), ..record }
     }
 

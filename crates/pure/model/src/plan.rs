@@ -17,6 +17,7 @@ use super::host_key::HostKey;
 use super::machine::WarmState;
 use super::power::HostVerdict;
 use super::prediction::Missed;
+use super::text_id::PoolName;
 use super::unfinished::Unfinished;
 
 /// A decision.
@@ -88,7 +89,7 @@ pub struct IgnoredAnnotation {
 #[serde(rename_all = "camelCase")]
 pub struct PoolGrowth {
     /// The pool.
-    pub pool: String,
+    pub pool: PoolName,
     /// Its new machines.
     pub machines: Vec<NewMachine>,
 }
@@ -135,7 +136,7 @@ pub struct GrownMachine {
     /// The machine.
     pub machine: String,
     /// Its pool.
-    pub pool: String,
+    pub pool: PoolName,
     /// Its Node.
     pub node: String,
     /// What it has.
@@ -183,7 +184,7 @@ pub struct Unkept {
     /// The machine.
     pub machine: String,
     /// Its pool.
-    pub pool: String,
+    pub pool: PoolName,
     /// Why, in words.
     pub reason: String,
 }
@@ -376,7 +377,7 @@ pub struct BufferVerdict {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PoolReason {
     /// The pool.
-    pub pool: String,
+    pub pool: PoolName,
     /// One of the contract's names, e.g. `InsufficientCpu`.
     pub reason: &'static str,
     /// The same in words, with figures.
@@ -390,7 +391,7 @@ pub struct MissedPrediction {
     pub node: String,
     /// Its pool, which gets no machine for them until then.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pool: Option<String>,
+    pub pool: Option<PoolName>,
     /// When it turned out.
     pub at: Timestamp,
     /// Until when.
@@ -581,7 +582,7 @@ pub struct NodeVerdict {
     pub node: String,
     /// Its pool.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pool: Option<String>,
+    pub pool: Option<PoolName>,
     /// Its utilization, rounded to four digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization: Option<f64>,

@@ -1,6 +1,7 @@
 //! The power of whole hosts: what a decision reads of it, what is remembered, and what is decided.
 
 use super::host_key::HostKey;
+use super::text_id::PoolName;
 use crate::vmid::Vmid;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,10 +72,10 @@ pub struct PowerMemory {
     pub room: Option<Host>,
     /// The pools whose machines can be made there.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub reached_by: BTreeSet<String>,
+    pub reached_by: BTreeSet<PoolName>,
     /// Those of them that have no template of their own there.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub across: BTreeSet<String>,
+    pub across: BTreeSet<PoolName>,
 }
 
 /// What holds for a host that may be switched off.

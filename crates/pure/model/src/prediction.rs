@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::devices::PodClaim;
 use super::pod::{Pod, VolumeSource};
 use super::selector::Labels;
+use super::text_id::PoolName;
 use super::workload::Backoff;
 
 /// Labels that a controller gives each of its pods or each of its runs: they set no kind apart.
@@ -80,7 +81,7 @@ pub struct MadeFor {
     /// The machine.
     pub machine: String,
     /// Its pool.
-    pub pool: String,
+    pub pool: PoolName,
     /// The kinds of the pods.
     pub kinds: Vec<String>,
     /// When it was asked for.
@@ -101,7 +102,7 @@ pub struct Missed {
     pub pod: String,
     /// The pool that gets no machine for them; `None`: the node is in no pool.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pool: Option<String>,
+    pub pool: Option<PoolName>,
     /// The node.
     pub node: String,
     /// When it turned out. Nodes that were there then are no longer expected to take the pods.
@@ -130,7 +131,7 @@ pub struct Moved {
     /// The node.
     pub node: String,
     /// Its pool.
-    pub pool: String,
+    pub pool: PoolName,
     /// The kinds of its pods.
     pub kinds: Vec<String>,
     /// How many pods of these kinds there were in all.

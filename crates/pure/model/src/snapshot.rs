@@ -19,6 +19,7 @@ use super::power::{PowerFacts, PowerMemory};
 use super::prediction::Predictions;
 use super::request::{CONSUMES, ProvisioningRequest};
 use super::resources::Resources;
+use super::text_id::PoolName;
 use super::unfinished::Unfinished;
 use super::version::KubernetesVersion;
 use super::workload::{
@@ -200,7 +201,7 @@ pub struct HostMemory {
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeMemory {
     /// Its pool.
-    pub pool: String,
+    pub pool: PoolName,
     /// Its removal was given up: the next one does not begin before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removal_backoff: Option<Backoff>,
@@ -216,14 +217,14 @@ pub struct Memory {
     /// When the last round ran; the time since then counts for no timer.
     pub last_round: Option<Timestamp>,
     /// By pool.
-    pub pools: BTreeMap<String, PoolMemory>,
+    pub pools: BTreeMap<PoolName, PoolMemory>,
     /// By host.
     pub hosts: BTreeMap<HostKey, HostMemory>,
     /// By node: those that are not ready, and those whose removal was given up.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, NodeMemory>,
     /// Free slots by pool, in the order in which they should be used. `None`: unknown, machines get no name.
-    pub free_slots: Option<BTreeMap<String, Vec<Slot>>>,
+    pub free_slots: Option<BTreeMap<PoolName, Vec<Slot>>>,
     /// Seed of the names of new machines.
     pub name_seed: u64,
     /// Times of the latest removals, for the hourly brake.
@@ -250,7 +251,7 @@ pub struct Memory {
 #[serde(rename_all = "camelCase")]
 pub struct TemplateSeen {
     /// The pool that uses it.
-    pub pool: String,
+    pub pool: PoolName,
     /// Its VMID; `None`: machines of the pool are made without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vmid: Option<Vmid>,

@@ -19,6 +19,7 @@ use super::scale_up_check::Need;
 use super::scale_up_decision::ScaleUpDecision;
 use super::view::View;
 use super::{cooldowns, health};
+use model::PoolName;
 use model::drain::{Blocking, NodeReason};
 use model::machine::Phase;
 use model::plan::{NodeOutcome, NodeVerdict};
@@ -76,21 +77,21 @@ impl Deferral {
 pub(super) struct Round<'a> {
     /// What `[[disruption]]` allows.
     pub(super) allowed: Allowed<'a>,
-    sizes: BTreeMap<String, u32>,
+    sizes: BTreeMap<PoolName, u32>,
     /// Of those the ones that have not been ready yet: what does not become ready is taken away again.
-    joining: BTreeMap<String, u32>,
-    unhealthy: BTreeSet<String>,
+    joining: BTreeMap<PoolName, u32>,
+    unhealthy: BTreeSet<PoolName>,
     /// Why the cluster of each of these pools cannot be acted on.
-    out_of_sight: BTreeMap<String, String>,
-    cooling: BTreeMap<String, String>,
+    out_of_sight: BTreeMap<PoolName, String>,
+    cooling: BTreeMap<PoolName, String>,
     /// Drains under way, those that begin in this round included.
     pub(super) drains: usize,
 }
 
 impl<'a> Round<'a> {
     pub(super) fn new(view: &View<'a>, growth: &ScaleUpDecision) -> Self {
-        let mut sizes: BTreeMap<String, u32> = BTreeMap::new();
-        let mut joining: BTreeMap<String, u32> = BTreeMap::new();
+        let mut sizes: BTreeMap<PoolName, u32> = BTreeMap::new();
+        let mut joining: BTreeMap<PoolName, u32> = BTreeMap::new();
         let names = |is: fn(Phase) -> bool| -> BTreeSet<&str> {
             let machines = view.snapshot.proxmox.machines.iter().flatten();
             machines.filter(|machine| is(machine.phase)).map(|machine| machine.name.as_str()).collect()
@@ -98,7 +99,7 @@ impl<'a> Round<'a> {
         let coming = names(|phase| phase < Phase::Ready);
         // A machine that is given up may be a Node once more before its VM is gone, without our taint.
         let leaving = names(|phase| phase > Phase::Ready);
-        let out_of_sight: BTreeMap<String, String> = (view.snapshot.memory.pools.iter())
+        let out_of_sight: BTreeMap<PoolName, String> = (view.snapshot.memory.pools.iter())
             .filter_map(|(pool, memory)| Some((pool.clone(), memory.out_of_sight.clone()?)))
             .collect();
         let mut drains = 0;
@@ -115,9 +116,8 @@ impl<'a> Round<'a> {
                 let busy = view.bound[at].iter().any(|pod| drained(pod));
                 drains += usize::from(busy && !out_of_sight.contains_key(pool));
             } else if !being_deleted(node) && !leaving.contains(node.name.as_str()) {
-                *sizes.entry(pool.to_owned()).or_default() += 1;
-                *joining.entry(pool.to_owned()).or_default() +=
-                    u32::from(coming.contains(node.name.as_str()));
+                *sizes.entry(pool.into()).or_default() += 1;
+                *joining.entry(pool.into()).or_default() += u32::from(coming.contains(node.name.as_str()));
             }
         }
         let cooling = view.config.pools.iter().filter_map(|pool| {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::capacity::NoRoom;
 use super::view::View;
+use model::PoolName;
 use model::Slot;
 use model::machine::Phase;
 use model::workload::Backoff;
@@ -24,7 +25,7 @@ struct Left {
 
 /// The same of all pools that have any, by their names.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Machines(BTreeMap<String, Left>);
+pub(super) struct Machines(BTreeMap<PoolName, Left>);
 
 impl Machines {
     pub(super) fn new(view: &View, holds: &impl Fn(Option<&Backoff>) -> Option<String>) -> Self {

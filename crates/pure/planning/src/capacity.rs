@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::Timestamp;
 use model::HostKey;
+use model::PoolName;
 
 use super::bare_metal::Machines;
 use super::cooldowns;
@@ -72,7 +73,7 @@ impl NoRoom {
     }
 
     /// The same as what is said of a pool.
-    pub(super) fn of(&self, pool: String) -> PoolReason {
+    pub(super) fn of(&self, pool: PoolName) -> PoolReason {
         PoolReason { pool, reason: self.reason(), message: self.message() }
     }
 }
@@ -104,20 +105,20 @@ pub(super) struct Rooms<'a> {
     settings: &'a ScaleUp,
     now: Timestamp,
     hosts: Option<BTreeMap<HostKey, HostRoom>>,
-    slots: Option<BTreeMap<String, VecDeque<Slot>>>,
+    slots: Option<BTreeMap<PoolName, VecDeque<Slot>>>,
     machines: Machines,
-    counts: BTreeMap<String, Sum>,
+    counts: BTreeMap<PoolName, Sum>,
     /// How many of them are on their way out.
-    leaving: BTreeMap<String, u32>,
+    leaving: BTreeMap<PoolName, u32>,
     /// How many of them are kept ahead of demand, and those that may be asked to join.
-    kept: BTreeMap<String, u32>,
-    waiting: BTreeMap<String, VecDeque<Woken>>,
+    kept: BTreeMap<PoolName, u32>,
+    waiting: BTreeMap<PoolName, VecDeque<Woken>>,
     total: Sum,
-    backoffs: BTreeMap<String, String>,
+    backoffs: BTreeMap<PoolName, String>,
     /// Pools of which no machine is made larger now.
-    grow_backoffs: BTreeSet<String>,
-    settling: BTreeMap<String, String>,
-    memory: &'a BTreeMap<String, PoolMemory>,
+    grow_backoffs: BTreeSet<PoolName>,
+    settling: BTreeMap<PoolName, String>,
+    memory: &'a BTreeMap<PoolName, PoolMemory>,
 }
 
 impl<'a> Rooms<'a> {
@@ -183,8 +184,8 @@ impl<'a> Rooms<'a> {
             let shape = limits::shape(view, node, machine);
             self.total.add(shape);
             if let Some(pool) = pool_of(node).or_else(|| machine.map(|machine| machine.pool.as_str())) {
-                self.counts.entry(pool.to_owned()).or_default().add(shape);
-                *self.leaving.entry(pool.to_owned()).or_default() += u32::from(leaves);
+                self.counts.entry(pool.into()).or_default().add(shape);
+                *self.leaving.entry(pool.into()).or_default() += u32::from(leaves);
             }
         }
         for machine in present() {
@@ -204,7 +205,7 @@ impl<'a> Rooms<'a> {
     /// Machines of the pool that are nodes or will be, and not on their way out, those that are planned
     /// included.
     pub(super) fn staying(&self, pool: &str) -> u32 {
-        let of = |counts: &BTreeMap<String, u32>| counts.get(pool).copied().unwrap_or(0);
+        let of = |counts: &BTreeMap<PoolName, u32>| counts.get(pool).copied().unwrap_or(0);
         self.count(pool).saturating_sub(of(&self.leaving)).saturating_sub(of(&self.kept))
     }
 

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::facts::node::{is_young, pool_of};
+use model::PoolName;
 use model::Snapshot;
 use model::node::Node;
 use model::snapshot::{DriverLimits, Memory};
@@ -18,7 +19,7 @@ use settings::{Config, Pool};
 /// What is known of the drivers of pools' nodes.
 #[derive(Debug, Default)]
 pub(super) struct Drivers {
-    pools: BTreeMap<String, PoolDrivers>,
+    pools: BTreeMap<PoolName, PoolDrivers>,
     /// What the nodes of all pools have.
     anywhere: DriverLimits,
     /// In-tree plugins whose disks CSI drivers serve.
@@ -70,16 +71,16 @@ impl Drivers {
 }
 
 /// What the nodes of each pool have: of each driver what the newest node with it says.
-fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, PoolDrivers> {
+fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, PoolDrivers> {
     let csi: BTreeMap<&str, &CsiNode> =
         snapshot.csi_nodes.iter().map(|node| (node.name.as_str(), node.as_ref())).collect();
     let mut nodes: Vec<&Arc<Node>> = snapshot.nodes.iter().collect();
     nodes.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
-    let mut pools: BTreeMap<String, PoolDrivers> = BTreeMap::new();
+    let mut pools: BTreeMap<PoolName, PoolDrivers> = BTreeMap::new();
     for node in nodes {
         let (Some(pool), Some(csi)) = (pool_of(node), csi.get(node.name.as_str())) else { continue };
         if !pools.contains_key(pool) {
-            pools.insert(pool.to_owned(), PoolDrivers::default());
+            pools.insert(pool.into(), PoolDrivers::default());
         }
         let Some(seen) = pools.get_mut(pool) else { continue };
         seen.settled |= !is_young(node, snapshot, config);

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::fresh_devices::Slices;
+use model::PoolName;
 use model::Snapshot;
 use model::devices::{Attribute, Device, ResourceSlice};
 use settings::{Config, Pool};
 
 /// What nodes have in place of the devices that their pool declares, by pool, in words. What nodes have
 /// beyond it is no difference.
-pub fn unlike_declared(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, String> {
+pub fn unlike_declared(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, String> {
     let mut all = BTreeMap::new();
     if config.pools.iter().all(|pool| pool.resource_slices.is_empty()) {
         return all;

@@ -235,7 +235,7 @@ mod tests {
     fn our_machines_count_once_from_their_record_until_they_have_stopped() {
         let pools = pools(GPU);
         let machine = |phase: Phase, made: &str| Machine {
-            pool: "w".to_owned(),
+            pool: "w".into(),
             vmid: Vmid(101),
             host: "a".into(),
             phase,

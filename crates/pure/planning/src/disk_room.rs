@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use model::PoolName;
 use model::machine::{Host, Machine, Phase, STORED_ON, Storage};
 use model::quantity;
 use model::snapshot::Snapshot;
@@ -21,7 +22,7 @@ pub(super) struct DiskRoom {
 
 /// What a full clone takes of its storage, by pool.
 #[derive(Clone, Debug, Default)]
-pub(super) struct CloneBytes(BTreeMap<String, i64>);
+pub(super) struct CloneBytes(BTreeMap<PoolName, i64>);
 
 impl CloneBytes {
     pub(super) fn new(snapshot: &Snapshot) -> Self {

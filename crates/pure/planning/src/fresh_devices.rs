@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::facts::machine::by_node;
 use super::facts::node::{is_young, pool_of};
+use model::PoolName;
 use model::devices::{Device, DeviceTaint, ResourceSlice};
 use model::node::Node;
 use model::snapshot::Memory;
@@ -29,7 +30,7 @@ type ByDriver = BTreeMap<String, Vec<ResourceSlice>>;
 /// What is known of the devices of pools' nodes.
 #[derive(Debug, Default)]
 pub(super) struct Slices {
-    pools: BTreeMap<String, PoolDevices>,
+    pools: BTreeMap<PoolName, PoolDevices>,
 }
 
 /// What the nodes of a pool have.
@@ -102,7 +103,7 @@ fn by_driver(slices: impl IntoIterator<Item = ResourceSlice>) -> ByDriver {
 
 /// What the nodes of each pool have: of each driver what the newest node with it says. Newest nodes come
 /// first, so that the slices of the others are not looked into.
-fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, PoolDevices> {
+fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, PoolDevices> {
     let mut slices: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
     for slice in &snapshot.resource_slices {
         if let Some(node) = &slice.reach.node {
@@ -114,10 +115,10 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, PoolDevices> {
     let mut nodes: Vec<(&str, &Arc<Node>)> =
         of_pool.filter(|(pool, node)| !others.include(pool, node)).collect();
     nodes.sort_by(|(_, a), (_, b)| (b.created, &b.name).cmp(&(a.created, &a.name)));
-    let mut pools: BTreeMap<String, PoolDevices> = BTreeMap::new();
+    let mut pools: BTreeMap<PoolName, PoolDevices> = BTreeMap::new();
     for (pool, node) in nodes {
         if !pools.contains_key(pool) {
-            pools.insert(pool.to_owned(), PoolDevices::default());
+            pools.insert(pool.into(), PoolDevices::default());
         }
         let Some(seen) = pools.get_mut(pool) else { continue };
         seen.settled = seen.settled || !is_young(node, snapshot, config);

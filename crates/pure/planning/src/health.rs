@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::facts::node::{being_deleted, pool_of, ready};
+use model::PoolName;
 use model::Snapshot;
 use settings::Config;
 
 /// Pools with more unready nodes than both limits allow.
-pub(super) fn unhealthy(snapshot: &Snapshot, config: &Config) -> BTreeSet<String> {
+pub(super) fn unhealthy(snapshot: &Snapshot, config: &Config) -> BTreeSet<PoolName> {
     let limits = &config.health;
     let mut pools: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for node in &snapshot.nodes {
@@ -22,5 +23,5 @@ pub(super) fn unhealthy(snapshot: &Snapshot, config: &Config) -> BTreeSet<String
         let percentage = unready as f64 * 100.0 / all.max(1) as f64;
         unready > limits.ok_total_unready_count && percentage > limits.max_total_unready_percentage
     };
-    pools.into_iter().filter(|(_, counts)| exceeds(*counts)).map(|(pool, _)| pool.to_owned()).collect()
+    pools.into_iter().filter(|(_, counts)| exceeds(*counts)).map(|(pool, _)| pool.into()).collect()
 }

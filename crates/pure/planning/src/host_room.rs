@@ -8,6 +8,7 @@ use super::disk_room::{CloneBytes, DiskRoom};
 use super::facts::host::shut;
 use super::limits::Shape;
 use super::view::View;
+use model::PoolName;
 use model::machine::{Host, Machine, Phase, WarmState};
 use model::{HostKey, quantity};
 use settings::Pool;
@@ -30,9 +31,9 @@ pub(super) struct HostRoom {
     pub backoff: Option<String>,
     pub disks: DiskRoom,
     devices: DeviceRoom,
-    by_pool: BTreeMap<String, u32>,
+    by_pool: BTreeMap<PoolName, u32>,
     /// The pools whose machines it takes once it is on again, if we switch it.
-    awaited_by: BTreeSet<String>,
+    awaited_by: BTreeSet<PoolName>,
 }
 
 impl HostRoom {
@@ -200,7 +201,7 @@ struct Ours {
     /// Memory of all that run.
     running: i64,
     running_cores: u32,
-    by_pool: BTreeMap<String, u32>,
+    by_pool: BTreeMap<PoolName, u32>,
 }
 
 impl Ours {

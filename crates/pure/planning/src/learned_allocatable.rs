@@ -265,7 +265,7 @@ mod tests {
         let memory = gib * GIB;
         Machine {
             name: name.to_owned(),
-            pool: "w".to_owned(),
+            pool: "w".into(),
             cores,
             memory,
             phase: Phase::Ready,

@@ -34,7 +34,7 @@ impl Follower<'_> {
             self.guests.get(node).into_iter().flatten().map(|pod| self.kind(pod)).collect();
         let kinds: Vec<String> = kinds.into_iter().collect();
         let pods = self.of_kinds(&kinds).count();
-        Some(Moved { node: node.to_owned(), pool: pool.to_owned(), kinds, pods, at: self.now, missed: None })
+        Some(Moved { node: node.to_owned(), pool: pool.into(), kinds, pods, at: self.now, missed: None })
     }
 
     fn of_kinds<'s>(&'s self, kinds: &'s [String]) -> impl Iterator<Item = &'s Pod> {

@@ -56,7 +56,7 @@ pub(super) fn judge<'a>(
     let settings = &view.config.scale_down;
     let mut verdict = NodeVerdict {
         node: node.name.clone(),
-        pool: pool_of(node).map(ToOwned::to_owned),
+        pool: pool_of(node).map(Into::into),
         utilization: None,
         verdict: NodeOutcome::NotManaged,
         reason: None,

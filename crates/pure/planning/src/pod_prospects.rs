@@ -12,6 +12,7 @@ use super::drain::Rules;
 use super::priorities::Priorities;
 use super::view::View;
 use super::{buffers, expected, fresh_node, requests, sizes};
+use model::PoolName;
 use model::Snapshot;
 use model::drain::Blocking;
 use model::pod::Pod;
@@ -32,7 +33,7 @@ pub struct Prospects {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PoolAnswer {
     /// The pool.
-    pub pool: String,
+    pub pool: PoolName,
     /// A machine of it would be made for the pod, which would fit.
     pub fits: bool,
     /// The first filter that refuses the pod on a fresh node, in kube-scheduler's names.

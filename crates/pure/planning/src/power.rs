@@ -447,7 +447,7 @@ fn open(snapshot: &mut Snapshot, name: &str) {
     }
     (host.online, host.maintenance) = (true, false);
     for pool in &memory.reached_by {
-        let Some(known) = snapshot.memory.pools.get_mut(pool) else { continue };
+        let Some(known) = snapshot.memory.pools.get_mut(pool.as_str()) else { continue };
         let across = memory.across.contains(pool);
         if known.without_template {
             // A template of another host is missing still.

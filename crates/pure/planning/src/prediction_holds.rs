@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use model::PoolName;
 use model::plan::MissedPrediction;
 
 /// What is held back for a kind of pods.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hold {
     /// Pools that get no machine for them, and why.
-    pub pools: BTreeMap<String, String>,
+    pub pools: BTreeMap<PoolName, String>,
     /// This many of them may have a machine made, and why not more.
     pub most: Option<(usize, String)>,
     /// No gang may have machines made either: so many were made in vain.

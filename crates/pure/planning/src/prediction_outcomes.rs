@@ -317,7 +317,7 @@ impl<'a> Follower<'a> {
         let alike = alike.filter(|other| self.kind(other) == kind).take(MOST.2);
         missed.push(Missed {
             pod: pod.id(),
-            pool: pool.map(ToOwned::to_owned),
+            pool: pool.map(Into::into),
             node: node.to_owned(),
             at: self.now,
             ours,

@@ -23,6 +23,7 @@ use super::facts::{
 use super::packer::Packer;
 use super::prediction_holds::Hold;
 use model::Pod;
+use model::PoolName;
 use model::plan::MissedPrediction;
 use model::prediction::{MadeFor, Missed, kind};
 use scheduling::NodeIndex;
@@ -128,14 +129,14 @@ impl<'a> Packer<'_, 'a> {
     }
 
     /// Other pools that have a node which should have taken the pod, and was ready when it was refused.
-    fn also_refused(&self, pod: &Arc<Pod>, missed: &Missed) -> BTreeSet<String> {
+    fn also_refused(&self, pod: &Arc<Pod>, missed: &Missed) -> BTreeSet<PoolName> {
         let prepared = self.view.world.prepare(pod);
         let refused = |at: &NodeIndex| {
             let node = &self.view.world.node(*at).node;
             node.created <= Some(missed.at) && ready(node) && self.view.world.check(&prepared, *at).is_ok()
         };
         let nodes = (0..self.view.existing).filter(refused);
-        nodes.filter_map(|at| pool_of(&self.view.world.node(at).node)).map(ToOwned::to_owned).collect()
+        nodes.filter_map(|at| pool_of(&self.view.world.node(at).node)).map(Into::into).collect()
     }
 
     /// By kind, the recent machines that were made for it, are ready, and have taken nothing so far; two or

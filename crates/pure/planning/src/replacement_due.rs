@@ -25,6 +25,7 @@ use super::facts::{
 };
 use super::replacement_order::Turns;
 use super::{removal_backoff, unready};
+use model::PoolName;
 use model::machine::{Machine, Phase};
 use model::node::Node;
 use model::plan::{NodeOutcome, NodeVerdict, RemovalReason};
@@ -101,7 +102,7 @@ pub(super) struct KeptReplacements {
     /// Pools for whose nodes nothing is on its way: their pods have no place, and no machine is made for
     /// them. Whatever would be kept for their pods would be kept in vain, and could be what stands in the way
     /// of a machine in their place.
-    stranded: BTreeSet<String>,
+    stranded: BTreeSet<PoolName>,
     /// Nodes that would not go whatever is made for their pods, and why: it would be made in vain, and go
     /// again.
     in_vain: BTreeMap<String, String>,
@@ -132,7 +133,7 @@ impl KeptReplacements {
         let mut marked: Vec<Marked> = Vec::new();
         for node in &mut snapshot.nodes {
             let Some(reason) = node.replaced else { continue };
-            let pool = pool_of(node).unwrap_or_default().to_owned();
+            let pool = PoolName::from(pool_of(node).unwrap_or_default());
             Arc::make_mut(node).replaced = None;
             marked.push(Marked { rank: rank(reason), node: node.name.clone(), pool });
         }
@@ -172,7 +173,7 @@ impl KeptReplacements {
 struct Marked {
     rank: u8,
     node: String,
-    pool: String,
+    pool: PoolName,
 }
 
 /// Those of the marked nodes that their pools need for their minimum, whatever comes and is made.
@@ -374,14 +375,14 @@ fn drains(
 
 /// Pools with a machine that is being made, or a node on which nothing runs that has to move: what was made
 /// in the place of one that is to go must not be in its way.
-fn spare(snapshot: &Snapshot, pods: &[Arc<Pod>], due: &[(usize, Due)]) -> BTreeSet<String> {
+fn spare(snapshot: &Snapshot, pods: &[Arc<Pod>], due: &[(usize, Due)]) -> BTreeSet<PoolName> {
     let moves = |pod: &&Arc<Pod>| !is_daemon(pod) && !is_mirror(pod);
     let busy: BTreeSet<&str> = pods.iter().filter(moves).filter_map(|pod| pod.node.as_deref()).collect();
     let old: BTreeSet<usize> = due.iter().map(|(at, _)| *at).collect();
     let nodes = snapshot.nodes.iter().enumerate().filter(|(at, node)| {
         !old.contains(at) && ready(node) && !being_deleted(node) && !busy.contains(node.name.as_str())
     });
-    let empty = nodes.filter_map(|(_, node)| pool_of(node).map(ToOwned::to_owned));
+    let empty = nodes.filter_map(|(_, node)| pool_of(node).map(PoolName::from));
     let machines = snapshot.proxmox.machines.iter().flatten();
     let made = machines
         .filter(|machine| machine.phase < Phase::Ready && machine.warm.is_none())

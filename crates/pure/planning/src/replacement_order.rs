@@ -12,6 +12,7 @@ use super::facts::{
 use super::health;
 use super::removal_backoff::rests;
 use super::replacement_due::Due;
+use model::PoolName;
 use model::Snapshot;
 use model::machine::Phase;
 use settings::{Config, Pool};
@@ -19,25 +20,25 @@ use settings::{Config, Pool};
 /// What a round allows, counted down.
 pub(super) struct Turns<'a> {
     allowed: Allowed<'a>,
-    unhealthy: BTreeSet<String>,
+    unhealthy: BTreeSet<PoolName>,
     /// Nodes of each pool that leave, those whose turn it is included.
-    leaving: BTreeMap<String, usize>,
+    leaving: BTreeMap<PoolName, usize>,
     /// Nodes of each pool that are on their way out already.
-    on_their_way: BTreeMap<String, usize>,
+    on_their_way: BTreeMap<PoolName, usize>,
     /// Machines of each pool, those on their way and those that leave included.
-    machines: BTreeMap<String, usize>,
+    machines: BTreeMap<PoolName, usize>,
     /// Ready nodes of each pool that stay.
-    serving: BTreeMap<String, usize>,
+    serving: BTreeMap<PoolName, usize>,
     /// Machines of each pool that are being made.
-    coming: BTreeMap<String, usize>,
+    coming: BTreeMap<PoolName, usize>,
     /// Pools that have a node in the place of another already, or have one made.
-    pub(super) spare: BTreeSet<String>,
+    pub(super) spare: BTreeSet<PoolName>,
 }
 
 impl<'a> Turns<'a> {
     pub(super) fn new(snapshot: &Snapshot, config: &'a Config) -> Self {
-        let on_their_way: BTreeMap<String, usize> =
-            leaving(snapshot).into_iter().map(|(pool, count)| (pool.to_owned(), count)).collect();
+        let on_their_way: BTreeMap<PoolName, usize> =
+            leaving(snapshot).into_iter().map(|(pool, count)| (pool.into(), count)).collect();
         let mut turns = Self {
             allowed: Allowed::new(snapshot, config),
             unhealthy: health::unhealthy(snapshot, config),
@@ -51,9 +52,9 @@ impl<'a> Turns<'a> {
         for node in &snapshot.nodes {
             let Some(pool) = pool_of(node) else { continue };
             let leaves = being_deleted(node);
-            *turns.serving.entry(pool.to_owned()).or_default() += usize::from(ready(node) && !leaves);
+            *turns.serving.entry(pool.into()).or_default() += usize::from(ready(node) && !leaves);
             if snapshot.proxmox.machines.is_none() {
-                *turns.machines.entry(pool.to_owned()).or_default() += 1;
+                *turns.machines.entry(pool.into()).or_default() += 1;
             }
         }
         for machine in snapshot.proxmox.machines.iter().flatten() {
@@ -120,7 +121,7 @@ impl<'a> Turns<'a> {
 
     /// A pool at its maximum has no room for a node in its place, if it needs one.
     fn no_room(&self, pool: &Pool, serves: bool, drain: &Drain) -> Option<String> {
-        let count = |of: &BTreeMap<String, usize>| of.get(&pool.name).copied().unwrap_or(0);
+        let count = |of: &BTreeMap<PoolName, usize>| of.get(&pool.name).copied().unwrap_or(0);
         let can_do_without = drain.moves.is_empty() && count(&self.serving) > pool.min as usize;
         let full = count(&self.machines) >= pool.max as usize;
         // What was made in its place stands in for one only: two that waited for each other would both stay.

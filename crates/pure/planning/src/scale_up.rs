@@ -190,7 +190,7 @@ impl<'a> Packer<'_, 'a> {
             placed,
             upcoming: self.upcoming,
             homeless: homeless.map(|(waiting, _)| waiting.pod).collect(),
-            short: self.short.into_iter().map(|(pool, why)| why.of(pool)).collect(),
+            short: self.short.into_iter().map(|(pool, why)| why.of(pool.into())).collect(),
             rooms: self.rooms,
             unfinished,
             cut: self.cut,
@@ -300,7 +300,7 @@ impl<'a> Packer<'_, 'a> {
                 match self.place_of_minimum(&pool.name) {
                     Ok((offer, place)) => drop(self.open(offer, place, None)),
                     Err(why) => {
-                        self.short.insert(pool.name.clone(), why);
+                        self.short.insert(pool.name.to_string(), why);
                         break;
                     }
                 }

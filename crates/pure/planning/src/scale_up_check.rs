@@ -12,6 +12,7 @@ use super::scale_up_decision::ScaleUpDecision;
 use super::spread_check;
 use super::view::View;
 use super::waiting::Waiting;
+use model::PoolName;
 use model::Snapshot;
 use model::machine::Phase;
 use model::plan::PodOutcome;
@@ -41,7 +42,7 @@ pub(super) enum Need {
 /// How much a growth asks for, and how many pods it leaves waiting.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Demand {
-    machines: BTreeMap<String, usize>,
+    machines: BTreeMap<PoolName, usize>,
     waiting: usize,
 }
 
@@ -56,7 +57,7 @@ impl Demand {
     /// The same of what is placed, before anything is said of it. What was not looked at may be what needs
     /// the nodes.
     pub(super) fn placed(packer: &Packer) -> Self {
-        let mut machines: BTreeMap<String, usize> = BTreeMap::new();
+        let mut machines: BTreeMap<PoolName, usize> = BTreeMap::new();
         let made = packer.planned.iter().enumerate().filter(|(number, _)| !packer.dropped.contains(number));
         for (_, planned) in made {
             *machines.entry(packer.pools()[planned.pool].name.clone()).or_default() += 1;
@@ -80,7 +81,9 @@ impl Demand {
     }
 
     pub(super) fn exceeds(&self, other: &Self) -> bool {
-        let more = |(pool, count): (&String, &usize)| *count > other.machines.get(pool).copied().unwrap_or(0);
+        let more = |(pool, count): (&PoolName, &usize)| {
+            *count > other.machines.get(pool.as_str()).copied().unwrap_or(0)
+        };
         self.leaves_more_waiting_than(other) || self.machines.iter().any(more)
     }
 }

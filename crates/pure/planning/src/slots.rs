@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 
+use model::PoolName;
 use model::{Slot, Vmid};
 use settings::Config;
 
@@ -23,10 +24,10 @@ pub struct Taken {
 pub fn free(
     config: &Config,
     taken: &Taken,
-    freed: impl Fn(&str, &Slot) -> Option<Timestamp>,
-) -> BTreeMap<String, Vec<Slot>> {
+    freed: impl Fn(&PoolName, &Slot) -> Option<Timestamp>,
+) -> BTreeMap<PoolName, Vec<Slot>> {
     let pools = config.pools.iter().map(|pool| {
-        let vmids = taken.vmids.get(&pool.prefix);
+        let vmids = taken.vmids.get(pool.prefix.as_str());
         let mut slots: Vec<Slot> = pool
             .slots()
             .into_iter()

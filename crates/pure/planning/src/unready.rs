@@ -34,7 +34,9 @@ pub(super) fn notice(memory: &mut Memory, snapshot: &Snapshot) -> bool {
             changed |= had;
             continue;
         }
-        pool.clone_into(&mut one.pool);
+        if one.pool != *pool {
+            one.pool = pool.into();
+        }
         memory.nodes.insert(node.name.clone(), one);
     }
     changed || count != memory.nodes.len()

@@ -19,6 +19,7 @@ use super::device_room::DeviceRoom;
 use super::facts::{host::is_emptied, machine::is_kept};
 use super::view::View;
 use super::{names, replacement_due};
+use model::PoolName;
 use model::machine::{Machine, Phase, WarmState};
 use model::plan::{NewMachine, Plan, PodVerdict, PoolGrowth, PoolReason, Unkept};
 use model::{HostKey, Snapshot, Vmid, quantity};
@@ -46,8 +47,8 @@ impl Woken {
 }
 
 /// The machines that may be asked to join, by pool, in order of their names.
-pub(super) fn waiting(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, VecDeque<Woken>> {
-    let mut waiting: BTreeMap<String, VecDeque<Woken>> = BTreeMap::new();
+pub(super) fn waiting(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, VecDeque<Woken>> {
+    let mut waiting: BTreeMap<PoolName, VecDeque<Woken>> = BTreeMap::new();
     for machine in snapshot.proxmox.machines.iter().flatten() {
         let Some(state) = machine.warm.filter(|_| machine.phase == Phase::Warm) else { continue };
         let Some(pool) = config.pools.iter().find(|pool| pool.name == machine.pool) else { continue };

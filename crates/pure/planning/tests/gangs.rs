@@ -120,7 +120,7 @@ fn coming(first: &Plan) -> Vec<Machine> {
     let made = first.scale_up.iter().flat_map(|pool| &pool.machines);
     let machine = |(number, made): (u32, &model::plan::NewMachine)| Machine {
         name: format!("m{number}"),
-        pool: "w".to_owned(),
+        pool: "w".into(),
         vmid: Vmid(9000 + number),
         host: "pve".into(),
         cores: 4,

@@ -58,7 +58,7 @@ fn machine(number: usize, (cores, gib): (u32, i64)) -> Machine {
     Machine {
         node: Some(name.clone()),
         name,
-        pool: "w".to_owned(),
+        pool: "w".into(),
         host: "pve".into(),
         cores,
         memory: gib * GIB,

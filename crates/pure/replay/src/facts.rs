@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::figures::Figures;
 use super::surroundings::Others;
 use super::{CREATION, RETIREMENT, WAKING};
+use model::PoolName;
 use model::machine::{Machine, Phase};
 use model::pod::Scheduling;
 use model::resources::Resources;
@@ -44,7 +45,7 @@ impl Took {
 }
 
 /// Pool, cores and bytes of memory of machines.
-type Shape = (String, u32, i64);
+type Shape = (PoolName, u32, i64);
 
 /// What a record says.
 #[derive(Clone, Debug, Default)]
@@ -58,11 +59,11 @@ pub struct Facts {
     /// Times of which nothing is known.
     pub gaps: Vec<(Timestamp, Timestamp)>,
     /// By pool: how long machines took until their nodes were ready.
-    pub creation: BTreeMap<String, Took>,
+    pub creation: BTreeMap<PoolName, Took>,
     /// The same of those that were kept warm.
-    pub waking: BTreeMap<String, Took>,
+    pub waking: BTreeMap<PoolName, Took>,
     /// By pool: how long nodes took to go.
-    pub retirement: BTreeMap<String, Took>,
+    pub retirement: BTreeMap<PoolName, Took>,
     /// The hosts that were seen.
     pub hosts: BTreeSet<HostKey>,
     /// What happened.
@@ -107,7 +108,7 @@ pub struct Watcher {
 /// A machine as it was seen last.
 #[derive(Clone, Debug)]
 struct MachineTrace {
-    pool: String,
+    pool: PoolName,
     phase: Phase,
     asked: Timestamp,
     woken: bool,

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::surroundings::Others;
+use model::PoolName;
 use model::Snapshot;
 use model::machine::{Machine, Phase, WarmState};
 use model::snapshot::POOL_LABEL;
@@ -135,7 +136,7 @@ pub struct Series {
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
     /// By pool.
-    pub pools: BTreeMap<String, PoolFigures>,
+    pub pools: BTreeMap<PoolName, PoolFigures>,
     /// How long pods waited that came to nodes of no pool then.
     pub elsewhere: Waits,
     /// How long pods waited that went without ever getting a node, or from one that they had lost.
@@ -185,9 +186,9 @@ impl Figures {
     /// What one pool did.
     pub fn pool(&mut self, name: &str) -> &mut PoolFigures {
         if !self.pools.contains_key(name) {
-            self.pools.insert(name.to_owned(), PoolFigures::default());
+            self.pools.insert(name.into(), PoolFigures::default());
         }
-        self.pools.entry(name.to_owned()).or_default()
+        self.pools.entry(name.into()).or_default()
     }
 
     /// All waits. One that ended without a node counts with its length, as does one that has not ended: were

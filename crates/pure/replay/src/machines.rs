@@ -52,7 +52,7 @@ impl Simulation {
         let name = new.name.clone().unwrap_or_else(|| format!("{pool}-{}", self.made));
         let machine = Machine {
             name: name.clone(),
-            pool: pool.to_owned(),
+            pool: pool.into(),
             vmid: new.vmid.unwrap_or_default(),
             host: new.host.clone(),
             cores: new.cores,
@@ -84,7 +84,7 @@ impl Simulation {
     }
 
     fn asked_for(&mut self, pool: &str, now: Timestamp) {
-        self.memory.pools.entry(pool.to_owned()).or_default().last_add = Some(now);
+        self.memory.pools.entry(pool.into()).or_default().last_add = Some(now);
         self.figures.pool(pool).made += 1;
     }
 
@@ -151,7 +151,7 @@ impl Simulation {
         let expected = planning::expected_node(snapshot, &self.config, machine);
         let mut node = expected.unwrap_or_else(|| Node {
             name: machine.name.clone(),
-            labels: [(POOL_LABEL.to_owned(), machine.pool.clone())].into(),
+            labels: [(POOL_LABEL.to_owned(), machine.pool.to_string())].into(),
             ..Node::default()
         });
         let declared =

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::cluster::Simulation;
 use super::{SHUTDOWN, STARTUP};
+use model::PoolName;
 use model::machine::Host;
 use model::plan::Plan;
 use model::power::{HostFacts, HostOutcome, HostVerdict, PowerFacts, PowerMemory, PowerStep};
@@ -170,7 +171,7 @@ fn shutting_down(snapshot: &Snapshot, host: &str) -> PowerMemory {
         let pools = snapshot.memory.pools.iter();
         let there =
             pools.filter(|(_, pool)| has(pool).is_some_and(|hosts| hosts.iter().any(|one| one == host)));
-        there.map(|(name, _)| name.clone()).collect::<BTreeSet<String>>()
+        there.map(|(name, _)| name.clone()).collect::<BTreeSet<PoolName>>()
     };
     PowerMemory {
         step: PowerStep::ShuttingDown,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use model::PoolName;
 use model::machine::{Host, Machine, Phase, Slot, WarmState};
 use model::pci::Held;
 use model::{HostKey, Snapshot, Vmid};
@@ -99,7 +100,7 @@ pub(super) fn slots(
     round: &Snapshot,
     machines: &[Machine],
     freed: &BTreeMap<Vmid, Timestamp>,
-) -> BTreeMap<String, Vec<Slot>> {
+) -> BTreeMap<PoolName, Vec<Slot>> {
     let mut taken = Taken::default();
     let ours: BTreeSet<Vmid> = round.proxmox.machines.iter().flatten().map(|machine| machine.vmid).collect();
     for pool in &config.pools {

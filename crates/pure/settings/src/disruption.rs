@@ -6,6 +6,7 @@ use toml::Spanned;
 use super::pool::Pool;
 use super::values::Checker;
 use super::window::{self, Window};
+use model::PoolName;
 use model::plan::RemovalReason;
 
 /// A checked `[[disruption]]`: every rule that applies must allow a removal.
@@ -14,7 +15,7 @@ pub struct Disruption {
     /// The reasons of which it speaks.
     pub reasons: Vec<RemovalReason>,
     /// The pools of which it speaks; empty: all.
-    pub pools: Vec<String>,
+    pub pools: Vec<PoolName>,
     /// At most this many of their nodes are on their way out at a time, all pools together; `None`: no limit.
     pub max_nodes: Option<usize>,
     /// Only then; empty: at any time.
@@ -98,7 +99,7 @@ impl Written {
                 || THAT_CAN_WAIT.to_vec(),
                 |some| some.iter().copied().map(Into::into).collect(),
             ),
-            pools: written.pools.iter().flatten().map(|pool| pool.get_ref().clone()).collect(),
+            pools: written.pools.iter().flatten().map(|pool| pool.get_ref().as_str().into()).collect(),
             max_nodes: written.max_nodes,
             windows: windows(&written.windows),
             closed: windows(&written.closed),

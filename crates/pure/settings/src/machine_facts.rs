@@ -135,7 +135,7 @@ impl MachineFacts {
         let mut labels = pool.labels_for(host, name, slot.vmid);
         // A kubelet does not start if it is given another one; that one is set through the API.
         labels.retain(|key, _| may_set_itself(key));
-        labels.insert(POOL_LABEL.to_owned(), pool.name.clone());
+        labels.insert(POOL_LABEL.to_owned(), pool.name.to_string());
         let taints = pool
             .taints
             .iter()
@@ -170,7 +170,7 @@ impl MachineFacts {
                 taints,
             },
             pool: PoolFacts {
-                name: pool.name.clone(),
+                name: pool.name.to_string(),
                 max_pods: pool.max_pods.unwrap_or_default(),
                 kubelet_args: pool.kubelet_args.clone(),
                 kubelet: pool.kubelet.fields().clone(),

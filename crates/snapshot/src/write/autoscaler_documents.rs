@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::fields::{Fields, amounts};
+use model::PoolName;
 use model::machine::{Host, Machine, Slot, Storage};
 use model::quantity;
 use model::snapshot::{DriverLimits, Inventory, Learnt, Memory, PoolMemory};
@@ -93,7 +94,7 @@ pub(super) fn cluster(version: KubernetesVersion, has_requests: bool, has_groups
 
 /// `kind: AutoscalerState`.
 pub(super) fn state(memory: &Memory) -> Value {
-    let slots = |pools: &std::collections::BTreeMap<String, Vec<Slot>>| {
+    let slots = |pools: &std::collections::BTreeMap<PoolName, Vec<Slot>>| {
         pools.iter().fold(Fields::default(), |all, (pool, slots)| {
             all.with(pool, slots.iter().map(|one| slot(one).into()).collect::<Vec<Value>>())
         })

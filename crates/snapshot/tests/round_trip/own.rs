@@ -1,5 +1,6 @@
 //! Random contents of the two documents of our own.
 
+use model::PoolName;
 use model::machine::{Growing, Host, Machine, Phase, Slot, Storage};
 use model::pci::{Held, HostPci};
 use model::power::{HostFacts, PowerFacts, PowerMemory, PowerStep};
@@ -71,7 +72,7 @@ pub fn power_facts() -> impl Strategy<Value = PowerFacts> {
 fn power_memory() -> impl Strategy<Value = PowerMemory> {
     use PowerStep::{Emptying, Off, ShuttingDown, Waking};
     let step = prop::sample::select(vec![Emptying, ShuttingDown, Off, Waking]);
-    let pools = || btree_set(name(), 0..3);
+    let pools = || btree_set(name().prop_map(PoolName::from), 0..3);
     (step, time(), option::of(time()), option::of(host()), pools(), pools()).prop_map(
         |(step, since, asked, room, reached_by, across)| PowerMemory {
             step,
@@ -125,7 +126,7 @@ pub fn machine() -> impl Strategy<Value = Machine> {
             (made_of, growing, grow_backoff),
         )| Machine {
             name,
-            pool,
+            pool: pool.into(),
             vmid: Vmid(vmid),
             seen_on: host.clone().filter(|_| vmid % 2 == 0),
             host: host.unwrap_or_default(),
@@ -210,15 +211,20 @@ pub fn memory() -> impl Strategy<Value = Memory> {
     let further = btree_map(text(), any::<std::net::IpAddr>(), 0..3);
     let slot = (any::<u32>(), option::of(name()), option::of(any::<std::net::IpAddr>()), further)
         .prop_map(|(vmid, machine, address, further)| Slot { vmid: Vmid(vmid), machine, address, further });
-    let slots = option::of(btree_map(text(), vec(slot, 0..3), 0..3));
+    let slots = option::of(btree_map(text().prop_map(PoolName::from), vec(slot, 0..3), 0..3));
     let node = (text(), option::of(backoff()), option::of(time()));
     let node = node.prop_map(|(pool, removal_backoff, unready_since)| NodeMemory {
-        pool,
+        pool: pool.into(),
         removal_backoff,
         unready_since,
     });
     let nodes = btree_map(text(), node, 0..3);
-    let maps = (btree_map(text(), pool, 0..3), btree_map(host_key(), host, 0..3), nodes, slots);
+    let maps = (
+        btree_map(text().prop_map(PoolName::from), pool, 0..3),
+        btree_map(host_key(), host, 0..3),
+        nodes,
+        slots,
+    );
     let followed = (predictions(), unfinished());
     (option::of(time()), maps, any::<u64>(), vec(time(), 0..3), followed).prop_map(
         |(last_round, (pools, hosts, nodes, free_slots), name_seed, removals, (predictions, unfinished))| {
@@ -270,7 +276,14 @@ fn predictions() -> impl Strategy<Value = Predictions> {
             MadeFor { machine, kinds, at, in_vain, ..MadeFor::default() }
         });
     let missed = (text(), option::of(name()), time(), backoff(), vec(text(), 0..3)).prop_map(
-        |(kind, pool, at, backoff, waiting)| Missed { kind, pool, at, backoff, waiting, ..Missed::default() },
+        |(kind, pool, at, backoff, waiting)| Missed {
+            kind,
+            pool: pool.map(Into::into),
+            at,
+            backoff,
+            waiting,
+            ..Missed::default()
+        },
     );
     let moved = (name(), any::<u8>(), time(), option::of(text())).prop_map(|(node, pods, at, missed)| {
         Moved { node, pods: usize::from(pods), at, missed, ..Moved::default() }

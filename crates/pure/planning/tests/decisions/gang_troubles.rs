@@ -30,7 +30,7 @@ fn missed(snapshot: &mut Snapshot, until: i64) {
     let one = Missed {
         kind,
         pod: sample.id(),
-        pool,
+        pool: pool.map(Into::into),
         node: "w9".to_owned(),
         at: at(-120),
         backoff,
@@ -60,7 +60,13 @@ fn after_a_missed_prediction_a_gang_gets_machines_for_all_of_it_or_none() {
     let kinds = vec![snapshot.memory.predictions.missed[0].kind.clone()];
     for number in 0..2 {
         let (machine, pool, kinds) = (format!("m{number}"), "w".to_owned(), kinds.clone());
-        snapshot.memory.predictions.made.push(MadeFor { machine, pool, kinds, at: at(-30), in_vain: true });
+        snapshot.memory.predictions.made.push(MadeFor {
+            machine,
+            pool: pool.into(),
+            kinds,
+            at: at(-30),
+            in_vain: true,
+        });
         let decided = plan(&snapshot, &config);
         assert_eq!(machines(&decided), if number == 0 { 4 } else { 0 }, "{:?}", decided.pods);
     }

@@ -296,7 +296,7 @@ fn a_host_without_which_no_template_reaches_it_is_woken_for_a_pool_whose_labels_
     {
         let mut snapshot = hosts.cluster(cluster).snapshot();
         let reach = Some(vec!["a".into(), "b".into()]);
-        snapshot.memory.pools.entry("w".to_owned()).or_default().reach = reach;
+        snapshot.memory.pools.entry("w".into()).or_default().reach = reach;
         let plan = planning::plan(&snapshot, &config);
         assert_eq!(said(&plan), [("c", expected)], "{:?}", plan.pods);
     }
@@ -317,7 +317,7 @@ fn a_host_is_woken_for_a_pool_that_backs_off_only_if_a_template_of_the_pool_is_o
         let hosts = Hosts { on: C_OFF, facts: "c: {answers: false}", machines: "", memory };
         let mut snapshot = hosts.cluster(waiting(1)).snapshot();
         let until = "2026-01-01T12:01:00Z".parse().unwrap();
-        let pool = snapshot.memory.pools.entry("w".to_owned()).or_default();
+        let pool = snapshot.memory.pools.entry("w".into()).or_default();
         pool.backoff = Some(Backoff { until, reason: "x".to_owned(), seconds: 0 });
         pool.without_template = without_template;
         let plan = planning::plan(&snapshot, &config);
@@ -339,7 +339,7 @@ fn a_template_on_one_host_on_its_way_is_none_for_the_next() {
     let hosts = Hosts { on: TWO_OFF, facts: "", machines: "", memory: memory.leak() };
     let mut snapshot = hosts.cluster(waiting(3)).snapshot();
     let until = "2026-01-01T12:01:00Z".parse().unwrap();
-    let pool = snapshot.memory.pools.entry("w".to_owned()).or_default();
+    let pool = snapshot.memory.pools.entry("w".into()).or_default();
     pool.backoff = Some(Backoff { until, reason: "x".to_owned(), seconds: 0 });
     pool.without_template = true;
     let plan = planning::plan(&snapshot, &config);

@@ -68,7 +68,7 @@ fn a_pool_out_of_sight_loses_no_node_and_the_other_does() {
     assert_eq!(removed(&both), ["far", "near", "silent"]);
     let mut snapshot = cluster.snapshot();
     let why = Some("region `east` cannot be acted on".to_owned());
-    snapshot.memory.pools.entry("e".to_owned()).or_default().out_of_sight = why;
+    snapshot.memory.pools.entry("e".into()).or_default().out_of_sight = why;
     let plan = plan(&snapshot, &config(""));
     assert_eq!(removed(&plan), ["near"]);
     for node in ["far", "silent"] {

@@ -291,7 +291,7 @@ fn a_node_in_whose_place_none_can_be_made_holds_no_others() {
     let old = Cluster::new().with(&there).idle("w0", "w").pod("p-w0", "3", "w0").idle("w1", "other");
     let mut config = of_pool("min = 1", ON);
     let mut other = config.pools[0].clone();
-    (other.name, other.min) = ("other".to_owned(), 0);
+    (other.name, other.min) = ("other".into(), 0);
     config.pools.push(other);
     let plan = old.plan(&config);
     assert_eq!((made(&plan), removed(&plan)), (0, vec!["w1"]), "{:?}", plan.nodes);
@@ -342,7 +342,7 @@ fn nothing_is_made_of_another_pool_for_a_node_that_its_own_pool_needs() {
     let old = Cluster::new().with(&there).idle("w0", "w").pod("p-w0", "1", "w0");
     let mut config = of_pool("min = 1", ON);
     let mut small = config.pools[0].clone();
-    (small.name, small.min) = ("small".to_owned(), 0);
+    (small.name, small.min) = ("small".into(), 0);
     small.sizes.iter_mut().for_each(|size| (size.cores, size.memory) = (2, 4 << 30));
     config.pools.push(small);
     let plan = old.plan(&config);

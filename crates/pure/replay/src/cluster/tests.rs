@@ -82,7 +82,7 @@ fn node(name: &str, pool: bool) -> Node {
 fn machine(name: &str, phase: Phase, since: i64) -> Machine {
     Machine {
         name: name.to_owned(),
-        pool: "w".to_owned(),
+        pool: "w".into(),
         vmid: Vmid(9100),
         host: "pve1".into(),
         cores: 4,

@@ -17,13 +17,13 @@ use model::node::Taint;
 use model::passing::TaintDomain;
 use model::resources::Resources;
 use model::selector::Labels;
-use model::{HostKey, Vmid};
+use model::{HostKey, PoolName, Vmid};
 
 /// A checked `[[pool]]`.
 #[derive(Clone, Debug)]
 pub struct Pool {
     /// Its name, the first part of its machines' names.
-    pub name: String,
+    pub name: PoolName,
     /// The region that it is in; `None` if the only cluster has no name.
     pub region: Option<String>,
     /// What the names of its region's hosts begin with where hosts of all clusters meet
@@ -223,19 +223,19 @@ impl Pool {
     }
 
     fn of_machine(&self, host: &str, name: &str, vmid: Vmid) -> BTreeMap<&'static str, String> {
-        let more = [("pool", self.name.clone()), ("name", name.to_owned()), ("vmid", vmid.to_string())];
+        let more = [("pool", self.name.to_string()), ("name", name.into()), ("vmid", vmid.to_string())];
         self.of_host(host).into_iter().chain(more).collect()
     }
 
     /// Its labels with what is known of a machine before it has a slot: its host, its zone and its pool.
     pub fn labels_on(&self, host: &str) -> Labels {
-        self.filled(self.of_host(host).into_iter().chain([("pool", self.name.clone())]).collect())
+        self.filled(self.of_host(host).into_iter().chain([("pool", self.name.to_string())]).collect())
     }
 
     /// Its labels with what all of its machines have in common: its region and its own name.
     pub fn labels_anywhere(&self) -> Labels {
         let region = self.region.clone().unwrap_or_default();
-        self.filled(BTreeMap::from([("region", region), ("pool", self.name.clone())]))
+        self.filled(BTreeMap::from([("region", region), ("pool", self.name.to_string())]))
     }
 
     /// Whether guests need anything that they do not find out themselves: an address, a user, keys. A name

@@ -259,7 +259,7 @@ fn check(pool: &Written, at: Place, regions: &Regions, checker: &mut Checker) ->
     );
     let vmid = |number: u128| u32::try_from(number).unwrap_or(u32::MAX);
     let checked = Pool {
-        name: name.clone(),
+        name: name.clone().into(),
         min: pool.min.as_ref().map_or(0, |min| *min.get_ref()),
         max: *pool.max.get_ref(),
         max_cores: pool.max_cores.as_ref().map(|most| *most.get_ref()),

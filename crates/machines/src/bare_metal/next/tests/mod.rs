@@ -68,7 +68,7 @@ fn at_second(second: u64) -> Now {
 fn requested() -> Record {
     let slot = Slot { machine: Some("metal-1".to_owned()), ..Slot::default() };
     let (id, pool, name) = ("m1".to_owned(), "metal".to_owned(), "metal-1".to_owned());
-    Record::new(id, pool, name, slot, String::new(), Timestamp::UNIX_EPOCH)
+    Record::new(id.into(), pool.into(), name, slot, String::new(), Timestamp::UNIX_EPOCH)
 }
 
 /// One that the record says we have switched on.
