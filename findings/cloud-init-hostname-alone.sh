@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# On Rocky, Alma, RHEL and Fedora a clone whose user-data has only `hostname: w1` keeps the name of its template.
+# On Rocky, Alma, RHEL and Fedora, a clone keeps its template's name if its user-data sets only `hostname: w1`.
 #
-# One would expect: `hostname: w1` in user-data names the machine w1, on each distribution.
-# What happens: on the RHEL family (and Photon) cloud-init prefers the FQDN to the host name. Where user-data has no
-# `fqdn`, it takes one from the data source; where meta-data has no `local-hostname`, that is the name which the
-# machine has at that moment, in a clone the template's. So w1 is thrown away, and all clones have one name.
+# Expected: `hostname: w1` in user-data names the machine w1, on every distribution.
+# What happens: on the RHEL family (and Photon) cloud-init prefers the FQDN to the host name. If user-data has no
+# `fqdn`, cloud-init takes one from the data source. If meta-data has no `local-hostname`, that is the machine's
+# current name, which in a clone is the template's. So w1 is discarded, and all clones have the same name.
 # With `fqdn: w1.example.org`, as Proxmox VE writes it once `searchdomain` is set, the same user-data gives w1 on
 # Debian and w1.example.org on Rocky; and the kubelet takes the host name as the Node's name.
 # Version: cloud-init 25.1.4 (Debian 13's package, which has the code of every distribution).
 # Source of the rule: cloudinit/distros/rhel.py (prefer_fqdn), util.get_hostname_fqdn, DataSource.get_hostname.
-# Why it matters: Proxmox VE's own meta-data has an instance-id and nothing else. Its own user-data brings `fqdn`,
-# but a snippet given with `cicustom: user=` replaces it whole, and most examples of snippets have `hostname` alone.
-# The second clone then joins Kubernetes under the first one's name. `local-hostname` in meta-data, `fqdn` beside
-# `hostname`, or `prefer_fqdn_over_hostname: false` avoid it.
+# Why it matters: Proxmox VE's own meta-data contains only an instance-id. Its own user-data has `fqdn`,
+# but a snippet given with `cicustom: user=` replaces it entirely, and most example snippets only set `hostname`.
+# The second clone then joins Kubernetes under the first one's name. To avoid this, set `local-hostname` in
+# meta-data, `fqdn` beside `hostname`, or `prefer_fqdn_over_hostname: false`.
 #
 # Needs root (a UTS namespace for the template's name), apt with Debian's keyring, Python 3 with venv.
 set -euo pipefail
@@ -57,7 +57,7 @@ def named(name, user_data, meta_data):
     source = DataSource({}, distro, paths)
     source.metadata = {"instance-id": "4f2c9d", **meta_data}
     written = []
-    # All but the last step is cloud-init's: the name is noted instead of written to this machine.
+    # All steps but the last are cloud-init's: the name is recorded instead of being applied to this machine.
     distro._write_hostname = lambda hostname, filename: written.append(hostname)
     distro._apply_hostname = lambda hostname: None
     cc_set_hostname.handle("set_hostname", user_data, Cloud(source, paths, {}, distro, None), [])

@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
-# A zone without a node never gets its first one for a pod with a local volume: two real parts wait for each other.
+# A zone without a node never gets its first one for a pod with a local volume: two components wait for each other.
 #
-# One would expect: a CSI driver that tracks capacity (CSIDriver.spec.storageCapacity: true, as the Proxmox CSI
-# plugin's chart sets it) says how much room each zone has, also a zone (a Proxmox host) without a node yet, so that
-# an autoscaler can ask kube-scheduler's own code whether a node there would help.
-# What happens: external-provisioner publishes CSIStorageCapacity objects only for the topology segments of Nodes
-# that exist and whose CSINode lists the driver. The driver is never even asked about another zone. kube-scheduler
+# Expected: a CSI driver that tracks capacity (CSIDriver.spec.storageCapacity: true, as the Proxmox CSI
+# plugin's chart sets it) reports how much room each zone has, including a zone (a Proxmox host) without a node, so that
+# an autoscaler can use kube-scheduler's own code to check whether a node there would help.
+# What happens: external-provisioner publishes CSIStorageCapacity objects only for the topology segments of existing
+# Nodes whose CSINode lists the driver. The driver is never even asked about another zone. kube-scheduler
 # reads a missing object as "not enough free storage". So a simulated first node of a zone is always refused, and a
-# real one until the driver's pod has registered on it. When the last Node of a zone goes, its object goes, too.
+# real one is refused until the driver's pod has registered on it. When the last Node of a zone is removed, so is its
+# object.
 # Versions: external-provisioner 6.4.0, kube-scheduler 1.37.2 (its VolumeBinding).
 # Source of the rule: external-provisioner's pkg/capacity/topology; volumebinding/binder.go of Kubernetes.
-# Why it matters: with local storage each Proxmox host is a zone of its own. An autoscaler that scales a pool from zero, or
-# simulates the first node on another host with the scheduler's code, must take a segment that does not exist yet
-# as unknown, not as full. An object made by hand gives the scheduler its answer, and external-provisioner leaves it
+# Why it matters: with local storage each Proxmox host is its own zone. An autoscaler that scales a pool from zero, or
+# simulates the first node on another host with the scheduler's code, must treat a segment that does not exist yet
+# as unknown, not as full. If an object is created by hand, the scheduler uses it, and external-provisioner leaves it
 # alone.
 #
 # Needs Go. The provisioner's controller runs against client-go's fake API server, with a driver that has 1 TiB
-# everywhere; the objects that it leaves there are handed to the scheduler's binder.
+# everywhere. The objects that it leaves there are passed to the scheduler's binder.
 set -euo pipefail
 
 work=$(mktemp -d)
@@ -67,7 +68,7 @@ const (
 	zone   = "topology.kubernetes.io/zone"
 )
 
-// A driver with 1 TiB free in every zone. It counts the questions.
+// A driver with 1 TiB free in every zone. It counts the queries.
 type storage struct{ asked map[string]*atomic.Int32 }
 
 func (s storage) GetCapacity(_ context.Context, in *csi.GetCapacityRequest, _ ...grpc.CallOption) (*csi.GetCapacityResponse, error) {
@@ -155,7 +156,7 @@ func main() {
 }
 GO
 cat > schedule/main.go <<'GO'
-// Asks the scheduler's volume binder about new nodes, given the capacities of each stage.
+// Queries the scheduler's volume binder about new nodes, given the capacities of each stage.
 package main
 
 import (
@@ -200,7 +201,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// What the scheduler says of a pod with a new claim of 10 GiB, for a node of each zone.
+// The scheduler's verdict on a pod with a new claim of 10 GiB, for a node in each zone.
 func verdicts(capacities []storagev1.CSIStorageCapacity) []string {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -265,7 +266,7 @@ func main() {
 	}
 }
 GO
-# Two programs: each of the two brings a feature gate of the same name, and they cannot share a process.
+# Two programs: both register a feature gate of the same name, so they cannot share a process.
 CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -mod=mod" go build -o bin/ ./publish ./schedule 2> build.log || { cat build.log >&2; exit 2; }
 
 echo "external-provisioner $provisioner, kube-scheduler $k8s"

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# A device selector that compares a version attribute with a text: `==` fails for every node, `!=` is always true.
+# A device selector that compares a version attribute with a string: `==` fails for every node, `!=` is always true.
 #
-# One would expect: device.attributes["gpu.example.com"].driverVersion == "535.104.5" selects the devices that have
+# Expected: device.attributes["gpu.example.com"].driverVersion == "535.104.5" selects the devices that have
 # that version, and `!=` the others; or the API server refuses both.
 # What happens: the expression compiles, since an attribute's type is only known when it is evaluated. `==` of a
-# version and a text then is an error ("no such overload"), by which DynamicResources ends the pod's whole scheduling
-# attempt, not only for the node with that device. `!=` of the same two is true, for a device with exactly that version
-# as well. With the sides swapped `==` is false, without an error.
+# version and a string is then an error ("no such overload"), for which DynamicResources ends the pod's entire scheduling
+# attempt, not only for the node with that device. `!=` of the same two is true, even for a device with exactly that
+# version. With the sides swapped, `==` is false, without an error.
 # Versions: k8s.io/dynamic-resource-allocation 0.37.2 (Kubernetes 1.37.2).
 # Source of the rule: Semver.Equal in apiserver's pkg/cel/semver.go; evalNe of cel-go's interpreter.
-# Why it matters: a class that means to leave one driver version out with `!=` leaves out nothing. A program that simulates the
-# scheduler has to know an error from a "no". semver("535.104.5") on the other side does what one means.
+# Why it matters: a class that is meant to exclude one driver version with `!=` excludes nothing. A program that simulates
+# the scheduler has to distinguish an error from a "no". semver("535.104.5") on the other side works as intended.
 #
 # Needs Go.
 set -euo pipefail

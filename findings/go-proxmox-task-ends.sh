@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# go-proxmox: waiting for a task that failed gives no error, and a task that ended with warnings counts as failed.
+# go-proxmox: waiting for a failed task gives no error, and a task that ended with warnings counts as failed.
 #
-# One would expect: Task.Wait returns an error if the task has failed, and "WARNINGS: 1" is a success, as it is for
-# Proxmox VE itself: the task did its work, and its log has something to say about it.
-# What happens: Wait returns nil for each end of a task; one must look at IsFailed or IsSuccessful after it. Both
-# know "OK" alone: a task that did its work and warned is IsFailed, as one is that did nothing. WaitForCompleteStatus
-# says false for both. The text of the end is in ExitStatus only.
+# Expected: Task.Wait returns an error if the task has failed, and "WARNINGS: 1" is a success, as it is for
+# Proxmox VE itself: the task did its work, and its log has a remark about it.
+# What happens: Wait returns nil however a task ends; callers must check IsFailed or IsSuccessful after it. Both
+# only accept "OK": a task that did its work with a warning is IsFailed, like one that did nothing. WaitForCompleteStatus
+# returns false for both. Only ExitStatus has the task's final status text.
 # Version: github.com/luthermonson/go-proxmox 0.8.2.
 # Source of the rule: its tasks.go; Proxmox VE's PVE::UPID (pve-common: upid_status_is_error).
-# Why it matters: Proxmox providers of Cluster API and Karpenter build on this client. Code that trusts Wait goes on
-# with a clone that was never made. Code that trusts IsFailed tries again what has long been done: a removal, say,
-# that warned because the storage of one of the disks is gone.
+# Why it matters: Proxmox providers of Cluster API and Karpenter use this client. Code that relies on Wait continues
+# with a clone that was never created. Code that relies on IsFailed repeats work that was already done, such as a removal
+# that ended with a warning because the storage of one of the disks is gone.
 #
-# Needs Go. A local server gives the answers that Proxmox VE gives about a task that has ended.
+# Needs Go. A local server gives the answers that Proxmox VE gives about a finished task.
 set -euo pipefail
 
 work=$(mktemp -d)

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
 # A kubelet's graceful shutdown of more than 30 seconds does not start on a machine with unattended-upgrades.
 #
-# One would expect: a kubelet with `shutdownGracePeriod: 2m` writes a drop-in for logind that allows the delay, and
+# Expected: a kubelet with `shutdownGracePeriod: 2m` writes a drop-in for logind that allows the delay, and
 # then holds back the shutdown until its pods have ended.
 # What happens: the kubelet writes /etc/systemd/logind.conf.d/99-kubelet.conf. Debian's unattended-upgrades ships
 # /usr/lib/systemd/logind.conf.d/unattended-upgrades-logind-maxdelay.conf with InhibitDelayMaxSec=30. systemd sorts
-# drop-ins by file name alone, not by folder, and 'u' comes after '9': 30 seconds it is. The kubelet sees that its
-# value has not arrived, logs one error and runs on without any graceful shutdown, not even one of 30 seconds.
-# The way out (third case below): mask the drop-in with a link to /dev/null of the same name in /etc.
+# drop-ins by file name, regardless of folder, and 'u' comes after '9', so 30 seconds applies. The kubelet sees that its
+# value is not in effect, logs one error and continues without any graceful shutdown, not even one of 30 seconds.
+# Workaround (third case below): mask the drop-in with a link to /dev/null of the same name in /etc.
 # Versions: kubelet 1.37.2 (its nodeshutdown package), systemd 257.13, unattended-upgrades 2.12 (Debian 13).
 # Source of the rule: logind.conf(5) and systemd's order of drop-ins; pkg/kubelet/nodeshutdown of Kubernetes.
-# Why it matters: templates on Proxmox VE are often made from cloud images that bring unattended-upgrades. If the
+# Why it matters: templates on Proxmox VE are often made from cloud images that include unattended-upgrades. If the
 # host shuts such a node down, its pods end without the kubelet: in no order, without preStop hooks, still listed as
-# endpoints. Nothing on the Node shows it beforehand.
+# endpoints. The Node shows no sign of this in advance.
 #
-# Needs root (namespaces, chroot), apt with Debian's keyring, Go. Here D-Bus, logind and the kubelet's manager are
-# the real ones; only systemd's KillUnit, by which the kubelet has logind reload, is answered by the program.
+# Needs root (namespaces, chroot), apt with Debian's keyring, Go. D-Bus, logind and the kubelet's manager are
+# the real ones. The program only answers systemd's KillUnit, through which the kubelet makes logind reload.
 set -euo pipefail
 
 [ "$(id -u)" = 0 ] || { echo "run this as root: it makes namespaces and a chroot" >&2; exit 2; }
@@ -25,7 +25,7 @@ root=$work/root
 mkdir -p "$work"/apt/{lists/partial,cache/archives/partial} "$work/go" \
   "$root"/{proc,sys,dev,run,tmp,etc,usr/bin,usr/sbin,usr/lib,usr/lib64,var}
 
-# --- Debian 13: systemd, D-Bus and all that they need, unpacked into a folder
+# --- Debian 13: systemd, D-Bus and their dependencies, unpacked into a folder
 echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian trixie main' > "$work/apt/sources.list"
 apt=(-o "Dir::Etc::SourceList=$work/apt/sources.list" -o Dir::Etc::SourceParts=/nonexistent
   -o "Dir::State::Lists=$work/apt/lists" -o Dir::State::status=/dev/null -o "Dir::Cache=$work/apt/cache"
@@ -82,7 +82,7 @@ const dropIn = "unattended-upgrades-logind-maxdelay.conf"
 
 var logind *exec.Cmd
 
-// systemd answers the only call that the kubelet makes to systemd itself: to send logind a SIGHUP.
+// systemd answers the only call that the kubelet makes to systemd itself, which sends logind a SIGHUP.
 type systemdManager struct{}
 
 func (systemdManager) KillUnit(unit, who string, signal int32) *dbus.Error {
@@ -108,7 +108,7 @@ func waitFor(what string, ready func() bool) {
 	must(fmt.Errorf("no %s after 20 s", what))
 }
 
-// shutdownManager starts logind afresh, then the kubelet's manager with a grace period of two minutes.
+// shutdownManager restarts logind, then starts the kubelet's manager with a grace period of two minutes.
 func shutdownManager(title string) {
 	os.Remove("/etc/systemd/logind.conf.d/99-kubelet.conf")
 	os.RemoveAll("/run/systemd/inhibit") // the lock of the case before
@@ -171,7 +171,7 @@ func main() {
 GO
 CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -mod=mod" go build -o "$root/finding" . 2> build.log || { cat build.log >&2; exit 2; }
 
-# --- run it, alone in its namespaces
+# --- run it in its own namespaces
 echo "kubelet $k8s, systemd 257.13-1~deb13u1, unattended-upgrades 2.12"
 # shellcheck disable=SC2016
 unshare --mount --pid --fork --kill-child sh -c '

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# Karpenter and kube-scheduler judge one node and one pod differently: host ports of sidecars, `::`, a lost GPU.
+# Karpenter and kube-scheduler judge the same node and pod differently: host ports of sidecars, `::`, a lost GPU.
 #
-# One would expect: Karpenter finds out by the scheduler's rules whether a pending pod fits a node that is there, so
-# that it makes a node if and only if the scheduler needs one.
+# Expected: Karpenter applies the scheduler's rules to decide whether a pending pod fits an existing node, so
+# that it creates a node if and only if the scheduler needs one.
 # What happens, with the same three objects given to both:
-# - Host ports of sidecars (init containers with restartPolicy Always) count for the scheduler, not for Karpenter.
-#   Two such pods fit one node for Karpenter, so it makes no node, and the second stays pending.
-# - `::` as a port's hostIP is every address for Karpenter. For the scheduler only 0.0.0.0 is, addresses are compared
-#   as texts, and it puts both pods on one node; Karpenter would make a second one.
-# - A device plugin that restarts takes its resource to 0 while a pod still holds a device. That node has less than
-#   nothing of it, and Karpenter puts no pod at all there, not even one that asks for CPU alone.
+# - Host ports of sidecars (init containers with restartPolicy Always) count for the scheduler, but not for Karpenter.
+#   For Karpenter two such pods fit one node, so it creates no node, and the second stays pending.
+# - For Karpenter, `::` as a port's hostIP means every address. For the scheduler only 0.0.0.0 does; it compares
+#   addresses as strings, and puts both pods on one node. Karpenter would create a second one.
+# - When a device plugin restarts, its resource drops to 0 while a pod still holds a device. The node's free amount is
+#   then negative, and Karpenter puts no pods there at all, not even one that only requests CPU.
 # Versions: Karpenter 1.15.0, kube-scheduler 1.37.2.
 # Source of the rules: Karpenter's pkg/scheduling/hostportusage.go and pkg/utils/resources (Fits), which its check of
 # an existing node calls; Kubernetes' pkg/scheduler/util (GetHostPorts), nodeports and noderesources.
-# Why it matters: Karpenter providers for Proxmox VE share this core. Machines that are made without need, or not
-# made although a pod waits, are hard to explain from their logs.
+# Why it matters: Karpenter providers for Proxmox VE share this core. Machines that are created without need, or not
+# created although a pod is pending, are hard to explain from their logs.
 #
-# Needs Go, which fetches the release that Karpenter asks for (1.26.9).
+# Needs Go, which fetches the release that Karpenter requires (1.26.9).
 set -euo pipefail
 
 work=$(mktemp -d)
@@ -33,7 +33,7 @@ module=$(go mod download -json "k8s.io/kubernetes@$k8s" | sed -n 's/.*"GoMod": "
   echo ')'
 } > scheduler/go.mod
 cat > karpenter/main.go <<'GO'
-// Karpenter's answer: what its scheduler asks of an existing node about host ports and resources.
+// Karpenter's answer: how its scheduler checks host ports and resources of an existing node.
 package main
 
 import (

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# --register-with-taints of the image throws away the taints that kubeadm join was given; every flag beside it adds up.
+# The image's --register-with-taints overrides the taints that kubeadm join was given; other repeated flags add up.
 #
-# One would expect: kubeadm writes the flags of a join to kubeadm-flags.env, the image has its own in
+# Expected: kubeadm writes the flags of a join to kubeadm-flags.env, the image has its own in
 # /etc/default/kubelet (KUBELET_EXTRA_ARGS), and kubeadm's systemd drop-in puts both on one command line, the
-# image's last. A flag that is a list or a map comes twice then. --node-labels, --system-reserved, --feature-gates
+# image's last. A list or map flag then appears twice. --node-labels, --system-reserved, --feature-gates
 # and --cluster-dns add up, so --register-with-taints should, too.
 # What happens: the last --register-with-taints replaces the ones before it. The taints of the JoinConfiguration
-# are lost without a word: the node takes pods that its taint was to keep away. A label that both set goes to the
-# image. A taint that ends in '-', with which `kubectl taint` takes a taint away, is accepted and ignored.
+# are silently lost: the node takes pods that its taint should have kept away. If both set a label, the image's value
+# wins. A taint that ends in '-', with which `kubectl taint` removes a taint, is accepted and ignored.
 # Version: kubelet and kubeadm 1.37.2.
 # Source of the rule: pkg/util/flag (RegisterWithTaintsVar) and component-base's cli/flag (the maps) of Kubernetes.
 # Why it matters: templates on Proxmox VE are made once, by hand, and often carry a start-up taint of a network
-# plugin in /etc/default/kubelet. Cloned into a pool with taints of its own, each node joins without the pool's.
-# KubeletConfiguration has registerWithTaints: what is set there is lost in the same way to the flag.
+# plugin in /etc/default/kubelet. If they are cloned into a pool with its own taints, each node joins without those.
+# registerWithTaints in the KubeletConfiguration is overridden by the flag in the same way.
 #
 # Needs Go.
 set -euo pipefail
@@ -43,7 +43,7 @@ import (
 	"k8s.io/kubernetes/cmd/kubelet/app/options"
 )
 
-// What kubeadm join is given for the node ...
+// The flags that kubeadm join is given for the node ...
 var join = kubeadm.NodeRegistrationOptions{
 	Taints: []v1.Taint{{Key: "dedicated", Value: "batch", Effect: v1.TaintEffectNoSchedule}},
 	KubeletExtraArgs: []kubeadm.Arg{
@@ -54,7 +54,7 @@ var join = kubeadm.NodeRegistrationOptions{
 	},
 }
 
-// ... and what its image has in /etc/default/kubelet.
+// ... and those that its image has in /etc/default/kubelet.
 const image = "--node-labels=disk=ssd,tier=none --system-reserved=memory=1Gi --feature-gates=KubeletInUserNamespace=false" +
 	" --cluster-dns=10.96.0.11 --register-with-taints=example.com/network=:NoSchedule"
 
@@ -74,7 +74,7 @@ func list[V any](m map[string]V) string {
 	return strings.Join(pairs, " ")
 }
 
-// kubelet prints what a kubelet takes from its command line, for the flags named.
+// kubelet prints what a kubelet reads from its command line, for the given flags.
 func kubelet(names string, args ...string) {
 	flags := options.NewKubeletFlags()
 	config, err := options.NewKubeletConfiguration()

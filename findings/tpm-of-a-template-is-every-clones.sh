@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Clones of a Proxmox VE template have the template's TPM: one endorsement key, and each opens what another has sealed.
+# Clones of a Proxmox VE template have the template's TPM: one endorsement key, and each can unseal another's secrets.
 #
-# One would expect: a clone's TPM is its own, as its MAC, its SMBIOS uuid and its vmgenid are. A TPM is what tells one
-# machine from another, and what is sealed to it cannot be read elsewhere.
-# What happens: a clone's `tpmstate0` is a copy of the template's, and swtpm_setup makes no TPM where it finds one
-# (--not-overwrite). Seeds and the keys made of them are the same in the template and in all its clones, so that one
-# clone opens what was sealed in another. TPM state that was never used is empty, and each clone makes a TPM of it.
+# Expected: a clone has its own TPM, as it has its own MAC, SMBIOS uuid and vmgenid. A TPM identifies
+# a machine, and what is sealed to it cannot be read elsewhere.
+# What happens: a clone's `tpmstate0` is a copy of the template's, and swtpm_setup creates no TPM if there is one
+# (--not-overwrite). Seeds and the keys derived from them are the same in the template and in all its clones, so one
+# clone can unseal what was sealed in another. TPM state that was never used is empty, and each clone creates a TPM in it.
 # Version: swtpm 0.7.1, tpm2-tools 5.7 (Debian 13's packages).
 # Source of the rule: qemu-server 9.2.6, clone_vm in PVE/API2/Qemu.pm (`tpmstate0` is always copied in full, other drives
 # can be linked; the MAC, smbios1 and vmgenid are made for the clone) and start_swtpm in PVE/QemuServer.pm.
-# Why it matters: what identifies nodes by their endorsement key (attestation) sees one node. Disk keys and
-# `systemd-creds` credentials that are sealed to one node's TPM alone open on every other one. A template should get its
-# TPM state last, and not run with it.
+# Why it matters: software that identifies nodes by their endorsement key (attestation) sees one node. Disk keys and
+# `systemd-creds` credentials that are sealed only to one node's TPM can be opened on every other one. Add the TPM state
+# to a template last, and do not boot it afterwards.
 #
-# The copies are made as Proxmox VE makes them, by the same programs, without a Proxmox VE.
+# The copies are made as Proxmox VE makes them, with the same programs, but without a Proxmox VE.
 # Needs root, mmdebstrap (2 minutes, no kernel, no TPM).
 set -euo pipefail
 
@@ -45,7 +45,7 @@ machine() {
   wait $process || true
   rm -f tpm tpm.ctrl
 }
-# A copy in full of a raw volume.
+# A full copy of a raw volume.
 clone() { qemu-img convert -f raw -O raw "$1" "$2"; }
 endorsement_key() { tpm2_createek -Q -G ecc -c ek.ctx -u ek.pub; sha256sum ek.pub > "$1.key"; }
 seal() {

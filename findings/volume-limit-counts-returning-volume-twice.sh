@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# On a node at its limit of volumes, kube-scheduler refuses the pod whose own volume is still attached there.
+# On a node at its volume limit, kube-scheduler refuses the pod whose own volume is still attached there.
 #
-# One would expect: a pod that comes back (a StatefulSet's, after a restart) to the node where its volume is still
-# attached needs no further place for a volume: the volume counts once, as it does if two pods share it.
+# Expected: a pod that returns (a StatefulSet's, after a restart) to the node where its volume is still
+# attached needs no additional attachment: the volume counts once, as it does if two pods share it.
 # What happens: NodeVolumeLimits counts the volumes of the node's pods, adds each VolumeAttachment whose volume none
-# of those pods uses, then adds the new pod's volumes. Only the first group is taken off from the last: a volume that
-# is attached and that the new pod alone uses counts twice. At the limit the node is refused until the attachment is
-# gone, and then attached once more.
+# of those pods uses, then adds the new pod's volumes. Only the first group is subtracted from the last, so an attached
+# volume that only the new pod uses counts twice. At the limit, the node is refused until the volume has been
+# detached; it is then attached again.
 # Version: kube-scheduler 1.37.2 (nodevolumelimits).
 # Source of the rule: pkg/scheduler/framework/plugins/nodevolumelimits/csi.go of Kubernetes (Filter).
-# Why it matters: the Proxmox CSI plugin reports 24 volumes for each node, and a local volume cannot go to another
-# host. While the attachment lasts the pod is Unschedulable, so an autoscaler makes a machine that the pod never
+# Why it matters: the Proxmox CSI plugin reports 24 volumes for each node, and a local volume cannot move to another
+# host. While the attachment lasts the pod is Unschedulable, so an autoscaler creates a machine that the pod never
 # needs: the node that has its volume takes it a little later.
 #
-# Needs Go. The scheduler's own filter is asked, with objects from client-go's fake API server.
+# Needs Go. The scheduler's own filter is called with objects from client-go's fake API server.
 set -euo pipefail
 
 work=$(mktemp -d)
@@ -52,7 +52,7 @@ const (
 	limit  = 24
 )
 
-// handle gives the filter what it asks of the scheduler.
+// handle gives the filter what it needs from the scheduler.
 type handle struct {
 	fwk.Handle
 	factory informers.SharedInformerFactory
@@ -80,7 +80,7 @@ func volume(name string) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, *v1.P
 	return claim, disk, pod
 }
 
-// verdict on the pod that comes back: others is how many pods with a volume run on the node, attached says whether the
+// verdict on the returning pod: others is the number of pods with a volume on the node, attached says whether the
 // pod's own volume is still attached there, shared whether another pod on the node uses it.
 func verdict(others int, attached, shared bool) string {
 	ctx, stop := context.WithCancel(context.Background())

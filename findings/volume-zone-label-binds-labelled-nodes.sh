@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# A zone label on a PersistentVolume keeps its pod off nodes that have a region label alone, but off no unlabelled one.
+# A zone label on a PersistentVolume keeps its pod off nodes that only have a region label, but not off unlabelled ones.
 #
-# One would expect: labels are for finding things; where a volume can be used, its nodeAffinity says. And if the label
+# Expected: labels are for finding objects, while nodeAffinity says where a volume can be used. And if the label
 # did count, a node without a zone would be refused for a volume of zone a, as node affinity does.
 # What happens: kube-scheduler's VolumeZone reads topology.kubernetes.io/zone and /region from the labels of a bound
-# volume of any kind, NFS too. A node with neither label passes. A node with either must match each of the volume's
-# labels: one that has only a region is refused. "a__b" as the value means zone a or b.
+# volume of any kind, including NFS. A node with neither label passes. A node with either must match each of the volume's
+# labels: one that only has a region is refused. "a__b" as the value means zone a or b.
 # Version: kube-scheduler 1.37.2 (volumezone).
 # Source of the rule: pkg/scheduler/framework/plugins/volumezone of Kubernetes; two underscores separate zones in
 # cloud-provider's volume helpers.
-# Why it matters: volumes made by hand for NFS or iSCSI are labelled with their site. As long as the nodes on Proxmox
-# VE have no topology labels, all goes well. A cloud controller manager gives them region and zone (the host) later, to
-# a fresh node some seconds after it has joined: what fitted the node until then is refused from then on.
+# Why it matters: volumes created by hand for NFS or iSCSI are labelled with their site. As long as the nodes on Proxmox
+# VE have no topology labels, this works. A cloud controller manager adds region and zone (the host) later, on
+# a fresh node some seconds after it has joined: pods that fitted the node until then are refused from then on.
 #
-# Needs Go. The scheduler's own filter is asked, with objects from client-go's fake API server.
+# Needs Go. The scheduler's own filter is called with objects from client-go's fake API server.
 set -euo pipefail
 
 work=$(mktemp -d)
@@ -46,7 +46,7 @@ import (
 
 type labels = map[string]string
 
-// handle gives the filter what it asks of the scheduler.
+// handle gives the filter what it needs from the scheduler.
 type handle struct {
 	fwk.Handle
 	factory informers.SharedInformerFactory
@@ -65,7 +65,7 @@ var nodes = []struct {
 	{"region r, zone a", labels{v1.LabelTopologyRegion: "r", v1.LabelTopologyZone: "a"}},
 }
 
-// report prints for each node whether a pod with an NFS volume that has these labels may run there.
+// report prints, for each node, whether a pod with an NFS volume with these labels may run there.
 func report(title string, of labels) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

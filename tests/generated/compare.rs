@@ -1,5 +1,5 @@
 //! docs/concepts/compare.md: what each autoscaler for Proxmox VE does, from `compare.toml` beside this file.
-//! A row without its test fails.
+//! A row whose test does not exist fails.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,24 +11,24 @@ use super::folder;
 const HEAD: &str = "\
 # Compared with the other autoscalers for Proxmox VE
 
-As their sources were in the summer of 2026: kproximate 0.3.1, proxmox-autoscaler (Python, of January 2023), KubeNodeSmith (of
-January 2026), karpenter-provider-proxmox 0.12. They were read, not run. ✔ yes · ◐ partly · ✘ no. Each of our ✔ has the test
-that proves it. How to move over: [coming from another autoscaler](../guides/migration.md).
+Based on the sources as of summer 2026: kproximate 0.3.1, proxmox-autoscaler (Python, January 2023), KubeNodeSmith (January
+2026), karpenter-provider-proxmox 0.12. They were read, not run. ✔ yes · ◐ partly · ✘ no. Each of our ✔ links to the test
+that proves it. How to migrate: [coming from another autoscaler](../guides/migration.md).
 ";
 
-/// Autoscalers that are too young, or do too little, for a column of their own.
+/// Autoscalers that are too young or too limited for a column of their own.
 const OTHERS: &str = "
 ## Others
 
-As their sources were in the summer of 2026; read, not run.
+Based on the sources as of summer 2026; read, not run.
 
 | | What it is | Here |
 |---|---|---|
-| [algo7/karpenter-provider-pve](https://github.com/algo7/karpenter-provider-pve) | Karpenter for RKE2 and K3s, with templates made by Packer. What makes and removes machines was not written yet: each of its calls answers \"not implemented\" | `method = \"k3s\"` or `\"command\"` ([joining](../guides/bootstrap.md)), `[[template]]` |
+| [algo7/karpenter-provider-pve](https://github.com/algo7/karpenter-provider-pve) | Karpenter for RKE2 and K3s, with templates built by Packer. Creating and removing machines was not implemented yet: each of these calls answers \"not implemented\" | `method = \"k3s\"` or `\"command\"` ([joining](../guides/bootstrap.md)), `[[template]]` |
 | [shokohsc/karpenter-provider-proxmox](https://github.com/shokohsc/karpenter-provider-proxmox) | a fork of karpenter-provider-proxmox whose machines boot Talos from the network (`bootMethod: pxe`) | `migrate karpenter` reads its files; `boot = \"network\"` ([network boot](../guides/network-boot.md)) |
-| [shokohsc/talos-proxmox-autoscaler](https://github.com/shokohsc/talos-proxmox-autoscaler) | Talos workers that boot from the network: every 30 s it sums up what waiting pods request, and makes machines between a smallest and a largest size. It removes nodes that the descheduler has labelled. | `boot = \"network\"` and `sizes`; `min_workers` and `max_workers` are `min` and `max` |
-| [Pzharyuk/proxmox-autoscaler](https://github.com/Pzharyuk/proxmox-autoscaler) | Talos workers, one more while pods lack CPU or memory for 30 s; removes nodes whose measured use is below a share for five minutes | `[[pool]]`; `SCALE_DOWN_UTILIZATION_PCT` is of measured use, `utilization_threshold` of what pods request |
-| [vgstdev/proxmox-autoscaler](https://github.com/vgstdev/proxmox-autoscaler) | makes containers (LXC) of a Proxmox host larger and smaller; no nodes of Kubernetes | – |
+| [shokohsc/talos-proxmox-autoscaler](https://github.com/shokohsc/talos-proxmox-autoscaler) | Talos workers that boot from the network: every 30 s it sums up what pending pods request, and creates machines between a minimum and a maximum size. It removes nodes that the descheduler has labelled | `boot = \"network\"` and `sizes`; `min_workers` and `max_workers` are `min` and `max` |
+| [Pzharyuk/proxmox-autoscaler](https://github.com/Pzharyuk/proxmox-autoscaler) | Talos workers; adds one if pods have lacked CPU or memory for 30 s, and removes nodes whose measured usage has been below a threshold for five minutes | `[[pool]]`; `SCALE_DOWN_UTILIZATION_PCT` refers to measured usage, `utilization_threshold` to what pods request |
+| [vgstdev/proxmox-autoscaler](https://github.com/vgstdev/proxmox-autoscaler) | resizes containers (LXC) of a Proxmox host; no Kubernetes nodes | – |
 ";
 
 #[derive(Deserialize)]
@@ -52,7 +52,7 @@ fn sign(letter: char) -> &'static str {
     }
 }
 
-/// The page; a row that names a test that is not there, or a ✔ without one, is a failure.
+/// The page. Panics if a row names a test that does not exist, or has a ✔ without a test.
 pub fn page(source: &str) -> String {
     let comparison: Comparison = toml::from_str(source).unwrap();
     let mut page = HEAD.to_owned();
