@@ -291,7 +291,7 @@ async fn a_broken_configuration_is_not_taken_up_and_a_good_one_is() {
 async fn with_both_clusters_its_rounds_begin_and_a_reload_reaches_them() {
     let bench = Bench::demo().await;
     let mut daemon = bench.start().await;
-    daemon.says("rounds begin").await;
+    daemon.says("starting rounds").await;
     let status = bench.shows(|status| !status.pools.is_empty()).await;
     assert!(status.ready && status.problems.is_empty(), "{status:#?}");
     assert_eq!((status.mode.as_str(), status.pools[0].max, status.pools[0].slots_free), ("active", 3, 10));
@@ -309,7 +309,7 @@ async fn a_killed_daemon_leads_again_as_soon_as_it_is_back() {
     for _ in 0..3 {
         let mut daemon = bench.start().await;
         let started = tokio::time::Instant::now();
-        daemon.says("rounds begin").await;
+        daemon.says("starting rounds").await;
         // Far less than a lease lasts, on a busy machine too.
         assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
         daemon.signal("KILL").await;
@@ -328,10 +328,10 @@ async fn everything_is_stopped_over_a_restart_until_it_is_resumed() {
     };
     assert_eq!(give(&["pause"]).await.0, 6, "no daemon answers");
     let mut daemon = bench.start().await;
-    daemon.says("rounds begin").await;
+    daemon.says("starting rounds").await;
     let (code, said) = give(&["pause", "--reason", "storage is moved"]).await;
-    assert_eq!((code, said.as_str()), (0, "paused: nothing new is begun until `pve-autoscaler resume`\n"));
-    daemon.says("paused: nothing new is begun").await;
+    assert_eq!((code, said.as_str()), (0, "paused: starting nothing new until `pve-autoscaler resume`\n"));
+    daemon.says("paused: starting nothing new").await;
     bench.shows(|status| status.paused.is_some()).await;
     daemon.signal("KILL").await;
     daemon.ends().await;

@@ -102,7 +102,7 @@ async fn a_machine_that_was_to_join_by_itself_and_did_not_says_what_was_seen() {
     let mut stage = Stage::of(&with("method = \"none\"\n"), without_agent(), KubeSpec::demo());
     stage.start();
     stage.deploy("web", 1, "1", "1Gi");
-    let said = "no Node of it within 10 min: the VM runs and no Node has its name or its systemUUID";
+    let said = "its Node did not register within 10 min: the VM is running, but no Node has its name or its systemUUID";
     stage
         .until("the machine has failed", Duration::from_mins(12), |stage| {
             stage.status().decisions.iter().any(|one| one.what.contains(said))

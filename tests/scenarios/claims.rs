@@ -87,7 +87,8 @@ async fn a_driver_that_publishes_less_than_is_declared_costs_one_machine_and_no_
     publish(&stage, &second, 1);
     stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
     let warning = stage.status().warnings.remove("[[pool.device]] of workers");
-    let said = format!("declared are 2 devices of {DRIVER}, and node {second} has 1: what nodes have counts");
+    let said =
+        format!("declared are 2 devices of {DRIVER}, and node {second} has 1: what the nodes publish counts");
     assert_eq!(warning.as_deref(), Some(said.as_str()));
     // From zero again: what nodes had is remembered.
     for name in ["one", "two"] {

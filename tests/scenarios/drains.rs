@@ -419,7 +419,7 @@ async fn a_node_that_is_opened_while_it_is_drained_keeps_what_comes_to_it() {
     stage.until("it serves", Duration::from_secs(10), |stage| serves(stage, &node)).await;
     stage.until("all run", SOON, |stage| stage.running_pods() == 5).await;
     assert_eq!(evictions_of(&stage, "late"), 0);
-    let why = "its Node was opened meanwhile";
+    let why = "its Node was uncordoned in the meantime";
     assert!(stage.status().decisions.iter().any(|one| one.what.contains(why)), "{}", stage.scene());
 }
 

@@ -123,7 +123,8 @@ async fn a_host_that_went_off_while_a_right_was_missing_is_woken_once_it_is_ther
 async fn no_host_goes_before_it_is_known_whom_it_is_needed_for() {
     let mut stage = stage(&apart("").replace("template = 9000", "template = 9009"));
     stage.start();
-    let why = "it is not known whether machines of pool workers can be made there: there is no VM 9009";
+    let why =
+        "it is not known whether machines of pool workers can be created there: the token may see no VM 9009";
     let stays = |stage: &Stage| stage.status().hosts.iter().any(|host| host.why.starts_with(why));
     stage.until("it is said", SOON, stays).await;
     stage.throughout("all stay on", LATER, |stage| off(stage).is_empty()).await;
@@ -468,7 +469,10 @@ async fn a_host_that_cannot_be_emptied_is_emptied_less_and_less_often_and_takes_
     for _ in 0..4 * 60 {
         tokio::time::sleep(Duration::from_mins(1)).await;
         let status = stage.status();
-        let begun = status.decisions.iter().filter(|one| one.what.contains("is emptied to be switched off"));
+        let begun = status
+            .decisions
+            .iter()
+            .filter(|one| one.what.contains("is being emptied before it is switched off"));
         emptied.extend(begun.map(|one| one.time));
         assert!(status.hosts.iter().all(|one| !one.why.contains("left alone")), "{:?}", status.hosts);
     }

@@ -24,7 +24,7 @@ async fn a_machine_that_is_off_and_stays_locked_is_reported_and_starts_once_it_i
     stage.pve.set_config_by_hand(9100, "lock", Some("backup"));
     stage.pve.stop_by_hand(9100);
     let host = stage.pve.vm(9100).unwrap().node;
-    let command = format!("to mend it: on {host}: qm unlock 9100");
+    let command = format!("to fix it: on {host}: qm unlock 9100");
     stage.until("it is reported", LOCKED, |stage| why(stage).ends_with(&command)).await;
     assert!(!stage.pve.vm(9100).unwrap().running);
     stage.pve.set_config_by_hand(9100, "lock", None);

@@ -82,7 +82,7 @@ async fn orphans_are_only_reported_by_default() {
     stage.throughout("both are there", HOUR * 2, |stage| stage.vms(9100..=9109) == both).await;
     assert!(both.iter().all(|vmid| orphan(&stage, Vmid(*vmid)).is_some_and(|one| one.proven)));
     let told = stage.status().problems["strangers"].clone();
-    assert!(told.contains("It is left alone (`pve-autoscaler orphans` says more)"), "{told}");
+    assert!(told.contains("It is left alone (`pve-autoscaler orphans` shows more)"), "{told}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,7 +156,7 @@ async fn a_machine_whose_record_cannot_be_read_is_no_orphan() {
     stage.kube.remove("Node", "", &name);
     stage.throughout("it is there", HOUR * 2, |stage| stage.pve.vm(9100).is_some()).await;
     let missing = orphan(&stage, Vmid(9100)).map(|one| one.missing).unwrap_or_default();
-    assert_eq!(missing, ["a machine record cannot be read, and may be its own"]);
+    assert_eq!(missing, ["a machine record, perhaps its own, cannot be read"]);
 }
 
 #[tokio::test(start_paused = true)]

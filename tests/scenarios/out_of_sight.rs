@@ -170,7 +170,7 @@ async fn a_machine_that_dies_again_and_again_keeps_no_other_and_goes_itself() {
     let gone = |vmid: Vmid| move |stage: &Stage| stage.pve.vm(vmid.0).is_none();
     let restarted = |stage: &Stage| {
         let status = stage.status();
-        status.decisions.iter().filter(|one| one.what.ends_with("its VM is there")).count() >= 3
+        status.decisions.iter().filter(|one| one.what.ends_with("its VM exists")).count() >= 3
     };
     dying(&stage, Vmid(9100), Duration::from_mins(10), restarted).await;
     stage.kube.scale("default", "more", 0);

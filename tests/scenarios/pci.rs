@@ -160,7 +160,7 @@ async fn a_device_stays_taken_while_its_vm_cannot_be_read_again() {
 
 #[tokio::test(start_paused = true)]
 async fn no_device_is_given_of_a_host_with_a_vm_that_was_never_read() {
-    nothing_is_made_where_a_vm_cannot_be_read(0, "what VM 700 holds cannot be read").await;
+    nothing_is_made_where_a_vm_cannot_be_read(0, "the devices of VM 700 cannot be read").await;
 }
 
 /// A VM with the only device is started while reading it, or the mappings, goes wrong in this way.
@@ -193,7 +193,7 @@ async fn a_vm_that_starts_while_mappings_cannot_be_read_has_its_device() {
 #[tokio::test(start_paused = true)]
 async fn no_device_is_given_of_a_host_with_a_vm_that_takes_long_to_read() {
     let effect = Effect::Delay(Duration::from_mins(1));
-    let expected = "what VM 700 holds cannot be read";
+    let expected = "the devices of VM 700 cannot be read";
     nothing_is_made_where_a_look_is_not_finished("/nodes/*/qemu/700/config", effect, expected).await;
 }
 

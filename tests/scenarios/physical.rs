@@ -252,7 +252,7 @@ async fn one_that_does_not_come_up_is_switched_off_and_left_alone_while_another_
     stage.until("the other serves", LATER, |stage| stage.running_pods() == 1).await;
     assert_eq!(stage.ready_nodes("metal"), [other]);
     assert!(!on(&stage, &broken));
-    let said = "no Node of it within 15 min: it is on, and its kubelet has not registered";
+    let said = "its Node did not register within 15 min: it is on, but its kubelet has not registered";
     assert!(
         stage.status().decisions.iter().any(|one| one.what.contains(said)),
         "{:?}",

@@ -145,7 +145,7 @@ async fn a_machine_that_runs_on_other_cpus_than_its_own_is_a_problem_of_its_host
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     let problem = |stage: &Stage| {
         let problems = stage.status_of("pve2").problems;
-        problems.into_iter().map(|one| format!("{one:?}")).find(|one| one.contains("not on those of its own"))
+        problems.into_iter().map(|one| format!("{one:?}")).find(|one| one.contains("not only on its own"))
     };
     stage.throughout("all is well", Duration::from_mins(3), |stage| problem(stage).is_none()).await;
     // Proxmox VE takes that for none, and starts the VM on all CPUs.

@@ -122,5 +122,5 @@ async fn events_say_what_happens_to_pods_and_nodes_and_why() {
     said(&stage, "Pod", "NotTriggerScaleUp", "workers: ", SOON).await;
     said(&stage, "Node", "NoScaleDown", "fit on no other node", SOON).await;
     stage.kube.scale("default", "web", 0);
-    said(&stage, "Node", "ScaleDown", "The node is removed", Duration::from_mins(12)).await;
+    said(&stage, "Node", "ScaleDown", "Removing the node", Duration::from_mins(12)).await;
 }

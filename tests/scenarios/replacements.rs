@@ -54,7 +54,8 @@ async fn another_setting_replaces_nodes_one_by_one_with_the_new_one_first() {
     replaced(&stage, &old).await;
     // The pool has no minimum that would have asked for them.
     let decisions = stage.status().decisions;
-    let told = decisions.iter().filter(|one| one.what.ends_with("or in place of a node that leaves"));
+    let told =
+        decisions.iter().filter(|one| one.what.ends_with("or to replace a node that is being removed"));
     assert_eq!(told.count(), 2, "{decisions:#?}");
 }
 

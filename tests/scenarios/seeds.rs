@@ -222,7 +222,7 @@ async fn a_seed_on_a_host_that_is_off_goes_when_the_host_is_back() {
     stage.pve.power_off_host(&there);
     stage.kube.scale("default", "web", 0);
     let told = |stage: &Stage| {
-        let why = format!("host {there} is down, and the seed of VM 9100");
+        let why = format!("host {there} is down and may still hold the seed of VM 9100");
         stage.status().machines.iter().any(|one| one.why.contains(&why))
     };
     stage.until("it is reported", LATE, told).await;

@@ -110,7 +110,7 @@ async fn a_vm_that_is_rolled_back_is_started_again_in_every_phase() {
 
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_is_reset_is_told_of_in_every_phase() {
-    in_every_phase(|_| (Touch::Reset, "root@pam reset its VM: its guest starts again".to_owned())).await;
+    in_every_phase(|_| (Touch::Reset, "root@pam reset its VM: its guest restarts".to_owned())).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,7 +177,7 @@ async fn the_node_of_a_vm_that_is_hidden_stays_for_a_while_though_its_kubelet_is
         // The VM runs on, and so may its pods.
         let is_there = |stage: &Stage| stage.kube.get("Node", "", &node).is_some();
         stage.throughout("the Node stays", Duration::from_secs(290), is_there).await;
-        let words = "was heard of within five minutes: put the VM back into its pool";
+        let words = "reported within the last five minutes: put the VM back into its pool";
         assert!(serde_json::to_string(&stage.status()).unwrap().contains(words), "{}", stage.scene());
         stage.until("the Node goes", LATE, |stage| !is_there(stage)).await;
         assert!(stage.pve.vm(9100).is_some_and(|vm| vm.running));
@@ -219,7 +219,7 @@ async fn a_drain_does_not_wait_for_a_vm_that_an_administrator_has_ended() {
     for touch in [Touch::Destroyed, Touch::Stopped] {
         let (stage, vmid) = drained_in_vain().await;
         stage.pve.touch(vmid, WHO, &touch);
-        let words = "its node is not drained any further";
+        let words = "its node is drained no further";
         stage.until("that is said", NOTICED, |stage| said(stage, words) && said(stage, WHO)).await;
         stage.until("the machine is gone", SOON, |stage| !machine(stage, Vmid(vmid))).await;
         stage.until("all run", SOON, |stage| stage.running_pods() == 3).await;
@@ -325,7 +325,7 @@ async fn a_guest_that_ends_again_and_again_is_given_up() {
         stage
             .until("that is noticed", NOTICED * 2, |stage| {
                 stage.pve.vm(9100).is_none_or(|vm| vm.running)
-                    || said(stage, "its guest has ended or crashed")
+                    || said(stage, "its guest has shut down or crashed")
             })
             .await;
     }

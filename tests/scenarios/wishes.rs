@@ -72,7 +72,7 @@ async fn a_pool_that_may_not_grow_keeps_a_node_that_is_to_be_retired_and_says_wh
     let old = stage.ready_nodes("workers").remove(0);
     stage.order("pve1", retire(&old)).await;
     stage.throughout("it stays", Duration::from_mins(20), |stage| !is_closed(stage, &old)).await;
-    assert!(decided(&stage, "`max` allows no other one"), "{}", stage.scene());
+    assert!(decided(&stage, "`max` allows no other node"), "{}", stage.scene());
     stage.reload(&quick("min = 0\n").replace("max = 5", "max = 1"));
     stage.until("it goes", SOON, |stage| stage.vms(9100..=9109).is_empty()).await;
 }
@@ -405,7 +405,7 @@ async fn what_a_node_waits_for_that_is_to_be_retired_is_in_the_status() {
         .until("it is said", SOON, |stage| {
             why(stage).is_some_and(|why| {
                 why.contains("to be retired: its host gets new memory")
-                    && why.contains("`max` allows no other one")
+                    && why.contains("`max` allows no other node")
             })
         })
         .await;
@@ -435,7 +435,7 @@ async fn a_pause_is_shown_at_once_and_back_offs_end_when_an_operator_says_so() {
     // Told to one that stands by, it holds for the one that leads.
     stage.order("pve2", Order::Retry { name: None }).await;
     stage.until("it is tried again", Duration::from_secs(30), |stage| !left_alone(stage)).await;
-    assert!(decided(&stage, "is tried again: it was left alone"), "{}", stage.scene());
+    assert!(decided(&stage, "back-off ended; its cause was"), "{}", stage.scene());
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }
 

@@ -1,4 +1,4 @@
-//! What the daemon says about its decisions in Kubernetes, and each warning once in a while.
+//! Reports the daemon's decisions as Kubernetes events, and limits how often a warning is repeated.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use model::drain::NodeReason;
 use model::plan::{NodeOutcome, NodeVerdict, Plan, PodOutcome, PodVerdict};
 use model::{Node, Pod, Snapshot};
 
-/// Events that one round sends at most of what was done, and of what was not: the next one goes on if they
-/// still hold.
+/// How many events a round sends at most, for what was done and for what was not: the next round continues if
+/// they still apply.
 const EVENTS_A_ROUND: usize = 50;
-/// The same warning is not given again before this has passed.
+/// The same warning is not repeated before this time has passed.
 const AGAIN: Duration = Duration::from_mins(10);
 /// What was not done.
 const NOT_DONE: [&str; 4] = ["NotTriggerScaleUp", "NoScaleDown", IGNORED, MISSED];
-/// An annotation cannot be read.
+/// The reason of the event for an unreadable annotation.
 const IGNORED: &str = "AnnotationIgnored";
-/// kube-scheduler refuses the pod where it was found to fit.
+/// The reason of the event for a pod that kube-scheduler refused on a node that it was found to fit.
 const MISSED: &str = "PredictionMissed";
-/// Warnings that are remembered at most.
+/// How many warnings are remembered at most.
 const REMEMBERED: usize = 1024;
 
-/// What was said lately.
+/// Recent warnings, so that none is repeated too soon.
 #[derive(Debug, Default)]
 pub(super) struct RateLimitedLog(BTreeMap<String, Instant>);
 
 impl RateLimitedLog {
-    /// Says something unless it was said a moment ago.
+    /// Logs something unless it was logged recently.
     pub fn once(&mut self, what: &str, say: impl FnOnce()) {
         if self.0.get(what).is_some_and(|last| last.elapsed() < AGAIN) {
             return;
@@ -44,23 +44,23 @@ impl RateLimitedLog {
     }
 }
 
-/// Of whom something is said.
+/// The object of an event.
 enum About {
     Pod(Arc<Pod>),
     Node(Arc<Node>),
 }
 
-/// What one round says.
+/// The events of one round.
 #[derive(Default)]
 struct Batch {
-    /// What was done: the next round does not say so again.
+    /// What was done: the next round does not report it again.
     done: Vec<(About, Saying)>,
     /// What was not done, and why: that holds for a while.
     rest: Vec<(About, Saying)>,
 }
 
 impl Batch {
-    /// Takes one more if there is room for it, and it was not said lately.
+    /// Takes one more event if there is room for it and it was not sent recently.
     fn take(&mut self, recorder: &Recorder, about: About, saying: &Words, note: impl FnOnce() -> String) {
         let Words { reason, action, code } = saying;
         let list = if NOT_DONE.contains(reason) { &mut self.rest } else { &mut self.done };
@@ -76,7 +76,7 @@ impl Batch {
         }
     }
 
-    /// Says all of it. What is refused of one may be taken of another; without an answer the next round tries
+    /// Sends all events. If one is refused, another may be accepted; without an answer the next round tries
     /// again.
     async fn say(self, recorder: Recorder) {
         for (about, saying) in self.done.into_iter().chain(self.rest) {
@@ -94,7 +94,7 @@ impl Batch {
     }
 }
 
-/// A saying without its words.
+/// An event without its note.
 struct Words {
     reason: &'static str,
     action: &'static str,
@@ -102,13 +102,13 @@ struct Words {
 }
 
 impl Daemon {
-    /// Events on pods and nodes. They are sent beside the round, and nothing depends on them.
+    /// Events on pods and nodes. They are sent concurrently with the round, and nothing depends on them.
     pub(super) fn speak(&self, snapshot: &Snapshot, plan: &Plan) {
         let mut batch = Batch::default();
         let pods: BTreeMap<String, &Arc<Pod>> =
             snapshot.pods.iter().filter(|pod| pod.node.is_none()).map(|pod| (pod.id(), pod)).collect();
         let told = plan.pods.iter().filter(|verdict| {
-            // Of a machine that grows already it was said when that began.
+            // For a machine that is already growing, this was reported when it began.
             let begins =
                 || plan.grow.iter().any(|grown| Some(grown.node.as_str()) == verdict.node.as_deref());
             verdict.verdict != PodOutcome::GrownNode || begins()
@@ -134,7 +134,7 @@ impl Daemon {
         }
     }
 
-    /// Objects whose annotation cannot be read get an event that says so.
+    /// Objects with an unreadable annotation get an event about it.
     fn name_ignored(&self, batch: &mut Batch, snapshot: &Snapshot, plan: &Plan) {
         if plan.ignored_annotations.is_empty() {
             return;
@@ -156,14 +156,14 @@ impl Daemon {
     }
 }
 
-/// What is said of a node: that it goes, or what keeps it although it would be unneeded.
+/// The event for a node: it is removed, or what keeps it although it would be unneeded.
 fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(Words, String)> {
     let action = "ScaleDown";
     let stays = match verdict.verdict {
         NodeOutcome::Remove => {
             let removal = plan.scale_down.iter().find(|removal| removal.node == verdict.node)?;
             let words = Words { reason: "ScaleDown", action, code: removal.reason.code().to_owned() };
-            return Some((words, format!("The node is removed: {}", why(removal))));
+            return Some((words, format!("Removing the node: {}", why(removal))));
         }
         NodeOutcome::Blocked => match &verdict.pod {
             Some(pod) => {
@@ -179,10 +179,10 @@ fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(Words, String)> {
     };
     let code = format!("{} {}", verdict.verdict.code(), verdict.reason.map_or("", NodeReason::code));
     let words = Words { reason: "NoScaleDown", action, code };
-    Some((words, format!("The node is little used, and stays because {stays}")))
+    Some((words, format!("The node is underutilized, but stays because {stays}")))
 }
 
-/// What is said of a pod. The names are Cluster Autoscaler's: people and dashboards know them.
+/// The event for a pod. The names are Cluster Autoscaler's, because people and dashboards know them.
 fn of_pod(verdict: &PodVerdict) -> Option<Words> {
     let reason = match verdict.verdict {
         PodOutcome::NewNode | PodOutcome::GrownNode => "TriggeredScaleUp",
@@ -191,7 +191,7 @@ fn of_pod(verdict: &PodVerdict) -> Option<Words> {
         | PodOutcome::NoHostCapacity
         | PodOutcome::BackingOff => "NotTriggerScaleUp",
         PodOutcome::PredictionMissed => MISSED,
-        // What comes by itself is not worth an event.
+        // What happens by itself is not worth an event.
         PodOutcome::AwaitsGang if verdict.gang.as_ref().is_some_and(|gang| gang.reason.lasts()) => {
             "NotTriggerScaleUp"
         }
@@ -205,23 +205,23 @@ fn of_pod(verdict: &PodVerdict) -> Option<Words> {
     Some(Words { reason, action: "ScaleUp", code })
 }
 
-/// The same in words, with figures.
+/// The event's note, with figures.
 fn note_on_pod(verdict: &PodVerdict) -> String {
     let reasons: Vec<_> =
         verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
     let reasons = reasons.join("; ");
     match verdict.verdict {
         PodOutcome::GrownNode => {
-            format!("The machine of {} grows for this pod", verdict.node.as_deref().unwrap_or("?"))
+            format!("The machine of node {} grows for this pod", verdict.node.as_deref().unwrap_or("?"))
         }
-        PodOutcome::NoPoolFits => format!("No pool can take it: {reasons}"),
+        PodOutcome::NoPoolFits => format!("No pool can take this pod: {reasons}"),
         PodOutcome::PoolAtMax | PodOutcome::NoHostCapacity | PodOutcome::BackingOff => {
-            format!("No machine can be made now: {reasons}")
+            format!("No machine can be created now: {reasons}")
         }
-        PodOutcome::AwaitsGang => format!("No machine is made: {}", verdict.why()),
+        PodOutcome::AwaitsGang => format!("No machine is created: {}", verdict.why()),
         PodOutcome::PredictionMissed => match &verdict.missed {
-            Some(missed) => format!("No machine is made now: {}", missed.words()),
-            None => format!("No machine is made now: {reasons}"),
+            Some(missed) => format!("No machine is created now: {}", missed.words()),
+            None => format!("No machine is created now: {reasons}"),
         },
         _ => format!("Pool {} gets a machine for this pod", verdict.pool.as_deref().unwrap_or("?")),
     }

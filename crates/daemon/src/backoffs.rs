@@ -1,4 +1,4 @@
-//! What is left alone after failures: made shorter by new settings, and ended by an operator's word. Pure.
+//! Back-offs after failures: shortened by new settings, and ended by an operator. Pure.
 
 use jiff::Timestamp;
 
@@ -6,7 +6,7 @@ use model::snapshot::Memory;
 use model::workload::Backoff;
 use settings::Config;
 
-/// Back-offs that run are no longer than the settings have them now. Returns whether something has changed.
+/// Shortens running back-offs to the lengths in the present settings. Returns whether something has changed.
 pub(super) fn shorten(memory: &mut Memory, config: &Config) -> bool {
     let whole = |time: std::time::Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX).max(1);
     let (first, most) = (whole(config.scale_up.backoff_initial), whole(config.scale_up.backoff_max));
@@ -20,13 +20,14 @@ pub(super) fn shorten(memory: &mut Memory, config: &Config) -> bool {
     changed
 }
 
-/// Ends the back-offs of a host or a pool and its nodes, or all; returns what was left alone, each with why.
+/// Ends the back-offs of a host or of a pool and its nodes, or all; returns what was backing off, each with
+/// its cause.
 pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Vec<String> {
     let meant = |one: &str| name.is_none_or(|name| name == one);
     let mut ended = Vec::new();
     let mut note = |what: &str, backoff: Option<Backoff>| {
         if let Some(backoff) = backoff.filter(|backoff| backoff.runs(now)) {
-            ended.push(format!("{what} is tried again: it was left alone, since {}", backoff.reason));
+            ended.push(format!("{what}: back-off ended; its cause was: {}", backoff.reason));
         }
     };
     for (host, memory) in memory.hosts.iter_mut().filter(|(host, _)| meant(host)) {
@@ -114,7 +115,7 @@ mod tests {
         let mut one = all.clone();
         assert_eq!(
             end(&mut one, Some("pve1"), at(50)),
-            ["pve1 is tried again: it was left alone, since the clone failed"]
+            ["pve1: back-off ended; its cause was: the clone failed"]
         );
         assert_eq!(one.hosts["pve1"].backoff, None);
         assert_eq!(one.hosts["pve2"].backoff, Some(backoff(100, 100)));

@@ -1,7 +1,8 @@
-//! The power of bare-metal machines, looked at beside the rounds, so that a slow controller delays none.
+//! The power of bare-metal machines, polled concurrently with the rounds, so that a slow controller does not
+//! delay a round.
 //!
-//! What is seen here only keeps machines from being switched on, or off if one of our machines was off
-//! meanwhile: a machine's own task reads everything once more before it asks.
+//! What is seen here only prevents machines from being switched on, or off if one of our machines was off in
+//! the meantime: a machine's own task reads everything again before it acts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,12 +22,12 @@ use runtime::error_chain::chain;
 use runtime::fence::Fence;
 use settings::{Config, PhysicalMachine, Pool};
 
-/// Between two looks at all machines.
+/// The time between two looks at all machines.
 const LOOKS: Duration = Duration::from_secs(30);
-/// Controllers that are asked at a time.
+/// How many controllers are queried at a time.
 const AT_A_TIME: usize = 8;
 
-/// What a controller said last, or why it said nothing.
+/// A controller's last answer, or why there was none.
 type PowerReading = Result<PowerState, String>;
 
 /// The last looks, by the machines' names. Cheap to clone.
@@ -44,7 +45,7 @@ impl Default for BareMetalPower {
 }
 
 impl BareMetalPower {
-    /// Looks at all machines now and then; never ends.
+    /// Looks at all machines periodically; never ends.
     pub async fn watch(self, mut config: watch::Receiver<Arc<Config>>, controllers: Controllers) {
         loop {
             let settings = config.borrow_and_update().clone();
@@ -68,7 +69,7 @@ impl BareMetalPower {
         }
     }
 
-    /// What differs from before is worth a round.
+    /// Notes a reading; a change is worth a round.
     fn saw(&self, name: String, seen: PowerReading) {
         let before = self.known().insert(name, seen.clone());
         if before.as_ref() != Some(&seen) {
@@ -76,7 +77,7 @@ impl BareMetalPower {
         }
     }
 
-    /// A machine's own task has ended: what was seen before no longer says anything.
+    /// A machine's own task has ended: earlier readings are outdated.
     pub fn heard(&self, told: &MachineReport) {
         if told.record.is_physical() {
             self.known().remove(&told.record.name);
@@ -93,12 +94,13 @@ impl BareMetalPower {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What its controller said last, if it said anything.
+    /// Its controller's last answer, if there was one.
     fn power(&self, name: &str) -> Option<PowerState> {
         self.known().get(name)?.as_ref().ok().copied()
     }
 
-    /// Why each machine of the pool without a record may not be switched on now: what goes on after its name.
+    /// Why each machine of the pool without a record may not be switched on now, in words that follow its
+    /// name.
     fn out_of_service(
         &self,
         pool: &Pool,
@@ -114,7 +116,8 @@ impl BareMetalPower {
                     let there = snapshot.nodes.iter().any(|node| node.name == machine.name);
                     return there.then(|| {
                         Why::Said(
-                            "is off, and has a Node that is not a managed machine: delete it".to_owned(),
+                            "is off, but has a Node that is not a managed machine: delete the Node"
+                                .to_owned(),
                         )
                     });
                 }
@@ -132,15 +135,15 @@ impl BareMetalPower {
 
 /// Why a machine may not be switched on.
 enum Why {
-    /// It was not looked at since something was done to it, or since the start.
+    /// It was not queried since something was done to it, or since the start.
     Unknown,
-    /// For an operator to know.
+    /// A reason that an operator should know.
     Said(String),
 }
 
 async fn look(controllers: &Controllers, machine: PhysicalMachine) -> (String, PowerReading) {
     let seen = match controllers(&machine.redfish) {
-        // It only reads.
+        // This client only reads.
         Ok(client) => client.fenced(&Fence::closed()).power().await.map_err(|error| chain(&error)),
         Err(why) => Err(why),
     };
@@ -148,9 +151,9 @@ async fn look(controllers: &Controllers, machine: PhysicalMachine) -> (String, P
 }
 
 impl Daemon {
-    /// Notes which of our machines were seen to be off, and which of these are Nodes again.
+    /// Notes which of our machines were seen to be off, and which of those are Nodes again.
     pub(super) fn hold_against_power(&mut self, now: Timestamp) {
-        // One that is being switched on is off before it is on.
+        // A machine that is being switched on is off at first.
         let quiet = |view: &MachineView| {
             let made = view.phase == Phase::Ready || view.record.intent != Intent::Create;
             !view.busy && made && view.record.is_physical()
@@ -161,13 +164,14 @@ impl Daemon {
             let seen = machines::seen_off(&view.record, power, node.as_deref(), now);
             if seen != view.record.seen_off {
                 let off = seen.is_some();
-                tracing::info!(machine = %view.record.name, off, "a managed machine was switched by another client");
+                tracing::info!(machine = %view.record.name, off, "another client switched a managed machine on or off");
                 self.note_on(&view, |record| record.seen_off = seen);
             }
         }
     }
 
-    /// Puts into the snapshot which machines may not be switched on, and says what an operator should know.
+    /// Adds the machines that may not be switched on to the snapshot, and reports what an operator should
+    /// know.
     pub(super) fn out_of_service(&self, config: &Config, snapshot: &mut Snapshot, views: &[MachineView]) {
         let ours: BTreeSet<&str> = views.iter().map(|view| view.record.name.as_str()).collect();
         let mut said = Vec::new();
@@ -176,7 +180,7 @@ impl Daemon {
             for (name, why) in self.physical.out_of_service(pool, &ours, snapshot) {
                 let closed = pool.physical(&name).is_some_and(|machine| machine.closed);
                 let words = match why {
-                    Why::Unknown => "was not looked at yet".to_owned(),
+                    Why::Unknown => "has not been queried yet".to_owned(),
                     Why::Said(words) => {
                         said.extend((!closed).then(|| format!("{name} {words}")));
                         words

@@ -1,4 +1,4 @@
-//! What the status of CapacityBuffers says: that they are understood, and how far they are filled.
+//! The status of CapacityBuffers: whether they are understood, and how far they are filled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use model::plan::{BufferOutcome, BufferVerdict, Plan, PodOutcome};
 use observability::Problem;
 
 impl Daemon {
-    /// Writes what is new of each buffer's status.
+    /// Writes what is new in each buffer's status.
     pub(super) async fn tell_buffers(&self, snapshot: &Snapshot, plan: &Plan) {
         let written = &self.told_buffers;
         written.keep(&snapshot.buffers.iter().map(|buffer| buffer.uid.as_str()).collect::<BTreeSet<_>>());
@@ -36,7 +36,7 @@ impl Daemon {
     }
 }
 
-/// Whether two statuses differ in nothing but messages.
+/// Whether two statuses differ only in their messages.
 fn are_alike(one: &BufferStatus, other: &BufferStatus) -> bool {
     let quiet = |status: &BufferStatus| BufferStatus {
         conditions: without_words(&status.conditions),
@@ -45,7 +45,7 @@ fn are_alike(one: &BufferStatus, other: &BufferStatus) -> bool {
     quiet(one) == quiet(other)
 }
 
-/// What the status is to say; `None`: the buffer is not for this daemon.
+/// The status to write; `None`: the buffer is not for this daemon.
 fn status(buffer: &CapacityBuffer, verdict: &BufferVerdict, now: Timestamp) -> Option<BufferStatus> {
     if verdict.nowhere_because == Some(PodOutcome::Unfinished) {
         // A later round looks at the rest.
@@ -79,7 +79,7 @@ fn status(buffer: &CapacityBuffer, verdict: &BufferVerdict, now: Timestamp) -> O
     Some(status)
 }
 
-/// Sets a condition; its time stays while its status does. Others' conditions stay as they are.
+/// Sets a condition; its time only changes with its status. Others' conditions stay as they are.
 pub(super) fn set(
     conditions: &mut Vec<StatusCondition>,
     generation: i64,
@@ -142,7 +142,7 @@ mod tests {
         );
         buffer.status = first.clone();
         assert_eq!(status(&buffer, &verdict(BufferOutcome::Filling), at(20)).unwrap(), first);
-        // The status stays True, so that its time does; the reason is another.
+        // The status stays True, and so does its time; the reason changes.
         let filled = status(&buffer, &verdict(BufferOutcome::Filled), at(20)).unwrap();
         assert_ne!(filled, first);
         assert_eq!(filled.conditions[2].since, Some(at(10)));

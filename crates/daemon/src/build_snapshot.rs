@@ -1,4 +1,4 @@
-//! Everything that one decision reads, put together: no system is asked here.
+//! Assembles everything that one decision reads; no system is queried here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use model::{HostKey, Record, Snapshot};
 use planning::slots::{self, Taken};
 use settings::{Config, Mode, Pool};
 
-/// What Proxmox VE's lists show may be so old: they are made every ten seconds (`pvestatd`).
+/// How old the contents of Proxmox VE's lists may be: they are updated every ten seconds (`pvestatd`).
 pub(super) const LISTS_LAG: SignedDuration = SignedDuration::from_secs(20);
 
-/// For this long after a host came online it may still be about to start the VMs that come up with it.
+/// How long after coming online a host may still be about to start the VMs that start with it.
 const STARTS_WITH_HOST: SignedDuration = SignedDuration::from_mins(2);
 
-/// The looks that can be acted on, by the prefixes of their clusters.
+/// The looks that are recent enough to act on, by the prefixes of their clusters.
 pub(super) type Looks = BTreeMap<String, Observation>;
 
-/// A machine for the planner. One that is being made on a host that is offline is nothing to wait for: its
-/// slot stays taken until the host is back and it can be seen what is there. So it is, if there are others,
-/// with a cluster out of sight.
+/// A machine for the planner. A machine that is being created on an offline host is not awaited: its slot
+/// stays taken until the host is back and can be read. The same applies to a cluster that cannot be seen, if
+/// there are others.
 fn seen_with(view: &machines::MachineView, config: &Config, looks: &Looks, several: bool) -> Machine {
     let mut machine = view.machine(config);
     let look = looks.get(config.prefix(view.record.region.as_deref()));
@@ -46,9 +46,9 @@ fn seen_with(view: &machines::MachineView, config: &Config, looks: &Looks, sever
     machine
 }
 
-/// Whether storages as a look shows them may be older than what a machine has put on them last: they are
-/// reported every ten seconds (`pvestatd`). Its disks have their size once it is configured, and one that is
-/// suspended has written its memory.
+/// Whether the storages in a look may be older than what a machine has last written to them: they are
+/// reported every ten seconds (`pvestatd`). Its disks have their size once it is configured, and a suspended
+/// machine has written its memory.
 fn just_stored(view: &MachineView, looked: Timestamp) -> bool {
     let entered = &view.record.entered;
     let configured = entered.range(Phase::Warm..).map(|(_, at)| at).min();
@@ -57,9 +57,9 @@ fn just_stored(view: &MachineView, looked: Timestamp) -> bool {
     !view.phase.is_over() && stored.is_some_and(|at| looked.duration_since(*at) < LISTS_LAG)
 }
 
-/// The host on which the look shows a machine's VM, if it is not the one of its record: an administrator
-/// moved it, and the machine's task has not followed it yet; or it was followed since. A clone is shown on
-/// its template's host for a while.
+/// The host on which the look shows a machine's VM, if it differs from the record's: an administrator moved
+/// it and the machine's task has not followed it yet, or has followed it since. A clone is shown on its
+/// template's host for a while.
 fn elsewhere<'a>(record: &Record, look: &'a Observation) -> Option<&'a str> {
     record.smbios_uuid.as_ref()?;
     let cloned = record.entered.get(&Phase::Configuring).unwrap_or(&record.created);
@@ -67,8 +67,8 @@ fn elsewhere<'a>(record: &Record, look: &'a Observation) -> Option<&'a str> {
     (shown != record.host && look.at.duration_since(*cloned) >= LISTS_LAG).then_some(shown)
 }
 
-/// The hosts of one cluster, by their names among those of all. A machine that has started after the look is
-/// not in what its host says of itself: it is counted by its record.
+/// The hosts of one cluster, named as among all clusters. A machine that has started after the look is not in
+/// its host's own figures: it is counted by its record.
 fn hosts(
     config: &Config,
     prefix: &str,
@@ -95,7 +95,7 @@ fn hosts(
         let known = host.pci.held.iter().any(|held| held.vmid == record.slot.vmid);
         host.pci.held.extend(devices(config, record).filter(|_| !known));
     }
-    // Other daemons have promised these: they are seen by what they were given, not by what they use yet.
+    // Other daemons have promised these: they count by what they were given, not by what they use so far.
     for (name, promise) in promised {
         let Some(host) = hosts.iter_mut().find(|host| *host.name == **name) else { continue };
         host.cores_assigned = host.cores_assigned.saturating_add(promise.cores);
@@ -108,7 +108,7 @@ fn hosts(
     hosts
 }
 
-/// The devices that a machine's VM was made with, if that is what its pool gives now.
+/// The devices that a machine's VM was created with, if its pool still gives the same ones.
 fn devices<'a>(config: &'a Config, record: &'a Record) -> impl Iterator<Item = Held> + 'a {
     let own =
         |pool: &&Pool| pool.name == record.pool && record.made_of.get("pci") == pool.made_of().get("pci");
@@ -119,11 +119,12 @@ fn devices<'a>(config: &'a Config, record: &'a Record) -> impl Iterator<Item = H
     })
 }
 
-/// Whether a machine's VM was started, and nothing was done to stop it, or so lately that the look does not
-/// show it yet; or may still be started.
+/// Whether a machine's VM was started, and not stopped or only so recently that the look does not show it
+/// yet; or whether it may still be started.
 fn is_on(view: &MachineView, look: &Observation) -> bool {
     let started = match view.phase {
-        // Until its record says that it goes, another instance that comes to lead goes on with it.
+        // Until its record says that it is being removed, another instance that becomes the leader would
+        // continue its creation.
         Phase::Failed if view.record.intent == Intent::Create => view.record.warm.is_none_or(WarmState::runs),
         Phase::Stopping | Phase::Failed => may_run(view, look),
         Phase::Warm => view.record.warm.is_some_and(WarmState::runs),
@@ -132,11 +133,11 @@ fn is_on(view: &MachineView, look: &Observation) -> bool {
     started && !view.record.is_physical()
 }
 
-/// Whether a machine on its way out may run although the inventory does not say so. One that the inventory
-/// does not show at all may run unseen: a token without its rights sees nothing; and the daemon that started
-/// it may have been killed before its record said so. One that was kept warm may be given up because it was
-/// found started. One that is configured comes up with its host. It counts until its record says that it
-/// goes.
+/// Whether a machine that is being removed may run although the inventory does not show it. A machine that is
+/// missing from the inventory may run unseen: a token without rights sees nothing, and the daemon that
+/// started the machine may have been killed before recording it. A warm machine may be given up because it
+/// was found running. A configured machine starts with its host. It counts until its record says that it is
+/// being removed.
 fn may_run(view: &MachineView, look: &Observation) -> bool {
     let MachineView { record, .. } = view;
     let has_been = |phase: Phase| record.entered.contains_key(&phase);
@@ -150,8 +151,8 @@ fn may_run(view: &MachineView, look: &Observation) -> bool {
         || (has_been(Phase::Configuring) && comes_up)
 }
 
-/// Timers of nodes that their Nodes do not show, in a mode that writes nothing, or as they could not be
-/// written yet: node → since when unneeded, nothing if it is needed.
+/// Timers that the Nodes do not show, because the mode writes nothing or they could not be written yet: node
+/// → since when it has been unneeded, `None` if it is needed.
 pub(super) type Overlay = BTreeMap<String, Option<Timestamp>>;
 
 /// Since when a node has been unneeded, as its Node shows it.
@@ -177,7 +178,7 @@ impl Daemon {
         let looks: Looks = self.regions.iter().filter_map(fresh).collect();
         let several = self.regions.several();
         snapshot.proxmox = Inventory {
-            // Hosts that were not seen for long take no machines.
+            // Hosts that have not been seen for long get no machines.
             hosts: Some(
                 looks
                     .iter()
@@ -206,7 +207,7 @@ impl Daemon {
         snapshot
     }
 
-    /// What is known of hosts that may be switched off, of all clusters.
+    /// What is known about hosts that may be switched off, in all clusters.
     fn power(&self, config: &Config, looks: &Looks, views: &[MachineView]) -> Option<PowerFacts> {
         let mut all: Option<PowerFacts> = None;
         for (prefix, look) in looks {
@@ -261,14 +262,14 @@ impl Daemon {
         self.labelled.see(unknown);
     }
 
-    /// Marks the Nodes whose VMs an administrator has protected, so that no removal of them is tried in vain.
-    /// A silent node runs no pods for certain: its pods are to find another place.
+    /// Marks the Nodes whose VMs an administrator has protected, so that no removal is tried that cannot
+    /// succeed. Silent nodes are left out: they may run no pods, and those have to find another place.
     fn mark_protected(&self, snapshot: &mut Snapshot, views: &[MachineView]) {
         let protected = views.iter().filter(|view| self.registry.is_protected(&view.record.id));
         let uuids: BTreeSet<&str> = protected.filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
         for node in &mut snapshot.nodes {
             let is_protected = uuids.contains(node.system_uuid.as_str()) && !machines::is_silent(node);
-            // Only what was read of the VM counts.
+            // Only what was read from the VM counts.
             if is_protected != node.annotations.contains_key(VM_PROTECTED) {
                 let annotations = &mut Arc::make_mut(node).annotations;
                 annotations.remove(VM_PROTECTED);
@@ -290,7 +291,7 @@ impl Daemon {
             let vmid = view.record.slot.vmid;
             let prefix = config.prefix(view.record.region.as_deref()).to_owned();
             taken.vmids.entry(prefix).or_default().insert(vmid);
-            // A record's name is made of pool and VMID: of a pool that is in another region now, too.
+            // A record's name consists of pool and VMID, even if the pool is in another region now.
             if let Some(pool) = config.pools.iter().find(|pool| pool.name == view.record.pool) {
                 taken.vmids.entry(pool.prefix.clone()).or_default().insert(vmid);
             }
@@ -337,7 +338,7 @@ mod tests {
             let view = MachineView { phase, ..MachineView::requested(record, at(0)) };
             assert_eq!(just_stored(&view, at(looked)), expected, "{warm:?} {phase:?} {looked}");
         }
-        // One that is asked to join has a new timeline: it may have waited for a moment only.
+        // A machine that is asked to join has a new timeline: it may have waited only briefly.
         let entered = [(Phase::Requested, at(32)), (Starting, at(33))].into();
         let record = Record { entered, asked: Some(at(32)), ..record(Intent::Create, None) };
         assert!(just_stored(
@@ -366,7 +367,7 @@ mod tests {
             (Intent::Create, stopped, None, false),
             (discard.clone(), None, None, false),
             (discard.clone(), booted, None, false),
-            // It is not seen, and it may have been started.
+            // It is not visible, and it may have been started.
             (discard, None, made, true),
         ] {
             let record = Record { smbios_uuid, ..record(intent, warm) };

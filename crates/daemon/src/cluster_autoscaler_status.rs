@@ -1,9 +1,9 @@
-//! The status in the form that Cluster Autoscaler gives it (its `clusterstate/api/types.go`), kept in a
-//! ConfigMap: people and dashboards read it there.
+//! The status in Cluster Autoscaler's format (its `clusterstate/api/types.go`), kept in a ConfigMap, where
+//! people and dashboards read it.
 //!
-//! It is written if it has changed, but for times, once a scan interval at most; and now and then in any
-//! case, so that its age shows that the daemon is alive. Nothing depends on it: a write that fails is made
-//! good by the next.
+//! It is written if more than its times has changed, at most once per scan interval, and periodically in any
+//! case, so that its age shows that the daemon is alive. Nothing depends on it: the next write makes up for a
+//! failed one.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use model::plan::{NodeOutcome, Plan};
 use model::snapshot::POOL_LABEL;
 use settings::{Config, Pool};
 
-/// It is written after this time if nothing has changed.
+/// It is written after this time even if nothing has changed.
 const ANYWAY: SignedDuration = SignedDuration::from_mins(5);
 /// Cluster Autoscaler's limit for the text of an error.
 const LONGEST: usize = 500;
@@ -119,11 +119,11 @@ struct Whole {
     node_groups: Vec<Group>,
 }
 
-/// What is to be written, and since when everything has been as it is.
+/// What is to be written, and since when each part has been unchanged.
 pub(super) struct ClusterAutoscalerStatus {
     last: Option<Whole>,
     written: Timestamp,
-    /// Group and part → what it is, and since when.
+    /// Group and part → its value, and since when.
     since: BTreeMap<(String, &'static str), (&'static str, Timestamp)>,
     to_store: watch::Sender<Option<(String, String)>>,
 }
@@ -167,7 +167,7 @@ impl ClusterAutoscalerStatus {
         }
     }
 
-    /// Since when each part of a group is what it is.
+    /// Sets since when each part of a group has had its value.
     fn date(&mut self, group: &mut Group, now: Timestamp) {
         let name = group.name.clone().unwrap_or_default();
         let mut since = |part, status| {
@@ -183,7 +183,7 @@ impl ClusterAutoscalerStatus {
     }
 }
 
-/// With the time of the look, which is no change by itself.
+/// With the time of the look, which does not count as a change.
 fn stamped(mut whole: Whole, now: Timestamp, updated: &str) -> Whole {
     updated.clone_into(&mut whole.time);
     for group in std::iter::once(&mut whole.cluster_wide).chain(&mut whole.node_groups) {
@@ -238,7 +238,7 @@ fn group(config: &Config, pool: &Pool, snapshot: &Snapshot, plan: &Plan, views: 
         }
     }
     let without_node = || mine.iter().filter(|view| view.node.is_none());
-    // Machines that are kept warm are nothing that a cluster waits for.
+    // A cluster does not wait for machines that are kept warm.
     let comes = |view: &MachineView| view.phase < Phase::Ready && view.record.warm.is_none();
     counts.unregistered = without_node().filter(|view| comes(view)).count();
     counts.long_unregistered = without_node().filter(|view| view.phase == Phase::Failed).count();
@@ -308,7 +308,7 @@ async fn keep(kubernetes: Cluster, mut wanted: watch::Receiver<Option<(String, S
             && matches!(error.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists | ErrorKind::NotFound)
             && let Ok(there) = kubernetes.status_version().await
         {
-            // An earlier run's or another leader's; ours is the newer one.
+            // It is an earlier run's or another leader's; ours is newer.
             stored = kubernetes.store_status(&text, &updated, there.as_deref()).await;
         }
         match stored {

@@ -1,6 +1,6 @@
-//! CPUs for machines on this instance's own host: its helper is asked for those that wait, whichever instance
-//! leads. Nothing is written here, to neither side: the leader sees in the VM's configuration what has become
-//! of it.
+//! CPUs for machines on this instance's own host: it asks its helper on behalf of waiting machines, whichever
+//! instance leads. This module writes to neither cluster: the leader sees the result in the VM's
+//! configuration.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use pinning::{Answer, Astray, Request};
 use runtime::error_chain::chain;
 use settings::Config;
 
-/// How often the daemon looks whether machines wait, while a pool has machines with CPUs of their own.
+/// How often the daemon checks for waiting machines, if a pool's machines have their own CPUs.
 const BEAT: Duration = Duration::from_secs(2);
-/// Until a machine is asked for again: the leader takes a moment to see what has become of it, and a refusal
-/// passes seldom.
+/// The time until the helper is asked for a machine again: the leader takes a moment to see the result, and a
+/// refusal is rarely temporary.
 const AGAIN: Duration = Duration::from_secs(10);
 /// How often the helper is asked whether machines run on the CPUs that they are pinned to.
 const READ_BACK: Duration = Duration::from_mins(1);
-/// After this many failures to find that out, what was found out before is no longer reported.
+/// After this many failures to find that out, the former result is no longer reported.
 const FORGOTTEN: u32 = 3;
 
-/// Serves until it is dropped.
+/// Runs until it is dropped.
 pub(super) async fn serve(deps: &Deps) {
     let host = super::host_of(&deps.instance);
     let mut config = deps.config.clone();
@@ -47,7 +47,7 @@ pub(super) async fn serve(deps: &Deps) {
                         failures += 1;
                     }
                 }
-                // They may have been replaced meanwhile, or run on their own again.
+                // They may have been replaced in the meantime, or run on their own CPUs again.
                 if failures >= FORGOTTEN {
                     deps.board.clear(&Problem::PinningAstray);
                 }
@@ -69,7 +69,7 @@ fn wanted(config: &Config) -> bool {
     config.pools.iter().any(|pool| pool.pinning.is_some())
 }
 
-/// Asks for each machine that waits and was not asked for just now. What was `refused` is reported for as
+/// Asks for each waiting machine, unless it did so a moment ago. A refusal (`refused`) is reported for as
 /// long as the machine waits.
 async fn round(
     deps: &Deps,
@@ -80,13 +80,13 @@ async fn round(
     let waiting: Vec<Record> = match deps.kubernetes.awaiting_cpus(host).await {
         Ok(waiting) => {
             let config = deps.config.borrow();
-            // A further cluster may have a host of the same name: its machines are another helper's.
+            // Another cluster may have a host of the same name: its machines belong to another helper.
             let is_here =
                 |record: &Record| config.is_at_home(config.prefix(record.region.as_deref())) != Some(false);
             waiting.into_iter().filter(is_here).collect()
         }
         Err(error) => {
-            tracing::debug!(error = chain(&error), "cannot tell which machines wait for CPUs here");
+            tracing::debug!(error = chain(&error), "cannot tell which machines are waiting for CPUs here");
             return;
         }
     };
@@ -106,7 +106,7 @@ async fn round(
     show(&deps.board, refused);
 }
 
-/// Why it has none, if its helper gives it none.
+/// Asks the helper for one machine; returns why it gets no CPUs, if it is refused.
 async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
     let (name, vmid) = (&record.name, record.slot.vmid);
     let request = Request::Pin { vmid: vmid.0, machine: record.id.to_string() };
@@ -123,8 +123,8 @@ async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
     Err(format!("{name} gets no CPUs of its own: {why}"))
 }
 
-/// A configuration says what Proxmox VE was asked for, and not what came of it: that the kernel knows. If
-/// there is no helper, no machine was pinned by it.
+/// Compares with the kernel: a configuration shows what Proxmox VE was asked for, not the result. If there is
+/// no helper, it has not pinned any machine.
 async fn read_back(deps: &Deps) -> Result<Vec<Astray>, String> {
     match deps.helper.ask(Request::Runs {}).await {
         Ok(Answer::Runs { astray }) => Ok(astray),
@@ -143,14 +143,14 @@ fn show_astray(board: &Board, astray: &[Astray], host: &str) {
 
 fn on_others(one: &Astray, host: &str, more: usize) -> String {
     let Astray { vmid, name, affinity, on } = one;
-    let more = if more == 0 { String::new() } else { format!(", and {more} more likewise") };
+    let more = if more == 0 { String::new() } else { format!(", as do {more} more") };
     format!(
-        "{name} (VM {vmid}) runs on the CPUs {on} of {host}, and not on those of its own alone (`affinity` is {affinity}){more}: replace \
-         it (`pve-autoscaler retire {name}`)"
+        "{name} (VM {vmid}) runs on the CPUs {on} of {host}, not only on its own (`affinity` is \
+         {affinity}){more}: replace it (`pve-autoscaler retire {name}`)"
     )
 }
 
-/// One of them stands for the others: they have one helper.
+/// One of them is shown for all, because they have the same helper.
 fn show(board: &Board, refused: &BTreeMap<MachineId, String>) {
     match refused.values().next() {
         Some(what) => board.problem(&Problem::Pinning, what),

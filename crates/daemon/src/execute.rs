@@ -1,5 +1,5 @@
-//! From the plan to tasks. The plan has decided everything: here is only who does it, and whether a brake
-//! holds.
+//! From the plan to tasks. The plan has decided everything: this module only assigns the work and applies the
+//! brakes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,24 +20,24 @@ use model::{Record, Slot, Snapshot};
 use observability::Problem;
 use settings::{Config, Mode, Size};
 
-/// Node annotations that are written at a time.
+/// How many Node annotations are written at a time.
 const ANNOTATIONS_AT_A_TIME: usize = 8;
 /// How long a round waits for them.
 const ANNOTATING: Duration = Duration::from_secs(3);
-/// Pods that a record names at most: more than a kubelet takes as a rule, since the planner keeps their
-/// places on the machine for them.
+/// How many pods a record names at most: more than a kubelet usually takes, because the planner reserves
+/// their places on the machine.
 const PODS_NAMED: usize = 250;
 
-/// A node that goes in this round.
+/// A node that is removed in this round.
 pub(super) struct PendingRemoval {
     view: MachineView,
     reason: String,
-    /// As the plan has it; `None`: an operator asked for it.
+    /// The plan's reason; `None`: an operator asked for it.
     decided: Option<RemovalReason>,
 }
 
 impl Daemon {
-    /// Does what the plan says; false if nothing may be begun, so that no timer is written either.
+    /// Carries out the plan; false if nothing may be started, so that no timer is written either.
     pub(super) async fn act(&mut self, config: &Arc<Config>, snapshot: &Snapshot, plan: &Plan) -> bool {
         let wishes = self.wishes(config, snapshot);
         let idle = plan.scale_up.is_empty()
@@ -49,7 +49,7 @@ impl Daemon {
         if self.switch.paused().is_some()
             || (begins && config.mode == Mode::Active && !self.may_begin().await)
         {
-            // A node that is needed is: what was counted before counts for nothing then.
+            // Timers of nodes that are needed are cleared even then.
             self.annotate(snapshot, plan, Option::is_none).await;
             return false;
         }
@@ -92,7 +92,7 @@ impl Daemon {
         true
     }
 
-    /// Makes a machine, to be a node or to be kept warm.
+    /// Creates a machine, as a node or to be kept warm.
     fn make(
         &mut self,
         config: &Arc<Config>,
@@ -102,10 +102,7 @@ impl Daemon {
         now: Timestamp,
     ) {
         let (Some(name), Some(vmid)) = (&machine.name, machine.vmid) else {
-            tracing::error!(
-                pool = pool.as_str(),
-                "the plan has a machine without a slot; nothing is done about it"
-            );
+            tracing::error!(pool = pool.as_str(), "the plan has a machine without a slot; ignoring it");
             return;
         };
         let physical = config.pools.iter().any(|one| one.name == *pool && one.is_physical());
@@ -140,13 +137,14 @@ impl Daemon {
             ..Record::new(id.to_string().into(), pool.clone(), name.clone(), slot, host.to_owned(), now)
         };
         let pods = machine.pods.join(", ");
-        let words = if physical { "a machine is switched on" } else { "a machine is made" };
+        let words = if physical { "switching on a machine" } else { "creating a machine" };
         tracing::info!(machine = %name, pool = pool.as_str(), vmid = vmid.0, host = %machine.host, pods, "{words}");
         if let Some(state) = warm {
             let what = format!("+ {name} on {}: kept {} ahead of demand", machine.host, state.name());
             self.board.decided(now, what);
         } else {
-            let place = if physical { "is switched on".to_owned() } else { format!("on {}", machine.host) };
+            let place =
+                if physical { "is being switched on".to_owned() } else { format!("on {}", machine.host) };
             self.board.decided(now, format!("+ {name} {place}: {}", made_for(&machine.pods)));
             self.asked_for(pool, &record.id, machine, now);
         }
@@ -167,18 +165,19 @@ impl Daemon {
         let Some(view) = self.kept_warm(machine.name.as_deref()) else { return };
         let Some(context) = self.context(config, &view.record) else { return };
         let (pool, pods) = (view.record.pool.clone(), machine.pods.join(", "));
-        tracing::info!(machine = %view.record.name, pool = pool.as_str(), pods, "a machine that was kept warm is asked to join");
-        self.board.decided(now, format!("+ {} is woken: {}", view.record.name, made_for(&machine.pods)));
+        tracing::info!(machine = %view.record.name, pool = pool.as_str(), pods, "asking a warm machine to join");
+        self.board
+            .decided(now, format!("+ {} is being woken: {}", view.record.name, made_for(&machine.pods)));
         self.asked_for(&pool, &view.record.id, machine, now);
         // Shown before its task begins, so that the next round waits for it.
         let mut shown = view.clone();
         (shown.phase, shown.since, shown.record.warm) = (Phase::Requested, now, None);
-        "it is asked to join".clone_into(&mut shown.note);
+        "being asked to join".clone_into(&mut shown.note);
         self.registry.put(shown);
         self.spawn(machines::wake(context, view.stored(), named(machine), self.reports.clone()));
     }
 
-    /// Gives a running machine more.
+    /// Makes a running machine larger.
     fn grow(&mut self, config: &Arc<Config>, grown: &GrownMachine, now: Timestamp) {
         let Some(view) = self.registry.of_node(&grown.node) else { return };
         let Some(node) = machines::node_of(&self.watches, &view.record) else { return };
@@ -189,7 +188,7 @@ impl Daemon {
         let Some(context) = self.context(config, &view.record) else { return };
         let pods = grown.pods.join(", ");
         let (from, to) = (grown.from.words(), grown.to.words());
-        tracing::info!(machine = %grown.machine, pool = %grown.pool, from, to, pods, "a running machine grows");
+        tracing::info!(machine = %grown.machine, pool = %grown.pool, from, to, pods, "growing a running machine");
         self.board.decided(
             now,
             format!("~ {} grows from {from} to {to}: {}", grown.machine, made_for(&grown.pods)),
@@ -213,7 +212,7 @@ impl Daemon {
         self.spawn(machines::grow(context, view.stored(), before, size, self.reports.clone()));
     }
 
-    /// Removes a machine that was kept warm. It was no node: nothing but its VM is to be looked after.
+    /// Removes a machine that was kept warm. It was not a node, so only its VM has to be removed.
     fn keep_no_longer(&mut self, config: &Arc<Config>, unkept: &Unkept, now: Timestamp) {
         let Some(view) = self.kept_warm(Some(&unkept.machine)) else { return };
         if self.retires_enough(config, &view.record, &[], now) {
@@ -225,14 +224,14 @@ impl Daemon {
         self.retiring(config, &view, reason, now);
     }
 
-    /// A machine that waits to be asked to join, by its name.
+    /// A warm machine, by its name.
     fn kept_warm(&self, name: Option<&str>) -> Option<MachineView> {
         let waits =
             |view: &MachineView| !view.busy && view.phase == Phase::Warm && view.record.warm.is_some();
         self.registry.all().into_iter().find(|view| Some(view.record.name.as_str()) == name && waits(view))
     }
 
-    /// The node that the plan removes, where no brake holds beside those that go already.
+    /// The node that the plan removes, unless a brake holds, given those that are already being removed.
     fn may_go(
         &mut self,
         config: &Config,
@@ -251,7 +250,7 @@ impl Daemon {
             self.said.once("brake", || {
                 tracing::warn!(
                     most,
-                    "no more nodes are removed for now: `scale_down.max_removals_per_hour` is reached"
+                    "removing no more nodes for now: `scale_down.max_removals_per_hour` is reached"
                 );
             });
             return None;
@@ -263,7 +262,8 @@ impl Daemon {
             self.said.once(&format!("share {}", view.record.pool), || {
                 tracing::info!(
                     pool = view.record.pool.as_str(),
-                    "more nodes are removed later: `scale_down.max_removal_percentage` of the pool is on its way out"
+                    "removing more nodes later: `scale_down.max_removal_percentage` of the pool is already \
+                     being removed"
                 );
             });
             return None;
@@ -271,8 +271,8 @@ impl Daemon {
         Some(PendingRemoval { view, reason: why(removal), decided: Some(removal.reason) })
     }
 
-    /// Takes nodes back. That they count for the hourly brake is stored first: the instance that goes on
-    /// after a crash knows of each that has begun.
+    /// Removes nodes. Their count for the hourly brake is stored first, so that an instance that takes over
+    /// after a crash knows about each removal.
     async fn take_back(&mut self, config: &Arc<Config>, going: Vec<PendingRemoval>, now: Timestamp) {
         if going.is_empty() {
             return;
@@ -283,7 +283,7 @@ impl Daemon {
             return self.board.problem(&Problem::Kubernetes, what);
         }
         for PendingRemoval { view, reason, decided } in going {
-            // Storing takes a moment.
+            // Storing takes a moment, so this is checked again.
             let view =
                 self.registry.get(&view.record.id).filter(|view| !view.busy && view.phase == Phase::Ready);
             if let Some(view) = view {
@@ -292,9 +292,9 @@ impl Daemon {
         }
     }
 
-    /// Whether as many machines of a record's cluster are on their way out as may be at a time, with those
-    /// that go in this round: those of one that is away hold up no other's, and no bare-metal machine. The
-    /// tasks of those that were just taken back have not begun yet.
+    /// Whether the maximum number of machines of a record's cluster are already being removed, including
+    /// those of this round. Machines of an unavailable cluster hold up neither another cluster's nor
+    /// bare-metal machines. The tasks of removals that were just decided have not begun yet.
     pub(super) fn retires_enough(
         &self,
         config: &Config,
@@ -322,7 +322,7 @@ impl Daemon {
         now: Timestamp,
     ) {
         let node = view.node.as_deref().unwrap_or(&view.record.name);
-        tracing::info!(node, reason, "a node is removed");
+        tracing::info!(node, reason, "removing a node");
         self.board.decided(now, format!("- {node}: {reason}"));
         self.board.metrics().taken_back(&view.record.pool, decided);
         self.retiring(config, &view, reason, now);
@@ -339,8 +339,8 @@ impl Daemon {
         self.spawn(machines::retire(context, view.stored(), reason, self.reports.clone()));
     }
 
-    /// Whether as much of a pool is on its way out as may be at a time, with what goes in this round. One
-    /// that was given up before it was a node takes nothing from it.
+    /// Whether the maximum share of a pool is already being removed, including this round. A machine that was
+    /// given up before it was a node does not count.
     fn share_is_going(&self, config: &Config, pool: &str, going: &[PendingRemoval]) -> bool {
         let views = self.registry.all();
         let of_pool = || views.iter().filter(|view| view.record.pool == pool && view.record.warm.is_none());
@@ -351,8 +351,8 @@ impl Daemon {
         leaving + also >= config.scale_down.most_at_once(nodes)
     }
 
-    /// Writes since when nodes have been unneeded to where it survives a restart: the Nodes. Until a Node
-    /// shows it, it is known here: what it showed before may have been moved.
+    /// Writes since when nodes have been unneeded to the Nodes, where it survives a restart. Until a Node
+    /// shows it, it is kept here: the Node's former value may have been shifted.
     async fn annotate(
         &mut self,
         snapshot: &Snapshot,
@@ -383,7 +383,7 @@ impl Daemon {
         };
         let written = futures::stream::iter(changes).for_each_concurrent(ANNOTATIONS_AT_A_TIME, write);
         if tokio::time::timeout(ANNOTATING, written).await.is_err() {
-            tracing::debug!("nodes' timers take long to be written; the next round goes on with them");
+            tracing::debug!("writing nodes' timers takes long; the next round continues");
         }
     }
 }
@@ -393,7 +393,7 @@ fn named(machine: &NewMachine) -> Vec<String> {
     machine.pods.iter().take(PODS_NAMED).map(ToString::to_string).collect()
 }
 
-/// What a machine is made of, for its record.
+/// What a machine is created from, for its record.
 fn made_of(config: &Config, pool: &str, machine: &NewMachine, template: &str) -> BTreeMap<String, String> {
     let Some(pool) = config.pools.iter().find(|one| one.name == pool) else { return BTreeMap::new() };
     let mut all = pool.made_of();
@@ -417,21 +417,21 @@ pub(super) fn leaves(phase: Phase) -> bool {
 
 fn made_for(pods: &[Arc<str>]) -> String {
     match pods {
-        [] => "for the pool's minimum, or in place of a node that leaves".to_owned(),
+        [] => "for the pool's minimum, or to replace a node that is being removed".to_owned(),
         [one] => format!("for {one}"),
         [first, rest @ ..] => format!("for {first} and {} more", rest.len()),
     }
 }
 
-/// A removal's reason in words.
+/// A removal's reason, in words.
 pub(super) fn why(removal: &Removal) -> String {
     let used = (removal.utilization * 100.0).round();
     match removal.reason {
-        RemovalReason::Empty => "nothing that has to move runs on it".to_owned(),
+        RemovalReason::Empty => "no pod on it has to move".to_owned(),
         RemovalReason::Underutilized => format!("{used} % used, and its pods fit elsewhere"),
         RemovalReason::Unready => "it was not ready for too long".to_owned(),
-        RemovalReason::Consolidation => "fewer or smaller machines do".to_owned(),
-        RemovalReason::Drifted => "it was made from settings that have changed".to_owned(),
+        RemovalReason::Consolidation => "fewer or smaller machines suffice".to_owned(),
+        RemovalReason::Drifted => "it was created from settings that have changed".to_owned(),
         RemovalReason::Expired => "it is older than allowed".to_owned(),
         RemovalReason::Maintenance => "its host is in maintenance".to_owned(),
         RemovalReason::HostOff => "its host is to be switched off".to_owned(),

@@ -1,11 +1,11 @@
-//! Hosts that have lost their power, with machines on them. Their kubelets can end no pod and unmount no
-//! volume, and Kubernetes does neither without them: pods of StatefulSets stay where nothing runs.
+//! Hosts with machines that have lost their power. Their kubelets can neither end pods nor unmount volumes,
+//! and Kubernetes does neither without them: pods of StatefulSets stay on nodes that are off.
 //!
 //! If `[health]` says so, their Nodes are taken out of service once the host was off for long enough
-//! (`node.kubernetes.io/out-of-service`, non-graceful node shutdown): their pods go, their volumes come free.
-//! For all of that time a quorate cluster has to say, asked again and again, that the host is no member: one
-//! that merely has no statistics (`unknown`) is not off. In the end it is asked once more, and nothing may be
-//! heard of the kubelet. Once the Node is ready again, the taint goes.
+//! (`node.kubernetes.io/out-of-service`, non-graceful node shutdown): their pods are deleted and their
+//! volumes released. During that time a quorate cluster has to report in every answer that the host is not a
+//! member: a host that only lacks statistics (`unknown`) is not off. At the end the cluster is asked again,
+//! and the kubelet must not report. Once the Node is ready again, the taint is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use proxmox::{Client, Error};
 use runtime::clock::SharedClock;
 use settings::{Config, Mode};
 
-/// An answer that took longer may tell of a time before the host was back.
+/// An answer that took longer may be about a time before the host was back.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// Looks for them beside the rounds.
+/// Looks for them concurrently with the rounds.
 pub(super) struct FailedHosts {
     pub regions: Regions,
     pub registry: Registry,
@@ -40,7 +40,7 @@ pub(super) struct FailedHosts {
     pub board: Board,
     pub clock: SharedClock,
     pub config: watch::Receiver<Arc<Config>>,
-    /// By their names among those of all clusters, since when every answer said that they are off.
+    /// By their names among all clusters: since when every answer has shown them as off.
     pub off: BTreeMap<HostKey, Instant>,
     pub said: RateLimitedLog,
 }
@@ -54,7 +54,7 @@ impl FailedHosts {
                 self.bring_back().await;
                 self.look(&config).await;
             } else {
-                // What was not looked at begins again.
+                // A host that was not checked starts over.
                 self.off.clear();
             }
             tokio::time::sleep(config.scan_interval).await;
@@ -107,13 +107,14 @@ impl FailedHosts {
                         node = node.name,
                         host,
                         error,
-                        "its host seems to be off, but that cannot be proved: it is not taken out of service"
+                        "the host of a Node seems to be off, but that cannot be proved: the Node stays in \
+                         service"
                     );
                 });
                 return;
             }
         }
-        // A kubelet that reports changes the Node, and then nothing is written.
+        // If the kubelet reports, the Node changes, and the taint is not written.
         let may = |now: &Node| now.uid == node.uid && is_due(now);
         match self.kubernetes.add_taint_if(&node.name, &machines::out_of_service(), may).await {
             Ok(true) => {}
@@ -124,10 +125,14 @@ impl FailedHosts {
             }
         }
         let host = HostKey::new(&region.prefix, host);
-        tracing::warn!(node = node.name, host = &*host, "the host is off: its Node is taken out of service");
+        tracing::warn!(
+            node = node.name,
+            host = &*host,
+            "the host of a Node is off: taking the Node out of service"
+        );
         let what = format!("{} is taken out of service: its host {host} is off", node.name);
         self.board.decided(self.clock.now(), what);
-        let note = format!("Host {host} is off: pods and volumes of this node are let go of");
+        let note = format!("Host {host} is off: releasing the pods and volumes of this node");
         let saying = Saying {
             kind: EventKind::Warning,
             reason: "OutOfService",
@@ -140,8 +145,7 @@ impl FailedHosts {
         }
     }
 
-    /// Asks once more, and for the hosts last: what is known of them must not be old. Hosts that could not be
-    /// asked are reported.
+    /// Asks again, and for the hosts last, because their state must be recent. Errors are returned.
     async fn is_off(&self, region: &Region, view: &MachineView, host: &str) -> Result<bool, String> {
         if self.kubernetes.pause().await.map_err(|error| error.to_string())?.is_some() {
             return Ok(false);
@@ -158,8 +162,8 @@ impl FailedHosts {
         Ok(off.contains(host))
     }
 
-    /// Nodes that have been heard of since they were taken out of service. What the end of a machine has set
-    /// goes with its Node.
+    /// Brings back Nodes that have reported since they were taken out of service. Taints from the removal of
+    /// a machine disappear with its Node.
     async fn bring_back(&self) {
         let serves = |view: &MachineView| !view.busy && view.record.intent == Intent::Create;
         for view in self.registry.all().into_iter().filter(serves) {
@@ -172,17 +176,17 @@ impl FailedHosts {
                 continue;
             }
             match self.kubernetes.remove_taint(&node.name, &machines::out_of_service()).await {
-                Ok(()) => tracing::info!(node = node.name, "the node is back: it is in service again"),
+                Ok(()) => tracing::info!(node = node.name, "the node is back in service"),
                 Err(error) => {
-                    tracing::debug!(node = node.name, %error, "a Node is not in service again yet");
+                    tracing::debug!(node = node.name, %error, "a Node cannot be put back into service yet");
                 }
             }
         }
     }
 }
 
-/// Hosts that are no members of the cluster now; none if it is not quorate: to one that has lost the others
-/// it is them that are off.
+/// Hosts that are not members of the cluster now; none without quorum: to a host that has lost the others,
+/// all others seem off.
 async fn off(proxmox: &Client) -> Result<BTreeSet<String>, Error> {
     let status = proxmox.cluster_status().await?;
     let off = status.hosts.into_iter().filter(|(_, online)| status.quorate && !online);

@@ -1,11 +1,11 @@
 //! Hosts that are switched off and on, as the plan says ([`model::power`]).
 //!
-//! * What is about to be asked of a host is stored before it is asked: the next leader knows that a host
-//!   which goes off was switched off by us. Nothing is asked while that cannot be stored.
-//! * Just before a host is asked to shut down it is asked itself whether anything runs on it: VMs,
+//! * Each request to a host is stored before it is sent, so that the next leader knows that a host going off
+//!   was switched off by us. While this cannot be stored, no request is sent.
+//! * Just before a host is asked to shut down, it is itself asked whether anything runs on it: VMs,
 //!   containers, tasks. Lists lag, its own answer does not.
-//! * A call's answer says little; the plan looks at what the host does, and when its time is over it is left
-//!   alone.
+//! * A call's answer proves little. The plan looks at what the host does; when its time is over, the host is
+//!   left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,13 +27,13 @@ use settings::{Config, Power};
 
 /// All questions before a shutdown, and the call, end within this time.
 const LIMIT: Duration = Duration::from_mins(2);
-/// What was asked of a host and its cluster before it is switched off must not take longer together: the
-/// first answers would be old.
+/// The queries to a host and its cluster before a shutdown must not take longer in total: the first answers
+/// would be outdated.
 const SURE: Duration = Duration::from_secs(5);
-/// How often all of it is asked again if answers take longer.
+/// How often all queries are repeated if answers take longer.
 const TRIES: u32 = 3;
 
-/// Hosts that are being asked something, and what came of it.
+/// Requests to hosts that are under way, and their results.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     under_way: BTreeSet<String>,
@@ -41,7 +41,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// The answers since the last time: hosts, and why each did not do it, if so.
+    /// The results since the last time: hosts, and why each did not comply, if so.
     fn answers(&mut self) -> BTreeMap<String, Option<String>> {
         let answers = std::mem::take(&mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner));
         self.under_way.retain(|host| !answers.contains_key(host));
@@ -49,7 +49,7 @@ impl Asked {
     }
 }
 
-/// Whether a verdict begins something, so that the switch is looked at once more.
+/// Whether a verdict starts something, so that the pause switch is read again.
 pub(super) fn begins(plan: &Plan) -> bool {
     let begin = |one: &HostVerdict| {
         matches!(one.verdict, HostOutcome::Emptied | HostOutcome::SwitchOff | HostOutcome::Wake)
@@ -58,7 +58,7 @@ pub(super) fn begins(plan: &Plan) -> bool {
 }
 
 impl Daemon {
-    /// Since when hosts could be done without; all that is done if the daemon only observes.
+    /// Remembers since when hosts have been dispensable; nothing else is done if the daemon only observes.
     pub(super) fn remember_idle_hosts(&mut self, plan: &Plan, now: Timestamp) {
         for one in &plan.hosts {
             let since = one.since.filter(|_| one.verdict == HostOutcome::Idle);
@@ -66,7 +66,7 @@ impl Daemon {
         }
     }
 
-    /// Does what the plan says of hosts.
+    /// Carries out the plan for hosts.
     pub(super) async fn switch_hosts(&mut self, config: &Config, snapshot: &Snapshot, plan: &Plan) {
         let now = snapshot.time;
         self.forget_unset(config, snapshot);
@@ -81,7 +81,7 @@ impl Daemon {
                 .and_then(|memory| memory.power.as_ref())
                 .map(|power| power.step);
             if let Some(Some(why)) = answers.get(host) {
-                // One that was not asked to shut down, or did not want to, is on.
+                // A host that was not asked to shut down, or refused, is on.
                 let ours = matches!(step, Some(PowerStep::Off | PowerStep::Waking));
                 self.leave_alone(config, host, ours, why, now);
                 continue;
@@ -96,7 +96,11 @@ impl Daemon {
                     }
                 }
                 HostOutcome::Emptied if step.is_none() => {
-                    self.note(host, format!("is emptied to be switched off: {}", one.message), now);
+                    self.note(
+                        host,
+                        format!("is being emptied before it is switched off: {}", one.message),
+                        now,
+                    );
                     let power =
                         PowerMemory { step: PowerStep::Emptying, since: now, ..PowerMemory::default() };
                     self.memory.host(host, now, |memory| memory.power = Some(power));
@@ -113,14 +117,14 @@ impl Daemon {
                     });
                 }
                 HostOutcome::GivenUp if step == Some(PowerStep::Emptying) => {
-                    // Nothing is wrong with it: new machines may be put there.
+                    // The host is fine: new machines may be placed there.
                     self.as_any_other(one, step, false, now);
                     self.memory.emptied_in_vain(host, &one.message, config, now);
                 }
                 HostOutcome::GivenUp => {
                     let online =
                         snapshot.proxmox.hosts.iter().flatten().any(|one| one.name == host && one.online);
-                    // It may go off yet.
+                    // It may still go off.
                     let ours =
                         step == Some(PowerStep::ShuttingDown) || (step == Some(PowerStep::Waking) && !online);
                     self.leave_alone(config, host, ours, &one.message, now);
@@ -135,7 +139,8 @@ impl Daemon {
         self.board.decided(now, format!("{host} {what}"));
     }
 
-    /// A host that is no longer to be switched is used as any other; one that we have switched off stays off.
+    /// A host that is no longer to be switched is used like any other; a host that we have switched off stays
+    /// off.
     fn forget_unset(&mut self, config: &Config, snapshot: &Snapshot) {
         for (name, memory) in &snapshot.memory.hosts {
             let set = config.hosts.get(name).is_some_and(|own| own.power.is_some());
@@ -149,8 +154,8 @@ impl Daemon {
     fn as_any_other(&mut self, one: &HostVerdict, step: Option<PowerStep>, resting: bool, now: Timestamp) {
         let Some(step) = step else { return };
         match step {
-            // It was asked to go off and took too long: as long as it is left alone it may do so yet, and is
-            // ours then.
+            // It was asked to go off and took too long: while it is left alone, it may still do so, and then
+            // counts as switched off by us.
             PowerStep::Off if resting => return,
             PowerStep::Waking => self.note(&one.host, "has come up".to_owned(), now),
             _ => self.note(&one.host, format!("is not switched off: {}", one.message), now),
@@ -163,10 +168,10 @@ impl Daemon {
         });
     }
 
-    /// It did not do what it was asked, or must not be asked: nothing is tried for a while. One that we have
-    /// switched off stays ours.
+    /// It did not comply, or must not be asked: nothing is tried for a while. A host that we have switched
+    /// off still counts as ours.
     fn leave_alone(&mut self, config: &Config, host: &str, ours: bool, why: &str, now: Timestamp) {
-        tracing::warn!(host, why, "a host is not switched");
+        tracing::warn!(host, why, "not switching a host on or off");
         self.board.decided(now, format!("{host} is left alone: {why}"));
         self.memory.host_failed(host, why, config, now);
         self.memory.host(host, now, |memory| match &mut memory.power {
@@ -175,7 +180,7 @@ impl Daemon {
         });
     }
 
-    /// Stores that it is being switched off, looks once more, and asks it to shut down.
+    /// Stores that it is being switched off, checks again, and asks it to shut down.
     async fn switch_off(&mut self, config: &Config, snapshot: &Snapshot, host: &str) {
         if self.asked.under_way.contains(host) {
             return;
@@ -203,7 +208,7 @@ impl Daemon {
             self.memory.host(host, now, |memory| memory.power = before);
             return;
         }
-        self.note(host, "is shut down: nothing runs on it".to_owned(), now);
+        self.note(host, "is being shut down: no guest runs on it".to_owned(), now);
         let Some(region) = self.regions.of_host(host) else { return };
         let (proxmox, name) = (region.proxmox.clone(), HostKey::split(host).1.to_owned());
         let goes = |other: &Host| {
@@ -216,13 +221,13 @@ impl Daemon {
             .collect();
         let controller = self.controller(config, host);
         self.ask(host, async move {
-            // If that takes longer, the host may have heard it: the plan waits and sees.
+            // If that takes longer, the host may have received the request: the plan waits for the result.
             let asked = tokio::time::timeout(LIMIT, shut_down(&proxmox, &name, &others, controller));
             asked.await.unwrap_or_default()
         });
     }
 
-    /// Stores that it is being woken, and asks for it; again and again until it is there.
+    /// Stores that it is being woken, and sends the request, repeatedly until the host is up.
     async fn wake_host(
         &mut self,
         config: &Config,
@@ -251,7 +256,7 @@ impl Daemon {
                 self.memory.host(host, now, |memory| memory.power = before);
                 return;
             }
-            self.note(host, format!("is woken: {}", one.message), now);
+            self.note(host, format!("is being woken: {}", one.message), now);
         }
         let Some(region) = self.regions.of_host(host) else { return };
         let (proxmox, name) = (region.proxmox.clone(), HostKey::split(host).1.to_owned());
@@ -262,7 +267,7 @@ impl Daemon {
             }
             match proxmox.wake_host(&name).await {
                 Ok(()) => None,
-                // It is asked again, and harmless if it arrives twice.
+                // The request is repeated; it is harmless if it arrives twice.
                 Err(error) if error.kind == Kind::OutcomeUnknown => None,
                 Err(error) => Some(format!("it could not be woken: {}", chain(&error))),
             }
@@ -289,7 +294,7 @@ impl Daemon {
     }
 }
 
-/// Switches a host on through its controller. It is asked again if it may not have heard it.
+/// Switches a host on through its controller. The request is repeated if it may not have arrived.
 async fn switch_on(controller: Result<redfish::Client, String>) -> Option<String> {
     let asked = match controller {
         Ok(client) => client.reset(Reset::On).await,
@@ -305,14 +310,14 @@ async fn switch_on(controller: Result<redfish::Client, String>) -> Option<String
     }
 }
 
-/// Why the host was not asked, or has refused; `None`: it was asked, whether its answer arrived or not.
+/// Why the host was not asked, or has refused; `None`: it was asked, whether or not its answer arrived.
 async fn shut_down(
     proxmox: &Client,
     host: &str,
     others: &[String],
     controller: Option<Result<redfish::Client, String>>,
 ) -> Option<String> {
-    // One that could not be woken stays on.
+    // A host that could not be woken again stays on.
     match controller {
         None => {}
         Some(Err(why)) => return Some(format!("it could not be woken: {why}")),
@@ -323,7 +328,7 @@ async fn shut_down(
         }
     }
     let asked = async {
-        // Nothing it is asked has to wait behind others then.
+        // This way no query to it waits behind others.
         let placed = proxmox.in_line(host).await;
         for _ in 0..TRIES {
             let begun = Instant::now();
@@ -334,7 +339,7 @@ async fn shut_down(
                 continue;
             }
             return match placed.shut_down_host(host).await {
-                // It may have gone before its answer.
+                // It may have gone off before its answer.
                 Err(error) if error.kind == Kind::OutcomeUnknown => Ok(None),
                 outcome => outcome.map(|()| None),
             };
@@ -351,21 +356,21 @@ async fn shut_down(
 async fn speaks_against(proxmox: &Client, host: &str, others: &[String]) -> Result<Option<String>, Error> {
     let running = proxmox.running_on(host).await?;
     if let Some(vmid) = running.first() {
-        return Ok(Some(format!("{vmid} runs on it")));
+        return Ok(Some(format!("guest {vmid} runs on it")));
     }
     let tasks = proxmox.tasks_running_on(host).await?;
     if let Some(kind) = tasks.first() {
         return Ok(Some(format!("a task runs on it: {kind}")));
     }
-    // One that comes to it is shown by its old host until it is there.
+    // A guest that is migrating to it is shown on its old host until it has arrived.
     if let Some(vmid) = proxmox.resources().await?.migrating().first() {
-        return Ok(Some(format!("{vmid} is being migrated, perhaps to it")));
+        return Ok(Some(format!("guest {vmid} is being migrated, perhaps to it")));
     }
     let status = proxmox.cluster_status().await?;
     if !status.quorate {
         return Ok(Some("the cluster is not quorate".to_owned()));
     }
-    // With their votes it was reckoned that the others are enough.
+    // Their votes were counted when the others were found to be sufficient.
     let gone = others.iter().find(|other| status.hosts.get(*other) != Some(&true));
     Ok(gone.map(|other| format!("{other} is no longer a member of the cluster")))
 }

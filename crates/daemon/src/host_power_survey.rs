@@ -1,4 +1,4 @@
-//! What speaks against switching hosts off, asked of Proxmox VE beside its list. Nothing is asked if no
+//! What rules out switching hosts off. Proxmox VE is queried for this separately from its list, and only if a
 //! `[[host]]` has a `power`.
 
 use std::collections::BTreeSet;
@@ -14,12 +14,12 @@ use proxmox::{Client, ClusterResources, Guest, HostSurvey, PowerSurvey};
 use runtime::error_chain::chain;
 use settings::{Config, Power};
 
-/// A survey is made again after this time, and with each look while a host that is on does not answer.
+/// How often a survey is repeated; with each look while a host that is on does not answer.
 pub(super) const AGAIN: Duration = Duration::from_mins(1);
-/// What speaks against switching hosts off is not known if that takes longer.
+/// If a survey takes longer, it is unknown what rules out switching hosts off.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// What was found out.
+/// The result of a survey.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Survey {
     found: PowerSurvey,
@@ -46,7 +46,7 @@ impl Survey {
         if hosts.is_empty() {
             return None;
         }
-        // Whether a host is up is known whatever else cannot be asked.
+        // Whether a host is up is known even if the rest cannot be queried.
         let on = hosts.iter().filter(|(_, on, _)| *on).map(|(name, ..)| *name);
         let answering = answering_hosts(proxmox, on).await;
         let hosts: Vec<(&str, bool, bool)> =
@@ -58,7 +58,7 @@ impl Survey {
                     Ok(Err(error)) => chain(&error),
                     _ => format!("no answer within {} s", LIMIT.as_secs()),
                 };
-                let why = Some(format!("what speaks against it could not be asked: {why}"));
+                let why = Some(format!("what prevents it could not be determined: {why}"));
                 let unknown = |&(name, answers, _): &(&str, bool, bool)| {
                     (name.to_owned(), HostSurvey { answers, stays_on: why.clone() })
                 };
@@ -74,8 +74,8 @@ impl Survey {
         self.found.hosts.iter().any(|(name, found)| !found.answers && on(name))
     }
 
-    /// For the planner, with what is known here: our machines, those that were ours until a moment ago, our
-    /// templates, and where we run ourselves.
+    /// The facts for the planner, with what is known here: our machines, those that were ours until a moment
+    /// ago, our templates, and the daemon's own host.
     pub fn facts(
         &self,
         seen: &ClusterResources,
@@ -101,25 +101,25 @@ impl Survey {
     }
 }
 
-/// Why a host stays on that is called as this daemon's own.
+/// Why a host with the name of this daemon's own host stays on.
 fn of_own_name(at_home: Option<bool>) -> Option<String> {
     match at_home {
         Some(true) => Some("this daemon runs on it".to_owned()),
         Some(false) => None,
         None => Some(
-            "this daemon runs on a host of that name, and no `endpoints` say in which region: begin those of its own with \
-             https://127.0.0.1:8006"
+            "this daemon runs on a host of that name, but no `endpoints` show in which region: put \
+             https://127.0.0.1:8006 first in the `endpoints` of that region"
                 .to_owned(),
         ),
     }
 }
 
-/// Whether a guest that is not ours keeps its host on: it may run, or an administrator is at work on it.
+/// Whether a guest that is not ours keeps its host on: it may run, or an administrator is working on it.
 fn stands_against(guest: &Guest) -> bool {
     !guest.template && (!guest.stopped || guest.lock.is_some())
 }
 
-/// A template is cloned by its own host, to whichever host the clone goes.
+/// A template is cloned by its own host, whichever host the clone is for.
 fn holds_template(host: &str, templates: &[TemplateSeen], views: &[MachineView]) -> Option<String> {
     let beyond = |one: &&TemplateSeen| one.host == host && one.hosts.iter().any(|other| other != host);
     let template = templates.iter().filter(beyond).find_map(|one| one.vmid);
@@ -144,7 +144,7 @@ mod tests {
             Guest { running: true, ..guest(Vmid(101), "a") },
             Guest { stopped: true, ..guest(Vmid(102), "a") },
             Guest { stopped: true, lock: Some("backup".to_owned()), ..guest(Vmid(103), "a") },
-            // A new one, of which the statistics know nothing.
+            // A new VM, which the statistics do not have yet.
             guest(Vmid(104), "a"),
             Guest { template: true, ..guest(Vmid(105), "a") },
             Guest { running: true, ..guest(Vmid(106), "b") },
@@ -152,7 +152,7 @@ mod tests {
             seen.guests.insert(one.vmid, one);
         }
         let hosts = ["a", "b"].map(|name| (name.to_owned(), HostSurvey { answers: true, stays_on: None }));
-        // The HA manager starts 107 when it likes to.
+        // The HA manager may start 107 at any time.
         let ha = [("b".to_owned(), BTreeSet::from([Vmid(107)]))].into();
         let found = PowerSurvey { hosts: hosts.into(), ha, ..PowerSurvey::default() };
         let survey = Survey { found, at_home: Some(true) };
@@ -163,7 +163,7 @@ mod tests {
             (vec![Vmid(101), Vmid(103), Vmid(104)], vec![Vmid(106), Vmid(107)])
         );
         assert_eq!(facts.hosts["a"].stays_on, None);
-        // One that was ours until a moment ago may be gone.
+        // A VM that was ours until a moment ago may be gone.
         let facts = survey.facts(&seen, (&[], &BTreeSet::from([Vmid(101)])), &[], "c");
         assert_eq!(facts.hosts["a"].others, BTreeSet::from([Vmid(103), Vmid(104)]));
         assert_eq!(facts.hosts["a"].going, BTreeSet::from([Vmid(101)]));
@@ -174,7 +174,8 @@ mod tests {
             assert_eq!(own.hosts["b"].stays_on, None, "{instance}");
         }
         // A further cluster may have a host of the same name.
-        for (at_home, expected) in [(Some(false), None), (None, Some("no `endpoints` say in which region"))] {
+        for (at_home, expected) in [(Some(false), None), (None, Some("no `endpoints` show in which region"))]
+        {
             let other = Survey { at_home, ..survey.clone() }.facts(&seen, (&[], &BTreeSet::new()), &[], "a");
             let why = other.hosts["a"].stays_on.as_deref();
             assert_eq!(why.is_some(), expected.is_some(), "{at_home:?}");

@@ -1,4 +1,5 @@
-//! The Proxmox side, looked at every `scan_interval` with one call, so that a slow Proxmox delays no round.
+//! The Proxmox VE side, read every `scan_interval` with one call, so that a slow Proxmox VE does not delay a
+//! round.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,31 +20,31 @@ use proxmox::{Client, ClusterResources, Error, Guest, Kind, TAG};
 use runtime::clock::SharedClock;
 use settings::Config;
 
-/// Templates are looked at again after this time, sooner if one has a problem.
+/// How often templates are read again, unless one has a problem.
 const TEMPLATES: Duration = Duration::from_mins(5);
 /// The same, if a pool's template has a problem.
 const TEMPLATES_WITH_PROBLEMS: Duration = Duration::from_secs(30);
 
-/// After this long without a look, a host may have been off and be back again.
+/// After this time without a look, a host may have been off and be back again.
 const BLIND: SignedDuration = SignedDuration::from_mins(1);
 
 /// One look.
 #[derive(Clone, Debug)]
 pub(super) struct Observation {
     pub seen: Arc<ClusterResources>,
-    /// What speaks against switching hosts off, if any may be.
+    /// What rules out switching hosts off, if any may be.
     pub survey: Option<Arc<Survey>>,
     /// The PCI devices that pools give to machines.
     pub devices: Arc<Devices>,
     pub at: Timestamp,
-    /// Since when each host that is online was seen so by every look.
+    /// Since when each online host has been online in every look.
     pub online: Arc<BTreeMap<String, Timestamp>>,
     /// How many looks came before.
     pub number: u64,
 }
 
 impl Observation {
-    /// The hosts as the planner wants them.
+    /// The hosts in the planner's form.
     pub fn hosts(&self, counts_stopped: bool) -> Vec<Host> {
         let mut hosts = self.seen.hosts(counts_stopped);
         self.devices.give(&mut hosts);
@@ -57,11 +58,11 @@ struct Known {
     problem: Option<String>,
 }
 
-/// What looking begins with.
+/// What the looks need at the start.
 pub(super) struct Start {
-    /// What its hosts' names begin with where hosts of all clusters meet.
+    /// The prefix of its hosts' names among those of all clusters.
     pub prefix: String,
-    /// Whether there are other clusters: one that cannot be looked at is left alone by itself then.
+    /// Whether there are other clusters: then a cluster that cannot be read is left alone on its own.
     pub several: bool,
     pub proxmox: Client,
     pub config: watch::Receiver<Arc<Config>>,
@@ -77,7 +78,7 @@ pub(super) struct Inventory {
     known: Arc<Mutex<Known>>,
     changed: watch::Sender<u64>,
     region: Arc<str>,
-    /// There are others: when one is lost to sight that is worth a round.
+    /// Whether there are others: then losing sight of one is worth a round.
     several: bool,
 }
 
@@ -114,7 +115,7 @@ impl Inventory {
                         Some(last) if seen.silent().next().is_some() => seen.with_known(&last.seen),
                         _ => seen,
                     };
-                    // What is asked beside the list makes it no younger.
+                    // The other queries do not make the list any newer.
                     let at = clock.now();
                     let seen = Arc::new(seen);
                     if self.hosts_differ(&seen) {
@@ -125,7 +126,7 @@ impl Inventory {
                     if self.locks_differ(&seen) {
                         templates_due = Instant::now();
                     }
-                    // A right that was missing may be there meanwhile.
+                    // A missing right may have been granted in the meantime.
                     if templates.has_refusals()
                         && templates_seen.is_none_or(|seen| seen.elapsed() >= TEMPLATES_WITH_PROBLEMS)
                     {
@@ -141,14 +142,14 @@ impl Inventory {
                                     Instant::now() + if fine { TEMPLATES } else { TEMPLATES_WITH_PROBLEMS };
                             }
                             Err(error) => {
-                                tracing::warn!(%error, "a template cannot be looked at");
+                                tracing::warn!(%error, "a template cannot be read");
                                 templates_due = Instant::now() + TEMPLATES_WITH_PROBLEMS;
                             }
                         }
                     }
                     let looked = device_survey.look(&proxmox, &settings, &seen).await;
                     let devices = looked.unwrap_or_else(|error| {
-                        tracing::warn!(%error, "PCI devices cannot be looked at");
+                        tracing::warn!(%error, "PCI devices cannot be read");
                         device_survey.found(&seen)
                     });
                     let look = Observation {
@@ -184,7 +185,7 @@ impl Inventory {
         }
     }
 
-    /// Loads change all the time; what is worth a round of its own is a host that came or went.
+    /// Loads change all the time; only a host that came or went is worth its own round.
     fn hosts_differ(&self, seen: &ClusterResources) -> bool {
         let hosts = |seen: &ClusterResources| -> Vec<(String, bool, bool)> {
             seen.hosts.values().map(|host| (host.name.clone(), host.online, host.maintenance)).collect()
@@ -192,7 +193,7 @@ impl Inventory {
         self.last().0.is_none_or(|look| hosts(&look.seen) != hosts(seen))
     }
 
-    /// Whether a template is locked, or is no longer: none of them is cloned meanwhile.
+    /// Whether a template was locked or unlocked: a locked template is not cloned.
     fn locks_differ(&self, seen: &ClusterResources) -> bool {
         self.last().0.is_none_or(|look| !locks(&look.seen).eq(locks(seen)))
     }
@@ -210,7 +211,7 @@ impl Inventory {
             match (&known.problem, &problem) {
                 (Some(_), None) => tracing::info!(region = %self.region, "Proxmox VE answers again"),
                 (None, Some(problem)) => {
-                    tracing::warn!(region = %self.region, problem, "nothing is done there");
+                    tracing::warn!(region = %self.region, problem, "Proxmox VE cannot be used; doing nothing there");
                 }
                 _ => {}
             }
@@ -222,7 +223,7 @@ impl Inventory {
         }
     }
 
-    /// A survey that found something else than the one before is worth a round.
+    /// Takes a survey; one that differs from the last is worth a round.
     fn surveyed(&self, survey: Option<Arc<Survey>>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(look) = known.look.as_mut().filter(|look| look.survey != survey) else { return };
@@ -234,7 +235,7 @@ impl Inventory {
     fn missed(&self, error: &Error) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.problem.is_none() {
-            tracing::warn!(region = %self.region, %error, "Proxmox VE cannot be looked at");
+            tracing::warn!(region = %self.region, %error, "Proxmox VE cannot be read");
         }
         let first = known.problem.replace(error.to_string()).is_none();
         drop(known);
@@ -243,14 +244,14 @@ impl Inventory {
         }
     }
 
-    /// The last look, and what is wrong since, if anything.
+    /// The last look, and what has been wrong since, if anything.
     pub fn last(&self) -> (Option<Observation>, Option<String>) {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         (known.look.clone(), known.problem.clone())
     }
 
-    /// Waits for the first look, for `limit` at most; whether there was one. Of several clusters, one that
-    /// fails is not waited for.
+    /// Waits for the first look, for at most `limit`, and returns whether there was one. With several
+    /// clusters, a failing one is not awaited.
     pub async fn first(&self, limit: Duration) -> bool {
         let mut changed = self.changed.subscribe();
         let looked = async {
@@ -271,7 +272,7 @@ fn locks(seen: &ClusterResources) -> impl Iterator<Item = Vmid> {
     seen.guests.values().filter(locked).map(|guest| guest.vmid)
 }
 
-/// Whether one of our machines is gone since the last look, off, on another host or a template: another
+/// Whether since the last look one of our machines is gone, off, on another host or a template: another
 /// client may have done that.
 fn has_lost_some(before: &ClusterResources, now: &ClusterResources) -> bool {
     let mut ours = before.guests.values().filter(|guest| guest.tags.iter().any(|tag| tag == TAG));
@@ -283,8 +284,8 @@ fn has_lost_some(before: &ClusterResources, now: &ClusterResources) -> bool {
     })
 }
 
-/// Since when hosts are online. Unknown for one that no look has seen for long: it may have been off
-/// meanwhile.
+/// Since when hosts have been online. Unknown for a host that no look has seen for long: it may have been off
+/// in the meantime.
 fn online_since(look: &Observation, last: Option<&Observation>) -> BTreeMap<String, Timestamp> {
     let last = last.filter(|last| look.at.duration_since(last.at) < BLIND);
     let since = |host: &String| last.and_then(|last| last.online.get(host).copied());
@@ -292,12 +293,12 @@ fn online_since(look: &Observation, last: Option<&Observation>) -> BTreeMap<Stri
     online.map(|host| (host.name.clone(), since(&host.name).unwrap_or(look.at))).collect()
 }
 
-/// Why a cluster cannot be acted on that has no quorum: it lets VMs be stopped, and none be made, started or
+/// Why a cluster without quorum cannot be acted on: it lets VMs be stopped, but not created, started or
 /// destroyed.
 pub(super) const NOT_QUORATE: &str = "the cluster is not quorate";
 
-/// The cluster's list, and why it cannot be acted on, if so. A token that may not ask for the quorum finds
-/// out when it acts.
+/// The cluster's list, and why it cannot be acted on, if so. Without the right to read the quorum, this shows
+/// when the daemon acts.
 async fn look(proxmox: &Client, several: bool) -> Result<(ClusterResources, Option<String>), Error> {
     let seen = proxmox.resources().await?;
     match proxmox.quorate().await {

@@ -1,8 +1,8 @@
-//! Which of several instances acts: the one that holds the Lease, for as long as it can renew it.
+//! Decides which of several instances acts: the one that holds the Lease, for as long as it can renew it.
 //!
-//! A term begins when the lease is ours and ends when it could not be renewed for `renew_deadline`, another
-//! instance has it, or the daemon stops. Whatever writes has the term's fence, which closes by the clock
-//! alone, and runs under the term's token.
+//! A term begins when the lease is ours. It ends when the lease could not be renewed for `renew_deadline`,
+//! another instance has it, or the daemon stops. All code that writes has the term's fence, which closes by
+//! the clock alone, and runs under the term's token.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,34 +18,34 @@ use runtime::error_chain::chain;
 use runtime::fence::Fence;
 use settings::{Config, Leader};
 
-/// How long giving up the lease may take when the daemon stops: without it others wait for its end.
+/// How long releasing the lease may take when the daemon stops: if that fails, others wait until it expires.
 const RELEASE: Duration = Duration::from_secs(3);
 
 /// The time in which this instance acts.
 #[derive(Clone, Debug)]
 pub(super) struct Term {
-    /// What writes have to pass.
+    /// The fence that writes have to pass.
     pub fence: Fence,
     /// Cancelled when the term is over.
     pub over: CancellationToken,
 }
 
-/// Where this instance stands.
+/// This instance's role.
 #[derive(Clone, Debug)]
 pub(super) enum Standing {
-    /// It is not known yet who leads.
+    /// It is not known yet which instance leads.
     Unknown,
     /// Another instance leads.
     Standby {
-        /// Who.
+        /// The leader.
         leader: String,
     },
     /// It leads.
     Leading(Term),
 }
 
-/// Takes part until it is cancelled, and gives the lease back then: whatever wrote in the term must have
-/// ended first.
+/// Takes part in the election until it is cancelled, and then releases the lease: all writers of the term
+/// must have ended first.
 pub(super) async fn take_part(
     mut lease: Lease,
     config: watch::Receiver<Arc<Config>>,
@@ -61,12 +61,12 @@ pub(super) async fn take_part(
     lease
 }
 
-/// Lets another instance take over at once.
+/// Lets another instance take over immediately.
 pub(super) async fn give_up(mut lease: Lease) {
     match tokio::time::timeout(RELEASE, lease.release()).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "the lease could not be given up; it runs out by itself"),
-        Err(_) => tracing::debug!("the lease could not be given up in time; it runs out by itself"),
+        Ok(Err(error)) => tracing::debug!(%error, "the lease could not be released; it expires by itself"),
+        Err(_) => tracing::debug!("the lease could not be released in time; it expires by itself"),
     }
 }
 
@@ -87,7 +87,7 @@ async fn campaign(
                     Term { fence: Fence::until(since + settings.renew_deadline), over: cancel.child_token() };
                 standing.send_replace(Standing::Leading(term.clone()));
                 let end = hold(lease, config, (board, &mut lost), &term, since).await;
-                // Closed before the tasks are told: nothing may be written while they still wind up.
+                // Closed before the tasks are notified: they must not write while they wind up.
                 term.fence.close();
                 term.over.cancel();
                 board.metrics().term_ended(end.cause());
@@ -106,7 +106,7 @@ async fn campaign(
                     }
                     !same
                 });
-                // Just after its end: asked at that very moment, it would not be over yet.
+                // Just after its end: at the exact moment it would not be over yet.
                 let left = free_at.map(|at| at.saturating_duration_since(Instant::now()));
                 left.map_or(usual, |left| usual.min(left + Duration::from_millis(10)))
             }
@@ -119,7 +119,7 @@ async fn campaign(
     }
 }
 
-/// Renews the lease until that is no longer possible; says why.
+/// Renews the lease until that is no longer possible; returns why.
 async fn hold(
     lease: &mut Lease,
     config: &watch::Receiver<Arc<Config>>,
@@ -142,13 +142,13 @@ async fn hold(
                 (trouble, late) = (None, Duration::ZERO);
                 lost.show(board);
             }
-            // Another write was faster, perhaps our own last one, come late: the next try tells. The fence
-            // closes all the same.
+            // Another write was faster, perhaps our own last one, which arrived late: the next try shows. The
+            // fence closes anyway.
             Ok(Ok(Claim::Other { free_at: None, .. })) => pause = settings.retry_period / 4,
             Ok(Ok(Claim::Other { holder, .. })) => return TermEnd::Taken { holder },
             Ok(Err(why)) => {
                 board.problem(&Problem::Lease, &format!("it cannot be renewed: {why}"));
-                // After an answer that did not come there is no time to lose.
+                // After a missing answer there is no time to lose.
                 pause = if why == Unclaimed::Silence { Duration::ZERO } else { settings.retry_period / 4 };
                 trouble = Some(why);
             }
@@ -160,7 +160,7 @@ async fn hold(
     }
 }
 
-/// Waits until then; says how much later it became.
+/// Waits until then; returns how late it woke up.
 async fn wake(due: Instant) -> Duration {
     tokio::time::sleep_until(due).await;
     due.elapsed()

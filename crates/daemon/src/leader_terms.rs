@@ -1,4 +1,4 @@
-//! How terms end, and what an operator sees of those that were lost because something was too slow.
+//! How terms end, and what an operator sees of terms that were lost because something was too slow.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,7 +12,7 @@ use observability::{Board, Problem};
 const SHOWN: Duration = Duration::from_mins(10);
 /// How many lost terms are counted at most.
 const COUNTED: usize = 1000;
-/// A timer that fires later than this part of the deadline says that this host is too slow.
+/// A timer that fires later than this fraction of the deadline shows that this host is too slow.
 const LATE: u32 = 4;
 
 /// Why the lease could not be claimed.
@@ -48,7 +48,7 @@ pub(super) enum TermEnd {
 
 impl TermEnd {
     /// The end of a term that could not be renewed in time: after this trouble, if there was any, and with a
-    /// timer that was so late.
+    /// timer that fired this late.
     pub fn of(trouble: Option<Unclaimed>, late: Duration, deadline: Duration) -> Self {
         match trouble {
             _ if late >= deadline / LATE => Self::HostSlow { late },
@@ -57,7 +57,7 @@ impl TermEnd {
         }
     }
 
-    /// As the metric names it.
+    /// The metric's label value.
     pub fn cause(&self) -> &'static str {
         match self {
             Self::Taken { .. } => "Taken",
@@ -74,7 +74,7 @@ impl fmt::Display for TermEnd {
             Self::Taken { holder } => write!(f, "{holder} has taken the lease"),
             Self::HostSlow { late } => write!(
                 f,
-                "this host was too slow to renew it, or stood still: a timer fired {:.1} s late",
+                "this host was too slow to renew it, or stalled: a timer fired {:.1} s late",
                 late.as_secs_f64()
             ),
             Self::ApiSlow { deadline } => write!(
@@ -87,7 +87,7 @@ impl fmt::Display for TermEnd {
     }
 }
 
-/// Terms that were lost to slowness lately.
+/// Terms that were recently lost to slowness.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
     when: VecDeque<Instant>,

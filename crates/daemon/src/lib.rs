@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A round starts a batch window after something that matters has changed, when a timer is due, and every
-//! `scan_interval` in any case. No fault of a remote side ends the daemon: it says what is wrong, and tries
-//! again.
+//! `scan_interval` in any case. A failing remote side does not end the daemon: it reports what is wrong and
+//! tries again.
 
 mod announce;
 mod backoffs;
@@ -83,14 +83,14 @@ use standby::{RegionViews, StandbyState};
 use trigger::Trigger;
 use unrecorded_nodes::Labelled;
 
-/// How long the first look at everything is waited for before a warning, and between two.
+/// How long to wait for the first look at everything before a warning, and between two warnings.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Between two looks at whether views are fresh again.
+/// The time between two checks whether the views are fresh again.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub use machines::Controllers;
 
-/// What the daemon is given.
+/// The daemon's dependencies.
 pub struct Deps {
     /// The settings; a new value is taken up by the next round.
     pub config: watch::Receiver<Arc<Config>>,
@@ -104,11 +104,11 @@ pub struct Deps {
     pub renewal: Renewal,
     /// Wall-clock time.
     pub clock: SharedClock,
-    /// Sees guests come up.
+    /// Detects when guests come up.
     pub probe: Arc<dyn Probe>,
-    /// Reaches the management controllers of hosts.
+    /// Makes clients of the hosts' management controllers.
     pub controllers: Controllers,
-    /// Asks the helper of this host for CPUs of machines' own.
+    /// Asks this host's helper to pin machines to CPUs.
     pub helper: Arc<dyn Door>,
     /// Seed of names, ids and jitter.
     pub seed: u64,
@@ -123,9 +123,9 @@ pub struct Deps {
 pub enum Renewal {
     /// Over the connections and on the threads that everything else uses: for tests in virtual time.
     Shared,
-    /// Over connections and on threads of its own, so that no work is ever in its way.
+    /// Over its own connections and threads, so that other work never delays it.
     Apart {
-        /// Kubernetes once more.
+        /// A second client of Kubernetes.
         kubernetes: Box<Cluster>,
         /// Where the task runs.
         threads: Handle,
@@ -138,17 +138,17 @@ impl std::fmt::Debug for Deps {
     }
 }
 
-/// Runs until it is cancelled. What is under way then is left as it is: its records say how to go on.
+/// Runs until it is cancelled. Work in progress is then left as it is: the records show how to continue.
 ///
-/// Of several instances only the one that holds the lease acts; the others watch, and take over when it is
-/// gone.
+/// If there are several instances, only the one that holds the lease acts; the others watch, and take over
+/// when it is gone.
 pub async fn run(deps: Deps, cancel: CancellationToken) {
     let tasks = TaskTracker::new();
     // Dropping this future must not leave a candidate behind.
     let candidate = cancel.child_token();
     let _guard = candidate.clone().drop_guard();
     let (standing, seen) = watch::channel(Standing::Unknown);
-    // Another seed in each run, so that it also tells runs apart.
+    // The seed differs in each run, so it also distinguishes runs.
     let (kubernetes, threads) = match &deps.renewal {
         Renewal::Shared => (deps.kubernetes.clone(), Handle::current()),
         Renewal::Apart { kubernetes, threads } => (Cluster::clone(kubernetes), threads.clone()),
@@ -169,7 +169,7 @@ pub async fn run(deps: Deps, cancel: CancellationToken) {
     }
 }
 
-/// The host that an instance runs on, as Proxmox VE calls it: the kernel may know it by a longer name.
+/// The Proxmox VE name of the host that an instance runs on: the kernel may have a longer name for it.
 fn host_of(instance: &str) -> &str {
     instance.split('.').next().unwrap_or_default()
 }
@@ -202,23 +202,23 @@ struct Daemon {
     waiting: round_metrics::Waiting,
     told_buffers: status_writes::Written,
     told_requests: status_writes::Written,
-    /// What nodes wait for that are to be retired, as the last round found it.
+    /// Nodes that are to be retired, and what they are waiting for, as of the last round.
     waiting_wishes: BTreeMap<String, String>,
     customary: ClusterAutoscalerStatus,
     asked: host_power::Asked,
     physical: bare_metal_power::BareMetalPower,
     strangers: unmanaged_vms::Strangers,
-    /// What the last round knew of orphans.
+    /// Orphans, as of the last round.
     orphans: Vec<orphans::Judged>,
-    /// Nodes whose labels name another place than their VMs', as the last round found them.
+    /// Nodes whose labels name a different place from their VMs', as of the last round.
     astray: Vec<stale_zone_labels::Astray>,
     controllers: Controllers,
     fence: Fence,
     instance: String,
 }
 
-/// Acts until the term is over, and until everything that acted in it has ended. What was learnt last is
-/// stored then.
+/// Acts until the term is over and everything that acted in it has ended. Then it stores what was learned
+/// last.
 async fn lead(deps: &Deps, warm: &StandbyState, eyes: RegionViews, term: &Term) {
     let tasks = TaskTracker::new();
     let (reports, mut told) = mpsc::unbounded_channel();
@@ -312,7 +312,7 @@ impl Daemon {
         }
     }
 
-    /// One round after the other, once it is known which addresses others have.
+    /// Runs rounds, once the addresses of unmanaged VMs are known.
     async fn rounds(&mut self, told: &mut mpsc::UnboundedReceiver<MachineReport>) {
         let mut trigger = Trigger::new(
             &self.watches,
@@ -329,7 +329,7 @@ impl Daemon {
             self.board.metrics().round(outcome, began.elapsed());
             let interval = self.config.borrow().scan_interval;
             let wait = self.next_timer().map_or(interval, |timer| timer.min(interval));
-            // Reports are taken in while the daemon waits, and are worth a round themselves.
+            // Reports are processed while the daemon waits, and are themselves worth a round.
             tokio::select! {
                 biased;
                 first = told.recv() => {
@@ -371,8 +371,7 @@ impl Daemon {
     }
 
     /// What a machine's task works with: the cluster of the record's region, and the settings as if it were
-    /// the only one. `None` if there is no such region, which is said: then nothing is done about the
-    /// machine.
+    /// the only one. `None` if there is no such region, which is logged: then the machine is left alone.
     fn context(&mut self, config: &Arc<Config>, record: &Record) -> Option<Context> {
         let Some(region) = self.regions.of(config, record) else {
             let name = record.region.as_deref().unwrap_or_default();
@@ -404,7 +403,7 @@ impl Daemon {
         })
     }
 
-    /// Runs something beside the rounds until it ends or the daemon does.
+    /// Runs something concurrently with the rounds until it ends or the daemon does.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let cancel = self.cancel.clone();
         self.tasks.spawn(async move {
@@ -416,8 +415,7 @@ impl Daemon {
         });
     }
 
-    /// Waits until both sides were seen once and all records are known; then goes on with the machines that
-    /// there are.
+    /// Waits until both sides were seen once and all records are known; then resumes the existing machines.
     async fn first_look(&mut self) {
         loop {
             let looked = tokio::time::timeout(PATIENCE, self.watches.synced()).await;
@@ -431,27 +429,27 @@ impl Daemon {
             for (problem, kinds) in &kinds {
                 tracing::warn!(problem, kinds = kinds.join(", "), "waiting for the Kubernetes API");
             }
-            let why = kinds.keys().next().map_or("the first lists take long", String::as_str);
+            let why = kinds.keys().next().map_or("the first lists have not arrived yet", String::as_str);
             self.board.problem(&Problem::Kubernetes, &format!("not everything could be listed yet: {why}"));
         }
-        // After a time without the API, in which another instance may have led, old views are worth nothing.
+        // After a time without the API, in which another instance may have led, old views are useless.
         let waited = tokio::time::Instant::now();
         while !self.watches.is_current() && waited.elapsed() < PATIENCE {
             tokio::time::sleep(LOOK).await;
         }
         self.memory.load(&self.kubernetes).await;
         self.board.recall(self.memory.decisions());
-        // Before anything goes on that a pause holds up: as long as it is unknown whether all is paused,
-        // nothing does.
+        // Before anything that a pause would hold up: while it is unknown whether the daemon is paused,
+        // nothing is started.
         let mut pause = reconcile::TRIES.0;
         while !self.read_switch().await {
-            self.board.problem(&Problem::Kubernetes, "cannot read yet whether all is paused");
+            self.board.problem(&Problem::Kubernetes, "cannot read yet whether the daemon is paused");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(reconcile::TRIES.1);
         }
         self.read_records().await;
         self.regions.first(PATIENCE).await;
-        tracing::info!(machines = self.registry.all().len(), "both clusters were seen, rounds begin");
+        tracing::info!(machines = self.registry.all().len(), "both clusters were seen; starting rounds");
         self.board.ready();
     }
 
@@ -486,7 +484,7 @@ impl Daemon {
         self.rounds.keep(&config.record, &snapshot, &plan);
         self.memory.seen(now);
         self.waiting.look(&snapshot, self.board.metrics());
-        // Where nothing may be begun no time passes for timers: they count from the last round before.
+        // While nothing may be started, timers stand still: they count from the last round before that.
         if self.act(&config, &snapshot, &plan).await {
             self.memory.counted(&config, now);
             self.look_at_outcomes(&config, &snapshot, &plan);
@@ -504,7 +502,7 @@ impl Daemon {
         RoundOutcome::Decided
     }
 
-    /// What the planner decides. `None`: the settings changed meanwhile, or this term is over.
+    /// What the planner decides. `None`: the settings changed in the meantime, or this term is over.
     fn decide(
         &self,
         snapshot: &Snapshot,
@@ -527,12 +525,12 @@ impl Daemon {
         let plan = at_length(|| planning::plan_unless(&stop, snapshot, config));
         drop(obsolete);
         if plan.is_none() {
-            tracing::info!("what is being decided is obsolete: deciding again");
+            tracing::info!("the decision in progress is obsolete; deciding again");
         }
         plan
     }
 
-    /// What this round could not look at is looked at in the next ones.
+    /// What this round could not look at is left for the next ones.
     fn go_on_with(&mut self, plan: &Plan) {
         self.memory.left_over(plan.unfinished.clone());
         if plan.unfinished.is_empty() {
@@ -542,8 +540,8 @@ impl Daemon {
         }
     }
 
-    /// Rounds go on without a kind that they can do without, as if there were none of it, or no change to it:
-    /// that is for an operator to know.
+    /// Reports unreadable optional kinds to the operator: rounds continue as if there were no such objects,
+    /// or no changes to them.
     fn tell_what_is_not_seen(&self) {
         let unseen = self.watches.unseen();
         match unseen.first() {
@@ -568,7 +566,7 @@ impl Daemon {
         let others_failed = self.registry.all().iter().any(failed);
         self.memory.heard(told, others_failed, &config, now);
         if let Ending::GivenUp(why) = &told.ending
-            // What a pause has ended goes on after it.
+            // What a pause has interrupted continues after it.
             && self.switch.paused().is_none()
             && config.mode == Mode::Active
         {
@@ -581,7 +579,7 @@ impl Daemon {
         self.board.heard(told, now);
     }
 
-    /// Until something in the last plan is due.
+    /// The time until something in the last plan is due.
     fn next_timer(&self) -> Option<Duration> {
         let due = self.board.next_due()?;
         let wait = due.duration_since(self.clock.now());

@@ -1,9 +1,9 @@
-//! Work that takes long and needs no other system, beside tasks that must not wait for it.
+//! Runs work that takes long and needs no other system, without delaying other tasks.
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Does such work. On a runtime with several threads, all other tasks go on meanwhile; on one with a single
-/// thread, which tests in virtual time have, the work is done in no time.
+/// Runs such work. On a multi-threaded runtime, all other tasks continue in the meantime. On a
+/// single-threaded one, as in tests with virtual time, the work takes no time.
 pub(super) fn at_length<T>(work: impl FnOnce() -> T) -> T {
     match Handle::current().runtime_flavor() {
         RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),

@@ -1,5 +1,5 @@
-//! What an operator wants of single nodes. It is written to the Node, so that it outlives restarts and
-//! hand-overs and can be asked for at any instance; who leads sees it there.
+//! Operators' orders for single nodes. They are written to the Node, so that they survive restarts and
+//! hand-overs and can be given to any instance; the leader sees them there.
 
 use jiff::Timestamp;
 
@@ -12,16 +12,16 @@ use model::{Record, Snapshot};
 use runtime::error_chain::chain;
 use settings::{Config, Mode};
 
-/// As much of a reason as is written to the Node, in characters.
+/// How much of a reason is written to the Node, in characters.
 const LONGEST: usize = 200;
 
 impl Switch {
-    /// Drains a node and destroys its machine, as soon as its pool can do without.
+    /// Drains a node and destroys its machine, as soon as its pool can do without it.
     pub(super) async fn retire(&self, name: &str, reason: &str) -> Result<(), String> {
         let node = self.node(name).await?;
         let status = self.board.status();
         if status.mode == "observe" {
-            return Err("it only observes (`mode = \"observe\"`)".to_owned());
+            return Err("the daemon only observes (`mode = \"observe\"`)".to_owned());
         }
         if let Some(pause) = &status.paused {
             return Err(format!("everything is paused ({}): `resume` first", pause.words()));
@@ -29,7 +29,7 @@ impl Switch {
         if let Some(key) = planning::disabled(&node) {
             return Err(format!("`{name}` is kept by its annotation {key}: `unpin` it first"));
         }
-        // Otherwise another machine might be made, only to find out then that this one stays.
+        // Otherwise another machine might be created first, only to find that this one stays.
         if let Some(why) = self.board.hinders(name) {
             return Err(format!("`{name}` cannot be drained: {why}"));
         }
@@ -45,7 +45,7 @@ impl Switch {
         let words = in_short(reason);
         self.annotate(name, PINNED_WHY, words.as_deref()).await?;
         self.annotate(name, PINNED, Some("true")).await?;
-        // Who stops it writes so, and then looks at the Node once more: one of the two sees the other.
+        // The task that stops it records this and then reads the Node again: one of the two sees the other.
         if let Err(late) = self.not_stopped(&node).await {
             self.annotate(name, PINNED, node.annotations.get(PINNED).map(String::as_str)).await?;
             self.annotate(name, PINNED_WHY, node.annotations.get(PINNED_WHY).map(String::as_str)).await?;
@@ -55,22 +55,22 @@ impl Switch {
         Ok(())
     }
 
-    /// Puts an order into the history, if that is kept here.
+    /// Adds an order to the history, if it is kept here.
     fn noted(&self, what: String) {
         if self.board.status().leads {
             self.board.decided(self.clock.now(), what);
         }
     }
 
-    /// Refuses if the Node's machine is on its way out for good. That is in its record, whichever instance
-    /// leads.
+    /// Refuses if the removal of the Node's machine cannot be undone. Its record shows this, whichever
+    /// instance leads.
     async fn not_stopped(&self, node: &Node) -> Result<(), String> {
         let records = self.kubernetes.list_records().await.map_err(|error| chain(&error))?;
         let mut readable = records.readable.iter().map(|one| &one.record);
         let Some(record) = readable.find(|record| is_its(record, node)) else { return Ok(()) };
         let name = &node.name;
         if [Phase::Stopping, Phase::Deleting].iter().any(|phase| record.entered.contains_key(phase)) {
-            return Err(format!("`{name}` is drained already and its machine is being stopped"));
+            return Err(format!("`{name}` is already drained, and its machine is being stopped"));
         }
         match &record.intent {
             Intent::Discard { reason, .. } => Err(format!("the machine of `{name}` is given up: {reason}")),
@@ -86,12 +86,12 @@ impl Switch {
             self.noted(format!("{name} is no longer pinned"));
         }
         match planning::disabled(&node).filter(|key| *key != PINNED) {
-            Some(key) => Err(format!("its annotation {key} still keeps it, which another client has set")),
+            Some(key) => Err(format!("its annotation {key}, which another client has set, still keeps it")),
             None => Ok(()),
         }
     }
 
-    /// The Node, where it is one of a pool's.
+    /// The Node, if it belongs to a pool.
     async fn node(&self, name: &str) -> Result<Node, String> {
         let found = self.kubernetes.get_node(name).await.map_err(|error| chain(&error))?;
         let node = found.ok_or_else(|| format!("there is no node `{name}`"))?;
@@ -108,8 +108,9 @@ impl Switch {
 }
 
 impl Daemon {
-    /// The machines that an operator wants gone and that may go now, and why. A pool keeps its minimum of
-    /// ready nodes, and pods must have a place: the planner makes another node first.
+    /// The machines that an operator wants removed and that can be removed now, and why. A pool keeps its
+    /// minimum of ready nodes, and pods must have a place: if necessary, the planner creates another node
+    /// first.
     pub(super) fn wishes(&mut self, config: &Config, snapshot: &Snapshot) -> Vec<(MachineView, String)> {
         self.waiting_wishes.clear();
         if config.mode == Mode::Observe {
@@ -122,7 +123,11 @@ impl Daemon {
             let Some(view) = view.filter(|view| view.phase == Phase::Ready) else { continue };
             if self.retires_enough(config, &view.record, &[], snapshot.time) {
                 let most = config.limits.max_parallel_retires;
-                self.waits(snapshot.time, &node.name, &format!("{most} others are on their way out"));
+                self.waits(
+                    snapshot.time,
+                    &node.name,
+                    &format!("{most} other nodes are already being removed"),
+                );
                 continue;
             }
             let pool = config.pools.iter().find(|pool| pool.name == view.record.pool);
@@ -147,24 +152,24 @@ impl Daemon {
             }
             let reason = node.annotations.get(RETIRE).cloned().unwrap_or_default();
             found.push((view, reason));
-            // The next one is looked at with this one on its way.
+            // The next one is judged with this one already leaving.
             break;
         }
         found
     }
 
     fn waits(&mut self, now: Timestamp, node: &str, why: &str) {
-        let words = format!("{node} is to be retired and waits: {why}");
+        let words = format!("{node} is waiting to be retired: {why}");
         self.waiting_wishes.insert(node.to_owned(), why.to_owned());
         let board = self.board.clone();
         self.said.once(&format!("retire {node}"), || {
-            tracing::info!(node, why, "a node that is to be retired waits");
+            tracing::info!(node, why, "a node is waiting to be retired");
             board.decided(now, words);
         });
     }
 }
 
-/// As much of a reason as is kept, if one was given.
+/// The part of a reason that is kept, if one was given.
 fn in_short(reason: &str) -> Option<String> {
     Some(reason.trim().chars().take(LONGEST).collect()).filter(|words: &String| !words.is_empty())
 }
@@ -177,7 +182,7 @@ fn is_its(record: &Record, node: &Node) -> bool {
     record.smbios_uuid.as_deref().is_some_and(|uuid| uuid == node.system_uuid)
 }
 
-/// Why a node that is to be retired cannot go yet.
+/// Why a node that is to be retired cannot be removed yet.
 fn kept_by(
     snapshot: &Snapshot,
     config: &Config,
@@ -187,17 +192,18 @@ fn kept_by(
 ) -> Option<String> {
     if others_ready(snapshot, pool) < min as usize {
         let way = if min < max {
-            "another one is made first"
+            "another node is created first"
         } else {
-            "`max` allows no other one: raise it, or lower `min`"
+            "`max` allows no other node: raise it, or lower `min`"
         };
         return Some(format!("its pool is at its minimum of {min}; {way}"));
     }
     let pod = planning::homeless(snapshot, config, node)?;
-    Some(format!("{pod} has no place on another node yet"))
+    Some(format!("{pod} does not fit on another node yet"))
 }
 
-/// Ready nodes of a pool that are not being removed. What was decided a moment ago no taint may show yet.
+/// Ready nodes of a pool that are not being removed. A decision from a moment ago may not show as a taint
+/// yet.
 fn others_ready(snapshot: &Snapshot, pool: &str) -> usize {
     let of_pool = |node: &&std::sync::Arc<Node>| node.labels.get(POOL_LABEL).is_some_and(|one| one == pool);
     let leaving = planning::leaving(snapshot);

@@ -1,8 +1,8 @@
-//! Orphans: what is known of VMs that bear our mark and have no record, and the one that is collected.
+//! Orphans: what is known about VMs that bear our mark and have no record, and the collection of one.
 //!
-//! A round judges them by what it has seen itself. The one that is collected is proven again by its task, by
-//! what both clusters say then. One begins an hour at most, over restarts and changes of the leader: that it
-//! does is stored first.
+//! A round judges them by what it has seen itself. The task that collects one proves it again, from both
+//! clusters' present state. At most one collection begins per hour, even across restarts and changes of the
+//! leader: its start is stored first.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use model::{Record, Snapshot, Vmid};
 use observability::{GaugeValues, OrphanStatus, names};
 use settings::{Config, Mode, Orphans};
 
-/// Between two that are collected.
+/// The time between two collections.
 const BRAKE: SignedDuration = SignedDuration::from_hours(1);
 
-/// An orphan with what was found out.
+/// An orphan with its verdict.
 #[derive(Clone, Debug)]
 pub(super) struct Judged {
     claim: Claim,
@@ -30,7 +30,7 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    /// As `status` shows it.
+    /// The form that `status` shows.
     pub fn status(&self) -> OrphanStatus {
         let Claim { vmid, host, config, .. } = &self.claim;
         OrphanStatus {
@@ -44,7 +44,7 @@ impl Judged {
     }
 }
 
-/// Figures of them.
+/// Metrics about them.
 pub(super) fn measure(judged: &[Judged], seen: &mut GaugeValues) {
     for state in ["Proven", "Unproven"] {
         seen.put(names::ORPHANS, &[state], 0.0);
@@ -56,7 +56,7 @@ pub(super) fn measure(judged: &[Judged], seen: &mut GaugeValues) {
 }
 
 impl Daemon {
-    /// Judges all that there are, by what this round has seen.
+    /// Judges all of them by what this round has seen.
     pub(super) fn judge_orphans(&mut self, config: &Config, views: &[MachineView], snapshot: &Snapshot) {
         let marked = self.strangers.marked(config, views);
         if marked.is_empty() {
@@ -94,8 +94,8 @@ impl Daemon {
         self.orphans = marked.iter().map(judge).collect();
     }
 
-    /// Collects one of those that are proven, if the last was an hour ago. What the operator has paused, or
-    /// what is only observed, is left alone.
+    /// Collects a proven orphan, if the last collection was an hour ago. If the daemon is paused or only
+    /// observes, none is collected.
     pub(super) async fn collect_orphan(&mut self, config: &Arc<Config>, now: Timestamp) {
         if config.orphans != Orphans::Collect
             || config.mode != Mode::Active
@@ -109,12 +109,12 @@ impl Daemon {
             return;
         };
         let Some(record) = claim.record(config, now) else { return };
-        // It may have become a machine by another way since this round looked.
+        // It may have become a machine in another way since this round looked.
         if self.registry.get(&record.id).is_some() || !self.may_begin().await {
             return;
         }
         if !self.memory.collects(now).await {
-            let what = "no orphan is destroyed: that one begins cannot be stored";
+            let what = "not destroying an orphan: the start of the collection cannot be stored";
             self.said.once("orphan not stored", || tracing::warn!("{what}"));
             return;
         }

@@ -1,10 +1,10 @@
-//! What others do with machines' VMs that the cluster's list does not show: a reset, a rollback, another
+//! What other clients do with machines' VMs that the cluster's list does not show: a reset, a rollback, a new
 //! name, protection.
 //!
-//! Beside the rounds, with each look: the cluster's latest tasks are read, and the configurations of a few
-//! machines, so that each has its turn within half a minute if there are not too many. Nothing is changed
-//! about a VM here. What lasts is a problem for `status` until it is over, with the command; what happened is
-//! said once, with who did it.
+//! Each look, concurrently with the rounds, reads the cluster's latest tasks and the configurations of a few
+//! machines. If there are not too many machines, each has its turn within half a minute. VMs are never
+//! changed here. A lasting state is a problem in `status` until it is over, with the command. An event is
+//! reported once, with who caused it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,24 +24,24 @@ use proxmox::{Guest, TaskRow, VmConfig};
 use runtime::clock::SharedClock;
 use settings::{Config, Mode};
 
-/// Configurations of a cluster that are read in one look.
+/// How many configurations of a cluster are read in one look.
 const AT_A_TIME: usize = 20;
-/// One is read again after this time: with a look every ten seconds no later than after thirty.
+/// A configuration is read again after this time: with a look every ten seconds, after thirty at the latest.
 const AGAIN: Duration = Duration::from_secs(20);
-/// A task that began longer ago is no news.
+/// A task that began longer ago is not reported.
 const LATELY: SignedDuration = SignedDuration::from_mins(10);
-/// What the tasks are called that change a configuration. Proxmox VE's own pages and `qm set` leave none.
+/// The names of the tasks that change a configuration. Proxmox VE's web interface and `qm set` leave no task.
 const CONFIGURED: &[&str] = &["qmconfig"];
 
-/// What is remembered of one machine.
+/// What is remembered about one machine.
 #[derive(Debug)]
 struct Known {
     due: Instant,
-    /// What is otherwise than it should be, in words.
+    /// What is not as it should be, in words.
     wrong: Vec<String>,
 }
 
-/// Watches machines' VMs for what others do with them.
+/// Watches machines' VMs for changes by other clients.
 pub(super) struct Touched {
     regions: Regions,
     registry: Registry,
@@ -50,12 +50,12 @@ pub(super) struct Touched {
     board: Board,
     /// By the machines' names.
     known: BTreeMap<String, Known>,
-    /// Tasks that were seen already, by the prefixes of their clusters.
+    /// Tasks that were already seen, by the prefixes of their clusters.
     tasks: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Touched {
-    /// Has seen nothing yet.
+    /// A watcher that has seen nothing yet.
     pub fn new(
         regions: Regions,
         registry: Registry,
@@ -66,9 +66,9 @@ impl Touched {
         Self { regions, registry, config, clock, board, known: BTreeMap::new(), tasks: BTreeMap::new() }
     }
 
-    /// Looks now and then; never ends.
+    /// Looks periodically; never ends.
     pub async fn watch(mut self) {
-        // Those of an earlier term, whose machines may be gone since.
+        // Problems of an earlier term, whose machines may be gone since.
         self.board.clear_machines();
         loop {
             let config = self.config.borrow().clone();
@@ -112,14 +112,14 @@ impl Touched {
         self.read_some(region, config, (&look, &own), &views).await;
     }
 
-    /// Says what others have done that leaves no trace but its task. Without `Sys.Audit` on `/` no task is
-    /// seen.
+    /// Reports what others have done, if only its task shows it. Without `Sys.Audit` on `/` no task is
+    /// visible.
     async fn hear_tasks(&mut self, region: &Region, own: &str, views: &[&MachineView]) {
         let Ok(rows) = region.proxmox.cluster_tasks().await else { return };
         let old = self.clock.now().saturating_sub(LATELY).unwrap_or(Timestamp::MIN);
         let before =
             self.tasks.insert(region.prefix.clone(), rows.iter().map(|row| row.upid.to_string()).collect());
-        // Those of before the first look are no news: the leader of that time has reported them.
+        // Tasks from before the first look are not new: the leader at that time has reported them.
         let Some(before) = before else { return };
         let is_new = |row: &&TaskRow| row.user != own && !before.contains(&row.upid.to_string());
         for row in rows.iter().filter(is_new) {
@@ -128,10 +128,10 @@ impl Touched {
             let since = view.record.created.max(old).as_second();
             let Some(what) = deed(row.upid.kind()).filter(|_| row.started >= since) else { continue };
             let follows = match row.upid.kind() {
-                "qmreset" | "qmreboot" => "its guest starts again, and its node is not ready until then",
+                "qmreset" | "qmreboot" => "its guest restarts, and its node is not ready until it is up",
                 "qmrollback" => "what its guest did since then is lost; it is started again if it is off",
                 "qmpause" => "its node falls silent until it is resumed",
-                // Its own task, or the list, tells the rest.
+                // The machine's own task, or the list, shows the rest.
                 _ => {
                     self.registry.doubt(&view.record.id);
                     continue;
@@ -142,7 +142,7 @@ impl Touched {
     }
 
     fn say(&self, view: &MachineView, what: &str) {
-        tracing::warn!(machine = %view.record.name, what, "something was done with a machine's VM");
+        tracing::warn!(machine = %view.record.name, what, "a machine's VM was changed from outside");
         self.board.decided(self.clock.now(), format!("! {}: {what}", view.record.name));
     }
 
@@ -184,7 +184,7 @@ impl Touched {
             if read.is_template() {
                 self.registry.doubt(&view.record.id);
             }
-            // Its own task finds out what is no longer ours.
+            // The machine's own task finds out what is no longer ours.
             let is_same = read.smbios_uuid() == view.record.smbios_uuid;
             let guest = look.seen.guests.get(&view.record.slot.vmid);
             let pool = config.cluster(&region.prefix).and_then(|one| one.resource_pool.as_deref());
@@ -196,22 +196,22 @@ impl Touched {
         }
     }
 
-    /// One that could not be read has its turn again later, so that those of a host that hangs keep none of
-    /// the others from theirs.
+    /// Puts off a VM that could not be read, so that the VMs of a hanging host do not delay the others.
     fn put_off(&mut self, name: &str) {
         let due = Instant::now() + AGAIN;
         let known = self.known.entry(name.to_owned()).or_insert_with(|| Known { due, wrong: Vec::new() });
         known.due = due;
     }
 
-    /// Shows what is wrong with a machine's VM now; what is new is said with who did it, if that can be seen.
+    /// Shows what is wrong with a machine's VM now; new findings are reported with who caused them, if that
+    /// is visible.
     async fn note(&mut self, region: &Region, own: &str, view: &MachineView, wrong: Vec<String>) {
         let record = &view.record;
         let due = Instant::now() + AGAIN;
         let before = self.known.insert(record.name.clone(), Known { due, wrong: wrong.clone() });
         let before = before.map(|known| known.wrong).unwrap_or_default();
         if wrong.is_empty() {
-            // What an earlier term has shown as well.
+            // An earlier term may have shown problems as well.
             self.board.clear(&problem(&record.name));
             return;
         }
@@ -229,12 +229,12 @@ impl Touched {
     }
 }
 
-/// Under which name the status shows what is wrong with a machine's VM.
+/// The name under which the status shows problems of a machine's VM.
 fn problem(name: &str) -> Problem {
     Problem::Machine(name.to_owned())
 }
 
-/// What a VM's configuration says that it should not, and what follows.
+/// What in a VM's configuration is not as it should be, and what follows.
 fn oddities(record: &Record, config: &VmConfig) -> Vec<String> {
     let (host, vmid) = (&record.host, record.slot.vmid);
     let mut all = Vec::new();
@@ -242,24 +242,24 @@ fn oddities(record: &Record, config: &VmConfig) -> Vec<String> {
     let leaves = record.intent != Intent::Create;
     if name != record.name && !leaves {
         all.push(format!(
-            "VM {vmid} was renamed to `{name}`: it serves on, and its guest may take that name at its next start and then be another Node; \
-             on {host}: qm set {vmid} --name {}",
+            "VM {vmid} was renamed to `{name}`: it stays in service, but its guest may take that name at \
+             its next start and register as another Node; on {host}: qm set {vmid} --name {}",
             record.name
         ));
     }
     if config.is_set("protection") {
         let so = if leaves {
-            "its machine is to be removed, and the VM is neither stopped nor destroyed until then"
+            "its machine is to be removed, but the VM is neither stopped nor destroyed while it is protected"
         } else {
-            "it serves on, and can be neither destroyed nor replaced until then"
+            "it stays in service, but can be neither destroyed nor replaced"
         };
         all.push(format!("VM {vmid} is protected: {so}; on {host}: qm set {vmid} --protection 0"));
     }
     all
 }
 
-/// Whether a VM is in another resource pool, or in none. If the list names the pool of no machine the token
-/// may not see it.
+/// Whether a VM is in another resource pool, or in none. If the list shows no machine's pool, the token may
+/// not see pools.
 fn has_left(record: &Record, pool: &str, guest: Option<&Guest>, look: &Observation) -> Option<String> {
     let is_in = |guest: &Guest| guest.pool.as_deref() == Some(pool);
     let guest = guest.filter(|guest| !is_in(guest))?;
@@ -267,8 +267,8 @@ fn has_left(record: &Record, pool: &str, guest: Option<&Guest>, look: &Observati
     let vmid = record.slot.vmid;
     let now = guest.pool.as_deref().map_or_else(|| "in none".to_owned(), |other| format!("in `{other}`"));
     Some(format!(
-        "VM {vmid} is no longer in the resource pool `{pool}` but {now}: what the token may do with the pool it may not do with this VM; \
-         pvesh set /pools/{pool} --vms {vmid}"
+        "VM {vmid} is no longer in the resource pool `{pool}` but {now}: the token's rights on the pool no \
+         longer cover this VM; pvesh set /pools/{pool} --vms {vmid}"
     ))
 }
 

@@ -1,12 +1,12 @@
-//! The switch that stops everything: nothing new is begun while it is on.
+//! The switch that stops everything: nothing new is started while it is on.
 //!
-//! It is kept in Kubernetes, so that it outlives restarts and hand-overs and can be turned at any instance.
-//! Who leads reads it every `scan_interval`, when it was turned at this very instance, and before anything is
-//! begun.
+//! It is kept in Kubernetes, so that it survives restarts and hand-overs and can be turned at any instance.
+//! The leader reads it every `scan_interval`, when it was turned at its own instance, and before anything is
+//! started.
 //!
-//! Machines that are being made are finished; those whose clone was not begun wait. Drains are given up and
-//! their nodes serve again; VMs that are being shut down or destroyed are finished. Timers of unneeded nodes
-//! stand still.
+//! Machines in creation are finished, unless their clone was not begun: those wait. Drains are given up, and
+//! their nodes return to service. VMs that are being shut down or destroyed are finished. Timers of unneeded
+//! nodes stand still.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use runtime::clock::SharedClock;
 use runtime::error_chain::chain;
 use settings::Mode;
 
-/// The operator's hand on the switch.
+/// The switch, as operators turn it.
 #[derive(Clone)]
 pub struct Switch {
     pub(super) kubernetes: Cluster,
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Switch {
 }
 
 impl Switch {
-    /// The switch as it is reached from this instance.
+    /// The switch, as this instance reaches it.
     pub fn new(kubernetes: Cluster, clock: SharedClock, instance: &str, board: Board) -> Self {
         Self { kubernetes, clock, instance: instance.to_owned(), board }
     }
@@ -59,14 +59,14 @@ impl Switch {
             Order::Retire { node, reason } => self.retire(&node, &reason).await?,
             Order::Pin { node, reason } => self.pin(&node, &reason).await?,
             Order::Unpin { node } => self.unpin(&node).await?,
-            // The leader does, with every order.
+            // The leader rereads the switch with every order.
             Order::Reread => {}
         }
         self.board.poke();
         Ok(())
     }
 
-    /// The leader reads it from Kubernetes. Only the leader knows which hosts and pools there are.
+    /// The leader reads it from Kubernetes. Only the leader knows the hosts and pools.
     async fn retry(&self, name: Option<String>) -> Result<(), String> {
         let status = self.board.status();
         if let Some(name) = name.as_ref().filter(|_| status.leads) {
@@ -84,11 +84,11 @@ impl Switch {
     async fn turn(&self, pause: Option<Pause>) -> Result<(), String> {
         let turned = self.kubernetes.set_pause(pause.as_ref()).await;
         if turned.is_ok() && self.board.status().leads {
-            // The next client that asks sees it, however long the round under way takes.
+            // The next query sees it, however long the current round takes.
             self.board.paused(pause.as_ref());
         }
         turned.map_err(|error| {
-            // No instance acts without the API for longer than a term.
+            // Without the API, no instance acts for longer than a term.
             format!(
                 "{}; `systemctl stop pve-autoscaler` on each host stops it without Kubernetes",
                 chain(&error)
@@ -108,8 +108,7 @@ pub(super) struct PauseState {
     pause: watch::Sender<Option<Arc<Pause>>>,
     read: Option<Instant>,
     pokes: watch::Receiver<u64>,
-    /// Machines that were busy when their growth was to be tried again: until when each was to be left alone,
-    /// as it was then.
+    /// Machines that were busy when an operator ended their back-off: the end of that back-off at the time.
     growths: BTreeMap<MachineId, Timestamp>,
 }
 
@@ -118,19 +117,19 @@ impl PauseState {
         Self { pause: watch::Sender::new(None), read: None, pokes: board.pokes(), growths: BTreeMap::new() }
     }
 
-    /// For machines' tasks.
+    /// A receiver for machines' tasks.
     pub fn watch(&self) -> watch::Receiver<Option<Arc<Pause>>> {
         self.pause.subscribe()
     }
 
-    /// Why nothing is begun now, if so.
+    /// Why nothing is started now, if so.
     pub fn paused(&self) -> Option<Arc<Pause>> {
         self.pause.borrow().clone()
     }
 }
 
 impl Daemon {
-    /// Reads the switch if it was not for a while.
+    /// Reads the switch if it has not been read for a while.
     pub(super) async fn look_at_switch(&mut self) {
         let old = self.config.borrow().scan_interval;
         let fresh = self.switch.read.is_some_and(|read| read.elapsed() < old);
@@ -144,23 +143,23 @@ impl Daemon {
         self.end_put_off_backoffs().await;
     }
 
-    /// Whether something new may be begun now, as the switch is at this moment.
+    /// Whether something new may be started now, by the switch's present position.
     pub(super) async fn may_begin(&mut self) -> bool {
         self.read_switch().await && self.switch.paused().is_none()
     }
 
-    /// False if it cannot be read: it stays as it was.
+    /// Reads the switch; false if it cannot be read, so that the former position stays.
     pub(super) async fn read_switch(&mut self) -> bool {
         self.switch.pokes.mark_unchanged();
         let (pause, retry) = match self.kubernetes.orders().await {
             Ok((pause, retry)) => (pause.map(Arc::new), retry),
             Err(error) => {
-                tracing::debug!(%error, "the switch cannot be read for the moment");
+                tracing::debug!(%error, "the pause switch cannot be read at the moment");
                 return false;
             }
         };
-        // Back-offs of machines are in their records: until those are read no word is taken, and the first
-        // round comes back to it.
+        // Back-offs of machines are in their records: until those are read, no request is taken, and the
+        // first round returns to it.
         let waits = retry && !self.reconcile.has_begun();
         self.switch.read = Some(Instant::now()).filter(|_| !waits);
         self.board.paused(pause.as_deref());
@@ -169,7 +168,7 @@ impl Daemon {
                 return false;
             }
             if let Some(pause) = &pause {
-                tracing::warn!(by = pause.by, reason = pause.words(), "paused: nothing new is begun");
+                tracing::warn!(by = pause.by, reason = pause.words(), "paused: starting nothing new");
             } else {
                 tracing::info!("resumed");
             }
@@ -182,26 +181,26 @@ impl Daemon {
         true
     }
 
-    /// Ends the back-offs that operators want ended. They are taken first, so that each word counts once.
+    /// Ends the back-offs that operators want ended. The requests are taken first, so that each counts once.
     async fn retry(&mut self) {
         let retries = match self.kubernetes.take_retries().await {
             Ok(retries) => retries,
-            Err(error) => return tracing::warn!(%error, "what is to be tried again could not be taken"),
+            Err(error) => return tracing::warn!(%error, "the requests to try again could not be fetched"),
         };
         let now = self.clock.now();
         for Retry { name, by } in retries {
             let mut ended = self.memory.retry(name.as_deref(), now);
             ended.extend(self.end_growth_backoffs(name.as_deref(), now).await);
             let name = name.as_deref().unwrap_or("all hosts and pools");
-            tracing::info!(name, by, ended = ended.len(), "an operator ends back-offs");
+            tracing::info!(name, by, ended = ended.len(), "an operator ended back-offs");
             for what in ended {
                 self.board.decided(now, what);
             }
         }
     }
 
-    /// Each machine that could not grow has a back-off of its own, in its record. Returns what was left
-    /// alone, each with why.
+    /// Each machine that could not grow has its own back-off, in its record. Returns what was backing off,
+    /// each with its cause.
     async fn end_growth_backoffs(&mut self, pool: Option<&str>, now: Timestamp) -> Vec<String> {
         let mut ended = Vec::new();
         if self.config.borrow().mode != Mode::Active {
@@ -218,8 +217,8 @@ impl Daemon {
         ended
     }
 
-    /// The same of machines that were busy then, or whose records could not be written. What a later failure
-    /// has begun is not meant.
+    /// The same for machines that were busy then, or whose records could not be written. Back-offs from later
+    /// failures are not affected.
     async fn end_put_off_backoffs(&mut self) {
         let now = self.clock.now();
         let put_off = std::mem::take(&mut self.switch.growths);
@@ -238,14 +237,13 @@ impl Daemon {
         }
     }
 
-    /// Ends the back-off of one machine; in words. `None` if that has to wait: a task has the machine's
-    /// record in hand.
+    /// Ends the back-off of one machine, and returns it in words. `None` if that has to wait, because a task
+    /// holds the machine's record.
     async fn end_growth_backoff(&self, view: &MachineView) -> Option<String> {
         let mut stored = view.stored();
         let record = &mut stored.record;
         let backoff = record.grow_backoff.take().filter(|_| !view.busy)?;
-        let what =
-            format!("growing {} is tried again: it was left alone, since {}", record.name, backoff.reason);
+        let what = format!("growing {}: back-off ended; its cause was: {}", record.name, backoff.reason);
         (record.takes_no_cpus, record.takes_no_memory) = (false, false);
         if let Err(error) = self.kubernetes.update_record(&mut stored).await {
             tracing::debug!(machine = %view.record.name, %error, "its back-off could not be ended yet");
@@ -259,7 +257,7 @@ impl Daemon {
     }
 }
 
-/// Why a machine is not given more for now, or takes no more of something at all.
+/// Why a machine does not grow for now, or no longer takes up something at all.
 fn left_alone(record: &Record, now: Timestamp) -> Option<&Backoff> {
     let refuses = record.takes_no_cpus || record.takes_no_memory;
     record.grow_backoff.as_ref().filter(|backoff| refuses || backoff.runs(now))

@@ -1,5 +1,5 @@
-//! What is remembered between rounds, and stored so that a restart forgets nothing: cool-downs, back-offs,
-//! learnt shapes.
+//! What is remembered between rounds and stored, so that nothing is lost in a restart: cool-downs, back-offs,
+//! learned shapes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use model::workload::Backoff;
 use model::{HostKey, Snapshot};
 use settings::Config;
 
-/// What matters is stored within this time.
+/// Important changes are stored within this time.
 const STORE_SOON: Duration = Duration::from_secs(1);
 /// The time of the last round is stored this often if nothing else changes.
 const STORE_ANYWAY: SignedDuration = SignedDuration::from_mins(1);
-/// At the end it is stored within this time, or stays as it was stored before.
+/// At the end it is stored within this time, or stays as it was stored last.
 const STORE_LAST: Duration = Duration::from_secs(2);
-/// A pool whose creation failed through no fault of pool or host is left alone for this long at first: the
-/// cause may pass.
+/// The first back-off of a pool after a failed creation that neither the pool nor the host is to blame for:
+/// the cause may be temporary.
 const NO_FAULT: Duration = Duration::from_secs(10);
 
 /// What is remembered.
 pub(super) struct Remembered {
     memory: Memory,
-    /// When something was stored last.
+    /// When something was last stored.
     stored_at: Option<Timestamp>,
-    /// Something was learnt and is not stored yet.
+    /// Whether something was learned that is not stored yet.
     learnt: bool,
     kubernetes: Cluster,
     store: Shared,
@@ -66,7 +66,7 @@ impl Remembered {
         }
     }
 
-    /// Reads what an earlier run has stored; something unreadable is overwritten, with a warning.
+    /// Reads what an earlier run has stored; unreadable contents are overwritten, with a warning.
     pub async fn load(&mut self, kubernetes: &Cluster) {
         let mut pause = Duration::from_secs(1);
         loop {
@@ -77,7 +77,7 @@ impl Remembered {
                     return;
                 }
                 Err(error) if error.kind() == ErrorKind::Unusable => {
-                    tracing::warn!(%error, "the stored state cannot be read: cool-downs and back-offs begin again");
+                    tracing::warn!(%error, "the stored state cannot be read: cool-downs and back-offs start over");
                     return;
                 }
                 Err(error) => {
@@ -89,14 +89,14 @@ impl Remembered {
         }
     }
 
-    /// As it is now, what this snapshot's nodes teach included.
+    /// The present memory, including what this snapshot's nodes show.
     pub fn now(&mut self, snapshot: &Snapshot, config: &Config) -> Memory {
         self.learnt |= planning::learn(&mut self.memory, snapshot, config);
         self.learnt |= backoffs::shorten(&mut self.memory, config);
         self.memory.clone()
     }
 
-    /// A round is decided: what it has learnt is kept, what it no longer needs is not.
+    /// A round was decided: what it has learned is kept, what it no longer needs is dropped.
     pub fn seen(&mut self, now: Timestamp) {
         let before = self.memory.removals.len();
         let hour = SignedDuration::from_hours(1);
@@ -107,24 +107,24 @@ impl Remembered {
         }
     }
 
-    /// A round was decided, and its timers are written or will be. Nothing else moves the time of the last
-    /// round: by what has passed since then without one, the next round moves the timers that it reads.
+    /// A round was decided, and its timers are written or will be. Only this sets the time of the last round:
+    /// the next round shifts the timers that it reads by the time that passed without a round.
     pub fn counted(&mut self, config: &Config, now: Timestamp) {
         planning::watched(&mut self.memory, config, now);
         let before = self.memory.last_round.replace(now);
-        // One that lies ahead was stored before the clock was set back.
+        // A time in the future was stored before the clock was set back.
         let old = |time: Timestamp| time > now || now.duration_since(time) >= STORE_ANYWAY;
         if before.is_none_or(old) || self.stored_at.is_none_or(old) {
             self.store(now);
         }
     }
 
-    /// What was decided and happened before, oldest first.
+    /// Earlier decisions and events, oldest first.
     pub fn decisions(&self) -> &[Decision] {
         &self.memory.decisions
     }
 
-    /// What was decided and happened lately.
+    /// Adds recent decisions and events.
     pub fn decided(&mut self, decisions: Vec<Decision>, now: Timestamp) {
         if self.memory.decisions != decisions {
             self.memory.decisions = decisions;
@@ -132,29 +132,30 @@ impl Remembered {
         }
     }
 
-    /// What kube-scheduler is expected to do from now on, and what it did otherwise.
+    /// What kube-scheduler is expected to do, and which predictions were missed.
     pub fn predicted(&mut self, predictions: Predictions, now: Timestamp) {
         let old = std::mem::replace(&mut self.memory.predictions, predictions);
         let new = &self.memory.predictions;
-        // What is awaited is stored with the next thing that matters: it begins with every node, and mostly
-        // ends at once.
+        // Expectations are stored with the next important change: they begin with every node, and mostly end
+        // immediately.
         if (&old.made, &old.missed, &old.moved) != (&new.made, &new.missed, &new.moved) {
             self.store(now);
         }
     }
 
-    /// What the round could not look at. The next round goes on with it; another instance begins anyhow.
+    /// What the round could not look at. The next round continues with it; another instance starts over
+    /// anyway.
     pub fn left_over(&mut self, unfinished: Unfinished) {
         self.memory.unfinished = unfinished;
     }
 
-    /// Machines were asked for.
+    /// Machines were requested.
     pub fn grew(&mut self, pool: &str, now: Timestamp) {
         self.memory.pools.entry(pool.into()).or_default().last_add = Some(now);
         self.store(now);
     }
 
-    /// This many removals begin: they count for the hourly brake, and that is stored at once. False if that
+    /// This many removals begin: they count for the hourly brake, which is stored immediately. False if that
     /// did not succeed in time: then they must not begin, and do not count.
     pub async fn shrinks(&mut self, removals: usize, now: Timestamp) -> bool {
         let before = self.memory.removals.len();
@@ -172,8 +173,8 @@ impl Remembered {
         self.memory.orphan_collected
     }
 
-    /// An orphan is collected: that is stored at once. False if that did not succeed in time: then none must
-    /// be.
+    /// An orphan is collected, which is stored immediately. False if that did not succeed in time: then it
+    /// must not be collected.
     pub async fn collects(&mut self, now: Timestamp) -> bool {
         let before = self.memory.orphan_collected.replace(now);
         let stored = self.store_now(now).await;
@@ -184,7 +185,7 @@ impl Remembered {
         stored
     }
 
-    /// What is remembered of a host changes.
+    /// Changes what is remembered about a host.
     pub fn host(&mut self, host: &str, now: Timestamp, change: impl FnOnce(&mut HostMemory)) {
         let before = self.memory.hosts.get(host).cloned().unwrap_or_default();
         let mut after = before.clone();
@@ -202,8 +203,8 @@ impl Remembered {
         });
     }
 
-    /// A host was emptied to be switched off, and stays on: it is not for a while, longer each time. Machines
-    /// were made and went for it.
+    /// A host was emptied to be switched off, but stays on: it is not emptied again for a while, longer each
+    /// time, because machines were created and removed for it.
     pub fn emptied_in_vain(&mut self, host: &str, reason: &str, config: &Config, now: Timestamp) {
         self.host(host, now, |memory| {
             let before = memory.emptying_backoff.take();
@@ -211,7 +212,7 @@ impl Remembered {
         });
     }
 
-    /// A removal of a node was given up: the next one waits, longer each time.
+    /// The removal of a node was given up: the next one waits, longer each time.
     pub fn stays(&mut self, node: &str, pool: &PoolName, why: &str, config: &Config, now: Timestamp) {
         let memory = self.memory.nodes.entry(node.to_owned()).or_default();
         memory.pool.clone_from(pool);
@@ -220,14 +221,14 @@ impl Remembered {
         self.store(now);
     }
 
-    /// An operator wants what is left alone to be tried again; returns what that is.
+    /// An operator wants back-offs ended; returns which ones.
     pub fn retry(&mut self, name: Option<&str>, now: Timestamp) -> Vec<String> {
         let ended = backoffs::end(&mut self.memory, name, now);
         self.store(now);
         ended
     }
 
-    /// Stores everything at once; false if that did not succeed in time, so that it is not known whether it
+    /// Stores everything immediately; false if that did not succeed in time, so that it is unknown whether it
     /// is stored.
     pub async fn store_now(&mut self, now: Timestamp) -> bool {
         self.store(now);
@@ -243,7 +244,8 @@ impl Remembered {
         self.memory.removals.len()
     }
 
-    /// A machine's task reported something; whether others of its pool could not grow lately.
+    /// Takes in a report of a machine's task; `others_failed`: whether others of its pool recently failed to
+    /// grow.
     pub fn heard(&mut self, told: &MachineReport, others_failed: bool, config: &Config, now: Timestamp) {
         let pool = told.record.pool.clone();
         match &told.ending {
@@ -257,13 +259,13 @@ impl Remembered {
                 }
             }
             Ending::Grown => self.memory.pools.entry(pool).or_default().grow_backoff = None,
-            // The machine has a back-off of its own: the pool is held if it is not the only one.
+            // The machine has its own back-off: the pool only backs off if other machines failed too.
             Ending::NotGrown(_) if !others_failed => return,
             Ending::NotGrown(reason) => {
                 let place = &mut self.memory.pools.entry(pool).or_default().grow_backoff;
                 *place = Some(doubled(place.as_ref(), reason, config, now));
             }
-            // No node of the pool went.
+            // No node of the pool was removed.
             Ending::Removed if told.record.warm.is_some() => return,
             Ending::Failed { reason, blame } => self.back_off(told, blame, reason, config, now),
             Ending::Removed => self.memory.pools.entry(pool).or_default().last_removal = Some(now),
@@ -278,8 +280,8 @@ impl Remembered {
         self.store(now);
     }
 
-    /// Stores what is not stored yet; the task that otherwise does so has ended. A try that meets another
-    /// version is repeated once; if the API cannot be reached, or another instance leads, nothing is stored.
+    /// Stores what is not stored yet; the task that otherwise does so has ended. A version conflict is
+    /// retried once; if the API cannot be reached, or another instance leads, nothing is stored.
     pub async fn finish(&self) {
         let Some(memory) = self.to_store.borrow().clone() else { return };
         if self.store.lock().await.memory.as_ref() == Some(&memory) {
@@ -290,7 +292,7 @@ impl Remembered {
                 || stored(&self.kubernetes, &self.store, &memory).await
         };
         if !matches!(tokio::time::timeout(STORE_LAST, tries).await, Ok(true)) {
-            tracing::warn!("the state of the last moments could not be stored");
+            tracing::warn!("the most recent state could not be stored");
         }
     }
 
@@ -309,7 +311,7 @@ impl Remembered {
         let mut same = Vec::new();
         if *blame == BackoffTarget::HostOrPool {
             same = same_on(&pool.failed_on, &self.memory.hosts, (&host, reason));
-            // What fails everywhere is no host's fault: other pools may use them.
+            // A failure on all hosts is not the hosts' fault: other pools may use them.
             for other in &same {
                 self.memory.hosts.entry(other.clone()).or_default().backoff = None;
             }
@@ -320,15 +322,14 @@ impl Remembered {
         }
         let (place, reason) = match blame {
             BackoffTarget::HostOrPool if !same.is_empty() => {
-                (&mut pool.backoff, format!("{reason}; the same failed on {}", same.join(", ")))
+                (&mut pool.backoff, format!("{reason}; the same happened on {}", same.join(", ")))
             }
             BackoffTarget::Host | BackoffTarget::HostOrPool => {
                 (&mut self.memory.hosts.entry(host).or_default().backoff, reason.to_owned())
             }
             BackoffTarget::Pool | BackoffTarget::Other => (&mut pool.backoff, reason.to_owned()),
         };
-        // What is no fault of pool or host may last all the same: a right that is missing in Kubernetes, a
-        // network that is shut.
+        // A cause outside pool and host may last too: a missing right in Kubernetes, a blocked network.
         let first = if *blame == BackoffTarget::Other { NO_FAULT } else { config.scale_up.backoff_initial };
         *place = Some(Backoff::next(place.as_ref(), &reason, (first, config.scale_up.backoff_max), now));
     }
@@ -339,7 +340,7 @@ impl Remembered {
     }
 }
 
-/// The other hosts that are left alone since the same failed there for the same pool.
+/// The other hosts that are backing off because the same failed there for the same pool.
 fn same_on(
     failed_on: &BTreeMap<HostKey, Timestamp>,
     hosts: &BTreeMap<HostKey, HostMemory>,
@@ -352,8 +353,8 @@ fn same_on(
     failed_on.keys().filter(|other| ***other != *host).filter(is_same).cloned().collect()
 }
 
-/// The words of a failure without those that differ from machine to machine: with numbers, of tasks and VMs,
-/// or the host's name.
+/// The words of a failure without those that differ between machines: numbers, ids of tasks and VMs, and the
+/// host's name.
 fn gist<'a>(reason: &'a str, host: &'a str) -> impl Iterator<Item = &'a str> {
     let (_, host) = HostKey::split(host);
     let is_common =
@@ -361,12 +362,12 @@ fn gist<'a>(reason: &'a str, host: &'a str) -> impl Iterator<Item = &'a str> {
     reason.split_whitespace().filter(is_common)
 }
 
-/// The next back-off of the common length.
+/// The next back-off with the usual length.
 fn doubled(before: Option<&Backoff>, reason: &str, config: &Config, now: Timestamp) -> Backoff {
     Backoff::next(before, reason, (config.scale_up.backoff_initial, config.scale_up.backoff_max), now)
 }
 
-/// What is stored, as far as is known.
+/// What is stored, as far as known.
 #[derive(Default)]
 struct Stored {
     version: Option<MemoryVersion>,
@@ -381,7 +382,7 @@ async fn keep(kubernetes: Cluster, store: Shared, mut wanted: watch::Receiver<Op
         tokio::time::sleep(STORE_SOON).await;
         loop {
             let mut store = store.lock().await;
-            // As it is by now: who had the lock may have stored something newer.
+            // The current contents: the previous holder of the lock may have stored something newer.
             let Some(memory) = wanted.borrow_and_update().clone() else { break };
             let stored = write(&kubernetes, &mut store, &memory).await;
             drop(store);
@@ -399,8 +400,8 @@ async fn stored(kubernetes: &Cluster, store: &Shared, memory: &Memory) -> bool {
     write(kubernetes, &mut *store.lock().await, memory).await
 }
 
-/// Tries it once. If the stored one has changed, the next try overwrites it: ours is the newer one, and the
-/// answer to an earlier try was lost, or another client removed the object.
+/// Tries it once. If the stored version has changed, the next try overwrites it: ours is newer, and either
+/// the answer to an earlier try was lost or another client removed the object.
 async fn write(kubernetes: &Cluster, store: &mut Stored, memory: &Memory) -> bool {
     match kubernetes.store_memory(memory, store.version.as_ref()).await {
         Ok(new) => {
@@ -487,7 +488,7 @@ mod tests {
         let first = Backoff::next(None, "x", (NO_FAULT, most), at(0));
         let second = Backoff::next(Some(&first), "x", (NO_FAULT, most), at(20));
         assert_eq!((first.seconds, second.seconds), (10, 20));
-        // A pool that is to blame is left alone for as long as it ever is.
+        // A pool that is to blame backs off for the longest time.
         let blamed = Backoff::next(Some(&second), "y", (Duration::from_mins(5), most), at(30));
         assert_eq!((blamed.seconds, blamed.until), (300, at(330)));
     }

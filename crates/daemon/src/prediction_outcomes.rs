@@ -1,4 +1,4 @@
-//! Takes in what came of decisions, and says once what turned out to be wrong.
+//! Compares decisions with their outcomes, and reports once which ones turned out wrong.
 
 use super::Daemon;
 use model::plan::MissedPrediction;
@@ -8,7 +8,7 @@ use observability::{GaugeValues, names, number};
 use settings::Config;
 
 impl Daemon {
-    /// Remembers what the last decision expects, and tells of predictions that were missed.
+    /// Remembers what the last decision expects, and reports missed predictions.
     pub(super) fn look_at_outcomes(&mut self, config: &Config, snapshot: &Snapshot, plan: &Plan) {
         let after = planning::follow(snapshot, plan, config);
         let before = &snapshot.memory.predictions;
@@ -28,8 +28,8 @@ impl Daemon {
             let known = before.moved.iter().find(is_known).is_some_and(|one| one.missed.is_some());
             if let Some(missed) = moved.missed.as_ref().filter(|_| !known) {
                 let pool = &moved.pool;
-                tracing::warn!(pool = pool.as_str(), "no further node goes: {missed}");
-                self.board.decided(snapshot.time, format!("! no further node of {pool} goes: {missed}"));
+                tracing::warn!(pool = pool.as_str(), "removing no further node: {missed}");
+                self.board.decided(snapshot.time, format!("! removing no further node of {pool}: {missed}"));
                 self.board.metrics().missed(pool);
             }
         }
@@ -37,7 +37,7 @@ impl Daemon {
     }
 }
 
-/// Kinds of pods that a pool gets no machine for, and removals whose pods do not run, as figures.
+/// Metrics: kinds of pods for which a pool gets no machine, and removals whose pods do not run.
 pub(super) fn measure(config: &Config, snapshot: &Snapshot, seen: &mut GaugeValues) {
     for pool in &config.pools {
         let held = in_words(&snapshot.memory.predictions, &pool.name, snapshot.time).len();
@@ -45,7 +45,7 @@ pub(super) fn measure(config: &Config, snapshot: &Snapshot, seen: &mut GaugeValu
     }
 }
 
-/// What a pool is held back for now, in words.
+/// What currently holds back a pool, in words.
 pub(super) fn in_words(predictions: &Predictions, pool: &str, now: jiff::Timestamp) -> Vec<String> {
     let missed = predictions.missed.iter().filter(|one| one.pool.as_deref() == Some(pool));
     let missed = missed.filter(|one| one.backoff.runs(now)).map(|one| {
@@ -54,5 +54,5 @@ pub(super) fn in_words(predictions: &Predictions, pool: &str, now: jiff::Timesta
     });
     let moved = predictions.moved.iter().filter(|one| one.pool == pool);
     let moved = moved.filter_map(|one| one.missed.as_ref());
-    missed.chain(moved.map(|one| format!("no further node goes: {one}"))).collect()
+    missed.chain(moved.map(|one| format!("removing no further node: {one}"))).collect()
 }

@@ -1,4 +1,4 @@
-//! A round's result, put on the board.
+//! Publishes a round's result on the board.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,11 +18,11 @@ use observability::{
 };
 use settings::{Config, Mode};
 
-/// Waiting pods that the board shows at most.
+/// How many pending pods the board shows at most.
 const PODS_SHOWN: usize = 500;
 
 impl Daemon {
-    /// Shows the last decision, or without one at least where the machines are.
+    /// Shows the last decision, or without one, at least the machines' phases.
     pub(super) fn publish(&self, config: &Config, decided: Option<(&Snapshot, Plan)>) {
         let views = self.registry.all();
         let mut status = self.board.status();
@@ -60,13 +60,13 @@ impl Daemon {
     }
 }
 
-/// What stops nothing and should be known, by what it concerns.
+/// Warnings that do not stop anything, by what they concern.
 fn warnings(config: &Config, snapshot: &Snapshot) -> BTreeMap<String, String> {
     let newer = snapshot.kubernetes.newer_than_known();
     let newer = newer.map(|warning| ("kubernetes".to_owned(), warning));
     let unlike = planning::unlike_declared(snapshot, config).into_iter();
     let unlike = unlike.map(|(pool, words)| {
-        (format!("[[pool.device]] of {pool}"), format!("{words}: what nodes have counts"))
+        (format!("[[pool.device]] of {pool}"), format!("{words}: what the nodes publish counts"))
     });
     newer.into_iter().chain(unlike).collect()
 }
@@ -104,7 +104,7 @@ fn left_alone(backoff: &Backoff, now: Timestamp) -> String {
 fn machine(config: &Config, view: &MachineView) -> MachineStatus {
     let why = match (&view.note, view.record.pods.as_slice()) {
         (note, _) if !note.is_empty() => note.clone(),
-        (_, [first, ..]) => format!("made for {first}"),
+        (_, [first, ..]) => format!("created for {first}"),
         _ => String::new(),
     };
     MachineStatus {
@@ -126,7 +126,7 @@ fn machine(config: &Config, view: &MachineView) -> MachineStatus {
 }
 
 fn node(verdict: &NodeVerdict, waiting: &BTreeMap<String, String>) -> NodeStatus {
-    let waits = waiting.get(&verdict.node).map(|why| format!("waits: {why}"));
+    let waits = waiting.get(&verdict.node).map(|why| format!("waiting: {why}"));
     let parts = [
         verdict.reason.map(|reason| reason.to_string()),
         verdict.pod.clone(),
@@ -215,7 +215,7 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[MachineView
             memory_used: share(memory, all_memory),
             slots_free: count(free),
             backoff: backoff.map(|backoff| left_alone(backoff, snapshot.time)),
-            // What has no length is no back-off after failures: it ends with its cause.
+            // A back-off without a length is not one after failures: it ends with its cause.
             backoff_until: backoff.filter(|backoff| backoff.seconds > 0).map(|backoff| backoff.until),
             next: [
                 next(
@@ -235,8 +235,8 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[MachineView
     config.pools.iter().map(one).collect()
 }
 
-/// cpu in milli-cores and memory in bytes that the pods of each node of a pool request. Asked for by name
-/// only, in every round for every pod: hence no ordered map.
+/// cpu in milli-cores and memory in bytes that the pods of each node of a pool request. It is only looked up
+/// by name, in every round for every pod, so it is not an ordered map.
 pub(super) fn requested_by_node(snapshot: &Snapshot) -> HashMap<&str, (i64, i64)> {
     let ours = snapshot.nodes.iter().filter(|node| node.labels.contains_key(POOL_LABEL));
     let mut sums: HashMap<&str, (i64, i64)> = ours.map(|node| (node.name.as_str(), (0, 0))).collect();
@@ -257,7 +257,7 @@ fn share(part: i64, whole: i64) -> Option<f64> {
 fn next<'v>(now: Timestamp, verdicts: impl Iterator<Item = &'v NodeVerdict>) -> Option<String> {
     let waiting = verdicts.filter(|verdict| verdict.verdict == NodeOutcome::Unneeded);
     let first = waiting.filter_map(|verdict| Some((verdict.removable_at?, &verdict.node))).min();
-    first.map(|(at, node)| format!("{node} may go in {}", until(now, at)))
+    first.map(|(at, node)| format!("{node} may be removed in {}", until(now, at)))
 }
 
 fn below_minimum(plan: &Plan, pool: &str) -> Option<String> {

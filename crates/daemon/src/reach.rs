@@ -1,5 +1,5 @@
-//! On which hosts machines of a pool can be made: where its templates reach, and why none of them is cloned
-//! now.
+//! The hosts on which machines of a pool can be created: where its templates can be cloned, and why none is
+//! cloned now.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +17,8 @@ use observability::Problem;
 use settings::{Config, Pool};
 
 impl Daemon {
-    /// Pools of which no machine can be made now back off; all get only hosts that a template reaches, as far
-    /// as that is known.
+    /// Pools that can have no machines now back off; all are limited to hosts that a template reaches, as far
+    /// as known.
     pub(super) fn narrow(&self, config: &Config, snapshot: &mut Snapshot, looks: &Looks) {
         self.say_refusals(config);
         self.say_clocks();
@@ -36,7 +36,7 @@ impl Daemon {
             let reason = if let Some(why) = &out_of_sight {
                 Some(why.clone())
             } else if !looks.contains_key(&pool.prefix) {
-                Some("Proxmox VE cannot be looked at".to_owned())
+                Some("Proxmox VE cannot be read".to_owned())
             } else if !were_asked {
                 Some("waiting to learn the addresses of unmanaged VMs".to_owned())
             } else {
@@ -46,8 +46,8 @@ impl Daemon {
             let is_refused = found.is_some_and(|found| found.refused.is_some());
             let memory = snapshot.memory.pools.entry(pool.name.clone()).or_default();
             memory.out_of_sight = out_of_sight;
-            // It is said whatever keeps a template from being cloned now: a host that goes off meanwhile is
-            // woken only for pools that were known to reach it.
+            // This is recorded even if a template cannot be cloned now: a host that goes off in the meantime
+            // is only woken for pools that were known to reach it.
             if let Some(found) = found.filter(|_| has_template) {
                 reach(pool, found, memory);
             }
@@ -66,11 +66,11 @@ impl Daemon {
         }
     }
 
-    /// A right without which no machine of a pool can be made is a problem for as long as it is missing.
+    /// Reports a missing right without which no machine of a pool can be created as a problem.
     fn say_refusals(&self, config: &Config) {
         let of = |pool: &Pool| {
             let words = self.regions.get(&pool.prefix)?.templates.refusal(&pool.name)?;
-            Some(format!("cannot make machines in pool {}: {words}", pool.name))
+            Some(format!("cannot create machines in pool {}: {words}", pool.name))
         };
         let said: Vec<String> = config.pools.iter().filter_map(of).collect();
         if said.is_empty() {
@@ -85,13 +85,13 @@ impl Daemon {
 fn without_template(pool: &Pool, found: Option<&PoolTemplates>, looks: &Looks) -> String {
     let silent = looks.get(&pool.prefix).and_then(|look| look.seen.silent().next());
     let silent = silent.map(|host| silence(&host.name));
-    // It may be why a template is not found, and need not.
+    // It may or may not be the reason that a template is not found.
     let problem = found.and_then(|found| found.problems.first().cloned());
     let problems: Vec<String> = problem.into_iter().chain(silent).collect();
     if problems.is_empty() { "its template was not found yet".to_owned() } else { problems.join("; ") }
 }
 
-/// Says where the pool's templates reach.
+/// Records which hosts the pool's templates reach.
 fn reach(pool: &Pool, found: &PoolTemplates, memory: &mut PoolMemory) {
     let reach: BTreeSet<&String> = found.usable.iter().flat_map(|one| &one.reach).collect();
     let own = |host: &String| found.usable.iter().any(|one| one.host == *host);
@@ -99,9 +99,9 @@ fn reach(pool: &Pool, found: &PoolTemplates, memory: &mut PoolMemory) {
     memory.reach = Some(reach.into_iter().map(|host| pool.host_key(host)).collect());
 }
 
-/// What was known of hosts when they went off is what they are woken for. A pool that came to the settings
-/// since then reaches those that another one with its template does. While a pool's reach is not known, a
-/// host where it may be stays on.
+/// Hosts are woken according to what was known when they went off. A pool that was added to the settings
+/// since then reaches the same hosts as another pool with its template. While a pool's reach is unknown,
+/// hosts that it may reach stay on.
 pub(super) fn see_to_hosts(config: &Config, snapshot: &mut Snapshot) {
     let memory = &mut snapshot.memory;
     for power in memory.hosts.values_mut().filter_map(|host| host.power.as_mut()) {
@@ -138,7 +138,7 @@ pub(super) fn see_to_hosts(config: &Config, snapshot: &mut Snapshot) {
         let why = memory.pools.get(name).and_then(|memory| memory.backoff.as_ref());
         let why = why.map(|backoff| format!(": {}", backoff.reason)).unwrap_or_default();
         own.stays_on.get_or_insert_with(|| {
-            format!("it is not known whether machines of pool {name} can be made there{why}")
+            format!("it is not known whether machines of pool {name} can be created there{why}")
         });
     }
 }

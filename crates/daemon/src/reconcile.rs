@@ -1,4 +1,4 @@
-//! Records × VMs × Nodes, held against each other: what does not belong together is mended, or reported.
+//! Compares records, VMs and Nodes: mismatches are fixed or reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use model::{Record, Vmid};
 use observability::Problem;
 use settings::{Config, Mode, Pool, ZoneLabels};
 
-/// All records are read again this often.
+/// How often all records are read again.
 const READ_RECORDS: SignedDuration = SignedDuration::from_mins(5);
-/// A slot that another VM or Node has is looked at again after this time.
+/// After this time, a slot that another VM or Node has is checked again.
 const CLOSED: SignedDuration = SignedDuration::from_mins(5);
 /// A machine that got stuck is tried again after this time, then after twice that, and so on.
 const STUCK: (SignedDuration, SignedDuration) =
@@ -26,33 +26,34 @@ const STUCK: (SignedDuration, SignedDuration) =
 pub(super) const TRIES: (std::time::Duration, std::time::Duration) =
     (std::time::Duration::from_secs(1), std::time::Duration::from_secs(30));
 
-/// What mending remembers between rounds.
+/// What reconciliation remembers between rounds.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// VMIDs that others have, each with the prefix of its cluster, until when they are left alone.
+    /// VMIDs that others have, each with the prefix of its cluster, and until when they are left alone.
     closed: BTreeMap<(String, Vmid), Timestamp>,
     /// Machines that got stuck: when they are tried again, and the pause before that.
     pub stuck: BTreeMap<MachineId, (Timestamp, SignedDuration)>,
-    /// Machines whose VM is not seen as it should be: the number of the look after which it was asked itself.
+    /// Machines whose VM does not look as it should, with the number of the look after which the VM itself
+    /// was checked.
     pub vm_strange: BTreeMap<MachineId, u64>,
     /// Machines whose VM is locked, since when.
     pub vm_locked: BTreeMap<MachineId, Timestamp>,
-    /// Machines whose Node is not there.
+    /// Machines whose Node is missing.
     node_missing: BTreeMap<MachineId, Missing>,
-    /// The first look is over: a machine that is met from now on was not counted.
+    /// Whether the first look is over: a machine that is found later was not counted.
     begun: bool,
-    /// Records that cannot be read close their slots.
+    /// VMIDs of unreadable records, which close their slots.
     unreadable: Vec<Vmid>,
-    /// Whether there is one at all: not each name tells the VMID.
+    /// Whether there are any: not every name shows the VMID.
     has_unreadable: bool,
     read: Option<Timestamp>,
 }
 
-/// A machine whose Node is not there.
+/// A machine whose Node is missing.
 #[derive(Debug)]
 struct Missing {
     since: Timestamp,
-    /// The `systemUUID` that the Node with its name had when the VM was looked at for that.
+    /// The `systemUUID` of the Node with its name when the VM was checked because of it.
     looked: Option<String>,
 }
 
@@ -62,8 +63,8 @@ impl State {
         self.has_unreadable
     }
 
-    /// VMIDs that take no machine of this cluster now, by its prefix. The cluster of an unreadable record is
-    /// not known.
+    /// VMIDs that no machine of this cluster can use now, by its prefix. The cluster of an unreadable record
+    /// is unknown.
     pub fn closed(&self, prefix: &str, now: Timestamp) -> impl Iterator<Item = Vmid> {
         let here = move |((at, vmid), until): (&(String, Vmid), &Timestamp)| {
             (at == prefix && waits(*until, CLOSED, now)).then_some(*vmid)
@@ -71,21 +72,21 @@ impl State {
         self.closed.iter().filter_map(here).chain(self.unreadable.iter().copied())
     }
 
-    /// Whether all records are to be read again: it is long ago, or the time of a machine that got stuck has
-    /// come since. Its entry stays after that, for the next pause.
+    /// Whether all records are to be read again: the last time is long ago, or a stuck machine has become
+    /// due. Its entry stays after that, for the next pause.
     fn is_due(&self, now: Timestamp) -> bool {
-        // One that lies ahead is of a clock that was set back since.
+        // A time in the future means that the clock was set back.
         let Some(read) = self.read.filter(|read| *read <= now) else { return true };
         now.duration_since(read) >= READ_RECORDS
             || self.stuck.values().any(|(when, _)| read < *when && *when <= now)
     }
 
-    /// Whether a machine that got stuck is left alone still.
+    /// Whether a stuck machine is still left alone.
     pub fn is_put_off(&self, id: &MachineId, now: Timestamp) -> bool {
         self.stuck.get(id).is_some_and(|(when, pause)| waits(*when, *pause, now))
     }
 
-    /// All records are read again with the next round.
+    /// Has all records read again in the next round.
     pub fn read_again(&mut self) {
         self.read = None;
     }
@@ -95,7 +96,7 @@ impl State {
         self.begun
     }
 
-    /// Forgets what was noted of machines whose records are gone.
+    /// Forgets what was noted about machines whose records are gone.
     fn forget_all_but(&mut self, known: &BTreeSet<MachineId>) {
         self.stuck.retain(|id, _| known.contains(id));
         self.vm_strange.retain(|id, _| known.contains(id));
@@ -137,7 +138,7 @@ impl State {
 }
 
 impl Daemon {
-    /// Reads all records, until that works, and takes up every machine where it is.
+    /// Reads all records, retrying until that works, and resumes every machine at its phase.
     pub(super) async fn read_records(&mut self) {
         let mut pause = TRIES.0;
         loop {
@@ -157,13 +158,13 @@ impl Daemon {
         }
     }
 
-    /// Holds everything against each other. Costs nothing but a list of records every few minutes.
+    /// Compares everything. This only costs a list of records every few minutes.
     pub(super) async fn reconcile(&mut self, config: &Arc<Config>) {
         let now = self.clock.now();
         if self.reconcile.is_due(now) {
             match self.kubernetes.list_records().await {
                 Ok(records) => self.take_up(records),
-                Err(error) => tracing::debug!(%error, "the machine records cannot be read for the moment"),
+                Err(error) => tracing::debug!(%error, "the machine records cannot be read at the moment"),
             }
         }
         if config.mode == Mode::Active && self.watches.is_current() {
@@ -184,7 +185,8 @@ impl Daemon {
         for one in &records.unreadable {
             self.said.once(&format!("record {}", one.name), || {
                 tracing::error!(config_map = %one.name, reason = %one.reason,
-                    "a machine record cannot be read: its slot stays closed until the ConfigMap is mended or, once its VM is gone, deleted");
+                    "a machine record cannot be read: its slot stays closed until the ConfigMap is fixed \
+                     or, once its VM is gone, deleted");
             });
         }
         let known: BTreeSet<MachineId> = records.readable.iter().map(|one| one.record.id.clone()).collect();
@@ -215,7 +217,7 @@ impl Daemon {
             && stored.record.tokens().next().is_none()
             && stored.record.node_uid.is_some();
         let mut view = MachineView::found(&stored, node.map(|node| node.name.clone()), now);
-        // One that waits to be asked: `hold_against_vms` sees to it that it is there.
+        // For a warm machine, `hold_against_vms` makes sure that it exists.
         if stored.record.intent == Intent::Create
             && stored.record.warm.is_some()
             && stored.record.entered.contains_key(&Phase::Warm)
@@ -224,8 +226,8 @@ impl Daemon {
             return;
         }
         if settled {
-            // Its Node may be missing for a moment, or not be ready yet if it has registered again:
-            // `hold_against_nodes` decides.
+            // Its Node may be missing briefly, or not ready yet after registering again: `hold_against_nodes`
+            // decides.
             view.phase = Phase::Ready;
             self.registry.put(view);
             let growing = stored.record.growing.is_some() && active;
@@ -237,20 +239,20 @@ impl Daemon {
         let new = self.registry.get(&id).is_none();
         self.registry.put(view.clone());
         if active && new && self.reconcile.begun && is_untouched(&stored.record) {
-            // Others were made in its place, and the pool may be full.
+            // Others were created in its place, and the pool may be full.
             return self.discard(config, &view, "the answer to the creation of its record was lost");
         }
         if active {
             if new {
-                tracing::info!(machine = %stored.record.name, intent = ?stored.record.intent, "goes on with a machine");
+                tracing::info!(machine = %stored.record.name, intent = ?stored.record.intent, "resuming a machine");
             }
             let Some(context) = self.context(config, &stored.record) else { return };
             self.spawn(machines::adopt(context, stored, self.reports.clone()));
         }
     }
 
-    /// Ready machines whose Node is gone for longer than a node may take to come, or has lost what was put on
-    /// it.
+    /// Ready machines whose Node has been gone for longer than a node may take to register, or has lost its
+    /// labels and taints.
     fn hold_against_nodes(&mut self, config: &Arc<Config>, now: Timestamp) {
         let patience =
             SignedDuration::try_from(config.scale_up.max_node_provision_time).unwrap_or(SignedDuration::MAX);
@@ -275,7 +277,7 @@ impl Daemon {
                 continue;
             }
             if unseen {
-                // Its time stands still: what cannot be looked at is not given up.
+                // Its time stands still: a machine that cannot be checked is not given up.
                 self.reconcile.node_missing.remove(&id);
                 continue;
             }
@@ -291,14 +293,15 @@ impl Daemon {
                 }
                 Some(node) if is_over && machines::is_silent(&node) => {
                     self.reconcile.node_missing.remove(&id);
-                    let reason = "the Node with its name is not its VM's, and is not heard of";
+                    let reason = "the Node with its name is not its VM's, and no longer reports";
                     self.discard(config, &view, reason);
                 }
-                // Its VM may have another uuid by now. As long as that Node is heard of, nothing is stopped.
+                // Its VM may have a new uuid. As long as that Node reports, the VM is not stopped.
                 Some(node) if is_over || missing.looked.as_ref() != Some(&node.system_uuid) => {
                     *missing = Missing { since: now, looked: Some(node.system_uuid.clone()) };
                     tracing::warn!(machine = %view.record.name, system_uuid = node.system_uuid,
-                        "the Node with its name reports another systemUUID than its VM had: the VM is looked at");
+                        "the Node with its name reports a different systemUUID from its VM's; checking the \
+                         VM");
                     if let Some(context) = self.context(config, &view.record) {
                         self.spawn(machines::missed(context, view.stored(), self.reports.clone()));
                     }
@@ -310,12 +313,12 @@ impl Daemon {
 
     fn discard(&mut self, config: &Arc<Config>, view: &MachineView, reason: &str) {
         let Some(context) = self.context(config, &view.record) else { return };
-        tracing::warn!(machine = %view.record.name, reason, "a machine is removed");
+        tracing::warn!(machine = %view.record.name, reason, "removing a machine");
         self.board.decided(self.clock.now(), format!("- {}: {reason}", view.record.name));
         self.spawn(machines::discard(context, view.stored(), reason.to_owned(), self.reports.clone()));
     }
 
-    /// Changes the record of a machine that no task has in hand.
+    /// Changes the record of a machine that no task holds.
     pub(super) fn note_on(&mut self, view: &MachineView, change: impl FnOnce(&mut Record)) {
         let (kubernetes, registry, mut stored, mut view) =
             (self.kubernetes.clone(), self.registry.clone(), view.stored(), view.clone());
@@ -334,21 +337,21 @@ impl Daemon {
     }
 }
 
-/// Whether a pause of this length that ends then goes on: one that lies further ahead was begun before the
-/// clock was set back.
+/// Whether a pause of this length with this end still runs: if its end is further ahead, it was begun before
+/// the clock was set back.
 fn waits(until: Timestamp, pause: SignedDuration, now: Timestamp) -> bool {
     let left = until.duration_since(now);
     left.is_positive() && left <= pause
 }
 
-/// Whether labels of a machine's Node are to say where its VM is now, and do not.
+/// Whether labels of a machine's Node should follow its VM's place, and do not match it.
 fn follows(config: &Config, record: &Record, node: &Node) -> bool {
     let pool = config.pools.iter().find(|pool| pool.name == record.pool);
     let pool = pool.filter(|pool| pool.zone_labels == ZoneLabels::Follow);
     pool.is_some_and(|pool| !machines::astray(record, pool, node).is_empty())
 }
 
-/// Whether nothing was begun of the machine.
+/// Whether nothing was started for the machine.
 fn is_untouched(record: &Record) -> bool {
     record.intent == Intent::Create
         && record.task.is_none()

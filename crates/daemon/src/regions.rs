@@ -1,9 +1,9 @@
-//! The Proxmox VE clusters, each with its own client, its own look and its own limits: what befalls one
-//! delays none of the others.
+//! The Proxmox VE clusters, each with its own client, its own look and its own limits: trouble with one does
+//! not delay the others.
 //!
 //! A machine is only ever looked at, changed and destroyed through the cluster of its record's region; one
 //! whose region the configuration does not have is left alone. While a cluster cannot be seen or is not
-//! quorate, its machines count as they are known, its pools get no machine and lose no node.
+//! quorate, its machines count as last known, and its pools neither get machines nor lose nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,23 +30,23 @@ const STALE_LOOKS: u32 = 6;
 /// One cluster.
 #[derive(Clone)]
 pub(super) struct Region {
-    /// What its hosts' names begin with ([`HostKey`]); empty for the cluster in `[proxmox]`.
+    /// The prefix of its hosts' names ([`HostKey`]); empty for the cluster in `[proxmox]`.
     pub prefix: String,
     pub proxmox: Client,
     pub templates: Templates,
     pub inventory: Inventory,
-    /// Machines that are being created there at a time: those that wait for a cluster which is away hold up
-    /// no other's.
+    /// How many machines may be created there at a time: machines that wait for an unavailable cluster do not
+    /// hold up others.
     pub creating: Arc<Semaphore>,
 }
 
 impl Region {
-    /// Under which name the status shows what is wrong with it.
+    /// The name under which the status shows its problems.
     pub fn name(&self) -> String {
         name(&self.prefix)
     }
 
-    /// What is wrong if it cannot be seen.
+    /// The problem if it cannot be seen.
     pub fn problem(&self) -> Problem {
         if self.prefix.is_empty() { Problem::Proxmox } else { Problem::Region(self.prefix.clone()) }
     }
@@ -70,7 +70,7 @@ impl Region {
     }
 }
 
-/// Under which name the status shows what is wrong with a cluster.
+/// The name under which the status shows a cluster's problems.
 pub(super) fn name(prefix: &str) -> String {
     if prefix.is_empty() { "proxmox".to_owned() } else { format!("region {prefix}") }
 }
@@ -83,7 +83,7 @@ pub(super) struct Regions {
 }
 
 impl Regions {
-    /// Begins to look at all of them, with clients that only read.
+    /// Starts to look at all of them, with clients that only read.
     pub fn open(deps: &Deps, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
         let changed = watch::Sender::new(0);
         let several = !deps.regions.is_empty();
@@ -108,7 +108,7 @@ impl Regions {
         Self { all: Arc::new(all.map(region).collect()), changed }
     }
 
-    /// The same, with clients whose writes this fence has to let pass, for a new term.
+    /// The same for a new term, with clients whose writes must pass this fence.
     pub fn fenced(&self, fence: &Fence, config: &Config) -> Self {
         let most = config.limits.max_parallel_creates as usize;
         let one = |(prefix, region): (&String, &Region)| {
@@ -145,11 +145,14 @@ impl Regions {
         self.get(HostKey::split(key).0)
     }
 
-    /// Why nothing is decided about the pools and machines of a cluster, if so. Whether one cluster alone can
-    /// be seen says the looks' age: what is not seen is asked of each machine itself.
+    /// Why nothing is decided about a cluster's pools and machines, if so. With a single cluster, the age of
+    /// the look decides whether it can be seen: each machine's task checks the VM itself.
     pub fn unseen(&self, config: &Config, prefix: &str, now: Timestamp) -> Option<String> {
         let Some(region) = self.get(prefix) else {
-            return Some(format!("region `{prefix}` is not connected: it needs its table and a restart"));
+            return Some(format!(
+                "region `{prefix}` is not connected: add its table to the configuration and restart the \
+                 daemon"
+            ));
         };
         if !self.several() {
             let (_, problem) = region.inventory.last();
@@ -157,7 +160,7 @@ impl Regions {
         }
         let why = match region.inventory.last() {
             (_, Some(problem)) => problem,
-            (None, None) => "it was not seen yet".to_owned(),
+            (None, None) => "it has not been seen yet".to_owned(),
             (Some(look), None) if region.fresh(config, now).is_none() => {
                 format!("it was last seen at {}", look.at)
             }
@@ -172,13 +175,13 @@ impl Regions {
         self.changed.subscribe()
     }
 
-    /// Waits for the first look at each, for `limit` at most.
+    /// Waits for the first look at each, for at most `limit`.
     pub async fn first(&self, limit: Duration) {
         let looks = self.iter().map(|region| async move {
             if !region.inventory.first(limit).await {
                 tracing::warn!(
                     region = region.name(),
-                    "Proxmox VE was not seen yet: nothing can be made until it is"
+                    "Proxmox VE has not been seen yet: no machine can be created until it is"
                 );
             }
         });

@@ -1,4 +1,4 @@
-//! What the conditions of ProvisioningRequests say: that there is room for all of their pods, or why not.
+//! The conditions of ProvisioningRequests: whether there is room for all of their pods, or why not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Daemon {
     }
 }
 
-/// What the conditions are to say; `None`: there is nothing to say. Reasons are Cluster Autoscaler's.
+/// The conditions to write; `None`: there is nothing to report. Reasons are Cluster Autoscaler's.
 fn conditions(
     request: &ProvisioningRequest,
     verdict: &RequestVerdict,
@@ -63,7 +63,7 @@ fn conditions(
     let mut conditions = request.conditions.clone();
     let mut say = |what| set(&mut conditions, request.generation, now, what);
     if request.is("Accepted").is_none() && kind != "BookingExpired" {
-        say(("Accepted", true, "Accepted", "pve-autoscaler looks for room for it"));
+        say(("Accepted", true, "Accepted", "pve-autoscaler is looking for room for it"));
     }
     say((kind, is, reason, &verdict.message));
     Some(conditions)

@@ -1,4 +1,4 @@
-//! What a round has found, as figures; and how long pods wait.
+//! Metrics of a round, and how long pods are pending.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use settings::Config;
 pub(super) struct Waiting(BTreeMap<String, (String, Timestamp)>);
 
 impl Waiting {
-    /// Takes in who waits now, and measures who has a node since the last look.
+    /// Notes which pods are pending now, and measures those that got a node since the last look.
     pub fn look(&mut self, snapshot: &Snapshot, metrics: &Metrics) {
         let before = std::mem::take(&mut self.0);
         for pod in snapshot.pods.iter().filter(|pod| pod.node.is_none()) {
@@ -32,8 +32,8 @@ impl Waiting {
                 self.0.insert(pod.id(), (pod.uid.clone(), since));
             }
         }
-        // Mostly nothing does: looking through all pods of a large cluster would delay whatever waits for
-        // this round.
+        // Mostly no pod does: searching all pods of a large cluster would delay whatever waits for this
+        // round.
         let no_more: BTreeMap<String, (String, Timestamp)> =
             before.into_iter().filter(|(pod, _)| !self.0.contains_key(pod)).collect();
         if no_more.is_empty() {
@@ -63,11 +63,11 @@ fn unschedulable_since(pod: &Pod) -> Option<Timestamp> {
 }
 
 impl Daemon {
-    /// Shows figures of a round that could decide.
+    /// Sets the metrics of a round that could decide.
     pub(super) fn measure(&self, config: &Config, snapshot: &Snapshot, plan: &Plan) {
         let mut seen = GaugeValues::default();
         seen.put(names::LAST_SUCCESS, &[], seconds(snapshot.time));
-        // Of several clusters that which was not seen for longest.
+        // With several clusters, the one that has gone unseen for longest.
         let looks = self.regions.iter().filter_map(|region| region.inventory.last().0);
         if let Some(at) = looks.map(|look| look.at).min() {
             seen.put(names::LAST_LOOK, &[], seconds(at));
@@ -158,7 +158,8 @@ fn verdicts(plan: &Plan, seen: &mut GaugeValues) {
     }
 }
 
-/// Pods that wait with their gang for something else than room are told apart: no machine would help them.
+/// Pods that wait with their gang for something other than room are counted separately: no machine would help
+/// them.
 fn reason(pod: &PodVerdict) -> &'static str {
     match &pod.gang {
         Some(gang) if gang.reason != GangReason::NoRoom => gang.reason.code(),

@@ -1,9 +1,8 @@
-//! The approval of serving certificates, beside the rounds: where it is switched on, each request of a
-//! machine's kubelet is held against the machine's record. Requests of others are not touched, neither
-//! approved nor denied.
+//! The approval of serving certificates, concurrently with the rounds. If it is enabled, each request of a
+//! machine's kubelet is checked against the machine's record. Other requests are neither approved nor denied.
 //!
-//! A request that is not as it should be stays open: kubelets ask again after 15 minutes, and the cluster
-//! removes undecided requests after a day.
+//! A request that fails the check stays open: kubelets ask again after 15 minutes, and the cluster removes
+//! undecided requests after a day.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,14 +21,14 @@ use observability::{Board, Problem};
 use runtime::error_chain::chain;
 use settings::{Config, Mode};
 
-/// How often open requests are looked at again without anything having happened.
+/// How often open requests are looked at again even if nothing has happened.
 const LOOK: Duration = Duration::from_secs(10);
 /// An approval that failed is tried again after this time, then after twice that, and so on.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
-/// How many requests are dealt with in one look, the oldest first, those that were refused last.
+/// How many requests are handled in one look: the oldest first, and refused ones last.
 const AT_A_TIME: usize = 64;
 
-/// Who approves.
+/// Approves requests.
 pub(super) struct Approver {
     config: watch::Receiver<Arc<Config>>,
     pause: watch::Receiver<Option<Arc<Pause>>>,
@@ -39,14 +38,14 @@ pub(super) struct Approver {
     recorder: Recorder,
     board: Board,
     cancel: CancellationToken,
-    /// uids of requests of which it was said that they are not approved.
+    /// uids of requests that were reported as not approved.
     refused: BTreeSet<String>,
     /// uids of requests whose approval failed: when it is tried again, and the pause before that.
     failed: BTreeMap<String, (Instant, Duration)>,
 }
 
 impl Daemon {
-    /// Who approves while this term lasts.
+    /// The approver for this term.
     pub(super) fn approver(&self) -> Approver {
         Approver {
             config: self.config.clone(),
@@ -64,7 +63,7 @@ impl Daemon {
 }
 
 impl Approver {
-    /// Approves, while that is switched on, until the settings or the term end.
+    /// Approves requests, while that is enabled, until the settings or the term end.
     pub(super) async fn run(mut self) {
         loop {
             if self.is_on() {
@@ -84,7 +83,7 @@ impl Approver {
             && config.kubernetes.as_ref().is_some_and(|settings| settings.approve_serving_certificates)
     }
 
-    /// Looks at what is open whenever something has changed, until it is switched off.
+    /// Looks at open requests whenever something has changed, until it is disabled.
     async fn follow(&mut self, requests: &ServingRequests) {
         let (mut asked, mut moved) = (requests.changed(), self.registry.changed());
         while self.is_on() {
@@ -124,14 +123,14 @@ impl Approver {
         }
     }
 
-    /// Whether a request was refused, or its approval failed and is not to be tried again yet: such ones stay
-    /// open for long, and must not stand before others.
+    /// Whether a request was refused, or its approval failed and is not to be retried yet: such requests stay
+    /// open for long, and must not delay others.
     fn has_been_looked_at(&self, uid: &str, now: Instant) -> bool {
         self.refused.contains(uid) || self.failed.get(uid).is_some_and(|(again, _)| *again > now)
     }
 
-    /// The machine whose kubelet asks, with its Node. A Node that is not seen yet, or has another machine's
-    /// `systemUUID`, is no proof; the former comes.
+    /// The machine whose kubelet asks, with its Node. A Node that is not visible yet (it will be soon), or
+    /// has another machine's `systemUUID`, is no proof.
     fn machine<'v>(
         &self,
         request: &ServingRequest,
@@ -147,7 +146,7 @@ impl Approver {
         node.system_uuid.eq_ignore_ascii_case(uuid).then_some((view, node))
     }
 
-    /// What hinders it, in words.
+    /// Approves one request; returns what prevents it, in words.
     async fn approve(
         &mut self,
         request: &ServingRequest,
@@ -169,7 +168,7 @@ impl Approver {
                 self.say(node, EventKind::Normal, "ServingCertificateApproved", note).await;
                 Ok(())
             }
-            // Another client was faster; the watch tells.
+            // Another client was faster; the watch will show it.
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => Ok(()),
             Err(error) => {
                 let pause = tried.map_or(AGAIN.0, |(_, pause)| (pause * 2).min(AGAIN.1));

@@ -1,5 +1,5 @@
-//! Hosts whose `pvestatd` says nothing: the cluster's list knows nothing but names of them. What was known
-//! before holds.
+//! Hosts whose `pvestatd` is silent: the cluster's list only has their names. What was known before still
+//! applies.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -9,16 +9,17 @@ use model::workload::Backoff;
 use model::{HostKey, Snapshot};
 use observability::Problem;
 
-/// What is said of a host whose `pvestatd` is silent.
+/// The problem text for a host whose `pvestatd` is silent.
 pub(super) fn silence(host: &str) -> String {
     format!(
-        "pvestatd on {host} has said nothing for five minutes: how its VMs and storages are is not known, and it gets no new machine; a storage \
-         that hangs may hold it up; on {host}: systemctl restart pvestatd"
+        "pvestatd on {host} has not reported for five minutes: the state of its VMs and storages is \
+         unknown, and the host gets no new machine; a hanging storage may block pvestatd; on {host}: \
+         systemctl restart pvestatd"
     )
 }
 
 impl Daemon {
-    /// Hosts of which nothing is known for the moment get no machine, and lose none for that.
+    /// Hosts whose state is currently unknown get no machines, and lose none for that.
     pub(super) fn hold_silent_hosts(&self, snapshot: &mut Snapshot, looks: &Looks) {
         let until = snapshot.time.saturating_add(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MAX);
         let mut all = Vec::new();

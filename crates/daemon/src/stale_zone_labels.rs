@@ -1,5 +1,5 @@
-//! Nodes whose labels name another host or zone than that in which their VMs are: Proxmox VE, or an
-//! administrator, has moved them, or a host was given another zone.
+//! Nodes whose labels name a different host or zone from their VMs': Proxmox VE or an administrator has moved
+//! the VMs, or a host was given another zone.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use model::machine::Phase;
 use observability::{GaugeValues, names};
 use settings::{Config, Pool, ZoneLabels};
 
-/// What the status calls them.
+/// Their name in the status.
 pub(super) const ABOUT: &str = "zones";
 /// How many are named at most.
 const NAMED: usize = 20;
 
-/// A Node whose labels name another place.
+/// A Node whose labels name a different place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Astray {
     pool: PoolName,
@@ -31,7 +31,7 @@ pub(super) fn problem_text(all: &[Astray]) -> Option<String> {
     (!named.is_empty()).then(|| named.join("; "))
 }
 
-/// Figures of them.
+/// Metrics about them.
 pub(super) fn measure(config: &Config, all: &[Astray], seen: &mut GaugeValues) {
     for pool in config.pools.iter().filter(|pool| pool.tells_hosts()) {
         seen.put(names::ASTRAY, &[&pool.name], 0.0);
@@ -42,7 +42,7 @@ pub(super) fn measure(config: &Config, all: &[Astray], seen: &mut GaugeValues) {
 }
 
 impl Daemon {
-    /// Finds those that there are. Each is logged once.
+    /// Finds all of them. Each is logged once.
     pub(super) fn look_at_zones(&mut self, config: &Config, views: &[MachineView]) {
         let told = config.pools.iter().filter(|pool| pool.tells_hosts());
         let pools: BTreeMap<&str, &Pool> = told.map(|pool| (pool.name.as_str(), pool)).collect();
@@ -56,7 +56,7 @@ impl Daemon {
             }
             let labels = there.iter().map(|(key, now)| {
                 let says = node.labels.get(key).map_or("", String::as_str);
-                format!("{key}={says}, and it is in {now}")
+                format!("{key}={says}, but it is in {now}")
             });
             let labels: Vec<String> = labels.collect();
             let follows = match pool.zone_labels {
@@ -64,8 +64,10 @@ impl Daemon {
                 ZoneLabels::Follow => "the label follows",
             };
             let (name, host) = (&node.name, &view.record.host);
-            let words =
-                format!("the VM of {name} is on {host}, its Node says {}: {follows}", labels.join("; "));
+            let words = format!(
+                "the VM of {name} is on {host}, and its Node is labeled {}: {follows}",
+                labels.join("; ")
+            );
             self.said.once(&words, || tracing::warn!(machine = %view.record.name, "{words}"));
             self.astray.push(Astray { pool: pool.name.clone(), words });
         }

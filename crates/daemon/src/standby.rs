@@ -1,5 +1,5 @@
-//! What an instance does while another one leads: it keeps its watches synced, shows where it stands, and
-//! waits for its term.
+//! What an instance does while another one leads: it keeps its watches synced, shows its role, and waits for
+//! its term.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,14 +22,14 @@ pub(super) struct StandbyState {
 }
 
 impl StandbyState {
-    /// Random numbers that no earlier term has drawn.
+    /// Random numbers that no earlier term has used.
     pub fn random(&self) -> fastrand::Rng {
         self.random.lock().unwrap_or_else(PoisonError::into_inner).fork()
     }
 }
 
-/// The look at Proxmox, which only who leads, or may do so at any moment, needs. It ends when this is
-/// dropped.
+/// The looks at Proxmox VE, which only an instance that leads, or may do so at any moment, needs. They end
+/// when this is dropped.
 pub(super) struct RegionViews {
     pub regions: Regions,
     _open: DropGuard,
@@ -55,7 +55,7 @@ pub(super) async fn serve(
         random: Arc::new(Mutex::new(fastrand::Rng::with_seed(deps.seed))),
     };
     deps.board.judges(judge(deps, &warm.watches));
-    // Most often no other instance leads: then nothing has to wait for the answer.
+    // Usually no other instance leads: then nothing has to wait for the answer.
     let mut eyes = Some(RegionViews::open(deps, cancel, tasks));
     loop {
         let term = tokio::select! {
@@ -70,7 +70,8 @@ pub(super) async fn serve(
     }
 }
 
-/// Judges orders about nodes by what is watched, whichever instance leads. If that is old, nothing is known.
+/// Judges orders about nodes by the watches, whichever instance leads. If they are outdated, nothing is
+/// known.
 fn judge(deps: &Deps, watches: &Watches) -> Judge {
     let (watches, config, clock) = (watches.clone(), deps.config.clone(), deps.clock.clone());
     Arc::new(move |node| {
@@ -84,7 +85,7 @@ fn judge(deps: &Deps, watches: &Watches) -> Judge {
     })
 }
 
-/// `None` if there will not be any.
+/// `None` if there will be no more terms.
 async fn next_term(
     deps: &Deps,
     warm: &StandbyState,

@@ -1,5 +1,5 @@
-//! Writing the statuses of CapacityBuffers and ProvisioningRequests: neither a message whose figures change
-//! with each look at the hosts, nor an API server that refuses a status, makes one write a round.
+//! Writes the statuses of CapacityBuffers and ProvisioningRequests, but not in every round, even if figures
+//! in messages change with each look at the hosts or the API server refuses a status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,28 +14,28 @@ use model::condition::StatusCondition;
 use observability::Problem;
 use runtime::error_chain::chain;
 
-/// Objects whose status is written at a time.
+/// How many statuses are written at a time.
 const AT_A_TIME: usize = 8;
 /// How long a round waits for them.
 const WRITING: Duration = Duration::from_secs(3);
-/// If nothing but words has changed, a status is written no sooner than this after the last time.
+/// If only messages have changed, a status is written no sooner than this after the last time.
 const WORDS: Duration = Duration::from_mins(1);
 /// The pause after a status was refused, and the longest one.
 const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_mins(10));
 
-/// When the status of each object was written last, by its uid.
+/// When the status of each object was last written, by its uid.
 #[derive(Debug, Default)]
 pub(super) struct Written(Mutex<BTreeMap<String, Last>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Last {
     at: Instant,
-    /// It was refused, and is left alone for this long.
+    /// The pause after it was refused, if so.
     pause: Option<Duration>,
 }
 
 impl Written {
-    /// Whether the status of an object may be written now. `only_words`: it differs in nothing but messages.
+    /// Whether the status of an object may be written now. `only_words`: it only differs in its messages.
     pub fn may(&self, uid: &str, only_words: bool) -> bool {
         self.lock().get(uid).is_none_or(|last| match last.pause {
             Some(pause) => last.at.elapsed() >= pause,
@@ -48,7 +48,7 @@ impl Written {
         self.lock().retain(|uid, _| uids.contains(uid.as_str()));
     }
 
-    /// Takes in what became of a write.
+    /// Takes in the result of a write.
     fn note(&self, uid: &str, failure: Option<ErrorKind>) {
         let mut all = self.lock();
         let pause = match failure {
@@ -78,8 +78,7 @@ pub(super) fn without_words(conditions: &[StatusCondition]) -> Vec<StatusConditi
 }
 
 impl Daemon {
-    /// Writes statuses, each with the uid of its object. `problem`: that one cannot be
-    /// written.
+    /// Writes statuses, each with the uid of its object. `problem`: reported while one cannot be written.
     pub(super) async fn write_statuses<T, W: Future<Output = Result<(), Error>>>(
         &self,
         (problem, written): (&Problem, &Written),
@@ -96,17 +95,14 @@ impl Daemon {
         };
         let all = futures::stream::iter(changes).map(write).buffer_unordered(AT_A_TIME);
         let Ok(outcomes) = tokio::time::timeout(WRITING, all.collect::<Vec<_>>()).await else {
-            tracing::debug!(
-                about = problem.about(),
-                "statuses take long to be written; the next round goes on with them"
-            );
+            tracing::debug!(about = problem.about(), "writing statuses takes long; the next round continues");
             return;
         };
-        // It is another one by now, or gone: the next round knows.
+        // It has been replaced or is gone: the next round knows.
         let known = |kind: ErrorKind| matches!(kind, ErrorKind::Conflict | ErrorKind::NotFound);
         match outcomes.iter().flatten().find(|failure| !known(failure.kind())) {
             Some(failure) => self.board.problem(problem, &chain(failure)),
-            // What was refused stays a problem while it is left alone.
+            // A refusal stays a problem during its pause.
             None if written.has_refused() => {}
             None => self.board.clear(problem),
         }
@@ -136,7 +132,7 @@ mod tests {
             minutes(1).await;
             assert!(written.may("a", false), "{pause}");
         }
-        // What comes and goes is tried again by the next round, and what was taken begins from the start.
+        // A temporary failure is retried by the next round, and after a success the pauses start over.
         written.note("a", Some(ErrorKind::Conflict));
         assert!(written.may("a", false));
         written.note("a", None);

@@ -14,10 +14,10 @@ use observability::Board;
 use runtime::ordered_notify::Changed;
 use settings::Config;
 
-/// Everything whose change is worth a round.
+/// Everything that triggers a round when it changes.
 pub(super) struct Trigger {
     cluster: Changed,
-    /// Those changes of the cluster by which a pod begins to wait for a node.
+    /// The changes of the cluster with which a pod becomes pending.
     demand: Changed,
     machines: Changed,
     inventory: watch::Receiver<u64>,
@@ -45,7 +45,7 @@ impl Trigger {
         }
     }
 
-    /// Waits for the first change, for `longest` at most.
+    /// Waits for the first change, for at most `longest`.
     pub async fn fire(&mut self, longest: Duration) {
         tokio::select! {
             biased;
@@ -59,12 +59,12 @@ impl Trigger {
         }
     }
 
-    /// Lets what belongs together arrive together: waits for the window, and on while changes come in quick
-    /// succession, but for `most` at most.
+    /// Batches changes that belong together: waits for the window, and longer while changes arrive in quick
+    /// succession, but for at most `most`.
     ///
-    /// Once a pod waits for a node, only more of such pods are waited for: what else happens in a large
-    /// cluster all the time is nothing to it. Its window begins when it began to wait, be it while the last
-    /// round still ran, and is over when no other followed in its second half.
+    /// Once a pod is pending, only more such pods extend the wait, whatever else happens in a large cluster.
+    /// Its window begins when it became pending, even if the last round was still running, and is over when
+    /// no other pod followed in its second half.
     pub async fn settle(&mut self, window: Duration, most: Duration) {
         let now = Instant::now();
         let mut waits = self.demand.pending();

@@ -1,11 +1,11 @@
-//! VMs at whose VMID none of our machines is: whether they bear our mark all the same, and which addresses
-//! they were given. They are asked beside the rounds: one that has not answered yet at once, all others again
-//! a few at a time, so that a cluster with hundreds of them costs no more than a small one. No machine is
-//! made in a cluster before it was looked at so once. What a VM said holds until it says something else or is
-//! gone: its address is its own while its host is off, too.
+//! VMs with a VMID that none of our machines has: whether they bear our mark anyway, and which addresses they
+//! were given. They are read concurrently with the rounds: new ones immediately, all others a few at a time,
+//! so that a cluster with hundreds of them costs no more than a small one. No machine is created in a cluster
+//! before all of them were read once. What was read holds until it changes or the VM is gone: a VM keeps its
+//! address while its host is off, too.
 //!
-//! What bears our mark and has no record has no owner: its record was deleted by hand, or an administrator
-//! cloned a machine, notes and all. It is reported, with the command, and left alone unless the
+//! A VM that bears our mark and has no record has no owner: its record was deleted by hand, or an
+//! administrator cloned a machine with its notes. It is reported, with the command, and left alone unless the
 //! configuration says otherwise and everything is proven (`orphans`). If an address of a pool is set in an
 //! unmanaged VM, or belongs to an unmanaged Node, its slot is closed.
 
@@ -30,34 +30,34 @@ use runtime::clock::SharedClock;
 use settings::{Config, Orphans};
 
 /// How long the first round waits for the first answers. A cluster whose answers take longer gets its
-/// machines later, the others now.
+/// machines later; the others do not wait.
 const FIRST: Duration = Duration::from_secs(2);
-/// VMs of a cluster that are asked again in one look.
+/// How many VMs of a cluster are read again in one look.
 const AT_A_TIME: usize = 5;
-/// A VM is asked again after this time; sooner if it did not answer.
+/// A VM is read again after this time; sooner if that failed.
 const AGAIN: Duration = Duration::from_mins(10);
 const AGAIN_UNHEARD: Duration = Duration::from_mins(1);
-/// The same of one that is being made.
+/// The same for a VM that is being created.
 const AGAIN_UNSETTLED: Duration = Duration::from_secs(5);
-/// A mark without a record is reported after this time: all records are read again within it, those that
-/// others wrote among them.
+/// A mark without a record is reported after this time: all records are read again within it, including those
+/// that others wrote.
 const SURE: SignedDuration = SignedDuration::from_mins(6);
 /// How many are named at most.
 const NAMED: usize = 20;
 
-/// What a VM says of itself.
+/// What was read from a VM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Says {
     name: String,
     marker: Option<Marker>,
-    /// All that it says, if it bears a mark.
+    /// Its full configuration, if it bears a mark.
     config: Option<VmConfig>,
-    /// Whether it ran then.
+    /// Whether it was running then.
     runs: bool,
     addresses: Vec<IpAddr>,
-    /// What it takes of its host once it runs, if it is a machine that is to run.
+    /// What it takes from its host once it runs, if it is a machine that is to run.
     promise: Option<Promise>,
-    /// It is being made: what it takes may be another thing in a moment.
+    /// Whether it is being created: what it takes may change in a moment.
     unsettled: bool,
 }
 
@@ -65,11 +65,11 @@ struct Says {
 #[derive(Clone, Debug)]
 struct Stranger {
     host: String,
-    /// `None` until it was heard.
+    /// `None` until it was read.
     says: Option<Says>,
-    /// Since when it is known to be there.
+    /// Since when it has been known to exist.
     since: Timestamp,
-    /// Since when it has said the same, on one host, and running or not as now; and how often.
+    /// Since when it has been unchanged, on one host, and running or not as now; and how often it was read.
     steady: (Instant, u32),
     due: Instant,
 }
@@ -85,7 +85,7 @@ pub(super) struct Marked {
     pub config: VmConfig,
     /// Whose machine its mark names.
     pub marker: Marker,
-    /// For how long it has been seen so, and how often.
+    /// For how long it has been seen unchanged, and how often.
     pub steady: (Duration, u32),
 }
 
@@ -94,12 +94,12 @@ pub(super) struct Marked {
 pub(super) struct Strangers {
     /// By the prefixes of their clusters and their VMIDs.
     known: Arc<Mutex<BTreeMap<(String, Vmid), Stranger>>>,
-    /// The prefixes of clusters whose VMs were asked once, all that could be.
+    /// The prefixes of clusters whose readable VMs were all read once.
     asked: watch::Sender<BTreeSet<String>>,
 }
 
 impl Strangers {
-    /// Asks them now and then; never ends.
+    /// Reads them periodically; never ends.
     pub async fn watch(
         self,
         regions: Regions,
@@ -116,7 +116,7 @@ impl Strangers {
             if unasked.contains(&true) {
                 continue;
             }
-            // Those of a cluster or a host that came back are asked before the round that follows.
+            // VMs of a cluster or host that came back are read before the next round.
             tokio::select! {
                 biased;
                 Ok(()) = changed.changed() => {}
@@ -125,8 +125,8 @@ impl Strangers {
         }
     }
 
-    /// Waits until those of all clusters that are in sight were asked once, for a short time at most. What it
-    /// gives back changes when those of one more were.
+    /// Waits for a short time until the VMs of all visible clusters were read once. The returned receiver
+    /// changes when another cluster's were.
     pub async fn first(
         &self,
         regions: &Regions,
@@ -138,19 +138,19 @@ impl Strangers {
         let all = asked.wait_for(|asked| seen.iter().all(|region| asked.contains(&region.prefix)));
         if tokio::time::timeout(FIRST, all).await.is_err() {
             tracing::warn!(
-                "unmanaged VMs take long to report their addresses: machines are made once they have"
+                "unmanaged VMs take long to report their addresses: machines are created once they have"
             );
         }
         asked
     }
 
-    /// Whether the VMs of a cluster were asked once, by its prefix.
+    /// Whether the VMs of a cluster were read once, by its prefix.
     pub fn were_asked(&self, prefix: &str) -> bool {
         self.asked.borrow().contains(prefix)
     }
 
-    /// Asks those of one cluster whose turn it is; true if there was not time for all that were not heard
-    /// yet. Those on a host that does not answer have to wait, and keep no others from theirs.
+    /// Reads the VMs of one cluster whose turn it is; true if there was not enough time for all that were not
+    /// read yet. VMs on a host that does not answer have to wait, and do not delay others.
     async fn look(&self, region: &Region, registry: &Registry, config: &Config, now: Timestamp) -> bool {
         let Some(look) = region.fresh(config, now) else { return false };
         let views = registry.all();
@@ -177,9 +177,9 @@ impl Strangers {
             };
             let says = match answer {
                 Ok(config) => Some(Says::read(&config, guest.running)),
-                // Hidden from the token: it says nothing.
+                // Hidden from the token: nothing is known about it.
                 Err(error) if error.kind == Kind::Forbidden => Some(Says::default()),
-                // One that is gone, or elsewhere by now, is so in the next look.
+                // If it is gone or has moved, the next look shows it.
                 Err(_) => None,
             };
             self.heard(&region.prefix, guest, says, now);
@@ -200,8 +200,7 @@ impl Strangers {
         self.known().retain(|(at, vmid), _| at != prefix || there.contains(vmid));
     }
 
-    /// Those that are to be asked now: all that were not heard yet, and some of the others, first who has
-    /// moved.
+    /// The VMs to read now: all that were not read yet, and some of the others, moved ones first.
     fn due<'g>(&self, prefix: &str, there: impl Iterator<Item = &'g Guest>) -> Vec<&'g Guest> {
         let known = self.known();
         let (mut unheard, mut again) = (Vec::new(), Vec::new());
@@ -232,7 +231,7 @@ impl Strangers {
         let new =
             || Stranger { host: String::new(), says: None, since: now, steady: (Instant::now(), 0), due };
         let one = known.entry((prefix.to_owned(), guest.vmid)).or_insert_with(new);
-        // One that does not answer may be another thing in between.
+        // A VM that does not answer may have changed in between.
         if says.is_none() || says != one.says || one.host != guest.host {
             one.steady = (Instant::now(), 0);
         }
@@ -242,7 +241,7 @@ impl Strangers {
         one.says = says.or_else(|| one.says.take());
     }
 
-    /// Those that bear our mark, and whether it is this very cluster's or not.
+    /// VMs that bear a mark with our id, whether or not it is exactly this cluster's.
     pub fn marked(&self, config: &Config, views: &[MachineView]) -> Vec<Marked> {
         let all = self.without(config, views).into_iter();
         let marked = all.filter_map(|(prefix, vmid, stranger)| {
@@ -259,7 +258,7 @@ impl Strangers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those that are no machines by these records either.
+    /// VMs that are not machines by these records either.
     fn without(&self, config: &Config, views: &[MachineView]) -> Vec<(String, Vmid, Stranger)> {
         let ours = ours(config, views);
         let known = self.known().clone();
@@ -295,7 +294,7 @@ fn ours<'a>(config: &Config, views: &'a [MachineView]) -> BTreeSet<(&'a str, Vmi
     views.iter().map(key).collect()
 }
 
-/// What is to be reported of a VM that bears our mark.
+/// The report about a VM that bears our mark.
 fn marked(
     (host, vmid): (&str, Vmid),
     says: &Says,
@@ -317,29 +316,31 @@ fn marked(
     };
     if orphans == Orphans::Collect {
         return format!(
-            "{whose}. `pve-autoscaler orphans` says when it is destroyed, or why it is left alone; take the first line out \
-             of its notes if it is to stay"
+            "{whose}. `pve-autoscaler orphans` shows when it is destroyed, or why it is left alone; to keep \
+             it, remove the first line of its notes"
         );
     }
     format!(
-        "{whose}. It is left alone (`pve-autoscaler orphans` says more): take the first line out of its notes if it is to stay; if it is not needed, \
-         on {host}: qm stop {vmid} && qm destroy {vmid} --purge 1"
+        "{whose}. It is left alone (`pve-autoscaler orphans` shows more): to keep it, remove the first line \
+         of its notes; if it is not needed, on {host}: qm stop {vmid} && qm destroy {vmid} --purge 1"
     )
 }
 
-/// What is to be told of a machine of another Kubernetes cluster on the same Proxmox VE cluster, named by
-/// `it`: nothing, unless both were given something that only one may have.
+/// The report about a machine of another Kubernetes cluster on the same Proxmox VE cluster, named by `it`:
+/// `None`, unless both clusters were given something that only one may have.
 fn of_another(config: &Config, prefix: &str, vmid: Vmid, it: &str, marker: &Marker) -> Option<String> {
     if marker.cluster == config.cluster {
         return Some(format!(
-            "{it} belongs to another Kubernetes cluster whose daemon has the same id (`cluster` in the configuration): it is left alone. \
-             Give the younger of the two another id before it makes machines"
+            "{it} belongs to another Kubernetes cluster whose daemon has the same id (`cluster` in the \
+             configuration): it is left alone. Give the newer of the two another id before it creates \
+             machines"
         ));
     }
     let mut here = config.pools.iter().filter(|pool| !pool.is_physical() && pool.prefix == prefix);
     let pool = here.find(|pool| pool.vmids.iter().any(|vmids| vmids.contains(&vmid.0)))?;
     Some(format!(
-        "{it} has a VMID of pool `{}`: no machine is made there. Give each cluster VMIDs of its own (`vmids`)",
+        "{it} has a VMID of pool `{}`: no machine is created with that VMID. Give each cluster VMIDs of its \
+         own (`vmids`)",
         pool.name
     ))
 }
@@ -352,7 +353,8 @@ fn closed(config: &Config, holders: &BTreeMap<IpAddr, Vec<String>>) -> Vec<Strin
             for (address, holder) in slot.addresses().filter_map(|own| holders.get_key_value(&own)) {
                 let (who, vmid, name) = (holder.join(" and "), slot.vmid, &pool.name);
                 told.push(format!(
-                    "{who} has {address}, the address of the slot of VMID {vmid} in pool `{name}`: no machine is made there"
+                    "{who} has {address}, the address of the slot of VMID {vmid} in pool `{name}`: no \
+                     machine is created with that slot"
                 ));
             }
         }
@@ -361,8 +363,8 @@ fn closed(config: &Config, holders: &BTreeMap<IpAddr, Vec<String>>) -> Vec<Strin
 }
 
 impl Daemon {
-    /// The addresses of unmanaged VMs. Says which of these, and of other Nodes, are a pool's, and which VMs
-    /// bear our mark without a record.
+    /// The addresses of unmanaged VMs. Reports which of these, and of other Nodes' addresses, belong to a
+    /// pool, and which VMs bear our mark without a record.
     pub(super) fn meet_strangers(
         &mut self,
         config: &Config,
@@ -409,8 +411,8 @@ impl Daemon {
         Owner { cluster: config.cluster.clone(), kubernetes: self.watches.kubernetes_uid() }
     }
 
-    /// What machines of other Kubernetes clusters were promised of the hosts of a Proxmox VE cluster and do
-    /// not use yet, by host.
+    /// What the hosts of a Proxmox VE cluster have promised to machines of other Kubernetes clusters that do
+    /// not use it yet, by host.
     pub(super) fn promised_to_others(
         &self,
         config: &Config,
@@ -470,15 +472,15 @@ mod tests {
         assert!(turn(&all).is_empty());
         tokio::time::advance(AGAIN_UNHEARD).await;
         assert_eq!(turn(&all), [Vmid(100)]);
-        // One that is gone is forgotten, and new when it comes back.
+        // A VM that is gone is forgotten, and counts as new when it comes back.
         assert!(turn(&all[1..7]).is_empty());
         assert_eq!(turn(&all), [Vmid(100), Vmid(107)]);
-        // One that has moved is asked there, before the others.
+        // A VM that has moved is read there, before the others.
         "pve2".clone_into(&mut all[6].host);
         assert_eq!(turn(&all), [Vmid(100), Vmid(107), Vmid(106)]);
         tokio::time::advance(AGAIN).await;
         assert_eq!(turn(&all), [Vmid(100), Vmid(107), Vmid(106), Vmid(101), Vmid(102), Vmid(103), Vmid(104)]);
-        // What it said before holds until it says something else.
+        // What was read before holds until it changes.
         strangers.heard("", &all[6], None, now);
         assert!(strangers.known()[&(String::new(), Vmid(106))].says.is_some());
     }

@@ -1,6 +1,6 @@
-//! Nodes with a pool's label and none of our machines behind them. Most often another client has set it; but
-//! a machine that was adopted at another instance has a record that was not read here yet, and counts for its
-//! pool's maximum.
+//! Nodes with a pool's label and none of our machines behind them. Usually another client has set it; but a
+//! machine that was adopted at another instance has a record that was not read here yet, and counts towards
+//! its pool's maximum.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use model::Snapshot;
 use observability::Problem;
 use settings::Config;
 
-/// Those of the last snapshot, by their uids, and those for whom the records were read.
+/// Such Nodes of the last snapshot, by their uids, and those for which the records were read.
 #[derive(Debug, Default)]
 pub(super) struct Labelled {
     here: BTreeSet<String>,
@@ -19,13 +19,13 @@ pub(super) struct Labelled {
 }
 
 impl Labelled {
-    /// Takes those of a snapshot. One that is gone and comes back counts as new.
+    /// Takes the Nodes of a snapshot. A Node that disappears and comes back counts as new.
     pub fn see(&mut self, here: BTreeSet<String>) {
         self.met.retain(|uid| here.contains(uid));
         self.here = here;
     }
 
-    /// Whether the records were read since this Node came, and no machine was behind it.
+    /// Whether the records were read since this Node appeared, and no machine belongs to it.
     pub fn has_met(&self, uid: &str) -> bool {
         self.met.contains(uid)
     }
@@ -40,8 +40,8 @@ impl Labelled {
 }
 
 impl Daemon {
-    /// The snapshot for a decision. If a Node is met that may be an adopted machine's, the records are read
-    /// before, once for each; `None` if they cannot be.
+    /// The snapshot for a decision. If a Node may be an adopted machine's, the records are read first, once
+    /// for each Node; `None` if they cannot be.
     pub(super) async fn gather_with_records(&mut self, config: &Arc<Config>) -> Option<Snapshot> {
         loop {
             let now = self.clock.now();
@@ -52,7 +52,7 @@ impl Daemon {
             match self.kubernetes.list_records().await {
                 Ok(records) => self.take_up(records),
                 Err(error) => {
-                    tracing::warn!(%error, "the machine records cannot be read, and one may have come: nothing is decided");
+                    tracing::warn!(%error, "the machine records cannot be read, and a new one may exist: deciding nothing");
                     self.board.problem(&Problem::Kubernetes, &error.to_string());
                     return None;
                 }

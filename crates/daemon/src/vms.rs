@@ -1,9 +1,9 @@
-//! Machines held against what the cluster's list shows of their VMs: gone, off, on another host, made a
-//! template.
+//! Compares machines with what the cluster's list shows about their VMs: gone, off, on another host, or made
+//! a template.
 //!
-//! The list lags, so nothing is concluded from it: the machine's task asks the VM itself. That is done at the
-//! first look that shows something strange, so that what others do is noticed within some twenty seconds, and
-//! then at every third.
+//! The list lags, so nothing is concluded from it: the machine's task checks the VM itself. That is done at
+//! the first look that shows something unexpected, so that others' changes are noticed within about twenty
+//! seconds, and then at every third look.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use model::machine::{Phase, WarmState};
 use proxmox::Guest;
 use settings::Config;
 
-/// A VM that was asked itself because the list shows it strangely is asked again after this many looks.
+/// A VM that was checked because of an unexpected entry in the list is checked again after this many looks.
 const ASKED_AGAIN: u64 = 3;
-/// What the daemon of another host has written may be so far ahead.
+/// How far ahead times written by a daemon on another host may be.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 
 impl Daemon {
-    /// Machines whose VM is gone, off, or on another host. Where it is gets reported even while everything
-    /// else is paused: what comes after depends on that.
+    /// Finds machines whose VM is gone, off, or on another host. A move is followed even while everything is
+    /// paused, because later steps depend on it.
     pub(super) fn hold_against_vms(&mut self, config: &Arc<Config>, now: Timestamp, paused: bool) {
         let looks: BTreeMap<String, Observation> = (self.regions.iter())
             .filter_map(|region| match region.inventory.last() {
@@ -49,7 +49,7 @@ impl Daemon {
         self.reconcile.vm_locked = locked;
     }
 
-    /// The same of a machine that no task works on.
+    /// The same for a machine that no task works on.
     fn hold_quiet_against_vm(
         &mut self,
         config: &Arc<Config>,
@@ -68,14 +68,15 @@ impl Daemon {
             let since = self.reconcile.vm_locked.get(id).copied().unwrap_or(now);
             locked.insert(id.clone(), since);
         }
-        // A lock means that a task is at work, unless it stays: for a machine that waits it may be its state.
+        // A lock means that a task is working, unless it stays; for a warm machine it may be the normal
+        // state.
         let is_held = || {
             let since = locked.get(id);
             since.is_some_and(|at| view.record.warm.is_some() || now.duration_since(*at) < patience)
         };
-        // Not there, off (or on, where it is to wait), or another one: its own task finds out which.
+        // Gone, off (or on, although it should wait), or another VM: its own task finds out which.
         let missed = || {
-            // What the statistics know nothing of, as after a restart of pvestatd, is neither.
+            // A VM without statistics, as after a restart of pvestatd, is neither.
             let otherwise = |guest: &Guest| if runs { guest.stopped } else { guest.running };
             let wrong = |guest: &Guest| otherwise(guest) || guest.template || is_other(&view.record, guest);
             host_up && !put_off && !paused && guest.is_none_or(|guest| wrong(guest) && !is_held())
@@ -85,22 +86,21 @@ impl Daemon {
             self.reconcile.vm_strange.remove(id);
             return;
         }
-        // The look may be of the time before the machine came so far: a clone is on its template's host until
-        // it is done.
+        // The look may be from before this phase: a clone is on its template's host until it is done.
         let too_early = is_too_early(look.at, view.since, now);
         let asked = self.reconcile.vm_strange.get(id).copied();
         if too_early || asked.is_some_and(|at| look.number < at + ASKED_AGAIN) {
             return;
         }
         self.reconcile.vm_strange.insert(id.clone(), look.number);
-        // Its task finds out who has moved it, too; while everything is paused it is only followed.
+        // Its task also finds out who has moved it; while everything is paused, the move is only followed.
         match elsewhere.filter(|_| paused || !host_up || put_off) {
             Some(host) => self.moved(view, host.clone()),
             None => self.missed(config, view),
         }
     }
 
-    /// A VM that is not in sight may be hidden: its task has to find out.
+    /// A VM that is not visible may be hidden: its task has to find out.
     fn missed(&mut self, config: &Arc<Config>, view: &MachineView) {
         let Some(context) = self.context(config, &view.record) else { return };
         self.spawn(machines::missed(context, view.stored(), self.reports.clone()));
@@ -113,17 +113,17 @@ impl Daemon {
     }
 }
 
-/// Whether a look may not show yet what has been so since then. A moment that lies ahead is of a clock that
-/// was set back since, which tells nothing of the look.
+/// Whether a look may not show yet what has been so since then. A time in the future means that the clock was
+/// set back, which says nothing about the look.
 fn is_too_early(looked: Timestamp, since: Timestamp, now: Timestamp) -> bool {
     looked.duration_since(since) < LISTS_LAG && since.duration_since(now) <= CLOCKS_DIFFER
 }
 
-/// Whether a look shows the VM of a machine that a task works on as it should not be.
+/// Whether a look shows something unexpected about the VM of a machine that a task works on.
 fn is_doubtful(view: &MachineView, look: &Observation, now: Timestamp) -> bool {
     let record = &view.record;
     let booting = record.entered.get(&Phase::Booting);
-    // Before that its VM is asked at each step, and the list may not know it yet.
+    // Before that, each step checks the VM, and the list may not have it yet.
     let known = booting.is_some_and(|at| !is_too_early(look.at, *at, now));
     let Some(guest) = look.seen.guests.get(&record.slot.vmid) else { return booting.is_some() };
     let host_up = look.seen.hosts.get(&record.host).is_some_and(|host| host.online);
@@ -132,7 +132,7 @@ fn is_doubtful(view: &MachineView, look: &Observation, now: Timestamp) -> bool {
 }
 
 /// Whether a waiting machine's VM has another name: an administrator renamed it, or put another VM in its
-/// place. For a node, its Node tells.
+/// place. For a node, its Node shows this.
 fn is_other(record: &Record, guest: &Guest) -> bool {
     record.warm.is_some() && guest.name.as_ref().is_some_and(|name| *name != record.name)
 }

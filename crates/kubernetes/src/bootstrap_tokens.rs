@@ -1,4 +1,4 @@
-//! Bootstrap tokens: one for each machine, short-lived, able to do nothing but join.
+//! Bootstrap tokens: one for each machine, short-lived, and only good for joining.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use super::{MANAGED_BY, MANAGED_BY_LABEL};
 
 /// The type of the Secrets that are bootstrap tokens.
 const KIND: &str = "bootstrap.kubernetes.io/token";
-/// The group that kubeadm gives the rights to join to.
+/// The group to which kubeadm gives the rights to join.
 const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
-/// What an id or secret is made of (`BootstrapTokenPattern`: `[a-z0-9]{6}.[a-z0-9]{16}`).
+/// The characters of an id or secret (`BootstrapTokenPattern`: `[a-z0-9]{6}.[a-z0-9]{16}`).
 const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 
 /// A bootstrap token.
@@ -28,7 +28,7 @@ pub struct BootstrapToken {
     pub id: String,
     /// Its secret part, sixteen letters or digits.
     pub secret: SecretString,
-    /// When it ends.
+    /// When it expires.
     pub expires: Timestamp,
 }
 
@@ -40,8 +40,8 @@ impl BootstrapToken {
 }
 
 impl Cluster {
-    /// A token that does not exist yet: so that its id can be noted down before [`Cluster::create_token`]
-    /// makes it.
+    /// Draws a token that does not exist yet, so that its id can be recorded before [`Cluster::create_token`]
+    /// creates it.
     ///
     /// # Errors
     /// There were no random bytes.
@@ -55,28 +55,28 @@ impl Cluster {
         })
     }
 
-    /// Makes a token that authenticates and signs. The description should name the machine.
+    /// Creates a token that authenticates and signs. The description should name the machine.
     ///
-    /// It is of use once [`Cluster::wait_for_signature`] has seen its signature.
+    /// It can be used once [`Cluster::wait_for_signature`] has seen its signature.
     ///
     /// # Errors
-    /// The call failed: [`ErrorKind::AlreadyExists`] after an unknown outcome means that it was made then,
-    /// else that another token has the id.
+    /// The call failed: [`ErrorKind::AlreadyExists`] after an unknown outcome means that it was created,
+    /// otherwise that another token has the id.
     pub async fn create_token(&self, token: &BootstrapToken, description: &str) -> Result<(), Error> {
         self.ask_of_secrets("create a bootstrap token", create(token, description)).await
     }
 
-    /// Deletes a token by the id that one of our records holds. One that is gone already is no error.
+    /// Deletes a token by the id in one of our records. A token that is already gone is no error.
     ///
-    /// We may not read Secrets, so the admission policy that is shipped with the rights is what keeps this
-    /// from deleting anything but a bootstrap token with our label.
+    /// We may not read Secrets, so only the admission policy that is shipped with the rights keeps this from
+    /// deleting anything but a bootstrap token with our label.
     ///
     /// # Errors
     /// The id is not one, or the call failed.
     pub async fn delete_token(&self, id: &str) -> Result<(), Error> {
         let action = "delete a bootstrap token";
         if id.len() != 6 || !id.bytes().all(|letter| LETTERS.contains(&letter)) {
-            let reason = format!("`{id}` is not the id of one");
+            let reason = format!("`{id}` is not the id of a bootstrap token");
             return Err(Error::Unusable { action: action.to_owned(), reason });
         }
         match self.ask_of_secrets(action, delete(id)).await {
@@ -85,8 +85,8 @@ impl Cluster {
         }
     }
 
-    /// A call whose answer holds a Secret. It is thrown away unread: kube's typed calls would log one that
-    /// they cannot read, with everything in it.
+    /// A call whose answer holds a Secret. It is discarded unread: kube's typed calls would log an unreadable
+    /// Secret with its contents.
     async fn ask_of_secrets(
         &self,
         action: &str,
@@ -139,11 +139,10 @@ fn written(token: &BootstrapToken, description: &str) -> Secret {
     }
 }
 
-/// Random letters and digits, each as likely as any other: bytes past the last multiple of 36 are thrown
-/// away.
+/// Random letters and digits with equal probability: bytes past the last multiple of 36 are discarded.
 fn random(entropy: &Entropy, length: usize) -> Result<String, Error> {
     let mut text = String::with_capacity(length);
-    // 252 of 256 bytes are of use, so that a working source needs one or two rounds.
+    // 252 of 256 byte values are usable, so a working source needs one or two rounds.
     for _ in 0..64 {
         let mut bytes = [0; 32];
         entropy(&mut bytes).map_err(Error::Entropy)?;

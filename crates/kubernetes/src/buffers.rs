@@ -1,4 +1,4 @@
-//! CapacityBuffers and ProvisioningRequests: what they refer to, and what their status says.
+//! CapacityBuffers and ProvisioningRequests: what they refer to, and their status.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use model::request::ProvisioningRequest;
 
 /// The kind.
 pub(super) const KIND: &str = "CapacityBuffer";
-/// The other.
+/// The other kind.
 pub(super) const REQUEST: &str = "ProvisioningRequest";
 
 /// What buffers refer to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Referred {
-    /// One refers to a PodTemplate.
+    /// Whether one refers to a PodTemplate.
     pub templates: bool,
     /// Kinds and keys of controllers.
     controllers: BTreeSet<(String, String)>,
@@ -58,7 +58,7 @@ impl Referred {
     }
 }
 
-/// How they are watched.
+/// How CapacityBuffers are watched.
 pub(super) const BUFFERS: Custom<api::CapacityBuffer, CapacityBuffer> = Custom {
     kind: KIND,
     version: api::VERSION,
@@ -67,7 +67,7 @@ pub(super) const BUFFERS: Custom<api::CapacityBuffer, CapacityBuffer> = Custom {
     worth: wake_signals::buffer,
 };
 
-/// How ProvisioningRequests are.
+/// How ProvisioningRequests are watched.
 pub(super) const REQUESTS: Custom<requests::ProvisioningRequest, ProvisioningRequest> = Custom {
     kind: REQUEST,
     version: requests::VERSION,
@@ -76,7 +76,7 @@ pub(super) const REQUESTS: Custom<requests::ProvisioningRequest, ProvisioningReq
     worth: wake_signals::request,
 };
 
-/// Says what buffers and requests refer to, until it is dropped.
+/// Publishes what buffers and requests refer to, until it is dropped.
 pub(super) async fn tell_referred(
     board: Board,
     (store, requests): (Store<CapacityBuffer>, Store<ProvisioningRequest>),
@@ -98,10 +98,10 @@ pub(super) async fn tell_referred(
 }
 
 impl Cluster {
-    /// Writes what a buffer's status is to be over the version that was read.
+    /// Writes a buffer's status over the version that was read.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if the buffer is another one by now; else the call failed.
+    /// [`ErrorKind::Conflict`] if the buffer has been replaced or changed; otherwise the call failed.
     pub async fn write_buffer_status(
         &self,
         buffer: &CapacityBuffer,
@@ -118,10 +118,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Writes what a request's conditions are to be over the version that was read.
+    /// Writes a request's conditions over the version that was read.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if the request is another one by now; else the call failed.
+    /// [`ErrorKind::Conflict`] if the request has been replaced or changed; otherwise the call failed.
     pub async fn write_request_conditions(
         &self,
         request: &ProvisioningRequest,
@@ -140,7 +140,7 @@ impl Cluster {
     }
 }
 
-/// What is absent is taken out.
+/// Absent fields are removed.
 fn body(status: &BufferStatus) -> Value {
     json!({
         "podTemplateRef": status.template.as_ref().map(|name| json!({ "name": name })),

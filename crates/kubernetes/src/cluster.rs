@@ -25,12 +25,12 @@ use super::watch_loop::WATCH_SECONDS;
 use runtime::clock::{SharedClock, SystemClock};
 use runtime::fence::Fence;
 
-/// How long a call may take if nothing else is said.
+/// How long a call may take by default.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(15);
-/// How long a connection may take to come up, at most.
+/// The longest time for establishing a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// No random bytes could be had.
+/// No random bytes were available.
 #[derive(Debug, Error)]
 #[error("the source of random bytes failed")]
 pub struct EntropyError;
@@ -38,14 +38,14 @@ pub struct EntropyError;
 /// A source of random bytes for secrets. Tests and the simulation put a seeded one here.
 pub type Entropy = Arc<dyn Fn(&mut [u8]) -> Result<(), EntropyError> + Send + Sync>;
 
-/// Gets a report of each call when it is over: what kind of failure it was, if it was one, and how long it
-/// took. Watches are not reported.
+/// Gets a report of each finished call: the kind of failure, if any, and how long it took. Watches are not
+/// reported.
 pub type Observer = Arc<dyn Fn(Option<ErrorKind>, Duration) + Send + Sync>;
 
 /// How a cluster is reached, besides the kubeconfig.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// The kubeconfig's context; `None` takes the current one.
+    /// The kubeconfig's context; `None`: the current one.
     pub context: Option<String>,
     /// Our own namespace, where records are kept.
     pub namespace: String,
@@ -57,7 +57,7 @@ pub struct ConnectOptions {
 #[derive(Clone)]
 pub struct Cluster {
     pub(super) client: Client,
-    /// The same without a fence, and without patience.
+    /// The same client without a fence, and without obeying `Retry-After`.
     pub(super) bare: Client,
     pub(super) namespace: Arc<str>,
     pub(super) clock: SharedClock,
@@ -80,13 +80,13 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// A cluster by kubeconfig. Nothing is sent yet. Must be called inside a tokio runtime, after the
+    /// A cluster from a kubeconfig. No request is sent yet. Must be called inside a tokio runtime, after the
     /// process's rustls provider was installed.
     ///
-    /// No proxy is used, whatever the environment says.
+    /// No proxy is used, whatever the environment sets.
     ///
     /// # Errors
-    /// The text is no kubeconfig, lacks the context, or names unusable certificates.
+    /// The text is not a kubeconfig, lacks the context, or names unusable certificates.
     pub async fn connect(kubeconfig: &SecretString, options: &ConnectOptions) -> Result<Self, Error> {
         let kubeconfig = Kubeconfig::from_yaml(kubeconfig.expose_secret()).map_err(Error::Kubeconfig)?;
         if let Some(lacks) = kubeconfig::lacks(&kubeconfig, options.context.as_deref()) {
@@ -107,7 +107,7 @@ impl Cluster {
         // A watch ends by itself after WATCH_SECONDS: a connection silent for longer is dead.
         config.read_timeout =
             Some(Duration::from_secs(u64::from(WATCH_SECONDS) + 15).max(options.request_timeout));
-        // The environment's; one of the kubeconfig was refused.
+        // The environment's proxy; one in the kubeconfig was already refused.
         config.proxy_url = None;
         let server = config.cluster_url.to_string();
         let client = Client::try_from(config).map_err(|source| match program {
@@ -123,8 +123,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A cluster behind a client that is already there, whose retries must be off. Must be called inside a
-    /// tokio runtime.
+    /// A cluster behind an existing client, whose retries must be off. Must be called inside a tokio runtime.
     pub fn with_client(client: Client, namespace: &str) -> Self {
         let (fence, time) = (Fence::open(), ServerTime::default());
         Self {
@@ -162,7 +161,7 @@ impl Cluster {
         Self::with_client(Client::new(adapted, namespace), namespace)
     }
 
-    /// The same cluster, with another source of time (expirations of tokens, times of events).
+    /// The same cluster with another clock (for the expiry of tokens and the times of events).
     pub fn with_clock(mut self, clock: SharedClock) -> Self {
         self.clock = clock;
         self
@@ -174,7 +173,7 @@ impl Cluster {
         self
     }
 
-    /// The same cluster, whose writes this fence has to let pass: all requests but GET, whichever part of the
+    /// The same cluster, whose writes must pass this fence: all requests except GET, whichever part of the
     /// daemon sends them.
     pub fn fenced(&self, fence: &Fence) -> Self {
         let client = patient(&self.bare, (fence, &self.time), &self.namespace);
@@ -187,7 +186,7 @@ impl Cluster {
         self
     }
 
-    /// The same cluster, with a listener that each call is reported to.
+    /// The same cluster, with a listener to which each call is reported.
     pub fn with_observer(mut self, observer: Observer) -> Self {
         self.observer = Some(observer);
         self
@@ -203,12 +202,12 @@ impl Cluster {
         &self.server
     }
 
-    /// By how much our clock differs from the API server's, as far as its last answer tells.
+    /// By how much our clock differs from the API server's, according to its last answer.
     pub fn clock_difference(&self) -> Option<ClockDifference> {
         ClockDifference::of(self.time.now()?, self.clock.now())
     }
 
-    /// What the later of both clocks shows: for what the API server must not think to be over.
+    /// The later time of both clocks, for deadlines that the API server must not consider past.
     pub(super) fn latest_now(&self) -> Timestamp {
         let own = self.clock.now();
         self.time.now().map_or(own, |time| time.max(own))
@@ -223,7 +222,7 @@ impl Cluster {
         Ok(info.git_version)
     }
 
-    /// Lets a change to the cluster pass that is made in another way than through the API server.
+    /// Checks the fence for a change to the cluster that does not go through the API server.
     ///
     /// # Errors
     /// [`super::ErrorKind::Fenced`]: this instance does not lead.
@@ -253,7 +252,7 @@ impl Cluster {
     }
 }
 
-/// A client that waits if the API server asks for that, and whose writes this fence has to let pass.
+/// A client that waits if the API server asks for it, and whose writes must pass this fence.
 fn patient(bare: &Client, (fence, time): (&Fence, &ServerTime), namespace: &str) -> Client {
     let (bare, fence, time) = (bare.clone(), fence.clone(), time.clone());
     let service = service_fn(move |request: http::Request<Body>| {

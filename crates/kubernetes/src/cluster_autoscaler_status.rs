@@ -1,4 +1,4 @@
-//! The status as users of Cluster Autoscaler know it, in a ConfigMap of our own namespace.
+//! The status in the form that Cluster Autoscaler's users know, in a ConfigMap in our own namespace.
 
 use std::collections::BTreeMap;
 
@@ -25,11 +25,11 @@ impl Cluster {
     }
 
     /// Stores the status over the given version (`None`: there must be none yet) and returns the new one.
-    /// `updated` is the time in words.
+    /// `updated` is the time as text.
     ///
     /// # Errors
     /// [`super::ErrorKind::Conflict`], [`super::ErrorKind::AlreadyExists`] or [`super::ErrorKind::NotFound`]
-    /// if another version is stored; else the call failed.
+    /// if another version is stored; otherwise the call failed.
     pub async fn store_status(
         &self,
         text: &str,

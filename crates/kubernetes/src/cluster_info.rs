@@ -1,4 +1,4 @@
-//! `cluster-info`: where a machine finds the API server, and how it knows that it is the right one.
+//! `cluster-info`: where a machine finds the API server, and how it verifies it.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::cluster::Cluster;
 use super::error::Error;
 
 const ACTION: &str = "read the cluster-info of kube-public";
-/// Between two looks for a signature: the first wait, and the longest.
+/// The wait between two looks for a signature: the first, and the longest.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// What kubeadm needs to know to trust a cluster.
@@ -41,11 +41,11 @@ impl Cluster {
         read(text.ok_or_else(|| unusable("it has no key `kubeconfig`"))?)
     }
 
-    /// Waits until the cluster-info carries the signature of a token, at most for `limit`. A join that starts
-    /// earlier waits silently and for minutes.
+    /// Waits until the cluster-info carries the signature of a token, for at most `limit`. A join that starts
+    /// earlier waits silently for minutes.
     ///
     /// # Errors
-    /// The limit has passed; the last call's error if that was the reason.
+    /// The limit has passed; the last call's error, if that was the cause.
     pub async fn wait_for_signature(&self, token_id: &str, limit: Duration) -> Result<(), Error> {
         let key = format!("jws-kubeconfig-{token_id}");
         let end = Instant::now() + limit;
@@ -94,7 +94,7 @@ fn read(kubeconfig: &str) -> Result<ClusterInfo, Error> {
 /// kubeadm accepts a cluster if any of its CAs has a pinned key (`pubkeypin.Set.CheckAny`), so one pin is
 /// enough.
 fn hash_of_first(pem: &str) -> Result<String, Error> {
-    let first = Pem::iter_from_buffer(pem.as_bytes()).next().ok_or_else(|| unusable("its CA is no PEM"))?;
+    let first = Pem::iter_from_buffer(pem.as_bytes()).next().ok_or_else(|| unusable("its CA is not PEM"))?;
     let first = first.map_err(malformed)?;
     let certificate = first.parse_x509().map_err(malformed)?;
     let digest = Sha256::digest(certificate.public_key().raw);

@@ -16,8 +16,8 @@ pub enum Error {
     /// The kubeconfig lacks something, in one sentence.
     #[error("{0}")]
     KubeconfigLacks(String),
-    /// No client can be made of the settings, e.g. because a certificate is not one.
-    #[error("no client can be made of the kubeconfig")]
+    /// No client can be created from the settings, e.g. because a certificate is malformed.
+    #[error("no client can be created from the kubeconfig")]
     Client(#[source] Box<kube::Error>),
     /// The API server refused, or could not be reached.
     #[error("cannot {action}")]
@@ -28,23 +28,23 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
-    /// There was no answer within the limit. A write may have been carried out all the same.
+    /// There was no answer within the limit. A write may still have been carried out.
     #[error("cannot {action}: no answer within {} s", limit.as_secs_f64())]
     Timeout {
         /// What was tried, as an infinitive.
         action: String,
-        /// How long it was waited for.
+        /// How long the caller waited.
         limit: Duration,
     },
-    /// Others changed the object again and again while we tried to.
-    #[error("cannot {action}: it was changed by others {attempts} times meanwhile")]
+    /// Other clients kept changing the object while we tried to.
+    #[error("cannot {action}: another client changed it {attempts} times in the meantime")]
     Contended {
         /// What was tried, as an infinitive.
         action: String,
         /// How often it was tried.
         attempts: u32,
     },
-    /// The answer is not what it should be.
+    /// The answer is not usable.
     #[error("cannot {action}: {reason}")]
     Unusable {
         /// What was tried, as an infinitive.
@@ -52,7 +52,7 @@ pub enum Error {
         /// What is wrong with the answer.
         reason: String,
     },
-    /// The answer holds text that cannot be read as what it should be.
+    /// The answer contains text that cannot be parsed.
     #[error("cannot {action}: the content is malformed")]
     Malformed {
         /// What was tried, as an infinitive.
@@ -73,7 +73,7 @@ pub enum ErrorKind {
     NotFound,
     /// 401: the credentials are not accepted.
     Unauthorized,
-    /// 403: a right is missing. A restarting API server says so for a moment to every client.
+    /// 403: a right is missing. A restarting API server briefly answers so to every client.
     Forbidden,
     /// 409, reason `AlreadyExists`.
     AlreadyExists,
@@ -85,13 +85,13 @@ pub enum ErrorKind {
     Expired,
     /// 429: a disruption budget, or too many requests.
     TooManyRequests,
-    /// No connection, or 5xx: it may work later.
+    /// No connection, or 5xx: a later call may succeed.
     Unavailable,
     /// No answer in time.
     Timeout,
     /// This instance does not lead, or no longer leads: the write was not sent.
     Fenced,
-    /// The settings, or what an answer holds, cannot be used.
+    /// The settings, or an answer's contents, cannot be used.
     Unusable,
     /// Anything else.
     Other,
@@ -131,20 +131,20 @@ impl Error {
         }
     }
 
-    /// Whether the API server has answered, and would answer the same call so again: another call may well
-    /// succeed.
+    /// Whether the API server has answered, and would give the same call the same answer: another call may
+    /// well succeed.
     pub fn is_refusal(&self) -> bool {
         use ErrorKind::{AlreadyExists, Conflict, Forbidden, Invalid, NotFound};
         matches!(self.kind(), NotFound | Forbidden | AlreadyExists | Conflict | Invalid)
     }
 
-    /// Whether the API server has answered, and knows who asks: what is asked of another namespace may have
-    /// another answer.
+    /// Whether the API server has answered and knows the client: a call to another namespace may have a
+    /// different answer.
     pub fn was_answered(&self) -> bool {
         self.status().is_some() && self.kind() != ErrorKind::Unauthorized
     }
 
-    /// Whether a write that failed so may have been carried out all the same.
+    /// Whether a write with this failure may have been carried out.
     pub fn outcome_unknown(&self) -> bool {
         matches!(self.kind(), ErrorKind::Timeout | ErrorKind::Unavailable)
     }

@@ -1,4 +1,4 @@
-//! Events on pods and nodes: what this daemon decided about them, where `kubectl describe` shows it.
+//! Events on pods and nodes: they show this daemon's decisions in `kubectl describe`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,17 +16,17 @@ use super::error::Error;
 use super::records::{self, Versioned};
 use model::{Node, Pod, Record};
 
-/// The same thing is not said again before this has passed.
+/// The same event is not sent again before this time has passed.
 const REPEAT_AFTER: SignedDuration = SignedDuration::from_mins(10);
-/// What the API server could not take for now is tried again after this, so that others have their turn
-/// before.
+/// An event that the API server could not accept for now is retried after this time, so that others have
+/// their turn first.
 const RETRY_AFTER: SignedDuration = SignedDuration::from_mins(1);
-/// How many sayings are remembered at most; past it, the oldest are forgotten.
+/// How many events are remembered at most; beyond that, the oldest are forgotten.
 const REMEMBERED: usize = 4096;
 /// The API server's limit for a note, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
-/// How an event is shown.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventKind {
     /// Nothing to worry about.
@@ -35,23 +35,23 @@ pub enum EventKind {
     Warning,
 }
 
-/// What is said about a pod or node.
+/// An event about a pod or node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saying {
-    /// How it is shown.
+    /// Its type.
     pub kind: EventKind,
     /// A word in CamelCase.
     pub reason: &'static str,
     /// What was done or decided.
     pub action: &'static str,
-    /// What of it, beside the object and the reason, makes it something new, which is said at once. Without
-    /// figures: those may change all the time.
+    /// What, besides the object and the reason, makes it a new event, which is sent immediately. Without
+    /// figures, which may change all the time.
     pub code: String,
-    /// The same in words, with figures.
+    /// The text, with figures.
     pub note: String,
 }
 
-/// Says things about pods and nodes, each only once in a while. Cheap to clone.
+/// Sends events about pods and nodes, and limits repetitions. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     cluster: Cluster,
@@ -61,7 +61,7 @@ pub struct Recorder {
 
 #[derive(Debug, Default)]
 struct Said {
-    /// Until when it is not said again, by what.
+    /// Until when an event is not sent again, by its key.
     fresh: BTreeMap<Key, Timestamp>,
     count: u64,
 }
@@ -81,35 +81,34 @@ impl Recorder {
         Self { cluster, instance: instance.into(), said: Arc::default() }
     }
 
-    /// Whether something was said about a pod or node, by its uid, a moment ago, so that it would not be said
-    /// now.
+    /// Whether the event about a pod or node, by its uid, was sent so recently that it would not be sent now.
     pub fn has_said(&self, uid: &str, reason: &'static str, code: &str) -> bool {
         let key = (uid.to_owned(), reason, code.to_owned());
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.is_fresh(&key, self.cluster.clock.now())
     }
 
-    /// Says something about a pod. What the API server refuses is not tried again before what it has taken
-    /// would be.
+    /// Sends an event about a pod. A refused event is not retried sooner than an accepted one would be
+    /// repeated.
     ///
     /// # Errors
-    /// The call failed. Nothing depends on an event: log it and go on.
+    /// The call failed. Nothing depends on an event: log the error and continue.
     pub async fn event_on_pod(&self, pod: &Pod, saying: &Saying) -> Result<(), Error> {
         self.say(reference("Pod", Some(&pod.namespace), &pod.name, &pod.uid), saying).await
     }
 
-    /// Says something about a node, in namespace `default` as the kubelet does.
+    /// Sends an event about a node, in namespace `default` as the kubelet does.
     ///
     /// # Errors
-    /// The call failed. Nothing depends on an event: log it and go on.
+    /// The call failed. Nothing depends on an event: log the error and continue.
     pub async fn event_on_node(&self, node: &Node, saying: &Saying) -> Result<(), Error> {
         self.say(reference("Node", None, &node.name, &node.uid), saying).await
     }
 
-    /// Says something about a machine, on the ConfigMap with its record.
+    /// Sends an event about a machine, on the ConfigMap with its record.
     ///
     /// # Errors
-    /// The call failed. Nothing depends on an event: log it and go on.
+    /// The call failed. Nothing depends on an event: log the error and continue.
     pub async fn event_on_record(&self, stored: &Versioned<Record>, saying: &Saying) -> Result<(), Error> {
         let namespace = Some(self.cluster.namespace());
         let name = records::name(&stored.record);
@@ -128,8 +127,8 @@ impl Recorder {
         };
         let event = Event {
             metadata: ObjectMeta {
-                // As client-go does: the object's name and the time in hex; the number keeps two of one
-                // instant apart.
+                // As client-go does: the object's name and the time in hex; the number distinguishes two
+                // events of the same instant.
                 name: Some(format!("{name}.{:x}.{number:x}", now.as_nanosecond())),
                 namespace: Some(namespace.clone()),
                 ..ObjectMeta::default()
@@ -145,7 +144,7 @@ impl Recorder {
             ..Event::default()
         };
         let events: Api<Event> = Api::namespaced(self.cluster.client.clone(), &namespace);
-        let action = format!("say something about `{name}`");
+        let action = format!("send an event about `{name}`");
         let outcome = self.cluster.call(action, events.create(&PostParams::default(), &event)).await;
         if let Err(error) = &outcome
             && !error.is_refusal()
@@ -160,7 +159,7 @@ impl Recorder {
         outcome.map(|_| ())
     }
 
-    /// `None` if the same was said a moment ago.
+    /// `None` if the same event was sent a moment ago.
     fn remember(&self, key: &Key, now: Timestamp) -> Option<u64> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.is_fresh(key, now) {

@@ -17,20 +17,19 @@ use super::error::{Error, ErrorKind};
 use model::pod_spec::Specs;
 use model::{KubernetesVersion, Pod};
 
-/// What came of an eviction.
+/// The result of an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Eviction {
     /// The pod is being deleted.
     Evicted,
-    /// A disruption budget, or an API server with too much to do, says not now.
+    /// A disruption budget, or an overloaded API server, refuses it for now.
     Refused {
         /// Why, in the API server's words.
         message: String,
-        /// When it may be tried again, if the API server says so. A budget that merely has no room says
-        /// nothing.
+        /// When it may be retried, if the API server says so. A budget that only has no room does not.
         retry_after: Option<Duration>,
     },
-    /// It cannot be evicted at all as things are, e.g. because two budgets select it.
+    /// It cannot be evicted at all at present, e.g. because two budgets select it.
     Blocked {
         /// Why, in the API server's words.
         message: String,
@@ -40,8 +39,7 @@ pub enum Eviction {
 }
 
 impl Cluster {
-    /// The pods that are bound to a node, as the API server has them now: what a watch knows of them may be
-    /// old.
+    /// The pods that are bound to a node, as the API server has them now: a watch may be outdated.
     ///
     /// # Errors
     /// The call failed, or a pod cannot be read.
@@ -54,14 +52,14 @@ impl Cluster {
             action: action.clone(),
             source: Box::new(source),
         };
-        // What they take of their node plays no part in an eviction.
+        // What they take from their node does not matter for an eviction.
         let mut specs = Specs::default();
         let mut read = |pod| convert::pod(pod, KubernetesVersion::NEWEST, &mut specs);
         list.items.iter().map(|pod| read(pod).map(Arc::new).map_err(malformed)).collect()
     }
 
-    /// The PersistentVolumes that are attached to a node, as the API server has them now; one that is none,
-    /// by the attachment's name.
+    /// The PersistentVolumes that are attached to a node, as the API server has them now; other volumes by
+    /// the attachment's name.
     ///
     /// # Errors
     /// The call failed.
@@ -73,10 +71,10 @@ impl Cluster {
         Ok(here.filter_map(|one| one.spec.source.persistent_volume_name.or(one.metadata.name)).collect())
     }
 
-    /// Asks for the eviction of the pod with this uid. `grace` shortens its grace period.
+    /// Requests the eviction of the pod with this uid. `grace` shortens its grace period.
     ///
-    /// The uid guards against a namesake. It must come from a fresh view: an eviction that is refused for its
-    /// uid uses up the budget all the same.
+    /// The uid guards against a namesake. It must come from a fresh view: an eviction that is refused because
+    /// of its uid still uses up the budget.
     ///
     /// # Errors
     /// The call failed in a way that says nothing about the pod.
@@ -116,13 +114,13 @@ fn outcome(error: Error) -> Result<Eviction, Error> {
         ErrorKind::TooManyRequests => {
             Ok(Eviction::Refused { message: refusal_text(status), retry_after: retry_after(status) })
         }
-        // A budget that counts less than nothing, or whose controller does not keep up.
+        // A budget with a negative count, or whose controller does not keep up.
         ErrorKind::Forbidden if is_of_budget(status) => {
             Ok(Eviction::Refused { message: refusal_text(status), retry_after: None })
         }
         ErrorKind::Conflict if status.message.contains("UID in") => Ok(Eviction::Gone),
         ErrorKind::Conflict => Ok(Eviction::Refused { message: refusal_text(status), retry_after: None }),
-        // The only 500 of this call that is about the pod; it carries no reason.
+        // The only 500 answer to this call that is about the pod; it has no reason.
         ErrorKind::Unavailable if status.message.contains("more than one PodDisruptionBudget") => {
             Ok(Eviction::Blocked { message: refusal_text(status) })
         }
@@ -130,8 +128,8 @@ fn outcome(error: Error) -> Result<Eviction, Error> {
     }
 }
 
-/// Whether a budget refuses, and no right is missing. API servers before 1.37 name no cause: they name the
-/// budget as what is forbidden.
+/// Whether a budget refuses, and not a missing right. API servers before 1.37 name no cause, but the budget
+/// as the forbidden object.
 fn is_of_budget(status: &Status) -> bool {
     status.details.as_ref().is_some_and(|details| {
         details.kind == "poddisruptionbudget"

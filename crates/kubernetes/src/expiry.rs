@@ -1,4 +1,4 @@
-//! When the credentials of a kubeconfig end, as far as they say so themselves.
+//! When the credentials of a kubeconfig expire, as far as they show it themselves.
 
 use std::path::Path;
 
@@ -9,17 +9,17 @@ use kube::config::Kubeconfig;
 use secrecy::{ExposeSecret, SecretString};
 use x509_parser::pem::Pem;
 
-/// A credential, and when it ends.
+/// A credential, and when it expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
     /// What it is, e.g. `client certificate of the kubeconfig`.
     pub credential: String,
-    /// From then on it is refused.
+    /// When it expires.
     pub at: Timestamp,
 }
 
-/// The credentials of a context, or of the current one, that end. What cannot be read is left out: connecting
-/// reports it.
+/// The credentials of a context, or of the current one, that expire. Unreadable ones are left out: connecting
+/// reports them.
 pub fn expiries(kubeconfig: &SecretString, context: Option<&str>) -> Vec<Expiry> {
     let Ok(kubeconfig) = Kubeconfig::from_yaml(kubeconfig.expose_secret()) else { return Vec::new() };
     let ends = [
@@ -33,12 +33,12 @@ pub fn expiries(kubeconfig: &SecretString, context: Option<&str>) -> Vec<Expiry>
     ends.into_iter().filter_map(named).collect()
 }
 
-/// When the last of these certificates (PEM) ends; `None` if there is none, or it never does.
+/// When the last of these certificates (PEM) expires; `None` if there is none, or it never expires.
 pub fn certificates_end(pem: &[u8]) -> Option<Timestamp> {
     ends(pem).max()
 }
 
-/// When each of these certificates ends.
+/// When each of these certificates expires.
 fn ends(pem: &[u8]) -> impl Iterator<Item = Timestamp> {
     Pem::iter_from_buffer(pem).filter_map(|one| {
         let ends = one.ok()?.parse_x509().ok()?.validity().not_after.timestamp();
@@ -46,7 +46,7 @@ fn ends(pem: &[u8]) -> impl Iterator<Item = Timestamp> {
     })
 }
 
-/// When a token that says so itself (a JSON Web Token) ends.
+/// When a token that contains its expiry (a JSON Web Token) expires.
 fn token_ends(token: &str) -> Option<Timestamp> {
     let claims = URL_SAFE_NO_PAD.decode(token.trim().split('.').nth(1)?).ok()?;
     let claims: serde_json::Value = serde_json::from_slice(&claims).ok()?;
@@ -65,14 +65,14 @@ fn user<'k>(kubeconfig: &'k Kubeconfig, name: Option<&str>) -> Option<&'k kube::
 
 fn client_certificate(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<Timestamp> {
     let user = user(kubeconfig, context)?;
-    // The client's own comes first; K3s writes the authority that signed it behind it.
+    // The client's own comes first; K3s appends the authority that signed it.
     let chain = given(user.client_certificate_data.as_deref(), user.client_certificate.as_deref())?;
     ends(&chain).next()
 }
 
 fn token(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<Timestamp> {
     let user = user(kubeconfig, context)?;
-    // What is in a `tokenFile` is read again by the client, and renewed by what writes the file.
+    // A `tokenFile` is read again by the client, and renewed by the program that writes it.
     token_ends(user.token.as_ref()?.expose_secret())
 }
 
@@ -85,7 +85,7 @@ fn authority(kubeconfig: &Kubeconfig, name: Option<&str>) -> Option<Timestamp> {
     )?)
 }
 
-/// What is written in place (base64), or the file that is named.
+/// The inline data (base64), or the contents of the named file.
 fn given(data: Option<&str>, file: Option<&str>) -> Option<Vec<u8>> {
     match (data, file) {
         (Some(data), _) => STANDARD.decode(data.trim()).ok(),

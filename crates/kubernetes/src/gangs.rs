@@ -1,4 +1,4 @@
-//! PodGroups: watched if the API server serves them, which takes its gate `GenericWorkload` and the version
+//! PodGroups: watched if the API server serves them, which needs its gate `GenericWorkload` and the version
 //! in `--runtime-config`.
 
 use k8s_openapi::api::scheduling::v1beta1 as scheduling;
@@ -16,7 +16,7 @@ pub(super) const VERSION: &str = "scheduling.k8s.io/v1beta1";
 /// Its name in paths.
 pub(super) const PLURAL: &str = "podgroups";
 
-/// How they are watched.
+/// How PodGroups are watched.
 pub(super) const GROUPS: Custom<scheduling::PodGroup, PodGroup> = Custom {
     kind: KIND,
     version: VERSION,

@@ -1,8 +1,8 @@
-//! What a kubeconfig lacks, in one sentence. kube says so, too, with the names of its own types.
+//! What a kubeconfig lacks, in one sentence. kube's own errors contain the names of its types.
 
 use kube::config::Kubeconfig;
 
-/// What the kubeconfig lacks for this context, or for its current one.
+/// What the kubeconfig lacks for this context, or for the current one.
 pub(super) fn lacks(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
     let contexts: Vec<&str> = kubeconfig.contexts.iter().map(|one| one.name.as_str()).collect();
     let current = kubeconfig.current_context.as_deref().filter(|name| !name.is_empty());
@@ -23,7 +23,7 @@ pub(super) fn lacks(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<St
         let clusters: Vec<&str> = kubeconfig.clusters.iter().map(|one| one.name.as_str()).collect();
         let (cluster, there) = (&parts.cluster, listed("there are", &clusters));
         return Some(format!(
-            "its context `{name}` names the cluster `{cluster}`, which it does not have ({there})"
+            "its context `{name}` names the cluster `{cluster}`, which it does not define ({there})"
         ));
     };
     if cluster.proxy_url.is_some() {
@@ -37,13 +37,13 @@ pub(super) fn lacks(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<St
         let users: Vec<&str> = kubeconfig.auth_infos.iter().map(|one| one.name.as_str()).collect();
         let there = listed("there are", &users);
         return Some(format!(
-            "its context `{name}` names the user `{user}`, which it does not have ({there})"
+            "its context `{name}` names the user `{user}`, which it does not define ({there})"
         ));
     }
     None
 }
 
-/// The program that a context's user gets a token from, if so.
+/// The program from which a context's user gets a token, if any.
 pub(super) fn program(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
     let name = context.or(kubeconfig.current_context.as_deref())?;
     let context = kubeconfig.contexts.iter().find(|one| one.name == name)?.context.as_ref()?;
@@ -90,7 +90,7 @@ users:
         assert_eq!(said(&whole, Some("abroad")), "it has no context `abroad` (there are home, away)");
         assert_eq!(
             said(&whole, Some("away")),
-            "its context `away` names the cluster `c2`, which it does not have (there are c1)"
+            "its context `away` names the cluster `c2`, which it does not define (there are c1)"
         );
         let behind = read(&WHOLE.replace("cluster: {server", "cluster: {proxy-url: \"http://p:1\", server"));
         assert!(said(&behind, None).contains("behind a proxy"));

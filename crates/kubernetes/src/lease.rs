@@ -1,11 +1,11 @@
 //! The Lease that makes one instance the active one.
 //!
-//! A Lease is advice, no lock: its holder knows that no other instance thought so a moment ago. Every write
-//! is conditional all the same. Whether another holder's claim has run out is judged by how long we have seen
-//! it unchanged, never by comparing clocks (as client-go does).
+//! A Lease is not a lock: its holder only knows that a moment ago no other instance held it. So every write
+//! is also conditional. Whether another holder's claim has expired is judged by how long we have seen it
+//! unchanged, as in client-go, never by comparing clocks.
 //!
-//! An instance that was killed takes its own lease over at once when it is back, since it is known by its
-//! name. The mark of the run, an annotation, is what tells two living instances of one name apart: the first
+//! An instance that was killed takes over its own lease immediately when it is back, because it is identified
+//! by its name. An annotation for the run distinguishes two living instances with the same name: the first
 //! gives way to the second.
 
 use std::collections::BTreeMap;
@@ -22,57 +22,57 @@ use super::cluster::Cluster;
 use super::error::{Error, ErrorKind};
 
 const NAME: &str = "pve-autoscaler";
-/// The annotation that tells one run of an instance from the next.
+/// The annotation that distinguishes the runs of an instance.
 const RUN: &str = "pve-autoscaler/run";
-/// How often it is tried to give the lease up while something gets in the way.
+/// How often releasing the lease is tried if there is a conflict.
 const ATTEMPTS: u32 = 3;
 
-/// What came of asking for the lease.
+/// The result of requesting the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// It is ours.
     Held {
-        /// When it was asked for, by the monotonic clock: others count from later than that.
+        /// When it was requested, by the monotonic clock: others count from a later time.
         since: Instant,
     },
     /// Another instance has it.
     Other {
-        /// Who.
+        /// The holder.
         holder: String,
-        /// When it may be taken if it stays as it is, as far as is known.
+        /// When it may be taken if it stays unchanged, as far as known.
         free_at: Option<Instant>,
     },
 }
 
-/// Our side of the lease.
+/// This instance's side of the lease.
 #[derive(Debug)]
 pub struct Lease {
     cluster: Cluster,
     identity: Arc<str>,
     run: Arc<str>,
-    /// The lease as we have written it: it is renewed with one call.
+    /// The lease as we have written it, so that one call renews it.
     held: Option<Object>,
-    /// What another instance's lease looked like, and when we first saw it so.
+    /// Another instance's lease, and when we first saw it in this state.
     seen: Option<(String, Instant)>,
-    /// The instance that had our name before this run is dead; one that has it since is another.
+    /// Whether the lease was read in this run: a former holder with our name is dead, but one that appears
+    /// later is another living instance.
     looked: bool,
 }
 
 impl Lease {
-    /// The lease for an instance of this name, which must differ from that of every other instance and be the
-    /// same after a restart. `run` must differ from run to run.
+    /// The lease for an instance with this name, which must be unique among the instances and the same after
+    /// a restart. `run` must differ between runs.
     pub fn new(cluster: Cluster, identity: &str, run: &str) -> Self {
         Self { cluster, identity: identity.into(), run: run.into(), held: None, seen: None, looked: false }
     }
 
-    /// Takes or renews the lease if that is possible now: others may take it once they have seen it unchanged
-    /// for `duration`, in whole seconds. To be called several times within that time.
+    /// Takes or renews the lease if that is possible now. Others may take it once they have seen it unchanged
+    /// for `duration`, in whole seconds. Call this several times within that time.
     ///
     /// # Errors
-    /// The call failed. What was held is still held until its end.
+    /// The call failed. A lease that was held is still held until it expires.
     pub async fn claim(&mut self, duration: Duration) -> Result<Claim, Error> {
-        // It stays until an answer has come: the caller may not wait for that, and then it is renewed in the
-        // same way.
+        // It stays until an answer has arrived: if the caller stops waiting, it is renewed in the same way.
         if let Some(held) = self.held.clone() {
             let asked = Instant::now();
             match self.write(Some(&held), duration).await {
@@ -84,7 +84,7 @@ impl Lease {
                 Err(error) => return Err(error),
             }
         }
-        // Counted from before the call: others see the renewal later than that.
+        // Counted from before the call: others see the renewal later.
         let asked = Instant::now();
         let found = self.cluster.call("read the lease", self.leases().get_opt(NAME)).await?;
         let first = !std::mem::replace(&mut self.looked, true);
@@ -100,12 +100,12 @@ impl Lease {
         } else if let Some(free_at) = self.seen.as_ref().map(|(_, since)| *since + duration)
             && asked <= free_at
         {
-            // It was deleted, and its holder goes on until its next renewal.
+            // It was deleted, and its holder continues until its next renewal.
             return Ok(Claim::Other { holder: "another instance".to_owned(), free_at: Some(free_at) });
         }
         match self.write(found.as_ref(), duration).await {
             Ok(()) => Ok(Claim::Held { since: asked }),
-            // Another instance was faster; which one, the next call tells.
+            // Another instance was faster; the next call shows which one.
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists) => {
                 Ok(Claim::Other { holder: "another instance".to_owned(), free_at: None })
             }
@@ -113,10 +113,10 @@ impl Lease {
         }
     }
 
-    /// Gives the lease up, so that another instance need not wait. Does nothing if it is not ours.
+    /// Releases the lease, so that another instance need not wait. Does nothing if it is not ours.
     ///
     /// # Errors
-    /// The call failed; the lease runs out by itself.
+    /// The call failed; the lease expires by itself.
     pub async fn release(&mut self) -> Result<(), Error> {
         self.held = None;
         let (leases, options) = (self.leases(), PostParams::default());
@@ -129,7 +129,7 @@ impl Lease {
             spec.renew_time = Some(MicroTime(self.cluster.clock.now()));
             let written = self.cluster.call("give up the lease", leases.replace(NAME, &options, &found));
             match written.await.map(|_| ()) {
-                // A renewal that was under way came first.
+                // A renewal in progress came first.
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 outcome => return outcome,
             }
@@ -137,7 +137,7 @@ impl Lease {
         Ok(())
     }
 
-    /// When the lease has been as it is for as long as its holder asked for, as far as we have seen.
+    /// When we will have seen the lease unchanged for its holder's duration.
     fn free_at(&mut self, found: &Object, now: Instant, duration: Duration) -> Instant {
         let version = found.metadata.resource_version.clone().unwrap_or_default();
         let seconds = found.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
@@ -174,7 +174,7 @@ impl Lease {
             |found| found.metadata.clone(),
         );
         metadata.annotations.get_or_insert_with(BTreeMap::new).insert(RUN.to_owned(), self.run.to_string());
-        // The server keeps these, and would have to be sent them back for nothing.
+        // The server keeps these; sending them back would be useless.
         metadata.managed_fields = None;
         Object {
             metadata,
@@ -192,14 +192,13 @@ impl Lease {
         }
     }
 
-    /// Whether it was this very run that wrote the lease last, and as its own.
+    /// Whether exactly this run wrote the lease last, and as its own.
     fn is_this_run(&self, found: &Object) -> bool {
         let run = found.metadata.annotations.as_ref().and_then(|all| all.get(RUN));
         holder(found) == &*self.identity && run.is_some_and(|run| **run == *self.run)
     }
 
-    /// Without patience: if the API server asks to wait, a try that waited would be taken for silence. Who
-    /// asks tries again soon.
+    /// Without obeying `Retry-After`: a try that waited would look like silence. The caller tries again soon.
     fn leases(&self) -> Api<Object> {
         Api::namespaced(self.cluster.bare.clone(), &self.cluster.namespace)
     }

@@ -10,11 +10,11 @@
 //!            └─ events, rights: what operators see
 //! ```
 //!
-//! * Every call has a limit, and none is repeated behind the caller's back: a 429 of a disruption budget is
-//!   an answer.
-//! * Every write is conditional (resourceVersion or uid) or has the same effect twice.
-//! * What the API server sends is reduced to plain data at once; a malformed object costs one warning, not
-//!   the watch.
+//! * Every call has a limit, and no call is repeated without the caller: a disruption budget's 429 is an
+//!   answer.
+//! * Every write is conditional (resourceVersion or uid) or idempotent.
+//! * What the API server sends is immediately reduced to plain data; a malformed object causes one warning
+//!   and does not break the watch.
 
 mod bootstrap_tokens;
 mod buffers;
@@ -65,7 +65,7 @@ pub use serving_certificates::{ServingRequest, ServingRequests};
 pub use watch_health::Problem;
 pub use watches::Watches;
 
-/// What marks an object as ours: the value of the label `app.kubernetes.io/managed-by`.
+/// The value of the label `app.kubernetes.io/managed-by` that marks an object as ours.
 pub const MANAGED_BY: &str = "pve-autoscaler";
-/// The label that says who looks after an object.
+/// The label that names the manager of an object.
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";

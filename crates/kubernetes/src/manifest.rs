@@ -1,4 +1,4 @@
-//! Applying a manifest, as `kubectl apply --server-side` does: for the set-up, which an administrator runs.
+//! Applies a manifest, as `kubectl apply --server-side` does: for the setup, which an administrator runs.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::cluster::Cluster;
 use super::error::Error;
 
-/// Whose fields they are.
+/// The field manager.
 const MANAGER: &str = "pve-autoscaler-setup";
 
-/// A service account's token, and the authority that the API server's certificate is from.
+/// A service account's token, and the authority of the API server's certificate.
 #[derive(Debug)]
 pub struct AccountToken {
     /// The token.
@@ -22,11 +22,11 @@ pub struct AccountToken {
 }
 
 impl Cluster {
-    /// Applies every object of a manifest in its order, over other clients that have set their fields.
+    /// Applies every object of a manifest in order, and takes over fields that other clients have set.
     /// Returns `kind/name` of each.
     ///
     /// # Errors
-    /// It is no manifest, or a call failed: what came before it is applied.
+    /// It is not a manifest, or a call failed: the objects before it are applied.
     pub async fn apply_manifest(&self, manifest: &str) -> Result<Vec<String>, Error> {
         let objects: Vec<Value> = serde_saphyr::from_multiple(manifest).map_err(|source| {
             Error::Malformed { action: "read the manifest".to_owned(), source: Box::new(source) }
@@ -54,11 +54,11 @@ impl Cluster {
         Ok(what)
     }
 
-    /// The token in a Secret of type `kubernetes.io/service-account-token`; `None` until the cluster has made
-    /// it.
+    /// The token in a Secret of type `kubernetes.io/service-account-token`; `None` until the cluster has
+    /// created it.
     ///
     /// # Errors
-    /// The call failed, or what is in the Secret is no text.
+    /// The call failed, or the Secret does not contain text.
     pub async fn account_token(&self, secret: &str) -> Result<Option<AccountToken>, Error> {
         let action = format!("read the token in secret `{secret}`");
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -68,7 +68,7 @@ impl Cluster {
             let bytes = data.remove(key).map(|bytes| bytes.0).filter(|bytes| !bytes.is_empty());
             bytes.map(String::from_utf8).transpose().map_err(|_| Error::Unusable {
                 action: action.clone(),
-                reason: format!("its `{key}` is no text"),
+                reason: format!("its `{key}` is not text"),
             })
         };
         let (token, ca_pem) = (text("token")?, text("ca.crt")?);

@@ -1,8 +1,8 @@
-//! What the daemon remembers between rounds, and what operators say to the leader, in one ConfigMap of its
-//! own namespace.
+//! What the daemon remembers between rounds, and operators' orders to the leader, in one ConfigMap in its own
+//! namespace.
 //!
-//! The leader writes the former, the instance that an operator talks to writes the latter: each write keeps
-//! what it does not mean to change, and is based on the version that it was read in.
+//! The leader writes the former; the instance that an operator uses writes the latter. Each write keeps what
+//! it does not change, and is based on the version that was read.
 
 use std::collections::BTreeMap;
 
@@ -17,27 +17,27 @@ use model::{Pause, Retry};
 
 const NAME: &str = "autoscaler-state";
 const KEY: &str = "state";
-/// The key of the switch: whatever it holds, it is on.
+/// The key of the switch: if it exists, the switch is on, whatever its value.
 const PAUSED: &str = "paused";
-/// The key of what is to be tried again, and how much of it waits at most.
+/// The key of the requests to try again, and how many of them may be pending.
 const RETRY: (&str, usize) = ("retry", 50);
-/// How often it is tried to write an operator's word while the daemon writes what it remembers.
+/// How often writing an operator's order is tried if the daemon writes its memory at the same time.
 const ATTEMPTS: u32 = 5;
 
-/// The version of what is stored, which the next write must be based on, and what that write has to keep.
+/// The version of the stored data, on which the next write must be based, and what that write has to keep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryVersion {
     resource_version: String,
-    /// What operators said.
+    /// Operators' orders.
     others: BTreeMap<String, String>,
 }
 
 impl Cluster {
-    /// What was remembered, with the version that [`Cluster::store_memory`] needs; nothing if nothing was
-    /// stored yet.
+    /// The stored memory, with the version that [`Cluster::store_memory`] needs; empty if nothing was stored
+    /// yet.
     ///
     /// # Errors
-    /// The call failed, or what is stored cannot be read.
+    /// The call failed, or the stored data cannot be read.
     pub async fn load_memory(&self) -> Result<(Memory, Option<MemoryVersion>), Error> {
         let action = "read the stored state";
         let Some(map) = self.call(action, self.config_maps().get_opt(NAME)).await? else {
@@ -52,7 +52,7 @@ impl Cluster {
         Ok((memory, version))
     }
 
-    /// The version alone, for overwriting something that cannot be read.
+    /// The version alone, for overwriting unreadable data.
     ///
     /// # Errors
     /// The call failed.
@@ -61,13 +61,13 @@ impl Cluster {
         Ok(found.as_ref().map(version))
     }
 
-    /// Stores what is to be remembered over the given version (`None`: there must be none yet) and returns
-    /// the new one. What a ConfigMap has no room for is left out: brakes and back-offs are stored in any
-    /// case.
+    /// Stores the memory over the given version (`None`: there must be none yet) and returns the new one. If
+    /// a ConfigMap has not enough room, the largest parts are left out; brakes and back-offs are always
+    /// stored.
     ///
     /// # Errors
     /// [`super::ErrorKind::Conflict`] or [`super::ErrorKind::AlreadyExists`] if another client stored
-    /// something meanwhile; else the call failed.
+    /// something in the meantime; otherwise the call failed.
     pub async fn store_memory(
         &self,
         memory: &Memory,
@@ -80,7 +80,8 @@ impl Cluster {
                 tracing::warn!(
                     config_map = NAME,
                     %error,
-                    "the state is refused as a whole: past decisions, and the devices of pools' nodes, are not stored"
+                    "the full state is refused: storing it without past decisions and the devices of pools' \
+                     nodes"
                 );
                 Ok(stored)
             }
@@ -99,7 +100,7 @@ impl Cluster {
         self.write(action, data, version.map(|version| version.resource_version.clone())).await
     }
 
-    /// Whether everything is stopped. A value that cannot be read is taken for a reason.
+    /// Whether everything is stopped. An unreadable value is treated as the reason.
     ///
     /// # Errors
     /// The call failed.
@@ -121,10 +122,10 @@ impl Cluster {
         Ok((pause, data.contains_key(RETRY.0)))
     }
 
-    /// Turns the switch. The operator's word: no lease is asked for.
+    /// Turns the switch. This is an operator's order, so it does not need the lease.
     ///
     /// # Errors
-    /// The call failed, or others got in the way again and again.
+    /// The call failed, or other clients' writes kept conflicting.
     pub async fn set_pause(&self, pause: Option<&Pause>) -> Result<(), Error> {
         let action = "turn the switch `paused`";
         let text = pause.map(|pause| json(action, pause)).transpose()?;
@@ -138,12 +139,12 @@ impl Cluster {
         .await
     }
 
-    /// Says to the leader what is to be tried again. The operator's word: no lease is asked for.
+    /// Tells the leader what to try again. This is an operator's order, so it does not need the lease.
     ///
     /// # Errors
-    /// The call failed, or others got in the way again and again.
+    /// The call failed, or other clients' writes kept conflicting.
     pub async fn ask_retry(&self, retry: &Retry) -> Result<(), Error> {
-        let action = "say what is to be tried again";
+        let action = "store what is to be tried again";
         self.edit(action, |data| {
             let mut all = retries(data.get(RETRY.0));
             if all.contains(retry) || all.len() >= RETRY.1 {
@@ -156,13 +157,13 @@ impl Cluster {
         .await
     }
 
-    /// Takes what is to be tried again: it is returned once.
+    /// Takes the requests to try again: each is returned only once.
     ///
     /// # Errors
-    /// The call failed, or others got in the way again and again.
+    /// The call failed, or other clients' writes kept conflicting.
     pub async fn take_retries(&self) -> Result<Vec<Retry>, Error> {
         let mut taken = Vec::new();
-        self.edit("take what is to be tried again", |data| {
+        self.edit("fetch what is to be tried again", |data| {
             let text = data.remove(RETRY.0);
             taken = retries(text.as_ref());
             Ok(text.is_some())
@@ -171,7 +172,7 @@ impl Cluster {
         Ok(taken)
     }
 
-    /// Changes what is stored, as often as others get in the way; false from `change`: there is nothing to
+    /// Changes the stored data, and retries on conflicts; if `change` returns false, there is nothing to
     /// write.
     async fn edit(
         &self,
@@ -221,8 +222,8 @@ impl Cluster {
     }
 }
 
-/// What is remembered, without what takes the most room: devices are learnt again, and past decisions decide
-/// nothing.
+/// The memory without its largest parts: devices are learned again, and past decisions do not affect new
+/// ones.
 fn without_the_largest(memory: &Memory) -> Memory {
     let mut memory = memory.clone();
     memory.decisions.clear();
@@ -233,7 +234,7 @@ fn without_the_largest(memory: &Memory) -> Memory {
     memory
 }
 
-/// Everything but what the daemon remembers.
+/// Everything except the daemon's memory.
 fn others(data: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
     let mut others = data.cloned().unwrap_or_default();
     others.remove(KEY);
@@ -245,7 +246,7 @@ fn json(action: &str, value: &impl serde::Serialize) -> Result<String, Error> {
         .map_err(|source| Error::Malformed { action: action.to_owned(), source: Box::new(source) })
 }
 
-/// What was written by hand is a name, or nothing for everything.
+/// A value written by hand is a name, or empty for everything.
 fn retries(text: Option<&String>) -> Vec<Retry> {
     let by_hand = |text: &str| {
         let name = Some(text.trim().to_owned()).filter(|name| !name.is_empty());

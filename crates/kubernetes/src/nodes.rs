@@ -13,11 +13,11 @@ use super::error::{Error, ErrorKind};
 use model::node::{Node, Taint, TaintEffect};
 use model::selector::Labels;
 
-/// How often a change is tried again that others got in the way of.
+/// How often a change is retried after a conflict.
 const ATTEMPTS: u32 = 5;
 
 impl Cluster {
-    /// A Node as it is now, past the watch cache; `None` if there is none.
+    /// A Node as it is now, bypassing the watch cache; `None` if it does not exist.
     ///
     /// # Errors
     /// The call failed, or the object is malformed.
@@ -48,7 +48,7 @@ impl Cluster {
         self.patch_node(format!("label node `{name}`"), name, &change).await
     }
 
-    /// Keeps new pods away. The `unschedulable` taint follows by the node controller.
+    /// Keeps new pods away. The node controller then adds the `unschedulable` taint.
     ///
     /// # Errors
     /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
@@ -57,7 +57,7 @@ impl Cluster {
             .await
     }
 
-    /// Lets new pods come again.
+    /// Lets new pods onto the node again.
     ///
     /// # Errors
     /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
@@ -78,8 +78,8 @@ impl Cluster {
         self.edit_taints(format!("taint node `{name}`"), name, |_, taints| add(taint, taints)).await
     }
 
-    /// The same, but only to a Node of which this is true in the version that is changed, and that has none
-    /// with this key. Says whether it is true.
+    /// The same, but only if this condition holds for the version that is changed, and the Node has no taint
+    /// with this key. Returns whether the condition holds.
     ///
     /// # Errors
     /// The call failed; [`Error::Contended`] if others changed the Node each time we tried.
@@ -93,7 +93,7 @@ impl Cluster {
         let edit = |node: &Object, taints: &mut Vec<Value>| {
             let fits = convert::node(node).is_ok_and(|node| may(&node));
             has.store(fits, Ordering::Relaxed);
-            // One that is set already stays.
+            // A taint that is already set stays.
             let there = || taints.iter().any(|one| one["key"] == taint.key.as_str());
             fits && !there() && add(taint, taints)
         };
@@ -114,12 +114,12 @@ impl Cluster {
         .await
     }
 
-    /// Deletes a Node, but only the one with this uid. One that is gone already is no error.
+    /// Deletes a Node, but only the one with this uid. A Node that is already gone is no error.
     ///
-    /// The precondition travels in the body: with one, the API server reads nothing of the query.
+    /// The precondition is in the body: if there is a body, the API server ignores the query.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if a Node of this name is another one; else the call failed.
+    /// [`ErrorKind::Conflict`] if the Node with this name is a different one; otherwise the call failed.
     pub async fn delete_node(&self, name: &str, uid: &str) -> Result<(), Error> {
         let only = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
         let options = DeleteParams::default().preconditions(only);
@@ -138,8 +138,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Changes the list of taints, which only can be written as a whole, over the version that it was read
-    /// in. `edit` says whether there is anything to write.
+    /// Changes the list of taints, which can only be written as a unit, over the version that was read.
+    /// `edit` returns whether there is anything to write.
     async fn edit_taints(
         &self,
         action: String,

@@ -1,4 +1,4 @@
-//! A cache of one kind of object: what the API server last said, as plain data.
+//! A cache of one kind of object: the API server's last state, as plain data.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-/// Objects by `namespace/name` (or name), shared with the snapshots that are made of them.
+/// Objects by `namespace/name` (or name), shared with the snapshots that contain them.
 #[derive(Debug)]
 pub(super) struct Store<T> {
     objects: Arc<Mutex<BTreeMap<String, Arc<T>>>>,
     listed: Arc<AtomicBool>,
-    /// How many lists were put in.
+    /// How many lists were stored.
     lists: watch::Sender<u64>,
 }
 
@@ -38,17 +38,17 @@ impl<T> Store<T> {
         self.lock().get(key).cloned()
     }
 
-    /// Puts an object in and returns what was there.
+    /// Stores an object and returns the former one.
     pub(super) fn put(&self, key: String, object: Arc<T>) -> Option<Arc<T>> {
         self.lock().insert(key, object)
     }
 
-    /// Takes an object out.
+    /// Removes an object.
     pub(super) fn take(&self, key: &str) -> Option<Arc<T>> {
         self.lock().remove(key)
     }
 
-    /// Puts a whole list in the place of what was there, and returns that.
+    /// Replaces everything with a new list, and returns the former objects.
     pub(super) fn replace(&self, objects: BTreeMap<String, Arc<T>>) -> BTreeMap<String, Arc<T>> {
         let before = std::mem::replace(&mut *self.lock(), objects);
         self.listed.store(true, Ordering::Release);
@@ -56,19 +56,19 @@ impl<T> Store<T> {
         before
     }
 
-    /// Forgets everything, and that a list was ever put in.
+    /// Forgets everything, including that a list was ever stored.
     pub(super) fn forget(&self) -> BTreeMap<String, Arc<T>> {
         let before = std::mem::take(&mut *self.lock());
         self.listed.store(false, Ordering::Release);
         before
     }
 
-    /// Whether a whole list was put in.
+    /// Whether a complete list was stored.
     pub(super) fn is_listed(&self) -> bool {
         self.listed.load(Ordering::Acquire)
     }
 
-    /// Changes with every list that was put in.
+    /// Changes with every list that is stored.
     pub(super) fn lists(&self) -> watch::Receiver<u64> {
         self.lists.subscribe()
     }

@@ -1,5 +1,5 @@
 //! Kinds that a CustomResourceDefinition or a feature gate brings: watched if the API server serves them. If
-//! it does not, it is asked for nothing but whether it does.
+//! it does not, it is only asked whether it does.
 
 use std::fmt::Debug;
 
@@ -17,7 +17,7 @@ use super::watch_health::Board;
 use super::watch_loop::{Feed, GIVEN_UP_WAIT, Waits};
 use runtime::error_chain::chain;
 
-/// A kind that may be there.
+/// A kind that may be served.
 pub(super) struct Custom<K, T> {
     pub kind: &'static str,
     /// API group and version.
@@ -61,7 +61,7 @@ where
                     board.live(kind);
                     sleep(GIVEN_UP_WAIT).await;
                 }
-                // An answer came that is none: rounds can do without the kind.
+                // The answer is unusable: rounds can do without the kind.
                 Err(error) if error.kind() == ErrorKind::Other => {
                     board.malformed(kind, version, &chain(&error));
                     board.live(kind);
@@ -90,7 +90,7 @@ impl Cluster {
     /// Whether the API server has the kind with this name in paths.
     pub(super) async fn serves(&self, version: &str, plural: &str) -> Result<bool, Error> {
         let found = self.client.list_api_group_resources(version);
-        match self.call(format!("ask whether there are {plural}"), found).await {
+        match self.call(format!("ask whether {plural} are served"), found).await {
             Ok(list) => Ok(list.resources.iter().any(|one| one.name == plural)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),

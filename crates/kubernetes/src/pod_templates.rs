@@ -1,4 +1,4 @@
-//! The templates of pods that CapacityBuffers refer to: those of controllers, and PodTemplates.
+//! The pod templates that CapacityBuffers refer to: those of controllers, and PodTemplates.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use model::buffer::{CapacityBuffer, PodTemplate};
 use model::request::ProvisioningRequest;
 use model::workload::Controller;
 
-/// The kind that is watched only while a buffer refers to one of it.
+/// A kind that is only watched while a buffer refers to one of its objects.
 pub(super) const KIND: &str = "PodTemplate";
-/// Between two lists because of what is referred to: what is added and taken away again and again costs no
-/// more than that.
+/// The time between two lists because of changed references: this limits the cost of references that keep
+/// changing.
 const PAUSE: Duration = Duration::from_secs(5);
 
 impl Starter<'_> {
-    /// Of controllers that buffers refer to the templates are kept, too: if others are referred to, all are
-    /// listed again, but no list is given up for that, so that a client that changes references all the time
-    /// cannot keep the kind from being seen.
+    /// For controllers that buffers refer to, the templates are kept, too. If the references change, all
+    /// controllers are listed again, but a list in progress is finished, so that a client that keeps changing
+    /// references cannot prevent the kind from being seen.
     pub(super) fn controllers_of<K>(
         &self,
         kind: &'static str,
@@ -117,7 +117,7 @@ impl Starter<'_> {
                     }
                     () = feed.follow() => {}
                 }
-                // From now on the list grows old: whether a template is missing is asked of the next one.
+                // From now on the list is outdated: whether a template is missing is judged by the next one.
                 store.forget();
                 sleep(PAUSE).await;
             }

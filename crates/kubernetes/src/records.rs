@@ -14,11 +14,11 @@ use model::PoolName;
 use model::machine::{Intent, Pinned};
 use model::{Record, Vmid};
 
-/// The key of a record's ConfigMap that holds it.
+/// The key in a record's ConfigMap that holds the record.
 const KEY: &str = "record";
 /// The label with the pool's name.
 const POOL: &str = "pve-autoscaler/pool";
-/// The label with the host of a machine that waits for CPUs of its own there.
+/// The label with the host on which a machine waits for its own CPUs.
 const PINS_ON: &str = "pve-autoscaler/pins-on";
 /// The label with the machine's id: the slot's next machine has a record of the same name.
 const MACHINE: &str = "pve-autoscaler/machine";
@@ -36,12 +36,12 @@ pub struct Versioned<T> {
     pub uid: String,
 }
 
-/// A ConfigMap that is marked as a record and holds none. Its slot must stay closed.
+/// A ConfigMap that is labeled as a record but contains no readable one. Its slot must stay closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableRecord {
     /// The ConfigMap's name.
     pub name: String,
-    /// The VMID, if the name tells it.
+    /// The VMID, if the name shows it.
     pub vmid: Option<Vmid>,
     /// What is wrong with it.
     pub reason: String,
@@ -50,9 +50,9 @@ pub struct UnreadableRecord {
 /// All records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records {
-    /// Those that can be read, by name of their ConfigMap.
+    /// Readable records, by the names of their ConfigMaps.
     pub readable: Vec<Versioned<Record>>,
-    /// Those that cannot.
+    /// Unreadable records.
     pub unreadable: Vec<UnreadableRecord>,
 }
 
@@ -67,8 +67,8 @@ pub enum RecordError {
         /// The VMID.
         vmid: Vmid,
     },
-    /// The record was changed, or replaced by that of another machine, since it was read.
-    #[error("the record of `{name}` was changed by others")]
+    /// Since it was read, the record was changed, or replaced by another machine's.
+    #[error("the record of `{name}` was changed by another client")]
     Changed {
         /// The machine's name.
         name: String,
@@ -88,7 +88,7 @@ impl Cluster {
     /// All records.
     ///
     /// # Errors
-    /// The list could not be read. A record that cannot be read is no error, but is listed apart.
+    /// The list could not be read. An unreadable record is no error, but is listed separately.
     pub async fn list_records(&self) -> Result<Records, Error> {
         let selector = format!("{MANAGED_BY_LABEL}={MANAGED_BY},{POOL}");
         let mut page = ListParams::default().labels(&selector).limit(PAGE);
@@ -108,24 +108,25 @@ impl Cluster {
         }
     }
 
-    /// Records of machines on this host that wait for CPUs of their own. Few at any time, so that they can be
-    /// asked for often.
+    /// Records of machines on this host that wait for their own CPUs. There are few at any time, so they can
+    /// be listed often.
     ///
     /// # Errors
-    /// The list could not be read. Records that cannot be read are left out: nothing waits for those.
+    /// The list could not be read. Unreadable records are left out: no machine waits because of them.
     pub async fn awaiting_cpus(&self, host: &str) -> Result<Vec<Record>, Error> {
         let selector = format!("{MANAGED_BY_LABEL}={MANAGED_BY},{PINS_ON}={host}");
         let page = ListParams::default().labels(&selector).limit(PAGE);
-        let list = self.call("list the machines that wait for CPUs", self.config_maps().list(&page)).await?;
+        let list =
+            self.call("list the machines that are waiting for CPUs", self.config_maps().list(&page)).await?;
         let records = list.items.into_iter().filter_map(|map| Some(read(map).ok()?.record));
         Ok(records.filter(|record| record.host == host && awaits_cpus(record)).collect())
     }
 
-    /// Writes a machine's record and so claims its slot. Doing it again for the same machine changes nothing.
+    /// Writes a machine's record, which claims its slot. Repeating this for the same machine has no effect.
     ///
     /// # Errors
-    /// [`RecordError::SlotTaken`] if another machine has the slot; else the call failed, and the record may
-    /// have been written all the same if the error's outcome is unknown.
+    /// [`RecordError::SlotTaken`] if another machine has the slot; otherwise the call failed, and if the
+    /// error's outcome is unknown, the record may have been written.
     pub async fn create_record(&self, record: &Record) -> Result<Versioned<Record>, RecordError> {
         let failed = |source| RecordError::Kubernetes { name: record.name.clone(), source };
         let map = write(record, None).map_err(failed)?;
@@ -143,11 +144,11 @@ impl Cluster {
 
     /// Writes a changed record over the version that it is based on.
     ///
-    /// A conflict that the lost answer to the very same write left behind is recognised and no error; one
-    /// without another writer is a failed call, to be tried again.
+    /// If a conflict was caused by the same write, whose answer was lost, it is recognized and no error. A
+    /// conflict without another writer is a failed call, to be retried.
     ///
     /// # Errors
-    /// [`RecordError::Changed`] if the stored one is another; else the call failed.
+    /// [`RecordError::Changed`] if the stored record is a different one; otherwise the call failed.
     pub async fn update_record(&self, record: &mut Versioned<Record>) -> Result<(), RecordError> {
         let who = record.record.name.clone();
         let failed = |source| RecordError::Kubernetes { name: who.clone(), source };
@@ -165,7 +166,7 @@ impl Cluster {
                         record.resource_version = stored.resource_version;
                         Ok(())
                     }
-                    // It has not changed: what stood in the way was no other writer.
+                    // It has not changed: another writer did not cause the conflict.
                     Some(stored)
                         if stored.uid == record.uid && stored.resource_version == record.resource_version =>
                     {
@@ -178,10 +179,11 @@ impl Cluster {
         }
     }
 
-    /// Drops a record, which opens its slot. One that is gone already is no error.
+    /// Drops a record, which opens its slot. A record that is already gone is no error.
     ///
     /// # Errors
-    /// [`RecordError::Changed`] if the stored one is newer or another machine's; else the call failed.
+    /// [`RecordError::Changed`] if the stored record is newer or another machine's; otherwise the call
+    /// failed.
     pub async fn delete_record(&self, record: &Versioned<Record>) -> Result<(), RecordError> {
         let options = DeleteParams::default().preconditions(Preconditions {
             uid: Some(record.uid.clone()),
@@ -199,7 +201,7 @@ impl Cluster {
         }
     }
 
-    /// One record by the name of its ConfigMap; `None` if there is none that can be read.
+    /// One record by the name of its ConfigMap; `None` if there is no readable one.
     async fn record(&self, name: &str) -> Result<Option<Versioned<Record>>, Error> {
         let found = self.call(format!("read the record `{name}`"), self.config_maps().get_opt(name)).await?;
         Ok(found.and_then(|map| read(map).ok()))
@@ -215,8 +217,8 @@ pub fn name(record: &Record) -> String {
     format!("machine-{}-{}", record.pool, record.slot.vmid)
 }
 
-/// The command with which an administrator drops the record of this machine, and of no other that has its
-/// slot by then.
+/// The command with which an administrator drops the record of exactly this machine, even if another machine
+/// has its slot by then.
 pub fn command_to_drop(namespace: &str, record: &Record) -> String {
     format!("kubectl -n {namespace} delete configmap -l {MACHINE}={}", record.id)
 }
@@ -252,7 +254,7 @@ fn read(map: ConfigMap) -> Result<Versioned<Record>, UnreadableRecord> {
 
 fn write(record: &Record, stored: Option<(&str, &str)>) -> Result<ConfigMap, Error> {
     let text = serde_json::to_string(record).map_err(|source| Error::Malformed {
-        action: "write a record down".to_owned(),
+        action: "serialize a record".to_owned(),
         source: Box::new(source),
     })?;
     let mut labels = BTreeMap::from([

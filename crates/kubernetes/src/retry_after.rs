@@ -1,9 +1,9 @@
-//! Obeying an API server that asks to wait.
+//! Obeys an API server that asks clients to wait.
 //!
-//! Its priority and fairness, and a server that shuts down, answer 429 with the seconds after which the
-//! request may come again (`Retry-After`). Such a request was not carried out: it is sent again after that
-//! time, a few times, within the limit of its call. A disruption budget answers 429 as well, on the other
-//! hand about the pod: that is an answer for the caller.
+//! Priority and fairness, and a server that is shutting down, answer 429 with the seconds after which the
+//! request may be repeated (`Retry-After`). Such a request was not carried out: it is sent again after that
+//! time, a few times, within the limit of its call. A disruption budget also answers 429, but about the pod:
+//! that is an answer for the caller.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use runtime::fence::Fence;
 
 /// How often a request is sent again.
 const REPEATS: u32 = 3;
-/// As long as is waited at a time, whatever the API server says.
+/// The longest wait at a time, whatever the API server says.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// Sends a request, and again if the API server asks for that. A write passes the fence each time.
@@ -34,7 +34,7 @@ pub(super) async fn send(
         let Some(wait) = asked_to_wait(parts.uri.path(), answer.status(), answer.headers()) else {
             return Ok(answer);
         };
-        tracing::debug!(path = parts.uri.path(), ?wait, "the API server asks to wait (429)");
+        tracing::debug!(path = parts.uri.path(), ?wait, "the API server asks clients to wait (429)");
         drop(answer);
         tokio::time::sleep(wait).await;
         body = copy;
@@ -50,7 +50,7 @@ async fn pass(fence: &Fence, method: &Method) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// How long the API server asks to wait, if it does.
+/// How long the API server asks clients to wait, if it does.
 fn asked_to_wait(path: &str, status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     // Priority and fairness answers in plain text, a disruption budget with an object.

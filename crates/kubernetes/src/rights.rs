@@ -1,4 +1,4 @@
-//! The rights that this daemon needs, asked of the API server one by one.
+//! The rights that this daemon needs, checked with the API server one by one.
 
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
@@ -13,7 +13,7 @@ use super::gangs;
 use super::provisioning_request;
 use super::serving_certificates::SERVING_SIGNER;
 
-/// A right that is needed, and whether we have it.
+/// A required right, and whether we have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Right {
     /// e.g. `list`.
@@ -22,13 +22,13 @@ pub struct Right {
     pub group: &'static str,
     /// e.g. `nodes` or `pods/eviction`.
     pub resource: &'static str,
-    /// The namespace, `None` for the whole cluster.
+    /// The namespace, `None` for the entire cluster.
     pub namespace: Option<String>,
-    /// The one object that it is for, `None` for all of them.
+    /// The only object that it is for, `None` for all objects.
     pub name: Option<&'static str>,
     /// What it is for.
     pub purpose: &'static str,
-    /// We have it.
+    /// Whether we have it.
     pub granted: bool,
 }
 
@@ -37,7 +37,7 @@ impl Right {
     pub fn words(&self) -> String {
         let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
         let place = self.namespace.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
-        // cluster-info goes without saying in kube-public.
+        // In kube-public, cluster-info need not be mentioned.
         let name = self.name.filter(|_| self.namespace.is_none());
         let name = name.map(|name| format!(" {name}")).unwrap_or_default();
         format!("{} {}{group}{name}{place}", self.verb, self.resource)
@@ -61,8 +61,8 @@ struct Needed {
     purpose: &'static str,
 }
 
-/// Kinds that a CustomResourceDefinition or a gate brings: API group and version, name in paths, and the
-/// resources that are needed for them alone.
+/// Kinds that need a CustomResourceDefinition or a gate: API group and version, name in paths, and the
+/// resources that are only needed for them.
 const OPTIONAL: [(&str, &str, &[&str]); 3] = [
     (capacity_buffer::VERSION, capacity_buffer::PLURAL, &[capacity_buffer::PLURAL, "podtemplates"]),
     (
@@ -88,7 +88,7 @@ const NEEDED: &[Needed] = &[
         ],
         place: Place::Everywhere,
         name: None,
-        purpose: "see what is scheduled and what waits",
+        purpose: "see what is scheduled and what is pending",
     },
     Needed {
         verbs: &["list", "watch"],
@@ -96,7 +96,7 @@ const NEEDED: &[Needed] = &[
         resources: &["replicasets", "statefulsets", "deployments", "daemonsets"],
         place: Place::Everywhere,
         name: None,
-        purpose: "see what makes pods",
+        purpose: "see what creates pods",
     },
     Needed {
         verbs: &["list", "watch"],
@@ -104,7 +104,7 @@ const NEEDED: &[Needed] = &[
         resources: &["jobs"],
         place: Place::Everywhere,
         name: None,
-        purpose: "see what makes pods",
+        purpose: "see what creates pods",
     },
     Needed {
         verbs: &["list", "watch"],
@@ -152,7 +152,7 @@ const NEEDED: &[Needed] = &[
         resources: &["capacitybuffers", "provisioningrequests"],
         place: Place::Everywhere,
         name: None,
-        purpose: "see what capacity is asked for",
+        purpose: "see what capacity is requested",
     },
     Needed {
         verbs: &["list", "watch"],
@@ -160,7 +160,7 @@ const NEEDED: &[Needed] = &[
         resources: &["podtemplates"],
         place: Place::Everywhere,
         name: None,
-        purpose: "know what pods capacity is asked for",
+        purpose: "know for which pods capacity is requested",
     },
     Needed {
         verbs: &["patch"],
@@ -168,7 +168,7 @@ const NEEDED: &[Needed] = &[
         resources: &["capacitybuffers/status", "provisioningrequests/status"],
         place: Place::Everywhere,
         name: None,
-        purpose: "say how much of it there is",
+        purpose: "report how much of it is available",
     },
     Needed {
         verbs: &["get", "patch", "delete"],
@@ -192,7 +192,7 @@ const NEEDED: &[Needed] = &[
         resources: &["events"],
         place: Place::Everywhere,
         name: None,
-        purpose: "say what was decided about pods and nodes",
+        purpose: "report what was decided about pods and nodes",
     },
     Needed {
         verbs: &["get", "list", "create", "update", "delete"],
@@ -216,7 +216,7 @@ const NEEDED: &[Needed] = &[
         resources: &["secrets"],
         place: Place::In("kube-system"),
         name: None,
-        purpose: "make and remove bootstrap tokens",
+        purpose: "create and remove bootstrap tokens",
     },
     Needed {
         verbs: &["get"],
@@ -228,8 +228,8 @@ const NEEDED: &[Needed] = &[
     },
 ];
 
-/// Everything that `packaging/rbac-serving.yaml` grants, and nothing else. The API server asks for the right
-/// to a signer's name beside that to the subresource (its admission plugin `CertificateApproval`).
+/// Everything that `packaging/rbac-serving.yaml` grants, and nothing else. The API server's admission plugin
+/// `CertificateApproval` requires the right to a signer's name in addition to that to the subresource.
 const SERVING: &[Needed] = &[
     Needed {
         verbs: &["list", "watch"],
@@ -260,13 +260,14 @@ const SERVING: &[Needed] = &[
 const CERTIFICATES: &str = "certificates.k8s.io";
 
 impl Cluster {
-    /// Every right that is needed, with the API server's word on whether we have it. Rights to kinds that it
-    /// does not serve are left out.
+    /// Every required right, with the API server's answer whether we have it. Rights to kinds that it does
+    /// not serve are left out.
     ///
-    /// A single refusal is no proof while the API server starts: it has not read its roles for a moment then.
+    /// A single refusal proves nothing while the API server starts: for a moment it has not read its roles
+    /// yet.
     ///
     /// # Errors
-    /// The API server could not be asked.
+    /// The API server did not answer.
     pub async fn rights(&self) -> Result<Vec<Right>, Error> {
         let mut served = Vec::new();
         for (version, plural, _) in OPTIONAL {
@@ -277,10 +278,10 @@ impl Cluster {
         self.asked(rights).await
     }
 
-    /// The same of the rights that approving serving certificates needs besides.
+    /// The same for the additional rights that approving serving certificates needs.
     ///
     /// # Errors
-    /// The API server could not be asked.
+    /// The API server did not answer.
     pub async fn serving_rights(&self) -> Result<Vec<Right>, Error> {
         self.asked(needed(SERVING, &self.namespace)).await
     }
@@ -298,7 +299,7 @@ impl Cluster {
     }
 }
 
-/// Whether the right is needed if so many of the optional kinds are served.
+/// Whether the right is needed, given which of the optional kinds are served.
 fn is_needed(right: &Right, served: &[bool]) -> bool {
     let kind = right.resource.split('/').next().unwrap_or_default();
     let mut of_it =
@@ -335,7 +336,7 @@ fn question(right: &Right) -> SelfSubjectAccessReviewSpec {
             group: Some(right.group.to_owned()),
             resource: Some(resource.to_owned()),
             subresource,
-            // A right to one object is refused if a review asks for all of them.
+            // A right to one object would be refused in a review for all objects.
             name: right.name.map(ToOwned::to_owned),
             namespace: right.namespace.clone(),
             ..ResourceAttributes::default()

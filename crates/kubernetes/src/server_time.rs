@@ -1,5 +1,5 @@
-//! The API server's time, as its answers tell it: the header `Date`, which Go's server puts on each of them,
-//! to a second.
+//! The API server's time, from its answers: the header `Date`, which Go's server adds to each answer, in
+//! whole seconds.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use jiff::fmt::rfc2822;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// What answers on their way, and dates in whole seconds, may make of it.
+/// The difference that may come from the time answers take, and from dates in whole seconds.
 const TOLERATED: SignedDuration = SignedDuration::from_secs(30);
 
 /// By how much this host's clock and the API server's differ.
@@ -20,7 +20,7 @@ pub struct ClockDifference {
 }
 
 impl ClockDifference {
-    /// `None` if it may be none.
+    /// `None` if the clocks may agree.
     pub(super) fn of(server: Timestamp, own: Timestamp) -> Option<Self> {
         let behind = server.duration_since(own);
         (behind.abs() > TOLERATED).then_some(Self { behind })
@@ -35,7 +35,7 @@ impl fmt::Display for ClockDifference {
     }
 }
 
-/// What was heard last. Clones share it.
+/// The last known time. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerTime(Arc<Mutex<Option<(Timestamp, Instant)>>>);
 
@@ -47,7 +47,7 @@ impl ServerTime {
         }
     }
 
-    /// What the server's clock shows now; `None` if no answer has said.
+    /// What the server's clock shows now; `None` if no answer has shown it.
     pub fn now(&self) -> Option<Timestamp> {
         let heard = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (date, at) = heard?;
@@ -88,7 +88,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(5)).await;
         let expected: Timestamp = "2026-11-28T09:45:15Z".parse().unwrap();
         assert_eq!(time.now(), Some(expected));
-        // What is no date changes nothing.
+        // A malformed date changes nothing.
         hear("soon");
         time.hear(&HeaderMap::new());
         assert_eq!(time.now(), Some(expected));

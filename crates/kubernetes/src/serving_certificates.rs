@@ -1,9 +1,9 @@
-//! Requests of kubelets for the certificates that they serve with (CertificateSigningRequests of the signer
-//! `kubernetes.io/kubelet-serving`, `serverTLSBootstrap` in the kubelet's configuration): seen by a watch of
-//! their own, and approved.
+//! Kubelets' requests for serving certificates (CertificateSigningRequests of the signer
+//! `kubernetes.io/kubelet-serving`, `serverTLSBootstrap` in the kubelet's configuration): watched separately,
+//! and approved.
 //!
-//! The API server tells who asks; what is asked for stands in a PKCS#10 that the asker wrote. Both are plain
-//! data here, and nothing is judged. What was decided already is no longer open.
+//! The API server provides the requester; the request itself is a PKCS#10 that the requester wrote. Both are
+//! plain data here and not judged. A decided request is no longer open.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ const KIND: &str = "CertificateSigningRequest";
 /// A kubelet's request has less than a kilobyte. A longer one is not kept.
 const LONGEST: usize = 16 << 10;
 
-/// One request, as it stands in the cluster.
+/// One request, as it is in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServingRequest {
     /// The object's name.
@@ -40,17 +40,17 @@ pub struct ServingRequest {
     pub uid: String,
     /// Its version.
     pub resource_version: String,
-    /// When it was made.
+    /// When it was created.
     pub created: Option<Timestamp>,
-    /// Who asks, as the API server has authenticated them.
+    /// The requester, as authenticated by the API server.
     pub user: String,
-    /// The asker's groups, by the same word.
+    /// The requester's groups, as authenticated.
     pub groups: Vec<String>,
     /// What the key is to be used for.
     pub usages: Vec<String>,
     /// The PKCS#10 as PEM; empty if it is longer than any kubelet's.
     pub pem: Vec<u8>,
-    /// It was approved or denied, or it was signed or given up.
+    /// Whether it was approved or denied, signed or given up.
     pub decided: bool,
 }
 
@@ -87,7 +87,7 @@ impl ServingRequests {
         Self { store, board, _stop: cancel.drop_guard() }
     }
 
-    /// The undecided ones, the oldest first.
+    /// The undecided requests, oldest first.
     pub fn open(&self) -> Vec<Arc<ServingRequest>> {
         let mut open: Vec<_> = self.store.all().into_iter().filter(|one| !one.decided).collect();
         open.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
@@ -99,18 +99,19 @@ impl ServingRequests {
         self.board.changed()
     }
 
-    /// Why they cannot be seen at the moment, or not all of them.
+    /// Why the requests, or some of them, cannot be seen at the moment.
     pub fn problems(&self) -> Vec<Problem> {
         self.board.problems()
     }
 }
 
 impl Cluster {
-    /// Approves a request, exactly as it was seen: one that was changed or decided meanwhile stays as it is.
+    /// Approves a request exactly as it was seen: if it was changed or decided in the meantime, it stays as
+    /// it is.
     ///
     /// # Errors
     /// [`super::ErrorKind::Conflict`] or [`super::ErrorKind::NotFound`] if it is no longer the same;
-    /// [`super::ErrorKind::Forbidden`] if a right is missing; else the call failed.
+    /// [`super::ErrorKind::Forbidden`] if a right is missing; otherwise the call failed.
     pub async fn approve(&self, request: &ServingRequest, why: &str) -> Result<(), Error> {
         let requests: Api<Object> = Api::all(self.client.clone());
         let change = json!({

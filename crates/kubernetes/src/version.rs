@@ -1,5 +1,5 @@
-//! Which version the control plane has. It is asked for regularly, because it is upgraded while the daemon
-//! runs.
+//! The control plane's version. It is read regularly, because the control plane may be upgraded while the
+//! daemon runs.
 
 use std::time::Duration;
 
@@ -14,13 +14,12 @@ use super::watch_loop::{GIVEN_UP_WAIT, Waits};
 use model::KubernetesVersion;
 use runtime::error_chain::chain;
 
-/// What problems call it.
+/// Its name in problems.
 pub(super) const KIND: &str = "/version";
-/// How soon it is asked for again.
+/// How often it is read again.
 const AGAIN: Duration = Duration::from_mins(1);
 
-/// Keeps the version up to date until it is dropped. `known` stays empty until the API server has said
-/// something.
+/// Keeps the version up to date until it is dropped. `known` stays empty until the API server has answered.
 pub(super) async fn follow(cluster: Cluster, board: Board, known: watch::Sender<Option<KubernetesVersion>>) {
     let mut waits = Waits::new(KIND);
     loop {
@@ -30,7 +29,7 @@ pub(super) async fn follow(cluster: Cluster, board: Board, known: watch::Sender<
                 take(&text, &board, &known);
                 AGAIN
             }
-            // An answer came that is none: asking at once again would bring the same.
+            // The answer is unusable: asking again immediately would return the same.
             Err(error) if error.kind() == ErrorKind::Other => {
                 unreadable(&chain(&error), &board, &known);
                 AGAIN
@@ -65,7 +64,7 @@ fn unreadable(why: &str, board: &Board, known: &watch::Sender<Option<KubernetesV
     board.live(KIND);
 }
 
-/// Takes a version over. Without one, what was known stays; and if nothing was, it is taken for the newest.
+/// Takes in a version. Without one, the known version stays; if there is none, the newest is assumed.
 fn settle(
     version: Option<KubernetesVersion>,
     board: &Board,
@@ -75,7 +74,7 @@ fn settle(
     let now = version.or(before).unwrap_or_default();
     if before != Some(now) {
         if before.is_some() {
-            tracing::info!(version = %now, "the control plane has another version");
+            tracing::info!(version = %now, "the control plane's version has changed");
             board.bump(Worth::Round);
         }
         known.send_replace(Some(now));

@@ -1,7 +1,7 @@
 //! Which changes are worth a round.
 //!
-//! A kubelet writes its Node every few minutes without anything having happened, and our own notes on a Node
-//! must not start the round that writes the next ones.
+//! A kubelet writes its Node every few minutes even if nothing has happened, and our own annotations on a
+//! Node must not start the round that writes the next ones.
 
 use model::buffer::{BufferStatus, CapacityBuffer};
 use model::pod::Scheduling;
@@ -10,14 +10,14 @@ use model::snapshot::UNNEEDED_SINCE;
 use model::workload::Controller;
 use model::{Node, Pod};
 
-/// What a change is worth, in this order.
+/// How urgent a change is, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Worth {
-    /// The next round in due time is soon enough.
+    /// The next regular round is soon enough.
     Nothing,
-    /// A round, once what belongs together has arrived.
+    /// A round, once related changes have arrived.
     Round,
-    /// A round that waits for nothing but more of the same: a pod waits for a node.
+    /// A round that only waits for more of the same changes: a pod is pending.
     Haste,
 }
 
@@ -28,13 +28,13 @@ pub(super) fn pod(old: Option<&Pod>, new: Option<&Pod>) -> Worth {
         return Worth::Haste;
     }
     let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
-    // The scheduler counts nodes in its words: they change for every pod that waits whenever a node comes or
-    // goes.
+    // The scheduler's message contains numbers of nodes: it changes for every pending pod whenever a node
+    // comes or goes.
     let quiet = |pod: &Pod| Pod { ready: false, refusal: String::new(), ..pod.clone() };
     round_if(old != new && quiet(old) != quiet(new))
 }
 
-/// Readiness, taints, labels, amounts, volumes; not a heartbeat, nor our own timer.
+/// Readiness, taints, labels, amounts and volumes, but not a heartbeat or our own timer.
 pub(super) fn node(old: Option<&Node>, new: Option<&Node>) -> Worth {
     let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
     let quiet = |node: &Node| {
@@ -45,7 +45,7 @@ pub(super) fn node(old: Option<&Node>, new: Option<&Node>) -> Worth {
     round_if(quiet(old) != quiet(new))
 }
 
-/// What the buffer asks for, not what its status says.
+/// The buffer's spec, not its status.
 pub(super) fn buffer(old: Option<&CapacityBuffer>, new: Option<&CapacityBuffer>) -> Worth {
     let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
     let asked = |buffer: &CapacityBuffer| CapacityBuffer {
@@ -56,7 +56,7 @@ pub(super) fn buffer(old: Option<&CapacityBuffer>, new: Option<&CapacityBuffer>)
     round_if(asked(old) != asked(new))
 }
 
-/// What the request asks for, not what its conditions say.
+/// The request's spec, not its conditions.
 pub(super) fn request(old: Option<&ProvisioningRequest>, new: Option<&ProvisioningRequest>) -> Worth {
     let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
     let asked = |request: &ProvisioningRequest| ProvisioningRequest {
@@ -67,7 +67,7 @@ pub(super) fn request(old: Option<&ProvisioningRequest>, new: Option<&Provisioni
     round_if(asked(old) != asked(new))
 }
 
-/// What the buffers that refer to a controller make of it.
+/// The parts of a controller that matter to buffers that refer to it.
 pub(super) fn controller(old: Option<&Controller>, new: Option<&Controller>) -> Worth {
     let referred = |one: Option<&Controller>| one.is_some_and(|one| one.template.is_some());
     round_if((referred(old) || referred(new)) && old != new)
@@ -78,7 +78,7 @@ pub(super) fn any<T: PartialEq>(old: Option<&T>, new: Option<&T>) -> Worth {
     round_if(old != new)
 }
 
-/// Nothing: the next round in due time is soon enough.
+/// No change counts: the next regular round is soon enough.
 pub(super) fn none<T>(_: Option<&T>, _: Option<&T>) -> Worth {
     Worth::Nothing
 }

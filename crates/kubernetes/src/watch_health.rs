@@ -16,7 +16,7 @@ use runtime::ordered_notify::{Changed, Changes};
 const REFUSALS: u32 = 3;
 
 /// Kinds that API servers of older versions, or without a CustomResourceDefinition, do not serve, which is
-/// nothing to speak of.
+/// not worth a report.
 const NEWER: [&str; 7] = [
     "ResourceClaim",
     "DeviceClass",
@@ -27,31 +27,32 @@ const NEWER: [&str; 7] = [
     gangs::KIND,
 ];
 
-/// Something that keeps a part of the cluster from being seen.
+/// Something that prevents a part of the cluster from being seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The kind that is concerned, e.g. `Pod`.
+    /// The affected kind, e.g. `Pod`.
     pub kind: &'static str,
     /// What is wrong, in words.
     pub what: String,
-    /// Nothing should be decided while this lasts: the kind is essential and what is known of it may be old.
+    /// Whether nothing should be decided while this lasts: the kind is essential, and the known objects may
+    /// be outdated.
     pub essential: bool,
 }
 
 #[derive(Debug)]
 struct State {
     essential: bool,
-    /// The first list is in, or the kind is given up as not served.
+    /// Whether the first list has arrived, or the kind is given up as not served.
     settled: bool,
-    /// Why nothing new can be had at the moment.
+    /// Why no updates can be read at the moment.
     trouble: Option<String>,
     refusals: u32,
     warned: bool,
-    /// Objects that cannot be read, with the reason.
+    /// Unreadable objects, with the reason.
     malformed: BTreeMap<String, String>,
 }
 
-/// The states of all watches and the signals made of them.
+/// The states of all watches and the resulting signals.
 #[derive(Clone, Debug)]
 pub(super) struct Board {
     states: Arc<Mutex<BTreeMap<&'static str, State>>>,
@@ -91,7 +92,7 @@ impl Board {
         self.demand.subscribe()
     }
 
-    /// Something has changed that is worth this much.
+    /// Signals a change of this urgency.
     pub(super) fn bump(&self, worth: Worth) {
         if worth == Worth::Haste {
             self.demand.announce();
@@ -101,7 +102,7 @@ impl Board {
         }
     }
 
-    /// A whole list has arrived.
+    /// A complete list has arrived.
     pub(super) fn live(&self, kind: &'static str) {
         let mut states = self.lock();
         if let Some(state) = states.get_mut(kind) {
@@ -113,14 +114,14 @@ impl Board {
         self.settle(&states);
     }
 
-    /// A list or watch failed. Returns whether the kind is given up for now, so that it need not be asked for
-    /// soon again.
+    /// A list or watch failed. Returns whether the kind is given up for now, so that it need not be read
+    /// again soon.
     pub(super) fn failed(&self, kind: &'static str, error: Option<ErrorKind>, what: String) -> bool {
         let mut states = self.lock();
         let Some(state) = states.get_mut(kind) else { return false };
         let refused = matches!(error, Some(ErrorKind::Forbidden | ErrorKind::Unauthorized));
         let absent = error == Some(ErrorKind::NotFound);
-        // What is not served is not refused: no right is missing.
+        // A kind that is not served is not refused: no right is missing.
         state.refusals = if refused { state.refusals + 1 } else { 0 };
         let hopeless = absent || state.refusals >= REFUSALS;
         if absent && NEWER.contains(&kind) {
@@ -186,12 +187,12 @@ impl Board {
         problems
     }
 
-    /// Whether nothing keeps the kind from being seen as it is.
+    /// Whether the kind is seen in its present state.
     pub(super) fn is_well(&self, kind: &'static str) -> bool {
         self.lock().get(kind).is_some_and(|state| state.trouble.is_none())
     }
 
-    /// The kinds whose list or watch was refused last: in lasting cases a right is missing.
+    /// The kinds whose last list or watch was refused: if this lasts, a right is missing.
     pub(super) fn unseen(&self) -> Vec<Problem> {
         let states = self.lock();
         let refused = states.iter().filter(|(_, state)| state.refusals > 0);

@@ -1,4 +1,4 @@
-//! One watch: list, follow, convert, and begin again after any failure.
+//! One watch: list, follow, convert, and start over after any failure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -21,14 +21,14 @@ use super::wake_signals::Worth;
 use super::watch_health::Board;
 use runtime::error_chain::chain;
 
-/// How long one watch lasts before it is asked for again from where it ended. Bounds how long a dead
-/// connection goes unnoticed.
+/// How long one watch lasts before it is resumed where it ended. This limits how long a dead connection goes
+/// unnoticed.
 pub(super) const WATCH_SECONDS: u32 = 60;
-/// Objects in one page of a list.
+/// The number of objects in one page of a list.
 const PAGE: u32 = 500;
 /// The first wait after a failure, and the longest.
 const WAITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
-/// How soon a kind is asked for again that the API server does not serve to us.
+/// How soon a kind is read again that the API server does not serve to us.
 pub(super) const GIVEN_UP_WAIT: Duration = Duration::from_mins(5);
 
 /// How an object becomes plain data.
@@ -41,13 +41,13 @@ pub(super) struct Feed<K, T> {
     /// A field selector, if not all objects of the kind are followed.
     pub fields: Option<&'static str>,
     pub convert: Convert<K, T>,
-    /// What a change is worth.
+    /// How urgent a change is.
     pub worth: fn(Option<&T>, Option<&T>) -> Worth,
     pub store: Store<T>,
     pub board: Board,
 }
 
-/// A list that is coming in.
+/// A list that is arriving.
 struct Incoming<T> {
     objects: BTreeMap<String, Arc<T>>,
     malformed: BTreeSet<String>,
@@ -66,8 +66,8 @@ where
 {
     /// Follows the kind until it is dropped.
     ///
-    /// Any failure begins with a new list after a wait that doubles: a watch that is resumed says nothing
-    /// until something changes, so that only a list proves that all is well again.
+    /// After any failure it starts over with a new list, after a wait that doubles: a resumed watch is silent
+    /// until something changes, so only a list proves that the connection works again.
     pub(super) async fn follow(self) {
         let mut waits = Waits::new(self.kind);
         loop {
@@ -120,8 +120,8 @@ where
         }
     }
 
-    /// An object of a new list. What is known already keeps its place in memory; of a malformed one, the last
-    /// good version stays, so that a pod does not seem to be gone.
+    /// An object of a new list. A known object keeps its place in memory; for a malformed one, the last good
+    /// version stays, so that a pod does not seem to be gone.
     fn list(&self, object: DeserializeGuard<K>, incoming: &mut Incoming<T>) {
         let key = key(object.meta());
         let known = self.store.get(&key);
@@ -190,12 +190,12 @@ fn summary(error: &watcher::Error) -> (Option<ErrorKind>, String) {
             _ => (Some(kind_of(inner)), chain(inner)),
         },
         watcher::Error::WatchError(status) => (Some(kind_of_status(status)), status.message.clone()),
-        watcher::Error::NoResourceVersion => (None, "a list came without a version".to_owned()),
+        watcher::Error::NoResourceVersion => (None, "a list arrived without a version".to_owned()),
     }
 }
 
-/// Waits that double, with a jitter that depends on nothing but the kind, so that watches don't knock all at
-/// once.
+/// Waits that double, with a jitter that only depends on the kind, so that watches do not all reconnect at
+/// the same time.
 pub(super) struct Waits {
     next: Duration,
     jitter: fastrand::Rng,

@@ -1,4 +1,4 @@
-//! What is in the cluster, kept up to date by watches.
+//! The state of the cluster, kept up to date by watches.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -39,7 +39,7 @@ use model::workload::{
 use model::{KubernetesVersion, Node, Pod, Snapshot};
 use runtime::ordered_notify::Changed;
 
-/// The kinds that are watched, and whether nothing can be decided without them.
+/// The watched kinds, and whether they are essential for decisions.
 const KINDS: &[(&str, bool)] = &[
     ("Node", true),
     ("Pod", true),
@@ -102,7 +102,7 @@ struct Stores {
 }
 
 impl Stores {
-    /// Whether what the buffer refers to has been looked for: until then there is no such buffer.
+    /// Whether the buffer's references have been looked up: until then the buffer is left out.
     fn can_be_resolved(&self, buffer: &CapacityBuffer, controllers: &[Arc<Controller>]) -> bool {
         match &buffer.template {
             Some(TemplateRef::PodTemplate(_)) => self.pod_templates.is_listed(),
@@ -114,8 +114,8 @@ impl Stores {
         }
     }
 
-    /// Whether each template that the request names is known. If the list is not current, that one of them is
-    /// not there says nothing: until it is, there is no such request.
+    /// Whether each template that the request names is known. If the list is not current, a missing template
+    /// proves nothing: until it is, the request is left out.
     fn have_templates_of(&self, request: &ProvisioningRequest) -> bool {
         let key = |name: &str| format!("{}/{name}", request.namespace);
         request.sets.iter().all(|(name, _)| self.pod_templates.get(&key(name)).is_some())
@@ -164,7 +164,7 @@ impl Watches {
         Self { stores, version, board, _stop: Arc::new(cancel.drop_guard()) }
     }
 
-    /// Everything as it is known now. Its time, its Proxmox side and its memory are the caller's to fill in.
+    /// Everything as known now. The caller fills in its time, its Proxmox VE side and its memory.
     pub fn snapshot(&self) -> Snapshot {
         let s = &self.stores;
         let controllers =
@@ -217,14 +217,14 @@ impl Watches {
         self.stores.nodes.all().into_iter().find(|node| node.system_uuid == uuid)
     }
 
-    /// The PersistentVolumes that are attached to the node; one that is none, by the attachment's name.
+    /// The PersistentVolumes that are attached to the node; other volumes by the attachment's name.
     pub fn attached(&self, node: &str) -> BTreeSet<String> {
         let all = self.stores.attachments.all();
         let here = all.iter().filter(|one| one.node == node);
         here.map(|one| one.volume.clone().unwrap_or_else(|| one.name.clone())).collect()
     }
 
-    /// What tells this Kubernetes cluster from every other, once its namespaces are known.
+    /// The uid that identifies this Kubernetes cluster, once its namespaces are known.
     pub fn kubernetes_uid(&self) -> Option<String> {
         self.stores.uid.get().cloned()
     }
@@ -239,13 +239,13 @@ impl Watches {
         self.board.changed()
     }
 
-    /// A number that grows, before [`Self::changed`] does, with every pod that begins to wait for a node.
+    /// A number that grows, before [`Self::changed`] does, with every pod that becomes pending.
     pub fn demand(&self) -> Changed {
         self.board.demand()
     }
 
     /// Waits until every kind was listed once, or is known not to be served. Waits for ever while an
-    /// essential kind is refused: [`Watches::problems`] says so.
+    /// essential kind is refused: [`Watches::problems`] shows this.
     pub async fn synced(&self) {
         // The sender lives in `self`, so that this cannot fail.
         let _ = self.board.settled().wait_for(|settled| *settled).await;
@@ -256,17 +256,18 @@ impl Watches {
         *self.board.settled().borrow()
     }
 
-    /// What is wrong at the moment: kinds that cannot be seen, objects that cannot be read.
+    /// The present problems: kinds that cannot be seen, and objects that cannot be read.
     pub fn problems(&self) -> Vec<Problem> {
         self.board.problems()
     }
 
-    /// Kinds that the API server refuses to show at the moment: what is known of them is old, or nothing.
+    /// Kinds that the API server refuses to show at the moment: what is known about them is outdated or
+    /// empty.
     pub fn unseen(&self) -> Vec<Problem> {
         self.board.unseen()
     }
 
-    /// Whether what is known of the essential kinds is current: synced, and none of their watches is broken.
+    /// Whether the essential kinds are current: they are synced, and none of their watches is broken.
     pub fn is_current(&self) -> bool {
         self.is_synced() && !self.problems().iter().any(|problem| problem.essential)
     }
@@ -386,7 +387,7 @@ impl Starter<'_> {
             wake_signals::none,
             &s.csi_nodes,
         );
-        // A machine on its way out waits for its attachments to go.
+        // A machine that is being removed waits until its attachments are gone.
         self.spawn::<storage::VolumeAttachment, _>(
             "VolumeAttachment",
             |one| Ok(convert::attachment(one)),
@@ -395,7 +396,7 @@ impl Starter<'_> {
         );
     }
 
-    /// What is absent if the API server does not serve it.
+    /// The kinds that are absent if the API server does not serve them.
     fn devices(&self, s: &Stores) {
         self.spawn::<resource::ResourceClaim, _>(
             "ResourceClaim",
@@ -423,7 +424,8 @@ impl Starter<'_> {
         );
     }
 
-    /// Namespaces. The uid of `kube-system`, which lives as long as the cluster, is the cluster's.
+    /// Namespaces. The uid of `kube-system`, which exists as long as the cluster, is used as the cluster's
+    /// uid.
     fn namespaces(&self, store: &Store<Namespace>, uid: &Arc<OnceLock<String>>) {
         let uid = uid.clone();
         let convert = move |one: &core::Namespace| {

@@ -1,4 +1,4 @@
-//! Who is left alone after a machine could not be made, if that depends on what there is.
+//! What backs off after a machine could not be created, if that depends on the storages.
 
 use super::context::Context;
 use super::machine_handle::MachineHandle;
@@ -6,8 +6,8 @@ use super::step_error::{BackoffTarget, StepError};
 use model::machine::STORED_ON;
 use proxmox::Meaning;
 
-/// Who is left alone after this. A storage that is full is so for each host that uses it: of one that all
-/// hosts share, the whole pool is left alone, so that not each of them has to fail.
+/// What backs off after this failure. A full storage is full for each host that uses it. If all hosts share
+/// it, the entire pool backs off, so that not every host has to fail first.
 pub(super) async fn find(ctx: &Context, machine: &MachineHandle, trouble: &StepError) -> BackoffTarget {
     let blame = trouble.blame();
     match trouble {
@@ -18,7 +18,7 @@ pub(super) async fn find(ctx: &Context, machine: &MachineHandle, trouble: &StepE
     }
 }
 
-/// Whether all that a machine's disks are on is shared, as far as the list shows it.
+/// Whether all storages of a machine's disks are shared, as far as the list shows.
 async fn on_shared(ctx: &Context, machine: &MachineHandle) -> bool {
     let record = machine.record();
     let chosen = record.made_of.get(STORED_ON);

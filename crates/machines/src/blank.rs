@@ -1,4 +1,4 @@
-//! Machines that are clones of nothing: what their VM is made of before it is configured.
+//! Machines without a template: what their VM is created with before it is configured.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use model::machine::STORED_ON;
 use proxmox::{Error, Upid, VmConfig};
 use settings::{Bootstrap, Pool};
 
-/// Asks for the VM. Its description bears the mark from the moment in which anything of it can be seen.
+/// Asks for the VM. Its description bears the mark from the moment it becomes visible.
 ///
 /// # Errors
 /// As for a clone: [`proxmox::Kind::Exists`] if the VMID is taken.
@@ -25,8 +25,8 @@ pub(super) async fn send(
     ctx.proxmox.create_vm(&record.host, record.slot.vmid, &options, resource_pool).await
 }
 
-/// What the rest of its settings, which it gets as a clone does, cannot be added to later: its disk, and a
-/// device to boot from.
+/// What cannot be added later with the other settings, which it gets as a clone does: its disk, and a boot
+/// device.
 fn options(record: &Record, pool: &Pool, description: String, agent: bool) -> BTreeMap<String, String> {
     let mut options = BTreeMap::from([
         ("name".to_owned(), record.name.clone()),
@@ -38,7 +38,7 @@ fn options(record: &Record, pool: &Pool, description: String, agent: bool) -> BT
     ]);
     let device = pool.devices.first();
     options.extend(device.and_then(|device| desired_vm_config::network(0, device, &VmConfig::default())));
-    // What is on the disk comes second: an empty one has nothing to boot.
+    // The disk comes second in the boot order: an empty one has nothing to boot.
     let mut order = "order=net0".to_owned();
     let storage = record.made_of.get(STORED_ON).or_else(|| pool.storages.first());
     if let (Some(disk), Some(storage)) = (&pool.disk, storage) {

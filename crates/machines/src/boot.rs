@@ -7,47 +7,47 @@ use tokio::time::Instant;
 use super::context::Context;
 use model::Record;
 
-/// Between two probes.
+/// The time between two probes.
 const PROBE: Duration = Duration::from_millis(200);
-/// When a guest's agent is asked first, until it was seen how long the pool's guests take: most take a little
+/// When a guest's agent is first asked, until the pool's boot times are known: most guests take a little
 /// longer.
 const BOOT: Duration = Duration::from_secs(6);
 /// The part of the limit after which the agent is asked in any case.
 const PART: u32 = 3;
-/// What a guest takes from its first open port to its agent's first answer, until it was seen.
+/// The time from a guest's first open port to its agent's first answer, until it was measured.
 const AFTER_PROBE: Duration = Duration::from_millis(700);
 
-/// How many times the first guess to wait for a port if it is not known yet how long the pool's guests take.
+/// How many times the first guess to wait for a port while the pool's boot times are unknown.
 const UNKNOWN: u32 = 3;
-/// Questions that follow each other sooner than `agent_poll`.
+/// How many questions follow each other sooner than `agent_poll`.
 const NEAR: u32 = 4;
 
-/// When the guest agent is asked, and what is learnt from its answers.
+/// Decides when the guest agent is asked, and learns from its answers.
 pub(super) struct Boot {
     started: Instant,
     asked: Option<Instant>,
     opened: Option<Instant>,
     tries: u32,
     what: String,
-    /// The guest is up already: nothing is waited for, and nothing learnt.
+    /// Whether the guest is already up: then there is no wait, and nothing to learn.
     up: bool,
-    /// Its clock stands where it stood when its memory was written to disk.
+    /// Whether its clock still has the time at which its memory was written to disk.
     pub old_clock: bool,
 }
 
 impl Boot {
-    /// A guest that was started at `started`.
+    /// For a guest that was started at `started`.
     pub fn new(record: &Record, started: Instant) -> Self {
         let what = format!("boot of {}", record.pool);
         Self { started, asked: None, opened: None, tries: 0, what, up: false, old_clock: false }
     }
 
-    /// A guest that is up.
+    /// For a guest that is up.
     pub fn up(record: &Record) -> Self {
         Self { up: true, ..Self::new(record, Instant::now()) }
     }
 
-    /// The same, with a clock that has to be set.
+    /// The same, for a guest whose clock has to be set.
     pub fn with_old_clock(self) -> Self {
         Self { old_clock: true, ..self }
     }
@@ -56,7 +56,7 @@ impl Boot {
     pub async fn wait(&mut self, ctx: &Context, record: &Record) {
         self.tries += 1;
         if let Some(asked) = self.asked {
-            // The usual time was a little short: the first answer is near.
+            // The usual time was a little too short: the first answer is near.
             let poll = ctx.config.limits.agent_poll;
             let pause = if self.tries <= NEAR { poll / 4 } else { poll };
             tokio::time::sleep_until(asked + pause).await;
@@ -80,7 +80,7 @@ impl Boot {
                     self.opened = Some(Instant::now());
                     return tokio::time::sleep(ctx.pace.usual(&self.after_probe(), AFTER_PROBE)).await;
                 }
-                // A port that stays closed (a firewall, no route) makes nothing slower than it is without
+                // A port that stays closed (a firewall, no route) does not make booting slower than without
                 // probes.
                 Some(false) if self.started.elapsed() >= patience => return,
                 Some(false) => tokio::time::sleep(PROBE).await,
@@ -100,8 +100,8 @@ impl Boot {
         format!("{} after its first port", self.what)
     }
 
-    /// The agent has answered: how long did it take? An answer to the first question means that it could have
-    /// been asked a little earlier.
+    /// The agent has answered: learns how long that took. An answer to the first question means that it could
+    /// have been asked a little earlier.
     pub fn answered(&self, ctx: &Context) {
         if self.up {
             return;

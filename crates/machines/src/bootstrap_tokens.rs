@@ -1,4 +1,4 @@
-//! A machine's bootstrap token: made and deleted where the configuration says.
+//! A machine's bootstrap token: created and deleted in the place that the configuration names.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use bootstrap::TokenHost;
 use kubernetes::ErrorKind;
 use settings::{Bootstrap, Kubeadm, TokenSource};
 
-/// The most that one operation over SSH may take; it is tried again until the caller's limit.
+/// The longest that one operation over SSH may take; it is retried until the caller's limit.
 const SSH: Duration = Duration::from_secs(30);
-/// How long a control plane node is asked to delete a token, at most. It expires by itself, and nothing waits
-/// for that.
+/// The longest time for which a control plane node is asked to delete a token. The token expires by itself,
+/// and nothing waits for its deletion.
 const FAREWELL: Duration = Duration::from_mins(1);
 
-/// How many ids are tried; two that are taken in a row do not happen by chance.
+/// How many ids are tried; two taken ids in a row do not happen by chance.
 const ATTEMPTS: u32 = 3;
 
-/// A fresh token, its id in the machine's record. Made through the API it is recorded before it exists, so
-/// that none is forgotten; over SSH a token may be left whose answer was lost: its secret is lost, and it
+/// A fresh token, with its id in the machine's record. Through the API, it is recorded before it is created,
+/// so that none is forgotten. Over SSH, a token whose answer was lost may be left: its secret is lost, and it
 /// expires soon.
 pub(super) async fn mint(
     ctx: &Context,
@@ -60,7 +60,7 @@ async fn through_api(
         let mut unknown = false;
         let made = retry_until!(limit, machine.seed(), {
             match ctx.kubernetes.create_token(&token, description).await {
-                // The answer of the call before was lost.
+                // The answer to the previous call was lost.
                 Err(error) if unknown && error.kind() == ErrorKind::AlreadyExists => Ok(()),
                 made => {
                     unknown |= made.as_ref().is_err_and(kubernetes::Error::outcome_unknown);
@@ -92,11 +92,11 @@ pub(super) async fn delete_all(
     Ok(())
 }
 
-/// Deletes a token by the id in the machine's record. One that is gone already is no error.
+/// Deletes a token by the id in the machine's record. A token that is already gone is no error.
 ///
-/// Who has tokens made over SSH need not grant us any right to Secrets, and the admission policy that is
-/// shipped lets us delete only what we have made ourselves: then the control plane node is asked. If it
-/// cannot be, the token ends by itself, and the machine lives on.
+/// With tokens created over SSH, an administrator need not grant the daemon rights on Secrets, and the
+/// shipped admission policy lets it delete only its own tokens. In both cases the control plane node is
+/// asked. If that fails, the token expires by itself, and the machine stays.
 pub(super) async fn delete(
     ctx: &Context,
     machine: &MachineHandle,
@@ -108,7 +108,7 @@ pub(super) async fn delete(
     let Some(ssh) = bootstrap.and_then(Bootstrap::ssh) else {
         let deleted = retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.delete_token(id).await?)).await;
         return match deleted {
-            // The policy does not take it for ours: it was made over SSH, before the configuration was
+            // The policy does not regard it as ours: it was created over SSH, before the configuration was
             // changed.
             Err(StepError::Kubernetes(error)) if error.kind() == ErrorKind::Invalid => {
                 left(machine, id, &StepError::Kubernetes(error));
@@ -121,7 +121,7 @@ pub(super) async fn delete(
         Ok(()) => return Ok(()),
         Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::Invalid) => {}
         Err(error) => {
-            tracing::debug!(%error, "a bootstrap token is deleted over SSH, because Kubernetes does not answer");
+            tracing::debug!(%error, "deleting a bootstrap token over SSH, because Kubernetes does not answer");
         }
     }
     let limit = limit.min(FAREWELL);
@@ -141,6 +141,7 @@ fn left(machine: &MachineHandle, id: &str, trouble: &StepError) {
     tracing::warn!(
         machine = %machine.record().name,
         error = %trouble,
-        "a bootstrap token could not be deleted and lives until its end: run `kubeadm token delete {id}`"
+        "a bootstrap token could not be deleted and stays valid until it expires: run `kubeadm token delete \
+         {id}`"
     );
 }

@@ -1,4 +1,4 @@
-//! What a join needs to know of the cluster, kept for the joins that follow.
+//! What a join needs to know about the cluster, cached for later joins.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use tokio::sync::Mutex;
 
 use kubernetes::{Cluster, ClusterInfo, Error};
 
-/// The release that is assumed of an API server whose version cannot be read: the first with kubeadm's
-/// present configuration.
+/// The release that is assumed if the API server's version cannot be read: the first with kubeadm's present
+/// configuration format.
 const MINOR: u32 = 31;
 
-/// What a join needs to know of the cluster.
+/// What a join needs to know about the cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterFacts {
     /// Address and CA.
@@ -19,16 +19,15 @@ pub struct ClusterFacts {
     pub minor: u32,
 }
 
-/// The facts as they were read last. Cheap to clone.
+/// The facts as they were last read. Cheap to clone.
 ///
-/// A join that fails makes it forget them: the cluster may have another CA, address or release since, and a
-/// pin of the old CA would make every further join fail.
+/// A failed join discards them: the cluster may have a new CA, address or release, and a pin of the old CA
+/// would make every further join fail.
 #[derive(Clone, Debug, Default)]
 pub struct KnownFacts(Arc<Mutex<Option<ClusterFacts>>>);
 
 impl KnownFacts {
-    /// The facts, read from the cluster where they are not known. Who asks meanwhile waits for the same
-    /// answer.
+    /// The facts, read from the cluster if they are unknown. Concurrent callers wait for the same answer.
     ///
     /// # Errors
     /// They cannot be read.
@@ -41,7 +40,7 @@ impl KnownFacts {
         Ok(known.insert(facts).clone())
     }
 
-    /// Has them read again for the next join.
+    /// Discards them, so that they are read again for the next join.
     pub async fn forget(&self) {
         *self.0.lock().await = None;
     }

@@ -18,7 +18,7 @@ use runtime::clock::SharedClock;
 use runtime::fence::Fence;
 use settings::{Config, Mode, Redfish};
 
-/// A client of a management controller, or why there is none.
+/// Makes a client of a management controller, or says why there is none.
 pub type Controllers = Arc<dyn Fn(&Redfish) -> Result<redfish::Client, String> + Send + Sync>;
 
 /// What every machine's task works with. Cheap to clone.
@@ -32,54 +32,54 @@ pub struct Context {
     pub proxmox: Client,
     /// Kubernetes.
     pub kubernetes: Cluster,
-    /// What is in the Kubernetes cluster.
+    /// The state of the Kubernetes cluster.
     pub watches: Watches,
     /// Wall-clock time.
     pub clock: SharedClock,
-    /// Sees guests come up.
+    /// Detects when guests come up.
     pub probe: Arc<dyn Probe>,
-    /// Where machines are in their lives.
+    /// The machines and their phases.
     pub registry: Registry,
-    /// How long things take.
+    /// How long each step usually takes.
     pub pace: Pace,
     /// Templates of the pools.
     pub templates: Templates,
-    /// What operators see in Kubernetes.
+    /// Sends events to Kubernetes.
     pub recorder: Recorder,
-    /// Machines that are being created at a time.
+    /// How many machines may be created at a time.
     pub creating: Arc<Semaphore>,
-    /// What a join needs to know of the cluster.
+    /// What a join needs to know about the cluster.
     pub cluster_facts: KnownFacts,
-    /// Reaches the management controllers of machines.
+    /// Makes clients of the machines' management controllers.
     pub controllers: Controllers,
-    /// What resets have to pass.
+    /// The fence that resets have to pass.
     pub fence: Fence,
-    /// Why nothing new is begun now, if so.
+    /// Why nothing new may be started now, if so.
     pub pause: watch::Receiver<Option<Arc<Pause>>>,
 }
 
 impl Context {
-    /// Whose machines it makes.
+    /// The owner of the machines that it creates.
     pub(super) fn owner(&self) -> Owner {
         Owner { cluster: self.config.cluster.clone(), kubernetes: self.watches.kubernetes_uid() }
     }
 
-    /// Whether a pool is in the settings now.
+    /// Whether the current settings have the pool.
     pub(super) fn has_pool(&self, name: &str) -> bool {
         self.live.borrow().pools.iter().any(|pool| pool.name == name)
     }
 
-    /// Why nothing new is begun now, in words, if so: everything is paused, or the settings have come to only
-    /// observe since the task began.
+    /// Why nothing new may be started now, in words, if so: everything is paused, or the mode was changed to
+    /// `observe` since the task began.
     pub(super) fn paused(&self) -> Option<String> {
         if let Some(pause) = self.pause.borrow().as_ref() {
             return Some(format!("everything is paused: {}", pause.words()));
         }
         let observes = self.live.borrow().mode == Mode::Observe;
-        observes.then(|| "it only observes (`mode = \"observe\"`)".to_owned())
+        observes.then(|| "the daemon only observes (`mode = \"observe\"`)".to_owned())
     }
 
-    /// Waits until something new may be begun, or may not; ends with the daemon otherwise.
+    /// Waits until the daemon is paused, or no longer is. If the daemon ends first, it never returns.
     pub(super) async fn until_paused(&self, paused: bool) {
         let (mut pause, mut live) = (self.pause.clone(), self.live.clone());
         loop {
@@ -91,7 +91,7 @@ impl Context {
             tokio::select! {
                 Ok(()) = pause.changed() => {}
                 Ok(()) = live.changed() => {}
-                // Both end with the daemon: then this does, too.
+                // Both senders end with the daemon.
                 else => std::future::pending().await,
             }
         }

@@ -1,4 +1,4 @@
-//! A machine from its record to a ready node. Each step looks at what is there first, unless nothing can be.
+//! Takes a machine from its record to a ready node. Each step first looks at what exists, unless nothing can.
 
 use model::MachineKind;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use proxmox::marker::Marker;
 use proxmox::{CloneRequest, Exit, Kind, Power, Upid, VmConfig};
 use settings::{CloneKind, Pool};
 
-/// Between two looks at a clone that another client makes.
+/// The time between two looks at a clone that another client is making.
 const CLONE_LOOK: Duration = Duration::from_secs(2);
 
 /// What a machine has become.
@@ -31,11 +31,11 @@ const CLONE_LOOK: Duration = Duration::from_secs(2);
 pub(super) enum Created {
     /// A ready node.
     Ready,
-    /// One that waits to be asked to join.
+    /// A warm machine, which waits to be asked to join.
     Warm,
 }
 
-/// Goes through all steps. `fresh`: the record was written just now, so that nothing can be there yet.
+/// Goes through all steps. `fresh`: the record was only just written, so nothing can exist yet.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -44,8 +44,8 @@ pub(super) async fn run(
 ) -> Result<Created, StepError> {
     let made = Box::pin(in_time(ctx, machine, fresh, reports)).await;
     let nothing_known = machine.record().task.is_none() && machine.record().smbios_uuid.is_none();
-    // An earlier run may have asked for its VM, whatever ends this; and so may one that was cut off before
-    // the answer.
+    // Whatever ends this run, an earlier run may have requested its VM, or may have been cut off before the
+    // answer.
     let cut_off = machine.phase == Phase::Cloning && matches!(made, Err(StepError::Limit { .. }));
     if made.is_err() && nothing_known && (!fresh || cut_off) {
         machine.stored.record.clone_in_doubt = true;
@@ -53,8 +53,8 @@ pub(super) async fn run(
     made
 }
 
-/// All steps within their limit. What a machine waits before anything of it is begun does not count: a pause,
-/// or its turn.
+/// All steps within their limit. The time before the first step does not count: a pause, or waiting for its
+/// turn.
 async fn in_time(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -89,7 +89,7 @@ async fn in_time(
 }
 
 /// Waits for a machine's turn, then goes through the steps that have to be done within its limit. `None`: a
-/// pause came before anything was begun.
+/// pause began before the first step.
 async fn in_turn(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -120,13 +120,13 @@ async fn in_turn(
     Ok(Some(made))
 }
 
-/// What is done for a machine to have a VM; one that another run has begun may have it.
+/// The progress line while its VM is created; a resumed machine may have one already.
 fn cloning(fresh: bool, kind: MachineKind) -> &'static str {
     match (fresh, matches!(kind, MachineKind::Clone(_))) {
-        (true, true) => "the clone is being made",
-        (true, false) => "the VM is being made",
-        (false, true) => "looking for its clone, which is made if it does not exist",
-        (false, false) => "looking for its VM, which is made if it does not exist",
+        (true, true) => "the clone is being created",
+        (true, false) => "the VM is being created",
+        (false, true) => "looking for its clone, which is created if it does not exist",
+        (false, false) => "looking for its VM, which is created if it does not exist",
     }
 }
 
@@ -157,8 +157,8 @@ async fn steps(
     Ok(Created::Ready)
 }
 
-/// Until the machine's VM is there, configured, and started if it is to run: whether it was. Its place is
-/// given back then: a machine that boots holds up no other.
+/// Creates the machine's VM, configures it, and starts it if it is to run; returns whether it was started.
+/// Its place is given back then, so that a booting machine holds up no other.
 async fn vm(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -172,7 +172,7 @@ async fn vm(
     let _permit = place.cloned();
     let suspended = warm_vm::is_suspended(&cloned);
     if !suspended {
-        machine.enter(ctx, Phase::Configuring, "settings and disk size are being set");
+        machine.enter(ctx, Phase::Configuring, "its settings and disk size are being applied");
         within(limits.configure, "the configuration", configure(ctx, machine, pool, cloned)).await?;
         let firewall = firewall::apply(ctx, machine, pool);
         within(limits.configure, "the firewall's settings", firewall).await?;
@@ -194,7 +194,7 @@ async fn vm(
     Ok(starts)
 }
 
-/// Until the clone is there, unlocked and ours.
+/// Waits until the clone exists, unlocked and ours.
 async fn clone(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -219,7 +219,7 @@ async fn clone(
                     had_before(ctx, machine, text).await?;
                 }
                 Exit::Failed(_) => {
-                    // It may have left its VM behind, locked.
+                    // The task may have left its VM behind, locked.
                     machine.stored.record.clone_in_doubt = true;
                     return Err(proxmox_tasks::failed(proxmox_tasks::making(machine.record()), &upid, &exit));
                 }
@@ -243,39 +243,39 @@ async fn clone(
                 Sight::Foreign(what) => {
                     return Err(StepError::Foreign { vmid: machine.record().slot.vmid, what });
                 }
-                // The call may still be on its way: only after a while is it certain that nothing comes of
-                // it. Should it come all the same, the VMID is taken by then, and the marker says by whom.
+                // The call may still be on its way: only after a while is it certain that it has no effect.
+                // If it takes effect anyway, the VMID is taken by then, and the mark shows by whom.
                 Sight::Absent
                     if maybe_sent.is_some_and(|sent| sent.elapsed() < proxmox_tasks::ON_ITS_WAY) =>
                 {
                     tokio::time::sleep(CLONE_LOOK).await;
                     continue;
                 }
-                // Its guest may have become a Node that was not seen yet: that has to go before another gets
-                // its name.
+                // Its guest may have become a Node that was not seen yet: that Node has to be deleted before
+                // another gets its name.
                 Sight::Absent | Sight::BeingDestroyed if machine.record().smbios_uuid.is_some() => {
                     let what = "its VM was removed by another client".to_owned();
                     return Err(StepError::Failed { what, blame: BackoffTarget::Other });
                 }
                 Sight::BeingDestroyed => {
-                    let what = "it is being destroyed, or was left halfway".to_owned();
+                    let what = "it is being destroyed, or its destruction was interrupted".to_owned();
                     return Err(StepError::Foreign { vmid: machine.record().slot.vmid, what });
                 }
                 Sight::Absent => {}
             }
         }
-        // A run that goes on with a machine does not know what the one before has asked for.
+        // A resumed run does not know what the previous run has requested.
         let mut doubt = !fresh;
         let template = template_now(ctx, machine).await;
         machine.stored.record.made_of.extend(template.map(|print| (TEMPLATE.to_owned(), print)));
         let sent = retry_until!(ctx.config.limits.clone, machine.seed(), {
             let sent = send_clone(ctx, machine, pool).await;
-            // A host that dies while it works no longer answers.
+            // A host that dies during the task no longer answers.
             doubt |= sent.as_ref().is_err_and(StepError::leaves_doubt);
             sent
         })
         .await;
-        // Though this one is begun, it may find the VMID taken by the one that was asked for before.
+        // Though this task has begun, it may find the VMID taken by the one that was requested before.
         machine.stored.record.clone_in_doubt |= doubt;
         match sent? {
             Sent::Started(upid) => machine.change(ctx, |record| record.task = Some(upid.to_string())).await?,
@@ -289,12 +289,12 @@ async fn clone(
     }
 }
 
-/// A clone does not wait longer for what its template is like just now.
+/// How long a clone waits at most for its template to be read again.
 const TEMPLATE_READ: Duration = Duration::from_secs(1);
-/// What the record of a machine calls the template that it is made of.
+/// The name that a machine's record uses for the template that it is cloned from.
 const TEMPLATE: &str = "template";
 
-/// What tells the template from others just before it is cloned; `None`: what was known of it holds.
+/// The identity of the template just before it is cloned; `None`: what was known of it still holds.
 async fn template_now(ctx: &Context, machine: &MachineHandle) -> Option<String> {
     let record = machine.record();
     let MachineKind::Clone(template) = record.kind() else { return None };
@@ -306,7 +306,7 @@ async fn template_now(ctx: &Context, machine: &MachineHandle) -> Option<String> 
     match tokio::time::timeout(TEMPLATE_READ, read).await {
         Ok(Ok(vm)) => Some(ctx.templates.is_now(template, &vm, asked)),
         Ok(Err(error)) => {
-            tracing::debug!(machine = %record.name, %error, "its template cannot be read just now");
+            tracing::debug!(machine = %record.name, %error, "its template cannot be read at the moment");
             None
         }
         Err(_) => None,
@@ -320,7 +320,7 @@ enum Sent {
     Taken(String),
 }
 
-/// Pods that a VM's notes name at most.
+/// How many pods a VM's notes name at most.
 const PODS_SAID: usize = 5;
 
 async fn send_clone(ctx: &Context, machine: &MachineHandle, pool: &Pool) -> Result<Sent, StepError> {
@@ -361,7 +361,7 @@ async fn send_clone(ctx: &Context, machine: &MachineHandle, pool: &Pool) -> Resu
     sent(ctx.proxmox.clone_vm(&request).await)
 }
 
-/// What came of the call that makes a VM.
+/// The result of the call that creates a VM.
 fn sent(answer: Result<Upid, proxmox::Error>) -> Result<Sent, StepError> {
     match answer {
         Ok(upid) => Ok(Sent::Started(upid)),
@@ -376,11 +376,11 @@ fn sent(answer: Result<Upid, proxmox::Error>) -> Result<Sent, StepError> {
     }
 }
 
-/// Something has the VMID already: it may be the machine's own, which is awaited, or an unmanaged one.
+/// The VMID is already taken: by the machine's own VM, which is awaited, or by an unmanaged one.
 async fn had_before(ctx: &Context, machine: &mut MachineHandle, said: &str) -> Result<(), StepError> {
     match look(&ctx.proxmox, &ctx.owner(), machine.record()).await? {
         Sight::Ours(_) | Sight::BeingCloned => Ok(()),
-        // An earlier run may have asked for it, and it is still at work.
+        // An earlier run may have requested it, and the task is still running.
         Sight::Absent
             if machine.record().clone_in_doubt
                 && proxmox_tasks::is_cloning(ctx, machine.record()).await? =>
@@ -393,8 +393,8 @@ async fn had_before(ctx: &Context, machine: &mut MachineHandle, said: &str) -> R
     }
 }
 
-/// The VMID belongs to another VM: says which, if that can be seen. Or a clone of our own has ended since it
-/// was last looked at.
+/// The VMID belongs to another VM, which the error names if it is visible. Or a clone of our own has ended
+/// since the last look.
 async fn taken(ctx: &Context, machine: &MachineHandle, said: &str) -> Result<(), StepError> {
     let vmid = machine.record().slot.vmid;
     match look(&ctx.proxmox, &ctx.owner(), machine.record()).await {
@@ -402,14 +402,17 @@ async fn taken(ctx: &Context, machine: &MachineHandle, said: &str) -> Result<(),
         Ok(Sight::Foreign(what)) => Err(StepError::Foreign { vmid, what }),
         _ if machine.record().clone_in_doubt => Err(vm_search::in_doubt(ctx, machine)),
         _ if ctx.proxmox.vmid_taken(vmid).await? => {
-            Err(StepError::Foreign { vmid, what: "it was there before ours".to_owned() })
+            Err(StepError::Foreign { vmid, what: "it existed before ours".to_owned() })
         }
         // A disk or a file that was left behind.
-        _ => Err(StepError::Foreign { vmid, what: format!("it is gone, and has left something: {said}") }),
+        _ => Err(StepError::Foreign {
+            vmid,
+            what: format!("it is gone, but has left something behind: {said}"),
+        }),
     }
 }
 
-/// Settings, then the disk's size. What is right already is not written again.
+/// Sets the options, then the disk's size. Values that are already right are not written again.
 async fn configure(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -418,8 +421,7 @@ async fn configure(
 ) -> Result<(), StepError> {
     let limit = ctx.config.limits.configure;
     let record = machine.record().clone();
-    // An earlier run has configured it, and it was started as it was asked for: changed settings apply to
-    // later machines.
+    // An earlier run has configured and started it as requested: changed settings apply to later machines.
     if record.smbios_uuid.is_some() {
         let (host, vmid) = (&record.host, record.slot.vmid);
         let power = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.power(host, vmid).await?));
@@ -457,7 +459,7 @@ async fn configure(
         .await
 }
 
-/// Until its options are as the pool wants them. What stands in the way of the rest goes first.
+/// Sets its options until they are as the pool wants them. What blocks other options is changed first.
 async fn set_options(
     ctx: &Context,
     machine: &MachineHandle,
@@ -499,7 +501,7 @@ mod tests {
     #[test]
     fn a_vm_that_may_be_there_is_not_said_to_be_made() {
         for kind in [MachineKind::Clone(model::Vmid(9000)), MachineKind::Blank] {
-            assert!(cloning(true, kind).ends_with("is being made"));
+            assert!(cloning(true, kind).ends_with("is being created"));
             assert!(cloning(false, kind).contains("looking for"));
         }
     }

@@ -1,5 +1,5 @@
-//! When a machine's turn has come: no pause holds it, its template's storages take one more clone, and it has
-//! a place among the machines that are created. Nothing of it is begun before, and its time does not run.
+//! When a machine's turn comes: no pause holds it, its template's storages take one more clone, and it has a
+//! place among the machines being created. Before that nothing is started for it, and its time does not run.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,27 +15,26 @@ use model::{MachineKind, Record};
 use proxmox::CloneTurn;
 use settings::{CloneKind, Pool};
 
-/// A machine that waited this long is given up, and planned again if it is still needed.
+/// A machine that has waited for this long is given up, and planned again if it is still needed.
 const LIMIT: Duration = Duration::from_hours(1);
-/// How often the time of a machine that waits is set back.
+/// How often the start time of a waiting machine is reset.
 const TICK: Duration = Duration::from_secs(30);
 
-/// A machine's place among those that are created, and among the clones of its template's storages.
+/// A machine's place among those being created, and among the clones of its template's storages.
 pub(super) struct Place<'c> {
     turn: Option<CloneTurn>,
     permit: Option<SemaphorePermit<'c>>,
 }
 
 impl<'c> Place<'c> {
-    /// Gives the place among the clones back, and keeps the other.
+    /// Gives back the place among the clones, and keeps the other.
     pub fn cloned(self) -> Option<SemaphorePermit<'c>> {
         drop(self.turn);
         self.permit
     }
 }
 
-/// A machine of which nothing is begun waits for the end of a pause, and is timed from then on; others are
-/// finished.
+/// A machine that is not begun waits for the end of a pause, and is timed from then on; others are finished.
 pub(super) async fn not_paused(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     if is_begun(machine.record()) {
         return Ok(());
@@ -47,8 +46,8 @@ pub(super) async fn not_paused(ctx: &Context, machine: &mut MachineHandle) -> Re
     machine.change(ctx, |record| _ = record.entered.insert(Phase::Requested, now)).await
 }
 
-/// Waits until the machine has its place, and is timed from then on. `None`: a pause came before. One that is
-/// begun already only counts, and does not wait.
+/// Waits until the machine has its place, and is timed from then on. `None`: a pause came first. A machine
+/// that is already begun is only counted, and does not wait.
 ///
 /// # Errors
 /// Its turn did not come.
@@ -68,7 +67,7 @@ pub(super) async fn place<'c>(
         let turn = clones.then(|| ctx.proxmox.running_clone_turn(&sources, full));
         return Ok(Some(Place { turn, permit: ctx.creating.try_acquire().ok() }));
     }
-    // What it waited under another instance does not count either.
+    // Its waiting time under another instance does not count either.
     if ctx.clock.now().duration_since(record.wanted_since()).unsigned_abs() >= TICK {
         machine.wait_on(ctx);
     }
@@ -77,7 +76,8 @@ pub(super) async fn place<'c>(
         machine.say(ctx, &format!("waiting for its turn to be cloned from {}", names.join(", ")));
     }
     let placed = async {
-        // Before the place among those that are created: one that waits for a slow storage holds up no other.
+        // This comes before the place among those being created, so that a machine that waits for a slow
+        // storage holds up no other.
         let turn = ctx.proxmox.clone_turn(&sources, full).await;
         Place { turn: Some(turn), permit: ctx.creating.acquire().await.ok() }
     };
@@ -93,11 +93,11 @@ pub(super) async fn place<'c>(
         () = ctx.until_paused(true) => Ok(None),
         placed = placed => Ok(Some(placed)),
         () = timed => Ok(None),
-        () = tokio::time::sleep(LIMIT) => Err(late("its turn to be made")),
+        () = tokio::time::sleep(LIMIT) => Err(late("its turn to be created")),
     }
 }
 
-/// Waits until the memory of one more machine may be written to disk on its host.
+/// Waits until its host may write the memory of one more machine to disk.
 ///
 /// # Errors
 /// Its turn did not come.
@@ -110,7 +110,7 @@ fn late(what: &str) -> StepError {
     StepError::Limit { what: what.to_owned(), limit: LIMIT, blame: BackoffTarget::Other }
 }
 
-/// Whether there is something of a machine, as far as its record says.
+/// Whether anything of a machine exists, according to its record.
 fn is_begun(record: &Record) -> bool {
     let is_cloned = record.task.is_some() || record.smbios_uuid.is_some();
     is_cloned || record.asked.is_some() || record.entered.contains_key(&Phase::Starting)

@@ -1,4 +1,4 @@
-//! What a machine's VM should be configured like, against what the clone is like. Pure.
+//! How a machine's VM should be configured, compared with the clone's configuration. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -24,10 +24,10 @@ impl Change {
     }
 }
 
-/// What keeps drives from being removed: it has to go before them.
+/// It keeps drives from being removed, so it has to be removed first.
 const PROTECTION: &str = "protection";
 
-/// What the next call has to change for the VM to be as the pool wants it, and whether that is the last one.
+/// What the next call has to change for the VM to be as the pool wants it, and whether that call is the last.
 pub(super) fn next(
     pool: &Pool,
     record: &Record,
@@ -56,7 +56,7 @@ fn wanted(pool: &Pool, record: &Record, current: &VmConfig, rules: Option<&TagRu
         current.get(key).is_none_or(|present| sorted(key, present) != sorted(key, value))
     };
     values.extend(pool.hostpci().into_iter().filter(differs));
-    // One that is there already is kept: writing it again would allocate another.
+    // An existing one is kept: writing it again would allocate another.
     let missing = pool.extra_disks.iter().filter(|disk| current.get(&disk.device).is_none());
     values.extend(
         missing
@@ -73,12 +73,12 @@ fn wanted(pool: &Pool, record: &Record, current: &VmConfig, rules: Option<&TagRu
     values.extend(addresses);
     values.extend(current.drives_without_backup());
     if let CloudInit::Seed(wanted) = &pool.cloud_init {
-        // Proxmox VE adds its size to what it is given.
+        // Proxmox VE appends the size to the given value.
         if !seed_image::is_attached(&wanted.storage, record, current) {
             let drive = format!("{},media=cdrom", seed_image::volume(&wanted.storage, record));
             values.push((seed_image::DRIVE.to_owned(), drive));
         }
-        // A guest that finds two seeds takes either.
+        // A guest that finds two seeds may take either.
         let other = current.cloudinit_drive().filter(|drive| *drive != seed_image::DRIVE);
         change.delete.extend(other.map(ToOwned::to_owned));
     }
@@ -96,19 +96,19 @@ fn size(pool: &Pool, record: &Record, current: &VmConfig) -> Vec<(String, String
             shape.insert(vm_size::VCPUS, record.cores.to_string());
         }
     }
-    // Without it the older `smp` counts.
+    // If it is unset, the older `smp` applies.
     if current.get("sockets").or(current.get("smp")).is_some_and(|sockets| sockets != "1") {
         shape.insert("sockets", "1".to_owned());
     }
     shape.insert("memory", (record.memory >> 20).to_string());
-    // A kubelet reports its memory once: a balloon that takes some back later makes the node lie.
+    // A kubelet reports its memory once: a balloon that takes some back later would make that wrong.
     shape.insert("balloon", "0".to_owned());
     shape.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// What the guest is given besides its addresses.
+/// Cloud-init settings other than addresses.
 fn guest(pool: &Pool, current: &VmConfig) -> Vec<(String, String)> {
-    // A full upgrade at first boot takes minutes and fails now and then.
+    // A full upgrade at first boot takes minutes and sometimes fails.
     let mut values = vec![("ciupgrade".to_owned(), "0".to_owned())];
     values.extend(pool.user.iter().map(|user| ("ciuser".to_owned(), user.clone())));
     if !pool.ssh_keys.is_empty() && keys(current) != pool.ssh_keys {
@@ -119,11 +119,11 @@ fn guest(pool: &Pool, current: &VmConfig) -> Vec<(String, String)> {
     values
 }
 
-/// What of the template a machine does not keep.
+/// The template's options that a machine does not keep.
 fn unwanted(pool: &Pool, current: &VmConfig) -> Vec<String> {
     let is_ours = |key: &str| match stem(key) {
         vm_size::VCPUS => pool.grow.as_ref().is_some_and(|grow| grow.grows_cores),
-        // The helper divides the memory of a machine with CPUs of its own, and does so once.
+        // The helper divides the memory of a machine with its own CPUs, once.
         "numa" => pool.pinning.is_some(),
         _ => false,
     };
@@ -133,8 +133,8 @@ fn unwanted(pool: &Pool, current: &VmConfig) -> Vec<String> {
     keys
 }
 
-/// The pool's tags and ours, and those of the template that the token may not remove: while the rules are not
-/// known, all of them. In the form in which Proxmox stores them.
+/// The pool's tags and ours, and those of the template that the token may not remove (all of them while the
+/// rules are unknown), in the form in which Proxmox VE stores them.
 fn tags(pool: &Pool, current: &VmConfig, rules: Option<&TagRules>) -> String {
     let inherited = current.get("tags").unwrap_or_default().split([';', ',', ' ']).map(ToOwned::to_owned);
     let inherited = inherited.filter(|tag| rules.is_none_or(|rules| !rules.allow(tag)));
@@ -145,7 +145,7 @@ fn tags(pool: &Pool, current: &VmConfig, rules: Option<&TagRules>) -> String {
     tags.join(";")
 }
 
-/// The keys that may log in, as they were given: Proxmox VE keeps them URL-encoded.
+/// The SSH keys as they were given: Proxmox VE stores them URL-encoded.
 fn keys(current: &VmConfig) -> Vec<String> {
     let decoded = percent_decode_str(current.get("sshkeys").unwrap_or_default()).decode_utf8_lossy();
     decoded.lines().map(str::trim).filter(|line| !line.is_empty()).map(ToOwned::to_owned).collect()
@@ -153,8 +153,8 @@ fn keys(current: &VmConfig) -> Vec<String> {
 
 const CICUSTOM: &str = "cicustom";
 
-/// What stays of the template's own cloud-init files, if that is not all: one network for all machines gives
-/// all the same address.
+/// The template's own cloud-init files that stay, if not all do: with one network file, all machines would
+/// get the same address.
 fn cicustom(pool: &Pool, current: &VmConfig) -> Option<String> {
     let parts = current.parts(CICUSTOM);
     if parts.get("network").is_none() || !pool.gives_addresses() {
@@ -164,8 +164,8 @@ fn cicustom(pool: &Pool, current: &VmConfig) -> Option<String> {
     Some(kept.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(","))
 }
 
-/// The network devices with a static address of the template's that the pool does not replace, each with what
-/// stays of it.
+/// The network devices with a static address from the template that the pool does not replace, each with the
+/// parts that stay.
 fn foreign_addresses(ours: &[(String, String)], current: &VmConfig) -> Vec<(String, String)> {
     let is_static = |key: &str, value: &str| match key {
         "ip" => value != "dhcp",
@@ -180,7 +180,7 @@ fn foreign_addresses(ours: &[(String, String)], current: &VmConfig) -> Vec<(Stri
         if fixed.is_empty() || ours.iter().any(|(own, _)| own == key) {
             continue;
         }
-        // A gateway goes with its address.
+        // A gateway is removed with its address.
         let stays = |name: &str| {
             let address = match name {
                 "gw" => "ip",
@@ -195,8 +195,8 @@ fn foreign_addresses(ours: &[(String, String)], current: &VmConfig) -> Vec<(Stri
     found
 }
 
-/// What a network device is to be, if that is not what it is. One that the pool adds gets its MAC from
-/// Proxmox VE.
+/// The wanted value of a network device, if it differs. A device that the pool adds gets its MAC from Proxmox
+/// VE.
 pub(super) fn network(number: usize, device: &Device, current: &VmConfig) -> Option<(String, String)> {
     let key = format!("net{number}");
     let parts = [
@@ -207,7 +207,7 @@ pub(super) fn network(number: usize, device: &Device, current: &VmConfig) -> Opt
     ];
     let mut set: Vec<(&str, String)> =
         parts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-    // Without a link its guest reaches nothing.
+    // Without a link its guest has no network.
     if current.parts(&key).flag("link_down") == Some(true) {
         set.push(("link_down", "0".to_owned()));
     }
@@ -215,12 +215,12 @@ pub(super) fn network(number: usize, device: &Device, current: &VmConfig) -> Opt
         return None;
     }
     let written = current.net_with(&key, device.model.map(DeviceModel::name), &set);
-    // The order of the parts means nothing: the same parts need no write.
+    // The order of the parts has no meaning: the same parts need no write.
     let differs = current.get(&key).is_none_or(|present| sorted(&key, present) != sorted(&key, &written));
     differs.then_some((key, written))
 }
 
-/// The parts of a property string in an order of their own.
+/// The parts of a property string, sorted.
 fn sorted<'t>(key: &str, text: &'t str) -> Vec<(&'t str, &'t str)> {
     let mut parts: Vec<_> = Properties::of(key, text).all().collect();
     parts.sort_unstable();
@@ -255,7 +255,7 @@ pub(super) fn addresses(pool: &Pool, record: &Record) -> Vec<(String, String)> {
         && record.slot.address.is_some()
     {
         if !dns.is_empty() {
-            // Blanks, not commas: with commas Proxmox writes one entry of all of them.
+            // Spaces, not commas: with commas Proxmox VE would write them all as one entry.
             let list: Vec<String> = dns.iter().map(ToString::to_string).collect();
             values.push(("nameserver".to_owned(), list.join(" ")));
         }
@@ -266,7 +266,7 @@ pub(super) fn addresses(pool: &Pool, record: &Record) -> Vec<(String, String)> {
     values
 }
 
-/// The parts that `addresses` of the pool make of the first device.
+/// The parts of the first device that the pool's `addresses` set.
 fn first(addressing: &Addressing, address: Option<IpAddr>) -> Vec<String> {
     match (addressing, address) {
         (Addressing::Dhcp, _) => vec!["ip=dhcp".to_owned()],

@@ -1,4 +1,4 @@
-//! What a machine is configured with, against templates that have options of their own.
+//! How a machine is configured, with templates that have their own options.
 
 use super::*;
 use settings::{Needs, parse};
@@ -159,7 +159,7 @@ fn the_size_is_the_machines_whatever_the_template_says() {
     );
     let size = ["sockets", "cores", "memory", "balloon"].map(|key| config.get(key).unwrap_or_default());
     assert_eq!(size, ["1", "2", "4096", "0"]);
-    // `smp` stands for sockets if those are not said.
+    // `smp` stands for sockets if those are not set.
     assert_eq!(configured(&pool(""), &[("smp", "2")]).get("sockets"), Some("1"));
     let grown = pool("[pool.grow]\nmax_cores = 4\n");
     let config = configured(&grown, &[("vcpus", "1"), ("cores", "1")]);

@@ -1,5 +1,5 @@
-//! The end of a VM, and of what belonged to it: stopped, Node deleted, destroyed, nothing left behind, record
-//! dropped.
+//! The end of a VM and what belongs to it: the VM is stopped, its Node deleted, the VM destroyed, leftovers
+//! removed, the record dropped.
 
 use tokio::time::Instant;
 
@@ -24,33 +24,33 @@ use model::Record;
 use model::machine::Phase;
 use proxmox::{Client, Exit, Kind, Power, Upid, VmConfig};
 
-/// Whether a machine has ever had a VM. One that has not leaves alone what has its VMID.
+/// Whether a machine ever had a VM. If not, whatever has its VMID is left alone.
 fn had_vm(record: &Record) -> bool {
     record.smbios_uuid.is_some() || record.node_uid.is_some()
 }
 
-/// What is done about a machine that has no VM.
+/// The progress line for a machine without a VM.
 fn without_vm(record: &Record) -> &'static str {
     if had_vm(record) {
         "the VM is gone; its Node is being deleted"
     } else {
-        "there is no VM of its own to destroy; what else there is of it is being removed"
+        "it has no VM to destroy; its other objects are being removed"
     }
 }
 
-/// What is done once a machine has no VM and no Node.
+/// The progress line once a machine has no VM and no Node.
 fn clearing(record: &Record) -> &'static str {
     if had_vm(record) {
-        "the VM is gone; what it has left behind is being removed"
+        "the VM is gone; what it left behind is being removed"
     } else {
-        "what there is of it besides a VM is being removed"
+        "it has no VM; its other objects are being removed"
     }
 }
 
-/// Stops the VM, deletes its Node, destroys it and drops the record. Each part is skipped if it is done
-/// already.
+/// Stops the VM, deletes its Node, destroys it and drops the record. Each part that is already done is
+/// skipped.
 ///
-/// A guest that is a Node again, and is needed as one, is left running: its plug is not pulled.
+/// A guest that is a Node again, and is needed as one, is left running.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -102,10 +102,11 @@ pub(super) async fn run(
         }
         forget_node(ctx, machine, off).await?;
     }
-    // A run that goes on knows that it is no longer a machine, however long that takes.
+    // A resumed run knows that it is no longer a machine, however long this takes.
     machine.enter(ctx, Phase::Clearing, clearing(machine.record()));
     machine.save(ctx).await?;
-    // Before disks that only an administrator can remove: the record may be dropped by hand after those.
+    // This comes before disks that only an administrator can remove, because the record may be dropped by
+    // hand after that.
     nocloud_seed::remove(ctx, machine).await?;
     bootstrap_tokens::delete_all(ctx, machine, ctx.config.limits.destroy).await?;
     leftover_disks::none(ctx, machine).await?;
@@ -113,8 +114,8 @@ pub(super) async fn run(
     Ok(Ended::Gone)
 }
 
-/// Writes down that its end begins, unless the guest is a Node again that is needed, or is kept: this Node,
-/// and why.
+/// Records that its end begins, unless the guest is a Node again that is needed or kept: then returns that
+/// Node, and why.
 async fn begin(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -131,8 +132,8 @@ async fn begin(
     if emptied.is_none_or(|at| at.elapsed() > FRESH) {
         *emptied = Some(Instant::now());
     }
-    // One that is off is not shut down: if it is started before its Node is gone, the run that goes on drains
-    // the Node first.
+    // A VM that is off is not shut down: if it is started before its Node is gone, the resumed run drains the
+    // Node first.
     let (phase, note) = if cut_short {
         (Phase::Deleting, "the VM is off; the Node and the VM are being deleted")
     } else {
@@ -140,14 +141,13 @@ async fn begin(
     };
     let again = machine.record().entered.contains_key(&phase);
     machine.enter(ctx, phase, note);
-    // The point of no return, for one that was emptied: a run that goes on after a crash must not open the
-    // node again.
+    // The point of no return for an emptied node: a run resumed after a crash must not uncordon it.
     machine.save(ctx).await?;
     if again { Ok(None) } else { returned_nodes::pinned(ctx, machine).await }
 }
 
-/// Refuses to remove a node that was not emptied, as its VM was off, if the VM was started again: pods may
-/// run on it.
+/// Refuses to remove a node that was not emptied because its VM was off, if the VM was started again: pods
+/// may run on it.
 async fn stays_off(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     if let Some(what) = ctx.paused() {
         return Err(StepError::Failed { what, blame: BackoffTarget::Other });
@@ -160,18 +160,18 @@ async fn stays_off(ctx: &Context, machine: &MachineHandle) -> Result<(), StepErr
 }
 
 fn started_again() -> StepError {
-    let what = "its VM was started again: its node is drained first".to_owned();
+    let what = "its VM was started again; its node is drained first".to_owned();
     StepError::Failed { what, blame: BackoffTarget::Other }
 }
 
-/// Records what can no longer be read once the VM is gone: where its disks are, and the uuid by which a Node
-/// is known that its guest may have become although its making was given up.
+/// Records what can no longer be read once the VM is gone: the storages of its disks, and its uuid. The uuid
+/// identifies a Node that its guest may have become although its creation was given up.
 async fn note(ctx: &Context, machine: &mut MachineHandle, present: &VmConfig) -> Result<(), StepError> {
     let uuid = present.smbios_uuid();
     let storages = present.storages().into_iter().map(ToOwned::to_owned);
     machine
         .change(ctx, |record| {
-            // An administrator has restored it from a backup.
+            // An administrator has restored the VM from a backup.
             record.vm_gone = None;
             record.smbios_uuid = record.smbios_uuid.take().or(uuid);
             record.storages.extend(storages);
@@ -180,21 +180,21 @@ async fn note(ctx: &Context, machine: &mut MachineHandle, present: &VmConfig) ->
     returned_nodes::follow(ctx, machine, present).await.map(|_| ())
 }
 
-/// What there is of a machine that is to go.
+/// What exists of a machine that is to be removed.
 enum Present {
     There(Box<VmConfig>),
-    /// Nothing has its VMID.
+    /// No VM has its VMID.
     Gone,
-    /// What has it is not ours.
+    /// The VM with its VMID is not ours.
     NotOurs,
-    /// What has it cannot be seen, and may be ours.
+    /// The VM with its VMID is hidden, and may be ours.
     Hidden,
-    /// It is ours, and stays locked.
+    /// The VM is ours, and stays locked.
     Locked(StepError),
 }
 
-/// A host that was taken out of the cluster, and was not switched off, runs its VMs on: as long as the
-/// kubelet of one is heard, its Node and its slot stay.
+/// A host that was removed from the cluster without being switched off keeps running its VMs. As long as a
+/// VM's kubelet reports, its Node and its slot stay.
 async fn does_not_run_apart(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let Some(node) = returned_nodes::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
         return Ok(());
@@ -204,7 +204,8 @@ async fn does_not_run_apart(ctx: &Context, machine: &MachineHandle) -> Result<()
     let stops: Vec<String> = hosts.iter().map(|host| format!("on {host}: qm stop {vmid}")).collect();
     Err(StepError::Administrator {
         what: format!(
-            "VM {vmid} is no longer in the cluster, and Node {} is heard of: it may run on, on {}, which has left the cluster; its slot stays closed",
+            "VM {vmid} is no longer in the cluster, but Node {} still reports: the VM may still run on {}, \
+             which has left the cluster; its slot stays closed",
             node.name,
             hosts.join(", "),
         ),
@@ -216,17 +217,17 @@ async fn does_not_run_apart(ctx: &Context, machine: &MachineHandle) -> Result<()
     })
 }
 
-/// The VM, if it is there and ours. One that was moved to another host is followed there.
+/// The VM, if it exists and is ours. A VM that was moved to another host is followed there.
 async fn present(ctx: &Context, machine: &mut MachineHandle) -> Result<Present, StepError> {
     let limits = &ctx.config.limits;
     leave_lost_host(ctx, machine).await?;
     let until = Instant::now() + limits.clone;
     if let Some(upid) = machine.record().task.as_deref().and_then(Upid::parse) {
-        // What still runs has to end first.
+        // A task that is still running has to end first.
         let destroys = proxmox_tasks::recorded_destruction(machine.record()).is_some();
         let job = if destroys { DESTROY } else { proxmox_tasks::making(machine.record()) };
         let exit = proxmox_tasks::finish(ctx, job, &upid, limits.clone).await?;
-        // One that did not end well may have left its VM behind where it is not seen.
+        // A task that failed may have left its VM behind where it is not visible.
         let taken = exit.problem() == Some(Kind::Exists);
         machine.stored.record.clone_in_doubt |=
             proxmox_tasks::makes(upid.kind()) && !exit.is_success() && !taken;
@@ -253,27 +254,27 @@ async fn present(ctx: &Context, machine: &mut MachineHandle) -> Result<Present, 
             }
             return Ok(Present::Locked(stale_lock(machine, &lock)));
         }
-        let note = format!("the VM is locked ({lock}); if nothing works on it by now, {}", unlock(machine));
+        let note = format!("the VM is locked ({lock}); if no task is working on it, {}", unlock(machine));
         machine.say(ctx, &note);
         tokio::time::sleep(ctx.config.limits.task_poll * 2).await;
     }
 }
 
-/// Takes back that the end of a machine has begun whose VM was off: it is to be drained.
+/// Undoes the recorded end of a machine whose VM was off: the machine is to be drained.
 pub(super) fn begun_no_more(record: &mut Record) {
     record.entered.remove(&Phase::Deleting);
 }
 
 /// How a stop ended.
 enum Stopped {
-    /// The Node that the guest is again keeps it, for this reason.
+    /// The guest is a Node again, which keeps it for this reason.
     Kept(Kept),
-    /// Nothing is left to stop.
+    /// The VM is off.
     Off(Off),
 }
 
-/// Until QEMU has ended, or the Node that the guest is again keeps it, and why. The configuration comes with
-/// when it was asked for.
+/// Waits until QEMU has ended, or until the guest is a Node again that keeps it, and returns why. The
+/// configuration comes with the time of the request.
 async fn stop(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -283,7 +284,7 @@ async fn stop(
     let vmid = machine.record().slot.vmid;
     let limits = &ctx.config.limits;
     let patience = u32::try_from(limits.shutdown.as_secs()).unwrap_or(u32::MAX);
-    // Proxmox itself pulls the plug when the guest does not end in time.
+    // Proxmox VE itself cuts the power if the guest does not shut down in time.
     let limit = limits.shutdown + limits.start;
     let mut seen = Some((VmSearch::There(Box::new(config)), asked));
     let mut looked = match manner {
@@ -313,7 +314,7 @@ async fn stop(
             machine.change(ctx, begun_no_more).await?;
             return Err(started_again());
         }
-        // Its host may have come back since it was given up, or seen empty, and it with it.
+        // Its host may have come back since the VM was given up or its node seen empty, and the VM with it.
         let kept = match manner {
             Manner::Abrupt => returned_nodes::keeps(ctx, machine).await?,
             Manner::Graceful { .. } if looked.is_some_and(|at| at.elapsed() <= FRESH) => None,
@@ -322,13 +323,13 @@ async fn stop(
         if let Some(kept) = kept {
             return Ok(Stopped::Kept(kept));
         }
-        // An administrator wants it as it is, and it could not be destroyed then.
+        // An administrator wants it as it is, and it could not be destroyed afterwards.
         if config.is_set("protection") {
             return Err(protection::protected(machine));
         }
         looked = Some(Instant::now());
         let placed = still_ours(ctx, machine.record(), asked).await?;
-        // Without an agent its power button is pressed, which systemd obeys as well.
+        // Without an agent, Proxmox VE presses the power button, which systemd obeys as well.
         let (job, upid) = if manner == Manner::Abrupt {
             (STOP, placed.stop(host, vmid).await?)
         } else {
@@ -340,7 +341,7 @@ async fn stop(
                 Ok(Stopped::Off(Off::Seen))
             }
             Exit::Ok | Exit::Warnings(_) => Err(still_runs()),
-            // Whatever it says, the VM itself is asked again.
+            // Whatever the task's result, the VM itself is checked again.
             exit => Err(match proxmox_tasks::failed(job, &upid, &exit) {
                 StepError::Proxmox(error) => StepError::Proxmox(proxmox::Error { kind: Kind::Busy, ..error }),
                 trouble => trouble,
@@ -350,21 +351,22 @@ async fn stop(
     .await
 }
 
-/// HA was asked to stop the VM and takes its time, or another client has started it meanwhile: it is stopped
-/// once more.
+/// HA was asked to stop the VM and has not done so yet, or another client has started it in the meantime: it
+/// is stopped again.
 fn still_runs() -> StepError {
     passing(
         STOP,
-        "the VM runs although it was stopped: HA takes its time, or another client has started it".to_owned(),
+        "the VM is running although it was stopped: HA has not acted yet, or another client has started it"
+            .to_owned(),
     )
 }
 
-/// What passes by itself, so that the job is tried again.
+/// A temporary failure, so that the job is tried again.
 fn passing(job: Job, text: String) -> StepError {
     StepError::Proxmox(proxmox::Error { kind: Kind::Busy, call: job.name.to_owned(), status: None, text })
 }
 
-/// Deletes the Node that the machine became, and no namesake.
+/// Deletes the Node that the machine became, never a namesake.
 async fn forget_node(ctx: &Context, machine: &mut MachineHandle, off: Off) -> Result<(), StepError> {
     if matches!(off, Off::Unknown | Off::Hidden) {
         silent_kubelet::no_kubelet(ctx, machine, off == Off::Hidden).await?;
@@ -377,16 +379,16 @@ async fn forget_node(ctx: &Context, machine: &mut MachineHandle, off: Off) -> Re
     {
         return Ok(());
     }
-    // One that is not seen yet: it may have registered again until its VM was stopped.
+    // The Node may not be visible yet: it may have registered again until its VM was stopped.
     match returned_nodes::node(ctx, machine).await? {
         Some(node) => delete_node(ctx, machine, (&node.name, &node.uid), off).await.map(|_| ()),
         None => Ok(()),
     }
 }
 
-/// Proves that the cluster is quorate, with the VM's host in it, and the VM ours and stopped, all a moment
-/// ago: an answer that took long tells of a time before. The VM is to be destroyed with the client that this
-/// gives, which has its place for that.
+/// Proves that the cluster is quorate with the VM's host in it, and that the VM is ours and stopped, all a
+/// moment ago: an answer that took long is about an earlier time. The VM must be destroyed with the returned
+/// client, which holds the place for that.
 async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, StepError> {
     let mut tries = 0;
     loop {
@@ -394,21 +396,21 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
         let placed = ctx.proxmox.in_line(&record.host).await;
         let asked_for_quorum = Instant::now();
         let status = ctx.proxmox.cluster_status().await?;
-        // One that has lost the others destroys disks, and cannot remove the configuration.
+        // A host that has lost the others can destroy disks, but not remove the configuration.
         if !status.quorate || status.hosts.get(&record.host) == Some(&false) {
             return Err(StepError::Proxmox(proxmox::Error {
                 kind: Kind::NoQuorum,
                 call: format!("DELETE VM {}", record.slot.vmid),
                 status: None,
-                text: "the Proxmox cluster is not quorate: nothing is destroyed".to_owned(),
+                text: "the Proxmox cluster is not quorate: no VM is destroyed".to_owned(),
             }));
         }
         if !is_fresh(asked) {
             ours(ctx, record).await?;
-            // In the place that it has: who holds one and waits for another may wait for others who do the
-            // same.
+            // With the place that it already has: callers that hold one and wait for another could block each
+            // other.
             if placed.power(&record.host, record.slot.vmid).await? != Power::Stopped {
-                return Err(passing(DESTROY, "another client has started the VM meanwhile".to_owned()));
+                return Err(passing(DESTROY, "another client has started the VM in the meantime".to_owned()));
             }
         }
         if is_fresh(asked_for_quorum) || tries >= TRIES {
@@ -417,8 +419,8 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
     }
 }
 
-/// Writes down that the VM is about to be destroyed: halfway, a destruction leaves what nothing else tells
-/// apart from an unmanaged VM. One that would not be asked for now is not written down.
+/// Records that the VM is about to be destroyed: what a half-done destruction leaves cannot otherwise be told
+/// from an unmanaged VM. If the destruction would not be requested now, nothing is recorded.
 async fn announce(ctx: &Context, machine: &mut MachineHandle, asked: Instant) -> Result<(), StepError> {
     if machine.record().destroy_asked {
         return Ok(());
@@ -430,8 +432,8 @@ async fn announce(ctx: &Context, machine: &mut MachineHandle, asked: Instant) ->
     stored
 }
 
-/// Proves once more whose the VM is, that it is stopped and that the cluster is quorate, then destroys it;
-/// unless it was started meanwhile, and the Node that it is again keeps it.
+/// Proves again whose the VM is, that it is stopped and that the cluster is quorate, then destroys it. If it
+/// was started in the meantime and is a Node again, that Node may keep it.
 async fn destroy(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Kept>, StepError> {
     let vmid = machine.record().slot.vmid;
     let limit = ctx.config.limits.destroy;
@@ -441,11 +443,11 @@ async fn destroy(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Ke
             VmSearch::There(config) => config,
             VmSearch::Gone | VmSearch::NotOurs | VmSearch::Hidden => return Ok(None),
             VmSearch::BeingCloned if proxmox_tasks::is_cloning(ctx, machine.record()).await? => {
-                return Err(passing(DESTROY, "its clone is still being made".to_owned()));
+                return Err(passing(DESTROY, "its clone is still being created".to_owned()));
             }
             VmSearch::BeingCloned => return Err(stale_lock(machine, CLONING)),
             VmSearch::BeingDestroyed if proxmox_tasks::is_worked_on(ctx, machine.record()).await? => {
-                return Err(passing(DESTROY, "the VM is being destroyed already".to_owned()));
+                return Err(passing(DESTROY, "the VM is already being destroyed".to_owned()));
             }
             VmSearch::BeingDestroyed => match find(ctx, machine).await? {
                 VmSearch::BeingDestroyed => return Err(stale_lock(machine, DESTROYED)),
@@ -453,7 +455,7 @@ async fn destroy(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Ke
             },
         };
         let is_protected = config.is_set("protection");
-        // It may have been moved meanwhile.
+        // It may have been moved in the meantime.
         let host = machine.record().host.clone();
         // A start whose answer was lost may have come after the stop.
         if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {
@@ -467,13 +469,13 @@ async fn destroy(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Ke
         }
         announce(ctx, machine, asked).await?;
         let upid = still_quorate_and_ours(ctx, machine.record(), asked).await?.destroy(&host, vmid).await?;
-        // Its log is the only one to say which disks could not be freed.
+        // Only its log names the disks that could not be freed.
         machine.change(ctx, |record| record.task = Some(upid.to_string())).await?;
         match proxmox_tasks::finish(ctx, DESTROY, &upid, limit).await? {
             Exit::Ok | Exit::Warnings(_) => Ok(None),
             exit => {
-                // Before qemu-server 9.1.19 a storage that no longer exists fails like a VM that does not,
-                // and keeps it.
+                // Before qemu-server 9.1.19, a storage that no longer exists causes the same error as a
+                // missing VM, and the VM stays.
                 let absent = exit.problem() == Some(Kind::NotFound);
                 if absent
                     && matches!(

@@ -1,5 +1,5 @@
-//! Which PCI devices hosts have for the pools, and which VMs hold some: asked of Proxmox VE beside its list.
-//! Nothing is asked if no pool has a `[[pool.pci]]`.
+//! Which PCI devices hosts have for the pools, and which VMs hold some. Proxmox VE is queried for this
+//! separately from its list, and only if a pool has a `[[pool.pci]]`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,17 +13,18 @@ use model::pci::{Held, HostPci};
 use proxmox::{Client, ClusterResources, Error, Guest, Kind, PciMapping};
 use settings::Config;
 
-/// Mappings are looked at again after this time, and checked against the hardware.
+/// How often mappings are read again and checked against the hardware.
 const MAPPINGS: Duration = Duration::from_mins(1);
-/// A VM's devices are: one that is stopped and started with others between two looks is not noticed before.
+/// How often a VM's devices are read again. A VM that is restarted with other devices between two looks is
+/// not noticed earlier.
 const GUESTS: Duration = Duration::from_mins(5);
 
-/// What a host's devices are, by the hosts' names.
+/// The devices of each host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Devices(BTreeMap<HostKey, HostPci>);
 
 impl Devices {
-    /// Adds them to the hosts.
+    /// Adds the devices to the hosts.
     pub fn give(&self, hosts: &mut [Host]) {
         for host in hosts {
             host.pci = self.0.get(&host.name).cloned().unwrap_or_default();
@@ -31,32 +32,32 @@ impl Devices {
     }
 }
 
-/// What is known of devices from looks before; each look asks for what may have changed, and no host that
-/// hangs keeps it from the others.
+/// What earlier looks have shown about devices. Each look queries what may have changed, and a hanging host
+/// does not delay the others.
 #[derive(Debug, Default)]
 pub struct DeviceSurvey {
     mappings: Vec<PciMapping>,
     /// Host and mapping → what is wrong.
     broken: BTreeMap<(String, String), String>,
     guests: BTreeMap<Vmid, Holder>,
-    /// VMs whose devices are not known yet: where they are, and why.
+    /// VMs whose devices are not known yet: their host, and why.
     unread: BTreeMap<Vmid, (String, String)>,
     mappings_due: Option<Instant>,
 }
 
-/// A VM as it was read.
+/// A VM's devices as they were read.
 #[derive(Debug)]
 struct Holder {
     host: String,
     held: Vec<Held>,
-    /// Whether it ran: what it holds is settled when it starts.
+    /// Whether it was running: its devices are fixed when it starts.
     running: bool,
-    /// What it says counts until it could be read again after this.
+    /// After this time it is read again; until that succeeds, this entry stays valid.
     due: Instant,
 }
 
 impl DeviceSurvey {
-    /// Looks again, for some seconds at most. If that fails, [`Self::found`] says what is known.
+    /// Looks again, for some seconds at most. If that fails, [`Self::found`] returns what is known.
     ///
     /// # Errors
     /// The mappings could not be read.
@@ -107,7 +108,7 @@ impl DeviceSurvey {
                     let on_host = one.devices.iter().any(|(of, _)| *of == host);
                     Some(((host.clone(), one.id), one.problem.filter(|_| on_host)?))
                 })),
-                // A host that does not say what is wrong is found out when a machine is started there.
+                // If a host does not report what is wrong, starting a machine there shows it.
                 Err(error) => {
                     tracing::debug!(%host, %error, "its PCI mappings cannot be checked");
                     broken.extend(self.broken.extract_if(.., |(of, _), _| *of == host));
@@ -118,13 +119,13 @@ impl DeviceSurvey {
         Ok(())
     }
 
-    /// The VMs that hold devices, or would if they were started, and are to be read now. Until that is done,
-    /// those that were never read as they are keep the devices of their hosts.
+    /// The VMs to read now: those that hold devices, or would if they were started. Until then, VMs that were
+    /// never read in their present state reserve all devices of their hosts.
     fn expect<'a>(&mut self, counts_stopped: bool, seen: &'a ClusterResources) -> Vec<&'a Guest> {
         let online = |guest: &Guest| seen.hosts.get(&guest.host).is_some_and(|host| host.online);
         let counts = |guest: &&Guest| {
             let vm = !guest.template && !guest.container && online(guest);
-            // The lists do not show yet that one runs that has just been made or started.
+            // The lists do not show a VM yet that has just been created or started.
             vm && (!guest.stopped || counts_stopped)
         };
         let there: BTreeMap<Vmid, &Guest> =
@@ -133,7 +134,7 @@ impl DeviceSurvey {
         let known =
             |guest: &Guest| self.guests.get(&guest.vmid).filter(|known| known.running == guest.running);
         let unread = there.values().filter(|guest| known(guest).is_none());
-        let why = |vmid| format!("what VM {vmid} holds was not read yet");
+        let why = |vmid| format!("the devices of VM {vmid} were not read yet");
         self.unread = unread.map(|guest| (guest.vmid, (guest.host.clone(), why(guest.vmid)))).collect();
         let fresh = |guest: &Guest| known(guest).is_some_and(|known| Instant::now() < known.due);
         there.into_values().filter(|guest| !fresh(guest)).collect()
@@ -154,21 +155,21 @@ impl DeviceSurvey {
                     self.guests.insert(vmid, Holder { host, held, running, due });
                     self.unread.remove(&vmid);
                 }
-                // What is gone by now, or must no longer be seen, is in no list from now on.
+                // A VM that is gone or no longer visible is in no later list.
                 Err(error) if matches!(error.kind, Kind::Forbidden | Kind::NotFound) => {
                     self.unread.remove(&vmid);
                 }
                 Err(error) => {
-                    tracing::debug!(vmid = vmid.0, %error, "what devices it holds cannot be read");
+                    tracing::debug!(vmid = vmid.0, %error, "cannot read the devices of a VM");
                     if let Some((_, why)) = self.unread.get_mut(&vmid) {
-                        *why = format!("what VM {vmid} holds cannot be read: {error}");
+                        *why = format!("the devices of VM {vmid} cannot be read: {error}");
                     }
                 }
             }
         }
     }
 
-    /// What is known of the hosts' devices.
+    /// What is known about the hosts' devices.
     pub fn found(&self, seen: &ClusterResources) -> Devices {
         let mut hosts: BTreeMap<HostKey, HostPci> =
             seen.hosts.keys().map(|host| (HostKey::from(host.as_str()), HostPci::default())).collect();

@@ -1,8 +1,9 @@
-//! Emptying a node by evictions: each refusal is asked again with back-off, a pod that must stay ends it.
+//! Empties a node by evictions: each refused eviction is retried with back-off, and a pod that must stay ends
+//! the drain.
 //!
-//! A pod that tolerates all taints may come back as soon as it is evicted, without end. The one that comes in
-//! the place of an evicted pod stays until the node is gone, as those of DaemonSets do; Karpenter evicts no
-//! pod that tolerates its taint in the first place.
+//! A pod that tolerates all taints may come back as soon as it is evicted, endlessly. A replacement of an
+//! evicted pod stays until the node is gone, as pods of DaemonSets do. Karpenter never evicts pods that
+//! tolerate its taint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,22 +26,22 @@ use model::{Pod, Snapshot};
 use planning::Evictions;
 use scheduling::World;
 
-/// Evictions that are asked for at a time, for one node.
+/// How many evictions are requested at a time for one node.
 const AT_A_TIME: usize = 10;
 /// The first pause after a refusal, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
-/// Between two looks at what is left: at least, at most.
+/// The shortest and the longest time between two looks at what is left.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// The time between two looks at the places of pods, in times of what a look takes.
+/// The time between two looks at the places of pods, as a multiple of the time that a look takes.
 const PART: u32 = 20;
 
 /// How a drain ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Drained {
-    /// Nothing is left that has to go.
+    /// No pod is left that has to move.
     Empty,
-    /// It cannot go on: a pod must stay, or the limit is over.
+    /// It cannot continue: a pod must stay, or the limit is over.
     GivenUp(String),
 }
 
@@ -50,8 +51,9 @@ struct Refused {
     why: String,
 }
 
-/// Evicts what the rules evict from the node, until nothing of it is left, or `limit` is over. `met` is what
-/// an earlier drain of the same removal met: one that was interrupted goes on with what is left of its limit.
+/// Evicts the pods that the rules select from the node until none is left, or `limit` is over. `met` is what
+/// an earlier drain of the same removal encountered: an interrupted drain continues with the rest of its
+/// limit.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -69,25 +71,25 @@ pub(super) async fn run(
         let (snapshot, left, unsure) = match drain.look().await {
             Look::Left { snapshot, left, unsure } => (snapshot, left, unsure),
             Look::Over(drained) => {
-                // The next one, for pods that come while volumes are waited for, has a limit of its own.
+                // The next drain, for pods that arrive while volumes are being detached, has its own limit.
                 drain.met.finish();
                 return Ok(drained);
             }
         };
         if let Some(pod) = drain.intruder(&snapshot, &left) {
             return Ok(Drained::GivenUp(format!(
-                "{pod} came to the node meanwhile, and tolerates all its taints"
+                "{pod} was placed on the node in the meantime and tolerates all its taints"
             )));
         }
         let some_need_a_place =
             left.left() > left.leaving.len() || drain.that_came_back(&snapshot).next().is_some();
         if some_need_a_place && let Some(pod) = places.lost(ctx, &snapshot, node) {
-            return Ok(Drained::GivenUp(format!("{pod} no longer has a place on another node")));
+            return Ok(Drained::GivenUp(format!("{pod} no longer fits on another node")));
         }
         if Instant::now() >= drain.end {
             let limit = super::step_error::time_text(limit);
             let what = drain.last_words(&left);
-            return Ok(Drained::GivenUp(format!("it was not empty after {limit}: {what}")));
+            return Ok(Drained::GivenUp(format!("the node was not empty after {limit}: {what}")));
         }
         if let Some(why) = drain.evict(&left).await {
             return Ok(Drained::GivenUp(why));
@@ -105,7 +107,7 @@ pub(super) async fn run(
 
 /// What a look at the node has shown.
 enum Look {
-    /// Pods that have to go; why it is not known whether these are all.
+    /// Pods that have to move, and why it is unknown whether these are all, if so.
     Left {
         snapshot: Box<Snapshot>,
         left: Evictions,
@@ -116,23 +118,23 @@ enum Look {
 
 struct Drain<'a> {
     ctx: &'a Context,
-    /// Of the machine.
+    /// The machine's id.
     id: &'a MachineId,
     node: &'a str,
-    /// Of the Node that was closed.
+    /// The uid of the Node that was cordoned.
     uid: &'a str,
     end: Instant,
     met: &'a mut Met,
 }
 
-/// What the drains of one removal have met.
+/// What the drains of one removal have encountered.
 #[derive(Default)]
 pub(super) struct Met {
     first: Option<First>,
     endings: TerminationClock,
-    /// When the drain under way is given up.
+    /// When the current drain is given up.
     end: Option<Instant>,
-    /// By the pods' uids, as in `asked`.
+    /// Keyed by the pods' uids, as in `asked`.
     refused: BTreeMap<String, Refused>,
     asked: BTreeMap<String, Instant>,
 }
@@ -145,7 +147,7 @@ impl Met {
     }
 }
 
-/// What was there at the first look, by uid.
+/// What was on the node at the first look.
 struct First {
     pods: BTreeSet<String>,
     /// The pods' owners.
@@ -158,13 +160,13 @@ impl First {
         Self { pods: pods.iter().map(|pod| pod.uid.clone()).collect(), owners: owners.collect() }
     }
 
-    /// Whether the pod has come since to a node that takes no others.
+    /// Whether the pod arrived since then on a node that takes no other pods.
     fn came(&self, pod: &Pod, closed: &Node) -> bool {
         !self.pods.contains(&pod.uid) && World::accepts(pod, closed)
     }
 
-    /// Whether it came in the place of one that was evicted. A volume of it would keep the machine: the next
-    /// one there may have it as well.
+    /// Whether it replaces a pod that was evicted. A pod with a volume does not count: it would keep the
+    /// machine, as may the next one.
     fn came_back(&self, pod: &Pod, closed: &Node) -> bool {
         let claims = pod.volumes.iter().any(|volume| matches!(volume.source, VolumeSource::Claim { .. }));
         let was_evicted = pod.owner.as_ref().is_some_and(|owner| self.owners.contains(&owner.uid));
@@ -173,8 +175,8 @@ impl First {
 }
 
 impl Drain<'_> {
-    /// A pod that came although the node is closed, and not in the place of one that was evicted or with
-    /// volumes: evicting it may bring the next one, without end.
+    /// A pod that arrived although the node is closed, and does not replace an evicted one or has volumes:
+    /// evicting it may bring the next one, endlessly.
     fn intruder(&mut self, snapshot: &Snapshot, left: &Evictions) -> Option<String> {
         let Some(first) = self.met.first.as_ref() else {
             let there = left.evict.iter().chain(&left.leaving).chain(&left.later);
@@ -190,26 +192,26 @@ impl Drain<'_> {
         snapshot.nodes.iter().find(|node| node.name == self.node && is_closed(node)).map(|node| &**node)
     }
 
-    /// Why a node that takes pods again is not drained any further, if it is one: kube-scheduler puts pods on
-    /// it, and each that was evicted would be followed by the next. One that is not ready takes none.
+    /// Why the drain stops, if the node takes pods again: kube-scheduler would replace each evicted pod with
+    /// the next. A node that is not ready takes none.
     async fn opened(&self, snapshot: &Snapshot) -> Option<&'static str> {
         let shown = snapshot.nodes.iter().find(|node| node.name == self.node)?;
         if shown.uid == self.uid && is_closed(shown) {
             return None;
         }
-        // Past the watch, which shows late that it was closed.
+        // Bypasses the watch, which shows the cordon late.
         let node = self.ctx.kubernetes.get_node(self.node).await.ok()??;
         if is_closed(&node) || !is_ready(&node) {
             return None;
         }
         Some(if node.uid == self.uid {
-            "its Node was opened meanwhile"
+            "its Node was uncordoned in the meantime"
         } else {
             "its Node has registered again"
         })
     }
 
-    /// Pods that have come in the place of those that were evicted, and end with the machine.
+    /// Pods that have replaced evicted ones, and end with the machine.
     fn that_came_back<'s>(&'s self, snapshot: &'s Snapshot) -> impl Iterator<Item = &'s Arc<Pod>> {
         let closed = self.met.first.as_ref().zip(self.closed(snapshot));
         let here = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(self.node));
@@ -234,7 +236,7 @@ impl Drain<'_> {
         if !left.evict.is_empty() || !left.leaving.is_empty() {
             return Look::Left { snapshot: Box::new(snapshot), left, unsure: None };
         }
-        // A watch that stands still shows no pod that was bound before the node was closed.
+        // A stalled watch may not show a pod that was bound before the node was closed.
         let pods = match self.ctx.kubernetes.pods_on(self.node).await {
             Ok(pods) => pods,
             Err(error) => {
@@ -253,27 +255,30 @@ impl Drain<'_> {
         match judged {
             Err(why) => Look::Over(Drained::GivenUp(why)),
             Ok(left) => match left.evict.first() {
-                // The removal was decided on without it: the node may well be needed.
-                Some(pod) => Look::Over(Drained::GivenUp(format!("{} came to the node meanwhile", pod.id()))),
+                // The removal was decided without this pod: the node may well be needed.
+                Some(pod) => Look::Over(Drained::GivenUp(format!(
+                    "{} was placed on the node in the meantime",
+                    pod.id()
+                ))),
                 None if left.leaving.is_empty() => Look::Over(Drained::Empty),
                 None => Look::Left { snapshot: Box::new(snapshot), left, unsure: None },
             },
         }
     }
 
-    /// What the rules say, with the pods that end with other machines; why the drain must end if they let a
-    /// pod stay.
+    /// The pods to evict by the rules, given the pods that end with other machines; or why the drain must
+    /// end, if a pod must stay.
     fn judge(&self, snapshot: &Snapshot, others: &[Arc<Pod>]) -> Result<Evictions, String> {
         let closed = self.met.first.as_ref().zip(self.closed(snapshot));
         let stays = |pod: &Pod| closed.is_some_and(|(first, node)| first.came_back(pod, node));
         planning::evictions(snapshot, &self.ctx.config, self.node, stays, others)
-            .map_err(|why| format!("{why} came to the node meanwhile and must stay"))
+            .map_err(|why| format!("{why} was placed on the node in the meantime and must stay"))
     }
 
-    /// Asks for the evictions that are due; why the drain must end if one will never be granted.
+    /// Requests the evictions that are due; returns why the drain must end if one will never be granted.
     async fn evict(&mut self, left: &Evictions) -> Option<String> {
         let now = Instant::now();
-        // An eviction that was accepted shows in the watch a moment later.
+        // An accepted eviction shows in the watch a moment later.
         let mut due = left.evict.clone();
         due.retain(|pod| {
             self.met.refused.get(&pod.uid).is_none_or(|refused| refused.until <= now)
@@ -309,7 +314,7 @@ impl Drain<'_> {
             .insert(pod.uid.clone(), Refused { until, pause, why: format!("{}: {why}", pod.id()) });
     }
 
-    /// When a refused eviction may be asked for again, or something be missed.
+    /// When a refused eviction may be requested again, or the next look is due.
     fn next_look(&self) -> Instant {
         let now = Instant::now();
         let latest = (now + LOOKS.1).min(self.end);
@@ -329,12 +334,12 @@ impl Drain<'_> {
     }
 }
 
-/// Whether the Node bears the taint of those that are being taken away.
+/// Whether the Node has the taint of nodes that are being removed.
 pub(super) fn is_closed(node: &Node) -> bool {
     node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT)
 }
 
-/// Why a node stays that an administrator wants to keep meanwhile.
+/// Why a node stays that an administrator has decided to keep in the meantime.
 fn pinned(snapshot: &Snapshot, node: &str) -> Option<String> {
     kept(snapshot.nodes.iter().find(|one| one.name == node)?)
 }
@@ -344,15 +349,15 @@ pub(super) fn kept(node: &Node) -> Option<String> {
     planning::disabled(node).map(|key| format!("annotation {key}"))
 }
 
-/// Looks whether the pods of a node still have places elsewhere. In a large cluster that takes a while: of
-/// the time of a drain it takes [`PART`] at most.
+/// Checks whether a node's pods still fit elsewhere. In a large cluster that takes a while, so it is limited
+/// to a share of a drain's time ([`PART`]).
 #[derive(Default)]
 struct Places {
     next: Option<Instant>,
 }
 
 impl Places {
-    /// A pod that no longer has one, if that was looked at.
+    /// A pod that no longer fits elsewhere, if that was checked.
     fn lost(&mut self, ctx: &Context, snapshot: &Snapshot, node: &str) -> Option<String> {
         let began = Instant::now();
         if self.next.is_some_and(|next| next > began) {

@@ -1,4 +1,4 @@
-//! A node is emptied: closed, drained, its volumes detached. Until then there is a way back.
+//! Empties a node: it is closed, drained, and its volumes are detached. Until then there is a way back.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use kubernetes::ErrorKind;
 use model::node::{Node, Taint, TaintEffect};
 use model::snapshot::BEING_DELETED_TAINT;
 
-/// For this long after a node was seen empty it is not looked at again.
+/// For this time after a node was seen empty, it is not checked again.
 pub(super) const FRESH: Duration = Duration::from_secs(2);
 
-/// How often pods are looked for again after volumes were waited for: if each answer takes long, the last has
-/// to do.
+/// How often pods are looked for again after waiting for volumes: if each answer takes long, the last one has
+/// to suffice.
 const TURNS: u32 = 3;
 
 pub(super) fn leaving() -> Taint {
@@ -26,19 +26,19 @@ pub(super) fn leaving() -> Taint {
     Taint { key: BEING_DELETED_TAINT.to_owned(), value: String::new(), effect, time_added: None }
 }
 
-/// Lets nothing more onto the node.
+/// Keeps new pods off the node.
 pub(super) async fn close(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     let limit = ctx.config.limits.drain;
     retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, &leaving()).await?)).await?;
     if !node.unschedulable {
-        // Recorded first: what an interrupted drain leaves behind has to be undone by the run that goes on.
+        // Recorded first: a resumed run has to undo what an interrupted drain leaves behind.
         machine.change(ctx, |record| record.cordoned = true).await?;
         retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.cordon(&node.name).await?)).await?;
     }
     Ok(())
 }
 
-/// Evicts what has to go, and waits until nothing of it is left.
+/// Evicts the pods that have to move, and waits until none is left.
 pub(super) async fn empty(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -50,12 +50,12 @@ pub(super) async fn empty(
 /// How far emptying a node has come. The limits hold across an interruption.
 #[derive(Default)]
 pub(super) struct Progress {
-    /// When volumes are no longer waited for.
+    /// When to stop waiting for volumes.
     until: Option<Instant>,
     met: Met,
 }
 
-/// The same, from where it was interrupted.
+/// Resumes it where it was interrupted.
 pub(super) async fn go_on(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -74,7 +74,7 @@ pub(super) async fn go_on(
         let until = *progress.until.get_or_insert(empty + limits.detach);
         machine.say(ctx, "volumes are being detached");
         if tokio::time::timeout_at(until, detached(ctx, &node.name)).await.is_err() {
-            // One that is not ready is no reason to stay.
+            // A pod that is not ready is no reason to stay.
             let found = ctx.kubernetes.get_node(&node.name).await;
             if found.map_or(true, |node| node.is_some_and(|node| is_ready(&node))) {
                 let why = format!("volumes were still attached after {}", time_text(limits.detach));
@@ -82,35 +82,35 @@ pub(super) async fn go_on(
             }
             break;
         }
-        // Pods may have come that tolerate everything, while volumes were waited for.
+        // Pods that tolerate everything may have arrived during the wait for volumes.
         if empty.elapsed() <= FRESH || turn >= TURNS {
             break;
         }
     }
-    // The last moment in which there is a way back.
+    // The last moment at which there is a way back.
     Ok(ctx.paused().map_or(Drained::Empty, Drained::GivenUp))
 }
 
-/// Waits for what a node gives back after its machine was asked to shut down, where it is heard of still.
+/// Waits for the volumes that a node releases after its machine was asked to shut down, if it still reports.
 /// There is no way back then.
 pub(super) async fn give_back(ctx: &Context, machine: &mut MachineHandle, node: &Node) {
     machine.say(ctx, "volumes are being detached");
     if tokio::time::timeout(ctx.config.limits.detach, detached(ctx, &node.name)).await.is_err() {
-        tracing::warn!(machine = %machine.record().name, "volumes are still attached: it is shut down all the same");
+        tracing::warn!(machine = %machine.record().name, "volumes are still attached: it is shut down anyway");
     }
 }
 
-/// Waits until no volumes are attached to the node but those of pods that stay on it, such as a DaemonSet's:
-/// they are let go of with the machine. Those of a silent one are not waited for: no kubelet unmounts them,
-/// and they are let go of once its machine is off.
+/// Waits until only the volumes of pods that stay on the node, such as a DaemonSet's, are attached: they are
+/// released with the machine. There is no wait for a silent node: no kubelet unmounts its volumes, and they
+/// are released once its machine is off.
 async fn detached(ctx: &Context, node: &str) {
     let seen_silent = || ctx.watches.node(node).is_some_and(|node| is_silent(&node));
     loop {
         let_go(ctx, node, seen_silent).await;
-        // As it is now: a watch that stands still shows no volume that came to the node before it was closed.
+        // Read directly: a stalled watch may not show a volume that was attached before the node was closed.
         match ctx.kubernetes.attached(node).await {
             Ok(attached) if are_of_staying_pods(ctx, node, &attached) => return,
-            // Who may not see any goes by what there is to see.
+            // Without the right to see attachments, the watches have to suffice.
             Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::NotFound) => return,
             Ok(_) | Err(_) => {}
         }

@@ -1,6 +1,6 @@
-//! What a VM has whose growth has failed. What waits for its next start is taken back; what was plugged and
-//! its Node does not report is plugged out again, so that record, VM and Node agree. A guest may refuse that:
-//! its VM then keeps it, and the record says so.
+//! Settles a VM whose growth has failed. Changes that wait for its next start are reverted. What was plugged
+//! and its Node does not report is unplugged, so that record, VM and Node agree. A guest may refuse that: its
+//! VM then keeps it, and the record says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -20,15 +20,15 @@ use model::resources::Resources;
 use proxmox::VmConfig;
 use settings::Size;
 
-/// Brings the VM back to what its Node reports, its Node to say no more than that, and the record to what the
-/// VM has then, wherever it is by now. `plugged`: the size that it was given; `None` if another client is at
-/// work on the VM, which is then left as it is. Returns what came of it, in words. A VM that is gone, or
-/// cannot be seen as ours, ends with what it had: pods do not wait for it, and the rest is seen to as of any
-/// other.
+/// Brings the VM back to what its Node reports, makes the Node report no more than that, and updates the
+/// record to what the VM then has, on whichever host it is. `plugged` is the size that it was given; `None`
+/// if another client is working on the VM, which is then left as it is. Returns the result in words. For a VM
+/// that is gone or not visible as ours, the record keeps the former size, so that no pods wait for it; the
+/// rest is handled as for any other machine.
 ///
 /// # Errors
-/// What the VM has cannot be determined for now, or its Node says more: the record goes on saying that it
-/// grows, and it is tried again.
+/// The VM's size cannot be determined now, or its Node reports more: the record still says that it grows, and
+/// this is tried again.
 pub(super) async fn take(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -37,22 +37,23 @@ pub(super) async fn take(
     let Some(before) = machine.record().growing.clone() else { return Ok(None) };
     let host = machine.record().host.clone();
     let (mut now, is_there) = counted(ctx, machine, &before).await?;
-    // Past what the watches show: what the kubelet said last is what pods are sent for.
+    // Bypasses the watches: pods are scheduled by what the kubelet reported last.
     let said = node_now(ctx, machine).await?.map(|node| node.capacity);
     let mut left = None;
     if let Some(said) = said.filter(|_| is_there) {
         let had = now;
-        // One that was moved meanwhile says nothing of what its guest takes: it is given another chance to.
+        // For a VM that was moved in the meantime, it is unknown what its guest takes up: it gets another
+        // chance.
         let plugged = plugged.filter(|_| machine.record().host == host);
         let keeps_more = plugged.is_none() && before.missing((now.cores, now.memory), &said) != (0, 0);
         let back = plugged.map(|plugged| back(&before, plugged, now, &said)).unwrap_or_default();
         if !back.is_empty() {
-            machine.say(ctx, "what its Node does not report is taken out of its VM again");
+            machine.say(ctx, "removing from its VM what its Node does not report");
             let refused = plug_out(ctx, machine, &back).await.err();
             now = counted(ctx, machine, &before).await?.0;
             left = Some(failure_text(machine, now, refused.as_ref()));
         }
-        // A kubelet that was just starting may have counted what is gone since.
+        // A kubelet that was just starting may have counted what was removed since.
         if now != had || keeps_more || before.says_more((now.cores, now.memory), &said) {
             take_up::settle(ctx, machine, &before, now).await?;
         }
@@ -61,8 +62,8 @@ pub(super) async fn take(
     Ok(left)
 }
 
-/// Takes back what the growth has asked for and waits for the VM's next start, and looks at what it has
-/// without; and whether it is there.
+/// Reverts what the growth has set for the VM's next start, and reads what the VM has without it, and whether
+/// the VM exists.
 async fn counted(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -73,10 +74,10 @@ async fn counted(
     let stock = retry_until!(ctx.config.limits.configure, machine.seed(), {
         let config = match vm_search::find(ctx, machine).await? {
             VmSearch::There(config) => config,
-            // Should it be seen again, it is never set to less than it has.
+            // If it becomes visible again, it is never set to less than it has.
             VmSearch::Gone | VmSearch::NotOurs | VmSearch::Hidden => return Ok((before, false)),
             VmSearch::BeingCloned | VmSearch::BeingDestroyed => {
-                let what = format!("another client makes or destroys a VM with its VMID {vmid}");
+                let what = format!("another client is creating or destroying a VM with its VMID {vmid}");
                 return Err(StepError::Failed { what, blame: BackoffTarget::Other });
             }
         };
@@ -93,8 +94,8 @@ async fn counted(
     stock.await
 }
 
-/// What a growth has asked for, plugged in or taken back, of what waits for the VM's next start: `next`. The
-/// rest is the will of others.
+/// The part of `next`, the changes that wait for the VM's next start, that a growth has set. Others have set
+/// the rest.
 fn asked(before: Size, wanted: Size, next: &VmConfig, waiting: &BTreeSet<String>) -> Vec<&'static str> {
     let (cores, memory) = given(next);
     let all = [
@@ -108,8 +109,8 @@ fn asked(before: Size, wanted: Size, next: &VmConfig, waiting: &BTreeSet<String>
     asked.map(|(key, ..)| key).collect()
 }
 
-/// What is set so that the VM has what its Node reports: of what was plugged, and of nothing that others gave
-/// it.
+/// The settings with which the VM has what its Node reports. Only what was plugged is removed, not what
+/// others gave it.
 fn back(before: &Growing, plugged: Size, now: Size, said: &Resources) -> BTreeMap<String, String> {
     let (cpu, memory) = before.missing((now.cores, now.memory), said);
     let mut set = BTreeMap::new();
@@ -130,7 +131,8 @@ fn back(before: &Growing, plugged: Size, now: Size, said: &Resources) -> BTreeMa
     set
 }
 
-/// Sets that: Proxmox VE asks the guest to let go of it, and gives up after some twenty seconds.
+/// Applies these settings: Proxmox VE asks the guest to release them, and gives up after about twenty
+/// seconds.
 async fn plug_out(
     ctx: &Context,
     machine: &MachineHandle,
@@ -154,18 +156,18 @@ fn failure_text(machine: &MachineHandle, now: Size, refused: Option<&StepError>)
     let record = machine.record();
     let (vmid, has) = (record.slot.vmid, now.words());
     match refused {
-        None => format!("VM {vmid} has {has} again, as its Node reports"),
+        None => format!("VM {vmid} is back at {has}, as its Node reports"),
         Some(trouble) => {
             let node = machine.node.as_deref().unwrap_or(&record.name);
             format!(
-                "VM {vmid} keeps {has}, which its Node does not report, because its guest does not release it ({trouble}): \
-                 `pve-autoscaler retire {node}` replaces it"
+                "VM {vmid} keeps {has}, which its Node does not report, because its guest does not release \
+                 it ({trouble}): `pve-autoscaler retire {node}` replaces the node"
             )
         }
     }
 }
 
-/// What a VM has: never less than so much.
+/// A VM's size: never less than the given minimum.
 pub(super) fn has(config: &VmConfig, least: Size) -> Size {
     let (cores, memory) = given(config);
     let cores = cores.and_then(|cores| u32::try_from(cores).ok()).unwrap_or(0);

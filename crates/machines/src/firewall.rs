@@ -1,5 +1,5 @@
-//! The firewall of a machine, as its pool wants it, before its first start. What the template has of it
-//! besides stays.
+//! Sets a machine's firewall as its pool wants it, before its first start. Other firewall settings of the
+//! template stay.
 
 use std::collections::BTreeSet;
 
@@ -13,11 +13,11 @@ use model::Record;
 use proxmox::Kind;
 use settings::{Pool, Security};
 
-/// The IP set with the addresses that may be used on the first device: its name means that to Proxmox VE.
+/// The IP set with the addresses that the first device may use: Proxmox VE recognizes it by this name.
 const OWN_ADDRESSES: &str = "ipfilter-net0";
 
-/// Until the firewall is as the pool wants it. Each part is read first, and only what is missing is written;
-/// at the end all of it is read back.
+/// Sets the firewall until it is as the pool wants it. Each part is read first, and only what is missing is
+/// written; at the end everything is read back.
 pub(super) async fn apply(ctx: &Context, machine: &MachineHandle, pool: &Pool) -> Result<(), StepError> {
     let Some(wanted) = &pool.security else { return Ok(()) };
     let record = machine.record();
@@ -43,7 +43,7 @@ fn as_set(wanted: &Security) -> [(&'static str, String); 4] {
     ]
 }
 
-/// Options that are not as they should be.
+/// Options that differ from the wanted ones.
 async fn differing(
     ctx: &Context,
     record: &Record,
@@ -62,7 +62,7 @@ async fn options(ctx: &Context, record: &Record, wanted: &Security, asked: Insta
     Ok(())
 }
 
-/// A rule is put before all others: the last group first, so that they stand in the pool's order.
+/// A new rule is inserted before all others, so the last group is added first to keep the pool's order.
 async fn groups(ctx: &Context, record: &Record, wanted: &Security, asked: Instant) -> Result<(), StepError> {
     let (host, vmid) = (&record.host, record.slot.vmid);
     let present = ctx.proxmox.security_groups_of(host, vmid).await?;
@@ -79,7 +79,7 @@ async fn groups(ctx: &Context, record: &Record, wanted: &Security, asked: Instan
     Ok(())
 }
 
-/// The first device's own addresses and no others: those of the template's are another machine's.
+/// The first device's own addresses and no others: the template's addresses belong to another machine.
 async fn addresses(ctx: &Context, record: &Record, asked: Instant) -> Result<(), StepError> {
     let (host, vmid) = (&record.host, record.slot.vmid);
     let own = own_addresses(record);
@@ -97,7 +97,7 @@ async fn addresses(ctx: &Context, record: &Record, asked: Instant) -> Result<(),
     Ok(())
 }
 
-/// An address without the length of a network that is only itself.
+/// An address without the prefix length of a single-address network.
 fn alone(cidr: &str) -> &str {
     cidr.strip_suffix("/32").or_else(|| cidr.strip_suffix("/128")).unwrap_or(cidr)
 }
@@ -122,6 +122,6 @@ async fn read_back(ctx: &Context, record: &Record, wanted: &Security) -> Result<
     if differs.is_empty() {
         return Ok(());
     }
-    let what = format!("the firewall of VM {vmid} is not as it was set: {}", differs.join(", "));
+    let what = format!("the firewall settings of VM {vmid} have been changed: {}", differs.join(", "));
     Err(StepError::Failed { what, blame: BackoffTarget::Pool })
 }

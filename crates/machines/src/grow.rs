@@ -1,16 +1,16 @@
-//! A running machine is given more vCPUs and memory where it is.
+//! Gives a running machine more vCPUs and memory in place.
 //!
 //! ```text
 //!  record (what it is to have, what it had) ─> the guest is asked ─> plugged, read back ─> taken up in the guest ─> its Node says so ─> record
 //! ```
 //!
-//! * The record holds the size that is wanted before anything is asked of Proxmox, so that its host's room
-//!   and all limits count it. Each step looks at what is there and goes on from that.
-//! * Proxmox keeps for the next start what it cannot plug, and says nothing of it: that is read back, and
-//!   taken back.
-//! * Whatever goes wrong, the node serves on. What was plugged and its Node does not report is taken out of
-//!   the VM again (`stock`), and the record ends with what the VM has. Nothing else ever shrinks. A run that
-//!   goes on after a crash takes back and plugs nothing more.
+//! * The record holds the wanted size before any request to Proxmox VE, so that its host's room and all
+//!   limits count it. Each step looks at the present state and continues from there.
+//! * Proxmox VE defers what it cannot plug to the next start without reporting it: this is read back and
+//!   reverted.
+//! * Whatever goes wrong, the node stays in service. What was plugged and its Node does not report is removed
+//!   from the VM again (`failed_growth`), and the record ends with what the VM has. Nothing else ever
+//!   shrinks. A run resumed after a crash only reverts, and plugs nothing more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ use model::workload::Backoff;
 use proxmox::VmConfig;
 use settings::{Grow, Size};
 
-/// Gives a ready machine more: `before` is what it has and what its Node says, `to` what it is to have.
+/// Makes a ready machine larger: `before` is what it has and what its Node reports, `to` what it is to have.
 pub async fn grow(ctx: Context, stored: Versioned<Record>, before: Growing, to: Size, reports: Reports) {
     let Some(mut machine) = reports::claimed(&ctx, stored) else { return };
     machine.phase = Phase::Ready;
@@ -45,7 +45,7 @@ pub async fn grow(ctx: Context, stored: Versioned<Record>, before: Growing, to: 
     }
 }
 
-/// Goes on with a machine whose record says that it grows.
+/// Resumes a machine whose record says that it grows.
 pub(super) async fn go_on(ctx: &Context, mut machine: MachineHandle, reports: &Reports) {
     machine.phase = Phase::Ready;
     machine.node = node::find(ctx, machine.record()).map(|node| node.name.clone()).or(machine.node);
@@ -55,8 +55,8 @@ pub(super) async fn go_on(ctx: &Context, mut machine: MachineHandle, reports: &R
         let trouble = StepError::RecordLost(machine.record().name.clone());
         return reports::lost(ctx, &machine, &trouble, reports);
     }
-    // Before its node takes pods again, and before the record says that it no longer grows: a run that goes
-    // on after a crash opens it as well.
+    // This comes before its node takes pods again, and before the record says that it no longer grows: a run
+    // resumed after a crash uncordons it as well.
     let left = match &grown {
         Ok(()) => take_up::open(ctx, &machine).await.map(|()| None),
         Err(trouble) => taken_back(ctx, &mut machine, (!disturbed).then_some(size), trouble).await,
@@ -91,13 +91,14 @@ pub(super) async fn go_on(ctx: &Context, mut machine: MachineHandle, reports: &R
     ctx.registry.release(&machine.record().id);
 }
 
-/// Lets it grow, unless that was given up before; and whether another client has changed its VM meanwhile.
+/// Lets it grow, unless that was given up before; returns whether another client has changed its VM in the
+/// meantime.
 async fn grown(ctx: &Context, machine: &mut MachineHandle, size: Size) -> (Result<(), StepError>, bool) {
     let given_up = machine.record().growing.as_ref().and_then(|growing| growing.failed.clone());
     if let Some(why) = given_up {
         return (Err(failed(why)), false);
     }
-    machine.say(ctx, &format!("it grows to {}", size.words()));
+    machine.say(ctx, &format!("growing to {}", size.words()));
     let id = machine.record().id.clone();
     tokio::select! {
         biased;
@@ -108,8 +109,8 @@ async fn grown(ctx: &Context, machine: &mut MachineHandle, size: Size) -> (Resul
     }
 }
 
-/// What of a growth that has failed did not come is taken back, and its node opened once it says what is so.
-/// What came of it, in words.
+/// Reverts what a failed growth did not achieve, and uncordons its node once that reports the actual size.
+/// Returns the result in words.
 async fn taken_back(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -129,7 +130,7 @@ async fn taken_back(
     }
 }
 
-/// The guest has taken what was plugged. Of what was not, it says nothing.
+/// The guest has taken up what was plugged. This proves nothing about the rest.
 fn note_growth(record: &mut Record) {
     let Some(before) = &record.growing else { return };
     record.takes_no_cpus &= record.cores <= before.cores;
@@ -149,12 +150,12 @@ async fn run(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError
     take_up::can_grow(ctx, machine, &service).await?;
     promised_room::confirm(ctx, machine, pool).await?;
     plug(ctx, machine, grow).await?;
-    // While only its guest is at work it holds up no other.
+    // While only its guest is working, it holds up no other machine.
     drop(permit);
     take_up::taken_up(ctx, machine, &service).await
 }
 
-/// Until the VM has what the record says. If it has more, the record says so from then on.
+/// Plugs until the VM has what the record says. If it has more, the record is updated to that.
 async fn plug(ctx: &Context, machine: &mut MachineHandle, grow: &Grow) -> Result<(), StepError> {
     let limit = ctx.config.limits.configure;
     let record = machine.record().clone();
@@ -177,32 +178,33 @@ async fn plug(ctx: &Context, machine: &mut MachineHandle, grow: &Grow) -> Result
     let waiting = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.pending(host, vmid).await?)).await?;
     let kept: Vec<&str> = asked.into_iter().filter(|key| waiting.contains(*key)).collect();
     if kept.is_empty() {
-        // Without other waiting changes, such as `cores` that an administrator raised: the guest has none of
-        // it.
+        // Other deferred changes do not count, such as `cores` that an administrator raised: the guest does
+        // not have them.
         let now =
             retry_until!(limit, machine.seed(), Ok(ctx.proxmox.current_config(host, vmid).await?)).await?;
         let Size { cores, memory } = has(&now, Size { cores: record.cores, memory: record.memory });
         return machine.change(ctx, |record| (record.cores, record.memory) = (cores, memory)).await;
     }
     Err(failed(format!(
-        "Proxmox VE keeps `{}` of VM {vmid} for its next start: its `hotplug` or `numa` was changed, or QEMU refused; look at \
-         `qm config {vmid} --current` on {host}, or replace the node",
+        "Proxmox VE keeps `{}` of VM {vmid} for its next start: its `hotplug` or `numa` was changed, or \
+         QEMU refused; see `qm config {vmid} --current` on {host}, or replace the node",
         kept.join("` and `")
     )))
 }
 
-/// What a growth asks of Proxmox.
+/// What a growth requests from Proxmox VE.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
     set: BTreeMap<String, String>,
-    /// The keys of that, and those that were set before and wait for the VM's next start.
+    /// The keys of that request, and those that were set before and wait for the VM's next start.
     asked: Vec<&'static str>,
 }
 
-/// What is to be set, if the VM has less `now`. If it has more, another client gave it that, and it stays.
+/// What is to be set, if the VM has less `now`. If it has more, another client gave it that, and it keeps
+/// that.
 ///
 /// # Errors
-/// It is to have something else from its next start on, by the will of others.
+/// Another client has set something else for its next start.
 fn wanted(
     record: &Record,
     grow: &Grow,
@@ -224,7 +226,8 @@ fn wanted(
             let (vmid, next) =
                 (record.slot.vmid, next.map_or_else(|| "nothing".to_owned(), |next| next.to_string()));
             return Err(failed(format!(
-                "another client has set `{key}` of VM {vmid} to {next} for its next start: `qm set {vmid} --revert {key}` takes that back"
+                "another client has set `{key}` of VM {vmid} to {next} for its next start: `qm set {vmid} \
+                 --revert {key}` undoes that"
             )));
         }
         wanted.asked.push(key);

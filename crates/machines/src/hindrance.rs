@@ -1,6 +1,6 @@
-//! What would keep an emptied node's VM where it is, so that the node is not emptied: without quorum a VM can
-//! be stopped, and neither destroyed nor started again; one that is locked can be neither. Until its VM is
-//! being shut down a node that was closed for it serves again.
+//! What would keep an emptied node's VM from being destroyed, so that the node is not emptied at all. Without
+//! quorum a VM can be stopped, but neither destroyed nor started again; a locked VM can be neither. Until its
+//! VM is being shut down, a node that was closed for removal is put back into service.
 
 use super::context::Context;
 use super::kept_node::Kept;
@@ -14,8 +14,8 @@ use model::machine::Phase;
 use model::node::Node;
 use proxmox::Power;
 
-/// Why a node that is heard of is not drained now; what cannot be seen now is looked at once more before its
-/// VM is shut down.
+/// Why a node that still reports is not drained now. What cannot be seen now is checked again before its VM
+/// is shut down.
 pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &Node) -> Option<String> {
     let record = machine.record();
     if record.is_physical() || node::is_silent(node) {
@@ -37,8 +37,8 @@ pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &No
     Some(trouble.to_string())
 }
 
-/// Why nothing of the machine's cluster could be destroyed now, if so. A token that may not ask finds out
-/// when it destroys.
+/// Why no VM of the machine's cluster could be destroyed now, if so. Without the right to ask, this shows
+/// when a VM is destroyed.
 async fn no_quorum(ctx: &Context, machine: &MachineHandle) -> Result<Option<String>, StepError> {
     let status = match ctx.proxmox.cluster_status().await {
         Ok(status) => status,
@@ -49,12 +49,15 @@ async fn no_quorum(ctx: &Context, machine: &MachineHandle) -> Result<Option<Stri
     let apart = !status.quorate || status.hosts.get(host) == Some(&false);
     Ok(apart.then(|| {
         let vmid = machine.record().slot.vmid;
-        format!("the Proxmox cluster of its host {host} is not quorate: VM {vmid} could be neither destroyed nor started again")
+        format!(
+            "the Proxmox cluster of its host {host} is not quorate: VM {vmid} can be neither destroyed nor \
+             started again"
+        )
     }))
 }
 
-/// The Node that serves on since its VM could not be destroyed, as the cluster has lost its quorum while it
-/// was drained.
+/// The Node that stays in service because its VM could not be destroyed: the cluster lost its quorum during
+/// the drain.
 pub(super) async fn of_emptied(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -69,14 +72,14 @@ pub(super) async fn of_emptied(
     Ok(serving(ctx, machine, manner).await?.map(|node| Kept { node, why }))
 }
 
-/// The Node that serves on where its VM cannot be shut down now.
+/// The Node that stays in service because its VM cannot be shut down now.
 pub(super) async fn serving(
     ctx: &Context,
     machine: &mut MachineHandle,
     manner: Manner,
 ) -> Result<Option<Box<Node>>, StepError> {
     let record = machine.record();
-    // One that is off runs no pods.
+    // A VM that is off runs no pods.
     if !may_serve(machine, manner)
         || ctx.proxmox.power(&record.host, record.slot.vmid).await? == Power::Stopped
     {

@@ -1,5 +1,5 @@
-//! What several hosts are asked in one look: one that hangs is waited for once, and keeps none of the others
-//! from being asked.
+//! Queries to several hosts in one look: a hanging host is waited for once, and does not delay queries to the
+//! others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,11 +10,11 @@ use proxmox::{Client, Error, Kind};
 
 /// How long to wait for an answer that takes milliseconds from a healthy host.
 const ANSWER: Duration = Duration::from_secs(3);
-/// What a host was not asked until then is left for the next look.
+/// Queries that were not sent to a host by then are left for the next look.
 const ALL: Duration = Duration::from_secs(8);
 
-/// Asks each host for its things: one after the other, and all hosts at once. One that does not answer is
-/// asked for nothing more; what it was not asked for fails alike.
+/// Sends each host its queries, one after the other, and all hosts in parallel. A host that does not answer
+/// gets no more queries; its remaining queries fail in the same way.
 pub(crate) async fn hosts<K, T, F>(
     wanted: BTreeMap<String, Vec<K>>,
     ask: impl Fn(String, K) -> F,
@@ -32,7 +32,7 @@ where
     answers.map(told).collect()
 }
 
-/// The same; `None` is the answer of a host that answers and could not be asked for all in time.
+/// The same; `None` for queries to a responsive host that could not be sent in time.
 pub async fn in_time<K, T, F>(
     wanted: BTreeMap<String, Vec<K>>,
     ask: impl Fn(String, K) -> F,
@@ -45,7 +45,7 @@ where
     futures::future::join_all(all).await.into_iter().flatten().collect()
 }
 
-/// Those of these hosts whose own API answers.
+/// The hosts among these whose own API answers.
 pub async fn answering<'a>(proxmox: &Client, names: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
     let wanted = names.map(|name| (name.to_owned(), vec![()])).collect();
     let ask = |host: String, ()| async move { proxmox.host_answers(&host).await };
@@ -80,7 +80,7 @@ where
     answers
 }
 
-/// An answer that has to come soon; `None` if too little time is left for that.
+/// An answer that has to arrive soon; `None` if too little time is left.
 async fn within<T>(
     host: &str,
     until: Instant,
@@ -93,7 +93,7 @@ async fn within<T>(
     tokio::time::timeout(left, answer).await.ok()
 }
 
-/// An answer that has to come soon.
+/// An answer that has to arrive soon.
 pub(super) async fn soon<T>(whose: &str, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     tokio::time::timeout(ANSWER, answer).await.unwrap_or_else(|_| Err(silence(whose, ANSWER)))
 }

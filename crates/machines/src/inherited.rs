@@ -1,24 +1,24 @@
-//! What a clone inherits of its template: every option that a VM can have, and what becomes of it in a
-//! machine. Pure data; what a machine is configured with, how templates are judged, what `check` says and
-//! what counts as a changed template are made from it.
+//! What a clone inherits from its template: every option that a VM can have, and what happens to it in a
+//! machine. This is pure data. The configuration of machines, the judgement of templates, the output of
+//! `check` and the detection of changed templates are derived from it.
 //!
-//! A clone gets every option but a few (`clone_vm` of qemu-server): what no rule covers here would be in all
-//! machines without a decision.
+//! A clone gets all but a few options (`clone_vm` of qemu-server). An option without a rule here would end up
+//! in all machines without a decision.
 
 use proxmox::VmConfig;
 use proxmox::property::{stem, truth};
 
-/// What becomes of an option of the template in a machine.
+/// What happens to an option of the template in a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// Each machine gets a value of its own, if there is one to set.
+    /// Each machine gets its own value, if there is one to set.
     Set,
     /// The machine does not keep it.
     Removed,
-    /// No machine can be made of a template with certain values of it.
+    /// No machine can be created from a template with certain values of it.
     Refused,
-    /// It stays as it is in the template, and `check` looks at what follows from it: rights, storages,
-    /// networks, sizes.
+    /// It stays as it is in the template, and `check` examines the consequences: rights, storages, networks,
+    /// sizes.
     Asked,
     /// It stays as it is in the template.
     Left,
@@ -42,23 +42,23 @@ impl Rule {
 pub struct Inherited {
     /// Its name; `net[n]` stands for `net0`, `net1` and so on.
     pub option: &'static str,
-    /// What becomes of it.
+    /// What happens to it.
     pub rule: Rule,
-    /// Whether a template with another value of it is another template, so that machines of the one before
-    /// have drifted.
+    /// Whether another value makes a different template, so that machines of the previous template have
+    /// drifted.
     pub tells: bool,
-    /// A value that means as much as its absence.
+    /// A value that means the same as its absence.
     neutral: Option<&'static str>,
     /// Why.
     pub why: &'static str,
 }
 
-/// A rule for an option of which another value makes another template.
+/// A rule for an option whose change makes a different template.
 const fn told(option: &'static str, rule: Rule, why: &'static str) -> Inherited {
     Inherited { option, rule, tells: true, neutral: None, why }
 }
 
-/// A rule for an option that says nothing of what its clones are like.
+/// A rule for an option that does not affect what clones are like.
 const fn own(option: &'static str, rule: Rule, why: &'static str) -> Inherited {
     Inherited { option, rule, tells: false, neutral: None, why }
 }
@@ -68,7 +68,7 @@ const fn removed(option: &'static str, neutral: Option<&'static str>, why: &'sta
     Inherited { option, rule: Rule::Removed, tells: false, neutral, why }
 }
 
-const NOT_CLONED: &str = "a clone does not get it";
+const NOT_CLONED: &str = "not copied to clones";
 const AS_HARDWARE: &str = "the hardware is the template's";
 const FOR_ROOT: &str = "only root may set it, so a clone keeps it";
 
@@ -78,137 +78,150 @@ pub const ALL: &[Inherited] = &[
     told(
         "affinity",
         Rule::Asked,
-        "only root may set it; every machine would run on the same CPUs of its host, which `check` says",
+        "only root may set it; every machine would run on the same CPUs of its host, which `check` reports",
     ),
     told(
         "agent",
         Rule::Refused,
-        "without the guest agent no program can be run in the machine, which some pools need",
+        "some pools have to run programs in the machine, which needs the guest agent",
     ),
-    told("allow-ksm", Rule::Left, "whether its memory is shared with others is the template's"),
+    told("allow-ksm", Rule::Left, "the template decides whether its memory is shared with other VMs"),
     told("amd-sev", Rule::Left, FOR_ROOT),
     told("arch", Rule::Left, FOR_ROOT),
     told("args", Rule::Left, FOR_ROOT),
     told("audio0", Rule::Left, AS_HARDWARE),
     own("autostart", Rule::Left, "Proxmox VE ignores it"),
     own("balloon", Rule::Set, "0: a kubelet reports its memory once, and a balloon would take some back"),
-    told("bios", Rule::Left, "`vm_options` sets another"),
-    told("boot", Rule::Left, "`vm_options` sets another"),
+    told("bios", Rule::Left, "`vm_options` overrides it"),
+    told("boot", Rule::Left, "`vm_options` overrides it"),
     told("bootdisk", Rule::Left, "an older form of `boot`"),
     told(
         "cicustom",
         Rule::Asked,
-        "`network` is removed if the pool gives addresses: all machines would have one; `check` says what `user` replaces, and where its storage is missing",
+        "`network` is removed if the pool gives addresses, because all machines would have the same one; \
+         `check` reports what `user` replaces, and hosts without its storage",
     ),
-    told("cipassword", Rule::Left, "the template's password, for anyone who has it"),
-    told("citype", Rule::Left, "what kind of data the guest reads"),
+    told("cipassword", Rule::Left, "the template's password, valid on every machine"),
+    told("citype", Rule::Left, "the format of the data that the guest reads"),
     own(
         "ciupgrade",
         Rule::Set,
         "0: an upgrade of all packages at the first boot takes minutes, and fails now and then",
     ),
-    told("ciuser", Rule::Set, "`user` of the pool, if it has one"),
+    told("ciuser", Rule::Set, "`user` of the pool, if set"),
     own("cores", Rule::Set, "the machine's size"),
     told("cpu", Rule::Asked, "a custom model needs `Mapping.Use` on `/mapping/cpu/NAME`"),
     told(
         "cpulimit",
         Rule::Asked,
-        "a limit below the machine's cores makes its Node promise more than it has, which `check` says",
+        "a limit below the machine's cores makes its Node promise more than it has, which `check` reports",
     ),
-    told("cpuunits", Rule::Left, "`vm_options` sets another"),
-    own("description", Rule::Set, "whose machine it is"),
-    own("digest", Rule::Left, "says which state of the configuration this is"),
-    told("efidisk0", Rule::Asked, "copied or linked as disks are"),
-    removed("freeze", Some("0"), "the machine would be started and stand still"),
+    told("cpuunits", Rule::Left, "`vm_options` overrides it"),
+    own("description", Rule::Set, "the machine's mark"),
+    own("digest", Rule::Left, "identifies this state of the configuration"),
+    told("efidisk0", Rule::Asked, "copied or linked, like disks"),
+    removed("freeze", Some("0"), "the machine would start with its CPUs stopped"),
     told(
         "hookscript",
         Rule::Asked,
-        "only root may set it; its storage has to be on every host, which `check` looks at",
+        "only root may set it; its storage has to be on every host, which `check` verifies",
     ),
     told(
         "hostpci[n]",
         Rule::Refused,
-        "a token may not clone a device that is no mapping; a mapping needs `Mapping.Use` on `/mapping/pci/NAME`",
+        "a token may not clone a device that is not a mapping; a mapping needs `Mapping.Use` on \
+         `/mapping/pci/NAME`",
     ),
-    told("hotplug", Rule::Left, "`[pool.grow]` and `vm_options` set another"),
+    told("hotplug", Rule::Left, "`[pool.grow]` and `vm_options` override it"),
     told(
         "hugepages",
         Rule::Asked,
-        "only root may set it; a machine's memory has to be whole pages, which `check` looks at",
+        "only root may set it; a machine's memory has to be a multiple of the page size, which `check` \
+         verifies",
     ),
     told(
         "ide[n]",
         Rule::Asked,
-        "copied or linked; rights on its storage are looked at; backups leave it out",
+        "copied or linked; `check` verifies the rights on its storage; backups omit it",
     ),
     told("intel-tdx", Rule::Left, FOR_ROOT),
     told(
         "ipconfig[n]",
         Rule::Set,
-        "the slot's addresses; a static one that the pool does not set is removed: all machines would have it",
+        "the slot's addresses; a static one that the pool does not set is removed, because all machines \
+         would have it",
     ),
     told("ivshmem", Rule::Left, FOR_ROOT),
     told("keephugepages", Rule::Left, FOR_ROOT),
     told("keyboard", Rule::Left, AS_HARDWARE),
-    told("kvm", Rule::Asked, "without it machines are emulated and slow, which `check` says"),
+    told("kvm", Rule::Asked, "without it machines are emulated and slow, which `check` reports"),
     told("localtime", Rule::Left, AS_HARDWARE),
-    own("lock", Rule::Asked, "a locked template cannot be cloned, which `check` says"),
-    told("machine", Rule::Left, "`vm_options` sets another"),
+    own("lock", Rule::Asked, "a locked template cannot be cloned, which `check` reports"),
+    told("machine", Rule::Left, "`vm_options` overrides it"),
     own("memory", Rule::Set, "the machine's size"),
-    told("meta", Rule::Left, "when and with what the template was made"),
-    told("migrate_downtime", Rule::Left, "how it is migrated is the template's"),
-    told("migrate_speed", Rule::Left, "how it is migrated is the template's"),
+    told("meta", Rule::Left, "when and with which versions the template was created"),
+    told("migrate_downtime", Rule::Left, "the template decides how it is migrated"),
+    told("migrate_speed", Rule::Left, "the template decides how it is migrated"),
     own("name", Rule::Set, "the Node's name"),
-    told("nameserver", Rule::Set, "`dns` of the pool, if it has some"),
+    told("nameserver", Rule::Set, "`dns` of the pool, if set"),
     told(
         "net[n]",
         Rule::Asked,
-        "a new MAC; bridge, VLAN and the like as the pool sets them, and its link is up; every bridge of the template needs `SDN.Use`",
+        "a new MAC; the pool sets bridge, VLAN and similar, and the link is up; every bridge of the \
+         template needs `SDN.Use`",
     ),
-    told("numa", Rule::Left, "`[pool.grow]`, `[pool.pinning]` and `vm_options` set another"),
+    told("numa", Rule::Left, "`[pool.grow]`, `[pool.pinning]` and `vm_options` override it"),
     removed(
         "numa[n]",
         None,
-        "it divides the template's memory, and a machine of another size does not start",
+        "it divides the template's memory; a machine of a different size would not start",
     ),
     own("onboot", Rule::Set, "a machine starts with its host, unless it is kept stopped"),
-    told("ostype", Rule::Left, "`vm_options` sets another"),
-    told("parallel[n]", Rule::Asked, "a device of the host, of which there is one: `check` says so"),
+    told("ostype", Rule::Left, "`vm_options` overrides it"),
+    told(
+        "parallel[n]",
+        Rule::Asked,
+        "a device of the host that only one machine could use, which `check` reports",
+    ),
     own("parent", Rule::Left, NOT_CLONED),
     removed("protection", Some("0"), "the machine could never be destroyed"),
-    removed("reboot", Some("1"), "a guest that restarts itself would be off"),
-    told("rng0", Rule::Asked, "the host's own generator needs `Mapping.Use` on `/mapping/hwrng`"),
+    removed("reboot", Some("1"), "a guest that reboots would be off"),
+    told("rng0", Rule::Asked, "the host's hardware generator needs `Mapping.Use` on `/mapping/hwrng`"),
     own("running-nets-host-mtu", Rule::Left, NOT_CLONED),
     own("runningcpu", Rule::Left, NOT_CLONED),
     own("runningmachine", Rule::Left, NOT_CLONED),
     told(
         "sata[n]",
         Rule::Asked,
-        "copied or linked; rights on its storage are looked at; backups leave it out",
+        "copied or linked; `check` verifies the rights on its storage; backups omit it",
     ),
     told(
         "scsi[n]",
         Rule::Asked,
-        "copied or linked; rights on its storage are looked at; backups leave it out",
+        "copied or linked; `check` verifies the rights on its storage; backups omit it",
     ),
-    told("scsihw", Rule::Left, "`vm_options` sets another"),
-    told("searchdomain", Rule::Set, "`search` of the pool, if it has one"),
+    told("scsihw", Rule::Left, "`vm_options` overrides it"),
+    told("searchdomain", Rule::Set, "`search` of the pool, if set"),
     told(
         "serial[n]",
         Rule::Asked,
-        "a device of the host is one that several machines would want: `check` says so",
+        "several machines would want the same device of the host, which `check` reports",
     ),
-    own("shares", Rule::Left, "means nothing without a balloon"),
-    told("smbios1", Rule::Left, "a clone gets a uuid of its own; the rest is the template's"),
+    own("shares", Rule::Left, "has no effect without a balloon"),
+    told("smbios1", Rule::Left, "a clone gets its own uuid; the rest is the template's"),
     removed("smp", Some("1"), "an older form of `sockets`, which would multiply the cores"),
     own("snaptime", Rule::Left, NOT_CLONED),
     own("sockets", Rule::Set, "1: the size is in `cores`"),
     told("spice_enhancements", Rule::Left, FOR_ROOT),
-    told("sshkeys", Rule::Set, "`ssh_keys` of the pool, if it has some"),
-    removed("startdate", Some("now"), "its clock would begin at that date, at which no certificate is valid"),
-    own("startup", Rule::Left, "in which order a host starts its VMs is the template's"),
+    told("sshkeys", Rule::Set, "`ssh_keys` of the pool, if set"),
+    removed("startdate", Some("now"), "its clock would start at that date, when no certificate is valid"),
+    own("startup", Rule::Left, "the template decides in which order a host starts its VMs"),
     told("tablet", Rule::Left, AS_HARDWARE),
-    own("tags", Rule::Set, "`tags` of the pool and ours; the template's go, if the token may change them"),
+    own(
+        "tags",
+        Rule::Set,
+        "`tags` of the pool and the daemon's own; the template's are removed if the token may change them",
+    ),
     told("tdf", Rule::Left, AS_HARDWARE),
     own("template", Rule::Left, NOT_CLONED),
     told("tpmstate0", Rule::Asked, "always copied in full"),
@@ -223,20 +236,20 @@ pub const ALL: &[Inherited] = &[
         Some("0"),
         "the machine would start with fewer CPUs than its size, or not at all; `[pool.grow]` sets it",
     ),
-    told("vga", Rule::Left, "`vm_options` sets another"),
+    told("vga", Rule::Left, "`vm_options` overrides it"),
     told(
         "virtio[n]",
         Rule::Asked,
-        "copied or linked; rights on its storage are looked at; backups leave it out",
+        "copied or linked; `check` verifies the rights on its storage; backups omit it",
     ),
     told("virtiofs[n]", Rule::Asked, "needs `Mapping.Use` on `/mapping/dir/NAME`"),
-    told("vmgenid", Rule::Left, "a clone gets one of its own"),
+    told("vmgenid", Rule::Left, "a clone gets its own"),
     own("vmstate", Rule::Left, NOT_CLONED),
     told("vmstatestorage", Rule::Asked, "needs `Datastore.AllocateSpace` on that storage"),
-    told("watchdog", Rule::Left, "`vm_options` sets another"),
+    told("watchdog", Rule::Left, "`vm_options` overrides it"),
 ];
 
-/// The rule for an option as a configuration has it.
+/// The rule for an option, by its key in a configuration.
 pub fn rule(key: &str) -> Option<&'static Inherited> {
     let numbered = stem(key);
     let pattern = |one: &&Inherited| one.option.strip_suffix("[n]") == Some(numbered);
@@ -244,13 +257,13 @@ pub fn rule(key: &str) -> Option<&'static Inherited> {
     exact.or_else(|| ALL.iter().filter(|_| numbered != key).find(pattern))
 }
 
-/// Whether a template with another value of this option is another template. An option that is not known is
-/// one that nothing was decided about: it is.
+/// Whether a template with another value of this option is a different template. For an unknown option, about
+/// which nothing was decided, it is.
 pub(super) fn tells(key: &str) -> bool {
     rule(key).is_none_or(|one| one.tells)
 }
 
-/// The options that a machine does not keep, and has with a value that means something.
+/// The options that a machine must not keep, and has with a value that has an effect.
 pub(super) fn removable(config: &VmConfig) -> impl Iterator<Item = &str> {
     let there = config.all().filter(|(key, value)| {
         rule(key).is_some_and(|one| {
@@ -260,7 +273,7 @@ pub(super) fn removable(config: &VmConfig) -> impl Iterator<Item = &str> {
     there.map(|(key, _)| key)
 }
 
-/// Whether two values are one: flags have several spellings.
+/// Whether two values are the same: flags have several spellings.
 fn same(value: &str, other: &str) -> bool {
     value == other || (truth(value).is_some() && truth(value) == truth(other))
 }
@@ -274,7 +287,7 @@ mod tests {
 
     use super::*;
 
-    /// Parameters of the calls that are no options of a VM.
+    /// Parameters of the calls that are not options of a VM.
     const ORDERS: [&str; 10] = [
         "background_delay",
         "cdrom",
@@ -288,7 +301,7 @@ mod tests {
         "vmid",
     ];
 
-    /// The options that a release's schema has: those that can be set, and those that are shown.
+    /// The options in a release's schema: those that can be set, and those that are shown.
     fn options(schema: &Value) -> BTreeSet<String> {
         fn find<'v>(nodes: &'v [Value], path: &str) -> Option<&'v Value> {
             nodes.iter().find_map(|node| {

@@ -1,4 +1,4 @@
-//! The join: what the guest is given, the script in it, and the Node that comes of it.
+//! The join: what the guest is given, the script that runs in it, and the resulting Node.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,21 +19,21 @@ use model::machine::Phase;
 use proxmox::Kind;
 use settings::{Bootstrap, BootstrapMethod, Command, K3s, Kubeadm, MachineFacts, Pool, SecretSource};
 
-/// What settling and joining take together, until it was seen: the first guess of when to look.
+/// How long settling and joining take together, until it was measured: the first guess of when to look.
 const JOIN: Duration = Duration::from_secs(15);
-/// Tokens of earlier runs that are kept for a join that may be under way: the first ones, since joins wait
-/// for each other.
+/// How many tokens of earlier runs are kept for a join that may be under way: the first ones, because joins
+/// wait for each other.
 const OLD_TOKENS: usize = 3;
-/// What an agent call and its answer may add to the limits that hold inside the guest.
+/// How much an agent call and its answer may add to the limits that apply inside the guest.
 const MARGIN: Duration = Duration::from_secs(30);
 
-/// What a guest is asked to do.
+/// The command for a guest.
 struct Order {
     act: GuestCommand,
     input: Option<SecretString>,
 }
 
-/// Makes a VM whose guest comes up a node, the way the configuration says.
+/// Makes a booting guest join as a node, in the way that the configuration says.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -43,7 +43,7 @@ pub(super) async fn run(
     let settings = settings(ctx, pool)?;
     let order = match &settings.method {
         BootstrapMethod::Kubeadm(kubeadm) => {
-            // The guest boots meanwhile.
+            // The guest boots in the meantime.
             let ticket = ticket(ctx, machine, kubeadm).await?;
             let facts = join_facts(ctx, machine, pool, kubeadm, &ticket).await?;
             let act = pool.kubelet.patch().map_or(GuestCommand::Kubeadm, GuestCommand::KubeadmWith);
@@ -57,7 +57,7 @@ pub(super) async fn run(
     in_guest(ctx, machine, &order, settings.accept_degraded, boot).await
 }
 
-/// Waits until a guest is up that is not to join yet.
+/// Waits until a guest is up that must not join yet.
 pub(super) async fn await_boot(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -99,9 +99,9 @@ fn ordered(
     Ok(Order { act: GuestCommand::Command(script), input: input.map_err(|error| wrong(&error))? })
 }
 
-/// A fresh token, recorded and signed. The secret of one that an earlier run of the daemon has minted is
-/// lost, but a join with it may be under way in the guest, where it would wait in vain if it were deleted: it
-/// goes once the node has registered.
+/// A fresh token, recorded and signed. The secret of a token from an earlier run is lost, but a join with it
+/// may be under way in the guest and would never finish if the token were deleted. So it is deleted once the
+/// node has registered.
 async fn ticket(ctx: &Context, machine: &mut MachineHandle, settings: &Kubeadm) -> Result<Ticket, StepError> {
     let limit = ctx.config.limits.join;
     if let Some(old) = machine.record().token_id.clone() {
@@ -117,7 +117,7 @@ async fn ticket(ctx: &Context, machine: &mut MachineHandle, settings: &Kubeadm) 
     Ok(ticket)
 }
 
-/// Runs the script in the guest, and returns once it has ended well or the Node is there.
+/// Runs the script in the guest, and returns once the script has succeeded or the Node exists.
 async fn in_guest(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -139,9 +139,9 @@ async fn in_guest(
     loop {
         let pid = asked(ctx, &mut boot, &record, &command, order.input.as_ref()).await?;
         if order.act == GuestCommand::Wait {
-            machine.say(ctx, "systemd is at work");
+            machine.say(ctx, "systemd is still starting");
         } else {
-            machine.enter(ctx, Phase::Joining, &format!("systemd and {} are at work", order.act.name()));
+            machine.enter(ctx, Phase::Joining, &format!("systemd and {} are running", order.act.name()));
         }
         let watched = tokio::time::timeout(in_guest, watch(ctx, machine, order, pid)).await;
         let late =
@@ -149,7 +149,7 @@ async fn in_guest(
         match watched.unwrap_or_else(|_| Err(late()))? {
             Some(JoinEnd::Joined { degraded }) => {
                 if degraded {
-                    tracing::warn!(machine = %record.name, "systemd came up degraded: look at `systemctl --failed` in the template");
+                    tracing::warn!(machine = %record.name, "systemd came up degraded: run `systemctl --failed` in the template");
                 }
                 return Ok(());
             }
@@ -159,7 +159,7 @@ async fn in_guest(
             }
             // The script can be run again: it joins once.
             Some(JoinEnd::Busy) | None => {
-                tracing::debug!(machine = %record.name, "the join is asked for again");
+                tracing::debug!(machine = %record.name, "asking for the join again");
             }
         }
     }
@@ -197,7 +197,7 @@ async fn asked(
     tokio::time::timeout(limit, asking).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// Waits for the script's end, or for the Node if that comes first. `None`: the agent has forgotten the
+/// Waits for the script's end, or for the Node if it registers first. `None`: the agent has forgotten the
 /// script.
 async fn watch(
     ctx: &Context,
@@ -228,7 +228,7 @@ async fn watch(
                 Err(StepError::Proxmox(error)) if error.kind == Kind::NotFound => return Ok(None),
                 Err(trouble) if guest::is_for_good(&trouble) => return Err(trouble),
                 Err(error) => {
-                    tracing::debug!(machine = %record.name, %error, "the join cannot be looked at for the moment");
+                    tracing::debug!(machine = %record.name, %error, "the join cannot be checked at the moment");
                 }
             }
         }
@@ -276,8 +276,8 @@ async fn join_facts(
     })
 }
 
-/// What kubeadm gives the kubelet: also which of several addresses are the node's, unless the pool says that
-/// itself.
+/// The kubelet arguments for kubeadm. They include which of several addresses are the node's, unless the pool
+/// sets that itself.
 fn kubelet_args_with_address(record: &Record, pool: &Pool) -> BTreeMap<String, String> {
     let mut arguments = kubelet_args(record, pool);
     if let Some(own) = record.slot.node_ips() {
@@ -286,7 +286,7 @@ fn kubelet_args_with_address(record: &Record, pool: &Pool) -> BTreeMap<String, S
     arguments
 }
 
-/// The pool's own arguments, and the provider's ID, which only the kubelet's first registration can set.
+/// The pool's own arguments, and the provider ID, which only the kubelet's first registration can set.
 fn kubelet_args(record: &Record, pool: &Pool) -> BTreeMap<String, String> {
     let mut arguments = pool.kubelet_args.clone();
     let id = pool.provider_id_for(&record.host, &record.name, record.slot.vmid);

@@ -2,7 +2,7 @@
 
 use model::node::Node;
 
-/// A Node that serves, so that its machine goes on, and why.
+/// A Node in service that keeps its machine, and why.
 #[derive(Debug, PartialEq)]
 pub(super) struct Kept {
     pub node: Box<Node>,

@@ -1,5 +1,5 @@
-//! How long things usually take, learnt, so that the first look at something comes when it is likely to be
-//! done: fewer calls, and no time lost.
+//! Learned durations. The first look at something comes when it is likely to be done, which saves calls
+//! without losing time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,49 +8,49 @@ use std::time::Duration;
 /// The shortest pause between two looks.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// Learnt durations by what was waited for. Cheap to clone.
+/// Learned durations, by what was waited for. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
     usual: Arc<Mutex<BTreeMap<String, Duration>>>,
 }
 
 impl Pace {
-    /// What something usually takes; `guess` until it was seen.
+    /// How long something usually takes; `guess` until it was measured.
     pub fn usual(&self, what: &str, guess: Duration) -> Duration {
         self.known(what).unwrap_or(guess)
     }
 
-    /// What something usually takes, if it was seen.
+    /// How long something usually takes, if it was measured.
     pub fn known(&self, what: &str) -> Option<Duration> {
         self.usual.lock().unwrap_or_else(PoisonError::into_inner).get(what).copied()
     }
 
-    /// Remembers how long something took; the last times weigh most.
+    /// Remembers how long something took; the most recent durations weigh most.
     pub fn learn(&self, what: &str, took: Duration) {
         let mut usual = self.usual.lock().unwrap_or_else(PoisonError::into_inner);
         let known = usual.entry(what.to_owned()).or_insert(took);
         *known = (*known * 2 + took) / 3;
     }
 
-    /// Starts to watch for the end of something: if its end is seen only by looking.
+    /// Starts to watch for the end of something that can only be seen by looking.
     pub fn watch(&self, what: &str, guess: Duration) -> Looks {
         Looks { usual: self.usual(what, guess), count: 0, last: Duration::ZERO, before: Duration::ZERO }
     }
 }
 
-/// The looks at one thing that takes its time.
+/// The looks at one pending thing.
 #[derive(Clone, Copy, Debug)]
 pub struct Looks {
     usual: Duration,
     count: u32,
-    /// When the last look was, and the one before, since the beginning.
+    /// When the last look was, since the beginning; then the look before it.
     last: Duration,
     before: Duration,
 }
 
 impl Looks {
-    /// How long to wait for the next look when so much has passed: first a little more than the usual time,
-    /// then steps that grow, `longest` at most.
+    /// How long to wait for the next look after the time that has passed: first a little more than the usual
+    /// time, then in growing steps, up to `longest`.
     pub fn pause(&mut self, passed: Duration, longest: Duration) -> Duration {
         let first = self.usual + self.usual / 12;
         let pause = match self.count {
@@ -64,9 +64,9 @@ impl Looks {
         pause
     }
 
-    /// What the end, seen at the last look, says about the time that it took. It came at some time since the
-    /// look before; if it was seen at the first look the usual time is too long, if anything: else it would
-    /// only ever grow.
+    /// The estimated duration, if the end was seen at the last look. It ended at some time since the previous
+    /// look. If the first look already saw it, the usual time is assumed to be too long: otherwise it could
+    /// only grow.
     pub fn took(&self) -> Duration {
         if self.count <= 1 { self.last * 88 / 100 } else { (self.last + self.before) / 2 }
     }

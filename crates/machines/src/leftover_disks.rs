@@ -1,9 +1,10 @@
 //! Disks that a destroyed VM has left behind.
 //!
-//! Proxmox's destroy goes on if a disk cannot be freed (its storage is busy, or away), ends well, and says so
-//! only in its log; a disk that an interrupted clone was writing is in no configuration at all. Such a disk
-//! belongs to the next VM with that VMID, so the record stays, and with it the slot is closed, until the disk
-//! is gone. If that log is gone as well, and the token may not look for itself, an administrator has to.
+//! If Proxmox VE cannot free a disk while destroying a VM (its storage is busy or unavailable), the task
+//! continues, succeeds, and only its log shows the failure. A disk that an interrupted clone was writing is
+//! in no configuration at all. Such a disk would belong to the next VM with that VMID. So the record stays,
+//! and with it the slot stays closed, until the disk is gone. If the log is gone too, and the token may not
+//! look for itself, an administrator has to.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ use super::step_error::{StepError, retry_until};
 use model::Record;
 use proxmox::Kind;
 
-/// The storages where a machine may have left something: those that its record names, and the pool's own.
+/// The storages on which a machine may have left something: those in its record, and the pool's own.
 fn storages(ctx: &Context, record: &Record) -> BTreeSet<String> {
     let mut storages = record.storages.clone();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
@@ -26,10 +27,11 @@ fn storages(ctx: &Context, record: &Record) -> BTreeSet<String> {
     storages
 }
 
-/// Whether nothing of a VM that is gone is left on its storages, nor of what its destruction could not free.
+/// Makes sure that a VM that is gone has left nothing on its storages, and that what its destruction could
+/// not free is gone.
 ///
 /// # Errors
-/// Something is left: an administrator has to remove it. Or a storage could not be asked.
+/// Something is left, which an administrator has to remove, or a storage could not be read.
 pub(super) async fn none(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let limit = ctx.config.limits.destroy;
     let record = machine.record();
@@ -43,7 +45,7 @@ pub(super) async fn none(ctx: &Context, machine: &MachineHandle) -> Result<(), S
         let seen = retry_until!(limit, machine.seed(), {
             match ctx.proxmox.disks_of(host, storage, vmid).await {
                 Ok(disks) => Ok(disks),
-                // A storage that was removed, or is not for this token: what the log says has to do.
+                // The storage was removed, or the token has no access: the log has to suffice.
                 Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => Ok(Vec::new()),
                 Err(error) => Err(error.into()),
             }
@@ -64,7 +66,7 @@ pub(super) async fn none(ctx: &Context, machine: &MachineHandle) -> Result<(), S
     if left.is_empty() && unseen.is_empty() {
         return Ok(());
     }
-    // The VMID may be a stranger's by now, and then so are the disks.
+    // By now the VMID may belong to another VM, and then so do the disks.
     if retry_until!(limit, machine.seed(), Ok(ctx.proxmox.vmid_taken(vmid).await?)).await? {
         return Ok(());
     }
@@ -75,24 +77,24 @@ pub(super) async fn none(ctx: &Context, machine: &MachineHandle) -> Result<(), S
     })
 }
 
-/// What destructions said.
+/// What the logs of destructions show.
 #[derive(Default)]
 struct Told {
     /// The disks that they could not free.
     disks: BTreeSet<String>,
-    /// The log of one is gone: what it could not free is not known.
+    /// Whether a log is gone: what that destruction could not free is unknown.
     lost: bool,
-    /// There was one at all: the VM did not go down with a host.
+    /// Whether there was a destruction at all: if so, the VM was not lost with a host.
     found: bool,
 }
 
-/// What the destruction itself reported as left.
+/// What the destruction itself reported as left behind.
 async fn told(ctx: &Context, machine: &MachineHandle) -> Result<Told, StepError> {
     let record = machine.record();
     let destructions = if let Some(upid) = proxmox_tasks::recorded_destruction(record) {
         vec![upid]
     } else {
-        // The daemon that asked for it was killed before it was recorded, or another client asked for it.
+        // The daemon was killed after requesting it and before recording it, or another client requested it.
         proxmox_tasks::destructions(ctx, record).await?.into_iter().map(|row| row.upid).collect()
     };
     let mut told = Told { found: !destructions.is_empty(), ..Told::default() };
@@ -105,9 +107,8 @@ async fn told(ctx: &Context, machine: &MachineHandle) -> Result<Told, StepError>
     Ok(told)
 }
 
-/// Those of these storages that all hosts share, if a host that the machine was on, or may have been cloned
-/// on, has left the cluster: its VM was not destroyed, so its disks are still there. What the host had of its
-/// own went with it.
+/// The shared storages among these, if a host that the machine was on, or may have been cloned on, has left
+/// the cluster: its VM was not destroyed, so its disks still exist. The host's own storages left with it.
 async fn went_down_with_its_host(
     ctx: &Context,
     machine: &MachineHandle,
@@ -128,8 +129,8 @@ async fn went_down_with_its_host(
     Ok(storages.iter().filter(shared).cloned().collect())
 }
 
-/// Those of these storages on which the token would not see a disk of the VM if it were there. With rights on
-/// a pool it does not: a VM that is destroyed has left its pool.
+/// The storages among these on which the token could not see a disk of the VM. Rights on a pool do not
+/// suffice, because a destroyed VM has left its pool.
 async fn not_seen(
     ctx: &Context,
     machine: &MachineHandle,
@@ -153,7 +154,7 @@ async fn not_seen(
     Ok(unseen)
 }
 
-/// The storage that a volume is on.
+/// The storage of a volume.
 fn storage_of(volume: &str) -> Option<String> {
     Some(volume.split_once(':')?.0.to_owned())
 }
@@ -167,7 +168,7 @@ fn found(ctx: &Context, machine: &MachineHandle, left: &BTreeSet<String>, blind:
         steps.push(a_word(ctx, machine));
     }
     let what = format!(
-        "VM {} is destroyed and has left {} behind; its slot stays closed until that is gone",
+        "VM {} was destroyed but left {} behind; its slot stays closed until that is removed",
         record.slot.vmid,
         disks.join(", ")
     );
@@ -179,17 +180,18 @@ fn untold(ctx: &Context, machine: &MachineHandle, storages: &BTreeSet<String>) -
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     let names: Vec<&str> = storages.iter().map(String::as_str).collect();
     let what = format!(
-        "VM {vmid} is destroyed, the log of that is gone, and the token may not see whether disks of it are left on {}; its slot stays closed until an administrator has looked",
+        "VM {vmid} was destroyed, the task's log is gone, and the token may not see whether disks are left \
+         on {}; its slot stays closed until an administrator has checked",
         names.join(", ")
     );
     let lists: Vec<String> =
         storages.iter().map(|storage| format!("pvesm list {storage} --vmid {vmid}")).collect();
-    let look = format!("on {host}, with `pvesm free` for each disk that is listed: {}", lists.join(" && "));
+    let look = format!("on {host}, with `pvesm free` for each listed disk: {}", lists.join(" && "));
     StepError::Administrator { what, command: format!("{look}; {}", a_word(ctx, machine)) }
 }
 
-/// The daemon cannot see that nothing is left: an administrator has to say so.
+/// The daemon cannot see that nothing is left: an administrator has to confirm it.
 fn a_word(ctx: &Context, machine: &MachineHandle) -> String {
     let dropped = kubernetes::command_to_drop(ctx.kubernetes.namespace(), machine.record());
-    format!("then, because the token may not see them: {dropped}")
+    format!("then, because the token cannot check it: {dropped}")
 }

@@ -1,4 +1,5 @@
-//! Machines: what is done to VMs and Nodes, one task for each, resumable at every step.
+//! Machines: everything that is done to VMs and Nodes, with one task for each machine, resumable at every
+//! step.
 //!
 //! ```text
 //!  create: record ─> clone ─> configure ─> (CPUs of its own) ─> start ─> guest boots, joins ─> Node read back ─> ready
@@ -10,12 +11,11 @@
 //! ```
 //!
 //! Rules:
-//! * The record is written before the first Proxmox call and dropped after the last. Each step looks at what
-//!   is there and goes on from that, so that a restart at any await changes nothing.
+//! * The record is written before the first Proxmox call and dropped after the last. Each step looks at the
+//!   present state and continues from there, so a restart at any await changes nothing.
 //! * A VM is only touched after its own configuration has proved that it is the record's (`ownership`).
 //!   Nothing is destroyed without quorum. The VM is stopped before its Node is deleted.
-//! * Every wait has a limit of its own from `[limits]`; what passes by itself is tried again with back-off
-//!   until then.
+//! * Every wait has its own limit from `[limits]`. Until then, temporary failures are retried with back-off.
 
 pub mod adoption;
 mod backoff_target;

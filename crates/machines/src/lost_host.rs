@@ -1,4 +1,4 @@
-//! Hosts that machines were on, and that are off or have left the cluster.
+//! Former hosts of machines that are off or have left the cluster.
 
 use super::context::Context;
 use super::machine_handle::MachineHandle;
@@ -8,7 +8,7 @@ use super::vm_search::sees_all;
 use model::Record;
 use proxmox::{ClusterResources, Upid};
 
-/// The hosts that a machine was on and that are no longer in the cluster.
+/// The former hosts of a machine that are no longer in the cluster.
 pub(super) async fn hosts_that_left(
     ctx: &Context,
     machine: &MachineHandle,
@@ -24,8 +24,9 @@ pub(super) async fn hosts_that_left(
     Ok(left)
 }
 
-/// Turns away from a host that is off, or has left the cluster, if the VM is no longer there: to the host
-/// that has it now, moved by hand or recovered, else to any that is on, which sees what all hosts share.
+/// Switches from a host that is off or has left the cluster, if the VM is no longer there. The new host is
+/// the one that has it now (it was moved by hand or recovered), or else any host that is on, because it sees
+/// the shared storages.
 pub(super) async fn leave_lost_host(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     let limit = ctx.config.limits.destroy;
     let seen = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
@@ -49,12 +50,14 @@ pub(super) async fn leave_lost_host(ctx: &Context, machine: &mut MachineHandle) 
     machine.change(ctx, |record| record.follow(host)).await
 }
 
-/// `pvecm delnode` leaves the configurations of the VMs of a host. The daemon cannot tell whether that may
+/// `pvecm delnode` leaves the configurations of a host's VMs. The daemon cannot tell whether the host may
 /// come back.
 fn left_with_files(record: &Record) -> String {
     let (host, vmid) = (&record.host, record.slot.vmid);
     format!(
-        "host {host} has left the cluster, and VM {vmid} is still listed on it: the folder /etc/pve/nodes/{host} is there. If {host} is not to come back, move what is to live on to the folder of another host, and remove it"
+        "host {host} has left the cluster, but VM {vmid} is still listed on it, because the folder \
+         /etc/pve/nodes/{host} exists. If {host} will not come back, move the configurations of guests to \
+         keep to another host's folder, and remove /etc/pve/nodes/{host}"
     )
 }
 
@@ -62,8 +65,8 @@ fn is_on(seen: &ClusterResources, host: &str) -> bool {
     seen.hosts.get(host).is_some_and(|host| host.online)
 }
 
-/// What was at work on a host that is off, or has left the cluster, has ended, and it is not known how: a
-/// clone may have left its VM behind unseen. It may have been on another host than its VM, the template's.
+/// A task on a host that is off or has left the cluster has ended with an unknown result: a clone may have
+/// left its VM behind unseen. The task may have run on a different host from its VM: the template's.
 async fn forget_lost_task(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -72,7 +75,7 @@ async fn forget_lost_task(
     let task = machine.record().task.as_deref().and_then(Upid::parse);
     let Some(upid) = task.filter(|upid| !is_on(seen, upid.node())) else { return Ok(()) };
     sees_all(ctx, machine).await?;
-    tracing::info!(machine = %machine.record().name, task = %upid, "the task's host is off or has left the cluster: it is not awaited");
+    tracing::info!(machine = %machine.record().name, task = %upid, "the task's host is off or has left the cluster: not waiting for the task");
     machine
         .change(ctx, |record| {
             record.task = None;

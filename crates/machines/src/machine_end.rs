@@ -1,4 +1,4 @@
-//! How the end of a machine is asked for, and how it ended.
+//! How the end of a machine is requested, and how it ended.
 
 use tokio::time::Instant;
 
@@ -7,21 +7,21 @@ use super::kept_node::Kept;
 /// How a VM is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
-    /// The guest is asked to shut down, and has its time. With when its Node was seen empty: `None` if it was
-    /// not looked at in this run, as after a restart in the midst of it. `cut_short` if its drain ended
-    /// because its VM was off: it is removed only while it stays off.
+    /// The guest is asked to shut down, and has its time. `emptied` is when its Node was seen empty: `None`
+    /// if this run did not check, as after a restart in between. `cut_short` if its drain ended because its
+    /// VM was off: then it is only removed while it stays off.
     Graceful { emptied: Option<Instant>, cut_short: bool },
-    /// Its plug is pulled: nothing depends on it.
+    /// Its power is cut: nothing depends on it.
     Abrupt,
 }
 
 /// How the end of a VM ended.
 #[derive(Debug, PartialEq)]
 pub(super) enum Ended {
-    /// Nothing of it is left.
+    /// Nothing is left of it.
     Gone,
-    /// It runs on: its guest is this Node again, and serves, for this reason.
+    /// It keeps running: its guest is this Node again, which stays in service for this reason.
     Serves(Kept),
-    /// The same, for what passes by itself, or is mended by an administrator.
+    /// The same, but for a reason that goes away by itself or that an administrator fixes.
     ServesForNow(Kept),
 }

@@ -1,4 +1,4 @@
-//! A machine in the hands of its task: its record with the stored version, and its place in the registry.
+//! A machine as its task holds it: its record with the stored version, and its place in the registry.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use kubernetes::Versioned;
 use model::Record;
 use model::machine::Phase;
 
-/// How long the Kubernetes API may be away before a task gives up writing its record.
+/// How long the Kubernetes API may be unavailable before a task gives up writing its record.
 const RECORD_LIMIT: Duration = Duration::from_mins(30);
 
-/// A machine in the hands of its task.
+/// A machine as its task holds it.
 pub(super) struct MachineHandle {
     pub stored: Versioned<Record>,
     pub phase: Phase,
@@ -35,7 +35,7 @@ impl MachineHandle {
         &self.stored.record
     }
 
-    /// Where the machine is now. It is shown at once and stored with the record's next change.
+    /// Enters a phase. It is shown immediately and stored with the record's next change.
     pub fn enter(&mut self, ctx: &Context, phase: Phase, note: &str) {
         let now = ctx.clock.now();
         if self.phase != phase {
@@ -52,13 +52,13 @@ impl MachineHandle {
         self.show(ctx);
     }
 
-    /// What the machine waits for now.
+    /// Shows what the machine is waiting for.
     pub fn say(&mut self, ctx: &Context, note: &str) {
         note.clone_into(&mut self.note);
         self.show(ctx);
     }
 
-    /// It waits on, and nothing of it is begun: its time does not run. Stored with the record's next change.
+    /// It is still waiting and not begun: its time does not run. Stored with the record's next change.
     pub fn wait_on(&mut self, ctx: &Context) {
         self.stored.record.entered.insert(Phase::Requested, ctx.clock.now());
         self.show(ctx);
@@ -76,10 +76,10 @@ impl MachineHandle {
         });
     }
 
-    /// Changes the record and stores it. Nothing goes on before it is stored.
+    /// Changes the record and waits until it is stored.
     ///
     /// # Errors
-    /// The record was changed by others, or Kubernetes stayed away for too long.
+    /// Another client changed the record, or Kubernetes was unavailable for too long.
     pub async fn change(&mut self, ctx: &Context, change: impl FnOnce(&mut Record)) -> Result<(), StepError> {
         let before = self.stored.record.clone();
         change(&mut self.stored.record);
@@ -92,15 +92,16 @@ impl MachineHandle {
     /// Stores the record as it is.
     ///
     /// # Errors
-    /// As of [`MachineHandle::change`].
+    /// As for [`MachineHandle::change`].
     pub async fn save(&mut self, ctx: &Context) -> Result<(), StepError> {
         self.save_within(ctx, RECORD_LIMIT).await
     }
 
-    /// The same, given up after `limit`: whether it was stored after all shows when the record is read again.
+    /// The same, but gives up after `limit`. Whether it was stored after all shows when the record is read
+    /// again.
     ///
     /// # Errors
-    /// As of [`MachineHandle::change`].
+    /// As for [`MachineHandle::change`].
     pub async fn save_within(&mut self, ctx: &Context, limit: Duration) -> Result<(), StepError> {
         let seed = self.seed();
         let stored = &mut self.stored;
@@ -110,7 +111,7 @@ impl MachineHandle {
         Ok(())
     }
 
-    /// Drops the record: the slot is free.
+    /// Drops the record, which frees the slot.
     pub async fn drop_record(&mut self, ctx: &Context) -> Result<(), StepError> {
         let (stored, kubernetes) = (&self.stored, &ctx.kubernetes);
         retry_until!(RECORD_LIMIT, self.seed(), Ok(kubernetes.delete_record(stored).await?)).await?;
@@ -119,7 +120,7 @@ impl MachineHandle {
         Ok(())
     }
 
-    /// Who is left alone if it does not become a node: a bare-metal machine itself.
+    /// What backs off if it does not become a node; for a bare-metal machine, the machine itself.
     pub fn blame(&self) -> BackoffTarget {
         if self.record().is_physical() { BackoffTarget::Host } else { BackoffTarget::Pool }
     }

@@ -1,9 +1,9 @@
-//! The image with a machine's NoCloud seed: written for it, uploaded before it is attached, removed with the
-//! machine.
+//! The image with a machine's NoCloud seed: written for the machine, uploaded before it is attached, removed
+//! with the machine.
 //!
-//! Its name holds the machine's unique id, so that no other machine has it; its storage is in the machine's
-//! record, so that it is found whatever the configuration says later. What it holds are the operator's texts
-//! with the machine's facts: no secrets.
+//! Its name contains the machine's unique id, so no other machine uses it. Its storage is in the machine's
+//! record, so it is found whatever the configuration says later. It contains the operator's texts with the
+//! machine's facts, and no secrets.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -24,14 +24,14 @@ use settings::{CloudInit, MachineFacts, Pool, Seed};
 /// The label by which cloud-init finds it.
 const LABEL: &str = "cidata";
 const UPLOAD: Job = Job { name: "the upload of the seed", guess: Duration::from_millis(200) };
-/// Among what a machine was made of: `drive`, or `seed STORAGE DIGEST`.
+/// The key under which a record holds `drive` or `seed STORAGE DIGEST`.
 const MADE_OF: &str = "cloud_init";
 
-/// Sees to it that what the machine's seed drive is to hold is on its storage, if the pool has seeds.
+/// Makes sure that the machine's seed is on its storage, if the pool has seeds.
 ///
 /// # Errors
-/// The pool's seed is another than the one that the machine's record names: only what is recorded is removed
-/// with it. Or the upload failed.
+/// The pool's seed differs from the one in the machine's record (only a recorded seed is removed with the
+/// machine), or the upload failed.
 pub(super) async fn provide(
     ctx: &Context,
     machine: &MachineHandle,
@@ -44,13 +44,13 @@ pub(super) async fn provide(
         return Ok(());
     }
     if record.made_of.get(MADE_OF) != pool.made_of().get(MADE_OF) {
-        let what = "`cloud_init` of its pool was changed while it was made".to_owned();
+        let what = "`cloud_init` of its pool was changed while the machine was being created".to_owned();
         return Err(StepError::Failed { what, blame: BackoffTarget::Other });
     }
     upload(ctx, machine, pool, seed, config).await
 }
 
-/// Writes the seed and uploads it. The same machine's seed is written over: it is the same.
+/// Writes the seed and uploads it. An existing seed of the same machine is overwritten: it is the same.
 async fn upload(
     ctx: &Context,
     machine: &MachineHandle,
@@ -68,7 +68,7 @@ async fn upload(
     .await
 }
 
-/// The image: what cannot be filled in is the pool's fault.
+/// The image. If a text cannot be filled in, the pool is to blame.
 fn image(
     cluster: &str,
     record: &Record,
@@ -105,11 +105,12 @@ fn mac(config: &VmConfig, number: usize) -> Option<String> {
     config.net(&format!("net{number}")).1.map(str::to_lowercase)
 }
 
-/// The network as Proxmox VE's own drive has it: version 1, whose devices are known by their MACs.
+/// The network configuration in the form of Proxmox VE's own drive: version 1, with devices identified by
+/// their MACs.
 fn network(options: &[(String, String)], config: &VmConfig) -> String {
     let mut text = "version: 1\nconfig:\n".to_owned();
     let mut line = |line: std::fmt::Arguments<'_>| {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{line}");
     };
     for (key, value) in options {
@@ -152,13 +153,13 @@ fn network(options: &[(String, String)], config: &VmConfig) -> String {
     text
 }
 
-/// The storage of a machine's seed, if its pool had seeds when it was made.
+/// The storage of a machine's seed, if its pool had seeds when it was created.
 fn storage(record: &Record) -> Option<&str> {
     record.made_of.get(MADE_OF)?.strip_prefix("seed ")?.split(' ').next()
 }
 
-/// What an administrator runs for the seed of a machine before its record is dropped by hand: it is forgotten
-/// after that.
+/// What an administrator runs to remove a machine's seed before dropping its record by hand: afterwards the
+/// daemon no longer knows the seed.
 pub(super) fn commands_to_free(record: &Record) -> Vec<String> {
     let Some(volume) = storage(record).map(|storage| volume(storage, record)) else { return Vec::new() };
     let hosts = [&record.host].into_iter().chain(&record.left_hosts);
@@ -169,23 +170,23 @@ fn command_to_free(host: &str, volume: &str) -> String {
     format!("on {host}: pvesm free {volume}")
 }
 
-/// Removes the seed of a machine whose VM is gone, also of one that was never finished. What another VM may
-/// have in a drive is left: it could not be started without it.
+/// Removes the seed of a machine whose VM is gone, even if it was never finished. A seed that another VM may
+/// have in a drive is left, because that VM could not start without it.
 ///
 /// # Errors
-/// The token may not: an administrator has to. Or the storage does not answer.
+/// The token has no right to remove it, so an administrator has to; or the storage does not answer.
 pub(super) async fn remove(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     let Some(storage) = storage(machine.record()).map(ToOwned::to_owned) else { return Ok(()) };
     let left = proxmox_tasks::still_on_its_way(ctx, machine.record());
     if !left.is_zero() {
-        machine.say(ctx, "an upload of its seed may still be on its way");
+        machine.say(ctx, "an upload of its seed may still be running");
         tokio::time::sleep(left).await;
     }
     let record = machine.record().clone();
     if let Some(why) = still_in_a_drive(ctx, machine, &volume(&storage, &record)).await? {
         let command = command_to_free(&record.host, &volume(&storage, &record));
-        let reason = format!("{why}; to mend it: {command}");
-        tracing::warn!(machine = %record.name, vmid = record.slot.vmid.0, reason, "the seed of a machine is left");
+        let reason = format!("{why}; to fix it: {command}");
+        tracing::warn!(machine = %record.name, vmid = record.slot.vmid.0, reason, "the seed of a machine is left behind");
     } else {
         remove_from(ctx, machine, &record.host, &storage).await?;
     }
@@ -200,34 +201,34 @@ pub(super) async fn remove(ctx: &Context, machine: &mut MachineHandle) -> Result
     }
     let Some(host) = off.first() else { return Ok(()) };
     let what = format!(
-        "host {host} is down, and the seed of VM {}, which was there once, may be: it is removed when the host is back",
+        "host {host} is down and may still hold the seed of VM {}: the seed is removed when the host is back",
         record.slot.vmid
     );
     Err(StepError::Failed { what, blame: BackoffTarget::Other })
 }
 
-/// Why the machine's seed may be in a drive of what has its VMID now, which is no longer ours: a template,
-/// for one, that an administrator has made of its VM.
+/// Why the machine's seed may be in a drive of the VM that now has its VMID and is no longer ours, such as a
+/// template that an administrator has made from it.
 async fn still_in_a_drive(
     ctx: &Context,
     machine: &MachineHandle,
     volume: &str,
 ) -> Result<Option<&'static str>, StepError> {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
-    // What has the VMID was never this machine's.
+    // The VM with this VMID was never this machine's.
     if machine.record().smbios_uuid.is_none() {
         return Ok(None);
     }
     retry_until!(ctx.config.limits.destroy, machine.seed(), {
         match ctx.proxmox.config(host, vmid).await {
             Ok(config) if config.parts(DRIVE).get("file") == Some(volume) => {
-                Ok(Some("what has its VMID is no longer managed and has it in a drive"))
+                Ok(Some("the VM with its VMID is no longer managed and has the seed in a drive"))
             }
             Ok(_) => Ok(None),
             // For a VM that is gone, a token with rights on a pool gets the same answer as for an unmanaged
             // one.
             Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => {
-                let hidden = "what has its VMID is hidden from the token and may have it in a drive";
+                let hidden = "the VM with its VMID is hidden from the token and may have the seed in a drive";
                 Ok(ctx.proxmox.vmid_taken(vmid).await?.then_some(hidden))
             }
             Err(error) => Err(error.into()),
@@ -236,9 +237,9 @@ async fn still_in_a_drive(
     .await
 }
 
-/// The hosts that a VM has left on whose storage its seed may still be, for one that has no seed yet may be
-/// moved: those that are on, and those that are off. What all hosts share is seen from where the VM is; a
-/// host that has left the cluster took its own along.
+/// The former hosts of a VM on whose storage its seed may still be: those that are on, and those that are
+/// off. (A VM may be moved before it has a seed.) Shared storages are seen from the VM's present host; a host
+/// that has left the cluster took its own storages along.
 fn left_on<'a>(
     left: &'a BTreeSet<String>,
     storage: &str,
@@ -272,7 +273,8 @@ async fn remove_from(
         match ctx.proxmox.delete_iso(host, storage, &volume).await {
             Err(error) if error.kind == Kind::Forbidden => Err(StepError::Administrator {
                 what: format!(
-                    "the seed {volume} of VM {} is left: the token lacks Datastore.Allocate on /storage/{storage}",
+                    "the seed {volume} of VM {} is left behind: the token lacks Datastore.Allocate on \
+                     /storage/{storage}",
                     record.slot.vmid
                 ),
                 command: command_to_free(host, &volume),

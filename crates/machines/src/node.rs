@@ -1,4 +1,4 @@
-//! The Node that a machine becomes: found by its SMBIOS uuid, read back, opened when it is ready.
+//! The Node that a machine becomes: found by its SMBIOS uuid, read back, and uncordoned when it is ready.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use model::snapshot::{POOL_LABEL, STARTING_TAINT};
 use settings::own_labels::starting_taint;
 use settings::{Pool, ZoneLabels};
 
-/// The Node whose `systemUUID` is the VM's; `None` while there is none.
+/// The Node whose `systemUUID` is the VM's, if it exists.
 pub(super) fn find(ctx: &Context, record: &Record) -> Option<Arc<Node>> {
     seen(&ctx.watches, record)
 }
@@ -43,7 +43,7 @@ pub(super) async fn until<T>(ctx: &Context, mut condition: impl FnMut() -> Optio
 }
 
 /// Waits for the Node, then for its readiness; labels, taints and name are read back, because kubeadm only
-/// warns about what it does not know.
+/// warns about unknown settings.
 pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Pool) -> Result<(), StepError> {
     let limits = &ctx.config.limits;
     let blame = machine.blame();
@@ -62,7 +62,7 @@ pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Po
     machine.save(ctx).await
 }
 
-/// What ends the making of a machine once its Node is ready; the record says so with its next change.
+/// Completes the creation of a machine once its Node is ready; stored with the record's next change.
 pub(super) async fn serve(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     if let Some(pool) = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool) {
         open(ctx, machine, pool, node).await?;
@@ -74,9 +74,9 @@ pub(super) async fn serve(ctx: &Context, machine: &mut MachineHandle, node: &Nod
     Ok(())
 }
 
-/// Whether the Node of a machine that has served lacks what was put on it: it was deleted and has registered
-/// again, or an administrator took the pool's label off. One that is not ready lacks its labels only: like
-/// any other it has its time to be ready again.
+/// Whether the Node of a machine that was in service lacks what was put on it: it was deleted and registered
+/// again, or an administrator removed the pool's label. For a Node that is not ready, only the labels count:
+/// like any other, it has its time to become ready again.
 pub fn is_bare(record: &Record, node: &Node) -> bool {
     let registered_again = || record.node_uid.as_ref().is_some_and(|uid| *uid != node.uid);
     let starting = || node.taints.iter().any(|taint| taint.key == STARTING_TAINT);
@@ -84,12 +84,12 @@ pub fn is_bare(record: &Record, node: &Node) -> bool {
         || (is_ready(node) && (registered_again() || starting()))
 }
 
-/// Puts that back, and notes which Node it is once it is open.
+/// Puts that back, and records which Node it is once it is uncordoned.
 pub(super) async fn restore(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     let record = machine.record().clone();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
     let (Some(pool), Some(node)) = (pool, find(ctx, &record)) else { return Ok(()) };
-    tracing::info!(machine = %record.name, node = %node.name, "the Node gets the labels and taints that it lacks");
+    tracing::info!(machine = %record.name, node = %node.name, "adding the labels and taints that the Node lacks");
     machine.node = Some(node.name.clone());
     if !is_ready(&node) {
         return read_back(ctx, machine, pool, &node).await;
@@ -99,17 +99,17 @@ pub(super) async fn restore(ctx: &Context, machine: &mut MachineHandle) -> Resul
     machine.save(ctx).await
 }
 
-/// Whether the kubelet says that the Node is ready.
+/// Whether the kubelet reports that the Node is ready.
 pub fn is_ready(node: &Node) -> bool {
     node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
 }
 
-/// Whether nothing is heard of the kubelet (`Unknown`): one that says that it is not ready still obeys.
+/// Whether the kubelet has stopped reporting (`Unknown`): one that reports that it is not ready still obeys.
 pub fn is_silent(node: &Node) -> bool {
     node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "Unknown")
 }
 
-/// Puts on the Node what it lacks of the pool's labels and taints.
+/// Adds the pool's labels and taints that the Node lacks.
 async fn read_back(
     ctx: &Context,
     machine: &MachineHandle,
@@ -118,7 +118,7 @@ async fn read_back(
 ) -> Result<(), StepError> {
     let mut missing = missing_labels(&wanted_labels(machine.record(), pool), node);
     if pool.zone_labels == ZoneLabels::Birth && !machine.record().left_hosts.is_empty() {
-        // What it says of where it was made stays.
+        // Labels about the place where it was created stay.
         missing.retain(|key, _| !astray(machine.record(), pool, node).contains_key(key));
     }
     let limit = ctx.config.limits.ready;
@@ -139,8 +139,8 @@ async fn read_back(
     Ok(())
 }
 
-/// Lets pods come: labels once more (a kubelet that restarted may have taken them off), then the start-up
-/// taint goes.
+/// Lets pods onto the node: sets the labels again (a restarted kubelet may have removed them), then removes
+/// the start-up taint.
 async fn open(ctx: &Context, machine: &MachineHandle, pool: &Pool, node: &Node) -> Result<(), StepError> {
     read_back(ctx, machine, pool, node).await?;
     let record = machine.record();
@@ -157,15 +157,15 @@ async fn open(ctx: &Context, machine: &MachineHandle, pool: &Pool, node: &Node) 
     Ok(())
 }
 
-/// The labels of a machine's Node that name another place than that in which its VM is, as they would be
-/// there.
+/// The labels of a machine's Node that name a different place from its VM's, each with the value for the VM's
+/// place.
 pub fn astray(record: &Record, pool: &Pool, node: &Node) -> Labels {
     let mut there = pool.labels_of_place(&record.host, &record.name, record.slot.vmid);
     there.retain(|key, value| node.labels.get(key).is_some_and(|says| says != value));
     there
 }
 
-/// The labels that a machine's Node has to have.
+/// The labels that a machine's Node must have.
 pub(super) fn wanted_labels(record: &Record, pool: &Pool) -> Labels {
     let mut labels = pool.labels_for(&record.host, &record.name, record.slot.vmid);
     labels.insert(POOL_LABEL.to_owned(), pool.name.to_string());

@@ -1,12 +1,12 @@
-//! A machine's Node is deleted, and no namesake.
+//! Deletes a machine's Node, never a namesake.
 
 use super::context::Context;
 use super::machine_handle::MachineHandle;
 use super::out_of_service::{self, Off};
 use super::step_error::{StepError, retry_until};
 
-/// Deletes this very Node, once the volumes of a machine that is off are let go of; false if another one has
-/// its name.
+/// Deletes exactly this Node, once the volumes of a machine that is off are released; false if another Node
+/// has its name.
 pub(super) async fn delete_node(
     ctx: &Context,
     machine: &mut MachineHandle,

@@ -1,11 +1,10 @@
-//! Nodes that are off and could not let go of what they had: their kubelet was dead, or their plug was
-//! pulled.
+//! Nodes that are off and could not release their volumes: their kubelet was dead, or their power was cut.
 //!
 //! Kubernetes waits six minutes before it detaches a volume that was not unmounted
 //! (`maxWaitForUnmountDuration` of the attach/detach controller), and for ever with a pod that is being
 //! deleted on a Node that is not ready. It does neither if a taint says that the Node is off (non-graceful
-//! node shutdown). Pods that then start elsewhere write to the same volumes: the taint is set only if Proxmox
-//! VE, or a management controller, says that nothing runs there.
+//! node shutdown). Pods that then start elsewhere write to the same volumes, so the taint is only set if
+//! Proxmox VE or a management controller reports that nothing runs there.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,25 +17,25 @@ use kubernetes::ErrorKind;
 use model::node::{Node, Taint, TaintEffect};
 use model::snapshot::{OUT_OF_SERVICE_BY, OUT_OF_SERVICE_TAINT};
 
-/// The Node of a machine that is gone, or off, falls silent within this time.
+/// The Node of a machine that is gone or off falls silent within this time.
 pub(super) const NOTICED: Duration = Duration::from_mins(2);
 
-/// Between two looks at which pods stay on a node whose volumes are waited for.
+/// The time between two looks at which pods stay on a node while its volumes are being detached.
 pub(super) const LOOK: Duration = Duration::from_secs(2);
 
-/// What is known of a machine whose Node is deleted.
+/// What is known about the power of a machine whose Node is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Off {
     /// It was seen to be off.
     Seen,
-    /// It is gone. A Node that is heard of all the same is another's, such as a VM restored under another
-    /// VMID, or that of a machine which an administrator has switched on again.
+    /// It is gone. A Node that still reports belongs to something else, such as a VM restored under another
+    /// VMID, or a machine that an administrator has switched on again.
     Gone,
-    /// It is not known: what stands in its place is not ours.
+    /// Unknown: the VM in its place is not ours.
     Unknown,
-    /// It is not known: what stands in its place cannot be seen, and may be its own VM.
+    /// Unknown: the VM in its place is not visible, and may be its own.
     Hidden,
-    /// Not known: there is none here, and a host that had it has left the cluster, where it may run on.
+    /// Unknown: it is not in the cluster, and a former host has left the cluster and may still run it.
     Apart,
 }
 
@@ -50,21 +49,22 @@ pub fn taint() -> Taint {
     }
 }
 
-/// Whether the Node bears the taint already that says it is off.
+/// Whether the Node already has the out-of-service taint.
 pub fn is_out(node: &Node) -> bool {
     node.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT)
 }
 
-/// Whether no pod waits for any of these volumes of a node: they are of pods that stay, such as a
-/// DaemonSet's, and go with the machine.
+/// Whether all these volumes of a node belong to pods that stay, such as a DaemonSet's, and are released with
+/// the machine.
 pub(super) fn are_of_staying_pods(ctx: &Context, node: &str, attached: &BTreeSet<String>) -> bool {
     attached.is_empty() || attached.is_subset(&planning::volumes_that_stay(&ctx.watches.snapshot(), node))
 }
 
-/// Waits until the watches show that no pod waits for a volume of a node, or the condition holds.
+/// Waits until the watches show that only pods that stay still have volumes on the node, or until the
+/// condition holds.
 pub(super) async fn let_go(ctx: &Context, node: &str, or: impl Fn() -> bool) {
     loop {
-        // Which pods stay is looked for in the whole cluster: not with each change of it.
+        // Finding the pods that stay takes a look at the entire cluster, so it is not done with each change.
         let stay = planning::volumes_that_stay(&ctx.watches.snapshot(), node);
         let is_done = || ctx.watches.attached(node).is_subset(&stay) || or();
         if tokio::time::timeout(LOOK, until(ctx, || is_done().then_some(()))).await.is_ok() {
@@ -73,24 +73,24 @@ pub(super) async fn let_go(ctx: &Context, node: &str, or: impl Fn() -> bool) {
     }
 }
 
-/// Has the volumes of a Node detached whose machine is off, before the Node is deleted. Those that are not
+/// Has the volumes of a Node whose machine is off detached before the Node is deleted. Volumes that are not
 /// detached in time are left to Kubernetes, as are all if the taint is refused.
 ///
 /// # Errors
-/// The taint cannot be set for now, or this instance no longer leads.
+/// The taint cannot be set now, or this instance no longer leads.
 pub(super) async fn release(
     ctx: &Context,
     machine: &mut MachineHandle,
     (name, uid): (&str, &str),
     off: Off,
 ) -> Result<(), StepError> {
-    // A watch that stands still may not show one.
+    // A stalled watch may not show one.
     let attached = ctx.kubernetes.attached(name).await.unwrap_or_else(|_| ctx.watches.attached(name));
     if matches!(off, Off::Unknown | Off::Hidden | Off::Apart) || attached.is_empty() {
         return Ok(());
     }
     let limits = &ctx.config.limits;
-    machine.say(ctx, "the machine is off: its volumes are let go of");
+    machine.say(ctx, "the machine is off; releasing its volumes");
     if off == Off::Gone {
         // Kubernetes notices after 50 s.
         let silent = || ctx.watches.node(name).is_none_or(|node| is_silent(&node)).then_some(());
@@ -103,7 +103,7 @@ pub(super) async fn release(
         match ctx.kubernetes.add_taint_if(name, &taint(), may).await {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::Invalid) => {
-                tracing::warn!(node = name, %error, "a Node that is off cannot be taken out of service: what becomes of its volumes is left to Kubernetes");
+                tracing::warn!(node = name, %error, "a Node that is off cannot be taken out of service: its volumes are left to Kubernetes");
                 Ok(false)
             }
             outcome => Ok(outcome?),
@@ -113,13 +113,13 @@ pub(super) async fn release(
     if !set {
         return Ok(());
     }
-    tracing::info!(machine = %machine.record().name, node = name, "the machine is off: its volumes are let go of");
+    tracing::info!(machine = %machine.record().name, node = name, "the machine is off; releasing its volumes");
     if tokio::time::timeout(limits.detach, let_go(ctx, name, || false)).await.is_err() {
         tracing::warn!(
             machine = %machine.record().name,
             node = name,
             limit = time_text(limits.detach),
-            "volumes are still attached to a Node that is off: what becomes of them is left to Kubernetes"
+            "volumes are still attached to a Node that is off: they are left to Kubernetes"
         );
     }
     Ok(())

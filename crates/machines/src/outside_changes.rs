@@ -1,9 +1,9 @@
-//! What others do with a machine's VM while a task works on the machine: they destroy it, switch it off, move
-//! it or take it away.
+//! What other clients do with a machine's VM while a task works on the machine: they destroy it, switch it
+//! off, move it or take it away.
 //!
-//! The sign is the cluster's list, which is read anyway: the daemon holds it against the registry and tells
-//! the task ([`Registry::doubt`](super::Registry::doubt)). The list lags, so the task asks the VM itself
-//! before it believes that.
+//! The sign is the cluster's list, which is read anyway: the daemon compares it with the registry and
+//! notifies the task ([`Registry::doubt`](super::Registry::doubt)). The list lags, so the task checks the VM
+//! itself before it believes the list.
 
 use std::time::Duration;
 
@@ -21,42 +21,42 @@ use model::machine::Phase;
 use model::{Record, Vmid};
 use proxmox::{Client, Kind, Power, TaskFilter, TaskRow};
 
-/// A task that began longer ago did not do what is seen now.
+/// A task that began longer ago is not the cause of what is seen now.
 const LATELY: SignedDuration = SignedDuration::from_mins(10);
-/// A VM that others switch off while its machine is made is started again this many times.
+/// How often a VM is started again that others switch off while its machine is being created.
 const STARTS: u32 = 2;
 
-/// What Proxmox VE calls the task that does this with a VM.
+/// Proxmox VE's names for tasks that do this with a VM.
 const DESTROYED: &[&str] = &["qmdestroy"];
 const SWITCHED_OFF: &[&str] =
     &["qmstop", "qmshutdown", "qmrollback", "qmsuspend", "hastop", "hashutdown", "qmtemplate"];
 const MOVED: &[&str] = &["qmigrate", "hamigrate", "migrateall"];
 const TEMPLATE: &[&str] = &["qmtemplate"];
 
-/// What Proxmox VE calls the task that stops all guests of a host: it is being shut down, or an administrator
-/// wants them off.
+/// Proxmox VE's name for the task that stops all guests of a host: the host is being shut down, or an
+/// administrator wants the guests off.
 const STOPS_ALL: &str = "stopall";
-/// How long such a task may take, since guests have time to shut down, each after the other.
+/// How long such a task may take: guests get time to shut down, one after the other.
 const STOPS_FOR: SignedDuration = SignedDuration::from_mins(60);
-/// After its end a host that is shut down is gone within this many seconds.
+/// A host that is being shut down is gone this many seconds after the task's end.
 const GONE_AFTER: i64 = 120;
-/// Between two looks whether it has ended.
+/// The time between two checks whether it has ended.
 const STOPALL_LOOK: Duration = Duration::from_secs(10);
 
-/// What has become of a machine's VM.
+/// What happened to a machine's VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Touched {
     /// It is gone.
     Gone,
-    /// What has its VMID is not ours, or is hidden from the token.
+    /// The VM with its VMID is not ours, or is hidden from the token.
     NotOurs,
-    /// It is off, and should run.
+    /// It is off, but should run.
     Off,
-    /// It is on another host, to which its record has followed it.
+    /// It is on another host, and its record has been updated.
     Moved,
 }
 
-/// What this kind of task has done to a VM, in words that follow a name; `None` if it changes nothing for a
+/// What this kind of task has done to a VM, in words that follow a name; `None` if it does not matter to a
 /// machine.
 pub fn deed(kind: &str) -> Option<&'static str> {
     Some(match kind {
@@ -74,7 +74,7 @@ pub fn deed(kind: &str) -> Option<&'static str> {
     })
 }
 
-/// Waits until another client has done something with a machine's VM that its task has to know of.
+/// Waits until another client has done something with a machine's VM that its task has to know.
 pub(super) async fn noticed(ctx: &Context, id: &MachineId) {
     let doubts = ctx.registry.doubts(id);
     loop {
@@ -87,8 +87,8 @@ pub(super) async fn noticed(ctx: &Context, id: &MachineId) {
 }
 
 async fn is_touched(ctx: &Context, record: &Record, phase: Phase) -> bool {
-    // Until it is configured each step asks the VM itself, and a token that sees VMs only through their pool
-    // cannot see a clone at work.
+    // Until it is configured, each step checks the VM itself, and a token that sees VMs only through their
+    // pool cannot see a running clone.
     if record.smbios_uuid.is_none() {
         return false;
     }
@@ -102,16 +102,16 @@ async fn is_touched(ctx: &Context, record: &Record, phase: Phase) -> bool {
     }
 }
 
-/// Whether a machine's VM is to run in this phase. One that is made ahead of demand may be about to be
-/// switched off.
+/// Whether a machine's VM should run in this phase. A machine that is created ahead of demand may be about to
+/// be switched off.
 pub fn should_run(record: &Record, phase: Phase) -> bool {
     record.warm.is_none() && (Phase::Booting..=Phase::Draining).contains(&phase)
 }
 
-/// Looks at a machine's VM. One that was moved is followed; `None` if nothing has become of it.
+/// Looks at a machine's VM. A VM that was moved is followed; `None` if nothing happened to it.
 ///
 /// # Errors
-/// What is there cannot be determined for now, or only by an administrator.
+/// The VM's state cannot be determined now, or only by an administrator.
 pub(super) async fn look_into(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -134,7 +134,7 @@ pub(super) async fn look_into(
     })
 }
 
-/// Whether a trouble in making a machine may come from what another client has done with its VM.
+/// Whether an error in creating a machine may be caused by what another client did with its VM.
 pub(super) fn may_explain(trouble: &StepError) -> bool {
     match trouble {
         StepError::Failed { blame: BackoffTarget::Other, .. } | StepError::Foreign { .. } => true,
@@ -147,19 +147,19 @@ pub(super) fn may_explain(trouble: &StepError) -> bool {
     }
 }
 
-/// Whether all guests of a host are being stopped, or were just now: what is started there goes down with it,
-/// or against an administrator's will.
+/// Whether all guests of a host are being stopped, or were a moment ago: a VM that is started there goes down
+/// with the host, or runs against an administrator's will.
 pub(super) async fn is_emptied(ctx: &Context, host: &str) -> bool {
     let now = ctx.clock.now();
     let since = now.saturating_sub(STOPS_FOR).ok().map(jiff::Timestamp::as_second);
     let filter = TaskFilter { vmid: None, kind: Some(STOPS_ALL.to_owned()), since, limit: Some(50) };
-    // A host that does not answer starts nothing either.
+    // A host that does not answer cannot start VMs either.
     let rows = ctx.proxmox.tasks(host, &filter).await.unwrap_or_default();
     let stops = |row: &TaskRow| row.ended.is_none_or(|at| now.as_second() - at < GONE_AFTER);
     rows.iter().any(|row| row.upid.kind() == STOPS_ALL && stops(row))
 }
 
-/// Waits until a host no longer stops guests, or is away.
+/// Waits until a host no longer stops guests, or is off.
 async fn until_not_emptied(ctx: &Context, machine: &mut MachineHandle) {
     let host = machine.record().host.clone();
     let until = async {
@@ -172,15 +172,15 @@ async fn until_not_emptied(ctx: &Context, machine: &mut MachineHandle) {
         }
     };
     let limit = Duration::try_from(STOPS_FOR).unwrap_or_default();
-    // After that it is tried all the same.
+    // After that it is tried anyway.
     let _ = tokio::time::timeout(limit, until).await;
 }
 
-/// Sees to a machine that is being made, after something was noticed or has failed: one that was moved goes
-/// on, one that was switched off is started again.
+/// Deals with a machine in creation after something was noticed or has failed: a VM that was moved continues
+/// there, one that was switched off is started again.
 ///
 /// # Errors
-/// Its making is over, for this reason.
+/// Its creation ends, for this reason.
 pub(super) async fn go_on(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -194,7 +194,7 @@ pub(super) async fn go_on(
         (_, Some(trouble)) => return Err(trouble),
         (Ok(None), None) => return Ok(()),
         (Err(error), None) => {
-            tracing::debug!(machine = %machine.record().name, %error, "what has become of a VM cannot be determined yet");
+            tracing::debug!(machine = %machine.record().name, %error, "what happened to a VM cannot be determined yet");
             return Ok(());
         }
     };
@@ -202,11 +202,16 @@ pub(super) async fn go_on(
     match touched {
         Touched::Gone => Err(StepError::Failed { what, blame: BackoffTarget::Other }),
         Touched::NotOurs => {
-            say(ctx, reports, machine.record(), &format!("{what}: it is given up, and the VM is left alone"));
+            say(
+                ctx,
+                reports,
+                machine.record(),
+                &format!("{what}: the machine is given up, and the VM is left alone"),
+            );
             Err(not_ours(ctx, machine.record(), what).await)
         }
         Touched::Moved => {
-            say(ctx, reports, machine.record(), &format!("{what}: it goes on there"));
+            say(ctx, reports, machine.record(), &format!("{what}: the machine continues there"));
             Ok(())
         }
         Touched::Off if is_emptied(ctx, &machine.record().host).await => {
@@ -220,7 +225,7 @@ pub(super) async fn go_on(
             Ok(())
         }
         Touched::Off if *starts >= STARTS => {
-            let what = format!("{what}; it was started again {STARTS} times already");
+            let what = format!("{what}; it was already started again {STARTS} times");
             Err(StepError::Failed { what, blame: BackoffTarget::Other })
         }
         Touched::Off => {
@@ -232,7 +237,7 @@ pub(super) async fn go_on(
     }
 }
 
-/// Why a machine ends whose VM is no longer ours. If another VM has its VMID, the slot is taken.
+/// Why a machine ends because its VM is no longer ours. If another VM has its VMID, the slot is taken.
 async fn not_ours(ctx: &Context, record: &Record, what: String) -> StepError {
     match look(&ctx.proxmox, &ctx.owner(), record).await {
         Ok(Sight::Foreign(found)) => StepError::Foreign { vmid: record.slot.vmid, what: found },
@@ -240,13 +245,14 @@ async fn not_ours(ctx: &Context, record: &Record, what: String) -> StepError {
     }
 }
 
-/// What has become of a machine's VM, and who did it, as far as the tasks of its host tell.
+/// What happened to a machine's VM, and who did it, as far as the tasks of its host show.
 pub(super) async fn change_text(ctx: &Context, record: &Record, before: &str, touched: &Touched) -> String {
     let (kinds, unknown) = match touched {
         Touched::Gone => (DESTROYED, "its VM was removed by another client".to_owned()),
-        Touched::Off => {
-            (SWITCHED_OFF, "its VM is off, and no task says why: its guest has ended or crashed".to_owned())
-        }
+        Touched::Off => (
+            SWITCHED_OFF,
+            "its VM is off, and no task explains it: its guest has shut down or crashed".to_owned(),
+        ),
         Touched::Moved => (MOVED, "its VM was moved by another client".to_owned()),
         Touched::NotOurs => (TEMPLATE, hidden(ctx, record)),
     };
@@ -261,16 +267,17 @@ fn hidden(ctx: &Context, record: &Record) -> String {
     let pool = ctx.config.proxmox.as_ref().and_then(|proxmox| proxmox.resource_pool.as_deref());
     match pool {
         Some(pool) => format!(
-            "VM {vmid} is hidden from the token or no longer managed: an administrator took it out of the resource pool `{pool}`, made it a \
-             template, or made another with its VMID"
+            "VM {vmid} is hidden from the token or no longer managed: an administrator took it out of the \
+             resource pool `{pool}`, made it a template, or created another VM with its VMID"
         ),
         None => format!(
-            "VM {vmid} is no longer managed: an administrator made it a template, or made another with its VMID"
+            "VM {vmid} is no longer managed: an administrator made it a template, or created another VM \
+             with its VMID"
         ),
     }
 }
 
-/// The latest task of another client about a machine's VM that is one of these kinds.
+/// Another client's latest task of one of these kinds on a machine's VM.
 async fn latest(ctx: &Context, host: &str, record: &Record, kinds: &[&str]) -> Option<TaskRow> {
     let own = ctx.config.proxmox.as_ref().map(|proxmox| proxmox.token_id.as_str())?;
     let now = ctx.clock.now();
@@ -284,7 +291,7 @@ async fn latest(ctx: &Context, host: &str, record: &Record, kinds: &[&str]) -> O
     .await
 }
 
-/// The latest task about a VM since a Unix time that is one of these kinds and not this token's own.
+/// The latest task of one of these kinds on a VM since a Unix time that is not this token's own.
 pub async fn by_others(
     proxmox: &Client,
     host: &str,
@@ -299,9 +306,9 @@ pub async fn by_others(
         .max_by_key(|row| row.started)
 }
 
-/// Says what others have done, and what follows.
+/// Reports what others have done, and what follows.
 pub(super) fn say(ctx: &Context, reports: &Reports, record: &Record, what: &str) {
-    tracing::warn!(machine = %record.name, what, "something was done with a machine's VM");
+    tracing::warn!(machine = %record.name, what, "a machine's VM was changed from outside");
     tell(ctx, reports, record, Ending::Touched(what.to_owned()));
 }
 

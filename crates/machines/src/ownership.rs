@@ -1,4 +1,4 @@
-//! Whose VM is it? Nothing is done to one whose own configuration has not just proved that it is the
+//! Whose VM is it? Nothing is done to a VM unless its own configuration has just proved that it is the
 //! record's.
 
 use std::time::Duration;
@@ -13,9 +13,9 @@ use model::Record;
 use proxmox::marker::{Description, Marker};
 use proxmox::{Client, Error, Kind, VmConfig};
 
-/// An older proof is asked for again before anything is done.
+/// An older proof is repeated before anything is done.
 const FRESH: Duration = Duration::from_secs(2);
-/// How often an answer that took longer is asked for again: if all take that long, the last has to do.
+/// How often a query whose answer took longer is repeated: if all take that long, the last has to suffice.
 pub(super) const TRIES: u32 = 3;
 
 /// Whose records they are.
@@ -27,19 +27,18 @@ pub struct Owner {
     pub kubernetes: Option<String>,
 }
 
-/// What stands at a record's VMID.
+/// What has a record's VMID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// The record's machine: its marker, or its SMBIOS uuid, says so.
+    /// The record's machine, proved by its mark or its SMBIOS uuid.
     Ours(Box<VmConfig>),
     /// An unmanaged VM.
     Foreign(String),
-    /// A clone is being made; whose is not known yet.
+    /// A clone is being created; whose is not known yet.
     BeingCloned,
-    /// What a destruction that is at work, or was interrupted, has left: a lock, and nothing that says whose
-    /// it was.
+    /// The rest of a VM whose destruction is running or was interrupted: a lock, and no sign of its owner.
     BeingDestroyed,
-    /// Nothing that we can see: no VM on this host, or one that our token may not see (another pool's).
+    /// Nothing visible: no VM on this host, or one that our token may not see (in another pool).
     Absent,
 }
 
@@ -50,18 +49,18 @@ impl Owner {
     }
 }
 
-/// What a VM takes of its host once it runs.
+/// What a VM takes from its host once it runs.
 pub(super) fn promise(config: &VmConfig) -> Promise {
     Promise { cores: config.vcpus().unwrap_or(0), memory: config.memory().unwrap_or(0) }
 }
 
-/// Whether a machine's VM is about to run, or runs: it says so with `onboot`. One that is kept stopped does
-/// not.
+/// Whether a machine's VM runs or is about to: its `onboot` shows this. A VM that is kept stopped does not
+/// have it.
 pub(super) fn starts(config: &VmConfig) -> bool {
     config.get(ONBOOT) == Some(with_host(true)) && !config.is_template()
 }
 
-/// Whose machine a VM is, and what it takes of its host: nothing if it is kept stopped.
+/// Whose machine a VM is, and what it takes from its host: nothing if it is kept stopped.
 pub fn promise_of(config: &VmConfig) -> Option<(Marker, Promise)> {
     let Description::Ours(marker) = config.owner() else { return None };
     starts(config).then(|| (marker, promise(config)))
@@ -70,18 +69,18 @@ pub fn promise_of(config: &VmConfig) -> Option<(Marker, Promise)> {
 /// Looks at the record's VMID on the record's host.
 ///
 /// # Errors
-/// The VM could not be asked. That proves nothing.
+/// The VM could not be read. That proves nothing.
 pub async fn look(proxmox: &Client, owner: &Owner, record: &Record) -> Result<Sight, Error> {
     match proxmox.config(&record.host, record.slot.vmid).await {
         Ok(config) => Ok(judge(owner, record, config)),
-        // A token that sees VMs only through their pool is refused until the clone has ended.
+        // A token that sees VMs only through their pool has no access until the clone has ended.
         Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => Ok(Sight::Absent),
         Err(error) => Err(error),
     }
 }
 
-/// The VM's configuration, if it is still ours. An answer that was long on its way says what was: it is asked
-/// for again.
+/// The VM's configuration, if it is still ours. An answer that took long may be outdated: the query is
+/// repeated.
 pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, StepError> {
     let mut tries = 0;
     loop {
@@ -99,8 +98,8 @@ pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, Ste
     }
 }
 
-/// Proves it again where the proof was asked for too long ago; what is then asked of the VM is asked with the
-/// client that this gives, which has a place for one call: nothing has to wait by then.
+/// Proves it again if the proof is too old. The next call about the VM must use the returned client, which
+/// holds a place for one call, so that the call need not wait.
 pub(super) async fn still_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, StepError> {
     let placed = ctx.proxmox.in_line(&record.host).await;
     if !is_fresh(asked) {
@@ -109,20 +108,20 @@ pub(super) async fn still_ours(ctx: &Context, record: &Record, asked: Instant) -
     Ok(placed)
 }
 
-/// Whether what was asked for then tells of a moment ago.
+/// Whether an answer to a query sent at that time is still recent.
 pub(super) fn is_fresh(asked: Instant) -> bool {
     asked.elapsed() < FRESH
 }
 
 fn judge(owner: &Owner, record: &Record, config: VmConfig) -> Sight {
-    // The administrator who made it one wants to keep it: it no longer runs, and destroying it would destroy
-    // what is to be cloned.
+    // The administrator who made it a template wants to keep it: it no longer runs, and destroying it would
+    // destroy what is to be cloned.
     if config.is_template() {
         return Sight::Foreign("it was made a template".to_owned());
     }
     let same_uuid = record.smbios_uuid.is_some() && config.smbios_uuid() == record.smbios_uuid;
     match config.owner() {
-        // A record that was copied into another cluster does not make its VM that cluster's.
+        // Copying a record into another cluster does not make its VM that cluster's.
         Description::Ours(marker) if marker.is_of_another(owner.kubernetes.as_deref()) => {
             Sight::Foreign(format!(
                 "it is machine {} of another Kubernetes cluster, whose id is `{}`",
@@ -132,12 +131,11 @@ fn judge(owner: &Owner, record: &Record, config: VmConfig) -> Sight {
         Description::Ours(marker) if marker.machine == record.id && marker.cluster == owner.cluster => {
             Sight::Ours(Box::new(config))
         }
-        // Copied records do not make it ours either if its mark is older than uids of Kubernetes clusters.
+        // Copied records do not make it ours either if its mark dates from before marks had a cluster uid.
         Description::Ours(marker) if marker.cluster != owner.cluster => {
             Sight::Foreign(format!("it is machine {} of cluster `{}`", marker.machine, marker.cluster))
         }
-        // An administrator may have rewritten the notes; the uuid was recorded when the marker was still
-        // there.
+        // An administrator may have rewritten the notes; the uuid was recorded when the mark was still there.
         _ if same_uuid => Sight::Ours(Box::new(config)),
         Description::Ours(marker) => {
             Sight::Foreign(format!("it is machine {} of cluster `{}`", marker.machine, marker.cluster))
@@ -187,7 +185,7 @@ mod tests {
             ("notes that an administrator wrote".to_owned(), true),
             (mark("home", other), false),
             (mark("shop", other), false),
-            // A mark that is older than uids of Kubernetes clusters.
+            // A mark from before marks had a cluster uid.
             (mark("shop", None), false),
         ] {
             assert_eq!(matches!(seen(&notes, one), Sight::Ours(_)), is_ours, "{notes}");

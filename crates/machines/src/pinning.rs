@@ -1,5 +1,5 @@
-//! CPUs of a machine's own, before its first start. The helper on its host sets them, asked by the daemon
-//! there: this only says that they are wanted, and looks until they are there.
+//! CPUs of a machine's own, before its first start. The helper on its host sets them at the request of the
+//! daemon there: this module only requests them and waits for them.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use pinning::{Cpus, ENABLE, NO_AFFINITY};
 use proxmox::VmConfig;
 use settings::{Pinning, Pool};
 
-/// Between two looks.
+/// The time between two looks.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Until the machine has CPUs of its own, if its pool wants it to.
+/// Waits until the machine has its own CPUs, if its pool wants that.
 pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Pool) -> Result<(), StepError> {
     let Some(pinning) = &pool.pinning else {
-        // The settings have changed on the way.
+        // The settings have changed in the meantime.
         return machine.change(ctx, |record| record.pinned = None).await;
     };
     if machine.record().pinned == Some(Pinned::Done) {
@@ -30,25 +30,25 @@ pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Po
         machine.change(ctx, |record| record.pinned = Some(Pinned::Awaited)).await?;
     }
     let host = machine.record().host.clone();
-    machine.say(ctx, &format!("the helper on {host} is to give it its CPUs"));
+    machine.say(ctx, &format!("waiting for the helper on {host} to give it CPUs of its own"));
     let limit = ctx.config.limits.pinning;
     let seen = tokio::time::timeout(limit, seen(ctx, machine, pinning)).await;
     seen.unwrap_or_else(|_| Err(unanswered(&host, limit)))?;
     machine.change(ctx, |record| record.pinned = Some(Pinned::Done)).await
 }
 
-/// CPUs that come with the template are those of all its clones, and cannot be distinguished from a machine's
+/// CPUs from the template would be shared by all its clones, and cannot be distinguished from a machine's
 /// own.
 async fn not_inherited(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let record = machine.record();
-    // One that is made without a template inherits nothing.
+    // A machine without a template inherits nothing.
     let MachineKind::Clone(template) = record.kind() else { return Ok(()) };
     let config = retry_until!(ctx.config.limits.configure, machine.seed(), ours(ctx, record).await).await?;
     if config.get("affinity").is_none() {
         return Ok(());
     }
     Err(StepError::pool(format!(
-        "its template is pinned itself; to mend it: qm set {} --delete affinity, as root on {}",
+        "its template is pinned itself; to fix it: qm set {} --delete affinity, as root on {}",
         template, record.template_host
     )))
 }
@@ -66,11 +66,12 @@ async fn seen(ctx: &Context, machine: &MachineHandle, pinning: &Pinning) -> Resu
     }
 }
 
-/// The leader does not learn why the helper refuses: the log on that host says it.
+/// The leader does not learn why the helper refuses: the log on that host shows it.
 fn unanswered(host: &str, limit: Duration) -> StepError {
     let what = format!(
-        "no helper on {host} has given it CPUs of its own within {}; a daemon must run there, and its helper be enabled: {ENABLE} \
-         (as root on {host}); whether it refuses, and why, `journalctl -u pve-autoscaler` and `pve-autoscaler check` say there",
+        "no helper on {host} has given it CPUs of its own within {}; a daemon must run there with its \
+         helper enabled: {ENABLE} (as root on {host}); `journalctl -u pve-autoscaler` and `pve-autoscaler \
+         check` there show whether the helper refuses, and why",
         time_text(limit)
     );
     StepError::Failed { what, blame: BackoffTarget::Host }
@@ -90,7 +91,8 @@ fn is_pinned(pinning: &Pinning, record: &Record, config: &VmConfig) -> bool {
     !pinning.numa || (config.get("numa") == Some("1") && bound(config) == record.memory >> 20)
 }
 
-/// Memory that is bound to nodes, in MiB. Proxmox VE starts no VM if that is not all of it.
+/// Memory that is bound to NUMA nodes, in MiB. Proxmox VE does not start a VM with only part of its memory
+/// bound.
 fn bound(config: &VmConfig) -> i64 {
     let nodes = config
         .all()

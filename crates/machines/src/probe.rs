@@ -1,5 +1,5 @@
-//! A cheap way to see that a guest is up, before its agent is asked: an agent call to a guest that still
-//! boots holds one of its host's three workers for 3 s.
+//! A cheap way to see that a guest is up before its agent is asked: an agent call to a guest that is still
+//! booting occupies one of its host's three workers for 3 s.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -12,11 +12,11 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
 /// Whether a guest has booted, as far as can be seen from here.
 pub trait Probe: Send + Sync {
-    /// `None` if that cannot be determined: then the usual boot time decides when the agent is asked first.
+    /// `None` if that cannot be determined: then the usual boot time decides when the agent is first asked.
     fn booted(&self, address: IpAddr) -> BoxFuture<'_, Option<bool>>;
 }
 
-/// Cannot tell.
+/// A probe that cannot tell.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoProbe;
 

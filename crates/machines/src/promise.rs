@@ -1,4 +1,4 @@
-//! What a VM was promised of its host.
+//! What a host has promised to a VM.
 
 /// Memory and vCPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

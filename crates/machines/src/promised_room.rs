@@ -1,10 +1,10 @@
-//! Room on a host that daemons of other Kubernetes clusters have promised to their machines: looked at once
-//! more before a machine starts.
+//! Room on a host that daemons of other Kubernetes clusters have promised to their machines. It is checked
+//! again before a machine starts.
 //!
-//! Each daemon shows its machine (tag, memory, CPUs) before it looks, so that of two that want the last room
-//! of a host at least one sees the other. Of those that see each other, the machine with the lowest VMID
-//! waits until the others have withdrawn. One that sees a machine that runs, or that does not give way,
-//! withdraws itself: nothing is started for which there is no room.
+//! Each daemon shows its machine (tag, memory, CPUs) before it looks. So if two want the last room of a host,
+//! at least one sees the other. If they see each other, the machine with the lowest VMID waits until the
+//! others have withdrawn. A daemon that sees a machine that runs or does not give way withdraws its own, so
+//! that no machine is started without room for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,14 +23,14 @@ use proxmox::marker::Description;
 use proxmox::{ClusterResources, Guest, Power, TAG};
 use settings::Pool;
 
-/// How long a machine waits until others withdraw, and between two looks.
+/// How long a machine waits for others to withdraw, and the time between two looks.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_secs(2);
-/// So many machines of others are named.
+/// How many machines of others are named.
 const NAMED: usize = 3;
 
-/// Until there is room for the machine beside those of other clusters. Without any on its host there is: that
-/// is what was planned.
+/// Waits until there is room for the machine beside those of other clusters. If there are none on its host,
+/// there is room: that was planned.
 pub(super) async fn confirm(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -38,7 +38,7 @@ pub(super) async fn confirm(
 ) -> Result<(), StepError> {
     let until = Instant::now() + PATIENCE;
     loop {
-        // A list that cannot be had keeps no machine from its start: as far as is known there is room.
+        // If the list cannot be read, the machine starts anyway: as far as is known there is room.
         let Ok(seen) = ctx.proxmox.resources().await else { return Ok(()) };
         let (own, record) = (own(ctx, machine.record()), machine.record());
         let others: Vec<&Guest> = others(&seen, &record.host, &own).collect();
@@ -70,7 +70,7 @@ fn own(ctx: &Context, record: &Record) -> BTreeMap<Vmid, MachineView> {
     here.map(|view| (view.record.slot.vmid, view)).collect()
 }
 
-/// Machines of other daemons on a host, as far as their tag shows.
+/// Machines of other daemons on a host, recognized by their tag.
 fn others<'a>(
     seen: &'a ClusterResources,
     host: &'a str,
@@ -85,12 +85,12 @@ fn others<'a>(
     })
 }
 
-/// What those that do not run yet were promised. The list is late: it may not show yet that one was started,
-/// such as a machine that was kept stopped and promised nothing.
+/// What machines that do not run yet were promised. The list lags: it may not yet show that a machine was
+/// started, such as one that was kept stopped and promised nothing.
 async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<Vmid, Promise> {
     let (mut all, owner) = (BTreeMap::new(), ctx.owner());
     for guest in others.iter().filter(|guest| !guest.running) {
-        // One that is gone by now holds nothing.
+        // A machine that is gone by now occupies no room.
         let Ok(config) = ctx.proxmox.config(&guest.host, guest.vmid).await else { continue };
         let Description::Ours(marker) = config.owner() else { continue };
         if !owner.is_not(&marker) {
@@ -104,7 +104,7 @@ async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<Vmid, Promise> {
     all
 }
 
-/// What the host lacks for everything that runs there, is about to or was promised to others, in words.
+/// What the host lacks for everything that runs there, is about to run, or was promised to others, in words.
 fn lacks(
     ctx: &Context,
     pool: &Pool,
@@ -114,12 +114,12 @@ fn lacks(
     promised: &BTreeMap<Vmid, Promise>,
 ) -> Option<String> {
     let host = seen.hosts.get(&record.host)?;
-    // What runs, and what is about to.
+    // What runs, and what is about to run.
     let (mut total, mut coming) = (Promise::default(), 0_i64);
     let running = |vmid: &Vmid| seen.guests.get(vmid).is_some_and(|guest| guest.running);
     for guest in seen.guests.values().filter(|guest| guest.running && guest.host == record.host) {
         if guest.vmid == record.slot.vmid {
-            // It is to grow, and its memory is in use already.
+            // It is to grow, and its present memory is already counted as used.
             coming = coming.saturating_sub(guest.memory);
             continue;
         }
@@ -146,7 +146,7 @@ fn lacks(
     }
     let own = ctx.config.hosts.get(record.host.as_str());
     let reserve = own.and_then(|own| own.memory_reserve).unwrap_or(pool.memory_reserve);
-    // As the planner has it: neither is more promised than there is, nor more used.
+    // As in the planner: neither the promised nor the used amount may exceed what the host has.
     let promised = total.memory - quantity::share(host.memory, pool.memory_overcommit);
     let used = host.memory_used.saturating_add(coming) - host.memory;
     let lacking = promised.max(used).saturating_add(reserve);

@@ -1,5 +1,5 @@
-//! VMs that an administrator has protected since they were made: Proxmox VE destroys none of them, so their
-//! nodes serve on.
+//! VMs that an administrator has protected since their creation: Proxmox VE does not destroy them, so their
+//! nodes stay in service.
 
 use super::context::Context;
 use super::kept_node::Kept;
@@ -11,8 +11,8 @@ use model::machine::Phase;
 use model::node::Node;
 use proxmox::{Power, VmConfig};
 
-/// Why a node that is heard of is not drained: an administrator has protected its VM, which could not be
-/// destroyed then. If that cannot be seen now, it is looked at once more before the VM is shut down.
+/// Why a node that still reports is not drained: an administrator has protected its VM, which could not be
+/// destroyed afterwards. If that cannot be seen now, it is checked again before the VM is shut down.
 pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &Node) -> Option<String> {
     let record = machine.record();
     if record.is_physical() || node::is_silent(node) {
@@ -22,20 +22,20 @@ pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &No
     let config = ctx.proxmox.config(host, vmid).await.ok()?;
     let is_ours = record.smbios_uuid.is_some() && config.smbios_uuid() == record.smbios_uuid;
     let is_protected = is_ours && config.is_set("protection");
-    // Rounds learn of it, so that they do not choose it again.
+    // Rounds learn of it and do not choose the node again.
     ctx.registry.protect(&record.id, is_protected);
     if !is_protected {
         return None;
     }
-    // One that is off runs no pods.
+    // A VM that is off runs no pods.
     let runs = matches!(ctx.proxmox.power(host, vmid).await, Ok(power) if power != Power::Stopped);
     runs.then(|| protected(machine).to_string())
 }
 
-/// The Node that serves on because its VM was protected since it was drained.
+/// The Node that stays in service because its VM was protected after the drain.
 ///
 /// # Errors
-/// There is none that is heard of, and the VM runs: it is left so.
+/// No such Node reports, and the VM is running: it is left running.
 pub(super) async fn keeps(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -47,7 +47,7 @@ pub(super) async fn keeps(
     if !drained || record.entered.contains_key(&Phase::Stopping) || !config.is_set("protection") {
         return Ok(None);
     }
-    // One that is off runs no pods.
+    // A VM that is off runs no pods.
     if ctx.proxmox.power(&record.host, record.slot.vmid).await? == Power::Stopped {
         return Ok(None);
     }
@@ -59,11 +59,11 @@ pub(super) async fn keeps(
     Ok(Some(Kept::new(node, protected(machine).to_string())))
 }
 
-/// An administrator wants it kept: Proxmox VE destroys no VM that is protected.
+/// An administrator wants to keep it: Proxmox VE does not destroy protected VMs.
 pub(super) fn protected(machine: &MachineHandle) -> StepError {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     StepError::Administrator {
-        what: format!("VM {vmid} is protected, and so is neither stopped nor destroyed"),
+        what: format!("VM {vmid} is protected and is therefore neither stopped nor destroyed"),
         command: format!("on {host}: qm set {vmid} --protection 0"),
     }
 }

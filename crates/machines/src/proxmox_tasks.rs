@@ -1,4 +1,4 @@
-//! Waiting for a Proxmox task.
+//! Waits for Proxmox VE tasks.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use model::machine::{Intent, Phase};
 use model::{MachineKind, Record};
 use proxmox::{Exit, Kind, TaskFilter, TaskRow, TaskStatus, Upid};
 
-/// What a task does, and what it takes on a common host: the first guess of when to look.
+/// What a task does, and how long it takes on a typical host: the first guess of when to look.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     pub name: &'static str,
@@ -30,10 +30,10 @@ pub(super) const DESTROY: Job = Job { name: "the destruction", guess: Duration::
 /// Proxmox's kind of the task that destroys a VM.
 const DESTRUCTION: &str = "qmdestroy";
 
-/// How long a call without an answer may still be on its way: Proxmox's proxy gives up after 30 s.
+/// How long a call without an answer may still take effect: Proxmox VE's proxy gives up after 30 s.
 pub(super) const ON_ITS_WAY: Duration = Duration::from_secs(45);
 
-/// Waits for a task's end, for `limit` at most.
+/// Waits for a task's end, for at most `limit`.
 pub(super) async fn finish(ctx: &Context, job: Job, upid: &Upid, limit: Duration) -> Result<Exit, StepError> {
     let started = Instant::now();
     let mut looks = ctx.pace.watch(job.name, job.guess);
@@ -60,17 +60,17 @@ pub(super) async fn finish(ctx: &Context, job: Job, upid: &Upid, limit: Duration
                 return Ok(exit);
             }
             Ok(TaskStatus::Running) => {}
-            // The log of a host that was restarted has forgotten it.
+            // A host that was restarted has forgotten the task.
             Err(error) if error.kind == Kind::NotFound => return Ok(Exit::Unknown),
             Err(error) if matches!(error.kind, Kind::Forbidden | Kind::BadRequest) => {
                 return Err(error.into());
             }
-            Err(error) => tracing::debug!(%error, "a task cannot be looked at for the moment"),
+            Err(error) => tracing::debug!(%error, "a task cannot be read at the moment"),
         }
     }
 }
 
-/// What makes a machine's VM.
+/// The job that creates a machine's VM.
 pub(super) fn making(record: &Record) -> Job {
     match record.kind() {
         MachineKind::Clone(_) => CLONE,
@@ -78,13 +78,13 @@ pub(super) fn making(record: &Record) -> Job {
     }
 }
 
-/// Whether this kind of task makes a VM.
+/// Whether this kind of task creates a VM.
 pub(super) fn makes(kind: &str) -> bool {
     kind == "qmclone" || kind == "qmcreate"
 }
 
-/// Whether a clone or creation that may be the machine's is still at work. On a host that has left the
-/// cluster nothing is, as far as the cluster goes, and it cannot be asked.
+/// Whether a clone or creation that may be the machine's is still running. For the cluster, nothing runs on a
+/// host that has left it, and such a host cannot be asked.
 pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, StepError> {
     if !ctx.proxmox.resources().await?.hosts.contains_key(&record.template_host) {
         return Ok(false);
@@ -93,7 +93,7 @@ pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, S
         MachineKind::Clone(template) => (template, "qmclone"),
         MachineKind::Blank | MachineKind::BareMetal => (record.slot.vmid, "qmcreate"),
     };
-    // Not since the record was made: the task has the time of its host, whose clock may be behind.
+    // The record's age is not used: the task has the time of its host, whose clock may be behind.
     let filter = TaskFilter { vmid: Some(about), kind: Some(kind.to_owned()), since: None, limit: None };
     for row in ctx.proxmox.tasks(&record.template_host, &filter).await? {
         if row.status != TaskStatus::Running {
@@ -108,29 +108,29 @@ pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, S
     Ok(false)
 }
 
-/// Whether a task is at work on a machine's VM, as far as the token may see. That of a clone is not among
-/// them: it names the template alone.
+/// Whether a task is working on a machine's VM, as far as the token may see. This does not include clones:
+/// their tasks only name the template.
 pub(super) async fn is_worked_on(ctx: &Context, record: &Record) -> Result<bool, StepError> {
     let filter = TaskFilter { vmid: Some(record.slot.vmid), kind: None, since: None, limit: None };
     let tasks = ctx.proxmox.tasks(&record.host, &filter).await?;
     Ok(tasks.iter().any(|row| row.status == TaskStatus::Running))
 }
 
-/// What became of the destruction of a machine's VM.
+/// How the destruction of a machine's VM ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destruction {
-    /// None was asked for.
+    /// None was requested.
     None,
-    /// It has not ended.
+    /// It is still running.
     AtWork,
     /// It ended well.
     Done,
-    /// It ended otherwise, or is no longer known.
+    /// It failed, or is no longer known.
     Interrupted,
 }
 
-/// What became of the destruction of a machine's VM. It is looked for among its host's tasks too: the answer
-/// that named it may have been lost, or its reader killed.
+/// How the destruction of a machine's VM ended. Its host's tasks are searched too: the answer with the task's
+/// id may have been lost, or the daemon killed.
 pub(super) async fn destruction(ctx: &Context, record: &Record) -> Result<Destruction, StepError> {
     let recorded = recorded_destruction(record);
     if recorded.is_none() && !record.destroy_asked {
@@ -159,8 +159,8 @@ pub(super) fn recorded_destruction(record: &Record) -> Option<Upid> {
     record.task.as_deref().and_then(Upid::parse).filter(|upid| upid.kind() == DESTRUCTION)
 }
 
-/// The destructions of a machine's VM that its host knows of, and none of a machine that had the VMID before:
-/// that has ended.
+/// The destructions of a machine's VM that its host knows. Those of a former machine with the VMID are left
+/// out.
 pub(super) async fn destructions(ctx: &Context, record: &Record) -> Result<Vec<TaskRow>, StepError> {
     let kind = Some(DESTRUCTION.to_owned());
     let filter = TaskFilter { vmid: Some(record.slot.vmid), kind, since: None, limit: None };
@@ -170,8 +170,8 @@ pub(super) async fn destructions(ctx: &Context, record: &Record) -> Result<Vec<T
     Ok(rows)
 }
 
-/// How long to wait until nothing more can come of what was asked for a machine that was given up before it
-/// was configured: a daemon that was killed, or had no answer, may have asked right before.
+/// How long to wait until no more requests can take effect for a machine that was given up before it was
+/// configured: a daemon that was killed or had no answer may have sent one right before.
 pub(super) fn still_on_its_way(ctx: &Context, record: &Record) -> Duration {
     let Intent::Discard { since, .. } = &record.intent else { return Duration::ZERO };
     let is_configured = record.entered.keys().any(|phase| (Phase::Warm..=Phase::Ready).contains(phase));
@@ -181,7 +181,7 @@ pub(super) fn still_on_its_way(ctx: &Context, record: &Record) -> Duration {
     ON_ITS_WAY.saturating_sub(ctx.clock.now().duration_since(*since).unsigned_abs())
 }
 
-/// Waits for a task that must end well.
+/// Waits for a task that must succeed.
 pub(super) async fn succeed(ctx: &Context, job: Job, upid: &Upid, limit: Duration) -> Result<(), StepError> {
     match finish(ctx, job, upid, limit).await? {
         Exit::Ok | Exit::Warnings(_) => Ok(()),
@@ -189,11 +189,11 @@ pub(super) async fn succeed(ctx: &Context, job: Job, upid: &Upid, limit: Duratio
     }
 }
 
-/// A task's bad end as a trouble that says whether it may pass.
+/// A task's failure as an error that says whether it may be temporary.
 pub(super) fn failed(job: Job, upid: &Upid, exit: &Exit) -> StepError {
     let text = match exit {
         Exit::Failed(text) => text.clone(),
-        _ => "it vanished without an end".to_owned(),
+        _ => "it vanished before it ended".to_owned(),
     };
     StepError::Proxmox(proxmox::Error {
         kind: exit.problem().unwrap_or(Kind::Other),
@@ -203,7 +203,7 @@ pub(super) fn failed(job: Job, upid: &Upid, exit: &Exit) -> StepError {
     })
 }
 
-/// A task that ended with warnings did its work; what it says is worth a line in the log.
+/// A task that ended with warnings did its work; the warnings are logged.
 async fn warn(ctx: &Context, upid: &Upid) {
     match ctx.proxmox.task_log_tail(upid, 20).await {
         Ok(lines) => {

@@ -1,5 +1,5 @@
-//! Pools whose machines were refused for a right that is missing: no other machine of such a pool is made
-//! until the right is there, the pool's settings are others, or it was long ago.
+//! Pools whose machines were refused because of a missing right. No other machine of such a pool is created
+//! until the right exists, the pool's settings change, or some time has passed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +13,10 @@ use super::context::Context;
 use proxmox::{Client, Error, MissingRight, TagRules};
 use settings::Pool;
 
-/// After this time it is tried again whatever is known: not everything that makes a call succeed can be
-/// asked.
+/// After this time it is tried again in any case: not everything that makes a call succeed can be queried.
 const SLOW_LOOK: Duration = Duration::from_mins(15);
 
-/// What was refused, by pool. Cheap to clone.
+/// Refusals by pool. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Refusals(Arc<Mutex<BTreeMap<PoolName, Refusal>>>);
 
@@ -26,12 +25,12 @@ struct Refusal {
     right: MissingRight,
     words: String,
     settings: Settings,
-    /// The rules for tags as they were known then: a refusal shows that they were not all.
+    /// The rules for tags as they were known then: the refusal shows that they were incomplete.
     rules: Option<TagRules>,
     at: Instant,
 }
 
-/// What of a pool's settings its calls depend on.
+/// The settings of a pool that its calls depend on.
 type Settings = (BTreeMap<String, String>, Vec<String>, String);
 
 fn settings(pool: &Pool) -> Settings {
@@ -47,7 +46,7 @@ impl Refusals {
         self.all().is_empty()
     }
 
-    /// Why no machine of the pool is made, with the way out.
+    /// Why no machine of the pool is created, with the way out.
     pub fn of(&self, pool: &str) -> Option<String> {
         self.all().get(pool).map(|refusal| refusal.words.clone())
     }
@@ -61,7 +60,7 @@ impl Refusals {
         words
     }
 
-    /// Forgets what no longer stands in the way.
+    /// Forgets refusals whose cause is gone.
     pub async fn look(&self, proxmox: &Client, pools: &[Pool], rules: Option<&TagRules>) {
         let known = self.all().clone();
         for (name, refusal) in known {
@@ -75,7 +74,7 @@ impl Refusals {
                 tracing::info!(
                     pool = name.as_str(),
                     was = refusal.words,
-                    "machines of the pool are made again"
+                    "machines of the pool are created again"
                 );
                 self.all().remove(&name);
             }
@@ -94,8 +93,8 @@ async fn is_granted(proxmox: &Client, right: &MissingRight, rules: Option<&TagRu
     }
 }
 
-/// The right that a machine of the pool was refused for, with the path on which it is to be granted. Nothing
-/// if the token has it there: then the VM was taken out of the machines' pool.
+/// The missing right for which a machine of the pool was refused, with the path on which to grant it. `None`
+/// if the token has it there: then the VM was removed from the machines' pool.
 pub(super) async fn missing(ctx: &Context, vmid: Vmid, text: &str) -> Option<MissingRight> {
     let right = match MissingRight::read(text)? {
         MissingRight::Privileges { path, any } if path == format!("/vms/{vmid}") => {
@@ -105,7 +104,7 @@ pub(super) async fn missing(ctx: &Context, vmid: Vmid, text: &str) -> Option<Mis
         }
         right => right,
     };
-    // If it cannot be asked, what Proxmox VE said counts.
+    // If the rights cannot be read, Proxmox VE's refusal counts.
     let granted = is_granted(&ctx.proxmox, &right, None).await.unwrap_or(false);
     (!granted).then_some(right)
 }

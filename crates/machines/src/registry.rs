@@ -1,4 +1,4 @@
-//! Where every machine is in its life: written by the machines' tasks, read by rounds, `status` and metrics.
+//! The phase of every machine: written by the machines' tasks, read by rounds, `status` and metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,27 +16,27 @@ use model::{Pod, Record, Slot, Vmid};
 use runtime::ordered_notify::{Changed, Changes};
 use settings::Config;
 
-/// A machine as it is seen from outside its task.
+/// A machine as seen from outside its task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineView {
     /// Its record.
     pub record: Record,
     /// Version and uid of the stored record; empty while it is not stored yet.
     pub version: (String, String),
-    /// Where it is.
+    /// Its phase.
     pub phase: Phase,
-    /// Since when.
+    /// Since when it is in that phase.
     pub since: Timestamp,
-    /// What it waits for, or why it is on its way out.
+    /// What it is waiting for, or why it is being removed.
     pub note: String,
     /// The Node that it became.
     pub node: Option<String>,
-    /// A task works on it.
+    /// Whether a task works on it.
     pub busy: bool,
 }
 
 impl MachineView {
-    /// A machine that was just decided on: its record is not stored yet.
+    /// A machine that was only just decided on: its record is not stored yet.
     pub fn requested(record: Record, now: Timestamp) -> Self {
         let note = "the record is being written".to_owned();
         let version = (String::new(), String::new());
@@ -57,7 +57,7 @@ impl MachineView {
         Self { record: record.clone(), version, phase, since, note: String::new(), node, busy: false }
     }
 
-    /// The same, of one that is kept warm and waits.
+    /// The same for a machine that is kept warm and waits.
     #[must_use]
     pub fn waiting(mut self) -> Self {
         self.phase = Phase::Warm;
@@ -76,8 +76,8 @@ impl MachineView {
         Versioned { record: self.record.clone(), resource_version, uid }
     }
 
-    /// As a round's snapshot wants it. One that was given up before it was a node is none of its pool's that
-    /// leave.
+    /// The machine in the form of a round's snapshot. A machine that was given up before it was a node does
+    /// not count among its pool's leaving ones.
     pub fn machine(&self, config: &Config) -> Machine {
         let never_served = self.phase == Phase::Deleting && self.record.was_never_a_node();
         Machine {
@@ -109,13 +109,13 @@ struct Inner {
     machines: Mutex<BTreeMap<MachineId, MachineView>>,
     /// When each pool's slots were last given back.
     freed: Mutex<BTreeMap<PoolName, BTreeMap<Vmid, Timestamp>>>,
-    /// Wakes the tasks that wait to hear that something is wrong with their machines' VMs.
+    /// Notifies tasks that something is wrong with their machines' VMs.
     doubts: Mutex<BTreeMap<MachineId, Arc<Notify>>>,
     /// Machines whose VMs an administrator has protected, by id.
     protected: Mutex<BTreeSet<MachineId>>,
-    /// Pods that end with the machines of nodes that are empty but for them, by id.
+    /// Pods that end with their machine, for nodes that are otherwise empty, by id.
     staying: Mutex<BTreeMap<MachineId, Vec<Arc<Pod>>>>,
-    /// Since when the Node of a machine whose VM cannot be seen is silent, by id.
+    /// Since when the Node of a machine whose VM is not visible has been silent, by id.
     silent: Mutex<BTreeMap<MachineId, Instant>>,
     changed: Changes,
 }
@@ -167,14 +167,14 @@ impl Registry {
         freed.get(pool)?.get(&slot.vmid).copied()
     }
 
-    /// The VMIDs of a pool's machines whose records went after that time.
+    /// The VMIDs of a pool's machines whose records were dropped after that time.
     pub fn freed_since(&self, pool: &PoolName, since: Timestamp) -> BTreeSet<Vmid> {
         let freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
         let freed = freed.get(pool).into_iter().flatten();
         freed.filter(|(_, at)| **at > since).map(|(vmid, _)| *vmid).collect()
     }
 
-    /// The machine's VM is not seen as it should be: the task that works on it is to look.
+    /// The machine's VM does not look as it should: the task that works on it has to check.
     pub fn doubt(&self, id: &MachineId) {
         let doubts = self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(task) = doubts.get(id) {
@@ -182,10 +182,10 @@ impl Registry {
         }
     }
 
-    /// Notes whether an administrator has protected the VM of a machine: it could not be removed then.
+    /// Notes whether an administrator has protected a machine's VM, which then cannot be removed.
     pub fn protect(&self, id: &MachineId, is_protected: bool) {
         let changed = {
-            // Held, so that nothing is noted of one that is forgotten meanwhile.
+            // Held, so that nothing is noted about a machine that is forgotten in the meantime.
             let machines = self.machines();
             let mut protected = self.protected();
             if is_protected && machines.contains_key(id) {
@@ -199,9 +199,9 @@ impl Registry {
         }
     }
 
-    /// Judges whether nothing of a machine's node is left but pods that end with it, with those that end with
-    /// other machines; and notes its own, if it is so. Of two that judge at a time, the second knows of the
-    /// first.
+    /// Judges whether only pods that end with the machine are left on its node, given those that end with
+    /// other machines; if so, notes its own. If two callers judge at the same time, the second sees the
+    /// first's pods.
     pub(super) fn staying<T>(
         &self,
         id: &MachineId,
@@ -217,14 +217,15 @@ impl Registry {
         judged
     }
 
-    /// The pods of a machine's node no longer end with it: it serves again, or they have.
+    /// The pods of a machine's node no longer end with it: the node is in service again, or the pods have
+    /// ended.
     pub(super) fn none_stay(&self, id: &MachineId) {
         self.0.staying.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
-    /// Notes whether the Node of a machine is silent now; for how long it has been at each look.
+    /// Notes whether the Node of a machine is silent now, and returns for how long it has been at each look.
     pub(super) fn silent(&self, id: &MachineId, is_silent: bool) -> Duration {
-        // Held, so that nothing is noted of one that is forgotten meanwhile.
+        // Held, so that nothing is noted about a machine that is forgotten in the meantime.
         let machines = self.machines();
         let mut silent = self.0.silent.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_silent || !machines.contains_key(id) {
@@ -234,18 +235,18 @@ impl Registry {
         silent.entry(id.to_owned()).or_insert_with(Instant::now).elapsed()
     }
 
-    /// Whether the VM of a machine was protected when it was looked at last.
+    /// Whether a machine's VM was protected at the last look.
     pub fn is_protected(&self, id: &MachineId) -> bool {
         self.protected().contains(id)
     }
 
-    /// What wakes the task of a machine when there is such a doubt.
+    /// What notifies a machine's task of such a doubt.
     pub(super) fn doubts(&self, id: &MachineId) -> Arc<Notify> {
         let mut doubts = self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner);
         doubts.entry(id.to_owned()).or_default().clone()
     }
 
-    /// Claims a machine for a task: false if one works on it already.
+    /// Claims a machine for a task: false if one already works on it.
     pub(super) fn claim(&self, id: &MachineId) -> bool {
         match self.machines().get_mut(id) {
             Some(view) if view.busy => false,
@@ -257,7 +258,7 @@ impl Registry {
         }
     }
 
-    /// Puts a machine in, or shows it again.
+    /// Adds or updates a machine.
     pub fn put(&self, view: MachineView) {
         let id = view.record.id.clone();
         let moved = {

@@ -1,4 +1,4 @@
-//! What tasks report of machines, and how a task that cannot go on leaves one.
+//! What tasks report about machines, and how a task that cannot continue leaves a machine.
 
 use jiff::Timestamp;
 use tokio::sync::mpsc;
@@ -16,11 +16,11 @@ pub enum Ending {
     Ready,
     /// It waits to be asked to join.
     Warm,
-    /// Its creation failed; what there is of it is being removed.
+    /// Its creation failed; what exists of it is being removed.
     Failed {
         /// Why.
         reason: String,
-        /// Who should be left alone for a while.
+        /// What should back off for a while.
         blame: BackoffTarget,
     },
     /// The slot was taken by another VM or Node; the daemon has left nothing there.
@@ -31,19 +31,19 @@ pub enum Ending {
     Discarded,
     /// It has become larger where it is.
     Grown,
-    /// It has not, and serves on as it was: why.
+    /// It has not become larger and stays in service as it was: why.
     NotGrown(String),
-    /// The removal was given up, the node serves again.
+    /// The removal was given up, and the node is in service again.
     GivenUp(String),
-    /// It was looked after, nothing was to be removed, and it serves on: how it is.
+    /// It was checked, nothing had to be removed, and it stays in service: its state.
     LookedAfter(String),
-    /// It goes on, after another client has changed its VM: what was changed, and what follows.
+    /// It continues after another client has changed its VM: what was changed, and what follows.
     Touched(String),
-    /// It could not be brought to its end; it is tried again later.
+    /// Its end could not be completed; it is tried again later.
     Stuck(String),
 }
 
-/// What a task tells the daemon.
+/// A task's report to the daemon.
 #[derive(Clone, Debug)]
 pub struct MachineReport {
     /// The machine's record.
@@ -72,13 +72,13 @@ pub(super) fn stuck(ctx: &Context, machine: &mut MachineHandle, trouble: &StepEr
         return lost(ctx, machine, trouble, reports);
     }
     let words = trouble.to_string();
-    tracing::warn!(machine = %machine.record().name, reason = words, "a machine is stuck; it is tried again later");
+    tracing::warn!(machine = %machine.record().name, reason = words, "a machine is stuck; trying again later");
     machine.say(ctx, &words);
     tell(ctx, reports, machine.record(), Ending::Stuck(words));
     ctx.registry.release(&machine.record().id);
 }
 
-/// The record is no longer ours to write: nothing else is done.
+/// The record is no longer ours to write: the task stops.
 pub(super) fn lost(ctx: &Context, machine: &MachineHandle, trouble: &StepError, reports: &Reports) {
     let gone = match trouble {
         StepError::Kubernetes(error) => error.kind() == ErrorKind::NotFound,
@@ -94,6 +94,6 @@ pub(super) fn lost(ctx: &Context, machine: &MachineHandle, trouble: &StepError, 
 }
 
 pub(super) fn tell(ctx: &Context, reports: &Reports, record: &Record, ending: Ending) {
-    // The receiver lives as long as the daemon: without it there is no receiver.
+    // The receiver exists as long as the daemon.
     let _ = reports.send(MachineReport { record: record.clone(), ending, at: ctx.clock.now() });
 }

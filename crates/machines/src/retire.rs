@@ -1,4 +1,4 @@
-//! A node's way out: it is emptied, then its machine goes; or it is opened again.
+//! Removes a node: it is emptied, then its machine is removed; or it is uncordoned again.
 
 use tokio::time::Instant;
 
@@ -21,9 +21,9 @@ use model::snapshot::{RETIRE, UNNEEDED_SINCE};
 /// How a removal ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Retired {
-    /// Nothing of the machine is left.
+    /// Nothing is left of the machine.
     Gone,
-    /// The node serves again, for this reason.
+    /// The node is in service again, for this reason.
     GivenUp(String),
 }
 
@@ -42,7 +42,7 @@ pub(super) async fn run(
     let (mut emptied, mut cut_short) = (None, false);
     if let (false, Some(node)) = (stopping, node::find(ctx, machine.record())) {
         machine.node = Some(node.name.clone());
-        // Before anything is waited for: rounds count it among those that leave.
+        // Before the first wait, so that rounds count it among those that leave.
         machine.enter(ctx, Phase::Draining, &reason);
         machine.change(ctx, destroy::begun_no_more).await?;
         if let Some(why) = protection::of_running(ctx, machine, &node).await {
@@ -79,13 +79,13 @@ pub(super) async fn run(
 /// How emptying a node ended.
 enum Emptied {
     Yes,
-    /// Another client has ended its VM: there is nothing left to empty.
+    /// Another client has stopped or destroyed its VM: there is nothing left to empty.
     VmEnded,
     GivenUp(String),
 }
 
-/// Empties a node as long as its VM is there: a drain would wait in vain for the kubelet of one that another
-/// client has ended.
+/// Empties a node while its VM exists: if another client has stopped or destroyed it, a drain would wait for
+/// a dead kubelet.
 async fn empty_while_there(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -106,21 +106,26 @@ async fn empty_while_there(
             None => {}
         }
         let before = machine.record().host.clone();
-        // What cannot be determined now is noticed again with the next look.
+        // What cannot be determined now is noticed again at the next look.
         let Ok(Some(touched)) = outside_changes::look_into(ctx, machine).await else { continue };
         let what = outside_changes::change_text(ctx, machine.record(), &before, &touched).await;
         if touched == Touched::Moved {
-            outside_changes::say(ctx, reports, machine.record(), &format!("{what}: it is drained there"));
+            outside_changes::say(
+                ctx,
+                reports,
+                machine.record(),
+                &format!("{what}: its node is drained there"),
+            );
         } else {
-            let what = format!("{what}: its node is not drained any further, and is removed");
+            let what = format!("{what}: its node is drained no further, and is removed");
             outside_changes::say(ctx, reports, machine.record(), &what);
             return Ok(Emptied::VmEnded);
         }
     }
 }
 
-/// The node serves again, as it did before. One whose making was given up serves from now on: it has the time
-/// of any other where it is not ready.
+/// Puts the node back into service. A node whose creation was given up is in service from now on: if it is
+/// not ready, it has the same time as any other.
 pub(super) async fn reopen(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     if is_wish_over(ctx, machine.record(), &node.name) {
         let limit = ctx.config.limits.drain;
@@ -134,7 +139,7 @@ pub(super) async fn reopen(ctx: &Context, machine: &mut MachineHandle, node: &No
     reopen_for_now(ctx, machine, node).await
 }
 
-/// The same, with what an operator wants of the node: it is to go once that can be.
+/// The same, but keeps an operator's wish: the node is to be removed once that is possible.
 async fn reopen_for_now(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     ctx.registry.none_stay(&machine.record().id);
     let limit = ctx.config.limits.drain;
@@ -152,8 +157,7 @@ async fn reopen_for_now(ctx: &Context, machine: &mut MachineHandle, node: &Node)
     .await?;
     retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &leaving()).await?))
         .await?;
-    // Until this is written it goes on leaving, for the rounds here as for the run that goes on after a
-    // crash.
+    // Until this is written it still counts as leaving, both for rounds and for a run resumed after a crash.
     machine
         .change(ctx, |record| {
             record.cordoned = false;
@@ -165,8 +169,8 @@ async fn reopen_for_now(ctx: &Context, machine: &mut MachineHandle, node: &Node)
     Ok(())
 }
 
-/// Whether an operator's wish is over: one that could not be fulfilled is, so that it is not tried again and
-/// again. Another removal of its node fulfils none, and a pause ends none.
+/// Whether an operator's wish is over. A wish that could not be fulfilled is, so that it is not tried again
+/// and again. Another removal of the node does not fulfill it, and a pause does not end it.
 fn is_wish_over(ctx: &Context, record: &Record, node: &str) -> bool {
     let Intent::Retire { reason, .. } = &record.intent else { return false };
     let wished = ctx.watches.node(node).and_then(|node| node.annotations.get(RETIRE).cloned());

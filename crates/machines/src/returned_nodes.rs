@@ -1,6 +1,5 @@
-//! Guests that are Nodes again: a host that was away has come back, or an administrator has started the VM.
-//! Between the decision to take the VM away and the moment in which its plug is pulled pods may have come to
-//! it.
+//! Guests that are Nodes again: a host that was off has come back, or an administrator has started the VM.
+//! Pods may have come to it between the decision to remove the VM and the moment at which its power is cut.
 
 use tokio::time::Instant;
 
@@ -16,10 +15,10 @@ use model::machine::Intent;
 use model::node::Node;
 use proxmox::VmConfig;
 
-/// The Node of the machine as it is now, past what the watches show; `None` if there is none of this very VM.
+/// The Node of the machine as it is now, bypassing the watches; `None` if exactly this VM has none.
 ///
-/// A VM that bears the machine's mark may have another SMBIOS uuid by now: it was restored as a unique one,
-/// or `qm set --smbios1` has changed it. The Node with that uuid is its own.
+/// A VM that bears the machine's mark may have a new SMBIOS uuid: it was restored as a unique VM, or `qm set
+/// --smbios1` has changed it. The Node with that uuid is its own.
 pub(super) async fn node(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, StepError> {
     let Some(uuid) = &machine.record().smbios_uuid else { return Ok(None) };
     let Some(node) = named(ctx, machine).await? else { return Ok(None) };
@@ -28,7 +27,7 @@ pub(super) async fn node(ctx: &Context, machine: &MachineHandle) -> Result<Optio
     Ok(is_own.then_some(node))
 }
 
-/// The Node that has the machine's name, whatever its machine is.
+/// The Node with the machine's name, whichever machine it belongs to.
 async fn named(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, StepError> {
     let record = machine.record();
     let seen = nodes::find(ctx, record).map(|node| node.name.clone());
@@ -37,7 +36,7 @@ async fn named(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, S
     retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.get_node(&name).await?)).await
 }
 
-/// The uuid that the machine's VM has now; `None` if the VM cannot be seen, or is not its own.
+/// The present uuid of the machine's VM; `None` if the VM is not visible or not its own.
 async fn present_uuid(ctx: &Context, machine: &MachineHandle) -> Result<Option<String>, StepError> {
     let record = machine.record();
     if record.is_physical() {
@@ -52,8 +51,8 @@ async fn present_uuid(ctx: &Context, machine: &MachineHandle) -> Result<Option<S
     })
 }
 
-/// Takes the uuid of the machine's VM over into its record if the VM has got another one, and its Node says
-/// the same: true then.
+/// Copies the uuid of the machine's VM into its record if it has changed and its Node reports the same;
+/// returns true then.
 pub(super) async fn follow(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -67,7 +66,7 @@ pub(super) async fn follow(
         return Ok(false);
     }
     tracing::warn!(machine = %machine.record().name, from = machine.record().smbios_uuid, to = node.system_uuid,
-        "the machine's VM has a new SMBIOS uuid, and its Node reports it: it is recorded");
+        "the machine's VM has a new SMBIOS uuid, and its Node reports it; recording it");
     machine.change(ctx, |record| record.smbios_uuid = Some(node.system_uuid)).await?;
     Ok(true)
 }
@@ -75,8 +74,8 @@ pub(super) async fn follow(
 /// The same as [`node`], before the guest is stopped.
 ///
 /// # Errors
-/// The Node that the machine served as is heard of, and reports a uuid that is not its VM's: what runs there
-/// cannot be determined.
+/// The machine's former Node still reports, but with a uuid that is not its VM's: what runs there cannot be
+/// determined.
 async fn own(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, StepError> {
     if let Some(node) = node(ctx, machine).await? {
         return Ok(Some(node));
@@ -85,8 +84,8 @@ async fn own(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, Ste
     match named(ctx, machine).await?.filter(|node| Some(&node.uid) == served && !nodes::is_silent(node)) {
         Some(node) => Err(StepError::Failed {
             what: format!(
-                "Node {0} is heard of, and reports the systemUUID {1}, which is not that of VM {2}: the VM is left running; if Node {0} \
-                 belongs to another machine, delete it: kubectl delete node {0}",
+                "Node {0} still reports, but with the systemUUID {1}, which is not that of VM {2}: the VM \
+                 is left running; if Node {0} belongs to another machine, delete it: kubectl delete node {0}",
                 node.name,
                 node.system_uuid,
                 machine.record().slot.vmid,
@@ -97,12 +96,13 @@ async fn own(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, Ste
     }
 }
 
-/// The Node that keeps a running guest from losing its power, and why: it has served before and is a Node
-/// again, so that what it was given up for is over, and it has the time of any other where it is not ready
-/// yet; or it cannot be emptied. Any other is closed first, and what runs on it evicted.
+/// The Node that keeps a running guest from losing its power, and why. One reason is that it was in service
+/// before and is a Node again, which ends the reason for giving it up. (If it is not ready yet, it has the
+/// same time as any other.) The other is that it cannot be emptied. Any other Node is closed first, and its
+/// pods are evicted.
 ///
-/// One that never served and is not ready is only closed: its kubelet would end no pod, and starts none that
-/// is new.
+/// A Node that was never in service and is not ready is only closed: its kubelet would end no pods and starts
+/// no new ones.
 pub(super) async fn keeps(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Kept>, StepError> {
     let Some(node) = own(ctx, machine).await? else { return Ok(None) };
     let served = machine.record().node_uid.is_some();
@@ -119,10 +119,10 @@ pub(super) async fn keeps(ctx: &Context, machine: &mut MachineHandle) -> Result<
     }
 }
 
-/// The Node as it is now, past what the watches show, if an annotation keeps it; and why.
+/// The Node as it is now, bypassing the watches, if an annotation keeps it; and why.
 ///
-/// To be asked once the record says that the guest is shut down, and before it is: `pin` writes its
-/// annotation and then looks at the record, so that one of the two sees the other.
+/// Check this once the record says that the guest is being shut down, and before it is: `pin` writes its
+/// annotation and then reads the record, so one of the two sees the other.
 pub(super) async fn pinned(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Kept>, StepError> {
     let Some(node) = node(ctx, machine).await? else { return Ok(None) };
     let Some(why) = drain::kept(&node) else { return Ok(None) };
@@ -130,13 +130,13 @@ pub(super) async fn pinned(ctx: &Context, machine: &mut MachineHandle) -> Result
     Ok(Some(Kept::new(node, why)))
 }
 
-/// The Node that keeps a guest from being shut down, and why: it is open, as an administrator has opened it,
-/// or it has registered again, unseen or while its VM could not be reached; and it is ready or cannot be
-/// emptied. Any other is closed and empty then.
+/// The Node that keeps a guest from being shut down, and why. It is open, because an administrator has
+/// uncordoned it or because it registered again, unnoticed or while its VM could not be reached; and it is
+/// ready or cannot be emptied. Any other Node is closed and empty then.
 ///
-/// So is one that is closed, and is heard of again after its VM could not be reached for a while: it ends its
-/// pods now, and gives its volumes back. If its guest was asked to shut down before, or is off (`ends`), it
-/// is only waited for. That it is closed says no more than that its drain has begun.
+/// This includes a closed Node that reports again after its VM could not be reached for a while: it ends its
+/// pods now, and releases its volumes. If its guest was asked to shut down before, or is off (`ends`), it is
+/// only waited for. A closed Node only proves that its drain has begun.
 pub(super) async fn serving_again(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -154,7 +154,7 @@ pub(super) async fn serving_again(
     }
     machine.node = Some(node.name.clone());
     if !closed && nodes::is_ready(&node) {
-        return Ok(Some(Kept::new(node, "its Node was opened meanwhile, and is ready")));
+        return Ok(Some(Kept::new(node, "its Node was uncordoned in the meantime and is ready")));
     }
     emptying::close(ctx, machine, &node).await?;
     match emptying::empty(ctx, machine, &node).await? {

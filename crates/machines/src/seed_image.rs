@@ -1,9 +1,9 @@
-//! The image that a machine's seed is: its name, and the drive that it is in.
+//! The image with a machine's seed: its name, and its drive.
 
 use model::Record;
 use proxmox::VmConfig;
 
-/// The drive that it is in.
+/// The drive that holds it.
 pub(super) const DRIVE: &str = "ide2";
 
 pub(super) fn file(record: &Record) -> String {

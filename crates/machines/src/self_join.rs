@@ -1,4 +1,4 @@
-//! Machines that join by themselves: the Node's registration is the sign, no agent is asked.
+//! Machines that join by themselves: the Node's registration is the sign; no agent is asked.
 
 use super::context::Context;
 use super::machine_handle::MachineHandle;
@@ -8,7 +8,7 @@ use model::Record;
 use model::machine::Phase;
 use proxmox::Power;
 
-/// Waits for the Node of a VM that runs: for what systemd and the join may take together.
+/// Waits for the Node of a running VM, for as long as systemd and the join may take together.
 pub(super) async fn run(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     machine.enter(ctx, Phase::Booting, "it joins by itself; waiting for its Node");
     let record = machine.record().clone();
@@ -18,13 +18,17 @@ pub(super) async fn run(ctx: &Context, machine: &mut MachineHandle) -> Result<()
     if tokio::time::timeout(limit, registered).await.is_ok() {
         return Ok(());
     }
-    Err(StepError::pool(format!("no Node of it within {}: {}", time_text(limit), seen(ctx, &record).await)))
+    Err(StepError::pool(format!(
+        "its Node did not register within {}: {}",
+        time_text(limit),
+        seen(ctx, &record).await
+    )))
 }
 
-/// What there is instead, as far as it can be seen from outside.
+/// What is there instead of the Node, as far as it can be seen from outside.
 async fn seen(ctx: &Context, record: &Record) -> String {
     if record.smbios_uuid.is_none() {
-        return "its VM has no SMBIOS uuid, by which a Node is known: set `smbios1` in the template"
+        return "its VM has no SMBIOS uuid, which is needed to recognize its Node: set `smbios1` in the template"
             .to_owned();
     }
     if let Some(node) = ctx.watches.node(&record.name) {
@@ -33,10 +37,10 @@ async fn seen(ctx: &Context, record: &Record) -> String {
     }
     match ctx.proxmox.power(&record.host, record.slot.vmid).await {
         Ok(Power::Running) => {
-            let console = format!("`qm terminal {}` or its console shows what it does", record.slot.vmid);
-            format!("the VM runs and no Node has its name or its systemUUID; {console}")
+            let console = format!("`qm terminal {}` or its console shows what it is doing", record.slot.vmid);
+            format!("the VM is running, but no Node has its name or its systemUUID; {console}")
         }
         Ok(Power::Stopped) => "the VM is off: its guest has shut down or crashed".to_owned(),
-        Err(error) => format!("the VM cannot be looked at: {error}"),
+        Err(error) => format!("the VM cannot be read: {error}"),
     }
 }

@@ -1,8 +1,8 @@
 //! May this kubelet have this serving certificate? Only for the name and the addresses of its own machine.
 //!
-//! What the signer asks for itself (`ValidateKubeletServingCSR` of Kubernetes' `pkg/apis/certificates`) is
-//! asked for here too, and more: the request must be that of one machine with a record, for nothing but what
-//! the record says it was given. The signer checks the signature, so that this does not.
+//! The conditions of the signer itself (`ValidateKubeletServingCSR` in Kubernetes' `pkg/apis/certificates`)
+//! apply here too. In addition, the request must come from a machine with a record, and only for what that
+//! record assigns to it. The signer checks the signature, so this module does not.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -30,32 +30,32 @@ const FURTHER_USAGE: &str = "key encipherment";
 /// Why a request is not approved.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotApproved {
-    /// Another client than the machine's kubelet asks.
+    /// The requester is not the machine's kubelet.
     #[error("the requester `{user}` is not this machine's kubelet")]
     Asker {
-        /// Who asks.
+        /// The requester.
         user: String,
     },
-    /// The asker is no kubelet.
+    /// The requester is not a kubelet.
     #[error("the requester is not in the group system:nodes")]
     Group,
-    /// The key is to be used for something else than serving.
-    #[error("it is for {usages}, which is not what a kubelet serves with")]
+    /// The key is to be used for something other than serving.
+    #[error("its usages are {usages}, not those of a kubelet's serving certificate")]
     Usages {
         /// The usages, in words.
         usages: String,
     },
     /// It cannot be read.
-    #[error("it is no PKCS#10 request that can be read")]
+    #[error("it is not a readable PKCS#10 request")]
     Unreadable,
-    /// Its subject is another.
+    /// Its subject is not the kubelet's.
     #[error("its subject is `{subject}`, not the kubelet's")]
     Subject {
         /// The subject.
         subject: String,
     },
-    /// It asks for more than alternative names.
-    #[error("it asks for more than alternative names")]
+    /// It requests more than alternative names.
+    #[error("it requests more than alternative names")]
     Extensions,
     /// It names a host that is not this machine.
     #[error("it names `{name}`, which is not this machine")]
@@ -70,17 +70,17 @@ pub enum NotApproved {
         address: IpAddr,
     },
     /// It has an alternative name of another kind, e.g. a URI.
-    #[error("it has an alternative name that is neither a host's nor an address")]
+    #[error("it has an alternative name that is neither a DNS name nor an IP address")]
     OtherName,
-    /// It names nothing.
+    /// It has no alternative names.
     #[error("it has no alternative names")]
     Nameless,
 }
 
-/// Whether the request is that of this machine's kubelet, for nothing but its own name and addresses.
+/// Whether the request comes from this machine's kubelet, and only for its own name and addresses.
 ///
 /// # Errors
-/// The first thing that speaks against it.
+/// The first reason against it.
 pub fn judge(request: &ServingRequest, record: &Record) -> Result<(), NotApproved> {
     if request.user.strip_prefix(NODE_USER) != Some(record.name.as_str()) {
         return Err(NotApproved::Asker { user: request.user.clone() });
@@ -134,7 +134,7 @@ fn is_kubelets(subject: &X509Name<'_>, user: &str) -> bool {
     parts.len() == wanted.len() && wanted.iter().all(has)
 }
 
-/// Lets a name pass that is the machine's own.
+/// Accepts a name that is the machine's own.
 fn is_own(name: &GeneralName<'_>, record: &Record) -> Result<(), NotApproved> {
     match name {
         GeneralName::DNSName(name) if *name == record.name => Ok(()),
@@ -320,12 +320,12 @@ mod tests {
             (
                 "an address of mail",
                 named(vec![name("workers-a1"), SanType::Rfc822Name("a@b".try_into().unwrap())]),
-                "neither a host's nor",
+                "neither a DNS name nor",
             ),
             (
                 "a URI",
                 named(vec![name("workers-a1"), SanType::URI("https://workers-a1".try_into().unwrap())]),
-                "neither a host's nor",
+                "neither a DNS name nor",
             ),
             ("no names", named(Vec::new()), "no alternative names"),
             ("another extension", extension(&[2, 5, 29, 19]), "more than alternative names"),
@@ -335,11 +335,11 @@ mod tests {
                 with(pem(&own_subject(), own_names(), authority)),
                 "more than alternative names",
             ),
-            ("nothing", bytes(Vec::clear), "no PKCS#10"),
-            ("half of it", bytes(|pem| pem.truncate(200)), "no PKCS#10"),
-            ("no PEM", bytes(|pem| pem.splice(..5, *b"hello").for_each(drop)), "no PKCS#10"),
-            ("more behind it", bytes(|pem| pem.extend_from_within(..)), "no PKCS#10"),
-            ("a certificate", with(certificate()), "no PKCS#10"),
+            ("nothing", bytes(Vec::clear), "not a readable PKCS#10"),
+            ("half of it", bytes(|pem| pem.truncate(200)), "not a readable PKCS#10"),
+            ("no PEM", bytes(|pem| pem.splice(..5, *b"hello").for_each(drop)), "not a readable PKCS#10"),
+            ("more behind it", bytes(|pem| pem.extend_from_within(..)), "not a readable PKCS#10"),
+            ("a certificate", with(certificate()), "not a readable PKCS#10"),
         ];
         for (about, request, expected) in cases {
             let reason = reason(&request);

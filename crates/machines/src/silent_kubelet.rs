@@ -1,4 +1,4 @@
-//! Whether the kubelet of a machine whose VM cannot be seen has fallen silent.
+//! Whether the kubelet of a machine whose VM is not visible has fallen silent.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use super::step_error::{BackoffTarget, StepError};
 use super::{node, returned_nodes};
 use model::node::Node;
 
-/// A Node whose VM cannot be seen, and may run, goes only after its kubelet was silent for this long:
-/// Kubernetes waits as long before it ends the pods of such a node
+/// A Node whose VM is not visible and may be running is only removed after its kubelet was silent for this
+/// long. Kubernetes waits as long before it ends the pods of such a node
 /// (`--default-unreachable-toleration-seconds`).
 const UNHEARD: Duration = Duration::from_mins(5);
 
-/// What stands at a VMID may be ours all the same, taken out of our pool or with other notes: as long as its
-/// kubelet is heard, its Node stays; if it cannot be seen, for some time after that, too.
+/// The VM with a VMID may be ours even if it was removed from our pool or has other notes. So its Node stays
+/// as long as its kubelet reports, and for some time after that if the VM is not visible.
 pub(super) async fn no_kubelet(
     ctx: &Context,
     machine: &MachineHandle,
@@ -24,17 +24,18 @@ pub(super) async fn no_kubelet(
 ) -> Result<(), StepError> {
     let Some(node) = returned_nodes::node(ctx, machine).await? else { return Ok(()) };
     let is_silent = node::is_silent(&node);
-    // By what has passed here: the Node says since when by the clock of another machine.
+    // By the time that has passed here: the Node's own timestamp is by another machine's clock.
     let silent_for = ctx.registry.silent(&machine.record().id, is_silent);
     if is_silent && (!hidden || is_long_silent(&node, silent_for, ctx.clock.now())) {
         return Ok(());
     }
-    let heard = if is_silent { "was heard of within five minutes" } else { "is heard of" };
+    let heard = if is_silent { "reported within the last five minutes" } else { "still reports" };
     let record = machine.record();
     let vmid = record.slot.vmid;
     Err(StepError::Failed {
         what: format!(
-            "VM {vmid} cannot be seen, or no longer bears our mark, and Node {} {heard}: put the VM back into its pool with its notes; or, if it is yours now: {}",
+            "VM {vmid} cannot be seen, or no longer bears our mark, but Node {} {heard}: put the VM back \
+             into its pool with its notes; or, if it is yours now: {}",
             node.name,
             kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
         ),
@@ -42,12 +43,12 @@ pub(super) async fn no_kubelet(
     })
 }
 
-/// Whether the kubelet has long not been heard of: it was silent at each look for this long, and its Node
-/// does not say that it was heard of between two of them.
+/// Whether the kubelet has been silent for long: it was silent at each look in that time, and its Node shows
+/// no report between two of them.
 fn is_long_silent(node: &Node, silent_for: Duration, now: Timestamp) -> bool {
     let ready = node.conditions.iter().find(|one| one.kind == "Ready");
     let since = ready.and_then(|ready| ready.last_transition);
-    // One that lies ahead is of a clock that is.
+    // A timestamp in the future comes from a clock that is ahead.
     let said = since.filter(|since| *since <= now).is_none_or(|since| {
         Duration::try_from(now.duration_since(since)).is_ok_and(|passed| passed >= UNHEARD)
     });
@@ -75,7 +76,7 @@ mod tests {
             ("2026-11-28T11:50:00Z", long, true),
             ("2026-11-28T11:50:00Z", short, false),
             ("2026-11-28T11:59:40Z", long, false),
-            // By a clock that is ahead.
+            // From a clock that is ahead.
             ("2026-11-28T12:10:00Z", long, true),
             ("2026-11-28T12:10:00Z", short, false),
         ] {

@@ -1,4 +1,4 @@
-//! What goes wrong in a step, what passes by itself, and how long it is waited for.
+//! What goes wrong in a step, which errors are temporary, and how long they are retried.
 
 use std::time::Duration;
 
@@ -12,34 +12,34 @@ use kubernetes::{ErrorKind, RecordError};
 use proxmox::{Kind, Meaning, redfish};
 use runtime::error_chain::chain;
 
-/// Who should be left alone after a failure.
+/// What should back off after a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackoffTarget {
     /// The pool: its template, its settings, its guests.
     Pool,
     /// The host.
     Host,
-    /// The host does not have what the pool's settings ask for, such as a bridge: the host's fault, until the
-    /// same fails on another one.
+    /// The host lacks something that the pool's settings need, such as a bridge: the host is to blame, until
+    /// the same fails on another one.
     HostOrPool,
-    /// Neither: it was an accident, or an administrator's will.
+    /// Neither: it was an accident, or an administrator's doing.
     Other,
 }
 
-/// Why a step did not get done.
+/// Why a step was not completed.
 #[derive(Debug, Error)]
 pub enum StepError {
-    /// Proxmox refused, or could not be reached until the limit.
+    /// Proxmox VE refused, or could not be reached within the limit.
     #[error("{0}")]
     Proxmox(#[source] proxmox::Error),
-    /// Kubernetes refused, or could not be reached until the limit.
+    /// Kubernetes refused, or could not be reached within the limit.
     #[error("{}", chain(.0))]
     Kubernetes(#[source] kubernetes::Error),
-    /// A control plane node did not make or delete a bootstrap token until the limit.
+    /// A control plane node did not create or delete a bootstrap token within the limit.
     #[error("{}", chain(.0))]
     Ssh(#[source] SshError),
     /// Another instance has the record now: nothing more may be done.
-    #[error("the record of `{0}` was changed by others")]
+    #[error("the record of `{0}` was changed by another client")]
     RecordLost(String),
     /// The VMID is taken by a VM that is not ours.
     #[error("VMID {vmid} belongs to another VM: {what}")]
@@ -49,10 +49,10 @@ pub enum StepError {
         /// How it was noticed.
         what: String,
     },
-    /// A management controller refused, or could not be reached until the limit.
+    /// A management controller refused, or could not be reached within the limit.
     #[error("{}", chain(.0))]
     Redfish(#[source] redfish::Error),
-    /// A bare-metal machine that another client uses now.
+    /// Another client is using the bare-metal machine now.
     #[error("{what}")]
     Taken {
         /// How it was noticed.
@@ -61,11 +61,11 @@ pub enum StepError {
     /// The limit of the step is over.
     #[error("{what} took longer than {}", time_text(*.limit))]
     Limit {
-        /// What was waited for.
+        /// What the step was waiting for.
         what: String,
         /// The limit.
         limit: Duration,
-        /// Who is to blame.
+        /// What is to blame.
         blame: BackoffTarget,
     },
     /// It failed for good.
@@ -73,11 +73,11 @@ pub enum StepError {
     Failed {
         /// What failed, in words.
         what: String,
-        /// Who is to blame.
+        /// What is to blame.
         blame: BackoffTarget,
     },
-    /// Only an administrator can mend it; says what to run.
-    #[error("{what}; to mend it: {command}")]
+    /// Only an administrator can fix it, with this command.
+    #[error("{what}; to fix it: {command}")]
     Administrator {
         /// What is wrong.
         what: String,
@@ -92,7 +92,7 @@ impl StepError {
         Self::Failed { what: what.into(), blame: BackoffTarget::Pool }
     }
 
-    /// Who should be left alone for a while.
+    /// What should back off for a while.
     pub fn blame(&self) -> BackoffTarget {
         match self {
             Self::Limit { blame, .. } | Self::Failed { blame, .. } => blame.clone(),
@@ -102,7 +102,7 @@ impl StepError {
                 (_, Some(Meaning::Host | Meaning::NotSeen | Meaning::Storage)) => BackoffTarget::HostOrPool,
                 (_, Some(Meaning::Passes | Meaning::Full)) => BackoffTarget::Host,
             },
-            // What does not pass is wrong in the settings, so that the next machine fails too.
+            // A permanent error means that the settings are wrong, so the next machine would fail too.
             Self::Ssh(error) if !error.passes() => BackoffTarget::Pool,
             Self::Redfish(error) if error.kind != redfish::Kind::Fenced => BackoffTarget::Host,
             Self::Redfish(_)
@@ -115,19 +115,19 @@ impl StepError {
         }
     }
 
-    /// Whether a call failed and may have been carried out all the same, in part or in whole.
+    /// Whether a call failed but may have been carried out, in part or completely.
     pub(super) fn leaves_doubt(&self) -> bool {
         let Self::Proxmox(error) = self else { return false };
         // Without a status there was no connection: nothing was sent.
         error.kind == Kind::OutcomeUnknown || (error.kind == Kind::HostUnreachable && error.status.is_some())
     }
 
-    /// Whether a host does not see a volume that may have been made elsewhere a moment ago.
+    /// Whether a host does not see a volume that may have been created on another host a moment ago.
     fn is_unseen(&self) -> bool {
         matches!(self, Self::Proxmox(error) if error.meaning() == Some(Meaning::NotSeen))
     }
 
-    /// Whether it may pass by itself.
+    /// Whether it may be temporary.
     pub(super) fn passes(&self) -> bool {
         match self {
             Self::Proxmox(error) => {
@@ -151,7 +151,7 @@ impl StepError {
                     | ErrorKind::Forbidden
             ),
             Self::Ssh(error) => error.passes(),
-            // A controller that is busy refuses, and some say only what they take as it is now.
+            // A busy controller refuses, and some list only the requests that they accept at the moment.
             Self::Redfish(error) => matches!(
                 error.kind,
                 redfish::Kind::Unreachable
@@ -210,11 +210,11 @@ pub(super) fn time_text(time: Duration) -> String {
     }
 }
 
-/// A host sees a volume within this time that another host has made: NFS clients keep for up to a minute that
-/// a file is not there (`acdirmax`).
+/// How long it may take until a host sees a volume that another host has created: NFS clients cache the
+/// absence of a file for up to a minute (`acdirmax`).
 const APPEARS: Duration = Duration::from_mins(1);
 
-/// Tries at something, with pauses that grow, until a limit.
+/// Tries with growing pauses, until a limit.
 pub(super) struct Tries {
     began: Instant,
     end: Instant,
@@ -225,7 +225,7 @@ pub(super) struct Tries {
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 impl Tries {
-    /// Tries for `limit` at most, with the jitter of `seed`.
+    /// Tries for at most `limit`, with the jitter of `seed`.
     pub fn new(limit: Duration, seed: u64) -> Self {
         let pauses = ExponentialBuilder::default()
             .with_min_delay(Duration::from_millis(250))
@@ -239,10 +239,10 @@ impl Tries {
         Self { began, end: began + limit, pauses }
     }
 
-    /// Waits for the next try, if what went wrong may pass and there is time left.
+    /// Waits for the next try, if the error may be temporary and there is time left.
     ///
     /// # Errors
-    /// What went wrong, for good.
+    /// The final error.
     pub async fn again(&mut self, trouble: StepError) -> Result<(), StepError> {
         let pause = self.pauses.next().unwrap_or(LONGEST_PAUSE);
         let next = Instant::now() + pause;
@@ -278,7 +278,7 @@ macro_rules! retry_until {
 }
 pub(super) use retry_until;
 
-/// A step within its limit.
+/// Runs a step within its limit.
 pub(super) async fn within<T>(
     limit: Duration,
     what: &str,

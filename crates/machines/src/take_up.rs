@@ -1,7 +1,7 @@
-//! The guest of a machine that grows takes up what its VM has, and its Node says so.
+//! The guest of a growing machine takes up what its VM has, and its Node reports it.
 //!
-//! A kubelet looks at its machine when it starts, and says nothing else from then on. So it is restarted
-//! whenever its VM has become another, and its Node is closed from before that until it says what is so.
+//! A kubelet looks at its machine only when it starts. So it is restarted whenever its VM's size has changed,
+//! and its Node is closed before that until it reports the actual size.
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ use model::snapshot::GROWING_TAINT;
 use proxmox::{ExecStatus, Kind};
 use settings::{Grow, Pool, Size};
 
-/// How long the guest may take for one command: it waits 15 s for CPUs, and a minute for the unit.
+/// How long a command in the guest may take: it waits 15 s for CPUs, and a minute for the unit.
 const IN_GUEST: Duration = Duration::from_mins(2);
-/// Between two looks at such a command.
+/// The time between two looks at such a command.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long the Node may be behind the guest before the guest is asked again.
 const NODE_SAYS: Duration = Duration::from_secs(45);
-/// How long the node stays closed after its Node says so. The kubelet that wrote it judges pods by what it
-/// watches, and turns away for good (`OutOfcpu`) one that comes before it has seen its own word. Nothing
-/// tells when it has.
+/// How long the node stays closed after its Node reports the size. The kubelet judges pods by the Node that
+/// it watches, and permanently rejects (`OutOfcpu`) a pod that arrives before it has seen its own update.
+/// Nothing shows when it has.
 const KUBELET_SEES: Duration = Duration::from_secs(5);
 
 /// The unit in the guest that reports what the Node has.
@@ -45,29 +45,32 @@ pub(super) async fn can_grow(ctx: &Context, machine: &MachineHandle, service: &s
     ended(&status, what)
 }
 
-/// Until the guest uses what was plugged and its Node says so. If it does not come to that, the record says
-/// what the guest does not take.
+/// Waits until the guest uses what was plugged and its Node reports it. If that fails, the record says what
+/// the guest does not take up.
 pub(super) async fn taken_up(
     ctx: &Context,
     machine: &mut MachineHandle,
     service: &str,
 ) -> Result<(), StepError> {
     let limit = ctx.config.limits.ready;
-    let what = "the guest did not take up what was plugged";
+    let what = "the guest did not take up the plugged vCPUs and memory";
     let record = machine.record().clone();
     let command = bootstrap::take_up(record.cores, service);
     close(ctx, machine).await?;
-    // The guest has done its part, as far as it can, and has restarted its kubelet.
+    // Whether the guest has done its part, as far as it can, and has restarted its kubelet.
     let mut has_tried = false;
     let until_grown = async {
         loop {
-            machine.say(ctx, &format!("the guest takes up what was plugged, and starts {service} again"));
+            machine.say(
+                ctx,
+                &format!("the guest is taking up the plugged vCPUs and memory and restarting {service}"),
+            );
             let taken = in_guest(ctx, machine, &command, what).await;
             has_tried |=
                 taken.as_ref().is_ok_and(|status| matches!(status.exit_code, Some(0 | TOO_FEW_CPUS)));
-            machine.say(ctx, "its Node does not say yet that it has grown");
-            // Also if the guest has failed: its kubelet may have been restarted, and says what it has found a
-            // while later.
+            machine.say(ctx, "its Node does not report the growth yet");
+            // Even if the guest has failed: its kubelet may have been restarted, and reports what it has
+            // found a while later.
             let says = node::until(ctx, || node::find(ctx, &record).filter(|node| has_grown(&record, node)));
             if tokio::time::timeout(NODE_SAYS, says).await.is_ok() {
                 return Ok(());
@@ -77,7 +80,7 @@ pub(super) async fn taken_up(
     };
     let late = || {
         failed(format!(
-            "its Node did not say within {} s that it has grown: look at {service} in the guest",
+            "its Node did not report the growth within {} s: check {service} in the guest",
             limit.as_secs()
         ))
     };
@@ -90,8 +93,8 @@ pub(super) async fn taken_up(
     grown
 }
 
-/// What its Node does not report though its kubelet was restarted and speaks, the guest does not take: it is
-/// not plugged again.
+/// If the kubelet was restarted and reports, the guest does not take up what is still missing: this is not
+/// plugged again.
 fn note_refusals(ctx: &Context, machine: &mut MachineHandle) {
     let Some(before) = machine.record().growing.clone() else { return };
     let Some(node) = node::find(ctx, machine.record()).filter(|node| node::is_ready(node)) else { return };
@@ -101,11 +104,12 @@ fn note_refusals(ctx: &Context, machine: &mut MachineHandle) {
     record.takes_no_memory |= memory > 0 && record.memory > before.memory;
 }
 
-/// Has the kubelet look at its machine again, of which something was taken out, or that was moved meanwhile,
-/// until its Node says no more than its VM has.
+/// Has the kubelet look at its machine again, after something was unplugged or the VM was moved, until its
+/// Node reports no more than its VM has.
 ///
 /// # Errors
-/// It goes on saying more. The node stays closed: kube-scheduler would send it pods for what is not there.
+/// It still reports more. The node stays closed, because kube-scheduler would send it pods for resources that
+/// do not exist.
 pub(super) async fn settle(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -118,7 +122,7 @@ pub(super) async fn settle(
     let service = pool.and_then(|pool| service(ctx, pool, pool.grow.as_ref()?).ok());
     let command = service.as_deref().map(|service| bootstrap::take_up(now.cores, service));
     close(ctx, machine).await?;
-    machine.say(ctx, "its Node has to say what is left");
+    machine.say(ctx, "waiting until its Node reports what is left");
     let what = "its kubelet could not be restarted";
     let until_true = async {
         loop {
@@ -126,10 +130,10 @@ pub(super) async fn settle(
                 let ended =
                     in_guest(ctx, machine, command, what).await.and_then(|status| ended(&status, what));
                 if let Err(error) = ended {
-                    tracing::debug!(machine = %record.name, %error, "its kubelet is restarted again later");
+                    tracing::debug!(machine = %record.name, %error, "restarting its kubelet again later");
                 }
             }
-            // What the kubelet before it wrote last may still be on its way.
+            // The last update of the previous kubelet may still be on its way.
             tokio::time::sleep(KUBELET_SEES).await;
             let is_true = |node: &Node| !before.says_more((now.cores, now.memory), &node.capacity);
             let says =
@@ -142,7 +146,7 @@ pub(super) async fn settle(
     };
     let late = || {
         failed(format!(
-            "its Node goes on saying that it has more than its VM, which has {}: look at its kubelet in the guest",
+            "its Node still reports more than its VM has, which is {}: check its kubelet in the guest",
             now.words()
         ))
     };
@@ -154,14 +158,14 @@ fn growing() -> Taint {
     Taint { key: GROWING_TAINT.to_owned(), value: String::new(), effect, time_added: None }
 }
 
-/// Lets nothing onto the node while its kubelet finds out what it has.
+/// Keeps pods off the node while its kubelet determines what it has.
 async fn close(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let Some(node) = node::find(ctx, machine.record()) else { return Ok(()) };
     let limit = ctx.config.limits.configure;
     retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, &growing()).await?)).await
 }
 
-/// Takes that back, and waits until it can be seen.
+/// Undoes that, and waits until the watches show it.
 pub(super) async fn open(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let Some(node) = node::find(ctx, machine.record()) else { return Ok(()) };
     let limit = ctx.config.limits.configure;
@@ -171,13 +175,13 @@ pub(super) async fn open(ctx: &Context, machine: &MachineHandle) -> Result<(), S
     let opened = node::until(ctx, || {
         node::find(ctx, machine.record()).is_none_or(|node| is_open(&node)).then_some(())
     });
-    // If it cannot be seen for long, what is decided meanwhile is decided without the node.
+    // If they do not show it for long, decisions in the meantime are made without the node.
     let _ = tokio::time::timeout(limit, opened).await;
     Ok(())
 }
 
-/// The same if it is not known what the VM has: it has what it had before, so that a Node that says no more
-/// than that may be open.
+/// The same if the VM's size is unknown: it has at least what it had before, so a Node that reports no more
+/// than that may be uncordoned.
 pub(super) async fn open_if_true(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let Some(before) = &machine.record().growing else { return open(ctx, machine).await };
     let had = (before.cores, before.memory);
@@ -185,13 +189,13 @@ pub(super) async fn open_if_true(ctx: &Context, machine: &MachineHandle) -> Resu
     if says_more { Ok(()) } else { open(ctx, machine).await }
 }
 
-/// Whether the Node says all that the machine has been given.
+/// Whether the Node reports everything that the machine has been given.
 fn has_grown(record: &Record, node: &Node) -> bool {
     let missing = |before: &Growing| before.missing((record.cores, record.memory), &node.capacity);
     record.growing.as_ref().is_none_or(|before| missing(before) == (0, 0))
 }
 
-/// Runs a command in the guest to its end. `what` is said if there is no answer.
+/// Runs a command in the guest to its end. `what` is the error if there is no answer.
 async fn in_guest(
     ctx: &Context,
     machine: &MachineHandle,
@@ -222,7 +226,7 @@ async fn in_guest(
             }
             Err(trouble) if guest::is_for_good(&trouble) || Instant::now() >= end => return Err(trouble),
             Err(error) => {
-                tracing::debug!(machine = %record.name, %error, "the guest is asked again");
+                tracing::debug!(machine = %record.name, %error, "asking the guest again");
             }
         }
         if Instant::now() >= end {
@@ -238,7 +242,7 @@ fn ended(status: &ExecStatus, what: &str) -> Result<(), StepError> {
         return Ok(());
     }
     let said = status.stderr.lines().last().unwrap_or_default().trim();
-    let said = if said.is_empty() { "it says nothing more" } else { said };
+    let said = if said.is_empty() { "it printed no error" } else { said };
     Err(failed(format!("{what}: {said}")))
 }
 

@@ -1,4 +1,4 @@
-//! One task for each machine that something is done to, and how it ends.
+//! One task for each machine that is being worked on, and how it ends.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,20 +18,20 @@ use model::Record;
 use model::machine::{Intent, Phase};
 use proxmox::Power;
 
-/// How long it is tried to write the record of a machine to be made.
+/// How long to try to write the record of a new machine.
 const CLAIM_LIMIT: Duration = Duration::from_mins(1);
-/// How long it is tried to write that a node is to go. What a later round decides may be something else: its
-/// time of day may be over, it may be needed again, or others may go.
+/// How long to try to record that a node is to be removed. After that a later round may decide otherwise: its
+/// time of day may be over, it may be needed again, or others may be removed.
 const DECISION_LIMIT: Duration = Duration::from_secs(15);
 
-/// Makes a machine: claims its slot by writing the record, then goes through all steps.
+/// Creates a machine: claims its slot by writing the record, then goes through all steps.
 pub async fn create(ctx: Context, record: Record, reports: Reports) {
-    // Whether a record whose answer was lost is there has to be known before another machine is made in its
+    // Whether a record whose answer was lost exists has to be known before another machine is created in its
     // place.
     let mut repeated = false;
     let created = retry_until!(CLAIM_LIMIT, seed(&record.id), {
-        // Nothing is begun while everything is paused. If the record is there after all, the next look at all
-        // finds it.
+        // Nothing is started while everything is paused. If the record exists after all, the next look at all
+        // records finds it.
         if std::mem::replace(&mut repeated, true)
             && let Some(what) = ctx.paused()
         {
@@ -47,8 +47,7 @@ pub async fn create(ctx: Context, record: Record, reports: Reports) {
             return;
         }
         Err(error) => {
-            // Where the outcome is still not known the record may be there: the next look at all records
-            // finds it.
+            // If the outcome is still unknown, the record may exist: the next look at all records finds it.
             ctx.registry.forget(&record.id, ctx.clock.now());
             let reason = format!("{error}");
             tell(&ctx, &reports, &record, Ending::Failed { reason, blame: BackoffTarget::Other });
@@ -59,8 +58,8 @@ pub async fn create(ctx: Context, record: Record, reports: Reports) {
     creating(&ctx, machine, &reports, true).await;
 }
 
-/// Goes on with a machine whose record was found, if that is still what is stored: a list may take long to
-/// arrive, and the machine may have ended meanwhile.
+/// Resumes a machine whose record was found, if that is still what is stored: a list may take long to arrive,
+/// and the machine may have ended in the meantime.
 pub async fn adopt(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let id = stored.record.id.clone();
     if !ctx.registry.claim(&id) {
@@ -87,7 +86,7 @@ pub async fn wake(ctx: Context, stored: Versioned<Record>, pods: Vec<String>, re
     }
 }
 
-/// Records that a machine is to be a node from now on.
+/// Records that a machine should become a node from now on.
 async fn ask(ctx: &Context, machine: &mut MachineHandle, pods: Vec<String>) -> Result<(), StepError> {
     let now = ctx.clock.now();
     machine
@@ -95,7 +94,7 @@ async fn ask(ctx: &Context, machine: &mut MachineHandle, pods: Vec<String>) -> R
             record.kept = record.warm.take();
             record.asked = Some(now);
             record.pods = pods;
-            // Its timeline begins again: no pod waited for what it took before.
+            // Its timeline starts over: no pod waited for its earlier steps.
             record.entered = BTreeMap::from([(Phase::Requested, now)]);
         })
         .await
@@ -105,8 +104,8 @@ async fn ask(ctx: &Context, machine: &mut MachineHandle, pods: Vec<String>) -> R
 pub async fn retire(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     let since = ctx.clock.now();
-    // As rounds have shown it since they decided: until its VM was looked at, too, it counts among those that
-    // leave.
+    // As rounds have shown it since their decision: until its VM has been checked, too, it counts among those
+    // that leave.
     (machine.phase, machine.since) = (Phase::Draining, since);
     machine.note.clone_from(&reason);
     machine.stored.record.intent = Intent::Retire { reason, since };
@@ -125,14 +124,14 @@ pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, re
     }
 }
 
-/// Looks after a ready machine whose VM was not seen to run for a while: one that is off is started again,
-/// one that is gone is removed with all that belongs to it, any other serves on. One that is kept warm and is
-/// not as it should be is removed, unless it has joined meanwhile.
+/// Deals with a ready machine whose VM has not been seen running for a while. A VM that is off is started
+/// again; if it is gone, the machine is removed with all that belongs to it; otherwise it stays in service. A
+/// warm machine that is not in its proper state is removed, unless it has joined in the meantime.
 pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     machine.phase = if machine.record().warm.is_some() { Phase::Warm } else { Phase::Ready };
     if let Err(trouble) = machine.save(&ctx).await {
-        // An administrator may have dropped the record, to keep the VM.
+        // An administrator may have dropped the record in order to keep the VM.
         return lost(&ctx, &machine, &trouble, &reports);
     }
     if machine.record().warm.is_some() {
@@ -140,7 +139,7 @@ pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     }
     match serves_on(&ctx, &mut machine, &reports).await {
         Ok(None) => {
-            let how = "its VM is there".to_owned();
+            let how = "its VM exists".to_owned();
             tell(&ctx, &reports, machine.record(), Ending::LookedAfter(how));
             ctx.registry.release(&machine.record().id);
         }
@@ -149,7 +148,7 @@ pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
                 &ctx,
                 &reports,
                 machine.record(),
-                &format!("{reason}: the machine is removed"),
+                &format!("{reason}; the machine is removed"),
             );
             match give_up(&ctx, &mut machine, &reason).await {
                 Ok(()) => discarding(&ctx, machine, &reason, &reports).await,
@@ -169,7 +168,7 @@ async fn missed_warm(ctx: &Context, mut machine: MachineHandle, reports: &Report
             if let Err(trouble) = ask(ctx, &mut machine, Vec::new()).await {
                 return lost(ctx, &machine, &trouble, reports);
             }
-            // It serves all the same.
+            // It stays in service anyway.
             if let Err(trouble) = warm_machine::come_up_with_host(ctx, &machine, None).await {
                 tracing::warn!(machine = %machine.record().name, error = %trouble, "the machine will not be started with its host");
             }
@@ -177,20 +176,21 @@ async fn missed_warm(ctx: &Context, mut machine: MachineHandle, reports: &Report
         }
         Ok(warm_machine::WarmSight::Otherwise) => {
             let reason = "its VM is not as it was left: another client started, stopped or removed it";
-            tracing::warn!(machine = %machine.record().name, reason, "a machine that was kept warm is removed");
+            tracing::warn!(machine = %machine.record().name, reason, "removing a machine that was kept warm");
             match give_up(ctx, &mut machine, reason).await {
                 Ok(()) => discarding(ctx, machine, reason, reports).await,
                 Err(trouble) => lost(ctx, &machine, &trouble, reports),
             }
         }
         Err(trouble) => {
-            tracing::debug!(machine = %machine.record().name, error = %trouble, "a machine that is kept warm cannot be looked at");
+            tracing::debug!(machine = %machine.record().name, error = %trouble, "a machine that is kept warm cannot be read");
             ctx.registry.release(&machine.record().id);
         }
     }
 }
 
-/// Puts back on a ready machine's Node what it has lost: one that was deleted registers again without it.
+/// Restores lost labels and taints on a ready machine's Node: a Node that was deleted registers again without
+/// them.
 pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     machine.phase = Phase::Ready;
@@ -207,7 +207,7 @@ pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) 
     }
 }
 
-/// `None` if it serves on; else why it ends.
+/// `None` if it stays in service; otherwise why it ends.
 async fn serves_on(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -230,7 +230,12 @@ async fn serves_on(
     };
     if machine.record().host != before {
         let what = words(machine.record(), Touched::Moved).await;
-        outside_changes::say(ctx, reports, machine.record(), &format!("{what}: it serves on there"));
+        outside_changes::say(
+            ctx,
+            reports,
+            machine.record(),
+            &format!("{what}: the machine stays in service there"),
+        );
     }
     if returned_nodes::follow(ctx, machine, &config).await? {
         outside_changes::say(
@@ -247,7 +252,7 @@ async fn serves_on(
     match config.lock() {
         // The daemon asks again in a while.
         None if outside_changes::is_emptied(ctx, &host).await => {
-            tracing::info!(machine = %machine.record().name, host, "all guests of its host are being stopped: its VM is not started there now");
+            tracing::info!(machine = %machine.record().name, host, "all guests on its host are being stopped; its VM is not started until that is over");
             Ok(None)
         }
         None => {
@@ -259,7 +264,8 @@ async fn serves_on(
         Some(_) if proxmox_tasks::is_worked_on(ctx, machine.record()).await? => Ok(None),
         Some(lock) => Err(StepError::Administrator {
             what: format!(
-                "VM {vmid} is off and locked ({lock}), no task is seen to work on it, and a token cannot remove a lock"
+                "VM {vmid} is off and locked ({lock}), no task is known to be working on it, and a token \
+                 cannot remove a lock"
             ),
             command: format!("on {host}: qm unlock {vmid}"),
         }),
@@ -287,9 +293,9 @@ async fn creating(ctx: &Context, mut machine: MachineHandle, reports: &Reports, 
     if let Some(words) = &refused {
         reason = format!("{reason}; {words}");
     }
-    tracing::warn!(machine = %machine.record().name, reason, "a machine could not be made");
+    tracing::warn!(machine = %machine.record().name, reason, "a machine could not be created");
     let ending = match &trouble {
-        // The pool is held until the right is there, and goes on at once then.
+        // The pool is held until the right exists, and then continues immediately.
         _ if refused.is_some() => Ending::Failed { reason: reason.clone(), blame: BackoffTarget::Other },
         StepError::Foreign { .. } | StepError::Taken { .. } => Ending::SlotTaken(trouble.to_string()),
         _ => {
@@ -314,7 +320,7 @@ async fn refuse(ctx: &Context, machine: &MachineHandle, trouble: &StepError) -> 
     Some(ctx.templates.refused(pool, right, token))
 }
 
-/// What a phase does, for messages.
+/// The name of a phase's activity, for messages.
 fn doing(phase: Phase) -> &'static str {
     match phase {
         Phase::Requested | Phase::Cloning => "the clone",
@@ -336,7 +342,7 @@ pub(super) async fn discarding(ctx: &Context, mut machine: MachineHandle, reason
     if machine.phase != Phase::Clearing {
         machine.enter(ctx, Phase::Failed, reason);
     }
-    // It may become ready after all before its VM can be stopped: nothing more is to be put on it.
+    // It may still become ready before its VM can be stopped: no more pods may be placed on it.
     if let Some(node) = node::find(ctx, machine.record())
         && let Err(trouble) = emptying::close(ctx, &mut machine, &node).await
     {

@@ -1,4 +1,4 @@
-//! Where the pools' templates are, and on which hosts a clone of them can be made.
+//! Where the pools' templates are, and on which hosts they can be cloned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -17,36 +17,36 @@ use proxmox::property::stem;
 use proxmox::{Client, ClusterResources, Error, Guest, Kind, MissingRight, TAG, TagRules, VmConfig};
 use settings::{Boot, Bootstrap, CloudInit, Config, Pool, TemplateRef};
 
-/// How often the rules of tags are asked for: they change seldom.
+/// How often the rules for tags are read: they rarely change.
 const TAGS: Duration = Duration::from_mins(10);
 
 /// A template that a pool can clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usable {
-    /// Its VMID; `None`: machines are made without a template.
+    /// Its VMID; `None`: machines are created without a template.
     pub vmid: Option<Vmid>,
-    /// The host that holds it: only this one can clone it.
+    /// The host that holds it: only this host can clone it.
     pub host: String,
-    /// Hosts on which a clone of it can be made.
+    /// Hosts on which a clone can be created.
     pub reach: BTreeSet<String>,
-    /// Storages that its volumes are on, with the host (`pve1/local-lvm`) if hosts do not share them.
+    /// The storages of its volumes, with the host (`pve1/local-lvm`) if they are not shared.
     pub sources: BTreeSet<String>,
-    /// Bytes that a full clone of it takes once its disk has the size that the pool says; 0 if clones are
-    /// linked.
+    /// The bytes that a full clone takes once its disk has the pool's size; 0 if clones are linked.
     pub bytes: i64,
-    /// What tells it from every other, and from one that replaces it under its name and VMID.
+    /// A fingerprint that distinguishes it from every other template, and from one that replaces it under its
+    /// name and VMID.
     pub print: String,
-    /// The same as earlier versions made it: records of their machines have it.
+    /// The fingerprint as earlier versions computed it: records of their machines have it.
     pub former_print: String,
 }
 
 impl Usable {
-    /// Its VMID as text; `none` if machines are made without a template.
+    /// Its VMID as text; `none` if machines are created without a template.
     pub fn vmid_text(&self) -> String {
         self.vmid.map_or_else(|| "none".to_owned(), |vmid| vmid.to_string())
     }
 
-    /// The names of the storages that its volumes are on.
+    /// The names of the storages of its volumes.
     pub fn storages(&self) -> BTreeSet<String> {
         self.sources.iter().filter_map(|source| source.rsplit('/').next()).map(ToOwned::to_owned).collect()
     }
@@ -57,35 +57,35 @@ impl Usable {
 pub struct PoolTemplates {
     /// Templates that can be used.
     pub usable: Vec<Usable>,
-    /// What is wrong, in words: the pool cannot grow if nothing is usable.
+    /// What is wrong, in words: the pool cannot grow if no template is usable.
     pub problems: Vec<String>,
-    /// Why none of them is cloned now, if so: a right is missing for each machine of the pool.
+    /// Why no template is cloned now, if so: a right is missing for every machine of the pool.
     pub refused: Option<String>,
 }
 
 impl PoolTemplates {
-    /// Whether a machine can be made.
+    /// Whether a machine can be created.
     pub fn is_fine(&self) -> bool {
         !self.usable.is_empty() && self.refused.is_none()
     }
 }
 
-/// What tells a template from others, and the same as earlier versions made it.
+/// A template's fingerprint, and its fingerprint as earlier versions computed it.
 type Prints = (String, String);
 
 /// Templates by pool. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Templates {
     by_pool: Arc<Mutex<BTreeMap<PoolName, PoolTemplates>>>,
-    /// What tells templates from others, by VMID, as they were read for clones since the last look began; and
-    /// when they were asked for.
+    /// Fingerprints by VMID of templates that were read for clones since the last look began, and when they
+    /// were queried.
     just_read: Arc<Mutex<BTreeMap<Vmid, (Prints, Instant)>>>,
     tags: Arc<Mutex<Option<(TagRules, Instant)>>>,
     refusals: Refusals,
 }
 
 impl Templates {
-    /// The template for a new machine of the pool on this host: its own before another's.
+    /// The template for a new machine of the pool on this host; the host's own template is preferred.
     pub fn pick(&self, pool: &str, host: &str) -> Option<Usable> {
         let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let found = || all.get(pool).filter(|found| found.refused.is_none());
@@ -94,8 +94,7 @@ impl Templates {
         own.or_else(|| usable().find(|one| one.reach.contains(host))).cloned()
     }
 
-    /// The storages that a template is cloned from; its own name stands for those of one that was not looked
-    /// at yet.
+    /// The storages that a template is cloned from; if it was not read yet, its own name stands for them.
     pub fn sources(&self, template: Vmid) -> BTreeSet<String> {
         let known = self.known(template).map(|usable| usable.sources);
         known.unwrap_or_else(|| BTreeSet::from([format!("template {template}")]))
@@ -112,7 +111,7 @@ impl Templates {
         self.by_pool.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// As a snapshot carries them.
+    /// The templates in the form of a snapshot.
     pub fn seen(&self) -> Vec<TemplateSeen> {
         let one = |pool: &PoolName, usable: &Usable| TemplateSeen {
             pool: pool.clone(),
@@ -126,7 +125,7 @@ impl Templates {
             .collect()
     }
 
-    /// What tells a pool's present templates from others; nothing while one of them cannot be looked at.
+    /// The fingerprints of a pool's present templates; empty while one of them cannot be read.
     pub fn prints(&self, pool: &str) -> Vec<String> {
         let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let found = all.get(pool).filter(|found| found.problems.is_empty());
@@ -134,8 +133,8 @@ impl Templates {
         usable.flat_map(|usable| [usable.print.clone(), usable.former_print.clone()]).collect()
     }
 
-    /// A template is about to be cloned, and was so when it was `asked`: looks are minutes apart, and what is
-    /// cloned is none of an older look. Returns what tells it from others.
+    /// Notes how a template that is about to be cloned looked when it was `asked`: looks are minutes apart,
+    /// and the clone must match the present template. Returns its fingerprint.
     pub(super) fn is_now(&self, template: Vmid, vm: &VmConfig, asked: Instant) -> String {
         let prints = (print(template, vm, inherited::tells), print(template, vm, told_before));
         let mut all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,7 +147,8 @@ impl Templates {
         now
     }
 
-    /// A look has found this. If a template was read for a clone meanwhile, that is the younger word.
+    /// Takes in the result of a look. If a template was read for a clone in the meantime, that is more
+    /// recent.
     fn found(&self, mut all: BTreeMap<PoolName, PoolTemplates>, asked: &BTreeMap<Vmid, Instant>) {
         let mut by_pool = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let mut just_read = self.just_read.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,20 +161,19 @@ impl Templates {
         *by_pool = all;
     }
 
-    /// What a full clone of the largest of a pool's templates takes, in bytes; 0 if clones are linked.
+    /// The bytes that a full clone of the pool's largest template takes; 0 if clones are linked.
     pub fn clone_bytes(&self, pool: &str) -> i64 {
         let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let usable = all.get(pool).into_iter().flat_map(|found| &found.usable);
         usable.map(|usable| usable.bytes).max().unwrap_or_default()
     }
 
-    /// Which tags the token may change, once that was asked.
+    /// Which tags the token may change, once that was read.
     pub fn tags(&self) -> Option<TagRules> {
         self.tags.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(rules, _)| rules.clone())
     }
 
-    /// Asks for the rules of tags if they are old, or stand in a pool's way. If they cannot be asked for, the
-    /// known ones stay.
+    /// Reads the rules for tags if they are old or block a pool. If they cannot be read, the known ones stay.
     async fn look_at_tags(&self, proxmox: &Client, pools: &[Pool]) {
         let known = self.tags.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let is_enough = known.is_some_and(|(rules, asked)| {
@@ -187,12 +186,12 @@ impl Templates {
             Ok(rules) => {
                 *self.tags.lock().unwrap_or_else(PoisonError::into_inner) = Some((rules, Instant::now()));
             }
-            Err(error) => tracing::debug!(%error, "the rules of tags cannot be asked for"),
+            Err(error) => tracing::debug!(%error, "the rules for tags cannot be read"),
         }
     }
 
-    /// Machines of the pool are refused for a right that is missing: none is made until that has changed.
-    /// What is said of it.
+    /// Notes that machines of the pool are refused because of a missing right: none is created until that
+    /// changes. Returns the message.
     pub(super) fn refused(&self, pool: &Pool, right: MissingRight, token: &str) -> String {
         let words = self.refusals.add(pool, right, self.tags(), token);
         let mut all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -200,7 +199,7 @@ impl Templates {
         words
     }
 
-    /// Why no machines of a pool are made, if a right is missing.
+    /// Why no machines of a pool are created, if a right is missing.
     pub fn refusal(&self, pool: &str) -> Option<String> {
         self.refusals.of(pool)
     }
@@ -213,8 +212,8 @@ impl Templates {
     /// Looks at the templates of all pools again: one call for each template.
     ///
     /// # Errors
-    /// A template could not be read: its pools get a problem, what was known of it stays, and all others were
-    /// looked at.
+    /// A template could not be read: its pools get a problem, what was known about it stays, and all others
+    /// were read.
     pub async fn refresh(
         &self,
         proxmox: &Client,
@@ -248,7 +247,7 @@ impl Templates {
 /// Configurations of templates, or why they cannot be read, by VMID.
 type Read = BTreeMap<Vmid, Result<VmConfig, Error>>;
 
-/// Reads the templates of all pools whose hosts are online; and when each was asked for.
+/// Reads the templates of all pools whose hosts are online; returns also when each was queried.
 async fn read(proxmox: &Client, config: &Config, seen: &ClusterResources) -> (Read, BTreeMap<Vmid, Instant>) {
     let cloning = config.pools.iter().filter(|pool| pool.boot != Boot::Network);
     let wanted: Vec<&TemplateRef> = cloning.filter_map(|pool| pool.template.as_ref()).collect();
@@ -292,7 +291,8 @@ fn of_pool(
         }
         if let Some(lock) = &guest.lock {
             found.problems.push(format!(
-                "{} cannot be cloned while it is locked ({lock}): see what task runs; a lock that stays without one goes with `qm unlock {}`",
+                "{} cannot be cloned while it is locked ({lock}): check which task is running; if none is, \
+                 `qm unlock {}` removes the lock",
                 who(guest),
                 guest.vmid
             ));
@@ -316,7 +316,7 @@ fn of_pool(
     found
 }
 
-/// A tag of every machine that the token may not set: no machine could be configured.
+/// A tag of all machines that the token may not set, so that no machine could be configured.
 fn refused_tag(pool: &Pool, rules: Option<&TagRules>) -> Option<String> {
     let mut tags = pool.tags.iter().map(String::as_str).chain([TAG]);
     let rules = rules?;
@@ -328,7 +328,7 @@ fn who(guest: &Guest) -> String {
     format!("{} ({} on {})", guest.name.as_deref().unwrap_or("?"), guest.vmid, guest.host)
 }
 
-/// What stands for a template on each host where machines of the pool can be made without one.
+/// Stand-ins for a template on each host where machines of the pool can be created without one.
 fn blank_places(pool: &Pool, seen: &ClusterResources) -> Vec<Usable> {
     let allowed = |host: &&String| pool.hosts.is_empty() || pool.hosts.iter().any(|one| *one == ***host);
     let usable = |host: &String| Usable {
@@ -370,7 +370,8 @@ fn missing(wanted: &TemplateRef, seen: &ClusterResources) -> String {
     };
     let what = match wanted {
         TemplateRef::Vmid(vmid) => format!(
-            "there is no VM {vmid} that the token may see: check `template`, and VM.Audit and VM.Clone on /vms/{vmid} or its pool"
+            "the token may see no VM {vmid}: check `template`, and VM.Audit and VM.Clone on /vms/{vmid} or \
+             its pool"
         ),
         TemplateRef::Name(name) => format!(
             "no template is called `{name}`, or the token may not see it: check `template`, and VM.Audit and VM.Clone on it or its pool"
@@ -379,11 +380,11 @@ fn missing(wanted: &TemplateRef, seen: &ClusterResources) -> String {
     format!("{what}; {there}")
 }
 
-/// What a pool needs of its template.
+/// What a pool needs from its template.
 struct Needs {
-    /// Something is run in the guest.
+    /// Whether it needs the guest agent, to run something in the guest.
     agent: bool,
-    /// The guest has to learn what it is, and Proxmox VE's own drive is to say it.
+    /// Whether it needs a cloud-init drive, because the guest gets its settings from Proxmox VE's own drive.
     drive: bool,
 }
 
@@ -423,7 +424,7 @@ fn judge(
     }
     if let (Some(device), false) = (vm.device_keys().first(), pool.pci.is_empty()) {
         return Err(format!(
-            "{who} has a device of its host itself, and the pool gives its machines some: `qm set {} --delete {device}`",
+            "{who} passes a host device through, and so does the pool: `qm set {} --delete {device}`",
             guest.vmid
         ));
     }
@@ -443,8 +444,8 @@ fn judge(
     })
 }
 
-/// What a full clone takes: all disks of the template, and what its disk grows by. A pool whose clones are
-/// linked names no storages.
+/// What a full clone takes: all disks of the template, plus the growth of its main disk. A pool with linked
+/// clones names no storages.
 fn clone_bytes(pool: &Pool, vm: &VmConfig) -> i64 {
     if pool.storages.is_empty() {
         return 0;
@@ -456,7 +457,7 @@ fn clone_bytes(pool: &Pool, vm: &VmConfig) -> i64 {
     vm.full_clone_bytes().saturating_add(growth)
 }
 
-/// What a token may never clone: devices and drives of the host itself.
+/// Why a token could never clone it: devices and drives of the host itself.
 fn uncloneable(vmid: Vmid, vm: &VmConfig) -> Option<String> {
     let real = |key: &&str| {
         let parts = vm.parts(key);
@@ -468,13 +469,13 @@ fn uncloneable(vmid: Vmid, vm: &VmConfig) -> Option<String> {
     };
     if let Some(device) = vm.all().map(|(key, _)| key).find(real) {
         return Some(format!(
-            "has a device of its host itself, `{device}`, which Proxmox VE lets no token clone: make a resource mapping of it, or \
-             `qm set {vmid} --delete {device}`"
+            "passes a host device through directly (`{device}`), which Proxmox VE lets no token clone: \
+             create a resource mapping for it, or `qm set {vmid} --delete {device}`"
         ));
     }
     let drive = vm.drives_of_the_host().next()?;
     Some(format!(
-        "has a drive of its host itself, `{drive}`, which cannot be cloned: `qm set {vmid} --delete {drive}`"
+        "uses a host drive directly (`{drive}`), which cannot be cloned: `qm set {vmid} --delete {drive}`"
     ))
 }
 
@@ -482,13 +483,13 @@ fn is_spice(host: &str) -> bool {
     host.eq_ignore_ascii_case("spice")
 }
 
-/// What counted before there were rules for what a clone inherits.
+/// Which options were compared before there were rules for what a clone inherits.
 fn told_before(key: &str) -> bool {
     !["cores", "description", "digest", "lock", "memory", "name", "sockets", "tags"].contains(&key)
 }
 
-/// The VMID, and a digest of what tells templates apart. One that replaces it has another SMBIOS uuid and
-/// other MACs.
+/// The VMID, and a digest of what distinguishes templates. A replacement has a different SMBIOS uuid and
+/// different MACs.
 fn print(vmid: Vmid, vm: &VmConfig, tells: impl Fn(&str) -> bool) -> String {
     let mut hasher = Sha256::new();
     for (key, value) in vm.all().filter(|(key, _)| tells(key)) {
@@ -509,7 +510,7 @@ fn sources(guest: &Guest, vm: &VmConfig, seen: &ClusterResources) -> BTreeSet<St
         .collect()
 }
 
-/// Its own host, and all others if every volume is on a storage that they share.
+/// Its own host, and all others if every volume is on a shared storage.
 fn reach(guest: &Guest, vm: &VmConfig, seen: &ClusterResources) -> BTreeSet<String> {
     let storages = vm.storages();
     let has = |host: &str, storage: &str| {

@@ -1,7 +1,6 @@
-//! Since when pods are on their way out, by the time that has passed here. Until when one may take is written
-//! by the clock of the API server; that of this host may be wrong by minutes, or hours if its hardware clock
-//! is in local time. One that is ahead would take each pod for one that should have ended long ago, and not
-//! wait for its end.
+//! Since when pods have been terminating, by the time that has passed here. A pod's deadline is written by
+//! the API server's clock; this host's clock may be wrong by minutes, or by hours if its hardware clock is in
+//! local time. If it were ahead, each pod would seem overdue, and its end would not be awaited.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,8 +11,8 @@ use tokio::time::Instant;
 use model::Snapshot;
 use model::pod::{Deletion, Pod};
 
-/// A pod that was being deleted already when it was first seen, and whose time was over this long ago, is
-/// taken for one that will not end: here the clock is believed.
+/// A pod that was already being deleted when it was first seen, and has been overdue for this long, is
+/// assumed never to end: here the clock is trusted.
 const LONG_AGO: SignedDuration = SignedDuration::from_mins(15);
 
 /// The pods of one node that is being drained, by their uids.
@@ -21,12 +20,12 @@ const LONG_AGO: SignedDuration = SignedDuration::from_mins(15);
 pub(super) struct TerminationClock {
     /// Seen before they were deleted.
     standing: BTreeSet<String>,
-    /// Seen to be deleted, since when.
+    /// Seen being deleted, and since when.
     began: BTreeMap<String, Instant>,
 }
 
 impl TerminationClock {
-    /// Says of the pods of a node when their time is over, by the clock that the snapshot's time is from.
+    /// Restates when the pods of a node are overdue, by the clock of the snapshot's time.
     pub fn restate(&mut self, snapshot: &mut Snapshot, node: &str) {
         let now = snapshot.time;
         for pod in snapshot.pods.iter_mut().filter(|pod| pod.node.as_deref() == Some(node)) {
@@ -43,7 +42,7 @@ impl TerminationClock {
         }
     }
 
-    /// When this pod that is deleted began to end; `None` if that was long before the first look.
+    /// When this pod began to terminate; `None` if that was long before the first look.
     fn began(&mut self, pod: &Pod, over: SignedDuration) -> Option<Instant> {
         if let Some(began) = self.began.get(&pod.uid) {
             return Some(*began);
@@ -67,7 +66,7 @@ mod tests {
 
     const GRACE: i64 = 60;
 
-    /// A node's pod, which is to have ended this many seconds after now, by the API server's clock.
+    /// A node's pod whose deadline is this many seconds from now, by the API server's clock.
     fn seen(now: Timestamp, end: Option<i64>) -> Snapshot {
         let deletion = end.map(|seconds| Deletion {
             at: now + SignedDuration::from_secs(seconds),
@@ -100,7 +99,7 @@ mod tests {
             }
             endings.restate(&mut seen(now, Some(stated)), "n");
             tokio::time::sleep(Duration::from_secs(10)).await;
-            // Meanwhile the clock was set, too.
+            // In the meantime the clock was set, too.
             let mut later = seen(now + SignedDuration::from_hours(1), Some(stated));
             endings.restate(&mut later, "n");
             assert_eq!(left(&later), expected, "{stands_first} {stated}");

@@ -1,5 +1,5 @@
-//! Looking for a machine's VM: there, moved, gone, unmanaged, or what is left of it; and what only an
-//! administrator can tell.
+//! Looks for a machine's VM: it exists, was moved, is gone, is unmanaged, or only leftovers exist; some cases
+//! only an administrator can decide.
 
 use super::context::Context;
 use super::machine_handle::MachineHandle;
@@ -9,31 +9,31 @@ use super::proxmox_tasks::{self, Destruction};
 use super::step_error::{BackoffTarget, StepError, retry_until};
 use proxmox::{Kind, VmConfig};
 
-/// The lock of a VM whose clone is being made, or was interrupted.
+/// The lock of a VM that is being cloned, or whose cloning was interrupted.
 pub(super) const CLONING: &str = "clone";
-/// The lock of a VM whose disks its destruction has freed.
+/// The lock of a VM whose disks have been freed by its destruction.
 pub(super) const DESTROYED: &str = "destroyed";
 
-/// What is there of a machine.
+/// What exists of a machine's VM.
 pub(super) enum VmSearch {
     /// Its VM, locked or not, on the host that its record names now.
     There(Box<VmConfig>),
-    /// A clone is being made.
+    /// It is being cloned.
     BeingCloned,
-    /// Its disks are freed, and the lock of its destruction is all that is left of its configuration.
+    /// Its disks are freed, and only the lock of its destruction is left in its configuration.
     BeingDestroyed,
     /// Nothing.
     Gone,
-    /// Something of which nothing says that it is ours.
+    /// A VM without proof that it is ours.
     NotOurs,
-    /// Something that the token does not see: it may be ours, taken out of our pool.
+    /// A VM that the token may not see: it may be ours, removed from our pool.
     Hidden,
 }
 
-/// Looks for a machine's VM. One that was moved to another host is followed there.
+/// Looks for a machine's VM. A VM that was moved to another host is followed there.
 ///
 /// # Errors
-/// What is there cannot be determined for now, or only by an administrator.
+/// The VM's state cannot be determined now, or only by an administrator.
 pub(super) async fn find(ctx: &Context, machine: &mut MachineHandle) -> Result<VmSearch, StepError> {
     loop {
         match sight(ctx, machine).await? {
@@ -69,8 +69,8 @@ async fn sight(ctx: &Context, machine: &MachineHandle) -> Result<Sight, StepErro
     .await
 }
 
-/// The host that has the VMID now, if it is another than the record's. A host that is down keeps its VM's
-/// record.
+/// The host that has the VMID now, if it differs from the record's. If that host is down, the record is not
+/// changed.
 async fn elsewhere(ctx: &Context, machine: &MachineHandle) -> Result<Option<String>, StepError> {
     let record = machine.record();
     let seen =
@@ -78,7 +78,7 @@ async fn elsewhere(ctx: &Context, machine: &MachineHandle) -> Result<Option<Stri
     if seen.hosts.get(&record.host).is_some_and(|host| !host.online) {
         return Err(StepError::Failed {
             what: format!(
-                "host {} is down: what becomes of its VM {} is decided when it is back",
+                "host {} is down: its VM {} is dealt with when the host is back",
                 record.host, record.slot.vmid
             ),
             blame: BackoffTarget::Host,
@@ -92,9 +92,9 @@ async fn elsewhere(ctx: &Context, machine: &MachineHandle) -> Result<Option<Stri
     Ok(elsewhere)
 }
 
-/// Makes sure that what is not in the cluster's lists is not there. A host without quorum, or whose corosync
-/// has not run since it booted, answers from its own copy of the configuration, which may be old: hosts and
-/// VMs may be missing there, or stand where they were.
+/// Makes sure that VMs missing from the cluster's lists do not exist. A host without quorum, or whose
+/// corosync has not run since it booted, answers from its own copy of the configuration. That copy may be
+/// old: hosts and VMs may be missing, or be listed at their former place.
 ///
 /// # Errors
 /// The cluster is not quorate.
@@ -107,23 +107,22 @@ pub(super) async fn sees_all(ctx: &Context, machine: &MachineHandle) -> Result<(
             kind: Kind::NoQuorum,
             call: "GET /cluster/status".to_owned(),
             status: None,
-            text: "the Proxmox cluster is not quorate: what it does not list may be there all the same"
-                .to_owned(),
+            text: "the Proxmox cluster is not quorate: a VM that it does not list may still exist".to_owned(),
         }))
     })
     .await
 }
 
-/// What a VM is that cannot be seen: gone, unmanaged, or a clone at work. `None`: it can be seen after all.
+/// What a VM is that is not visible: gone, unmanaged, or being cloned. `None`: it is visible after all.
 ///
-/// A token that has lost its rights over our machines sees nothing of them, and that proves nothing. A clone
-/// that was interrupted leaves a VM that is not in our pool yet and does not bear our mark: a token with
-/// rights on the pool cannot see it, and its owner cannot be proved.
+/// A token that has lost its rights over our machines cannot see them, and that proves nothing. An
+/// interrupted clone leaves a VM that is not in our pool yet and does not bear our mark: a token with rights
+/// on the pool cannot see it, and its owner cannot be proved.
 async fn hidden(ctx: &Context, machine: &MachineHandle) -> Result<Option<VmSearch>, StepError> {
     let record = machine.record();
     let limit = ctx.config.limits.destroy;
     let doubt = record.clone_in_doubt && record.smbios_uuid.is_none();
-    // It claims its VMID a while after it was asked for: before that is certain, a free VMID proves nothing.
+    // A clone claims its VMID a while after the request: until then, a free VMID proves nothing.
     let mut at_work = doubt && !proxmox_tasks::still_on_its_way(ctx, record).is_zero();
     if doubt && !at_work {
         at_work = retry_until!(limit, machine.seed(), proxmox_tasks::is_cloning(ctx, record).await).await?;
@@ -137,7 +136,7 @@ async fn hidden(ctx: &Context, machine: &MachineHandle) -> Result<Option<VmSearc
         sees_all(ctx, machine).await?;
         return Ok(Some(VmSearch::Gone));
     }
-    // Before the look and after it: else the rights may have come and gone in between.
+    // Before the look and after it: otherwise the rights may have changed in between.
     may_look(ctx, machine).await?;
     if !matches!(sight(ctx, machine).await?, Sight::Absent) {
         return Ok(None);
@@ -146,7 +145,7 @@ async fn hidden(ctx: &Context, machine: &MachineHandle) -> Result<Option<VmSearc
     if doubt {
         return Err(in_doubt(ctx, machine));
     }
-    // Halfway, a destruction takes the VM out of its pool: it can no longer be seen.
+    // Halfway, a destruction removes the VM from its pool, so it is no longer visible.
     match retry_until!(limit, machine.seed(), proxmox_tasks::destruction(ctx, record).await).await? {
         Destruction::AtWork => return Ok(Some(VmSearch::BeingDestroyed)),
         Destruction::Interrupted => {
@@ -154,11 +153,11 @@ async fn hidden(ctx: &Context, machine: &MachineHandle) -> Result<Option<VmSearc
         }
         Destruction::None | Destruction::Done => {}
     }
-    tracing::info!(machine = %record.name, vmid = record.slot.vmid.0, "there is a VM with this VMID outside our resource pool: it is left alone");
+    tracing::info!(machine = %record.name, vmid = record.slot.vmid.0, "a VM outside our resource pool has this VMID: it is left alone");
     Ok(Some(VmSearch::Hidden))
 }
 
-/// Makes sure that the token may see our machines: by its rights over their pool, else over this VMID.
+/// Makes sure that the token may see our machines: by its rights on their pool, or else on this VMID.
 async fn may_look(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let record = machine.record();
     let pool = ctx.config.proxmox.as_ref().and_then(|proxmox| proxmox.resource_pool.as_ref());
@@ -169,18 +168,19 @@ async fn may_look(ctx: &Context, machine: &MachineHandle) -> Result<(), StepErro
         return Ok(());
     }
     let vmid = record.slot.vmid;
-    let what =
-        format!("there is a VM {vmid}, and the token may not see whose it is: it lacks VM.Audit on {path}");
+    let what = format!(
+        "VM {vmid} exists, but the token may not see whose it is, because it lacks VM.Audit on {path}"
+    );
     Err(StepError::Failed { what, blame: BackoffTarget::Other })
 }
 
-/// What an administrator has to decide: is the VM that cannot be seen our own half-made clone?
+/// The error for a case that an administrator has to decide: is the hidden VM our own unfinished clone?
 pub(super) fn in_doubt(ctx: &Context, machine: &MachineHandle) -> StepError {
     left_unseen(ctx, machine, "the clone of", "`lock: clone` or `lock: create`")
 }
 
-/// One of our tasks was interrupted, and may have left the VM that has the VMID and cannot be seen: the VM is
-/// removed, or the record is dropped if the VM is not ours, and the seed with it.
+/// One of our tasks was interrupted, and may have left the hidden VM with the VMID. The administrator removes
+/// that VM, or, if it is not ours, drops the record and the seed.
 fn left_unseen(ctx: &Context, machine: &MachineHandle, interrupted: &str, locks: &str) -> StepError {
     let record = machine.record();
     let vmid = record.slot.vmid;
@@ -188,15 +188,16 @@ fn left_unseen(ctx: &Context, machine: &MachineHandle, interrupted: &str, locks:
     foreign.push(kubernetes::command_to_drop(ctx.kubernetes.namespace(), record));
     StepError::Administrator {
         what: format!(
-            "{interrupted} our VM {vmid} on {} was interrupted, and there is a VM {vmid} that we may not see: if `qm config {vmid}` shows {locks}, it is what is left of it",
+            "{interrupted} our VM {vmid} on {} was interrupted, and the token may not see the VM {vmid} \
+             that exists now: if `qm config {vmid}` shows {locks}, that VM is what the interrupted task left",
             record.host
         ),
         command: format!("{}; or, if it is an unmanaged VM: {}", unlock(machine), foreign.join("; ")),
     }
 }
 
-/// What an administrator runs where a lock is left over. What was interrupted may have left disks that are in
-/// no configuration.
+/// What an administrator runs if a lock is left over. The interrupted task may have left disks that are in no
+/// configuration.
 pub(super) fn unlock(machine: &MachineHandle) -> String {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     format!("on {host}: qm unlock {vmid} && qm destroy {vmid} --purge 1 --destroy-unreferenced-disks 1")
@@ -214,8 +215,8 @@ pub(super) fn stale_lock(machine: &MachineHandle, lock: &str) -> StepError {
     }
 }
 
-/// A lock on whose VM a task is at work.
+/// The error for a locked VM on which a task is working.
 pub(super) fn locked(machine: &MachineHandle, lock: &str) -> StepError {
-    let what = format!("VM {} is locked ({lock}), and a task is at work on it", machine.record().slot.vmid);
+    let what = format!("VM {} is locked ({lock}), and a task is working on it", machine.record().slot.vmid);
     StepError::Failed { what, blame: BackoffTarget::Other }
 }

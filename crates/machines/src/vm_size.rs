@@ -1,10 +1,10 @@
-//! The options of a VM that say how large it is.
+//! The options that set a VM's size.
 
-/// The option that says how many of a VM's `cores` it has.
+/// The option for how many of its `cores` a VM has.
 pub(super) const VCPUS: &str = "vcpus";
 
-/// The option that says how many it may have at most, and has if nothing else is said.
+/// The option for how many it may have at most, which is also the default.
 pub(super) const CORES: &str = "cores";
 
-/// The option that says how much memory it has, in MiB.
+/// The option for its memory, in MiB.
 pub(super) const MEMORY: &str = "memory";

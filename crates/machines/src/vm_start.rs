@@ -1,4 +1,4 @@
-//! A VM is started.
+//! Starts a VM.
 
 use tokio::time::Instant;
 
@@ -10,7 +10,7 @@ use super::step_error::{BackoffTarget, StepError, retry_until};
 use model::machine::Phase;
 use proxmox::{Exit, Kind, Power};
 
-/// Until the VM runs. One that is `known_off` is not asked at first whether it runs.
+/// Starts the VM and waits until it runs. If it is `known_off`, its status is not read first.
 pub(super) async fn start(ctx: &Context, machine: &MachineHandle, known_off: bool) -> Result<(), StepError> {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     let mut known_off = known_off;
@@ -24,10 +24,10 @@ pub(super) async fn start(ctx: &Context, machine: &MachineHandle, known_off: boo
         match proxmox_tasks::finish(ctx, START, &upid, ctx.config.limits.start).await? {
             Exit::Failed(text) if text.contains("already running") => as_configured(ctx, machine).await,
             exit if exit.is_success() => Ok(()),
-            // QEMU did not come up: the host lacks something (memory, a device, a bridge, an image) more
-            // often than the template does.
+            // QEMU did not start: the cause is more often the host (memory, a device, a bridge, an image)
+            // than the template.
             exit => match proxmox_tasks::failed(START, &upid, &exit) {
-                // One that was removed meanwhile says nothing about its host.
+                // If the VM was removed in the meantime, that proves nothing about its host.
                 StepError::Proxmox(error) if error.text.contains("onfiguration file") => {
                     Err(StepError::Failed { what: error.text, blame: BackoffTarget::Other })
                 }
@@ -43,8 +43,8 @@ pub(super) async fn start(ctx: &Context, machine: &MachineHandle, known_off: boo
     .await
 }
 
-/// A new VM that an administrator started before it was configured has booted as its template, with its size
-/// and its name: it is not what was asked for.
+/// A new VM that an administrator started before it was configured has booted as its template, with the
+/// template's size and name: it is not what was requested.
 async fn as_configured(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let record = machine.record();
     if record.entered.contains_key(&Phase::Booting) {
@@ -56,7 +56,8 @@ async fn as_configured(ctx: &Context, machine: &MachineHandle) -> Result<(), Ste
     }
     let waiting = waiting.into_iter().collect::<Vec<_>>().join("`, `");
     let what = format!(
-        "VM {} was started by another client before it was configured: `{waiting}` waits for its next start",
+        "VM {} was started by another client before it was configured: `{waiting}` only takes effect at its \
+         next start",
         record.slot.vmid
     );
     Err(StepError::Failed { what, blame: BackoffTarget::Other })

@@ -1,8 +1,8 @@
-//! Machines that are kept ahead of demand: brought to the state in which they wait, and woken from it.
+//! Machines that are kept ahead of demand: they are brought to their waiting state, and woken from it.
 //!
-//! The record says what is meant: `warm` holds the state until the machine is asked to join, `asked` the time
-//! when it was. Asking is one write to the record, so that a crash before it leaves a machine that waits, and
-//! one after it a machine on its way. No token is made for one that waits.
+//! The record holds the intent: `warm` is the waiting state until the machine is asked to join, `asked` the
+//! time when it was. Asking is a single write to the record: a crash before it leaves a waiting machine, a
+//! crash after it a machine on its way. A waiting machine has no bootstrap token.
 
 use model::Vmid;
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ use model::machine::{Phase, WarmState};
 use proxmox::{Kind, Power, VmConfig};
 use settings::{BootstrapMethod, Pool};
 
-/// Brings a machine whose VM is configured, and has booted if it is to, to the state in which it waits.
+/// Brings a machine whose VM is configured, and has booted if it should, to its waiting state.
 pub(super) async fn rest(ctx: &Context, machine: &mut MachineHandle, pool: &Pool) -> Result<(), StepError> {
     let Some(state) = machine.record().warm else { return Ok(()) };
     if state == WarmState::Suspended {
@@ -35,7 +35,7 @@ pub(super) async fn rest(ctx: &Context, machine: &mut MachineHandle, pool: &Pool
     machine.save(ctx).await
 }
 
-/// One whose pool has gone since would be made for nothing, and its memory written to disk.
+/// Whether its pool still exists: otherwise it would be created for nothing, and its memory written to disk.
 pub(super) fn still_wanted(ctx: &Context, pool: &Pool) -> Result<(), StepError> {
     if ctx.has_pool(&pool.name) {
         return Ok(());
@@ -45,7 +45,7 @@ pub(super) fn still_wanted(ctx: &Context, pool: &Pool) -> Result<(), StepError> 
 
 /// Writes the guest's memory to disk and ends QEMU.
 async fn suspend(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
-    // As much is written as a small clone has.
+    // This writes as much as a small clone.
     let limit = ctx.config.limits.clone;
     machine.say(ctx, "its memory is being written to disk");
     let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
@@ -72,20 +72,20 @@ fn still(vmid: Vmid, lock: &str) -> StepError {
     })
 }
 
-/// Starts a machine that was asked to join, or lets it go on.
+/// Starts or resumes a machine that was asked to join.
 pub(super) async fn wake(ctx: &Context, machine: &mut MachineHandle) -> Result<Boot, StepError> {
-    machine.enter(ctx, Phase::Starting, "it is woken");
+    machine.enter(ctx, Phase::Starting, "it is being woken");
     let limit = ctx.config.limits.start;
     let (config, power) = kept(ctx, machine).await?;
     if power == Power::Running {
         come_up_with_host(ctx, machine, Some(*config)).await?;
         let boot = Boot::up(machine.record());
-        // An earlier run may have let it go on.
+        // An earlier run may have resumed it.
         let was_suspended = machine.record().kept == Some(WarmState::Suspended);
         return Ok(if was_suspended { boot.with_old_clock() } else { boot });
     }
-    // Daemons of other clusters see by it that the machine will run, so it comes first; a suspended VM cannot
-    // be changed before it goes on.
+    // This shows daemons of other clusters that the machine will run, so it comes first; a suspended VM
+    // cannot be changed before it is resumed.
     let suspended = is_suspended(&config);
     if !suspended {
         come_up_with_host(ctx, machine, Some(*config)).await?;
@@ -102,14 +102,14 @@ pub(super) async fn wake(ctx: &Context, machine: &mut MachineHandle) -> Result<B
     Ok(Boot::up(machine.record()).with_old_clock())
 }
 
-/// The VM that was kept, and whether it runs. One that was moved to another host is followed there.
+/// The VM that was kept, and whether it runs. A VM that was moved to another host is followed there.
 async fn kept(ctx: &Context, machine: &mut MachineHandle) -> Result<(Box<VmConfig>, Power), StepError> {
     let limit = ctx.config.limits.start;
     loop {
         let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
         let seen = retry_until!(limit, machine.seed(), {
             let sight = look(&ctx.proxmox, &ctx.owner(), machine.record()).await?;
-            // Nothing more is asked about a VM that is not there, or not ours.
+            // No more queries are sent about a VM that does not exist or is not ours.
             let power = match &sight {
                 Sight::Ours(_) => ctx.proxmox.power(&host, vmid).await?,
                 _ => Power::Stopped,
@@ -129,8 +129,8 @@ async fn kept(ctx: &Context, machine: &mut MachineHandle) -> Result<(Box<VmConfi
     }
 }
 
-/// Lets a machine be started with its host from now on. One that waits without running must not be: it would
-/// join by itself, or be taken for one that an administrator has started.
+/// Has a machine started with its host from now on. A stopped or suspended warm machine must not be: it would
+/// join by itself, or look as if an administrator had started it.
 pub(super) async fn come_up_with_host(
     ctx: &Context,
     machine: &MachineHandle,
@@ -156,17 +156,17 @@ pub(super) async fn come_up_with_host(
     .await
 }
 
-/// How a machine that waits is found.
+/// The state in which a waiting machine is found.
 pub(super) enum WarmSight {
-    /// Its VM is there, ours, and running only if it is to.
+    /// Its VM exists, is ours, and runs only if it should.
     AsItWas,
-    /// It runs where it should not, and is a Node or will be without being asked.
+    /// It runs although it should not, and is or will become a Node without being asked.
     Joins,
     /// Anything else.
     Otherwise,
 }
 
-/// Looks at a machine that waits.
+/// Looks at a waiting machine.
 pub(super) async fn found(ctx: &Context, machine: &mut MachineHandle) -> Result<WarmSight, StepError> {
     let vm_search::VmSearch::There(config) = vm_search::find(ctx, machine).await? else {
         return Ok(WarmSight::Otherwise);

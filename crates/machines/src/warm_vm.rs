@@ -1,11 +1,11 @@
-//! How the VM of a machine that is kept warm looks.
+//! The VM options of machines that are kept warm.
 
 use proxmox::VmConfig;
 
 /// The lock of a VM whose memory is on disk, until it is started again.
 pub(super) const SUSPENDED: &str = "suspended";
 
-/// The option that lets a VM be started with its host.
+/// The option that starts a VM with its host.
 pub(super) const ONBOOT: &str = "onboot";
 
 /// The value of [`ONBOOT`].
@@ -13,7 +13,7 @@ pub(super) fn with_host(starts: bool) -> &'static str {
     if starts { "1" } else { "0" }
 }
 
-/// Whether a VM's memory is on disk: starting it lets its guest go on, and it can be destroyed as if it had
+/// Whether a VM's memory is on disk: starting the VM resumes its guest, and it can be destroyed as if it had
 /// no lock.
 pub(super) fn is_suspended(config: &VmConfig) -> bool {
     config.lock() == Some(SUSPENDED)

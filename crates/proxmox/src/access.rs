@@ -1,4 +1,4 @@
-//! Roles, users, tokens and grants: what an administrator's set-up makes, each only if it is missing.
+//! Roles, users, tokens and grants: what an administrator's setup creates, each only if it is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub struct Granted {
     pub who: String,
     /// The role's name.
     pub role: String,
-    /// It holds for the paths below as well.
+    /// Whether it also applies to the paths below.
     pub propagates: bool,
 }
 
@@ -34,13 +34,13 @@ impl Client {
         Ok(rows.iter().filter_map(|row| Some((text_of(row, "roleid")?, words(row)))).collect())
     }
 
-    /// Makes a role. Needs `Sys.Modify` on `/access`.
+    /// Creates a role. Needs `Sys.Modify` on `/access`.
     pub async fn create_role(&self, role: &str, privileges: &str) -> Result<(), Error> {
         let form = [("roleid", role.to_owned()), ("privs", privileges.to_owned())];
         self.post(Lane::Free, "/access/roles", &form).await.map(|_| ())
     }
 
-    /// Gives a role these privileges besides those that it has. Needs `Sys.Modify` on `/access`.
+    /// Adds these privileges to a role. Needs `Sys.Modify` on `/access`.
     pub async fn extend_role(&self, role: &str, privileges: &str) -> Result<(), Error> {
         let path = format!("/access/roles/{}", encode(role));
         let form = [("privs", privileges.to_owned()), ("append", "1".to_owned())];
@@ -52,7 +52,7 @@ impl Client {
         self.names("/pools", "poolid").await
     }
 
-    /// Makes a resource pool. Needs `Pool.Allocate` on it.
+    /// Creates a resource pool. Needs `Pool.Allocate` on it.
     pub async fn create_pool(&self, pool: &str, comment: &str) -> Result<(), Error> {
         let form = [("poolid", pool.to_owned()), ("comment", comment.to_owned())];
         self.post(Lane::Free, "/pools", &form).await.map(|_| ())
@@ -63,7 +63,7 @@ impl Client {
         self.names("/access/users", "userid").await
     }
 
-    /// Makes a user without a password: no one can log in as it. Needs `User.Modify` and
+    /// Creates a user without a password, so that no one can log in with it. Needs `User.Modify` and
     /// `Realm.AllocateUser`.
     pub async fn create_user(&self, user: &str, comment: &str) -> Result<(), Error> {
         let form = [("userid", user.to_owned()), ("comment", comment.to_owned())];
@@ -75,7 +75,7 @@ impl Client {
         self.names(&format!("/access/users/{}/token", encode(user)), "tokenid").await
     }
 
-    /// Makes a token with rights of its own, and returns its secret, which nothing shows again.
+    /// Creates a token with its own rights, and returns its secret, which is never shown again.
     pub async fn create_token(&self, user: &str, token: &str, comment: &str) -> Result<SecretString, Error> {
         let path = format!("/access/users/{}/token/{}", encode(user), encode(token));
         let form = [("privsep", "1".to_owned()), ("comment", comment.to_owned())];
@@ -86,7 +86,7 @@ impl Client {
             .ok_or_else(|| Error::malformed("POST token", "the answer has no secret"))
     }
 
-    /// What is granted, as far as the caller may see it.
+    /// The grants that the caller may see.
     pub async fn granted(&self) -> Result<BTreeSet<Granted>, Error> {
         let rows = self.rows("/access/acl").await?;
         Ok(rows
@@ -102,8 +102,8 @@ impl Client {
             .collect())
     }
 
-    /// Grants a role on a path to a user and to a token of its: a token has the rights that both have. Needs
-    /// `Permissions.Modify` on the path.
+    /// Grants a role on a path to a user and to one of its tokens: a token only has the rights that both
+    /// have. Needs `Permissions.Modify` on the path.
     pub async fn grant(
         &self,
         path: &str,

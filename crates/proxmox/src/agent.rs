@@ -1,4 +1,4 @@
-//! The guest agent: is it there, run a program, how did it end.
+//! The guest agent: checks whether it answers, runs programs, and reads their results.
 
 use model::Vmid;
 use secrecy::{ExposeSecret, SecretString};
@@ -8,11 +8,11 @@ use super::answer::{flag_of, number_of, text_of};
 use super::client::{Client, Lane, encode};
 use super::error::{Error, Kind};
 
-/// How far a program in the guest is. While it runs there is no output; the guest forgets it once its end was
-/// read.
+/// The state of a program in the guest. While it runs there is no output; the guest forgets it once its end
+/// was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecStatus {
-    /// It has ended.
+    /// Whether it has ended.
     pub exited: bool,
     /// Its exit status, unless a signal ended it.
     pub exit_code: Option<i64>,
@@ -24,14 +24,14 @@ pub struct ExecStatus {
     pub stderr: String,
 }
 
-/// The guest's operating system, as its agent says. Fields that the agent leaves out are empty.
+/// The guest's operating system, as its agent reports it. Fields that the agent leaves out are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OsInfo {
     /// The distribution, e.g. `debian`.
     pub id: String,
     /// Its release, e.g. `13`.
     pub version_id: String,
-    /// Its name for people, e.g. `Debian GNU/Linux 13 (trixie)`.
+    /// Its display name, e.g. `Debian GNU/Linux 13 (trixie)`.
     pub pretty_name: String,
     /// The kernel's release.
     pub kernel: String,
@@ -47,7 +47,7 @@ fn agent(host: &str, vmid: Vmid, what: &str) -> String {
 }
 
 impl Client {
-    /// Whether the agent answers. Costs 3 s of one of the host's workers while it does not.
+    /// Whether the agent answers. Each unanswered call occupies one of the host's workers for 3 s.
     pub async fn agent_ping(&self, host: &str, vmid: Vmid) -> Result<bool, Error> {
         match self.post(Lane::Agent(host), &agent(host, vmid, "ping"), &[]).await {
             Ok(data) => refused("ping", &data).map(|()| true),
@@ -83,7 +83,7 @@ impl Client {
         number_of(&data, "pid").ok_or_else(|| Error::malformed(&call, "no pid"))
     }
 
-    /// How far a program is. After its end was read once, the guest has forgotten it: [`Kind::NotFound`].
+    /// The state of a program. Once its end was read, the guest forgets it: [`Kind::NotFound`].
     pub async fn agent_exec_status(&self, host: &str, vmid: Vmid, pid: i64) -> Result<ExecStatus, Error> {
         let path = agent(host, vmid, "exec-status");
         let data = self.get(Lane::Agent(host), &path, &[("pid", pid.to_string())]).await?;
@@ -96,7 +96,7 @@ impl Client {
         })
     }
 
-    /// The guest's operating system. Allowed if running programs is not.
+    /// The guest's operating system. Allowed even if running programs is not.
     pub async fn agent_os_info(&self, host: &str, vmid: Vmid) -> Result<OsInfo, Error> {
         let data = self.get(Lane::Agent(host), &agent(host, vmid, "get-osinfo"), &[]).await?;
         refused("get-osinfo", &data)?;
@@ -111,7 +111,7 @@ impl Client {
         })
     }
 
-    /// The guest's addresses by MAC (in lower case), as its kernel has them.
+    /// The guest's addresses by MAC (in lower case), as its kernel reports them.
     pub async fn agent_interfaces(
         &self,
         host: &str,
@@ -137,7 +137,7 @@ fn refused(what: &str, data: &Value) -> Result<(), Error> {
     Err(Error { kind: Kind::Other, call: format!("agent {what}"), status: Some(200), text })
 }
 
-/// Output arrives with each byte as a character of its own: put the bytes together, then read them as UTF-8.
+/// Output arrives with each byte as its own character: this joins the bytes and reads them as UTF-8.
 fn output(data: &Value, field: &str) -> String {
     let text = text_of(data, field).unwrap_or_default();
     let bytes: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();

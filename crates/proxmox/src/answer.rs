@@ -1,12 +1,12 @@
-//! Reading answers leniently: Perl's scalars arrive as numbers or strings, booleans as 0, 1, "0", "1", true
-//! or false.
+//! Reads answers leniently: Perl's scalars arrive as numbers or strings, booleans as 0, 1, "0", "1", true or
+//! false.
 
 use http::Response;
 use serde_json::Value;
 
 use super::error::Error;
 
-/// The `data` of an answer, or the error that it is.
+/// The `data` of an answer, or the error in it.
 pub(super) fn read(call: &str, response: &Response<bytes::Bytes>) -> Result<Value, Error> {
     let status = response.status().as_u16();
     let body: Value = serde_json::from_slice(response.body()).unwrap_or(Value::Null);
@@ -19,7 +19,7 @@ pub(super) fn read(call: &str, response: &Response<bytes::Bytes>) -> Result<Valu
     Err(Error::new(call, status, text(response, &body)))
 }
 
-/// What an error says: the message (since 8.4), else the reason phrase; with the parameters that were wrong.
+/// An error's text: the message (since 8.4), otherwise the reason phrase, with the wrong parameters.
 fn text(response: &Response<bytes::Bytes>, body: &Value) -> String {
     let reason = response.extensions().get::<hyper::ext::ReasonPhrase>();
     let reason = reason.map(|reason| String::from_utf8_lossy(reason.as_bytes()).into_owned());
@@ -42,7 +42,7 @@ pub(super) fn text_of(value: &Value, field: &str) -> Option<String> {
     }
 }
 
-/// A field as a whole number; fractions are cut.
+/// A field as an integer; fractions are cut off.
 pub(super) fn number_of(value: &Value, field: &str) -> Option<i64> {
     match value.get(field)? {
         Value::Number(number) => number.as_i64().or_else(|| {

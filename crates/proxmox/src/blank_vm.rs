@@ -1,4 +1,4 @@
-//! VMs that are made from nothing, and templates that VMs become.
+//! Creates VMs without a template, and turns VMs into templates.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use super::upid::Upid;
 use model::Vmid;
 
 impl Client {
-    /// Makes a VM of these options. The VMID is claimed before the task begins; until its end the
-    /// configuration holds nothing but `lock: create`, and a token that sees VMs through their pool sees
-    /// nothing of it.
+    /// Creates a VM with these options. The VMID is claimed before the task begins. Until its end, the
+    /// configuration holds only `lock: create`, and a token that sees VMs through their pool cannot see the
+    /// VM.
     ///
     /// # Errors
-    /// [`super::Kind::Exists`] if the VMID is taken, and whatever else Proxmox VE refuses.
+    /// [`super::Kind::Exists`] if the VMID is taken, and any other refusal by Proxmox VE.
     pub async fn create_vm(
         &self,
         host: &str,
@@ -33,7 +33,7 @@ impl Client {
     /// Turns a stopped VM into a template. Its disks become base images, which no clone changes.
     ///
     /// # Errors
-    /// Whatever Proxmox VE refuses; a VM that is a template already is refused too.
+    /// Any refusal by Proxmox VE; a VM that is already a template is refused, too.
     pub async fn convert_to_template(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         let path = format!("{}/template", vm(host, vmid));
         let data = self.post(Lane::Lifecycle(host), &path, &[]).await?;

@@ -22,12 +22,12 @@ use super::transport::{AnswerLimit, NotSent, TooLarge, Transport};
 use runtime::error_chain::{chain, root};
 use runtime::fence::{Fence, Fenced};
 
-/// Everything but letters, digits, `-`, `_`, `.` and `~` is encoded: in a form, Proxmox takes `;` for a
+/// Everything but letters, digits, `-`, `_`, `.` and `~` is encoded: in a form, Proxmox VE treats `;` as a
 /// separator.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// As much as what a guest says may hold. The scripts that it is given print a few lines; what runs in it is
-/// not to be trusted.
+/// The largest answer that is accepted from a guest. The daemon's scripts print a few lines; other programs
+/// in the guest are not to be trusted.
 const GUEST_ANSWER: AnswerLimit = AnswerLimit(4 << 20);
 
 /// Parameters of a call, in their order.
@@ -35,7 +35,7 @@ pub(super) type Parameters<'a> = &'a [(&'a str, String)];
 
 /// What a call carries.
 pub(super) enum Payload<'a> {
-    /// Parameters: of GET and DELETE in the query, of POST and PUT in a form.
+    /// Parameters: in the query for GET and DELETE, in a form for POST and PUT.
     Parameters(Parameters<'a>),
     /// A body of this content type.
     Body(String, Bytes),
@@ -44,23 +44,22 @@ pub(super) enum Payload<'a> {
 /// How a client behaves.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Base URLs, e.g. `https://127.0.0.1:8006`; the first that answers is kept.
+    /// Base URLs, e.g. `https://127.0.0.1:8006`; the first one that answers stays in use.
     pub endpoints: Vec<String>,
     /// The token's id, `user@realm!name`.
     pub token_id: String,
-    /// Agent calls at a time for each host. A host has three workers for protected calls, and a call to a
-    /// silent agent holds one for 3 s.
+    /// How many agent calls at a time per host. A host has three workers for protected calls, and a call to a
+    /// silent agent occupies one for 3 s.
     pub agent_lane: usize,
-    /// Other protected calls at a time for each host.
+    /// How many other protected calls at a time per host.
     pub lifecycle_lane: usize,
-    /// Linked clones at a time for each storage that is cloned from.
+    /// How many linked clones at a time per source storage.
     pub linked_clones: usize,
-    /// Full clones at a time for each storage that is cloned from.
+    /// How many full clones at a time per source storage.
     pub full_clones: usize,
 }
 
-/// Gets a report of each call when it is over: what kind of failure it was, if it was one, and how long it
-/// took once it was sent.
+/// Gets a report of each finished call: the kind of failure, if any, and how long it took once it was sent.
 pub type Observer = Arc<dyn Fn(Option<Kind>, Duration) + Send + Sync>;
 
 /// A client of a Proxmox VE cluster. Cheap to clone.
@@ -69,7 +68,7 @@ pub struct Client {
     shared: Arc<Shared>,
     fence: Fence,
     observer: Option<Observer>,
-    /// What it asks takes no other place in a lane.
+    /// The place in a lane that its calls use, if it holds one.
     place: Option<Arc<OwnedSemaphorePermit>>,
 }
 
@@ -92,7 +91,7 @@ impl Client {
     /// A client over a transport.
     ///
     /// # Errors
-    /// When the token holds a character that no header may hold.
+    /// The token contains a character that is not allowed in a header.
     pub fn new(transport: Transport, settings: Settings, token: &SecretString) -> Result<Self, http::Error> {
         // The value is URL-decoded by the server.
         let secret = utf8_percent_encode(token.expose_secret().trim(), ENCODED);
@@ -115,7 +114,7 @@ impl Client {
         Ok(Self { shared: Arc::new(shared), fence: Fence::open(), observer: None, place: None })
     }
 
-    /// The same client, whose writes this fence has to let pass.
+    /// The same client, whose writes must pass this fence.
     pub fn fenced(&self, fence: &Fence) -> Self {
         Self { fence: fence.clone(), ..self.clone() }
     }
@@ -124,7 +123,7 @@ impl Client {
         Self { place: place.map(Arc::new), ..self.clone() }
     }
 
-    /// The same client, with a listener that each call is reported to.
+    /// The same client, with a listener to which each call is reported.
     pub fn with_observer(mut self, observer: Observer) -> Self {
         self.observer = Some(observer);
         self
@@ -206,10 +205,10 @@ impl Client {
         for turn in 0..endpoints.len() {
             let at = (first + turn) % endpoints.len();
             let mut request = self.request(method, &endpoints[at], path, payload).map_err(|error| {
-                Error::without_answer(call, Kind::BadRequest, format!("the request cannot be made: {error}"))
+                Error::without_answer(call, Kind::BadRequest, format!("the request cannot be built: {error}"))
             })?;
             request.extensions_mut().insert(limit);
-            // After all waiting for lanes: what matters is the moment in which the request leaves.
+            // After all waiting for lanes: what matters is the moment at which the request is sent.
             if method != Method::GET {
                 let refused = |fenced: Fenced| Error::without_answer(call, Kind::Fenced, fenced.to_string());
                 self.fence.pass().await.map_err(refused)?;
@@ -235,7 +234,7 @@ impl Client {
                 }
                 Err(error) if error.is::<TooLarge>() => return Err(too_large(method, call, &*error)),
                 Err(error) => {
-                    // It may have arrived. A read can be repeated elsewhere, anything else cannot.
+                    // It may have arrived. A read can be repeated at another endpoint, anything else cannot.
                     let text = format!("no answer from {}: {}", endpoints[at], chain(error.as_ref()));
                     last = Error::without_answer(call, Kind::OutcomeUnknown, text);
                     if method != Method::GET {
@@ -277,7 +276,7 @@ impl Client {
     }
 }
 
-/// An answer that was not read to its end. What it answers may have been done.
+/// The error for an answer that was not read completely. The request may have been carried out.
 fn too_large(method: &Method, call: &str, error: &dyn std::error::Error) -> Error {
     let kind = if *method == Method::GET { Kind::Other } else { Kind::OutcomeUnknown };
     Error::without_answer(call, kind, error.to_string())
@@ -289,7 +288,7 @@ async fn acquire<'s>(lane: &'s Semaphore, call: &str) -> Result<SemaphorePermit<
         .map_err(|_| Error::without_answer(call, Kind::Other, "the client is being shut down".to_owned()))
 }
 
-/// Percent-encodes a value, or a part of a path.
+/// Percent-encodes a value or a part of a path.
 pub(super) fn encode(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string()
 }
@@ -304,7 +303,7 @@ mod tests {
 
     use super::*;
 
-    /// A client that answers with nothing, one call at a time.
+    /// A client with empty answers, one call at a time.
     fn client() -> Client {
         let transport = Transport::new(service_fn(|_: Request<Bytes>| async {
             Ok::<_, BoxError>(Response::new(Bytes::from_static(b"{\"data\":null}")))
@@ -370,7 +369,7 @@ mod tests {
         let read = ask(Method::GET, Lane::Agent("pve1")).await.unwrap_err();
         assert_eq!(read.kind, Kind::Other);
         let said =
-            "Proxmox did not answer GET /x: the answer is larger than 4 MiB, and was not read to its end";
+            "Proxmox did not answer GET /x: the answer is larger than 4 MiB and was not read completely";
         assert_eq!(read.to_string(), said);
         let write = ask(Method::POST, Lane::Agent("pve1")).await.unwrap_err();
         assert_eq!(write.kind, Kind::OutcomeUnknown);

@@ -1,11 +1,10 @@
-//! What Proxmox VE asks of a token before it clones a VM, beyond the right to clone it: rights on what the VM
-//! has, whatever its clone gets later (`clone_vm` of qemu-server, which looks at storages, mappings, networks
-//! and the CPU model). Pure.
+//! The rights on a VM's parts that Proxmox VE requires of a token for cloning it, whatever the clone gets
+//! later. `clone_vm` of qemu-server checks storages, mappings, networks and the CPU model. Pure.
 
 use super::property::{Properties, stem};
 use super::vm_config::VmConfig;
 
-/// A right that is asked for.
+/// A required right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AskedFor {
     /// E.g. `/mapping/pci/gpu`.
@@ -18,7 +17,7 @@ fn asked(path: String, privilege: &'static str) -> AskedFor {
     AskedFor { path, privilege }
 }
 
-/// A network device's bridge with its VLANs; without one it is the whole bridge.
+/// A network device's bridge with its VLANs; without a VLAN it is the entire bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnBridge<'v> {
     /// The option, e.g. `net0`.
@@ -29,14 +28,14 @@ pub struct OnBridge<'v> {
     pub vlans: Vec<Option<u16>>,
 }
 
-/// Whether CPU models of the datacenter's own have rights of their own in this release; before, they were for
-/// all who may see hosts.
+/// Whether custom CPU models need their own rights in this release; before, everyone who may see hosts could
+/// use them.
 pub fn asks_for_cpu_models(version: &str) -> bool {
     let mut numbers = version.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (9, 2)
 }
 
-/// The right that the value of an option asks for: resource mappings and CPU models.
+/// The right that an option's value requires: for resource mappings and CPU models.
 pub fn asked_by(version: &str, option: &str, value: &str) -> Option<AskedFor> {
     let parts = Properties::of(option, value);
     let path = match stem(option) {
@@ -58,7 +57,7 @@ pub fn asked_by(version: &str, option: &str, value: &str) -> Option<AskedFor> {
 }
 
 impl VmConfig {
-    /// The rights that cloning it asks for, but those on storages of its disks and on its networks.
+    /// The rights that cloning it requires, except those on the storages of its disks and on its networks.
     pub fn asked_when_cloned(&self, version: &str) -> Vec<AskedFor> {
         let mut all: Vec<AskedFor> =
             self.all().filter_map(|(option, value)| asked_by(version, option, value)).collect();
@@ -68,7 +67,7 @@ impl VmConfig {
         all
     }
 
-    /// Its network devices that are on a bridge: each bridge is asked for, with each of its VLANs.
+    /// Its network devices on a bridge: a right is required for each bridge, with each of its VLANs.
     pub fn bridges(&self) -> Vec<OnBridge<'_>> {
         let devices = self.all().map(|(key, _)| key).filter(|key| stem(key) == "net");
         let read = |device| {

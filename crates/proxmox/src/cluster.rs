@@ -9,21 +9,21 @@ use super::answer::{flag_of, number_of, text_of};
 use super::client::{Client, Lane, encode};
 use super::error::{Error, Kind};
 
-/// What the cluster says about itself.
+/// The cluster's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterStatus {
-    /// Its name; a host alone has none.
+    /// Its name; a standalone host has none.
     pub name: Option<String>,
-    /// It can be written to. A host alone always can.
+    /// Whether it can be written to. A standalone host always can.
     pub quorate: bool,
     /// Its hosts, and whether each is up.
     pub hosts: BTreeMap<String, bool>,
 }
 
-/// What the HA stack says. Empty if HA is not used.
+/// The status of the HA stack. Empty if HA is not used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HaStatus {
-    /// Hosts in maintenance: nothing new belongs there.
+    /// Hosts in maintenance: no new VMs belong there.
     pub maintenance: BTreeSet<String>,
     /// The VMs that HA manages, and the state that it gives them, e.g. `started`.
     pub vms: BTreeMap<Vmid, String>,
@@ -34,15 +34,15 @@ pub struct HaStatus {
 pub struct Bridge {
     /// Its name, e.g. `vmbr0`.
     pub name: String,
-    /// It is up. SDN networks do not say; they count as up.
+    /// Whether it is up. SDN networks do not report this and count as up.
     pub active: bool,
-    /// It takes VLAN tags. An OVS bridge does without saying.
+    /// Whether it takes VLAN tags. An OVS bridge always does, without reporting it.
     pub vlan_aware: bool,
-    /// It is a network of an SDN zone.
+    /// Whether it is a network of an SDN zone.
     pub vnet: bool,
 }
 
-/// The privilege that agent calls which run programs need: Proxmox VE 9 replaced `VM.Monitor`.
+/// The privilege for agent calls that run programs: Proxmox VE 9 replaced `VM.Monitor`.
 pub fn agent_privilege(version: &str) -> &'static str {
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     if major.is_some_and(|major| major < 9) { "VM.Monitor" } else { "VM.GuestAgent.Unrestricted" }
@@ -51,8 +51,8 @@ pub fn agent_privilege(version: &str) -> &'static str {
 impl Client {
     /// The cluster's name, quorum and hosts. Needs `Sys.Audit` on `/`.
     ///
-    /// A host of a cluster whose corosync has not run since it booted says the same as a host alone: only one
-    /// without hosts in corosync's configuration is taken for that.
+    /// A cluster host whose corosync has not run since boot reports the same as a standalone host: only a
+    /// host without nodes in corosync's configuration counts as standalone.
     pub async fn cluster_status(&self) -> Result<ClusterStatus, Error> {
         let data = self.get(Lane::Free, "/cluster/status", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET /cluster/status", "no list"))?;
@@ -63,12 +63,12 @@ impl Client {
         Ok(status)
     }
 
-    /// Whether the cluster can be written to. A host alone always can: it has no cluster row.
+    /// Whether the cluster can be written to. A standalone host always can: it has no cluster row.
     pub async fn quorate(&self) -> Result<bool, Error> {
         self.cluster_status().await.map(|status| status.quorate)
     }
 
-    /// What HA does. Needs `Sys.Audit` on `/`.
+    /// The status of HA. Needs `Sys.Audit` on `/`.
     pub async fn ha_status(&self) -> Result<HaStatus, Error> {
         let data = self.get(Lane::Free, "/cluster/ha/status/current", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET HA status", "no list"))?;
@@ -104,8 +104,8 @@ impl Client {
         Ok(privileges.into_iter().flat_map(|privileges| privileges.keys().cloned()).collect())
     }
 
-    /// Whether any VM or container of the cluster has this VMID, also one that the token may not see: for
-    /// such a one and for one that is gone, a token with rights on a pool gets the same refusal. Reserves
+    /// Whether any VM or container of the cluster has this VMID, even one that the token may not see: with
+    /// rights on a pool only, a token gets the same refusal for a hidden VM as for a missing one. Reserves
     /// nothing.
     pub async fn vmid_taken(&self, vmid: Vmid) -> Result<bool, Error> {
         match self.get(Lane::Free, "/cluster/nextid", &[("vmid", vmid.to_string())]).await {
@@ -141,7 +141,7 @@ impl HaStatus {
         let mut seen = Self::default();
         for row in rows {
             match text_of(row, "type").as_deref() {
-                // `pve1 (maintenance mode, …)`: only the text says it.
+                // `pve1 (maintenance mode, …)`: only the text shows it.
                 Some("lrm") if text_of(row, "status").is_some_and(|text| text.contains("maintenance")) => {
                     seen.maintenance.extend(text_of(row, "node"));
                 }

@@ -1,8 +1,8 @@
-//! How much is asked of Proxmox at a time: calls for each host, clones for each storage.
+//! Limits how much Proxmox VE is asked to do at a time: calls per host, clones per storage.
 //!
 //! A host has three workers for protected calls, so each has one lane for agent calls and one for all others.
-//! Every clone takes the lock of its storage, which others wait for ten seconds only, and a full one copies
-//! the whole disk: so many at a time and no more, however many machines are made.
+//! Every clone takes its storage's lock, for which others wait only ten seconds, and a full clone copies the
+//! entire disk. So the number of clones at a time is limited, however many machines are created.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ pub(super) enum Lane<'a> {
     Lifecycle(&'a str),
 }
 
-/// What is counted.
+/// What the places are counted by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Agent(String),
@@ -41,7 +41,7 @@ pub(super) struct Sizes {
     pub full_clones: usize,
 }
 
-/// All lanes, each made when it is first asked for.
+/// All lanes, each created on first use.
 #[derive(Debug)]
 pub(super) struct Lanes {
     sizes: Sizes,
@@ -72,7 +72,7 @@ impl Lanes {
             Key::Agent(_) => self.sizes.agent,
             Key::Lifecycle(_) => self.sizes.lifecycle,
             Key::LinkedClones(_) => self.sizes.linked_clones,
-            // As much is written as a small full clone has.
+            // This writes as much as a small full clone.
             Key::FullClones(_) | Key::Suspensions(_) => self.sizes.full_clones,
         };
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,18 +80,18 @@ impl Lanes {
     }
 }
 
-/// A clone's place among the clones of its source storages, or a guest's among those that are suspended; to
-/// be kept until its task has ended.
+/// A clone's place among the clones of its source storages, or a guest's place among those being suspended;
+/// to be kept until its task has ended.
 #[derive(Debug)]
 #[must_use = "the place is given back when it is dropped"]
 pub struct CloneTurn(#[expect(dead_code, reason = "held for its drop")] Vec<OwnedSemaphorePermit>);
 
 impl Client {
-    /// Waits until one more clone may be made from these storages. The caller names each storage in the same
-    /// way every time (with its host, if hosts do not share it) and bounds the wait.
+    /// Waits until one more clone from these storages may start. The caller must always name a storage in the
+    /// same way (with its host, if it is not shared) and limit the wait.
     pub async fn clone_turn(&self, sources: &BTreeSet<String>, full: bool) -> CloneTurn {
         let mut places = Vec::new();
-        // All calls take them in the same order: no two wait for each other.
+        // All calls take them in the same order, so that no two wait for each other.
         for source in sources {
             let lane = self.lanes().clones(source, full);
             // A lane is never closed.
@@ -100,20 +100,21 @@ impl Client {
         CloneTurn(places)
     }
 
-    /// Waits until the memory of one more guest of a host may be written to disk. The caller bounds the wait.
+    /// Waits until the memory of one more guest of a host may be written to disk. The caller must limit the
+    /// wait.
     pub async fn suspend_turn(&self, host: &str) -> CloneTurn {
         let lane = self.lanes().lane(Key::Suspensions(host.to_owned()));
         // A lane is never closed.
         CloneTurn(lane.acquire_owned().await.ok().into_iter().collect())
     }
 
-    /// The same client with a place in a host's lane, to be kept for one call: what is proved while it is
-    /// held is not old when that is sent. The caller bounds the wait.
+    /// The same client with a place in a host's lane, to be kept for one call: a proof made while it is held
+    /// is still recent when the call is sent. The caller must limit the wait.
     pub async fn in_line(&self, host: &str) -> Self {
         self.with_place(Lane::Lifecycle(host)).await
     }
 
-    /// The same for a call of the guest agents on a host.
+    /// The same for a call to a guest agent on a host.
     pub async fn in_line_for_agent(&self, host: &str) -> Self {
         self.with_place(Lane::Agent(host)).await
     }
@@ -126,7 +127,7 @@ impl Client {
         }
     }
 
-    /// Counts a clone that runs already, begun before a restart, as far as there is room.
+    /// Counts a clone that is already running, begun before a restart, as far as there is room.
     pub fn running_clone_turn(&self, sources: &BTreeSet<String>, full: bool) -> CloneTurn {
         let lanes = sources.iter().map(|source| self.lanes().clones(source, full));
         CloneTurn(lanes.filter_map(|lane| lane.try_acquire_owned().ok()).collect())

@@ -1,14 +1,14 @@
 //! Errors of Proxmox VE, sorted by what a caller can do about them.
 //!
-//! There is no 404: a missing VM is a 500 with a text, or a 403 for a token that sees it only through its
-//! pool.
+//! There is no 404: for a missing VM the answer is a 500 with a text, or a 403 if the token only has rights
+//! through the pool.
 
 use thiserror::Error;
 
 /// What went wrong, as far as a caller can act on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The VM, template, pool, storage or task is not there.
+    /// The VM, template, pool, storage or task does not exist.
     NotFound,
     /// The VMID is taken.
     Exists,
@@ -16,7 +16,7 @@ pub enum Kind {
     Forbidden,
     /// The token is not known, disabled or expired.
     Unauthorized,
-    /// The VM carries a lock that only an operation under way, or an administrator, removes.
+    /// The VM is locked; only the running operation or an administrator removes the lock.
     Locked,
     /// A lock or a device did not answer in time; the call did nothing and can be repeated later.
     Busy,
@@ -100,7 +100,8 @@ pub(super) fn classify(status: u16, text: &str) -> Kind {
         400 if has("already exists") => return Kind::Exists,
         400 | 501 | 506 => return Kind::BadRequest,
         595 => return Kind::HostUnreachable,
-        // A balancer's or a proxy's own words: 503 handed nothing on, the others may have.
+        // The status is a load balancer's or proxy's own: with 503 nothing was forwarded, with the others it
+        // may have been.
         503 => return Kind::Busy,
         502 | 504 | 596..=599 => return Kind::OutcomeUnknown,
         _ => {}
@@ -112,7 +113,7 @@ pub(super) fn classify(status: u16, text: &str) -> Kind {
     } else if has("VM is locked") {
         Kind::Locked
     } else if has("does not exist")
-        // What guest agents before QEMU 8.2 say of a command that they no longer know.
+        // The answer of guest agents before QEMU 8.2 to a pid that they no longer know.
         || has("Invalid parameter 'pid'")
         || has("unable to find configuration file")
         || (has("storage") && has("is not available on node"))

@@ -12,20 +12,20 @@ use super::upid::Upid;
 /// An image that a host is to download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Download {
-    /// From where.
+    /// Its URL.
     pub url: String,
-    /// The file that it becomes, with an ending that says what it is: `.qcow2`, `.raw` or `.vmdk`.
+    /// The name of the resulting file, with an extension for its format: `.qcow2`, `.raw` or `.vmdk`.
     pub file: String,
-    /// How it is proved to be the right one, as Proxmox VE names it: `sha256`, `sha512` …
+    /// The checksum algorithm, as Proxmox VE names it: `sha256`, `sha512` …
     pub algorithm: String,
     /// Its digest in lower-case hexadecimal digits.
     pub digest: String,
 }
 
 impl Client {
-    /// Lets a host download an image that disks are imported from. A file that is there already and is the
-    /// right one is not downloaded again. Needs `Datastore.AllocateTemplate` on the storage, and
-    /// `Sys.AccessNetwork` on the host.
+    /// Has a host download an image for importing disks. A file that already exists with the right checksum
+    /// is not downloaded again. Needs `Datastore.AllocateTemplate` on the storage, and `Sys.AccessNetwork` on
+    /// the host.
     pub async fn download_image(
         &self,
         host: &str,
@@ -44,8 +44,8 @@ impl Client {
         upid("POST download-url", &data)
     }
 
-    /// Uploads an ISO image. One of the same name is written over. Needs `Datastore.AllocateTemplate` on the
-    /// storage.
+    /// Uploads an ISO image. An image of the same name is overwritten. Needs `Datastore.AllocateTemplate` on
+    /// the storage.
     pub async fn upload_iso(
         &self,
         host: &str,
@@ -53,7 +53,7 @@ impl Client {
         name: &str,
         image: &[u8],
     ) -> Result<Upid, Error> {
-        /// What none of our images holds.
+        /// A boundary that none of our images contains.
         const BOUNDARY: &str = "pve-autoscaler-71c5a2f0d3";
         let part = format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=");
         // The file has to come last.
@@ -77,11 +77,11 @@ impl Client {
         Ok(rows.iter().filter_map(|row| text_of(row, "volid")).collect())
     }
 
-    /// Removes an ISO image; one that is not there is as good. Needs `Datastore.Allocate` on the storage,
-    /// whichever user has made it.
+    /// Removes an ISO image; a missing one is not an error. Needs `Datastore.Allocate` on the storage,
+    /// whichever user has created it.
     pub async fn delete_iso(&self, host: &str, storage: &str, volume: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/storage/{}/content/{}", encode(host), encode(storage), encode(volume));
-        // Without a wait it says nothing of how it went.
+        // Without a wait, the answer does not show whether it succeeded.
         let wait = [("delay", "20".to_owned())];
         self.call(Method::DELETE, Lane::Lifecycle(host), &path, &wait).await.map(|_| ())
     }

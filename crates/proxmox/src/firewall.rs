@@ -1,6 +1,6 @@
-//! Proxmox VE's firewall of a VM: options, security groups, IP sets. All of it is readable with `VM.Audit`
-//! and writable with `VM.Config.Network`. It has an effect only if the whole cluster's firewall is on and the
-//! device says `firewall=1`.
+//! Proxmox VE's firewall of a VM: options, security groups, IP sets. Everything is readable with `VM.Audit`
+//! and writable with `VM.Config.Network`. It only has an effect if the cluster's firewall is on and the
+//! device has `firewall=1`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ fn firewall(host: &str, vmid: Vmid, what: &str) -> String {
 }
 
 impl Client {
-    /// Whether the firewall of the whole cluster is on. Needs `Sys.Audit` on `/`.
+    /// Whether the cluster's firewall is on. Needs `Sys.Audit` on `/`.
     pub async fn cluster_firewall(&self) -> Result<bool, Error> {
         let data = self.get(Lane::Free, "/cluster/firewall/options", &[]).await?;
         Ok(flag_of(&data, "enable"))
@@ -28,7 +28,7 @@ impl Client {
         self.column("/cluster/firewall/groups", "group").await
     }
 
-    /// A VM's firewall options; what was never set is not there.
+    /// A VM's firewall options; options that were never set are missing.
     pub async fn firewall_options(&self, host: &str, vmid: Vmid) -> Result<BTreeMap<String, String>, Error> {
         let path = firewall(host, vmid, "options");
         let data = self.get(Lane::Free, &path, &[]).await?;
@@ -47,16 +47,16 @@ impl Client {
         self.call(Method::PUT, Lane::Lifecycle(host), &path, set).await.map(|_| ())
     }
 
-    /// The security groups that a VM's rules name and that are switched on.
+    /// The security groups that a VM's enabled rules name.
     pub async fn security_groups_of(&self, host: &str, vmid: Vmid) -> Result<BTreeSet<String>, Error> {
         let rows = self.table(&firewall(host, vmid, "rules")).await?;
         let on = |row: &&Value| text_of(row, "type").as_deref() == Some("group") && flag_of(row, "enable");
         Ok(rows.iter().filter(on).filter_map(|row| text_of(row, "action")).collect())
     }
 
-    /// Puts a rule that names a security group before a VM's other rules.
+    /// Inserts a rule that names a security group before a VM's other rules.
     pub async fn add_security_group(&self, host: &str, vmid: Vmid, group: &str) -> Result<(), Error> {
-        // Rules are made switched off unless set otherwise.
+        // New rules are disabled unless set otherwise.
         let form = [("type", "group".to_owned()), ("action", group.to_owned()), ("enable", "1".to_owned())];
         self.post(Lane::Lifecycle(host), &firewall(host, vmid, "rules"), &form).await.map(|_| ())
     }
@@ -75,19 +75,19 @@ impl Client {
         self.column(&path, "cidr").await.map(Some)
     }
 
-    /// Makes an empty IP set of a VM.
+    /// Creates an empty IP set for a VM.
     pub async fn create_ip_set(&self, host: &str, vmid: Vmid, name: &str) -> Result<(), Error> {
         let form = [("name", name.to_owned())];
         self.post(Lane::Lifecycle(host), &firewall(host, vmid, "ipset"), &form).await.map(|_| ())
     }
 
-    /// Puts an address or network into one of a VM's IP sets.
+    /// Adds an address or network to one of a VM's IP sets.
     pub async fn add_to_ip_set(&self, host: &str, vmid: Vmid, name: &str, cidr: &str) -> Result<(), Error> {
         let path = firewall(host, vmid, &format!("ipset/{}", encode(name)));
         self.post(Lane::Lifecycle(host), &path, &[("cidr", cidr.to_owned())]).await.map(|_| ())
     }
 
-    /// Takes an address or network out of one of a VM's IP sets.
+    /// Removes an address or network from one of a VM's IP sets.
     pub async fn remove_from_ip_set(
         &self,
         host: &str,

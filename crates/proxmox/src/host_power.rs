@@ -1,7 +1,7 @@
-//! Whole hosts: what speaks against switching one off, and the calls that switch it.
+//! Hosts: what rules out switching one off, and the calls that switch it.
 //!
 //! Neither call waits for anything: a host that was asked to shut down stops its guests first, and nothing
-//! answers a magic packet. The caller looks later at what came of it.
+//! answers a magic packet. The caller checks the result later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,25 +17,25 @@ use super::error::Error;
 pub struct PowerSurvey {
     /// The votes of all hosts ([`Client::votes`]).
     pub votes: BTreeMap<String, u32>,
-    /// By host: what is known of it.
+    /// What is known, by host.
     pub hosts: BTreeMap<String, HostSurvey>,
-    /// The VMs and containers that the HA manager looks after, by host, running or not.
+    /// The VMs and containers that HA manages, by host, running or not.
     pub ha: BTreeMap<String, BTreeSet<Vmid>>,
 }
 
 /// What was found out about one of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostSurvey {
-    /// Its API answers.
+    /// Whether its API answers.
     pub answers: bool,
     /// Why it has to stay on, in words.
     pub stays_on: Option<String>,
 }
 
 impl Client {
-    /// Asks what speaks against switching these hosts off, each with whether it answers
-    /// ([`Client::host_answers`]) and whether Proxmox VE is to wake it: rights, votes, HA, Ceph, and an
-    /// address to wake it by.
+    /// Determines what rules out switching these hosts off: rights, votes, HA, Ceph, and an address to wake
+    /// them. Each host comes with whether it answers ([`Client::host_answers`]) and whether Proxmox VE is to
+    /// wake it.
     pub async fn power_survey(&self, hosts: &[(&str, bool, bool)]) -> Result<PowerSurvey, Error> {
         let mut found =
             PowerSurvey { votes: self.votes().await?, ha: self.ha_guests().await?, ..PowerSurvey::default() };
@@ -51,14 +51,15 @@ impl Client {
             let path = format!("/nodes/{name}");
             let may = self.privileges_on(&path).await?;
             let stays_on = if ceph.contains(name) {
-                Some("daemons of Ceph run on it".to_owned())
+                Some("Ceph daemons run on it".to_owned())
             } else if !may.contains("Sys.PowerMgmt") {
                 Some(format!("the token needs Sys.PowerMgmt on {path}"))
             } else if of_all.is_some() {
                 of_all.clone()
             } else if answers && by_packet && self.wake_address(name).await?.is_none() {
                 Some(
-                    "it could not be woken: `pvenode config set --wakeonlan MAC` on it sets the address"
+                    "it could not be woken: set its MAC address with `pvenode config set --wakeonlan MAC` \
+                     on it"
                         .to_owned(),
                 )
             } else {
@@ -76,8 +77,8 @@ impl Client {
         Ok(text_of(&data, "wakeonlan"))
     }
 
-    /// The votes of the cluster's hosts (`quorum_votes` of corosync), those that are off included; empty for
-    /// a host alone. Needs `Sys.Audit` on `/`.
+    /// The votes of the cluster's hosts (`quorum_votes` of corosync), including those that are off; empty for
+    /// a standalone host. Needs `Sys.Audit` on `/`.
     pub async fn votes(&self) -> Result<BTreeMap<String, u32>, Error> {
         let data = self.get(Lane::Free, "/cluster/config/nodes", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET /cluster/config/nodes", "no list"))?;
@@ -98,8 +99,8 @@ impl Client {
         Ok(there && text_of(&data, "State").as_deref() != Some("Connected"))
     }
 
-    /// The hosts on which daemons of Ceph run (monitors, managers, OSDs, metadata servers); none if there is
-    /// no Ceph. Needs `Sys.Audit` on `/`.
+    /// The hosts on which Ceph daemons run (monitors, managers, OSDs, metadata servers); empty without Ceph.
+    /// Needs `Sys.Audit` on `/`.
     pub async fn ceph_hosts(&self) -> Result<BTreeSet<String>, Error> {
         match self.get(Lane::Free, "/cluster/ceph/metadata", &[]).await {
             Ok(data) => Ok(daemons(&data)),
@@ -108,8 +109,7 @@ impl Client {
         }
     }
 
-    /// The VMs and containers that the HA manager looks after, by host, running or not. Needs `Sys.Audit` on
-    /// `/`.
+    /// The VMs and containers that HA manages, by host, running or not. Needs `Sys.Audit` on `/`.
     pub async fn ha_guests(&self) -> Result<BTreeMap<String, BTreeSet<Vmid>>, Error> {
         let data = self.get(Lane::Free, "/cluster/ha/status/current", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET HA status", "no list"))?;
@@ -123,14 +123,14 @@ impl Client {
         Ok(all)
     }
 
-    /// An error if a host's own API does not answer.
+    /// Returns an error if a host's own API does not answer.
     pub async fn host_answers(&self, host: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/version", encode(host));
         self.get(Lane::Free, &path, &[]).await.map(|_| ())
     }
 
-    /// The VMs and containers that run on a host now, as the host itself says. Only those are listed on which
-    /// the token has `VM.Audit`.
+    /// The VMs and containers that run on a host now, as reported by the host itself. Only those on which the
+    /// token has `VM.Audit` are listed.
     pub async fn running_on(&self, host: &str) -> Result<BTreeSet<Vmid>, Error> {
         let mut running = BTreeSet::new();
         for kind in ["qemu", "lxc"] {
@@ -152,7 +152,7 @@ impl Client {
         let path = format!("/nodes/{}/tasks", encode(host));
         let data = self.get(Lane::Free, &path, &[("source", "active".to_owned())]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET tasks", "no list"))?;
-        // A task that has just ended may be listed still.
+        // A task that has just ended may still be listed.
         let runs = rows.iter().filter(|row| row.get("endtime").is_none());
         Ok(runs.filter_map(|row| text_of(row, "type")).collect())
     }
@@ -163,7 +163,7 @@ impl Client {
         self.post(Lane::Lifecycle(host), &path, &[("command", "shutdown".to_owned())]).await.map(|_| ())
     }
 
-    /// Has the host that answers send a magic packet for another (`POST /nodes/{node}/wakeonlan`). Its MAC
+    /// Has the host that answers send a magic packet to another (`POST /nodes/{node}/wakeonlan`). Its MAC
     /// address must be known there: `pvenode config set -wakeonlan`. Needs `Sys.PowerMgmt` on it.
     pub async fn wake_host(&self, host: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/wakeonlan", encode(host));
@@ -171,7 +171,7 @@ impl Client {
     }
 }
 
-/// What Proxmox VE says if Ceph was never set up (`PVE::Ceph::Tools`).
+/// Whether this is Proxmox VE's error if Ceph was never set up (`PVE::Ceph::Tools`).
 fn without_ceph(message: &str) -> bool {
     ["not installed", "not initialized", "not fully configured"].iter().any(|text| message.contains(text))
 }

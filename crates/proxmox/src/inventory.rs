@@ -1,4 +1,4 @@
-//! What there is: hosts, guests and storages, from the cluster's own list.
+//! The inventory: hosts, guests and storages, from the cluster's own list.
 //!
 //! The list is one cheap call, but it lags: a VM's power and name are up to 11 s old and may go back and
 //! forth; VMs of a dead host keep their last state. VMID, host, tags, pool and lock are immediate.
@@ -14,7 +14,7 @@ use super::error::Error;
 use model::machine::{Host, Storage};
 use model::pci::HostPci;
 
-/// What marks a VM as ours for people who look at the list.
+/// The tag that marks a VM as ours for people who look at the list.
 pub const TAG: &str = "pve-autoscaler";
 
 /// A VM or container.
@@ -24,15 +24,15 @@ pub struct Guest {
     pub vmid: Vmid,
     /// The host it is on.
     pub host: String,
-    /// Its name, once the statistics know it.
+    /// Its name, once the statistics have it.
     pub name: Option<String>,
-    /// It runs, as far as the statistics know, and its host is up.
+    /// Whether it runs according to the statistics, and its host is up.
     pub running: bool,
-    /// It does not run, as far as the statistics know; of a new one they know nothing for some seconds.
+    /// Whether it does not run according to the statistics; for some seconds they do not have a new guest.
     pub stopped: bool,
-    /// It is a template.
+    /// Whether it is a template.
     pub template: bool,
-    /// It is a container.
+    /// Whether it is a container.
     pub container: bool,
     /// Its tags.
     pub tags: Vec<String>,
@@ -51,14 +51,14 @@ pub struct Guest {
 pub struct HostSeen {
     /// Its name.
     pub name: String,
-    /// It is up.
+    /// Whether it is up.
     pub online: bool,
-    /// Its `pvestatd` has said nothing for five minutes: nothing but their names is known of it, its guests
-    /// and its storages.
+    /// Whether its `pvestatd` has not reported for five minutes: then only the names of the host, its guests
+    /// and its storages are known.
     pub silent: bool,
-    /// It is in HA maintenance.
+    /// Whether it is in HA maintenance.
     pub maintenance: bool,
-    /// Its threads.
+    /// Its number of CPU threads.
     pub cores: u32,
     /// Its memory in bytes.
     pub memory: i64,
@@ -100,7 +100,7 @@ impl Client {
 }
 
 impl Guest {
-    /// Whether it may be started at any time. Our own machines are counted by their records.
+    /// Whether it may be started at any time. Our own machines are counted through their records.
     fn may_start(&self) -> bool {
         !self.template && self.lock.is_none() && !self.tags.iter().any(|tag| tag == TAG)
     }
@@ -138,8 +138,8 @@ impl ClusterResources {
         self.hosts.values().filter(|host| host.silent)
     }
 
-    /// With what was known of silent hosts before. What the list knows without `pvestatd` is as it is now:
-    /// which guests there are, where, with which tags, pools and locks.
+    /// Adds what was known about silent hosts before. What the list has without `pvestatd` is current: which
+    /// guests exist, where, and with which tags, pools and locks.
     #[must_use]
     pub fn with_known(mut self, before: &Self) -> Self {
         let silent: BTreeSet<String> = self.silent().map(|host| host.name.clone()).collect();
@@ -165,7 +165,7 @@ impl ClusterResources {
         self
     }
 
-    /// The guests that are being migrated (lock `migrate`), running or not; Proxmox VE does not say to which
+    /// The guests that are being migrated (lock `migrate`), running or not; Proxmox VE does not show to which
     /// host.
     pub fn migrating(&self) -> BTreeSet<Vmid> {
         let moves = |guest: &&Guest| guest.lock.as_deref() == Some("migrate");
@@ -173,7 +173,7 @@ impl ClusterResources {
     }
 
     /// The guests that a text may mean, by VMID or by name, in the order of their VMIDs: templates, VMs and
-    /// containers, each with what it is. A VM made less than 11 s ago may have no name yet.
+    /// containers, each with its type. A VM created less than 11 s ago may have no name yet.
     pub fn find(&self, wanted: &str) -> Vec<&Guest> {
         let vmid = wanted.parse::<Vmid>().ok();
         let named = |guest: &Guest| guest.name.as_deref() == Some(wanted);
@@ -185,8 +185,8 @@ impl ClusterResources {
         self.guests.values().filter(|guest| guest.template && !guest.container).collect()
     }
 
-    /// The hosts as the planner wants them, with what running guests were given; those that do not run are
-    /// counted too if `count_stopped` says so, templates never.
+    /// The hosts in the planner's form, with what running guests were given. With `count_stopped`, stopped
+    /// guests count too, but never templates.
     pub fn hosts(&self, count_stopped: bool) -> Vec<Host> {
         self.hosts
             .values()
@@ -223,8 +223,8 @@ fn bytes(row: &Value, field: &str) -> i64 {
 
 fn host(row: &Value) -> HostSeen {
     let status = text_of(row, "status");
-    // The status of a member that is away is `offline`, whatever was said of it; `unknown` is one of which
-    // nothing is said.
+    // The status of an absent member is always `offline`; `unknown` means that there are no statistics about
+    // it.
     let silent = status.as_deref() == Some("unknown");
     HostSeen {
         name: text_of(row, "node").unwrap_or_default(),
@@ -309,7 +309,7 @@ mod tests {
         let hosts = seen.hosts(false);
         assert_eq!((hosts[0].cores_assigned, hosts[0].memory_assigned, hosts[0].memory_used), (4, 30, 40));
         assert!(hosts[0].online && !hosts[1].online);
-        // VM 102 is being cloned: the record of the daemon that makes it counts.
+        // VM 102 is being cloned: the record of the daemon that creates it counts.
         assert_eq!(seen.hosts(true)[0].memory_assigned, 30);
     }
 
@@ -322,7 +322,7 @@ mod tests {
             json!({"type": "qemu", "node": "pve1", "vmid": 102, "status": "running", "name": "b"}),
             json!({"type": "storage", "node": "pve1", "storage": "local", "status": "available", "maxdisk": 50}),
         ]);
-        // As a real cluster says it.
+        // As reported by a real cluster.
         let bare = ClusterResources::read(&[
             json!({"type": "node", "cgroup-mode": 1, "node": "pve1", "status": "unknown", "hastate": "online"}),
             json!({"type": "qemu", "node": "pve1", "vmid": 9000, "status": "unknown"}),

@@ -1,14 +1,15 @@
 //! The Proxmox VE client: the only place that names reqwest's types.
 //!
 //! ```text
-//!  Client ── lanes (agent, lifecycle: one host's three protected workers are never all ours) ──> Transport ──> an endpoint
+//!  Client ── lanes (agent, lifecycle: we never occupy all three protected workers of a host) ──> Transport
+//!  ──> an endpoint
 //!     │                                                                                            (the next one where
 //!     └─ answers: data, or an Error that says what can be done about it                              nothing was sent)
 //! ```
 //!
 //! Rules that hold for every call: HTTP/1.1, idle connections are closed before the server does; values are
-//! percent-encoded; numbers and booleans are read in either form; a call that may have reached the server is
-//! never repeated here, its error says that the outcome is unknown, and the caller reads back.
+//! percent-encoded; numbers and booleans are read in either form. A call that may have reached the server is
+//! never repeated here: its error is `OutcomeUnknown`, and the caller reads the state back.
 
 mod access;
 mod agent;

@@ -1,7 +1,7 @@
 //! A VM's life: clone, configure, resize, start, suspend, shut down, stop, destroy.
 //!
-//! Most calls return a task's id and say nothing of their success. A clone's id comes before the VMID is
-//! claimed: nothing is believed until the task has ended well and the marker was read back.
+//! Most calls return a task's id, which does not show whether they succeed. A clone's id arrives before the
+//! VMID is claimed: a clone only counts once the task has succeeded and the mark was read back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use super::error::{Error, Kind};
 use super::upid::Upid;
 use super::vm_config::VmConfig;
 
-/// A clone to be made.
+/// A request for a clone.
 #[derive(Clone, Debug)]
 pub struct CloneRequest {
     /// The host that holds the template: only it can clone it.
@@ -30,9 +30,9 @@ pub struct CloneRequest {
     pub description: String,
     /// The Proxmox pool.
     pub pool: Option<String>,
-    /// The host for the new VM, if another; needs shared storage.
+    /// The host for the new VM, if it is a different one; needs shared storage.
     pub target: Option<String>,
-    /// Copy the disks instead of linking them.
+    /// Whether to copy the disks instead of linking them.
     pub full: bool,
     /// The storage for the copies; only with `full`.
     pub storage: Option<String>,
@@ -41,18 +41,19 @@ pub struct CloneRequest {
 /// A VM's power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Power {
-    /// QEMU runs.
+    /// QEMU is running.
     Running,
-    /// It does not.
+    /// QEMU is not running.
     Stopped,
 }
 
-/// How a VM is.
+/// A VM's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmStatus {
     /// Its power.
     pub power: Power,
-    /// HA manages it: start and stop tasks only ask HA and end at once, and HA may start it again.
+    /// Whether HA manages it: then start and stop tasks only ask HA and end immediately, and HA may start it
+    /// again.
     pub ha_managed: bool,
     /// The lock that an operation holds, e.g. `clone`.
     pub lock: Option<String>,
@@ -62,7 +63,7 @@ pub(super) fn vm(host: &str, vmid: Vmid) -> String {
     format!("/nodes/{}/qemu/{vmid}", encode(host))
 }
 
-/// A configuration value in the form that Proxmox understands.
+/// A configuration value in the form that Proxmox VE understands.
 pub(super) fn as_sent(key: &str, value: &str) -> String {
     match key {
         "sshkeys" => encode(value.trim()),
@@ -96,15 +97,15 @@ impl Client {
         upid("clone", &data)
     }
 
-    /// A VM's configuration, pending changes included. Unprotected: cheap, and possible while the VM is
-    /// locked.
+    /// A VM's configuration, including pending changes. An unprotected call: cheap, and possible while the VM
+    /// is locked.
     pub async fn config(&self, host: &str, vmid: Vmid) -> Result<VmConfig, Error> {
         let path = format!("{}/config", vm(host, vmid));
         let data = self.get(Lane::Free, &path, &[]).await?;
         VmConfig::read(&data).ok_or_else(|| Error::malformed("GET config", "no object"))
     }
 
-    /// The configuration that the VM has now, without changes that wait for its next start.
+    /// A VM's current configuration, without changes that wait for its next start.
     pub async fn current_config(&self, host: &str, vmid: Vmid) -> Result<VmConfig, Error> {
         let path = format!("{}/config", vm(host, vmid));
         let data = self.get(Lane::Free, &path, &[("current", "1".to_owned())]).await?;
@@ -120,21 +121,20 @@ impl Client {
         Ok(rows.iter().filter(waits).filter_map(|row| text_of(row, "key")).collect())
     }
 
-    /// Takes back changes that wait for the VM's next start, if its configuration is still the one with this
-    /// digest.
+    /// Reverts changes that wait for the VM's next start, if its configuration still has this digest.
     pub async fn revert(&self, host: &str, vmid: Vmid, keys: &[&str], digest: &str) -> Result<(), Error> {
         let path = format!("{}/config", vm(host, vmid));
         let form = [("revert", keys.join(",")), ("digest", digest.to_owned())];
-        // With PUT it is done when the answer comes.
+        // With PUT it is done when the answer arrives.
         self.call(Method::PUT, Lane::Lifecycle(host), &path, &form).await.map(drop)
     }
 
-    /// Changes a configuration if it is still the one with this digest. Returns a task where it is not done
-    /// at once (within `wait` seconds, 1 to 30).
+    /// Changes a configuration if it still has this digest. Returns a task if the change is not done within
+    /// `wait` seconds (1 to 30).
     ///
     /// `sshkeys` is given as keys, one a line; it is encoded here, once for the value and once for the form.
-    /// `nameserver` may be separated by anything; blanks are sent, since Proxmox takes commas and then writes
-    /// one address of them.
+    /// `nameserver` may have any separator; spaces are sent, because Proxmox VE accepts commas but then
+    /// writes them all as one address.
     pub async fn set_config(
         &self,
         host: &str,
@@ -158,8 +158,7 @@ impl Client {
         if data.is_null() { Ok(None) } else { upid("POST config", &data).map(Some) }
     }
 
-    /// Grows a disk to a size in bytes; the same size again changes nothing. Everything is checked in the
-    /// task.
+    /// Grows a disk to a size in bytes; the same size again has no effect. All checks are done in the task.
     pub async fn resize(&self, host: &str, vmid: Vmid, disk: &str, bytes: i64) -> Result<Upid, Error> {
         let path = format!("{}/resize", vm(host, vmid));
         let form = [("disk", disk.to_owned()), ("size", bytes.to_string())];
@@ -167,23 +166,23 @@ impl Client {
         upid("PUT resize", &data)
     }
 
-    /// Starts a VM. Whether it started is in the task.
+    /// Starts a VM. The task shows whether it started.
     pub async fn start(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         self.power_call(host, vmid, "start", &[]).await
     }
 
-    /// Shuts a VM down, and pulls its plug after `timeout` seconds. Holds the VM's lock meanwhile.
+    /// Shuts a VM down, and cuts its power after `timeout` seconds. Holds the VM's lock in the meantime.
     pub async fn shutdown(&self, host: &str, vmid: Vmid, timeout: u32) -> Result<Upid, Error> {
         let form = [("timeout", timeout.to_string()), ("forceStop", "1".to_owned())];
         self.power_call(host, vmid, "shutdown", &form).await
     }
 
-    /// Pulls a VM's plug, ending our own shutdown that is under way. If HA manages the VM, this only asks HA
+    /// Cuts a VM's power, which ends our own shutdown in progress. If HA manages the VM, this only asks HA
     /// to.
     pub async fn stop(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         const OVERRULE: &str = "overrule-shutdown";
         match self.power_call(host, vmid, "stop", &[(OVERRULE, "1".to_owned())]).await {
-            // Refused for a VM that HA manages, and not known before 8.2: nothing was done.
+            // Refused for a VM that HA manages, and unknown before 8.2: nothing was done.
             Err(error) if error.kind == Kind::BadRequest && error.text.contains(OVERRULE) => {
                 self.power_call(host, vmid, "stop", &[]).await
             }
@@ -191,10 +190,10 @@ impl Client {
         }
     }
 
-    /// Writes a running VM's memory to disk and ends its QEMU; the next start lets its guest go on. The VM is
-    /// locked (`suspended`) until then: only starting and destroying it are allowed. The state is put where
-    /// `vmstatestorage` of the VM says, else where Proxmox finds room, and takes more than twice the memory
-    /// there at first.
+    /// Writes a running VM's memory to disk and ends its QEMU process; the next start resumes its guest. The
+    /// VM is locked (`suspended`) until then: only starting and destroying it are allowed. The state is
+    /// stored on the VM's `vmstatestorage`, or otherwise where Proxmox VE finds room, and at first takes more
+    /// than twice the memory there.
     pub async fn suspend_to_disk(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         self.power_call(host, vmid, "suspend", &[("todisk", "1".to_owned())]).await
     }
@@ -211,9 +210,9 @@ impl Client {
         upid(what, &data)
     }
 
-    /// Destroys a stopped VM with its disks, and what refers to it. **Proxmox does this without quorum too,
-    /// and then loses the disks and keeps the VM**: ask [`Client::quorate`] first, and read the marker back
-    /// before that.
+    /// Destroys a stopped VM with its disks, and removes references to it. **Proxmox VE also does this
+    /// without quorum, and then loses the disks and keeps the VM**: check [`Client::quorate`] first, and read
+    /// the mark back before that.
     pub async fn destroy(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         // `destroy-unreferenced-disks` stays off: it deletes by VMID on all storages.
         let query = [("purge", "1".to_owned()), ("destroy-unreferenced-disks", "0".to_owned())];
@@ -221,12 +220,12 @@ impl Client {
         upid("DELETE", &data)
     }
 
-    /// Whether QEMU runs, asked of the VM itself: the cluster's list lags.
+    /// Whether QEMU is running, read from the VM itself: the cluster's list lags.
     pub async fn power(&self, host: &str, vmid: Vmid) -> Result<Power, Error> {
         self.vm_status(host, vmid).await.map(|status| status.power)
     }
 
-    /// How a VM is, asked of itself.
+    /// A VM's status, read from the VM itself.
     pub async fn vm_status(&self, host: &str, vmid: Vmid) -> Result<VmStatus, Error> {
         let path = format!("{}/status/current", vm(host, vmid));
         let data = self.get(Lane::Lifecycle(host), &path, &[]).await?;
@@ -239,7 +238,7 @@ impl Client {
         Ok(VmStatus { power, ha_managed, lock: text_of(&data, "lock") })
     }
 
-    /// Whether linked clones of a template can be made (by its storage).
+    /// Whether linked clones of a template are possible (on its storage).
     pub async fn can_clone(&self, host: &str, vmid: Vmid) -> Result<bool, Error> {
         let path = format!("{}/feature", vm(host, vmid));
         let data = self.get(Lane::Lifecycle(host), &path, &[("feature", "clone".to_owned())]).await?;

@@ -1,7 +1,7 @@
 //! The mark of ownership: the first line of a VM's description.
 //!
 //! A clone carries it from its first moment (the clone call takes a description), so it proves that a VM is
-//! ours; a VMID or a name does not. While a clone runs, the description is Proxmox's placeholder.
+//! ours; a VMID or a name does not. While a clone task runs, the description is Proxmox VE's placeholder.
 
 use model::MachineId;
 use model::PoolName;
@@ -12,35 +12,36 @@ use std::collections::BTreeMap;
 pub struct Marker {
     /// The Kubernetes cluster's id.
     pub cluster: String,
-    /// The region, where it has a name: for people who find the VM. Whose it is, the id says.
+    /// The region, if it has a name, for people who find the VM. The cluster's id decides whose it is.
     pub region: Option<String>,
     /// The pool.
     pub pool: PoolName,
     /// The machine's unique id.
     pub machine: MachineId,
-    /// The Kubernetes cluster itself: the uid of its namespace `kube-system`, which tells two clusters apart
-    /// that were given one id. Marks of earlier versions, and those of adopted VMs, do not have it.
+    /// The uid of the Kubernetes cluster's namespace `kube-system`, which distinguishes two clusters that
+    /// were given the same id. Marks of earlier versions and of adopted VMs do not have it.
     pub kubernetes: Option<String>,
 }
 
-/// What a description says.
+/// What a description shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Description {
-    /// It is marked.
+    /// It has the mark.
     Ours(Marker),
-    /// A clone is being made; who owns it is not known yet.
+    /// The VM is being cloned; its owner is not known yet.
     BeingCloned,
-    /// Its disks are freed, and of its configuration nothing but the lock `destroyed` is left: whose it was
-    /// is no longer known. A destruction that is interrupted there leaves it so.
+    /// Its disks are freed, and only the lock `destroyed` is left in its configuration: whose it was is no
+    /// longer known. This is what a destruction leaves if it is interrupted at that point.
     BeingDestroyed,
-    /// Another owner's.
+    /// It belongs to another owner.
     Foreign,
 }
 
 const PREFIX: &str = "pve-autoscaler/v1";
 
 impl Marker {
-    /// Whether it is of another Kubernetes cluster than the one with this uid, whatever id both were given.
+    /// Whether it belongs to a different Kubernetes cluster from the one with this uid, whatever ids both
+    /// were given.
     pub fn is_of_another(&self, uid: Option<&str>) -> bool {
         self.kubernetes.as_deref().zip(uid).is_some_and(|(theirs, own)| theirs != own)
     }
@@ -56,8 +57,8 @@ impl Marker {
     }
 }
 
-/// Reads a description as Proxmox returns it: trailing white space is gone, what an administrator wrote below
-/// the mark is ignored.
+/// Reads a description as Proxmox returns it: trailing white space is removed, and an administrator's text
+/// below the mark is ignored.
 pub fn read(description: Option<&str>) -> Description {
     let first = description.unwrap_or_default().lines().next().unwrap_or_default().trim();
     if first == "qmclone temporary file" {

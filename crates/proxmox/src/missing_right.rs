@@ -1,10 +1,10 @@
-//! A refusal for a right that the token lacks, read from what Proxmox VE says: the same text comes as an
-//! answer, inside of another error, or as the end of a task.
+//! A refusal because of a missing right, parsed from Proxmox VE's text: the same text appears as an answer,
+//! inside another error, or as a task's exit status.
 
 /// What is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MissingRight {
-    /// One of these privileges on this path.
+    /// Any of these privileges on this path.
     Privileges {
         /// E.g. `/vms/9201`.
         path: String,
@@ -13,13 +13,13 @@ pub enum MissingRight {
     },
     /// The right to change this tag.
     Tag(String),
-    /// What no token may do at all, in Proxmox's words.
+    /// Something that no token may do at all, in Proxmox VE's words.
     ForRoot(String),
 }
 
 /// How a refusal for a missing privilege begins.
 const REFUSED: &str = "Permission check failed (";
-/// How one begins that no privilege helps against.
+/// How a refusal begins that no privilege can prevent.
 const FOR_ROOT: &str = "only root";
 
 impl MissingRight {
@@ -39,7 +39,7 @@ impl MissingRight {
         path.starts_with('/').then(|| Self::Privileges { path: path.to_owned(), any })
     }
 
-    /// What is missing in words, and what an administrator does about it; `token` is its id.
+    /// What is missing, and what an administrator can do about it, both in words; `token` is the token's id.
     pub fn words(&self, token: &str) -> (String, String) {
         let user = token.split('!').next().unwrap_or_default();
         match self {
@@ -52,12 +52,13 @@ impl MissingRight {
             Self::Tag(tag) => (
                 format!("the token may not set or remove the tag `{tag}`"),
                 format!(
-                    "add `{tag}` to `user-allow-list`, and take it out of `registered-tags` (Datacenter, Options)"
+                    "add `{tag}` to `user-allow-list`, and remove it from `registered-tags` (Datacenter, \
+                     Options)"
                 ),
             ),
             Self::ForRoot(text) => (
-                format!("Proxmox VE lets no token do it: {text}"),
-                "take the option out of the template or of `vm_options`".to_owned(),
+                format!("Proxmox VE does not allow tokens to do this: {text}"),
+                "remove the option from the template or from `vm_options`".to_owned(),
             ),
         }
     }

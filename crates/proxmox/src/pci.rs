@@ -15,18 +15,18 @@ use model::pci::Held;
 pub struct PciMapping {
     /// Its id.
     pub id: String,
-    /// Its entries: a host, and the address of a device there. Proxmox VE takes each entry for one device.
+    /// Its entries: a host, and the address of a device there. Proxmox VE treats each entry as one device.
     pub devices: Vec<(String, String)>,
-    /// What is wrong with it on the host that was asked to check: it starts no VM there.
+    /// What is wrong with it on the host that checked it: no VM with it starts there.
     pub problem: Option<String>,
 }
 
 impl Client {
     /// The resource mappings that the token may see (`Mapping.Use`, `Mapping.Audit` or `Mapping.Modify` on
-    /// `/mapping/pci/ID`); `checked_on`: a host that compares them with the devices that it has.
+    /// `/mapping/pci/ID`); `checked_on`: a host that compares them with its devices.
     ///
     /// # Errors
-    /// The call failed, or its answer is no list.
+    /// The call failed, or its answer is not a list.
     pub async fn pci_mappings(&self, checked_on: Option<&str>) -> Result<Vec<PciMapping>, Error> {
         let query: Vec<(&str, String)> =
             checked_on.map(|host| ("check-node", host.to_owned())).into_iter().collect();
@@ -35,13 +35,13 @@ impl Client {
         Ok(rows.iter().filter_map(mapping).collect())
     }
 
-    /// The devices of its host that a VM holds: those that it runs with, or would be started with.
+    /// The host devices that a VM holds: those that it runs with, or would be started with.
     ///
     /// # Errors
     /// The token may not see its configuration (`VM.Audit`), or the call failed.
     pub async fn devices_of(&self, host: &str, vmid: Vmid) -> Result<Vec<Held>, Error> {
         let path = format!("/nodes/{}/qemu/{vmid}/config", encode(host));
-        // What was changed since it runs counts from the next start on.
+        // Changes made while it runs count from the next start on.
         let query = [("current", "1".to_owned())];
         let data = self.get(Lane::Free, &path, &query).await?;
         let config = VmConfig::read(&data).ok_or_else(|| Error::malformed(&path, "no configuration"))?;
@@ -70,13 +70,13 @@ fn device(entry: &str) -> Option<(String, String)> {
 }
 
 impl VmConfig {
-    /// The devices of its host that a VM with this configuration holds while it runs.
+    /// The host devices that a VM with this configuration holds while it runs.
     pub fn held_devices(&self, vmid: Vmid) -> Vec<Held> {
         let devices = self.all().filter(|(key, _)| is_device(key));
         devices.flat_map(|(key, value)| held(vmid, key, value)).collect()
     }
 
-    /// The keys of its devices of the host.
+    /// The keys of its host devices.
     pub fn device_keys(&self) -> Vec<&str> {
         self.all().map(|(key, _)| key).filter(|key| is_device(key)).collect()
     }
@@ -86,8 +86,8 @@ fn is_device(key: &str) -> bool {
     stem(key) == "hostpci" && key != "hostpci"
 }
 
-/// One for a mapping, else one for each address: `host=0000:01:00.0;0000:01:00.1`, if `host=` may be left
-/// out.
+/// One device for a mapping, otherwise one for each address: `host=0000:01:00.0;0000:01:00.1`, if `host=` may
+/// be left out.
 fn held(vmid: Vmid, key: &str, value: &str) -> Vec<Held> {
     let parts = Properties::of(key, value);
     if let Some(mapping) = parts.get("mapping") {

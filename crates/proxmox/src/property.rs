@@ -1,16 +1,16 @@
 //! Property strings (`virtio=BC:24:11:00:00:01,bridge=vmbr0`), read as Proxmox VE reads them
-//! (`parse_property_string` of pve-common): one value may stand without its key, anywhere in the text; some
-//! keys are other names of a key; a yes has four spellings. Pure.
+//! (`parse_property_string` of pve-common): one value may appear without its key, anywhere in the text; some
+//! keys are aliases; a yes has four spellings. Pure.
 
-/// What one kind of property string may look like.
+/// The format of one kind of property string.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
-    /// The key of the value that stands alone, if one may.
+    /// The key of the value that may appear alone, if any.
     default: Option<&'static str>,
-    /// Other names of keys: the name, and the key that it stands for.
+    /// Aliases of keys: the alias, and the key that it stands for.
     aliases: &'static [(&'static str, &'static str)],
-    /// Keys that are at once a value of the default key and another name of this one: `virtio=MAC` is a model
-    /// and its MAC.
+    /// Keys that are at once a value of the default key and an alias of this one: `virtio=MAC` is a model and
+    /// its MAC.
     values_as_keys: Option<(&'static [&'static str], &'static str)>,
 }
 
@@ -42,7 +42,7 @@ const DRIVE: Format = Format { default: Some("file"), aliases: &[("volume", "fil
 const NET: Format =
     Format { default: Some("model"), aliases: &[], values_as_keys: Some((MODELS, "macaddr")) };
 
-/// The formats by option, digits at its end left out.
+/// The formats by option, without digits at its end.
 const FORMATS: &[(&str, Format)] = &[
     ("agent", with_default("enabled")),
     ("boot", with_default("legacy")),
@@ -75,8 +75,8 @@ pub fn stem(option: &str) -> &str {
 pub struct Properties<'t>(Vec<(&'t str, &'t str)>);
 
 impl<'t> Properties<'t> {
-    /// Reads the value of an option. Parts that the option's format cannot have are kept under the key that
-    /// they stand with.
+    /// Reads the value of an option. Parts that the option's format does not allow are kept under their
+    /// literal key.
     pub fn of(option: &str, text: &'t str) -> Self {
         let format =
             FORMATS.iter().find(|(name, _)| *name == stem(option)).map_or(PLAIN, |(_, format)| *format);
@@ -91,7 +91,7 @@ impl<'t> Properties<'t> {
         Self(parts)
     }
 
-    /// A key's value; the first one, if a text that Proxmox VE would refuse has several.
+    /// A key's value; the first one, if there are several (which Proxmox VE would refuse).
     pub fn get(&self, key: &str) -> Option<&'t str> {
         self.0.iter().find(|(one, _)| *one == key).map(|(_, value)| *value)
     }
@@ -101,7 +101,7 @@ impl<'t> Properties<'t> {
         truth(self.get(key)?)
     }
 
-    /// The keys with their values, as they stand.
+    /// The keys with their values, in their original order.
     pub fn all(&self) -> impl Iterator<Item = (&'t str, &'t str)> {
         self.0.iter().copied()
     }
@@ -149,7 +149,7 @@ pub fn size(text: &str) -> Option<i64> {
     if fraction.is_empty() {
         return number.bytes().all(|byte| byte != b'.').then_some(whole);
     }
-    // Nine digits are finer than a byte of a GiB, and their product with a TiB still fits.
+    // Nine digits are finer than one byte in a GiB, and their product with a TiB still fits.
     let fraction = fraction.get(..9).unwrap_or(fraction);
     let part = i128::from(fraction.parse::<i64>().ok().filter(|_| digits(fraction))?) << shift;
     let part = part / 10_i128.pow(u32::try_from(fraction.len()).ok()?);

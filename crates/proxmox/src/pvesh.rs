@@ -1,8 +1,8 @@
-//! Requests through `pvesh`: the API as root of a Proxmox VE host has it, without a token.
+//! Requests through `pvesh`: the API for root on a Proxmox VE host, without a token.
 //!
-//! For setting up only. `pvesh` takes parameters as arguments, so that no secret may be among them; it runs
-//! the workers of tasks in the foreground and ends well whatever came of them; and what is asked of another
-//! host goes there through ssh.
+//! Only for the setup. `pvesh` takes parameters as arguments, so they must not contain secrets. It runs the
+//! workers of tasks in the foreground and exits successfully whatever their result. Requests for another host
+//! go there through ssh.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -17,9 +17,9 @@ use tower::{BoxError, service_fn};
 
 use super::transport::{NotSent, Transport};
 
-/// What comes before a path of the API in a URL.
+/// The prefix of an API path in a URL.
 const BASE: &str = "/api2/json";
-/// How much of its complaint is reported, in characters.
+/// How much of its error output is reported, in characters.
 const LONGEST: usize = 500;
 
 /// A transport that runs this program for each request, and ends it after `limit`.
@@ -46,7 +46,7 @@ async fn run(
         .await
         .map_err(|_| format!("`{}` did not end within {} s", program.display(), limit.as_secs()))??;
     let (status, body) = if output.status.success() {
-        // What has no data says nothing.
+        // Calls without data print nothing.
         let data = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
         (StatusCode::OK, json!({ "data": data }))
     } else {
@@ -84,7 +84,7 @@ fn arguments(request: &Request<Bytes>) -> Result<Vec<String>, BoxError> {
     Ok(arguments)
 }
 
-/// An answer of what it complains of; it begins with an HTTP status if the API gave one.
+/// An error answer from its output, which begins with an HTTP status if the API gave one.
 fn refused(said: &str) -> (StatusCode, Value) {
     let text: String = said.trim().chars().take(LONGEST).collect();
     let status = text.get(..3).and_then(|digits| digits.parse::<u16>().ok());

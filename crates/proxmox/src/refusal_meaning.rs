@@ -1,26 +1,26 @@
-//! What a refusal, or the bad end of a task, means for making machines: it passes, or the host, a storage,
-//! the pool's settings, the template or a missing right is in the way.
+//! What a refusal or a failed task means for creating machines: it is temporary, or caused by the host, a
+//! storage, the pool's settings, the template or a missing right.
 //!
-//! Proxmox VE has no codes for that, only texts. The table holds the parts of them that do not change, each
-//! with the file that writes it: of qemu-server 8.4 and 9.2, pve-storage 8.3 and 9.1, pve-common,
-//! pve-guest-common and pve-access-control, and of the tools whose last line they hand on (LVM, ZFS, Ceph,
-//! QEMU, the kernel). The first entry that fits decides.
+//! Proxmox VE has no codes for that, only texts. The table holds their fixed parts, each with the file that
+//! writes it: from qemu-server 8.4 and 9.2, pve-storage 8.3 and 9.1, pve-common, pve-guest-common and
+//! pve-access-control, and from the tools whose last line they pass on (LVM, ZFS, Ceph, QEMU, the kernel).
+//! The first entry that matches decides.
 
 use super::error::{Error, Kind};
 
-/// What is in the way.
+/// The cause of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Nothing for long: it is tried again, and is the host's if it goes on.
+    /// Temporary: it is retried, and attributed to the host if it persists.
     Passes,
-    /// A volume that the host does not see. If it was made on another host a moment ago, as on NFS, it is
-    /// seen some seconds later.
+    /// A volume that the host does not see. If another host has just created it, for example on NFS, it
+    /// becomes visible some seconds later.
     NotSeen,
     /// The host: its memory, CPUs, devices, bridges or packages.
     Host,
     /// A storage has no room left.
     Full,
-    /// A storage is not online, or is not there on this host.
+    /// A storage is not online, or does not exist on this host.
     Storage,
     /// The pool's settings: Proxmox VE would refuse them anywhere.
     Pool,
@@ -32,11 +32,11 @@ pub enum Meaning {
 
 use Meaning::{Full, Host, NotSeen, Passes, Pool, Right, Storage, Template};
 
-/// Parts that a text has, all of them, the file that writes it, and what it means.
+/// The parts that a text must all contain, the file that writes it, and its meaning.
 type Entry = (&'static [&'static str], &'static str, Meaning);
 
 const TABLE: &[Entry] = &[
-    // Rights. They come first: the rest of the text names what was asked for.
+    // Rights. They come first, because the rest of the text names the request.
     (&["Permission check failed"], "pve-access-control: RPCEnvironment.pm", Right),
     (&["missing privileges to access"], "pve-storage: Storage.pm", Right),
     (&["nly root can"], "qemu-server: API2/Qemu.pm, QemuServer.pm, pve-storage: Storage.pm", Right),
@@ -49,7 +49,7 @@ const TABLE: &[Entry] = &[
     (&["insufficient free space"], "LVM: a volume group or thin pool without extents", Full),
     (&["nsufficient suitable"], "LVM: allocation without enough extents", Full),
     (&["not enough free space ("], "pve-storage: LVMPlugin.pm", Full),
-    // Storages that are not there, or not on this host.
+    // Storages that do not exist, or not on this host.
     (&["storage '", "is not available on node"], "pve-storage: Storage.pm", Storage),
     (&["storage '", "is disabled"], "pve-storage: Storage.pm", Storage),
     (&["storage '", "is not online"], "pve-storage: Storage.pm", Storage),
@@ -81,7 +81,7 @@ const TABLE: &[Entry] = &[
     (&["no zvol device link for"], "pve-storage: ZFSPoolPlugin.pm", NotSeen),
     (&["Could not open '", "No such file or directory"], "QEMU and qemu-img", NotSeen),
     (&["can't find file '"], "pve-storage: Storage.pm", NotSeen),
-    // What another task holds for a moment.
+    // Things that another task holds for a moment.
     (&["dataset is busy"], "ZFS", Passes),
     (&["evice or resource busy"], "the kernel (EBUSY) and Ceph", Passes),
     (&["Failed to get \"write\" lock"], "QEMU: an image that another process has open", Passes),
@@ -167,19 +167,19 @@ const TABLE: &[Entry] = &[
     (&["Cloud-Init sum of snippets too big"], "qemu-server: Cloudinit.pm", Pool),
     (&["snippets directory"], "qemu-server: Cloudinit.pm, pve-guest-common: GuestHelpers.pm", Pool),
     (&["OVMF (UEFI) BIOS is not supported"], "qemu-server: QemuServer.pm", Pool),
-    // What shows as a whole that a VM does not come up: whatever QEMU said before is in the log of the task.
+    // General failures to start a VM: QEMU's own messages are in the task's log.
     (&["QEMU exited with code"], "qemu-server: QemuServer.pm", Host),
     (&["start failed"], "qemu-server: QemuServer.pm", Host),
 ];
 
-/// What a text says, as far as the table knows it.
+/// The meaning of a text, if the table has it.
 pub fn of_text(text: &str) -> Option<Meaning> {
     let fits = |parts: &&[&str]| parts.iter().all(|part| text.contains(part));
     TABLE.iter().find(|(parts, ..)| fits(parts)).map(|(.., meaning)| *meaning)
 }
 
 impl Error {
-    /// What it means, as far as that can be determined.
+    /// Its meaning, as far as it can be determined.
     pub fn meaning(&self) -> Option<Meaning> {
         match self.kind {
             Kind::Forbidden => Some(Right),

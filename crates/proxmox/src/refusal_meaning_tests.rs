@@ -1,4 +1,4 @@
-//! Texts as they arrive, whole, with what each means.
+//! Complete texts as they arrive, each with its meaning.
 
 use super::*;
 use crate::error::classify;

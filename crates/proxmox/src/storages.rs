@@ -1,4 +1,4 @@
-//! Storages: how they are configured, and what a host has of them.
+//! Storages: their configuration, and their status on a host.
 
 use model::Vmid;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::answer::{flag_of, number_of, text_of};
 use super::client::{Client, Lane, encode};
 use super::error::Error;
 
-/// A storage as the cluster's configuration has it.
+/// A storage in the cluster's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorageConfig {
     /// Its name.
@@ -16,15 +16,15 @@ pub struct StorageConfig {
     pub kind: String,
     /// What it may hold, e.g. `images`.
     pub content: Vec<String>,
-    /// All hosts see the same volumes.
+    /// Whether all hosts see the same volumes.
     pub shared: bool,
-    /// The hosts that have it; empty means all.
+    /// The hosts that have it; empty: all.
     pub hosts: Vec<String>,
-    /// It is switched off.
+    /// Whether it is disabled.
     pub disabled: bool,
 }
 
-/// A storage on one host, asked of that host.
+/// A storage on one host, as read from that host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorageStatus {
     /// Its name.
@@ -33,19 +33,19 @@ pub struct StorageStatus {
     pub kind: String,
     /// What it may hold, e.g. `images`.
     pub content: Vec<String>,
-    /// All hosts see the same volumes.
+    /// Whether all hosts see the same volumes.
     pub shared: bool,
-    /// It can be used now.
+    /// Whether it can be used now.
     pub active: bool,
     /// Size in bytes.
     pub total: i64,
-    /// Bytes that can still be allocated. A thin pool counts what is written, not what is promised.
+    /// Bytes that can still be allocated. A thin pool counts written data, not allocated sizes.
     pub available: i64,
 }
 
-/// Whether a storage of this kind makes linked clones of a template's disk, by Proxmox's storage plugins:
-/// thick LVM and iSCSI cannot. `None` for a kind that is not known: [`Client::can_clone`] asks Proxmox about
-/// a template.
+/// Whether a storage of this kind supports linked clones of a template's disk, according to Proxmox VE's
+/// storage plugins: thick LVM and iSCSI do not. `None` for an unknown kind: [`Client::can_clone`] asks
+/// Proxmox VE about a template.
 pub fn makes_linked_clones(kind: &str) -> Option<bool> {
     match kind {
         "dir" | "nfs" | "cifs" | "cephfs" | "glusterfs" | "btrfs" | "lvmthin" | "zfspool" | "zfs" | "rbd" => {
@@ -82,8 +82,8 @@ impl Client {
         Ok(rows.iter().map(config).collect())
     }
 
-    /// A host's storages, or only the one of this name. Name one if you can: the host wakes each storage that
-    /// it is asked about, and one that hangs holds the answer up.
+    /// A host's storages, or only the one with this name. Name one if possible: the host activates each
+    /// storage that it is asked about, and a hanging one delays the answer.
     pub async fn storages_on(&self, host: &str, only: Option<&str>) -> Result<Vec<StorageStatus>, Error> {
         let path = format!("/nodes/{}/storage", encode(host));
         let query: Vec<_> = only.map(|name| ("storage", name.to_owned())).into_iter().collect();
@@ -92,16 +92,16 @@ impl Client {
         Ok(rows.iter().map(status).collect())
     }
 
-    /// The disks on a storage that belong to a VMID, by their volume ids, seen from a host. Proxmox leaves
-    /// out what the token may not see: images need `Datastore.Allocate` on the storage, or `Datastore.Audit`
-    /// on it and `VM.Config.Disk` on the VM, so that a token with rights on a pool no longer sees what a
-    /// destroyed VM has left.
+    /// The disks on a storage that belong to a VMID, by their volume ids, seen from a host. Proxmox VE leaves
+    /// out disks that the token may not see: images need `Datastore.Allocate` on the storage, or
+    /// `Datastore.Audit` on it and `VM.Config.Disk` on the VM. So a token with rights on a pool no longer
+    /// sees the leftover disks of a destroyed VM.
     pub async fn disks_of(&self, host: &str, storage: &str, vmid: Vmid) -> Result<Vec<String>, Error> {
         let path = format!("/nodes/{}/storage/{}/content", encode(host), encode(storage));
         let query = [("vmid", vmid.to_string()), ("content", "images".to_owned())];
         let data = self.get(Lane::Lifecycle(host), &path, &query).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET content", "no list"))?;
-        // Asked for again: a disk of another VM must never be taken for a left one.
+        // Checked again: a disk of another VM must never be mistaken for a leftover.
         let own = rows.iter().filter(|row| number_of(row, "vmid") == Some(i64::from(vmid.0)));
         Ok(own.filter_map(|row| text_of(row, "volid")).collect())
     }

@@ -9,21 +9,21 @@ use super::client::{Client, Lane};
 use super::error::Error;
 use super::property::Properties;
 
-/// What the cluster says of tags.
+/// The cluster's rules for tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TagRules {
-    /// Every user may use any tag but registered ones.
+    /// Whether every user may use any tag except registered ones.
     free: bool,
     /// Tags that only a user with `Sys.Modify` on `/` may use.
     registered: BTreeSet<String>,
     /// Tags that the token may use if not all of them are free.
     allowed: BTreeSet<String>,
-    /// The token may use every tag.
+    /// Whether the token may use every tag.
     all: bool,
 }
 
 impl Client {
-    /// The rules for tags, as they are for the token. Without `Sys.Audit` on `/` Proxmox VE does not show
+    /// The rules for tags, as they apply to the token. Without `Sys.Audit` on `/` Proxmox VE does not show
     /// whether there are any.
     ///
     /// # Errors
@@ -65,18 +65,18 @@ impl TagRules {
         }
     }
 
-    /// Whether the token may put this tag on a VM, and take it away.
+    /// Whether the token may add this tag to a VM, and remove it.
     pub fn allow(&self, tag: &str) -> bool {
         self.all || (self.free && !self.registered.contains(tag)) || self.allowed.contains(tag)
     }
 
-    /// Why a tag is refused, and what an administrator does about it.
+    /// Why a tag is refused, and what an administrator can do about it.
     pub fn refusal(&self, tag: &str) -> (String, String) {
         if self.registered.contains(tag) {
             let what = format!(
-                "the tag `{tag}` is registered in the datacenter's options, so that the token may not set it"
+                "the tag `{tag}` is registered in the datacenter's options, so the token may not set it"
             );
-            let help = "take it out of `registered-tags` (Datacenter, Options, Registered Tags)";
+            let help = "remove it from `registered-tags` (Datacenter, Options, Registered Tags)";
             return (what, help.to_owned());
         }
         let what = format!(

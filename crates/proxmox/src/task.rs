@@ -1,4 +1,4 @@
-//! Tasks: started by a call, looked at by their id on the host that runs them.
+//! Tasks: started by a call, and read by their id on the host that runs them.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use super::upid::Upid;
 /// How a task ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Well.
+    /// It succeeded.
     Ok,
-    /// Well, with this many warnings: the log has them.
+    /// It succeeded with this many warnings, which are in the log.
     Warnings(u32),
-    /// Its worker vanished (killed, host rebooted): what it did is not known.
+    /// Its worker vanished (killed, host rebooted): its result is unknown.
     Unknown,
-    /// Badly, with this text.
+    /// It failed with this text.
     Failed(String),
 }
 
@@ -50,28 +50,28 @@ impl Exit {
     }
 }
 
-/// Where a task is.
+/// The status of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskStatus {
-    /// It runs.
+    /// It is running.
     Running,
     /// It ended.
     Ended(Exit),
 }
 
-/// Why waiting for a task ended without its end.
+/// Why waiting for a task ended before the task did.
 #[derive(Debug, ThisError)]
 pub enum WaitError {
-    /// The limit was reached; the task may go on.
-    #[error("task {0} still runs after {1:?}")]
+    /// The limit was reached; the task may still be running.
+    #[error("task {0} is still running after {1:?}")]
     Limit(Upid, Duration),
-    /// The task cannot be looked at.
-    #[error("task {0} cannot be looked at")]
+    /// The task cannot be read.
+    #[error("task {0} cannot be read")]
     Call(Upid, #[source] Error),
 }
 
 impl Client {
-    /// Where a task is.
+    /// The status of a task.
     pub async fn task_status(&self, upid: &Upid) -> Result<TaskStatus, Error> {
         let path = format!("/nodes/{}/tasks/{}/status", encode(upid.node()), encode(upid.as_str()));
         let data = self.get(Lane::Lifecycle(upid.node()), &path, &[]).await?;
@@ -92,8 +92,8 @@ impl Client {
         Ok(all[all.len().saturating_sub(lines)..].to_vec())
     }
 
-    /// Waits for a task's end, looking after `poll` first, then half as long again each time, at most five
-    /// times as long. A host that does not answer for a while does not end the wait.
+    /// Waits for a task's end. The first look is after `poll`, then each pause is half as long again, up to
+    /// five times `poll`. A host that does not answer for a while does not end the wait.
     pub async fn wait_task(&self, upid: &Upid, limit: Duration, poll: Duration) -> Result<Exit, WaitError> {
         let started = Instant::now();
         let mut pause = poll;
@@ -114,7 +114,7 @@ impl Client {
     }
 }
 
-/// Whether a failure to look may pass by itself.
+/// Whether a failure to read it may be temporary.
 fn passes(kind: Kind) -> bool {
     matches!(kind, Kind::HostUnreachable | Kind::OutcomeUnknown | Kind::Busy | Kind::Other)
 }

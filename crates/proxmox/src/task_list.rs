@@ -1,4 +1,5 @@
-//! Lists of tasks, and what a task's log says about its work: how a restarted daemon finds what it had begun.
+//! Lists of tasks, and what a task's log says about its work. With these, a restarted daemon finds what it
+//! had begun.
 
 use super::answer::{number_of, text_of};
 use super::client::{Client, Lane, encode};
@@ -7,7 +8,7 @@ use super::task::{Exit, TaskStatus};
 use super::upid::Upid;
 use model::Vmid;
 
-/// The most rows that one list holds if the filter does not say.
+/// The maximum number of rows in a list if the filter does not set one.
 const ROWS: u32 = 500;
 
 /// Which tasks of a host to list.
@@ -28,15 +29,15 @@ pub struct TaskFilter {
 pub struct TaskRow {
     /// Its id.
     pub upid: Upid,
-    /// What it is about, mostly a VMID.
+    /// Its object, usually a VMID.
     pub about: String,
-    /// Who began it: `user@realm!token`, or `user@realm`.
+    /// The user that started it: `user@realm!token`, or `user@realm`.
     pub user: String,
     /// When it began, Unix time in seconds.
     pub started: i64,
     /// When it ended, Unix time in seconds.
     pub ended: Option<i64>,
-    /// Whether it runs, or how it ended.
+    /// Whether it is running, or how it ended.
     pub status: TaskStatus,
 }
 
@@ -56,17 +57,18 @@ impl Client {
         Ok(rows.iter().filter_map(row).collect())
     }
 
-    /// The latest tasks of all hosts, some twenty of each. Without `Sys.Audit` on `/` there are none, not
-    /// even the token's own.
+    /// The latest tasks of all hosts, about twenty of each. Without `Sys.Audit` on `/` the list is empty,
+    /// even without the token's own.
     pub async fn cluster_tasks(&self) -> Result<Vec<TaskRow>, Error> {
         let data = self.get(Lane::Free, "/cluster/tasks", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET /cluster/tasks", "no list"))?;
         Ok(rows.iter().filter_map(row).collect())
     }
 
-    /// The VMID that a clone task makes, once its log says so: the task's id only names the template.
+    /// The VMID that a clone task creates, once its log shows it: the task's id only names the template.
     ///
-    /// `None` before the log's first line, and if qemu-server is older than 9.1.6, whose log does not say it.
+    /// `None` before the log's first line, and if qemu-server is older than 9.1.6, whose log does not contain
+    /// it.
     pub async fn clone_target(&self, upid: &Upid) -> Result<Option<Vmid>, Error> {
         let path = format!("/nodes/{}/tasks/{}/log", encode(upid.node()), encode(upid.as_str()));
         let data = self.get(Lane::Lifecycle(upid.node()), &path, &[("limit", "5".to_owned())]).await?;
@@ -74,14 +76,14 @@ impl Client {
         Ok(lines.into_iter().find_map(|line| target(&line)))
     }
 
-    /// The disks that a destroy could not remove, by their volume ids: an administrator has to. `None` if its
-    /// log is gone.
+    /// The disks that a destroy task could not remove, by their volume ids; an administrator has to remove
+    /// them. `None` if its log is gone.
     ///
-    /// To be asked after every destroy: the task ends with warnings since qemu-server 9.1.19, and with `OK`
-    /// all the same before that.
+    /// Check this after every destroy task: since qemu-server 9.1.19 it ends with warnings, before that with
+    /// `OK` anyway.
     pub async fn leaked_disks(&self, upid: &Upid) -> Result<Option<Vec<String>>, Error> {
         let lines = self.task_log_tail(upid, usize::MAX).await?;
-        // Its status would be refused; its log is answered with this one line.
+        // Its status would be refused; the answer for its log is this one line.
         if let [line] = &*lines
             && line.starts_with("unable to open file")
         {
@@ -99,7 +101,7 @@ fn row(data: &serde_json::Value) -> Option<TaskRow> {
         None if ended.is_some() => TaskStatus::Ended(Exit::Unknown),
         _ => TaskStatus::Running,
     };
-    // A running task's row has the token in `user`, an ended one's beside it.
+    // A running task's row has the token in `user`, an ended task's row has it in a separate field.
     let user = text_of(data, "user").unwrap_or_default();
     let user = match text_of(data, "tokenid") {
         Some(token) if !user.contains('!') => format!("{user}!{token}"),

@@ -1,4 +1,5 @@
-//! Whom to trust: the system's certificate authorities, the cluster's own, or one pinned certificate.
+//! The trusted certificates: the system's certificate authorities, the cluster's own, or one pinned
+//! certificate.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// Whom to trust.
+/// Which certificates to trust.
 #[derive(Clone, Debug)]
 pub enum Trust {
     /// Only these authorities (PEM): the cluster's `pve-root-ca.pem`, or others.
@@ -20,13 +21,13 @@ pub enum Trust {
     Fingerprint(String),
 }
 
-/// Why a trust cannot be used.
+/// Why a trust setting cannot be used.
 #[derive(Debug, Error)]
 pub enum TrustError {
     /// There is no certificate in the text.
     #[error("no usable certificate in the PEM text")]
     NoCertificate,
-    /// The fingerprint is none.
+    /// The fingerprint is malformed.
     #[error("not a SHA-256 fingerprint: expected 32 hexadecimal pairs with colons")]
     Fingerprint,
     /// The TLS library refused.

@@ -13,7 +13,7 @@ use super::tls::{self, Trust};
 /// A service of plain requests with absolute URLs. A failure before anything was sent must be a [`NotSent`].
 pub type Transport = BoxCloneSyncService<Request<Bytes>, Response<Bytes>, BoxError>;
 
-/// The request did not leave: no connection could be made. Another endpoint may be tried.
+/// The request was not sent, because no connection could be made. Another endpoint may be tried.
 #[derive(Debug, thiserror::Error)]
 #[error("no connection")]
 pub struct NotSent(#[source] pub BoxError);
@@ -23,27 +23,27 @@ pub struct NotSent(#[source] pub BoxError);
 pub struct AnswerLimit(pub usize);
 
 impl Default for AnswerLimit {
-    /// As much as the lists of a large cluster need, several times over.
+    /// Several times as much as the lists of a large cluster need.
     fn default() -> Self {
         Self(64 << 20)
     }
 }
 
-/// The answer is larger than it may be; what was asked for may have been done.
+/// The answer is larger than allowed; the request may have been carried out.
 #[derive(Debug, thiserror::Error)]
-#[error("the answer is larger than {} MiB, and was not read to its end", limit.0 >> 20)]
+#[error("the answer is larger than {} MiB and was not read completely", limit.0 >> 20)]
 pub struct TooLarge {
-    /// How large it may be.
+    /// The largest size allowed.
     pub limit: AnswerLimit,
 }
 
 /// A transport over the network. No more of an answer is read than its `AnswerLimit` allows.
 ///
-/// HTTP/1.1 only. Idle connections are dropped after 3 s, before Proxmox closes them after 5 s. Nothing is
-/// repeated, no proxy of the environment is used.
+/// HTTP/1.1 only. Idle connections are dropped after 3 s, before Proxmox closes them after 5 s. No request is
+/// repeated, and no proxy from the environment is used.
 ///
 /// # Errors
-/// When the trust cannot be set up (a certificate that cannot be read).
+/// The trust cannot be set up (an unreadable certificate).
 pub fn connect(
     trust: &Trust,
     connect_timeout: Duration,
@@ -101,7 +101,7 @@ mod tests {
             whole(body, AnswerLimit(limit))
         };
         let refused = endless(1 << 20).await.unwrap_err();
-        assert_eq!(refused.to_string(), "the answer is larger than 1 MiB, and was not read to its end");
+        assert_eq!(refused.to_string(), "the answer is larger than 1 MiB and was not read completely");
         let small = http_body_util::Full::new(Bytes::from_static(b"{}"));
         assert_eq!(whole(small, AnswerLimit(2)).await.unwrap(), "{}");
     }

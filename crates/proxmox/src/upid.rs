@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Upid(String);
 
 impl Upid {
-    /// Reads an id; `None` if the text is none.
+    /// Reads an id; `None` if the text is not one.
     pub fn parse(text: &str) -> Option<Self> {
         let parts: Vec<_> = text.split(':').collect();
         let hex = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit());
@@ -16,7 +16,7 @@ impl Upid {
         (fine && !task.is_empty() && !user.is_empty()).then(|| Self(text.to_owned()))
     }
 
-    /// The host that runs the task: the only one that knows it.
+    /// The host that runs the task: the only host that knows it.
     pub fn node(&self) -> &str {
         self.0.split(':').nth(1).unwrap_or_default()
     }
@@ -26,7 +26,7 @@ impl Upid {
         self.0.split(':').nth(5).unwrap_or_default()
     }
 
-    /// The id as it is written.
+    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -15,7 +15,7 @@ pub struct VmConfig {
 }
 
 impl VmConfig {
-    /// A configuration as the API shows it; nothing if it is no object.
+    /// A configuration as the API returns it; `None` if it is not an object.
     pub fn read(data: &Value) -> Option<Self> {
         let text = |value: &Value| match value {
             Value::String(text) => Some(text.clone()),
@@ -38,7 +38,7 @@ impl VmConfig {
         self.values.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// What a write must name so that it only happens to this state of the file.
+    /// The digest that a write must name to apply only to this state of the file.
     pub fn digest(&self) -> Option<&str> {
         self.get("digest")
     }
@@ -51,19 +51,19 @@ impl VmConfig {
     /// Whose machine the VM is.
     pub fn owner(&self) -> Description {
         match (self.lock(), self.get("description")) {
-            // Of a VM that is being made again, or is all but destroyed, nothing but its lock is there.
+            // While a VM is being created again, or if it is almost destroyed, only its lock is there.
             (Some("create"), None) => Description::BeingCloned,
             (Some("destroyed"), None) => Description::BeingDestroyed,
             (_, description) => marker::read(description),
         }
     }
 
-    /// Whether an option that is a flag is set.
+    /// Whether a boolean option is set.
     pub fn is_set(&self, key: &str) -> bool {
         self.get(key).and_then(truth) == Some(true)
     }
 
-    /// The parts of an option that is a property string; none if it is missing.
+    /// The parts of an option that is a property string; empty if it is missing.
     pub fn parts(&self, key: &str) -> Properties<'_> {
         self.get(key).map(|text| Properties::of(key, text)).unwrap_or_default()
     }
@@ -73,13 +73,13 @@ impl VmConfig {
         self.is_set("template")
     }
 
-    /// Whether the guest agent's device is there.
+    /// Whether the guest agent's device exists.
     pub fn agent_enabled(&self) -> bool {
         self.parts("agent").flag("enabled") == Some(true)
     }
 
-    /// Whether cloud-init upgrades all packages at a first boot: it does unless set otherwise, which makes
-    /// boots slow and their outcome a matter of luck.
+    /// Whether cloud-init upgrades all packages at the first boot: it does unless set otherwise, which makes
+    /// boots slow and unreliable.
     pub fn upgrades_packages(&self) -> bool {
         self.get("ciupgrade").and_then(truth) != Some(false)
     }
@@ -94,21 +94,21 @@ impl VmConfig {
         self.parts("smbios1").get("uuid").map(str::to_lowercase)
     }
 
-    /// Its memory in bytes, where it is set.
+    /// Its memory in bytes, if set.
     pub fn memory(&self) -> Option<i64> {
         let text = self.parts("memory").get("current").or_else(|| self.get("memory"))?;
         text.parse::<i64>().ok().and_then(|mib| mib.checked_mul(1 << 20))
     }
 
-    /// The vCPUs that it starts with, where they are set.
+    /// The vCPUs that it starts with, if set.
     pub fn vcpus(&self) -> Option<u32> {
         let number = |key: &str| self.get(key).and_then(|text| text.parse::<u32>().ok());
         let all = number("cores").map(|cores| cores.saturating_mul(number("sockets").unwrap_or(1)));
         number("vcpus").or(all)
     }
 
-    /// The addresses that cloud-init gives the VM's network devices, without those that a server or a router
-    /// is to give.
+    /// The static addresses that cloud-init gives the VM's network devices, without those from DHCP or router
+    /// advertisements.
     pub fn static_addresses(&self) -> impl Iterator<Item = IpAddr> {
         let texts = self.values.iter().filter(|(key, _)| stem(key) == "ipconfig" && *key != "ipconfig");
         let parts = texts.map(|(key, text)| Properties::of(key, text));
@@ -122,8 +122,8 @@ impl VmConfig {
         (parts.get("model"), parts.get("macaddr"))
     }
 
-    /// A network device with its MAC kept, of this model, and with these parts set: a device that is written
-    /// without its MAC gets a new one, as one that is not there yet does.
+    /// A network device of this model with its MAC kept and these parts set: a device that is written without
+    /// its MAC gets a new one, as does a new device.
     pub fn net_with(&self, device: &str, model: Option<&str>, set: &[(&str, String)]) -> String {
         let present = self.parts(device);
         let model = model.or(present.get("model")).unwrap_or("virtio");
@@ -138,12 +138,12 @@ impl VmConfig {
         std::iter::once(first).chain(kept).chain(new).collect::<Vec<_>>().join(",")
     }
 
-    /// All drives with a volume; CD-ROM drives among them.
+    /// All drives with a volume, including CD-ROM drives.
     pub fn drives(&self) -> impl Iterator<Item = Drive<'_>> {
         self.all().filter(|(key, _)| is_drive(key)).filter_map(|(key, text)| Drive::read(key, text))
     }
 
-    /// The drives that are files or devices of the host itself, e.g. `/dev/sdb`.
+    /// The drives that are the host's own files or devices, e.g. `/dev/sdb`.
     pub fn drives_of_the_host(&self) -> impl Iterator<Item = &str> {
         let paths = self.all().filter(|(key, _)| is_drive(key)).filter(|(key, text)| {
             Properties::of(key, text).get("file").is_some_and(|file| file.starts_with('/'))
@@ -151,14 +151,14 @@ impl VmConfig {
         paths.map(|(key, _)| key)
     }
 
-    /// Whether a drive of it is a CD-ROM drive of the host itself.
+    /// Whether one of its drives is a physical CD-ROM drive of the host.
     pub fn has_physical_cdrom(&self) -> bool {
         let mut drives = self.all().filter(|(key, _)| is_drive(key));
         drives.any(|(key, text)| Properties::of(key, text).get("file") == Some("cdrom"))
     }
 
-    /// The disks: what a clone gets a copy of or a link to. Neither images in a drive nor the cloud-init
-    /// drive, which is made again.
+    /// The disks that a clone copies or links. CD images and the cloud-init drive, which is created again,
+    /// are not included.
     pub fn disks(&self) -> impl Iterator<Item = Drive<'_>> {
         self.drives().filter(|drive| !drive.is_cdrom() && !drive.is_cloud_init())
     }
@@ -168,13 +168,13 @@ impl VmConfig {
         self.drives().map(|drive| drive.volume).collect()
     }
 
-    /// The storages that those volumes are on, and what a suspended VM's memory is in.
+    /// The storages of those volumes, and of a suspended VM's memory.
     pub fn storages(&self) -> BTreeSet<&str> {
         let volumes = self.volumes().into_iter().chain(self.get("vmstate"));
         volumes.filter_map(|volume| Some(volume.split_once(':')?.0)).collect()
     }
 
-    /// The disks that a backup job would take, written so that it leaves them out.
+    /// The disks that a backup job would include, rewritten so that it omits them.
     pub fn drives_without_backup(&self) -> Vec<(String, String)> {
         let backed_up = |drive: &Drive| {
             !["efidisk", "tpmstate"].contains(&stem(drive.key)) && drive.parts().flag("backup") != Some(false)
@@ -192,8 +192,8 @@ impl VmConfig {
         property::size(self.parts(drive).get("size")?)
     }
 
-    /// What a full clone of it takes of its storage, in bytes: all disks, and the cloud-init drive that is
-    /// made again.
+    /// What a full clone takes from its storage, in bytes: all disks, and the cloud-init drive, which is
+    /// created again.
     pub fn full_clone_bytes(&self) -> i64 {
         let copied = self.drives().filter(|drive| drive.is_cloud_init() || !drive.is_cdrom());
         copied.map(|drive| drive.size().unwrap_or(drive.least_size())).fold(0, i64::saturating_add)
@@ -207,12 +207,12 @@ pub struct Drive<'v> {
     pub key: &'v str,
     /// Its volume, e.g. `local-lvm:vm-101-disk-0`.
     pub volume: &'v str,
-    /// All of it.
+    /// Its full value.
     pub text: &'v str,
 }
 
 impl<'v> Drive<'v> {
-    /// Such as Proxmox VE gives a cloud-init drive and TPM state, whose size need not be written.
+    /// The size that Proxmox VE gives cloud-init drives and TPM state, whose size may be missing.
     const SMALL: i64 = 4 << 20;
 
     fn read(key: &'v str, text: &'v str) -> Option<Self> {
@@ -229,12 +229,12 @@ impl<'v> Drive<'v> {
         self.volume.split_once(':').map_or(self.volume, |(storage, _)| storage)
     }
 
-    /// Whether it is a CD-ROM drive, as a cloud-init drive is, too.
+    /// Whether it is a CD-ROM drive, which includes cloud-init drives.
     pub fn is_cdrom(self) -> bool {
         self.parts().get("media") == Some("cdrom") || self.is_cloud_init()
     }
 
-    /// Whether it holds the data for cloud-init: `vm-101-cloudinit` or, before it is made, `cloudinit`.
+    /// Whether it holds the data for cloud-init: `vm-101-cloudinit` or, before it is created, `cloudinit`.
     pub fn is_cloud_init(self) -> bool {
         let file = self.volume.rsplit([':', '/']).next().unwrap_or_default();
         let name = file.split('.').next().unwrap_or_default();

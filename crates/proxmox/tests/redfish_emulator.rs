@@ -19,7 +19,7 @@ use proxmox::redfish::{Client, Kind, PowerState, Reset, Settings};
 use proxmox::{Transport, Trust, connect};
 use secrecy::SecretString;
 
-/// The release that is asked for.
+/// The release that is installed.
 const RELEASE: &str = "sushy-tools==2.2.0";
 const PASSWORD: &str = "hunter2";
 /// The same as the emulator keeps it (bcrypt).
@@ -35,7 +35,7 @@ fn installed() -> Option<PathBuf> {
     PROGRAM.clone()
 }
 
-/// Installs it where it is not yet.
+/// Installs it if it is not installed yet.
 fn install() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("redfish-emulator");
     let program = folder.join("bin/sushy-emulator");
@@ -108,13 +108,13 @@ impl Emulator {
     }
 }
 
-/// As the daemon has it; whom to trust matters only with TLS.
+/// The daemon's transport; the trust only matters with TLS.
 fn transport() -> Transport {
     let seconds = Duration::from_secs;
     connect(&Trust::Fingerprint(vec!["00"; 32].join(":")), seconds(5), seconds(20)).unwrap()
 }
 
-/// Waits until something is so; the emulator keeps its own time.
+/// Waits until a condition holds; the emulator uses real time.
 async fn until<T>(what: &str, mut is_so: impl AsyncFnMut() -> Option<T>) -> T {
     let waiting = async {
         loop {

@@ -1,4 +1,4 @@
-//! The documents of our own in a snapshot file.
+//! Our own documents in a snapshot file.
 
 use std::collections::BTreeMap;
 
@@ -98,12 +98,12 @@ struct MachineDocument {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ClusterDocument {
-    /// As `kubectl version` says it of the server.
+    /// The server version that `kubectl version` shows.
     pub version: KubernetesVersion,
-    /// It serves ProvisioningRequests, even if there is none.
+    /// Whether it serves ProvisioningRequests, even if there are none.
     #[serde(default)]
     pub provisioning_requests: bool,
-    /// It serves PodGroups, even if there is none.
+    /// Whether it serves PodGroups, even if there are none.
     #[serde(default)]
     pub pod_groups: bool,
 }

@@ -1,4 +1,4 @@
-//! What makes the next snapshot of the last.
+//! The changes from one snapshot to the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use model::Snapshot;
 /// Kind, namespace and name of an object.
 pub(super) type Key = (String, String, String);
 
-/// What makes the next snapshot of the last; from nothing it is all of it.
+/// The changes from the last snapshot to the next; the first one contains everything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Changes {
@@ -23,7 +23,7 @@ pub struct Changes {
     /// Objects that are new.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) put: Vec<Value>,
-    /// Objects that have changed, each with what makes it of what it was.
+    /// Objects that have changed, each with a patch.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) patch: Vec<(Key, Value)>,
     /// Objects that are gone.
@@ -31,7 +31,7 @@ pub struct Changes {
     pub(super) drop: Vec<Key>,
 }
 
-/// What makes `after` of `before`. Only objects that are not shared by both are looked at.
+/// The changes from `before` to `after`. Only objects that the two do not share are compared.
 pub fn changes(before: Option<&Snapshot>, after: &Snapshot) -> Changes {
     let nothing = Snapshot::default();
     let changes = Changes { time: after.time, ..Changes::default() };
@@ -42,7 +42,7 @@ pub fn changes(before: Option<&Snapshot>, after: &Snapshot) -> Changes {
     between.changes
 }
 
-/// Kind, namespace and name of an object that is written.
+/// Kind, namespace and name of a written object.
 pub(super) fn key(value: &Value) -> Key {
     let field = |name: &str| value.pointer(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     (field("/kind"), field("/metadata/namespace"), field("/metadata/name"))

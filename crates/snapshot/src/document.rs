@@ -1,7 +1,7 @@
-//! The objects of a snapshot file, read no further than to say what each of them is.
+//! The objects of a snapshot file, read only as far as needed to identify them.
 //!
-//! JSON stays text until an object's turn comes: a file of tens of megabytes, read as values first, would
-//! take ten times as much.
+//! JSON stays text until an object's turn: if a file of tens of megabytes were first parsed into values, it
+//! would take ten times as much memory.
 
 use std::borrow::Cow;
 
@@ -16,11 +16,11 @@ use super::read::SnapshotError;
 pub(super) struct Document<'t> {
     /// The number of its document in the stream, from 1.
     pub number: usize,
-    /// Its kind; of an item of a `PodList`, which need not say it, the list's.
+    /// Its kind; for an item of a list such as `PodList`, which may omit it, the list's.
     pub kind: Cow<'t, str>,
     /// Its `apiVersion`, likewise.
     pub version: Cow<'t, str>,
-    /// Empty, if it has none.
+    /// Its namespace; empty if it has none.
     pub namespace: Cow<'t, str>,
     /// Its name.
     pub name: Cow<'t, str>,
@@ -33,7 +33,7 @@ enum Body<'t> {
     Seen(&'t Value),
 }
 
-/// What an object says of itself, and the objects of a list.
+/// The identifying fields of an object, and the objects of a list.
 #[derive(Deserialize)]
 struct Head<'t> {
     #[serde(borrow, default)]
@@ -54,7 +54,7 @@ struct Meta<'t> {
     name: Cow<'t, str>,
 }
 
-/// What a list says of its items.
+/// The items of a list.
 #[derive(Clone, Default)]
 struct List<'t> {
     kind: Cow<'t, str>,
@@ -64,10 +64,10 @@ struct List<'t> {
 /// All objects of a YAML stream or JSON, those of lists one by one.
 ///
 /// # Errors
-/// It is neither, or a document is no object with a kind.
+/// It is neither, or a document is not an object with a kind.
 pub(super) fn documents(text: &str) -> Result<Vec<Document<'_>>, SnapshotError> {
-    // JSON is read much faster than YAML. What only begins like JSON may still be YAML in flow style, and
-    // what is odd in a head is judged with the whole object.
+    // JSON is read much faster than YAML. A text that begins like JSON may still be YAML in flow style, and
+    // an odd head is judged with the full object.
     if text.trim_start().starts_with('{') {
         if let Some(found) = of_json(text) {
             return Ok(found);
@@ -80,7 +80,7 @@ pub(super) fn documents(text: &str) -> Result<Vec<Document<'_>>, SnapshotError> 
     of_values(yaml(text)?)
 }
 
-/// `None`: it is no JSON, or not what is expected of it.
+/// `None`: it is not JSON, or not in the expected form.
 fn of_json(text: &str) -> Option<Vec<Document<'_>>> {
     let mut found = Vec::new();
     let mut heads = serde_json::Deserializer::from_str(text).into_iter::<Head>();
@@ -152,15 +152,15 @@ fn add_value(
     Ok(())
 }
 
-/// `Pod` of `PodList`; nothing of `List`.
+/// `Pod` for `PodList`; empty for `List`.
 fn item_kind(list: &str) -> &str {
     list.strip_suffix("List").unwrap_or_default()
 }
 
 fn yaml(text: &str) -> Result<Vec<Value>, SnapshotError> {
-    // A large cluster is a large file: the reader's guards against hostile input are set far above it.
+    // A large cluster makes a large file: the reader's guards against hostile input are set far above that.
     let options = serde_saphyr::options! {
-        // As in YAML 1.2, a pod may be called `y`.
+        // As in YAML 1.2, `y` is a string: a pod may have that name.
         strict_booleans: true,
         budget: serde_saphyr::budget! {
             max_events: 500_000_000,
@@ -175,7 +175,7 @@ fn yaml(text: &str) -> Result<Vec<Value>, SnapshotError> {
 }
 
 impl<'t> Document<'t> {
-    /// An object that is kept elsewhere; `None`: it has no kind.
+    /// An object that is stored elsewhere; `None`: it has no kind.
     pub(super) fn of(value: &'t Value) -> Option<Self> {
         let field = |name: &str| value.pointer(name).and_then(Value::as_str).map(Cow::Borrowed);
         Some(Self {
@@ -190,7 +190,7 @@ impl<'t> Document<'t> {
 }
 
 impl Document<'_> {
-    /// Whether it is of this version.
+    /// Whether it has this version.
     pub(super) fn is(&self, version: &str) -> bool {
         self.version == version
     }
@@ -200,13 +200,13 @@ impl Document<'_> {
         self.version.split_once('/').map_or("", |(group, _)| group)
     }
 
-    /// The object as what its kind is.
+    /// Parses the object according to its kind.
     ///
     /// # Errors
     /// It does not have the fields of its kind.
     pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, SnapshotError> {
         let parsed = match &self.body {
-            // What is wrong is said as of a value: places in the text of one object would mislead.
+            // Errors are reported as for a value: positions in the text of one object would be misleading.
             Body::Text(text) => serde_json::from_str(text)
                 .or_else(|_| serde_json::from_str::<Value>(text).and_then(serde_json::from_value)),
             Body::Tree(value) => T::deserialize(value),

@@ -1,4 +1,4 @@
-//! Snapshots put together again of what has changed from one to the next.
+//! Reassembles snapshots from the changes between them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use super::read::{Reader, SnapshotError, forget_templates};
 use model::pod::Pod;
 use model::{KubernetesVersion, Snapshot};
 
-/// The kind of the document that says by which rules pods are read.
+/// The kind of the document that determines the rules for reading pods.
 const CLUSTER: &str = "KubernetesCluster";
 
-/// Why changes do not go on from what there is.
+/// Why changes do not fit the last snapshot.
 #[derive(Debug, Error)]
 pub enum FoldError {
-    /// An object is changed or dropped that is not there, or in a way that it cannot be.
-    #[error("{kind} `{name}` cannot be changed as it says: {why}")]
+    /// An object that does not exist is changed or dropped, or the change is impossible.
+    #[error("the recorded change of {kind} `{name}` cannot be applied: {why}")]
     Patch {
         /// Its kind.
         kind: String,
@@ -30,12 +30,12 @@ pub enum FoldError {
         /// What is wrong.
         why: &'static str,
     },
-    /// An object is not what its kind says.
+    /// An object does not match its kind.
     #[error(transparent)]
     Object(#[from] SnapshotError),
 }
 
-/// The last of the snapshots whose changes it was given.
+/// The last snapshot, built from the changes that were applied.
 #[derive(Debug, Default)]
 pub struct Fold {
     time: Timestamp,
@@ -43,7 +43,7 @@ pub struct Fold {
     objects: BTreeMap<Key, Object>,
 }
 
-/// An object as it is written, and as the only one of a snapshot.
+/// An object in written form, and as a snapshot with only that object.
 #[derive(Debug)]
 struct Object {
     value: Value,
@@ -51,30 +51,30 @@ struct Object {
 }
 
 impl Fold {
-    /// Goes on to the next snapshot.
+    /// Advances to the next snapshot.
     ///
     /// # Errors
-    /// The changes are none of the last snapshot.
+    /// The changes do not fit the last snapshot.
     pub fn apply(&mut self, changes: Changes) -> Result<(), FoldError> {
         let time = changes.time;
         let failed = |(kind, _, name): Key, why: &'static str| FoldError::Patch { kind, name, why };
         for key in changes.drop {
             if self.objects.remove(&key).is_none() {
-                return Err(failed(key, "it is not there"));
+                return Err(failed(key, "the object does not exist"));
             }
         }
         let mut version_changed = false;
         let mut changed: Vec<(Key, Value)> = Vec::new();
         for (key, change) in changes.patch {
             let Some(object) = self.objects.remove(&key) else {
-                return Err(failed(key, "it is not there"));
+                return Err(failed(key, "the object does not exist"));
             };
             let mut value = object.value;
             patch::apply(&mut value, change).map_err(|why| failed(key.clone(), why))?;
             changed.push((key, value));
         }
         changed.extend(changes.put.into_iter().map(|value| (key(&value), value)));
-        // By what it says all others are read.
+        // All other objects are read according to this document.
         changed.sort_by_key(|(key, _)| key.0 != CLUSTER);
         for (key, value) in changed {
             let read = self.read(&value)?;
@@ -101,14 +101,14 @@ impl Fold {
         self.objects.iter().filter(|(key, _)| key.0 == "Pod").filter_map(|(_, pod)| pod.read.pods.first())
     }
 
-    /// All of it.
+    /// The full snapshot.
     pub fn snapshot(&self) -> Snapshot {
         let mut whole = self.without_pods();
         whole.pods = self.pods().cloned().collect();
         whole
     }
 
-    /// All of it but the pods.
+    /// The full snapshot except the pods.
     pub fn without_pods(&self) -> Snapshot {
         let mut whole = Snapshot { time: self.time, kubernetes: self.version, ..Snapshot::default() };
         for (key, object) in self.objects.iter().filter(|(key, _)| key.0 != "Pod") {

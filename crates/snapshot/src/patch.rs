@@ -1,12 +1,12 @@
-//! What makes one value of another, as a value.
+//! A patch from one value to another, itself written as a value.
 //!
-//! * `[]`: it is gone. `[VALUE]`: it is this now. `[AT, CUT, [VALUE, …]]`: from this place on, so many of a
-//!   list's items are these now.
-//! * `{"KEY": PATCH, …}`: these fields change, or of a list the items of these numbers.
+//! * `[]`: the value is removed. `[VALUE]`: it is replaced. `[AT, CUT, [VALUE, …]]`: starting at AT, CUT
+//!   items of a list are replaced by these.
+//! * `{"KEY": PATCH, …}`: these fields change, or the items of a list with these indices.
 
 use serde_json::{Map, Value};
 
-/// What makes `after` of `before`; `None`: they are the same.
+/// The patch from `before` to `after`; `None`: they are equal.
 pub(super) fn between(before: &Value, after: &Value) -> Option<Value> {
     if before == after {
         return None;
@@ -24,21 +24,21 @@ pub(super) fn between(before: &Value, after: &Value) -> Option<Value> {
     Some(patch)
 }
 
-/// Changes a value.
+/// Applies a patch to a value.
 ///
 /// # Errors
-/// The patch is none of this value.
+/// The patch does not fit this value.
 pub(super) fn apply(to: &mut Value, patch: Value) -> Result<(), &'static str> {
     match (patch, to) {
         (Value::Array(mut words), to) => match words.len() {
             1 => *to = words.pop().unwrap_or_default(),
             3 => spliced(to, &words)?,
-            _ => return Err("it drops what it should change"),
+            _ => return Err("it drops a value that it should change"),
         },
         (Value::Object(changes), Value::Object(fields)) => {
             for (key, change) in changes {
                 if change.as_array().is_some_and(Vec::is_empty) {
-                    fields.remove(&key).ok_or("it drops a field that is not there")?;
+                    fields.remove(&key).ok_or("it drops a field that does not exist")?;
                 } else {
                     apply(fields.entry(key).or_insert(Value::Null), change)?;
                 }
@@ -46,11 +46,11 @@ pub(super) fn apply(to: &mut Value, patch: Value) -> Result<(), &'static str> {
         }
         (Value::Object(changes), Value::Array(items)) => {
             for (at, change) in changes {
-                let at: usize = at.parse().map_err(|_| "it names an item by no number")?;
-                apply(items.get_mut(at).ok_or("it changes an item that is not there")?, change)?;
+                let at: usize = at.parse().map_err(|_| "it names an item without a number")?;
+                apply(items.get_mut(at).ok_or("it changes an item that does not exist")?, change)?;
             }
         }
-        _ => return Err("it changes fields of something that has none"),
+        _ => return Err("it changes fields of a value that has none"),
     }
     Ok(())
 }
@@ -82,11 +82,11 @@ fn spliced(to: &mut Value, words: &[Value]) -> Result<(), &'static str> {
     let number = |at: usize| words.get(at).and_then(Value::as_u64).and_then(|one| usize::try_from(one).ok());
     let (Some(first), Some(cut), Some(put)) = (number(0), number(1), words.get(2).and_then(Value::as_array))
     else {
-        return Err("it says nothing of where a list changes");
+        return Err("it does not state where a list changes");
     };
-    let items = to.as_array_mut().ok_or("it changes items of something that has none")?;
+    let items = to.as_array_mut().ok_or("it changes items of a value that has none")?;
     let end = first.checked_add(cut).filter(|end| *end <= items.len());
-    items.splice(first..end.ok_or("it changes items that are not there")?, put.iter().cloned());
+    items.splice(first..end.ok_or("it changes items that do not exist")?, put.iter().cloned());
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Reading a snapshot file.
+//! Reads snapshot files.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub enum SnapshotError {
     /// It is neither YAML nor JSON.
     #[error("the snapshot is not valid YAML or JSON")]
     Syntax(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// A document is no object with a `kind`.
+    /// A document is not an object with a `kind`.
     #[error(
         "document {number} of the snapshot has no `kind`: expected Kubernetes objects as `kubectl get -o yaml` prints them"
     )]
@@ -52,7 +52,7 @@ pub enum SnapshotError {
         #[source]
         source: ConvertError,
     },
-    /// A document of our own has a quantity that is none.
+    /// One of our own documents has a malformed quantity.
     #[error("document {number} of the snapshot, `{kind}`, has an impossible value")]
     Own {
         /// Its kind.
@@ -83,7 +83,7 @@ pub fn read(text: &str) -> Result<(Snapshot, Option<Timestamp>), SnapshotError> 
     Ok((snapshot, time))
 }
 
-/// Only the templates that a buffer refers to are of use.
+/// Only the templates that a buffer refers to are needed.
 pub(super) fn forget_templates(snapshot: &mut Snapshot) {
     for controller in &mut snapshot.controllers {
         if controller.template.is_some()
@@ -99,7 +99,7 @@ pub(super) struct Reader {
     pub snapshot: Snapshot,
     pub time: Option<Timestamp>,
     pub specs: Specs,
-    /// There are buffers, which may refer to the templates of controllers.
+    /// Whether there are buffers, which may refer to the templates of controllers.
     pub templates: bool,
 }
 
@@ -120,8 +120,9 @@ impl Document<'_> {
 }
 
 impl Reader {
-    /// What pods take depends on the version, and the document that says it may come last. That the API
-    /// server has ProvisioningRequests or PodGroups is said there, too: a list of none says nothing.
+    /// Reads the version: what pods take depends on it, and its document may come last. The document also
+    /// says whether the API server serves ProvisioningRequests or PodGroups, because an empty list does not
+    /// show this.
     pub(super) fn version(&mut self, it: &Document) -> Result<(), SnapshotError> {
         if it.kind == "KubernetesCluster" && it.group() == "pve-autoscaler" {
             let cluster: ClusterDocument = it.parse()?;
@@ -218,7 +219,7 @@ impl Reader {
         Ok(())
     }
 
-    /// What `resource.k8s.io` says of devices. Other versions than the one that is read have other fields.
+    /// The device objects of `resource.k8s.io`. Versions other than the supported one have different fields.
     fn devices(&mut self, it: &Document) -> Result<(), SnapshotError> {
         let all = &mut self.snapshot;
         if !it.is("resource.k8s.io/v1") {

@@ -14,7 +14,7 @@ use tracing_subscriber::layer::Context;
 /// Length of a bootstrap token's secret.
 const SECRET: usize = 16;
 /// What the daemon writes before a command for an administrator.
-const COMMAND: &str = "to mend it: ";
+const COMMAND: &str = "to fix it: ";
 
 /// The log of one run. Clones share it.
 #[derive(Clone, Debug)]

@@ -142,7 +142,7 @@ pub async fn a_join_without_an_answer_is_given_up<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), &pool).await else { return };
     bench.deploy("web", 1, "1500m", "1Gi").await;
     bench.until("a VM is there", |bench| !bench.vms().is_empty()).await;
-    bench.until("it is given up", |bench| bench.log().contains("a machine could not be made")).await;
+    bench.until("it is given up", |bench| bench.log().contains("a machine could not be created")).await;
     bench.until("nothing is left of it", Bench::is_clean).await;
     bench.stop().await;
 }
@@ -159,7 +159,7 @@ pub async fn a_token_that_has_run_out_costs_that_machine_only<K: Kubernetes>() {
     bench.until("its token is there", |bench| token(bench).is_some()).await;
     let first = token(&bench).unwrap();
     bench.kube.expire(&first).await;
-    bench.until("it is given up", |bench| bench.log().contains("a machine could not be made")).await;
+    bench.until("it is given up", |bench| bench.log().contains("a machine could not be created")).await;
     bench.until("the pod runs on another", |bench| bench.running() == 1).await;
     bench
         .until("one record is left over", |bench| bench.leftovers().len() == 1 && bench.vms().len() == 1)
@@ -245,7 +245,9 @@ pub async fn a_host_goes_offline_and_its_stateful_set_moves<K: Kubernetes>() {
     let lost = bench.vms()[0];
     bench.proxmox.pve.power_off_host(&bench.proxmox.pve.vm(lost).unwrap().node);
     bench.until("it no longer runs", |bench| bench.running() == 0).await;
-    bench.until("its Node is out of service", |bench| bench.log().contains("taken out of service")).await;
+    bench
+        .until("its Node is out of service", |bench| bench.log().contains("taking the Node out of service"))
+        .await;
     bench.until("it runs elsewhere", |bench| bench.running() == 1 && bench.vms().len() == 2).await;
     bench.stop().await;
 }

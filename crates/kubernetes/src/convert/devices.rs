@@ -1,5 +1,5 @@
-//! Devices that are allocated dynamically: claims, classes, slices and rules for taints, and what pods ask
-//! for.
+//! Devices that are allocated dynamically: claims, classes, slices and rules for taints, and what pods
+//! request.
 
 use std::collections::BTreeMap;
 
@@ -114,7 +114,7 @@ pub(super) fn pod_claims(spec: &core::PodSpec, status: Option<&core::PodStatus>)
     claims.map(|claim| PodClaim { name: claim.name.clone(), source: source(claim) }).collect()
 }
 
-/// How much of an extended resource a container asks for.
+/// How much of an extended resource a container requests.
 fn amount_of(container: &core::Container, resource: &str) -> i64 {
     let resources = container.resources.as_ref();
     let of = |list: Option<&BTreeMap<String, Quantity>>| list.and_then(|list| list.get(resource)).cloned();
@@ -123,8 +123,8 @@ fn amount_of(container: &core::Container, resource: &str) -> i64 {
     requested.and_then(|amount| Amount::read(&amount.0).ok()).and_then(Amount::whole).unwrap_or(0)
 }
 
-/// Extended resources that several containers ask for. An init container that ends takes over what later ones
-/// ask for, and asks only for what it needs beyond that; of several such the largest counts.
+/// Extended resources that several containers request. An init container that ends shares what later ones
+/// request, and only adds what it needs beyond that; of several such containers, the largest counts.
 pub(super) fn extended_requests(spec: &core::PodSpec) -> Vec<ExtendedRequest> {
     let init = spec.init_containers.iter().flatten();
     let ends = |one: &core::Container| one.restart_policy.as_deref() != Some("Always");
@@ -151,7 +151,7 @@ pub(super) fn extended_requests(spec: &core::PodSpec) -> Vec<ExtendedRequest> {
             lasting.iter().copied().enumerate().filter(|one| one.1 > 0).collect();
         let beyond = |at: usize| amounts[at] - lasting[at..].iter().sum::<i64>();
         let short = (0..containers.len()).filter(|at| containers[*at].1).map(|at| (at, beyond(at)));
-        // Of equal ones the first counts.
+        // If two are equal, the first counts.
         counts.extend(short.filter(|one| one.1 > 0).rev().max_by_key(|one| one.1));
         counts.sort_unstable();
         if counts.len() > 1 {

@@ -1,7 +1,7 @@
 //! Kubernetes objects → the model's plain data, keeping only what decisions read.
 //!
 //! Defaults that the API server would fill in are filled in here, so that a hand-written object and a stored
-//! one mean the same. One file a family of objects.
+//! one mean the same. There is one file per family of objects.
 
 mod buffer;
 mod devices;
@@ -38,7 +38,7 @@ use model::snapshot::KNOWN_ANNOTATIONS;
 /// Why an object cannot be read.
 #[derive(Debug, Error)]
 pub enum ConvertError {
-    /// A field holds a text that is no quantity.
+    /// A field's text is not a quantity.
     #[error("`{field}` is not a quantity")]
     Quantity {
         /// The field's path in the object.
@@ -47,12 +47,12 @@ pub enum ConvertError {
         #[source]
         source: QuantityError,
     },
-    /// A field holds a word that Kubernetes does not know.
-    #[error("`{field}` is `{value}`, which is none of its values")]
+    /// A field has a value that Kubernetes does not know.
+    #[error("`{field}` is `{value}`, which is not one of its values")]
     Word {
         /// The field's path in the object.
         field: String,
-        /// What stands there.
+        /// The value.
         value: String,
     },
 }
@@ -81,15 +81,15 @@ fn units(field: &str, quantity: &Quantity) -> Result<i64, ConvertError> {
     quantity::units(&quantity.0).map_err(|source| ConvertError::Quantity { field: field.to_owned(), source })
 }
 
-/// The same where Kubernetes compares quantities exactly.
+/// The same for fields in which Kubernetes compares quantities exactly.
 fn limited(field: &str, quantity: &Quantity) -> Result<i64, ConvertError> {
     quantity::limited(&quantity.0)
         .map_err(|source| ConvertError::Quantity { field: field.to_owned(), source })
 }
 
-/// A list of quantities by resource name, in the model's units. Less than nothing is nothing: the API server
-/// takes no such amount (`ValidateResourceQuantityValue`), but a file may have one, and a number that is too
-/// large counts as what is left of it: no difference of what is offered and used may overflow by that.
+/// A list of quantities by resource name, in the model's units. Negative amounts become zero: the API server
+/// refuses them (`ValidateResourceQuantityValue`), but a file may have one. Numbers that are too large are
+/// clamped, so that no difference between offered and used amounts can overflow.
 fn resources(field: &str, list: Option<&BTreeMap<String, Quantity>>) -> Result<Resources, ConvertError> {
     let mut sum = Resources::default();
     for (name, amount) in list.into_iter().flatten() {

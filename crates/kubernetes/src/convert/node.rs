@@ -17,7 +17,7 @@ pub(super) fn effect(field: &str, word: &str) -> Result<TaintEffect, ConvertErro
     })
 }
 
-/// A Node. Without `status.allocatable` it offers its capacity, as the API server defaults it.
+/// A Node. Without `status.allocatable` it offers its capacity, which is the API server's default.
 pub fn node(object: &core::Node) -> Result<Node, ConvertError> {
     let meta = &object.metadata;
     let spec = object.spec.as_ref();

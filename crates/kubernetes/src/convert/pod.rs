@@ -17,10 +17,10 @@ use model::pod::{
 use model::pod_spec::{PodSpec, Specs};
 use model::storage::InTreeKind;
 
-/// A Pod, its digest made: it is here to stay, and decisions ask for that in every round. It shares its spec
-/// with those that came before it.
+/// A Pod with its digest computed: pods stay for long, and decisions need the digest in every round. It
+/// shares its spec with earlier equal pods.
 ///
-/// What it takes of its node is counted as the scheduler of this version does.
+/// What it takes from its node is counted as the scheduler of this version does.
 pub fn pod(object: &core::Pod, version: KubernetesVersion, specs: &mut Specs) -> Result<Pod, ConvertError> {
     let empty = core::PodSpec::default();
     let spec = object.spec.as_ref().unwrap_or(&empty);
@@ -52,7 +52,7 @@ pub fn pod_of_daemon_set(object: &apps::DaemonSet) -> Result<Pod, ConvertError> 
     Ok(pod)
 }
 
-/// A pod as its controller would make it of a template: without a node. `None`: the template says nothing.
+/// A pod as its controller would create it from a template: without a node. `None`: the template is empty.
 pub(super) fn pod_of_template(
     meta: &ObjectMeta,
     template: &core::PodTemplateSpec,
@@ -127,7 +127,7 @@ fn common_parts(
     version: KubernetesVersion,
 ) -> Result<PodSpec, ConvertError> {
     let running = status.filter(|_| spec.node_name.as_ref().is_some_and(|name| !name.is_empty()));
-    // By way of a box, lists take no more memory than they need: tens of thousands of pods stay.
+    // Through a box, lists take no more memory than they need, which matters with tens of thousands of pods.
     Ok(PodSpec {
         namespace: meta.namespace.clone().unwrap_or_else(|| "default".to_owned()),
         labels: labels(meta.labels.as_ref()),
@@ -176,8 +176,7 @@ fn common_parts(
     })
 }
 
-/// Whether the pod has a node, and nothing is said of how it is there: an object that is written by hand. It
-/// counts as running and ready.
+/// Whether the pod has a node but no status: an object written by hand. It counts as running and ready.
 fn is_by_hand(status: Option<&core::PodStatus>, bound: bool) -> bool {
     bound && status.is_none_or(|status| status.phase.is_none() && status.conditions.is_none())
 }
@@ -229,7 +228,7 @@ fn refusal<'a>(mut conditions: impl Iterator<Item = &'a core::PodCondition>) -> 
     text(refused.and_then(|condition| condition.message.as_ref()))
 }
 
-/// One that compares in another way (`Lt`, `Gt`) tolerates nothing, and is left out: the gate is off by
+/// A toleration with another operator (`Lt`, `Gt`) tolerates nothing and is left out: the gate is off by
 /// default.
 fn toleration(toleration: &core::Toleration) -> Result<Toleration, ConvertError> {
     let word = toleration.effect.as_deref().filter(|effect| !effect.is_empty());
@@ -301,7 +300,7 @@ fn spread(constraint: &core::TopologySpreadConstraint) -> Result<SpreadConstrain
     })
 }
 
-/// What the pod needs of a kubelet, whichever of it the scheduler asks for.
+/// What the pod needs from a kubelet, whichever part of it the scheduler checks.
 fn features(spec: &core::PodSpec) -> Features {
     let all = || spec.containers.iter().chain(spec.init_containers.iter().flatten());
     let restarts = all().flat_map(|one| one.restart_policy_rules.iter().flatten());
@@ -346,7 +345,7 @@ fn host_ports(spec: &core::PodSpec) -> Vec<HostPort> {
         .collect()
 }
 
-/// A volume of a pod, unless nothing looks at its kind (configMap, secret, projected, nfs …). An RBD volume
+/// A volume of a pod, unless no rule considers its kind (configMap, secret, projected, nfs …). An RBD volume
 /// becomes one entry for each monitor, because two of them clash when they share one.
 fn volumes(meta: &ObjectMeta, volume: &core::Volume) -> Vec<Volume> {
     let exclusive = |kind: &str, identity: String, read_only: Option<bool>| VolumeSource::Exclusive {

@@ -16,19 +16,19 @@ const ALLOCATED: &str = "status.containerStatuses[].allocatedResources";
 
 type List = BTreeMap<String, Quantity>;
 
-/// What a pod requests that has no node yet: `PreFilter` of NodeResourcesFit reads the spec alone.
+/// What a pod without a node requests: `PreFilter` of NodeResourcesFit only reads the spec.
 pub(super) fn wanted(spec: &core::PodSpec) -> Result<Resources, ConvertError> {
     let containers = of_spec(spec)?;
     let mut sum = containers.clone();
-    // Which version fills in more makes no difference if no status counts.
+    // The version makes no difference if no status counts.
     for (name, amount) in level_requests(spec, &containers, KubernetesVersion::NEWEST)? {
         set(&mut sum, &name, amount);
     }
     finished(spec, sum)
 }
 
-/// What a pod takes of its node, as the scheduler of this version counts it; `pods` is 1. While a pod is
-/// resized where it is, that is not what its spec says.
+/// What a pod takes from its node, as the scheduler of this version counts it; `pods` is 1. During an
+/// in-place resize, that differs from its spec.
 pub(super) fn taken(
     spec: &core::PodSpec,
     status: &core::PodStatus,
@@ -57,8 +57,8 @@ fn is_sidecar(container: &core::Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// Containers and sidecars in sum, and no less than any init container takes together with the sidecars that
-/// run before it.
+/// The sum of containers and sidecars, but at least what any init container takes together with the sidecars
+/// that run before it.
 fn aggregate(
     spec: &core::PodSpec,
     of: impl Fn(&core::Container) -> Result<Resources, ConvertError>,
@@ -106,7 +106,7 @@ fn with_limits(requests: Option<&List>, limits: Option<&List>) -> List {
     all
 }
 
-/// CPU, memory and huge pages are what a pod as a whole can request.
+/// Whether it can be requested at the pod level: CPU, memory and huge pages.
 fn is_pod_level(name: &str) -> bool {
     name == "cpu" || name == "memory" || is_huge(name)
 }
@@ -133,7 +133,7 @@ fn set(of: &mut Resources, name: &str, amount: i64) {
     }
 }
 
-/// The amounts of a list that a pod as a whole can request.
+/// The amounts in a list that can be requested at the pod level.
 fn pod_level_amounts(field: &str, list: Option<&List>) -> Result<BTreeMap<String, i64>, ConvertError> {
     let all = resources(field, list)?;
     let names = list.into_iter().flatten().map(|(name, _)| name).filter(|name| is_pod_level(name));
@@ -141,8 +141,8 @@ fn pod_level_amounts(field: &str, list: Option<&List>) -> Result<BTreeMap<String
 }
 
 /// `spec.resources.requests` after the API server's defaulting: with limits of the pod (since 1.37 also with
-/// requests alone), what its containers request is written there as well, and what none of them requests
-/// equals the pod's limit. Huge pages cannot be overcommitted: theirs equal the limit.
+/// requests alone), its containers' requests are written there as well, and what no container requests equals
+/// the pod's limit. Huge pages cannot be overcommitted: theirs equal the limit.
 fn level_requests(
     spec: &core::PodSpec,
     containers: &Resources,
@@ -180,7 +180,7 @@ fn level_requests(
 struct Reckoning<'a> {
     spec: &'a core::PodSpec,
     status: &'a core::PodStatus,
-    /// The node cannot give what the spec asks for now, so that the spec does not count.
+    /// Whether the node cannot provide what the spec requests now, so that the spec does not count.
     infeasible: bool,
     version: KubernetesVersion,
 }
@@ -190,7 +190,7 @@ impl Reckoning<'_> {
         if self.version < KubernetesVersion::V1_37 {
             return aggregate(self.spec, |container| self.most_of(container));
         }
-        // The sums are compared, not each container with itself.
+        // The sums are compared, not individual containers.
         let (allocated, actual) = match self.pod_status()? {
             Some(both) => both,
             None => (
@@ -206,8 +206,7 @@ impl Reckoning<'_> {
         Ok(most)
     }
 
-    /// What the kubelet says of the pod as a whole (since 1.36 of every pod, with its overhead): allocated
-    /// and actual.
+    /// The kubelet's pod-level status (since 1.36 for every pod, with its overhead): allocated and actual.
     fn pod_status(&self) -> Result<Option<(Resources, Resources)>, ConvertError> {
         let actual = self.status.resources.as_ref().and_then(|actual| actual.requests.as_ref());
         let (Some(allocated), Some(actual)) = (&self.status.allocated_resources, actual) else {
@@ -256,13 +255,13 @@ impl Reckoning<'_> {
         }
     }
 
-    /// If a pod requests something as a whole, that counts and not what its containers do.
+    /// If a pod has pod-level requests, they count instead of its containers' requests.
     fn pod_level(&self, sum: &mut Resources) -> Result<(), ConvertError> {
         let level = level_requests(self.spec, &of_spec(self.spec)?, self.version)?;
         if level.is_empty() {
             return Ok(());
         }
-        // Pods are resized as a whole since 1.36.
+        // Pod-level resize exists since 1.36.
         let actual = self.status.resources.as_ref().filter(|_| self.version >= KubernetesVersion::V1_36);
         let Some(actual) = actual else {
             for (name, amount) in &level {
@@ -275,7 +274,7 @@ impl Reckoning<'_> {
             pod_level_amounts("status.allocatedResources", self.status.allocated_resources.as_ref())?;
         let of = |list: &BTreeMap<String, i64>, name: &str| list.get(name).copied().unwrap_or(0);
         let before_1_37 = self.version < KubernetesVersion::V1_37;
-        // 1.36 looks at what the spec names, 1.37 at all that counts.
+        // 1.36 considers what the spec names, 1.37 everything that counts.
         let mut names: BTreeSet<&String> = BTreeSet::new();
         if before_1_37 || !self.infeasible {
             names.extend(level.keys());

@@ -29,35 +29,34 @@ fn controller(api_version: &str, kind: &str, meta: &ObjectMeta, replicas: Option
     }
 }
 
-/// The controller with its selector. The API server takes no empty one: it is that of an object in a file
-/// that has none.
+/// The controller with its selector. The API server accepts no empty one; an object in a file may have none.
 fn selecting(controller: Controller, selector: &MetaSelector) -> Result<Controller, ConvertError> {
     let selector = Some(selector).filter(|selector| **selector != MetaSelector::default());
     Ok(Controller { selector: label_selector("spec.selector", selector)?, ..controller })
 }
 
-/// A ReplicaSet; `template`: with its template.
+/// A ReplicaSet, with its template if `template` is set.
 pub fn replica_set(object: &apps::ReplicaSet, template: bool) -> Result<Controller, ConvertError> {
     let (meta, spec) = (&object.metadata, &object.spec);
     let base = selecting(controller("apps/v1", "ReplicaSet", meta, spec.replicas), &spec.selector)?;
     with_template(base, meta, spec.template.as_ref().filter(|_| template))
 }
 
-/// A StatefulSet; `template`: with its template.
+/// A StatefulSet, with its template if `template` is set.
 pub fn stateful_set(object: &apps::StatefulSet, template: bool) -> Result<Controller, ConvertError> {
     let (meta, spec) = (&object.metadata, &object.spec);
     let base = selecting(controller("apps/v1", "StatefulSet", meta, spec.replicas), &spec.selector)?;
     with_template(base, meta, template.then_some(&spec.template))
 }
 
-/// A Deployment; `template`: with its template.
+/// A Deployment, with its template if `template` is set.
 pub fn deployment(object: &apps::Deployment, template: bool) -> Result<Controller, ConvertError> {
     let (meta, spec) = (&object.metadata, &object.spec);
     let base = selecting(controller("apps/v1", "Deployment", meta, spec.replicas), &spec.selector)?;
     with_template(base, meta, template.then_some(&spec.template))
 }
 
-/// A ReplicationController; `template`: with its template.
+/// A ReplicationController, with its template if `template` is set.
 pub fn replication_controller(
     object: &core::ReplicationController,
     template: bool,
@@ -73,14 +72,14 @@ pub fn replication_controller(
     with_template(Controller { selector, ..base }, &object.metadata, own)
 }
 
-/// A Job; `template`: with its template.
+/// A Job, with its template if `template` is set.
 pub fn job(object: &batch::Job, template: bool) -> Result<Controller, ConvertError> {
     let spec = object.spec.as_ref();
     let base = controller("batch/v1", "Job", &object.metadata, spec.and_then(|spec| spec.parallelism));
     with_template(base, &object.metadata, spec.map(|spec| &spec.template).filter(|_| template))
 }
 
-/// The controller with a pod of its template.
+/// The controller with a pod made from its template.
 fn with_template(
     controller: Controller,
     meta: &ObjectMeta,
@@ -121,7 +120,7 @@ pub fn budget(object: &policy::PodDisruptionBudget) -> Result<DisruptionBudget, 
     })
 }
 
-/// Whether the budget can be spent: its controller has seen what it says now, and keeps up with the evictions
+/// Whether the budget can be used: its controller has seen its present spec, and keeps up with the evictions
 /// (`checkAndDecrement`).
 fn is_settled(object: &policy::PodDisruptionBudget) -> bool {
     const MOST_DISRUPTED: usize = 2000;

@@ -1,4 +1,4 @@
-//! CapacityBuffers and ProvisioningRequests, and what is watched because they refer to it.
+//! CapacityBuffers and ProvisioningRequests, and the objects that are watched because they refer to them.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ async fn of_what_buffers_refer_to_templates_are_kept_and_of_nothing_else() {
     assert_eq!(templates(&watches), [("other".to_owned(), false), ("web".to_owned(), true)]);
     assert_eq!(seen(&watches), ["share"]);
     assert!(log.all().iter().all(|asked| asked.path != TEMPLATES), "no buffer refers to one");
-    // Until its template was looked for, there is no such buffer.
+    // Until its template has been looked up, the buffer is left out.
     let mut changed = watches.changed();
     changed.mark_unchanged();
     server.hold(TEMPLATES, Vec::new());
@@ -63,7 +63,7 @@ async fn of_what_buffers_refer_to_templates_are_kept_and_of_nothing_else() {
     sleep(Duration::from_secs(1)).await;
     assert_eq!(seen(&watches), ["fixed", "share"]);
     assert!(log.all().iter().any(|asked| asked.path == TEMPLATES));
-    // What is written into a status is worth no round.
+    // Writing a status does not trigger a round.
     changed.mark_unchanged();
     let mut told = buffer("share", &web);
     (told["metadata"]["resourceVersion"], told["status"]) = (json!("9"), json!({ "replicas": 2 }));
@@ -160,8 +160,7 @@ async fn there_is_no_request_whose_template_may_be_missing_from_an_old_list_alon
     synced(&watches).await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(asked(&watches), names(&["r1"], &["t1"]));
-    // Without a request nothing is known of templates, so that what was known is worth nothing for the next
-    // one.
+    // Without a request the templates are unknown, so earlier knowledge is useless for the next one.
     server.say(REQUESTS, "DELETED", request("r1", "t1")).await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(asked(&watches), names(&[], &[]));
@@ -173,14 +172,14 @@ async fn there_is_no_request_whose_template_may_be_missing_from_an_old_list_alon
     server.allow(TEMPLATES);
     sleep(Duration::from_mins(1)).await;
     assert_eq!(asked(&watches), names(&["r2"], &["t1", "t2"]));
-    // While templates cannot be seen, requests whose templates are known go on.
+    // While templates cannot be seen, requests with known templates continue.
     server.refuse(TEMPLATES, 503, "ServiceUnavailable");
     server.0.lock().unwrap().watches.remove(TEMPLATES);
     sleep(Duration::from_secs(5)).await;
     server.say(REQUESTS, "ADDED", request("r3", "t3")).await;
     sleep(Duration::from_mins(5)).await;
     assert_eq!(asked(&watches), names(&["r2"], &["t1", "t2"]));
-    // It is missing indeed.
+    // It is really missing.
     server.allow(TEMPLATES);
     sleep(Duration::from_mins(1)).await;
     assert_eq!(asked(&watches), names(&["r2", "r3"], &["t1", "t2"]));

@@ -1,4 +1,4 @@
-//! Single calls: what is sent, and what each answer is taken for.
+//! Single calls: what is sent, and how each answer is interpreted.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};

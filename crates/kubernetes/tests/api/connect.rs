@@ -1,4 +1,4 @@
-//! Clients made of a kubeconfig.
+//! Clients made from a kubeconfig.
 
 use std::time::Duration;
 

@@ -24,7 +24,7 @@ pub struct Asked {
     pub body: Value,
 }
 
-/// What the script says to a request.
+/// The script's reply to a request.
 pub enum Reply {
     Json(u16, Value),
     /// After a while.

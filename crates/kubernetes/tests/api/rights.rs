@@ -1,4 +1,4 @@
-//! The rights that are asked for are those that are shipped.
+//! The rights that are checked are those that are shipped.
 
 use std::collections::BTreeSet;
 

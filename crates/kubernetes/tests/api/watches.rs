@@ -23,11 +23,11 @@ pub struct State {
     pub watches: BTreeMap<String, mpsc::UnboundedSender<Value>>,
     pub refused: BTreeMap<String, (u16, &'static str)>,
     pub version: Option<String>,
-    /// CapacityBuffers are served.
+    /// Whether CapacityBuffers are served.
     pub buffers: bool,
-    /// So are ProvisioningRequests.
+    /// Whether ProvisioningRequests are served.
     pub requests: bool,
-    /// And PodGroups.
+    /// Whether PodGroups are served.
     pub pod_groups: bool,
     /// How long a list of Deployments takes.
     pub slow: Duration,
@@ -127,7 +127,7 @@ fn about(version: &str) -> Value {
     })
 }
 
-/// What an API group has, where it is served.
+/// The resources of an API group, if it is served.
 fn api(served: bool, path: &str, plural: &str) -> Reply {
     if !served {
         return refusal(404, "NotFound", "no");
@@ -303,7 +303,7 @@ async fn kinds_that_are_not_served_or_forbidden_are_reported_and_block_nothing()
         watches.problems().into_iter().map(|problem| (problem.kind, problem.essential)).collect();
     assert_eq!(kinds, [("CSINode", false), ("Job", false)]);
     assert!(watches.is_current());
-    // What is not served is no right that is missing.
+    // A kind that is not served does not mean a missing right.
     sleep(Duration::from_mins(5)).await;
     let unseen: Vec<_> = watches.unseen().into_iter().map(|problem| problem.kind).collect();
     assert_eq!(unseen, ["Job"]);

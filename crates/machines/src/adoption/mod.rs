@@ -1,13 +1,13 @@
-//! Taking a worker over that others made: its VM and its Node become a machine of a pool.
+//! Adopts a worker that others created: its VM and its Node become a machine of a pool.
 //!
-//! What is taken over is drained and destroyed as any other machine once it is unneeded. So everything is
-//! looked at first, and all that speaks against it is said at once ([`judge`]). Then the record is written,
-//! which claims the slot and names the VM by its SMBIOS uuid, then our mark into the VM's notes, and last the
-//! pool's labels, taints and annotations onto the Node. Torn off in between it is repeated, and does what is
-//! left. Nothing else of the VM is changed.
+//! An adopted machine is drained and destroyed like any other once it is unneeded. So everything is checked
+//! first, and all obstacles are reported together ([`judge`]). Then the record is written, which claims the
+//! slot and names the VM by its SMBIOS uuid. Our mark in the VM's notes follows, and last the pool's labels,
+//! taints and annotations on the Node. If this is interrupted, running it again does what is left. Nothing
+//! else about the VM is changed.
 //!
-//! The record says that its Node has registered: the machine is never taken for one whose creation is too
-//! late, and so failed.
+//! The record states that its Node has registered, so that the machine is never mistaken for one whose
+//! creation timed out.
 
 mod obstacles;
 
@@ -29,36 +29,36 @@ use proxmox::marker::{Description, Marker};
 use proxmox::{Client, Guest, TAG, VmConfig, VmStatus};
 use settings::{Config, Pool, TemplateRef};
 
-/// How long Proxmox VE may take to write the notes before it makes a task of it, in seconds.
+/// How long Proxmox VE may take to write the notes before it turns the call into a task, in seconds.
 const WAIT: u8 = 20;
 
-/// A VM that could be the Node's.
+/// A VM that may belong to the Node.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// Where it is, and what the list says of it.
+    /// Its host, and its entry in the list.
     pub guest: Guest,
     /// Its configuration.
     pub config: VmConfig,
-    /// How it is.
+    /// Its status.
     pub status: VmStatus,
 }
 
-/// Everything that counts.
+/// Everything that the judgement depends on.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The Node.
     pub node: Node,
     /// VMs with its SMBIOS uuid that the token can see.
     pub vms: Vec<Candidate>,
-    /// Other guests that have its name.
+    /// Other guests with the same name.
     pub namesakes: Vec<Vmid>,
-    /// All records that can be read.
+    /// All readable records.
     pub records: Vec<Record>,
-    /// Names of records that cannot.
+    /// The names of unreadable records.
     pub unreadable: Vec<String>,
     /// Whether the Proxmox VE cluster is quorate.
     pub quorate: bool,
-    /// The resource pools of which the token is shown which guests are in them (`Pool.Audit`).
+    /// The resource pools whose members the token may see (`Pool.Audit`).
     pub pools: BTreeSet<String>,
 }
 
@@ -67,11 +67,11 @@ pub struct Found {
 pub struct Adoption {
     /// The machine's record.
     pub record: Record,
-    /// It is stored already.
+    /// Whether the record is already stored.
     pub stored: bool,
-    /// What is written into the VM's configuration; empty if the mark is there.
+    /// Changes to the VM's configuration; empty if the mark is there.
     pub change: BTreeMap<String, String>,
-    /// The state of the configuration that this was decided on.
+    /// The digest of the configuration that the decision is based on.
     pub digest: String,
     /// Labels that the Node gets.
     pub labels: Labels,
@@ -79,22 +79,22 @@ pub struct Adoption {
     pub taints: Vec<Taint>,
     /// Annotations that the Node gets.
     pub annotations: Labels,
-    /// What is worth knowing before.
+    /// What an administrator should know first.
     pub remarks: Vec<String>,
 }
 
 /// Whether a worker may be taken over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// It may, or was in part.
+    /// It may, or the adoption was begun.
     May(Box<Adoption>),
-    /// It is a machine of the pool already.
+    /// It already is a machine of the pool.
     Already(String),
     /// It may not, and why.
     Not(Vec<String>),
 }
 
-/// Why something could not be looked at, or written.
+/// Why something could not be read or written.
 #[derive(Debug, Error)]
 pub enum AdoptionError {
     /// Kubernetes does not answer, or refuses.
@@ -109,8 +109,8 @@ pub enum AdoptionError {
     /// The record could not be written: nothing was done.
     #[error("the record could not be written")]
     Record(#[from] RecordError),
-    /// The record is there, the mark is not.
-    #[error("VM {vmid} got its record, and not our mark: repeat the command")]
+    /// The record exists, the mark does not.
+    #[error("VM {vmid} got its record but not our mark: repeat the command")]
     Unmarked {
         /// The VMID.
         vmid: Vmid,
@@ -118,7 +118,7 @@ pub enum AdoptionError {
         #[source]
         source: Option<proxmox::Error>,
     },
-    /// Record and mark are there, the Node lacks something of the pool's.
+    /// Record and mark exist, but the Node lacks some of the pool's labels or taints.
     #[error("node `{name}` did not get all of its pool's labels and taints: repeat the command")]
     Unlabelled {
         /// The Node.
@@ -129,10 +129,10 @@ pub enum AdoptionError {
     },
 }
 
-/// Looks at everything that counts.
+/// Reads everything that the judgement depends on.
 ///
 /// # Errors
-/// There is no such Node, or one of the clusters cannot be asked. That proves nothing.
+/// There is no such Node, or one of the clusters does not answer. Neither proves anything.
 pub async fn look(client: &Client, cluster: &Cluster, name: &str) -> Result<Found, AdoptionError> {
     let node = cluster.get_node(name).await?.ok_or_else(|| AdoptionError::NoNode(name.to_owned()))?;
     let records = cluster.list_records().await?;
@@ -143,7 +143,7 @@ pub async fn look(client: &Client, cluster: &Cluster, name: &str) -> Result<Foun
     for guest in guests.into_iter().filter(|_| !node.system_uuid.is_empty()) {
         let config = match client.config(&guest.host, guest.vmid).await {
             Ok(config) => config,
-            // The list shows more than a token may read.
+            // The list shows more VMs than the token may read.
             Err(error) if matches!(error.kind, proxmox::Kind::Forbidden | proxmox::Kind::NotFound) => {
                 continue;
             }
@@ -167,7 +167,7 @@ pub async fn look(client: &Client, cluster: &Cluster, name: &str) -> Result<Foun
     })
 }
 
-/// Whether the Node and its VM may become a machine of the pool. `id` is the machine's if it does.
+/// Whether the Node and its VM may become a machine of the pool. `id` is the machine's id if it may.
 pub fn judge(config: &Config, pool: &Pool, found: &Found, id: &str, now: Timestamp) -> Judgement {
     let mut against = of_node(pool, found);
     let vm = match found.vms.as_slice() {
@@ -179,7 +179,7 @@ pub fn judge(config: &Config, pool: &Pool, found: &Found, id: &str, now: Timesta
         several => {
             let ids: Vec<_> = several.iter().map(|one| one.guest.vmid.to_string()).collect();
             against.push(format!(
-                "its SMBIOS uuid is that of VMs {}: which one it is cannot be determined",
+                "several VMs have its SMBIOS uuid ({}), so its own VM cannot be determined",
                 ids.join(", ")
             ));
             return Judgement::Not(against);
@@ -223,10 +223,10 @@ pub fn judge(config: &Config, pool: &Pool, found: &Found, id: &str, now: Timesta
     }))
 }
 
-/// Writes the record, then the mark, and reads that back.
+/// Writes the record, then the mark, and reads the mark back.
 ///
 /// # Errors
-/// [`AdoptionError::Record`]: nothing was done. [`AdoptionError::Unmarked`]: it is to be repeated.
+/// [`AdoptionError::Record`]: nothing was done. [`AdoptionError::Unmarked`]: repeat the call.
 pub async fn carry_out(
     client: &Client,
     cluster: &Cluster,
@@ -242,7 +242,7 @@ pub async fn carry_out(
     if !adoption.change.is_empty() {
         let written = client.set_config(host, vmid, &adoption.change, &[], &adoption.digest, WAIT).await;
         if let Some(upid) = written.map_err(|error| unmarked(Some(error)))? {
-            // What came of it is read back.
+            // The result is read back.
             let _ = client.wait_task(&upid, config.limits.configure, config.limits.task_poll).await;
         }
     }
@@ -255,7 +255,7 @@ pub async fn carry_out(
         .map_err(|source| AdoptionError::Unlabelled { name: record.name.clone(), source })
 }
 
-/// What the pool puts on its nodes; its label last, which is what makes it one.
+/// What the pool puts on its nodes. Its label comes last, because the label makes the Node one of the pool's.
 async fn label(cluster: &Cluster, adoption: &Adoption) -> Result<(), kubernetes::Error> {
     let name = &adoption.record.name;
     for taint in &adoption.taints {
@@ -289,7 +289,7 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
         node_uid: Some(node.uid.clone()),
         storages: vm.config.storages().into_iter().map(ToOwned::to_owned).collect(),
         entered: BTreeMap::from([(Phase::Requested, created), (Phase::Ready, now)]),
-        // Of what it was made is not known: no difference to it replaces the node.
+        // What it was created from is unknown: no difference from that replaces the node.
         made_of: BTreeMap::new(),
         ..Record::new(id.into(), pool.name.clone(), name, slot, host, created)
     }
@@ -313,13 +313,13 @@ fn marked_as(config: &Config, record: &Record, vm: &VmConfig) -> BTreeMap<String
     BTreeMap::from([("description".to_owned(), marker.describe(notes)), ("tags".to_owned(), tags.join(";"))])
 }
 
-/// What an operator should know before.
+/// What an operator should know first.
 fn remarks(pool: &Pool, record: &Record, found: &Found) -> Vec<String> {
     let mut remarks = Vec::new();
     let fits = pool.sizes.iter().any(|size| (size.cores, size.memory) == (record.cores, record.memory));
     if !fits {
         remarks.push(format!(
-            "it has {} vCPUs and {} MiB, which is none of the pool's sizes",
+            "it has {} vCPUs and {} MiB, which matches none of the pool's sizes",
             record.cores,
             record.memory >> 20
         ));
@@ -339,7 +339,7 @@ fn remarks(pool: &Pool, record: &Record, found: &Found) -> Vec<String> {
         pool.taints.iter().filter(new).map(|taint| format!("it gets the pool's taint {}", taint.key)),
     );
     if found.node.unschedulable {
-        remarks.push("it is cordoned, and stays so".to_owned());
+        remarks.push("it is cordoned and stays cordoned".to_owned());
     }
     remarks
 }

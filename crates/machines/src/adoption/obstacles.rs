@@ -1,5 +1,5 @@
-//! What speaks against taking a worker over: at its Node, at its VM and its disks, and in the pool that it
-//! would be of.
+//! What prevents the adoption of a worker: obstacles at its Node, at its VM and disks, and in its future
+//! pool.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,11 +13,11 @@ use proxmox::VmConfig;
 use proxmox::marker::Description;
 use settings::{Config, DiskSize, Pool};
 
-/// Labels and taints of nodes that are no workers.
+/// Labels and taints of nodes that are not workers.
 pub(super) const CONTROL_PLANE: [&str; 2] =
     ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
-/// What speaks against the Node.
+/// What rules the Node out.
 pub(super) fn of_node(pool: &Pool, found: &Found) -> Vec<String> {
     let node = &found.node;
     let mut against = Vec::new();
@@ -34,31 +34,34 @@ pub(super) fn of_node(pool: &Pool, found: &Found) -> Vec<String> {
         against.push("it is not ready".to_owned());
     }
     if node.system_uuid.is_empty() {
-        against.push("its kubelet reports no systemUUID, by which its VM is found".to_owned());
+        against.push("its kubelet reports no systemUUID, which is needed to find its VM".to_owned());
     }
     match node.labels.get(POOL_LABEL) {
         Some(other) if *other != pool.name => {
-            against.push(format!("its label {POOL_LABEL} says that it is one of pool `{other}`"));
+            against.push(format!("its label {POOL_LABEL} assigns it to pool `{other}`"));
         }
         _ => {}
     }
     if !found.namesakes.is_empty() {
         let ids: Vec<_> = found.namesakes.iter().map(ToString::to_string).collect();
-        against.push(format!("its name is that of another guest, too: {}", ids.join(", ")));
+        against.push(format!("another guest has the same name: {}", ids.join(", ")));
     }
     against
 }
 
-/// Why no VM was found, and what helps.
+/// Why no VM was found, and the way out.
 pub(super) fn unseen(config: &Config, node: &Node) -> String {
     let resource_pool = config.proxmox.as_ref().and_then(|table| table.resource_pool.as_deref());
     let help = resource_pool.map_or_else(String::new, |name| {
-        format!("; machines are in the resource pool `{name}`: as root on a host, `pvesh set /pools/{name} --vms VMID` puts it there")
+        format!(
+            "; machines must be in the resource pool `{name}`: as root on a host, `pvesh set /pools/{name} \
+             --vms VMID` adds a VM"
+        )
     });
     format!("no VM that the token may see has its systemUUID {} as SMBIOS uuid{help}", node.system_uuid)
 }
 
-/// What speaks against the VM as it is.
+/// What rules the VM out in its present state.
 pub(super) fn of_vm(
     config: &Config,
     vm: &Candidate,
@@ -78,7 +81,7 @@ pub(super) fn of_vm(
                 "VM {vmid} carries the mark of machine {} of cluster `{}`",
                 marker.machine, marker.cluster
             );
-            no(true, format!("{what}: remove the first line of its notes if that is gone for good"));
+            no(true, format!("{what}: remove the first line of its notes if that machine no longer exists"));
         }
         Description::BeingCloned => no(true, format!("VM {vmid} is being cloned")),
         Description::BeingDestroyed => no(true, format!("VM {vmid} is being destroyed")),
@@ -87,35 +90,36 @@ pub(super) fn of_vm(
     no(vm.config.is_template(), format!("VM {vmid} is a template"));
     let lock = vm.config.lock().or(vm.status.lock.as_deref());
     no(lock.is_some(), format!("VM {vmid} is locked ({})", lock.unwrap_or_default()));
-    let ha = format!("VM {vmid} is managed by HA: `ha-manager remove vm:{vmid}` on {host} takes it out");
+    let ha =
+        format!("VM {vmid} is managed by HA: `ha-manager remove vm:{vmid}` on {host} removes it from HA");
     no(vm.status.ha_managed, ha);
     let snapshot = vm.config.get("parent");
     no(
         snapshot.is_some(),
         format!(
-            "VM {vmid} has snapshots, the last is `{}`: they would be destroyed with it",
+            "VM {vmid} has snapshots (the last is `{}`), which would be destroyed with it",
             snapshot.unwrap_or_default()
         ),
     );
     no(
         vm.config.is_set("protection"),
         format!(
-            "VM {vmid} is protected, so that it could never be removed: `qm set {vmid} --protection 0` on {host}"
+            "VM {vmid} is protected and could never be removed: `qm set {vmid} --protection 0` on {host}"
         ),
     );
-    no(vm.status.power != proxmox::Power::Running, format!("VM {vmid} does not run"));
+    no(vm.status.power != proxmox::Power::Running, format!("VM {vmid} is not running"));
     if let Some(wanted) = config.proxmox.as_ref().and_then(|table| table.resource_pool.as_deref()) {
         let there = vm.guest.pool.as_deref();
         let what = if pools.contains(wanted) || there.is_some() {
-            let help = format!("as root on a host, `pvesh set /pools/{wanted} --vms {vmid}` puts it there");
+            let help = format!("as root on a host, `pvesh set /pools/{wanted} --vms {vmid}` adds it");
             format!("VM {vmid} is not in the resource pool `{wanted}`: {help}")
         } else {
             let token = config.proxmox.as_ref().map(|table| table.token_id.as_str()).unwrap_or_default();
             let user = token.split('!').next().unwrap_or_default();
             format!(
-                "whether VM {vmid} is in the resource pool `{wanted}` is not shown to the token, which lacks Pool.Audit on \
-                 /pool/{wanted}: with a role that has it, `pveum acl modify /pool/{wanted} --users {user} --tokens '{token}' \
-                 --roles ROLE`"
+                "the token cannot see whether VM {vmid} is in the resource pool `{wanted}`, because it \
+                 lacks Pool.Audit on /pool/{wanted}: with a role that has it, run `pveum acl modify \
+                 /pool/{wanted} --users {user} --tokens '{token}' --roles ROLE`"
             )
         };
         no(there != Some(wanted), what);
@@ -123,8 +127,8 @@ pub(super) fn of_vm(
     against
 }
 
-/// Disks that are not declared to be destroyable: every other one than the main disk, the cloud-init drive
-/// and those that the pool names.
+/// Disks that are not declared to be destroyable: all but the main disk, the cloud-init drive and those that
+/// the pool names.
 pub(crate) fn of_disks(pool: &Pool, config: &VmConfig) -> Vec<String> {
     let main = pool.disk.as_ref().map_or("scsi0", |DiskSize { device, .. }| device.as_str());
     let cloud_init = config.cloudinit_drive();
@@ -146,8 +150,8 @@ pub(crate) fn of_disks(pool: &Pool, config: &VmConfig) -> Vec<String> {
         .collect()
 }
 
-/// The slot that the VM has: its VMID must be one of the pool's, and its addresses those that go with it. One
-/// of another slot would be given to the machine of that one as well.
+/// The VM's slot: its VMID must be one of the pool's, and its addresses those of that VMID. An address of
+/// another slot would also be given to that slot's machine.
 pub(super) fn slot(
     config: &Config,
     pool: &Pool,
@@ -160,17 +164,21 @@ pub(super) fn slot(
     }
     let vmid = vm.guest.vmid;
     let slot = pool.slots().into_iter().find(|slot| slot.vmid == vmid).ok_or_else(|| {
-        format!("VMID {vmid} has no slot in pool `{}`: add it to `vmids`, and its address at the same place of `addresses`", pool.name)
+        format!(
+            "VMID {vmid} has no slot in pool `{}`: add it to `vmids`, and its address at the same position \
+             in `addresses`",
+            pool.name
+        )
     })?;
     let of_node: BTreeSet<IpAddr> =
         found.node.internal_ips.iter().filter_map(|own| own.parse().ok()).collect();
-    // A Node tells no address but those that its kubelet goes by.
+    // A Node reports only the addresses that its kubelet uses.
     let own: BTreeSet<IpAddr> = of_node.iter().copied().chain(vm.config.static_addresses()).collect();
     let first = slot.address.filter(|address| !of_node.contains(address));
     if let Some(address) = first.or_else(|| slot.addresses().find(|address| !own.contains(address))) {
         let own: Vec<String> = own.iter().map(ToString::to_string).collect();
         return Err(format!(
-            "the slot of VMID {vmid} in pool `{}` has the address {address}, and the node has {}",
+            "the slot of VMID {vmid} in pool `{}` has the address {address}, but the node has {}",
             pool.name,
             own.join(", ")
         ));
@@ -190,7 +198,7 @@ pub(super) fn slot(
     Ok(slot)
 }
 
-/// What speaks against one more machine like this in the pool.
+/// Why the pool cannot have one more machine like this.
 pub(super) fn of_pool(pool: &Pool, found: &Found, vm: &Candidate) -> Vec<String> {
     let (name, vmid) = (&pool.name, vm.guest.vmid);
     let mut against = Vec::new();
@@ -198,7 +206,7 @@ pub(super) fn of_pool(pool: &Pool, found: &Found, vm: &Candidate) -> Vec<String>
     if of_pool >= pool.max as usize {
         against.push(format!("pool `{name}` has {of_pool} machines, and its `max` is {}", pool.max));
     }
-    // Each cluster has VMIDs of its own; a record that names no region may be of any.
+    // Each cluster has VMIDs of its own; a record that names no region may belong to any.
     let here = |record: &&Record| match (&record.region, &pool.region) {
         (Some(theirs), Some(ours)) => theirs == ours,
         _ => true,
@@ -212,11 +220,11 @@ pub(super) fn of_pool(pool: &Pool, found: &Found, vm: &Candidate) -> Vec<String>
         against.push(format!("the slot of VMID {vmid} is closed: its record `{map}` cannot be read"));
     }
     if found.records.iter().any(|record| record.name == found.node.name) {
-        against.push(format!("there is a machine called `{}` already", found.node.name));
+        against.push(format!("a machine called `{}` already exists", found.node.name));
     }
     if vm.config.get("name") != Some(found.node.name.as_str()) {
         let own = vm.config.get("name").unwrap_or("?");
-        against.push(format!("VM {vmid} is called `{own}`: a machine and its node have one name"));
+        against.push(format!("VM {vmid} is called `{own}`: a machine and its node must have the same name"));
     }
     if !pool.hosts.is_empty() && !pool.hosts.iter().any(|host| *host == *vm.guest.host) {
         against.push(format!("it is on {}, which is not one of the pool's `hosts`", vm.guest.host));

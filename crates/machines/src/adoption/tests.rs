@@ -1,4 +1,5 @@
-//! What speaks for and against taking a worker over; whole stories are in `tests/scenarios/adoptions.rs`.
+//! What allows and what prevents the adoption of a worker; full scenarios are in
+//! `tests/scenarios/adoptions.rs`.
 
 use model::Vmid;
 use serde_json::{Value, json};
@@ -109,7 +110,7 @@ fn a_worker_keeps_what_it_is_and_gets_a_record_and_our_mark() {
     assert_eq!(adoption.change["description"], mark);
     assert_eq!(adoption.change["tags"], "b;kproximate;pve-autoscaler");
     assert_eq!(adoption.digest, "d1");
-    // A machine whose Node has not registered would be discarded as one that came too late.
+    // A machine whose Node has not registered would be discarded as too late.
     assert_eq!(record.node_uid.as_deref(), Some("n1"));
     let labels: Vec<_> = adoption.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     assert_eq!(labels, ["example.org/kind=worker", "pve-autoscaler/pool=old"]);
@@ -150,12 +151,12 @@ fn every_reason_against_it_is_said() {
         (|f| f.node.deleted = Some(Timestamp::UNIX_EPOCH), "it is being deleted"),
         (
             |f| drop(f.node.labels.insert(POOL_LABEL.to_owned(), "other".to_owned())),
-            "it is one of pool `other`",
+            "assigns it to pool `other`",
         ),
         (|f| f.node.system_uuid.clear(), "reports no systemUUID"),
-        (|f| f.namesakes = vec![Vmid(300)], "its name is that of another guest, too: 300"),
+        (|f| f.namesakes = vec![Vmid(300)], "another guest has the same name: 300"),
         (|f| f.vms.clear(), "no VM that the token may see has its systemUUID"),
-        (|f| f.vms.push(f.vms[0].clone()), "is that of VMs 205, 205"),
+        (|f| f.vms.push(f.vms[0].clone()), "several VMs have its SMBIOS uuid (205, 205)"),
         (
             |f| set(f, &json!({ "description": "pve-autoscaler/v1 cluster=home pool=old machine=m-9" })),
             "carries the mark of machine m-9",
@@ -167,11 +168,11 @@ fn every_reason_against_it_is_said() {
         (|f| set(f, &json!({ "template": 1 })), "VM 205 is a template"),
         (|f| set(f, &json!({ "lock": "backup" })), "VM 205 is locked (backup)"),
         (|f| f.vms[0].status.lock = Some("migrate".to_owned()), "VM 205 is locked (migrate)"),
-        (|f| f.vms[0].status.ha_managed = true, "`ha-manager remove vm:205` on pve1 takes it out"),
-        (|f| set(f, &json!({ "parent": "before-upgrade" })), "has snapshots, the last is `before-upgrade`"),
+        (|f| f.vms[0].status.ha_managed = true, "`ha-manager remove vm:205` on pve1 removes it from HA"),
+        (|f| set(f, &json!({ "parent": "before-upgrade" })), "has snapshots (the last is `before-upgrade`)"),
         (|f| set(f, &json!({ "protection": 1 })), "VM 205 is protected"),
-        (|f| f.vms[0].status.power = proxmox::Power::Stopped, "VM 205 does not run"),
-        (|f| f.vms[0].guest.pool = None, "`pvesh set /pools/workers --vms 205` puts it there"),
+        (|f| f.vms[0].status.power = proxmox::Power::Stopped, "VM 205 is not running"),
+        (|f| f.vms[0].guest.pool = None, "`pvesh set /pools/workers --vms 205` adds it"),
         (
             |f| {
                 f.vms[0].guest.pool = None;
@@ -189,8 +190,8 @@ fn every_reason_against_it_is_said() {
         ),
         (|f| f.quorate = false, "not quorate"),
         (|f| f.vms[0].guest.vmid = Vmid(100), "VMID 100 has no slot in pool `old`"),
-        (|f| f.vms[0].guest.vmid = Vmid(206), "has the address 10.0.0.26, and the node has 10.0.0.25"),
-        (|f| f.node.internal_ips.clear(), "has the address 10.0.0.25, and the node has "),
+        (|f| f.vms[0].guest.vmid = Vmid(206), "has the address 10.0.0.26, but the node has 10.0.0.25"),
+        (|f| f.node.internal_ips.clear(), "has the address 10.0.0.25, but the node has "),
         (
             |f| set(f, &json!({ "ipconfig1": "ip=10.0.0.28/24" })),
             "it has 10.0.0.28, the address of the slot of VMID 208 in pool `old`",
@@ -211,7 +212,7 @@ fn every_reason_against_it_is_said() {
         (|f| f.records = vec![other("a", Vmid(205), "old")], "VMID 205 is the slot of machine `a`"),
         (
             |f| f.records = vec![other("kp-node-1", Vmid(207), "old")],
-            "there is a machine called `kp-node-1` already",
+            "a machine called `kp-node-1` already exists",
         ),
     ];
     for (spoil, expected) in cases {
@@ -252,9 +253,9 @@ fn what_is_worth_knowing_is_said_before() {
     assert_eq!(
         adoption(&found).remarks,
         [
-            "it has 4 vCPUs and 4096 MiB, which is none of the pool's sizes",
+            "it has 4 vCPUs and 4096 MiB, which matches none of the pool's sizes",
             "its label example.org/kind=old becomes worker",
-            "it is cordoned, and stays so",
+            "it is cordoned and stays cordoned",
         ]
     );
 }

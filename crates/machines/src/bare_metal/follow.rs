@@ -1,4 +1,4 @@
-//! A bare-metal machine's life: look, decide, do; until it is brought to its end, or cannot go on.
+//! A bare-metal machine's life: look, decide, act, until it is finished or cannot go on.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use crate::machine_handle::MachineHandle;
 use crate::step_error::{StepError, Tries};
 use model::machine::Phase;
 
-/// Does what is decided, step by step. A step that fails, and may work later, is decided on again after a
-/// pause, until its limit: what has to hold for it may have changed meanwhile.
+/// Carries out decisions step by step. A step that fails but may work later is decided on again after a
+/// pause, until its limit, because its preconditions may have changed.
 pub(super) async fn follow<D>(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -60,7 +60,7 @@ pub(super) async fn follow<D>(
     }
 }
 
-/// What a step needs does not hold, or is not known any longer.
+/// A step's precondition does not hold, or is no longer known.
 fn look_again(unmet: Unmet, machine: &MachineHandle, sight: &mut Sight) -> Result<(), StepError> {
     match unmet {
         Unmet::NotOurs => Err(Stuck::Unclaimed { name: machine.record().name.clone() }.into()),

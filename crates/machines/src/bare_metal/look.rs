@@ -1,4 +1,4 @@
-//! Looks at a bare-metal machine: its controller, and its Node past what the watches show.
+//! Looks at a bare-metal machine: its controller, and its Node, bypassing the watches.
 
 use super::node::is_its;
 use super::perform::Performer;
@@ -13,7 +13,7 @@ use model::node::Node;
 use proxmox::redfish::{self, Client};
 
 impl Performer<'_> {
-    /// Looks at something; what was seen is in `sight` then.
+    /// Looks at something and notes it in `sight`.
     ///
     /// # Errors
     /// It cannot be seen.
@@ -30,7 +30,7 @@ impl Performer<'_> {
                 sight.has_controller = true;
             }
             Look::Power => {
-                machine.say(self.ctx, "its power is read");
+                machine.say(self.ctx, "reading its power state");
                 let seen = self.client()?.look().await?;
                 sight.power = Some(self.power(Some(seen)));
             }
@@ -76,12 +76,13 @@ impl Performer<'_> {
         Ok(found.filter(|node| is_its(record, node)))
     }
 
-    /// A client of the machine's controller, whose resets the fence has to let pass.
+    /// A client of the machine's controller, whose resets must pass the fence.
     fn controller(&self, record: &Record) -> Result<Client, StepError> {
         let pool = self.ctx.config.pools.iter().find(|pool| pool.name == record.pool);
         let Some(own) = pool.and_then(|pool| pool.physical(&record.name)) else {
             let what = format!(
-                "machine `{}` is no longer in the configuration of pool `{}`: how to reach it is not known",
+                "machine `{}` is no longer in the configuration of pool `{}`, so its controller's address \
+                 is unknown",
                 record.name, record.pool
             );
             return Err(StepError::Failed { what, blame: BackoffTarget::Other });
@@ -93,14 +94,14 @@ impl Performer<'_> {
     }
 }
 
-/// What was seen; nothing if the controller is only busy.
+/// What was seen; `None` if the controller is only busy.
 fn unless_it_passes(
     seen: Result<redfish::SystemState, redfish::Error>,
 ) -> Result<Option<redfish::SystemState>, StepError> {
     match seen.map_err(StepError::Redfish) {
         Ok(seen) => Ok(Some(seen)),
         Err(trouble) if trouble.passes() => {
-            tracing::debug!(error = %trouble, "a machine's controller is asked again");
+            tracing::debug!(error = %trouble, "asking a machine's controller again");
             Ok(None)
         }
         Err(trouble) => Err(trouble),

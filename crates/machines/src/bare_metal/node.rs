@@ -13,13 +13,13 @@ pub(crate) fn is_ours(record: &Record) -> bool {
     record.entered.contains_key(&Phase::Starting)
 }
 
-/// Its Node in these watches; `None` while there is none, or before we switched it on. Its name comes first:
-/// some vendors give all their machines one uuid.
+/// Its Node in these watches; `None` if it has none, or before we switched it on. The name is compared first,
+/// because some vendors give all their machines the same uuid.
 pub(crate) fn seen(watches: &Watches, record: &Record) -> Option<Arc<Node>> {
     watches.node(&record.name).filter(|node| is_its(record, node))
 }
 
-/// What there is under its name.
+/// The Node with its name, as the watches show it.
 pub(super) fn watched(watches: &Watches, record: &Record) -> Watched {
     match watches.node(&record.name) {
         None => Watched::Nothing,
@@ -28,12 +28,12 @@ pub(super) fn watched(watches: &Watches, record: &Record) -> Watched {
     }
 }
 
-/// Whether a Node of its name is its own.
+/// Whether the Node with its name is its own.
 pub(super) fn is_its(record: &Record, node: &Node) -> bool {
     is_ours(record) && record.smbios_uuid.as_deref().is_none_or(|uuid| is_same(uuid, &node.system_uuid))
 }
 
-/// Whether two uuids are the same, or one is the other with its first three fields turned round.
+/// Whether two uuids are the same, or one is the other with its first three fields byte-swapped.
 fn is_same(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other) || turned(one).is_some_and(|one| one.eq_ignore_ascii_case(other))
 }

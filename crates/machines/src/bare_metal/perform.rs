@@ -1,4 +1,4 @@
-//! Does the steps of a bare-metal machine's life: all that changes anything.
+//! Carries out the steps of a bare-metal machine's life: everything that changes something.
 
 use tokio::time::Instant;
 
@@ -13,20 +13,20 @@ use crate::{emptying, node_deletion};
 use model::machine::Phase;
 use proxmox::redfish::{self, Client, Kind, Reset};
 
-/// What does the steps of one run.
+/// Carries out the steps of one run.
 pub(super) struct Performer<'a> {
     pub ctx: &'a Context,
     /// When the run began.
     pub began: Instant,
-    /// Of the machine's controller, once that was looked at.
+    /// A client of the machine's controller, once it was looked up.
     pub client: Option<Client>,
 }
 
 impl Performer<'_> {
-    /// Does a step whose conditions hold; what came of it is in `sight` then.
+    /// Carries out a step whose conditions hold and notes the result in `sight`.
     ///
     /// # Errors
-    /// It failed. What was asked for may have been done.
+    /// The step failed. The request may have taken effect.
     pub async fn perform(
         &mut self,
         machine: &mut MachineHandle,
@@ -44,8 +44,8 @@ impl Performer<'_> {
             Step::BeginShutdown => self.begin_shutdown(machine, sight).await?,
             Step::Shutdown => self.shut_down(machine, sight).await?,
             Step::GiveUpShutdown { why, may_stay } => {
-                machine.say(ctx, &format!("{why}: its power is cut"));
-                tracing::warn!(machine = %machine.record().name, why, "the machine's power is cut");
+                machine.say(ctx, &format!("{why}: cutting its power"));
+                tracing::warn!(machine = %machine.record().name, why, "cutting the machine's power");
                 sight.shutdown = Shutdown::InVain { may_stay: *may_stay };
             }
             Step::CutPower => self.cut_power(machine, sight).await?,
@@ -73,7 +73,7 @@ impl Performer<'_> {
         machine.enter(self.ctx, Phase::Starting, "it is being switched on");
         machine.stored.record.smbios_uuid = sight.power.as_ref().and_then(|power| power.uuid.clone());
         if let Err(error) = machine.save(self.ctx).await {
-            // Its controller was not asked: what ends the machine must not take it for ours.
+            // Its controller was not asked: the end of the machine must not treat it as ours.
             machine.stored.record = before;
             return Err(error);
         }
@@ -133,7 +133,7 @@ impl Performer<'_> {
             Err(error) if matches!(error.kind, Kind::Refused | Kind::Unsupported) => {
                 let refused = sight.refused(self.moment(), error);
                 if refused.is_asked_again(self.ctx.config.limits.shutdown) {
-                    machine.say(self.ctx, &format!("{}, and is asked again", refused.words()));
+                    machine.say(self.ctx, &format!("{}; asking again", refused.words()));
                     tracing::warn!(machine = %machine.record().name, error = %refused.error, "graceful shutdown not possible yet; retrying");
                 }
             }
@@ -150,25 +150,25 @@ impl Performer<'_> {
         Ok(())
     }
 
-    /// Its Node was emptied once more meanwhile.
+    /// Its Node was emptied again in the meantime.
     fn say_asked(&self, machine: &mut MachineHandle, sight: &Sight) {
         if matches!(sight.emptied, Emptied::Yes { again: true, .. }) {
-            machine.say(self.ctx, "its controller is asked to shut it down");
+            machine.say(self.ctx, "asking its controller to shut it down");
         }
     }
 
     async fn leave_on(&self, machine: &mut MachineHandle, sight: &mut Sight) -> Result<(), StepError> {
         let what =
-            "it was off, and another client has switched it on since: it is left on, and its Node is deleted";
+            "it was off, but another client has switched it on since: leaving it on and deleting its Node";
         tracing::warn!(machine = %machine.record().name, "{what}");
         machine.enter(self.ctx, Phase::Deleting, what);
-        // What ran there has ended with the power; what is heard of after all is not silenced.
+        // What ran there ended with the power. A Node that still reports is not deleted.
         self.forget_node(machine, Off::Gone).await?;
         sight.cleared = Cleared::Node;
         Ok(())
     }
 
-    /// Deletes its Node, and no namesake; also one that no watch has shown yet.
+    /// Deletes its Node, even if no watch has shown it yet, and never a namesake.
     async fn forget_node(&self, machine: &mut MachineHandle, off: Off) -> Result<(), StepError> {
         let limit = self.ctx.config.limits.destroy;
         let found = retry_until!(limit, machine.seed(), self.own_node(machine.record()).await).await?;
@@ -179,7 +179,7 @@ impl Performer<'_> {
     }
 
     pub(super) fn client(&self) -> Result<&Client, StepError> {
-        let what = || "how to reach its controller was not looked at".to_owned();
+        let what = || "its controller's address was not looked up".to_owned();
         self.client.as_ref().ok_or_else(|| StepError::Failed { what: what(), blame: BackoffTarget::Other })
     }
 
@@ -188,7 +188,7 @@ impl Performer<'_> {
     }
 }
 
-/// One that is busy with what another client asked refuses, or does not answer.
+/// A controller that is busy with another client's request refuses or does not answer.
 fn failed(error: redfish::Error) -> Answer {
     if error.may_have_asked() {
         return Answer::Asked;
@@ -197,6 +197,6 @@ fn failed(error: redfish::Error) -> Answer {
     if !trouble.passes() {
         return Answer::Never(error);
     }
-    tracing::debug!(error = %trouble, "a machine's controller is asked again");
+    tracing::debug!(error = %trouble, "asking a machine's controller again");
     Answer::NotNow
 }

@@ -1,4 +1,4 @@
-//! When one of our machines was seen to be off, by looks beside its task.
+//! When one of our machines was seen to be off, by looks outside its task.
 
 use jiff::Timestamp;
 
@@ -8,8 +8,8 @@ use model::Record;
 use model::node::Node;
 use proxmox::redfish::PowerState;
 
-/// When a machine that is not being switched on was seen to be off, by its record, a look at its power, and
-/// its Node.
+/// When a machine that is not being switched on was seen to be off, judged by its record, its power and its
+/// Node.
 pub fn seen_off(
     record: &Record,
     power: PowerState,

@@ -1,7 +1,7 @@
 //! What one run has seen of a bare-metal machine, and what its controller has answered: plain data.
 //!
-//! Times are those since the run began, by a clock that never jumps. What is stored is compared with the
-//! date.
+//! Times are measured from the start of the run, by a clock that never jumps. Stored times are compared with
+//! the wall clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::node::is_silent;
 use model::node::Node;
 use proxmox::redfish::{self, Kind, PowerState};
 
-/// A time since the run began.
+/// A time since the start of the run.
 pub(super) type Moment = Duration;
 
 /// Now, by both clocks.
@@ -22,32 +22,32 @@ pub(super) struct Now {
     pub moment: Moment,
 }
 
-/// All of it. Nothing was seen when a run begins.
+/// Everything that was seen; empty when a run begins.
 #[derive(Debug, Default)]
 pub(super) struct Sight {
-    /// What the watches show: looked at before each decision, for that takes no call.
+    /// What the watches show. It is read before each decision, because that takes no call.
     pub watched: Watched,
-    /// The machine is in the configuration, and there is a client of its controller.
+    /// Whether the machine is in the configuration, and there is a client of its controller.
     pub has_controller: bool,
     /// The last look at its power.
     pub power: Option<Power>,
-    /// How far it is with being switched on.
+    /// How far switching it on has come.
     pub start: Start,
-    /// Whether there is a Node of its name before it is claimed.
+    /// Whether there is a Node with its name before it is claimed.
     pub namesake: Option<bool>,
-    /// What there was in place of its Node when that did not come: its power, or why that is not known.
+    /// What there was instead of its Node when it did not register: its power, or why that is unknown.
     pub instead: Option<Result<PowerState, String>>,
-    /// Whether the API server has its Node and that is heard of.
+    /// Whether the API server has its Node and the Node reports.
     pub heard: Option<bool>,
-    /// Its Node as the API server had it, if it was looked at for what is decided next.
+    /// Its Node as the API server had it, if it was read for the next decision.
     pub node: OwnNode,
-    /// Whether anything is left on that.
+    /// Whether anything is left on the Node.
     pub emptied: Emptied,
-    /// How far it is with being shut down.
+    /// How far shutting it down has come.
     pub stopping: Stopping,
-    /// What came of asking its controller to shut it down.
+    /// How its controller answered the request to shut it down.
     pub shutdown: Shutdown,
-    /// What is done of what follows once it is off, or is another client's.
+    /// How much of the cleanup is done once it is off, or belongs to another client.
     pub cleared: Cleared,
 }
 
@@ -65,7 +65,7 @@ pub(super) enum Watched {
 /// The machine's Node as the API server had it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum OwnNode {
-    /// It was not looked at, or something was done since.
+    /// It was not read, or something was done since.
     #[default]
     Unknown,
     Gone,
@@ -75,28 +75,28 @@ pub(super) enum OwnNode {
 /// A look at the machine's power.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Power {
-    /// When it was answered, or given up.
+    /// When the controller answered, or the look was given up.
     pub at: Moment,
-    /// `None`: its controller did not say.
+    /// `None`: its controller did not report it.
     pub state: Option<PowerState>,
-    /// The uuid that its controller says.
+    /// The uuid that its controller reports.
     pub uuid: Option<String>,
 }
 
-/// How far a machine is with being switched on, by this run.
+/// How far this run has come with switching a machine on.
 #[derive(Debug, Default)]
 pub(super) struct Start {
-    /// This run has claimed it.
+    /// Whether this run has claimed it.
     pub claimed: bool,
-    /// Its controller was asked by this run, or may have been: if it runs, that is ours.
+    /// Whether this run has asked its controller, or may have: if it runs, it is ours.
     pub asked: bool,
-    /// Since when it is tried.
+    /// Since when switching it on has been tried.
     pub since: Option<Moment>,
-    /// What came of the last try, and when.
+    /// The result of the last try, and when it was.
     pub answer: Option<(Moment, Answer)>,
 }
 
-/// What a controller made of being asked to switch its machine on.
+/// How a controller answered the request to switch its machine on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// It was asked, or may have been.
@@ -114,7 +114,7 @@ pub(super) enum Answer {
 pub(super) enum Emptied {
     #[default]
     Unknown,
-    /// Nothing was left then. `again`: it was looked at once more just before its controller is asked.
+    /// Nothing was left at that time. `again`: it was checked again just before its controller is asked.
     Yes { at: Moment, again: bool },
     /// Something stays, for this reason.
     No(String),
@@ -126,7 +126,7 @@ pub(super) enum Stopping {
     /// This run has not written it.
     #[default]
     NotYet,
-    /// It does, for the first time: `pin` may have been faster.
+    /// It does, since this run: `pin` may have been faster.
     Unpinned,
     /// It does, and its Node is kept by an annotation.
     Pinned(Arc<Node>, String),
@@ -134,33 +134,33 @@ pub(super) enum Stopping {
     Free,
 }
 
-/// What came of asking a machine's controller to shut it down.
+/// How a machine's controller answered the request to shut it down.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Shutdown {
     #[default]
     NotAsked,
-    /// It has taken it then.
+    /// It accepted at that time.
     Taken(Moment),
     /// It refuses.
     Refused(Refused),
-    /// The power has to be cut. `may_stay`: its controller has never taken it to shut down, so that its Node
-    /// may keep it still.
+    /// The power has to be cut. `may_stay`: its controller has never accepted a shutdown, so its Node may
+    /// still keep it.
     InVain { may_stay: bool },
-    /// The power was cut then.
+    /// The power was cut at that time.
     Cut(Moment),
 }
 
-/// A controller that refuses to shut its machine down: it may be busy, or the machine goes down already.
+/// A controller that refuses to shut its machine down: it may be busy, or the machine is already going down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
-    /// Since when it does.
+    /// Since when it has refused.
     pub since: Moment,
-    /// When it did last.
+    /// When it last refused.
     pub at: Moment,
     pub error: redfish::Error,
 }
 
-/// What is done of what follows the end of a machine, in its order.
+/// The cleanup steps after the end of a machine, in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cleared {
     #[default]
@@ -169,12 +169,12 @@ pub(super) enum Cleared {
     OffNoted,
     /// Its Node is gone.
     Node,
-    /// Its record is.
+    /// Its record is gone.
     Record,
 }
 
 impl Watched {
-    /// Whether the watches show that its Node is heard of.
+    /// Whether the watches show that its Node reports.
     pub fn is_heard(&self) -> bool {
         matches!(self, Self::Own(node) if !is_silent(node))
     }
@@ -187,7 +187,7 @@ impl Start {
         self.claimed && !self.asked
     }
 
-    /// The record claims it: it is to be asked now.
+    /// The record claims it: its controller is asked next.
     pub fn claimed(&mut self) {
         (self.claimed, self.answer) = (true, None);
     }
@@ -199,12 +199,12 @@ impl Start {
 }
 
 impl Refused {
-    /// Whether it is asked once more, in a while.
+    /// Whether it is asked again after a while.
     pub fn is_asked_again(&self, shutdown: Duration) -> bool {
         self.error.kind != Kind::Unsupported && !self.left(shutdown).is_zero()
     }
 
-    /// What was left of the time for a shutdown when it refused last.
+    /// How much of the time for a shutdown was left when it last refused.
     pub fn left(&self, shutdown: Duration) -> Duration {
         shutdown.saturating_sub(self.at.saturating_sub(self.since))
     }
@@ -232,12 +232,12 @@ impl Sight {
         self.power.as_ref()?.state
     }
 
-    /// The record no longer claims it: another client may use it from now on, and a Node may have its name.
+    /// The record no longer claims it: from now on another client may use it, and a Node may have its name.
     pub fn disowned(&mut self) {
         (self.start.claimed, self.namesake) = (false, None);
     }
 
-    /// Its Node as the API server has it. If there is none, nothing is left on it.
+    /// Notes its Node as the API server has it. If there is none, nothing is left on it.
     pub fn saw_node(&mut self, at: Moment, node: Option<Node>) {
         if node.is_none() && self.emptied == Emptied::Unknown {
             self.emptied(at);
@@ -252,19 +252,19 @@ impl Sight {
         self.node = OwnNode::Unknown;
     }
 
-    /// Its Node cannot be emptied; what it is like by now has to be seen.
+    /// Its Node cannot be emptied; its present state has to be looked up.
     pub fn stays(&mut self, why: String) {
         self.emptied = Emptied::No(why);
         self.node = OwnNode::Unknown;
     }
 
-    /// What was seen of its Node is too old for what is to be done: it is looked at again.
+    /// What was seen of its Node is too old for the next step: it is looked at again.
     pub fn doubt_emptiness(&mut self) {
         (self.emptied, self.node) = (Emptied::Unknown, OwnNode::Unknown);
     }
 
-    /// Its controller is asked for something that changes its power: what was seen of it no longer says
-    /// anything, and what was seen again of its Node has served for that.
+    /// Its controller is asked for something that changes its power: what was seen of its power is outdated,
+    /// and the second look at its Node is used up.
     pub fn asks(&mut self) {
         self.power = None;
         if let Emptied::Yes { again, .. } = &mut self.emptied {

@@ -1,4 +1,4 @@
-//! Steps of a bare-metal machine's life: for how long each is tried, and what has to hold just before it.
+//! Steps of a bare-metal machine's life: how long each is tried, and what has to hold just before it.
 
 use std::time::Duration;
 
@@ -8,27 +8,27 @@ use super::sight::{Emptied, Now, Shutdown, Sight};
 use crate::emptying::FRESH;
 use model::Record;
 
-/// Something that is done.
+/// A step.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
-    /// Something is looked at.
+    /// Look at something.
     Look(Look),
     /// The record says that the machine is ours, and is switched on.
     Claim,
-    /// The record no longer says so: its controller was not asked. If it runs, another client did that;
-    /// another cluster may have it, too.
+    /// The claim is removed from the record, because its controller was not asked. If it runs, another client
+    /// switched it on; another cluster may have it, too.
     Disown,
     /// Its controller is asked to switch it on.
     SwitchOn,
-    /// The record says this uuid, as its Node has it.
+    /// The record takes this uuid, which its Node reports.
     Take(String),
     /// Its Node is closed, and what has to go is evicted.
     Empty,
-    /// The record says that it is shut down: a run that goes on after a crash must not open the node again.
+    /// The record states that it is being shut down: a run resumed after a crash must not uncordon the node.
     BeginShutdown,
     /// Its controller is asked to shut it down.
     Shutdown,
-    /// Its power is to be cut, for this reason. `may_stay`: its Node may keep it still.
+    /// Its power is to be cut, for this reason. `may_stay`: its Node may still keep it.
     GiveUpShutdown { why: String, may_stay: bool },
     /// Its controller is asked to cut its power.
     CutPower,
@@ -36,47 +36,47 @@ pub(super) enum Step {
     NoteOff,
     /// Its Node is deleted: it is off.
     DeleteNode,
-    /// Its Node is deleted: another client uses it, and it is left on.
+    /// Its Node is deleted, and the machine is left on, because another client uses it.
     LeaveOn,
-    /// Nothing of it is left but its record.
+    /// Only its record is left, which is dropped.
     DropRecord,
 }
 
-/// What is looked at.
+/// What to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Look {
     /// How its controller is reached.
     Controller,
-    /// Its power, which has to be known.
+    /// Its power state, which must be known.
     Power,
-    /// Whether it runs by now. A controller that is busy is looked at again.
+    /// Whether it is running yet. A busy controller is asked again.
     IsOn,
-    /// Whether it is off by now. A controller that does not say is looked at again.
+    /// Whether it is off yet. A controller that does not report it is asked again.
     IsOff,
     /// Whether a Node has its name.
     Namesake,
-    /// Whether its Node is heard of, past what the watches show.
+    /// Whether its Node reports, bypassing the watches.
     Heard,
-    /// Its Node as it is now, past what the watches show.
+    /// Its Node as it is now, bypassing the watches.
     Node,
-    /// The same, for an annotation that keeps it. As of a VM that is shut down, see
+    /// The same, to find an annotation that keeps it. For VMs that are shut down, see
     /// [`crate::returned_nodes::pinned`].
     Pin,
-    /// Its power, when its Node did not come.
+    /// Its power, after its Node did not register.
     Instead,
 }
 
-/// What does not hold for a step.
+/// A precondition of a step that does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unmet {
-    /// The record does not say that we have switched the machine on.
+    /// The record does not state that we have switched the machine on.
     NotOurs,
     /// Its Node was seen to be empty too long ago, or not at all.
     NotEmpty,
 }
 
 impl Step {
-    /// For how long it is tried again if it fails, and may work later. What has its limits inside has none
+    /// How long a step that fails but may work later is tried again. Steps with limits of their own have none
     /// here.
     pub fn limit(&self, settings: &Settings) -> Duration {
         match self {
@@ -88,19 +88,19 @@ impl Step {
         }
     }
 
-    /// What does not hold for it now, if anything. Whether this instance leads is asked later still: both
-    /// clients ask the fence when a change leaves.
+    /// The precondition that does not hold now, if any. Whether this instance leads is checked even later:
+    /// both clients ask the fence when they send a change.
     pub fn unmet(&self, record: &Record, sight: &Sight, now: Now) -> Option<Unmet> {
         if self.is_for_ours() && !is_ours(record) {
             return Some(Unmet::NotOurs);
         }
-        // A look that was itself long on its way has to do.
+        // A look whose answer took long has to suffice.
         let is_empty =
             matches!(sight.emptied, Emptied::Yes { at, again } if again || now.moment <= at + FRESH);
         (self.needs_empty(sight) && !is_empty).then_some(Unmet::NotEmpty)
     }
 
-    /// Whether it changes a machine, or its Node, that has to be ours.
+    /// Whether it changes a machine or a Node, which then has to be ours.
     fn is_for_ours(&self) -> bool {
         match self {
             Self::Look(_)
@@ -120,7 +120,7 @@ impl Step {
         }
     }
 
-    /// Whether its Node has to be empty. That of a machine that goes down already has no way back.
+    /// Whether its Node has to be empty. For a machine that is already going down there is no way back.
     fn needs_empty(&self, sight: &Sight) -> bool {
         match self {
             Self::Shutdown => true,

@@ -8,11 +8,11 @@ use proxmox::redfish::{self, PowerState};
 /// Why it cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stuck {
-    /// An administrator works in it.
+    /// It is closed, because an administrator is working on it.
     Closed { name: String },
     /// It is not off, and the record does not say that we have switched it on.
     NotOurs { name: String, power: Option<PowerState> },
-    /// The record does not say that it is ours, and something was to be done to it.
+    /// The record does not claim the machine, but a step would change it.
     Unclaimed { name: String },
     /// It is off, and a Node has its name.
     HasNode { name: String },
@@ -22,15 +22,15 @@ pub(super) enum Stuck {
     Refuses(redfish::Error),
     /// It does not run.
     NotOn { limit: Duration },
-    /// It runs, and its Node did not come; its power by then, or why that is not known.
+    /// It runs, but its Node did not register; its power at that time, or why that is unknown.
     NoNode { limit: Duration, power: Result<PowerState, String> },
-    /// The Node that came reports this uuid, and not the machine's own.
+    /// The Node that registered reports this uuid, not the machine's own.
     AnotherNode { limit: Duration, name: String, uuid: String, own: Option<String> },
-    /// Its Node cannot be told from others.
+    /// Its Node cannot be identified.
     NoUuid { node: String },
-    /// Its Node cannot be emptied, and cannot be opened again.
+    /// Its Node can neither be emptied nor uncordoned.
     Stays { why: String },
-    /// Its power was cut, and it is not off.
+    /// Its power was cut, but it is not off.
     NotOff { limit: Duration },
 }
 
@@ -44,26 +44,24 @@ impl From<Stuck> for StepError {
             Stuck::Closed { name } => taken(format!("`{name}` is closed")),
             Stuck::NotOurs { name, power } => {
                 let power = power.map_or_else(|| "unknown".to_owned(), |power| format!("{power:?}"));
-                taken(format!("`{name}` was not switched on by us, and its power is {power}"))
+                taken(format!("`{name}` was not switched on by this daemon, and its power is {power}"))
             }
-            Stuck::Unclaimed { name } => taken(format!("`{name}` was not switched on by us")),
+            Stuck::Unclaimed { name } => taken(format!("`{name}` was not switched on by this daemon")),
             Stuck::HasNode { name } => {
                 taken(format!("there is a Node `{name}` that is not a managed machine: delete it first"))
             }
-            Stuck::JustTaken { name } => {
-                taken(format!("`{name}` was switched on by another client just now"))
-            }
+            Stuck::JustTaken { name } => taken(format!("`{name}` was just switched on by another client")),
             Stuck::Refuses(error) => Self::Redfish(error),
             Stuck::NotOn { limit } => late("switching it on", limit),
             Stuck::NoNode { limit, power } => failed(
-                format!("no Node of it within {}: {}", time_text(limit), instead(power)),
+                format!("its Node did not register within {}: {}", time_text(limit), instead(power)),
                 BackoffTarget::Host,
             ),
             Stuck::AnotherNode { limit, name, uuid, own } => {
                 let (limit, own) = (time_text(limit), own.as_deref().unwrap_or("unknown"));
                 let what = format!(
-                    "no Node of it within {limit}: there is a Node `{name}`, but its systemUUID ({uuid}) is not \
-                     the machine's ({own})"
+                    "its Node did not register within {limit}: there is a Node `{name}`, but its systemUUID \
+                     ({uuid}) is not the machine's ({own})"
                 );
                 failed(what, BackoffTarget::Host)
             }
@@ -77,12 +75,10 @@ impl From<Stuck> for StepError {
     }
 }
 
-/// What there is in place of its Node.
+/// What there is instead of its Node.
 fn instead(power: Result<PowerState, String>) -> String {
     match power {
-        Ok(PowerState::On) => {
-            "it is on, and its kubelet has not registered: its console shows what it does".to_owned()
-        }
+        Ok(PowerState::On) => "it is on, but its kubelet has not registered: see its console".to_owned(),
         Ok(power) => format!("its power is {power:?}"),
         Err(error) => format!("its power cannot be read: {error}"),
     }

@@ -1,4 +1,4 @@
-//! Collecting an orphan: proven once more by what both clusters say now, given a record, and discarded.
+//! Collects an orphan: it is proven again from both clusters' present state, given a record, and discarded.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use model::{HostKey, Record, Slot, Vmid};
 use proxmox::marker::Description;
 use proxmox::{TaskFilter, TaskStatus, VmConfig};
 
-/// Which VM, and what the daemon has seen of it.
+/// A VM, and what the daemon has seen of it.
 #[derive(Clone, Debug)]
 pub struct Claim {
     /// Its VMID.
@@ -27,17 +27,17 @@ pub struct Claim {
     pub host: String,
     /// Its configuration, as it was judged.
     pub config: VmConfig,
-    /// For how long it has been seen so.
+    /// For how long it has been seen unchanged.
     pub steady: Duration,
-    /// How often.
+    /// How often it was seen.
     pub looks: u32,
     /// VMIDs of other VMs with the same mark.
     pub twins: Vec<Vmid>,
 }
 
 impl Claim {
-    /// The record that it gets: that of a machine which is to be discarded. `None` if it has no mark, or its
-    /// pool is no longer there.
+    /// The record that it gets: that of a machine to be discarded. `None` if it has no mark, or its pool no
+    /// longer exists.
     pub fn record(&self, config: &settings::Config, now: Timestamp) -> Option<Record> {
         let vm = self.vm(&self.config);
         let Description::Ours(marker) = self.config.owner() else { return None };
@@ -64,8 +64,8 @@ impl Claim {
     }
 }
 
-/// Destroys an orphan, if all is proven by what is asked now: its record is written, and from there on it is
-/// a machine that is discarded.
+/// Destroys an orphan, if fresh answers prove everything: its record is written, and from then on it is a
+/// machine that is discarded.
 pub async fn collect(ctx: Context, claim: Claim, record: Record, reports: Reports) {
     match prove(&ctx, &claim, &record).await {
         Ok(proof) => {
@@ -74,11 +74,11 @@ pub async fn collect(ctx: Context, claim: Claim, record: Record, reports: Report
                 host = claim.host,
                 machine = %record.name,
                 proof = proof.words(),
-                "an orphan is destroyed"
+                "destroying an orphan"
             );
             match ctx.kubernetes.create_record(&record).await {
                 Ok(stored) => discard(&ctx, stored, &proof, &reports).await,
-                // If it was written all the same, the next look at all records finds it, and goes on.
+                // If it was written after all, the next look at all records finds it and continues.
                 Err(error) => left(&ctx, &claim, &record, &error.to_string()),
             }
         }
@@ -87,7 +87,7 @@ pub async fn collect(ctx: Context, claim: Claim, record: Record, reports: Report
 }
 
 fn left(ctx: &Context, claim: &Claim, record: &Record, why: &str) {
-    tracing::warn!(vmid = claim.vmid.0, host = claim.host, why, "an orphan is left alone");
+    tracing::warn!(vmid = claim.vmid.0, host = claim.host, why, "leaving an orphan alone");
     ctx.registry.forget(&record.id, ctx.clock.now());
 }
 
@@ -98,7 +98,7 @@ async fn discard(ctx: &Context, stored: Versioned<Record>, proof: &Verdict, repo
         reason: "OrphanCollected",
         action: "Destroying",
         code: record.id.to_string(),
-        note: format!("VM {} is destroyed: {}", record.slot.vmid, proof.words()),
+        note: format!("VM {} is being destroyed: {}", record.slot.vmid, proof.words()),
     };
     if let Err(error) = ctx.recorder.event_on_record(&stored, &saying).await {
         tracing::debug!(%error, "an event could not be written");
@@ -108,11 +108,11 @@ async fn discard(ctx: &Context, stored: Versioned<Record>, proof: &Verdict, repo
     task::discarding(ctx, machine, &reason, reports).await;
 }
 
-/// Asks both clusters past all that is remembered. All answers have to be of the last moment.
+/// Queries both clusters, bypassing everything that is cached. All answers have to be recent.
 async fn prove(ctx: &Context, claim: &Claim, record: &Record) -> Result<Verdict, String> {
     let asked = Instant::now();
     let (host, vmid) = (record.host.as_str(), claim.vmid);
-    let asks = |error: &dyn std::fmt::Display| format!("it cannot be proven now: {error}");
+    let asks = |error: &dyn std::fmt::Display| format!("it cannot be proven to be an orphan now: {error}");
     if !ctx.watches.is_current() {
         return Err("the Kubernetes API does not answer".to_owned());
     }
@@ -130,7 +130,7 @@ async fn prove(ctx: &Context, claim: &Claim, record: &Record) -> Result<Verdict,
     };
     let config = ctx.proxmox.config(host, vmid).await.map_err(|error| asks(&error))?;
     if config.digest() != claim.config.digest() || config.owner() != claim.config.owner() {
-        return Err("its configuration was changed meanwhile".to_owned());
+        return Err("its configuration was changed in the meantime".to_owned());
     }
     let records = ctx.kubernetes.list_records().await.map_err(|error| asks(&error))?;
     let named = ctx.kubernetes.get_node(&record.name).await.map_err(|error| asks(&error))?;
@@ -153,10 +153,10 @@ async fn prove(ctx: &Context, claim: &Claim, record: &Record) -> Result<Verdict,
         return Err(missing.to_string());
     }
     if settings.orphans != settings::Orphans::Collect || ctx.paused().is_some() {
-        return Err("nothing may be begun any longer".to_owned());
+        return Err("`orphans` is no longer `collect`, or the daemon is paused".to_owned());
     }
     if !is_fresh(asked) {
-        return Err("the answers took too long to tell of now".to_owned());
+        return Err("the answers took too long to be current".to_owned());
     }
     Ok(verdict)
 }

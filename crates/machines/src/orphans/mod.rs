@@ -1,10 +1,10 @@
 //! Orphans: VMs that bear our mark and have no record.
 //!
-//! A record was deleted by hand, or etcd was restored from a backup that is older than the machine; or an
-//! administrator has copied a VM, notes and all. So a mark proves little, and everything else that is known
-//! of our machines has to be proven as well ([`verdict`]): each point is a proof, or something that is
-//! missing, and what lacks a single one is left alone. What is proven gets a record again, which says that it
-//! is to be discarded, and is destroyed as any other machine from there on ([`collect`]).
+//! The record was deleted by hand, or etcd was restored from a backup older than the machine, or an
+//! administrator has copied a VM with its notes. So a mark proves little, and everything else that is known
+//! about our machines has to be proven as well ([`verdict`]). Each point is either proven or missing, and a
+//! VM with a single missing point is left alone. A proven orphan gets a record again, which says that it is
+//! to be discarded, and from then on it is destroyed like any other machine ([`collect`]).
 
 mod collect;
 mod points;
@@ -23,7 +23,7 @@ use settings::{Config, Pool};
 pub use collect::{Claim, collect};
 pub use points::{Missing, Proof};
 
-/// So often a VM must have been seen as it is.
+/// How often a VM must have been seen unchanged.
 pub const LOOKS: u32 = 3;
 
 /// A VM that may be an orphan.
@@ -37,37 +37,37 @@ pub struct Vm<'a> {
     pub config: &'a VmConfig,
     /// For how long it has been seen without a record, unchanged, on one host, and running or not as now.
     pub steady: Duration,
-    /// How often it was looked at meanwhile.
+    /// How often it was looked at in that time.
     pub looks: u32,
 }
 
-/// What else counts.
+/// What else the verdict depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Around<'a> {
     /// The settings, of all regions.
     pub config: &'a Config,
     /// Whose machines are ours.
     pub owner: &'a Owner,
-    /// All records that can be read.
+    /// All readable records.
     pub records: &'a [&'a Record],
-    /// Whether there are others.
+    /// Whether there are unreadable records.
     pub unreadable: bool,
     /// All Nodes.
     pub nodes: &'a [&'a Node],
     /// VMIDs of other VMs with the same mark.
     pub twins: &'a [Vmid],
-    /// What was asked a moment ago, right before it is destroyed; `None`: it was not asked.
+    /// The live state, queried right before it is destroyed; `None`: it was not queried.
     pub live: Option<&'a Live>,
 }
 
-/// What Proxmox VE says at the last moment.
+/// What Proxmox VE reports at the last moment.
 #[derive(Clone, Debug)]
 pub struct Live {
     /// Whether the cluster is quorate, with the VM's host in it.
     pub quorate: bool,
     /// The VM's status.
     pub status: VmStatus,
-    /// Tasks that are at work on the VM, by their kinds.
+    /// The kinds of the tasks that are working on the VM.
     pub tasks: Vec<String>,
     /// Whether the token may see the tasks of others.
     pub sees_tasks: bool,
@@ -78,7 +78,7 @@ pub struct Live {
 pub struct Verdict {
     /// What is proven.
     pub proof: Vec<Proof>,
-    /// What is not; it is an orphan if there is nothing of that.
+    /// What is missing; it is an orphan if nothing is.
     pub missing: Vec<Missing>,
 }
 
@@ -104,14 +104,14 @@ impl Verdict {
     }
 }
 
-/// The pool of a mark whose machines are VMs of this cluster.
+/// The pool in a mark, if its machines are VMs of this cluster.
 fn pool_of<'c>(config: &'c Config, vm: Vm, marker: &Marker) -> Option<&'c Pool> {
     let (prefix, _) = HostKey::split(vm.host);
     let mut pools = config.pools.iter().filter(|pool| !pool.is_physical() && pool.prefix == prefix);
     pools.find(|pool| pool.name == marker.pool)
 }
 
-/// Whether a VM is provably a machine of this cluster that has been left over. Pure.
+/// Whether a VM is provably a leftover machine of this cluster. Pure.
 pub fn verdict(vm: Vm, around: &Around) -> Verdict {
     let mut verdict = Verdict::default();
     let Description::Ours(marker) = vm.config.owner() else {
@@ -147,7 +147,7 @@ fn of_mark(marker: &Marker, around: &Around) -> [Result<Proof, Missing>; 2] {
     [mark, kubernetes]
 }
 
-/// Whether it is where, and is called as, a machine of its pool is.
+/// Whether its VMID and name are those of a machine of its pool.
 fn of_pool(vm: Vm, marker: &Marker, config: &Config) -> Vec<Result<Proof, Missing>> {
     let Some(pool) = pool_of(config, vm, marker) else {
         return vec![Err(Missing::NoPool(marker.pool.clone()))];
@@ -166,7 +166,7 @@ fn of_pool(vm: Vm, marker: &Marker, config: &Config) -> Vec<Result<Proof, Missin
     vec![vmid, name]
 }
 
-/// Whether Kubernetes knows nothing of it.
+/// Whether Kubernetes has no trace of it.
 fn of_kubernetes(vm: Vm, marker: &Marker, around: &Around) -> Vec<Result<Proof, Missing>> {
     let uuid = vm.config.smbios_uuid();
     let name = vm.config.get("name").unwrap_or_default();
@@ -199,7 +199,7 @@ fn of_kubernetes(vm: Vm, marker: &Marker, around: &Around) -> Vec<Result<Proof, 
     [record, node].into_iter().chain(uuid).chain(twin).collect()
 }
 
-/// Whether it has been so for long enough.
+/// Whether it has been seen unchanged for long enough.
 fn of_age(vm: Vm, config: &Config) -> Result<Proof, Missing> {
     if vm.looks < LOOKS || vm.steady < config.orphans_after {
         return Err(Missing::Age { steady: vm.steady, after: config.orphans_after });
@@ -207,7 +207,7 @@ fn of_age(vm: Vm, config: &Config) -> Result<Proof, Missing> {
     Ok(Proof::Age { steady: vm.steady, looks: vm.looks })
 }
 
-/// What keeps it from being destroyed whatever else is proven.
+/// What rules out its destruction, whatever else is proven.
 fn against(vm: Vm, marker: &Marker, config: &Config) -> Vec<Missing> {
     let mut against = Vec::new();
     if vm.config.is_template() {
@@ -227,7 +227,7 @@ fn against(vm: Vm, marker: &Marker, config: &Config) -> Vec<Missing> {
     against
 }
 
-/// What counts at the last moment.
+/// What must hold at the last moment.
 fn of_live(live: &Live) -> Vec<Result<Proof, Missing>> {
     let quorum = if live.quorate { Ok(Proof::Quorum) } else { Err(Missing::Quorum) };
     let task = match live.tasks.first() {

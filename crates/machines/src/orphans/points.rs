@@ -1,4 +1,4 @@
-//! What speaks for a VM being an orphan, and what is missing.
+//! What proves that a VM is an orphan, and what is missing.
 
 use std::time::Duration;
 
@@ -13,41 +13,41 @@ pub enum Proof {
     /// The mark is this cluster's.
     #[error("its notes bear the mark of machine {0} of this cluster")]
     Mark(MachineId),
-    /// So is the uid in it.
+    /// The uid in the mark is this cluster's.
     #[error("the mark names this Kubernetes cluster ({0})")]
     Kubernetes(String),
-    /// There is none in it.
+    /// There is no uid in the mark.
     #[error("the mark names no Kubernetes cluster: it is of an earlier version")]
     NoUid,
     /// Its VMID is one of its pool's.
     #[error("VMID {0} is one of pool `{1}`")]
     Vmid(Vmid, PoolName),
-    /// Its name is one that machines get.
+    /// Its name has the form of a machine's name.
     #[error("`{0}` is the name of a machine")]
     Name(String),
-    /// No record is of it.
+    /// No record belongs to it.
     #[error("no record names it")]
     NoRecord,
-    /// No Node is of it.
-    #[error("no Node has its name, its SMBIOS uuid or an address of it")]
+    /// No Node belongs to it.
+    #[error("no Node has its name, its SMBIOS uuid or one of its addresses")]
     NoNode,
-    /// It has been so for long enough.
-    #[error("it has been seen so for {} min, {looks} times", .steady.as_secs() / 60)]
+    /// It has been seen unchanged for long enough.
+    #[error("it has been seen like this for {} min, {looks} times", .steady.as_secs() / 60)]
     Age {
         /// For how long.
         steady: Duration,
         /// How often.
         looks: u32,
     },
-    /// The cluster and its host are in order.
+    /// The cluster is quorate, with its host in it.
     #[error("the Proxmox VE cluster is quorate, with its host in it")]
     Quorum,
-    /// Nothing is done to it.
-    #[error("no task is at work on it")]
+    /// No task is working on it.
+    #[error("no task is working on it")]
     NoTask,
 }
 
-/// Something that is not.
+/// Something that is not proven.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Missing {
     /// It has no mark.
@@ -56,7 +56,7 @@ pub enum Missing {
     /// The mark is another cluster's.
     #[error("its mark is of cluster `{0}`")]
     OtherCluster(String),
-    /// What tells this Kubernetes cluster from others is not known yet.
+    /// The uid of this Kubernetes cluster is not known yet.
     #[error("the uid of this Kubernetes cluster is not known yet")]
     UidUnknown,
     /// Another Kubernetes cluster has the same id.
@@ -65,36 +65,37 @@ pub enum Missing {
     /// Its pool is not in the configuration.
     #[error("the configuration has no pool `{0}` in its region")]
     NoPool(PoolName),
-    /// Its VMID is none of its pool's.
+    /// Its VMID is not one of its pool's.
     #[error("VMID {0} is not in `vmids` of pool `{1}`")]
     Vmid(Vmid, PoolName),
-    /// Its name is none that machines get.
-    #[error("`{0}` is not a name that machines of pool `{1}` get")]
+    /// Its name does not have the form of a machine's name.
+    #[error("`{0}` is not a name of a machine of pool `{1}`")]
     Name(String, PoolName),
     /// Another VM has the same mark.
     #[error("VM {0} bears the same mark: one of them is a copy")]
     Twin(Vmid),
-    /// A record is of it, or of what it is a copy of.
-    #[error("the record of machine `{0}` names it, or it is a copy of that")]
+    /// A record belongs to it, or to the VM that it is a copy of.
+    #[error("the record of machine `{0}` names it, or it is a copy of that machine's VM")]
     Record(String),
-    /// A record cannot be read, and may be its own.
-    #[error("a machine record cannot be read, and may be its own")]
+    /// An unreadable record may be its own.
+    #[error("a machine record, perhaps its own, cannot be read")]
     UnreadableRecord,
-    /// A Node is of it.
-    #[error("Node `{0}` has its name, its SMBIOS uuid or an address of it")]
+    /// A Node belongs to it.
+    #[error("Node `{0}` has its name, its SMBIOS uuid or one of its addresses")]
     Node(String),
     /// It has no SMBIOS uuid.
-    #[error("it has no SMBIOS uuid, by which its Node would be found")]
+    #[error("it has no SMBIOS uuid, which is needed to find its Node")]
     Uuid,
-    /// It has not been so for long enough.
+    /// It has not been seen unchanged for long enough.
     #[error(
-        "it has been seen so for {} min: `orphans_after` is {} min, and each change of the VM, each new leader begins it again",
+        "it has been seen like this for {} min: `orphans_after` is {} min, and each change of the VM and \
+         each new leader restarts the count",
         .steady.as_secs() / 60, .after.as_secs() / 60
     )]
     Age {
         /// For how long.
         steady: Duration,
-        /// For how long it must have been.
+        /// How long it must have been.
         after: Duration,
     },
     /// It is a template.
@@ -107,7 +108,7 @@ pub enum Missing {
     #[error("it is protected (`protection`)")]
     Protected,
     /// It has snapshots.
-    #[error("it has snapshots, the last is `{0}`")]
+    #[error("it has snapshots (the last is `{0}`)")]
     Snapshot(String),
     /// It has a disk that machines of its pool do not have.
     #[error("{0}")]
@@ -115,11 +116,13 @@ pub enum Missing {
     /// HA manages it.
     #[error("HA manages it")]
     Ha,
-    /// A task is at work on it.
-    #[error("a task is at work on it ({0})")]
+    /// A task is working on it.
+    #[error("a task is working on it ({0})")]
     Task(String),
-    /// Whether one is cannot be seen.
-    #[error("whether a task is at work on it is not shown to the token, which lacks Sys.Audit on its host")]
+    /// Whether a task is working on it is not visible.
+    #[error(
+        "the token cannot see whether a task is working on it, because it lacks Sys.Audit on the VM's host"
+    )]
     TasksHidden,
     /// The cluster is not quorate, or its host is not in it.
     #[error("the Proxmox VE cluster is not quorate, or its host is not in it")]

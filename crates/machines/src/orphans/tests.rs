@@ -12,7 +12,7 @@ fn config() -> Config {
     parse("c.toml", text, Needs::Plan).unwrap()
 }
 
-/// A VM of which everything is so that it is left over, but for what is changed.
+/// A VM that meets all points of an orphan, except for what is changed.
 struct Case {
     config: Config,
     owner: Owner,

@@ -15,8 +15,8 @@ async fn nothing_is_destroyed_once_the_quorum_is_lost_between_two_questions() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.ours().await;
     world.failed(VMID).await;
-    // It is asked whether the VM runs, then once more before the destruction; the quorum goes while that is
-    // answered.
+    // Whether the VM runs is checked, and again before the destruction; the quorum is lost during that
+    // answer.
     let effect = Effect::Delay(Duration::from_secs(5));
     let path = "/nodes/*/qemu/*/status/current".to_owned();
     world.pve.inject(Fault { method: "GET".into(), path, times: 2, effect });
@@ -63,7 +63,7 @@ async fn a_destruction_that_was_held_back_is_not_taken_for_an_interrupted_one() 
     let ending = world.go_on().await;
     assert!(matches!(&ending, Ending::Stuck(why) if why.contains("not quorate")), "{ending:?}");
     world.pve.set_quorum(true);
-    // An administrator removes it, and makes another VM in its place.
+    // An administrator removes it, and creates another VM in its place.
     world.pve.delete_by_hand(VMID.0);
     assert!(world.pve.create_by_hand(VmSpec::machine(VMID.0, "pve1", "taken")));
     assert_eq!(world.go_on().await, Ending::Discarded);
@@ -75,7 +75,7 @@ async fn a_vm_is_not_taken_for_destroyed_where_a_storage_of_it_is_gone() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.ours().await;
     world.failed(VMID).await;
-    // What qemu-server says before 9.1.19, and what it says of a VM that is gone, too.
+    // The error of qemu-server before 9.1.19, which is the same as for a missing VM.
     world.pve.inject_task("qmdestroy", TaskFault::Fails("storage 'old' does not exist".to_owned()));
     let ending = world.go_on().await;
     assert!(
@@ -88,7 +88,7 @@ async fn a_vm_is_not_taken_for_destroyed_where_a_storage_of_it_is_gone() {
     assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
 }
 
-/// Ends the destruction that is at work once the VM has nothing but its lock.
+/// Ends the running destruction once only the VM's lock is left.
 async fn end_halfway(pve: Pve) {
     let is_halfway =
         || pve.vm(VMID.0).is_some_and(|vm| vm.config.get("lock").is_some_and(|lock| lock == "destroyed"));
@@ -118,7 +118,7 @@ async fn what_an_interrupted_destruction_leaves_is_told_with_what_removes_it() {
             pve.inject(without_an_answer());
         }
         let (first, ()) = tokio::join!(world.go_on(), end_halfway(pve.clone()));
-        // As it is found, and by the run that goes on after a restart.
+        // In this run, and in the run that is resumed after a restart.
         for ending in [first, world.go_on().await] {
             let removes = "qm unlock 9101 && qm destroy 9101 --purge 1";
             let told = |why: &String| why.contains("destroyed") && why.contains(removes);
@@ -131,7 +131,7 @@ async fn what_an_interrupted_destruction_leaves_is_told_with_what_removes_it() {
     }
 }
 
-/// A destruction that is begun, and whose caller hears nothing of it.
+/// A destruction that begins although its caller gets no answer.
 fn without_an_answer() -> Fault {
     let path = format!("/nodes/*/qemu/{VMID}");
     Fault { method: "DELETE".into(), path, times: 1, effect: Effect::WorkThenTimeOut }
@@ -140,7 +140,7 @@ fn without_an_answer() -> Fault {
 #[tokio::test(start_paused = true)]
 async fn a_destruction_of_which_no_answer_told_is_awaited_while_its_vm_is_in_no_pool() {
     let mut spec = ClusterSpec::demo();
-    // Its last part is at work when the answer is given up.
+    // Its last part is running when the caller stops waiting.
     spec.timings.destroy = Duration::from_secs(31);
     spec.timings.jitter = 0.0;
     let mut world = World::new(lab::pve(spec), |_| {}).await;

@@ -1,4 +1,4 @@
-//! What is left behind: disks of a destroyed VM, a VM of a clone that did not end well.
+//! Leftovers: disks of a destroyed VM, and the VM of a failed clone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::lab;
 use crate::support::{self, VMID};
 use crate::world::World;
 
-/// A world with a managed VM that is to go, whose disks cannot be freed.
+/// A world with a managed VM that is to be removed and whose disks cannot be freed.
 async fn doomed(pve: Pve) -> World {
     let world = World::new(pve, |_| {}).await;
     world.ours().await;
@@ -49,20 +49,20 @@ async fn nothing_is_begun_on_the_word_of_a_record_that_is_gone() {
     // The list with it was on its way while the machine ended.
     kubernetes.delete_record(&read).await.unwrap();
     let why = stuck(world.go_on_with(read).await);
-    assert!(why.contains("was changed by others"), "{why}");
+    assert!(why.contains("was changed by another client"), "{why}");
     let asked: Vec<_> = world.pve.calls().into_iter().filter(|call| call.method != "GET").collect();
     assert!(asked.is_empty(), "{asked:?}");
     assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
 }
 
-/// The next clone that is asked for is asked of the host in 20 s.
+/// The next clone request reaches the host after 20 s.
 fn delay_clone(world: &World) {
     let effect = Effect::Delay(Duration::from_secs(20));
     let path = "/nodes/*/qemu/*/clone".to_owned();
     world.pve.inject(Fault { method: "POST".into(), path, times: 1, effect });
 }
 
-/// Its clone was asked for a second ago, and is asked of the host in 20 s.
+/// Its clone was requested a second ago, and the request reaches the host after 20 s.
 async fn slow_clone(world: &World) -> JoinHandle<Upid> {
     delay_clone(world);
     let asked = world.ask_for_clone();
@@ -118,8 +118,7 @@ async fn a_clone_that_another_client_asked_for_is_awaited_whatever_ends_its_mach
 async fn a_clone_that_takes_the_vmid_from_a_second_one_may_be_its_own_and_is_awaited() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.context.kubernetes.create_record(&world.record(VMID)).await.unwrap();
-    // The daemon that asked for it was killed before its task was known, and the token may not see what it
-    // makes.
+    // The daemon was killed before it knew the task, and the token may not see the new VM.
     let asked = slow_clone(&world).await;
     let error = "close (rename) atomic file '/etc/pve/nodes/pve1/qemu-server/9101.conf' failed: File exists";
     world.pve.inject_task("qmclone", TaskFault::Fails(error.to_owned()));
@@ -189,7 +188,7 @@ async fn a_token_that_may_not_see_left_disks_goes_by_the_log_and_asks_for_a_word
 async fn what_can_no_longer_be_told_is_asked_of_the_administrator() {
     let mut world = doomed(support::pve()).await;
     world.pve.inject_task("qmdestroy", TaskFault::Forgotten);
-    // As it is found, and by the run that goes on after a restart.
+    // In this run, and in the run that is resumed after a restart.
     for _ in 0..2 {
         let why = stuck(world.go_on().await);
         assert!(world.pve.vm(VMID.0).is_none());
@@ -239,7 +238,7 @@ async fn release_8_leaves_disks_behind_with_a_task_that_ended_well() {
 async fn a_disk_that_no_configuration_named_is_found_too() {
     let mut world = doomed(seeing()).await;
     world.pve.set_storage_busy("shared", false);
-    // As a clone that was killed leaves it.
+    // As a killed clone leaves it.
     world.pve.set_config_by_hand(VMID.0, "scsi0", None);
     let why = stuck(world.go_on().await);
     assert!(why.contains("vm-9101-disk-0") && !why.contains("cloudinit"), "{why}");
@@ -267,7 +266,7 @@ async fn a_destruction_that_was_never_recorded_is_found_by_its_task() {
     assert_eq!(world.store.names(), ["machine-workers-9101"]);
 }
 
-/// A daemon waited for the clone, its time for that ended, and another one goes on with what its record says.
+/// A daemon waited for the clone until its limit, and another one continues from the record.
 async fn left_by_a_clone(fault: TaskFault) -> (World, Ending) {
     let mut world = World::new(support::pve(), |_| {}).await;
     world.pve.inject_task("qmclone", fault);

@@ -1,5 +1,4 @@
-//! Machines' tasks where something is unusual: many clones at a time, disks that stay, VMs that HA or people
-//! move.
+//! Machines' tasks in unusual situations: many clones at a time, disks that stay, VMs that HA or people move.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 

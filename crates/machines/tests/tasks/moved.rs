@@ -10,7 +10,7 @@ use crate::lab;
 use crate::support::VMID;
 use crate::world::World;
 
-/// A world with a running managed VM that is to go.
+/// A world with a running managed VM that is to be removed.
 async fn doomed() -> World {
     let world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.ours().await;
@@ -56,7 +56,7 @@ async fn a_vm_that_was_recovered_from_a_dead_host_is_followed_though_a_task_was_
     assert!(world.store.names().is_empty());
 }
 
-/// A world with the record of a machine that is to go, whose host has left the cluster with its VM.
+/// A world with the record of a machine that is to be removed, whose host has left the cluster with its VM.
 async fn of_a_host_that_left(change: impl FnOnce(Record) -> Record) -> World {
     let world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     let since = world.context.clock.now() - std::time::Duration::from_mins(5);
@@ -116,7 +116,7 @@ async fn a_vm_that_was_destroyed_leaves_no_doubt_about_a_host_that_it_was_on_and
     assert!(world.store.names().is_empty());
 }
 
-/// A clone that was at work on a host that has left the cluster.
+/// A clone that was running on a host that has left the cluster.
 const LOST_CLONE: &str = "UPID:pve9:0000C3A0:0001D4B2:6920C1A0:qmclone:9000:autoscaler@pve!agent:";
 
 #[tokio::test(start_paused = true)]
@@ -178,10 +178,10 @@ async fn a_vm_that_runs_on_with_a_host_that_has_left_the_cluster_keeps_its_node_
         })
         .await;
         world.store.put_node("workers-9101", uuid, "True");
-        // As it is found, and by the run that goes on after a restart.
+        // In this run, and in the run that is resumed after a restart.
         for _ in 0..2 {
             let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
-            assert!(why.contains("Node workers-9101 is heard of"), "{why}");
+            assert!(why.contains("Node workers-9101 still reports"), "{why}");
             assert!(why.contains("on pve9: qm stop 9101") && why.contains("kubectl"), "{why}");
             assert!(world.store.has_node("workers-9101"));
             assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
@@ -225,7 +225,7 @@ async fn a_vm_that_a_host_without_corosync_does_not_know_keeps_its_record() {
     assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
 }
 
-/// A world with a running VM whose SMBIOS uuid is another than its record says, and with its Node.
+/// A world with a running VM whose SMBIOS uuid differs from its record's, and with its Node.
 async fn of_another_uuid(reports: impl FnOnce(&str) -> String) -> World {
     let world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.ours().await;
@@ -269,7 +269,7 @@ async fn a_vm_is_not_stopped_while_its_node_is_heard_of_as_another_machine() {
     assert!(world.pve.vm(VMID.0).is_none());
 }
 
-/// Its taint is there from the beginning of a drain on.
+/// Its taint is there from the start of a drain.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_found_by_another_uuid_is_drained_before_its_vm_is_shut_down() {
     let mut world = of_another_uuid(ToOwned::to_owned).await;

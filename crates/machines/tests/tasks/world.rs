@@ -44,7 +44,7 @@ vmids = "9101-9130"
 
 type Objects = Arc<Mutex<BTreeMap<String, Value>>>;
 
-/// ConfigMaps by name, Nodes, and pods that no budget lets go.
+/// ConfigMaps by name, Nodes, and pods whose eviction a budget refuses.
 #[derive(Clone, Default)]
 pub struct Store(Objects, Objects, Objects);
 
@@ -59,7 +59,7 @@ impl Store {
         maps.values().filter_map(|map| Some(map["metadata"]["labels"][key].as_str()?.to_owned())).collect()
     }
 
-    /// A Node of this VM, with what is known of its kubelet.
+    /// A Node of this VM, with its kubelet's state.
     pub fn put_node(&self, name: &str, uuid: &str, ready: &str) {
         let node = json!({
             "kind": "Node", "apiVersion": "v1",
@@ -191,7 +191,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world in which clones are made as `change` says.
+    /// A world in which clones are created as `change` says.
     pub async fn new(pve: Pve, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = parse("config.toml", CONFIG, Needs::Plan).unwrap();
         change(&mut config);
@@ -229,7 +229,7 @@ impl World {
         Self { pve, store, context, reports, told }
     }
 
-    /// The record of a machine of the pool that is to be made.
+    /// The record of a new machine of the pool.
     pub fn record(&self, vmid: Vmid) -> Record {
         let created = self.context.clock.now();
         Record {
@@ -258,18 +258,18 @@ impl World {
         self.context.kubernetes.list_records().await.unwrap().readable
     }
 
-    /// Makes the VM of the machine with [`support::VMID`].
+    /// Creates the VM of the machine with [`support::VMID`].
     pub async fn ours(&self) {
         let upid = self.begin_clone().await;
         assert!(support::done(&self.context.proxmox, &upid).await.is_success());
     }
 
-    /// Begins to make that VM.
+    /// Starts to create that VM.
     pub async fn begin_clone(&self) -> Upid {
         self.ask_for_clone().await.unwrap()
     }
 
-    /// Asks for that VM, whether or not the answer is awaited.
+    /// Requests that VM, whether or not the answer is awaited.
     pub fn ask_for_clone(&self) -> JoinHandle<Upid> {
         let machine = self.record(support::VMID).id;
         let marker = Marker {
@@ -285,7 +285,7 @@ impl World {
         tokio::spawn(async move { proxmox.clone_vm(&request).await.unwrap() })
     }
 
-    /// Goes on with the only machine, as after a start of the daemon, and says how that ended.
+    /// Resumes the only machine, as after a start of the daemon, and returns how that ended.
     pub async fn go_on(&mut self) -> Ending {
         let stored = self.stored().await.pop().unwrap();
         self.go_on_with(stored).await

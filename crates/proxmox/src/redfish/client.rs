@@ -20,7 +20,7 @@ use runtime::fence::{Fence, Fenced};
 const SYSTEMS: &str = "/redfish/v1/Systems";
 /// The action that switches a system.
 const RESET: &str = "#ComputerSystem.Reset";
-/// As much of a refusal as is shown, in characters.
+/// How much of a refusal is shown, in characters.
 const LONGEST: usize = 300;
 
 /// How a system is reached.
@@ -30,40 +30,40 @@ pub struct Settings {
     pub endpoint: String,
     /// The system's path, e.g. `/redfish/v1/Systems/1`; `None`: the controller's only one.
     pub system: Option<String>,
-    /// Who asks.
+    /// The user name.
     pub user: String,
-    /// How long a call may take, all of it.
+    /// How long a call may take in total.
     pub timeout: Duration,
 }
 
 /// A system's power (`PowerState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerState {
-    /// It runs.
+    /// It is running.
     On,
-    /// It does not.
+    /// It is off.
     Off,
-    /// On its way to run.
+    /// It is being switched on.
     PoweringOn,
-    /// On its way to stop.
+    /// It is being switched off.
     PoweringOff,
-    /// It stands still, or says something that is not known here.
+    /// It is paused, or reports an unknown state.
     Other,
 }
 
-/// What a system can be asked (`ResetType`).
+/// The requests to a system (`ResetType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
-    /// To run.
+    /// Switch on.
     On,
-    /// To stop, as by a press of the button.
+    /// Shut down, as by a press of the power button.
     GracefulShutdown,
-    /// To stop at once.
+    /// Cut the power.
     ForceOff,
 }
 
 impl Reset {
-    /// As Redfish writes it.
+    /// The Redfish name.
     pub fn name(self) -> &'static str {
         match self {
             Self::On => "On",
@@ -96,24 +96,24 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// What is read of a system at once.
+/// The state of a system, read in one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemState {
     /// Its power.
     pub power: PowerState,
-    /// Its SMBIOS uuid in lower case, if it says one that can be its own.
+    /// Its SMBIOS uuid in lower case, if it reports one that can be its own.
     pub uuid: Option<String>,
-    /// What it can be asked, as Redfish writes it; empty if it does not say.
+    /// The requests that it accepts, by their Redfish names; empty if it does not report them.
     pub resets: Vec<String>,
 }
 
-/// A system as it was just read.
+/// A system as just read.
 struct System {
     path: String,
     state: PowerState,
     target: String,
     uuid: Option<String>,
-    /// What it can be asked; empty if it does not say.
+    /// The requests that it accepts; empty if it does not report them.
     allowed: Vec<String>,
     tag: Option<HeaderValue>,
 }
@@ -122,7 +122,7 @@ impl Client {
     /// A client over a transport.
     ///
     /// # Errors
-    /// When a header cannot hold user and password.
+    /// User and password contain a character that is not allowed in a header.
     pub fn new(
         transport: Transport,
         settings: Settings,
@@ -134,7 +134,7 @@ impl Client {
         Ok(Self { transport, settings, authorization, fence: Fence::open() })
     }
 
-    /// The same client, whose resets this fence has to let pass.
+    /// The same client, whose resets must pass this fence.
     pub fn fenced(&self, fence: &Fence) -> Self {
         Self { fence: fence.clone(), ..self.clone() }
     }
@@ -142,7 +142,7 @@ impl Client {
     /// The system's power now.
     ///
     /// # Errors
-    /// The controller does not answer, or not as Redfish says.
+    /// The controller does not answer, or not according to Redfish.
     pub async fn power(&self) -> Result<PowerState, Error> {
         self.system().await.map(|system| system.state)
     }
@@ -150,16 +150,17 @@ impl Client {
     /// The system's power, uuid and resets now.
     ///
     /// # Errors
-    /// The controller does not answer, or not as Redfish says.
+    /// The controller does not answer, or not according to Redfish.
     pub async fn look(&self) -> Result<SystemState, Error> {
         let system = self.system().await?;
         Ok(SystemState { power: system.state, uuid: system.uuid, resets: system.allowed })
     }
 
-    /// Asks for a state, unless it is there; says whether it was asked.
+    /// Requests a state, unless the system is already in it; returns whether it was requested.
     ///
     /// # Errors
-    /// The controller does not answer, or refuses. With [`Kind::OutcomeUnknown`] it may have been asked.
+    /// The controller does not answer, or refuses. With [`Kind::OutcomeUnknown`] the request may have
+    /// arrived.
     pub async fn reset(&self, reset: Reset) -> Result<bool, Error> {
         let system = self.system().await?;
         if reset.is_there(system.state) {
@@ -167,11 +168,11 @@ impl Client {
         }
         let call = format!("POST {}", system.target);
         if !system.allowed.is_empty() && !system.allowed.iter().any(|one| one == reset.name()) {
-            let text = format!("it takes {}, and not {}", system.allowed.join(", "), reset.name());
+            let text = format!("it supports {}, but not {}", system.allowed.join(", "), reset.name());
             return Err(Error::new(Kind::Unsupported, &call, text));
         }
         let mut answer = self.ask_for(&system, reset, None).await?;
-        // It was not carried out: the controller wants to know what we have seen.
+        // It was not carried out: the controller requires the tag of the state that we have read.
         if matches!(answer.status().as_u16(), 412 | 428) {
             let again = self.system_at(&system.path).await?;
             if reset.is_there(again.state) {
@@ -225,7 +226,7 @@ impl Client {
             Some("PoweringOn") => PowerState::PoweringOn,
             Some("PoweringOff") => PowerState::PoweringOff,
             Some(_) => PowerState::Other,
-            None => return Err(Error::new(Kind::Malformed, &call, "it does not say its `PowerState`")),
+            None => return Err(Error::new(Kind::Malformed, &call, "it does not report its `PowerState`")),
         };
         let action = &system["Actions"][RESET];
         let allowed = action["ResetType@Redfish.AllowableValues"].as_array().into_iter().flatten();
@@ -249,7 +250,7 @@ impl Client {
             return Err(error);
         }
         let body = serde_json::from_slice(answer.body())
-            .map_err(|_| Error::new(Kind::Malformed, &call, "the answer is no JSON"))?;
+            .map_err(|_| Error::new(Kind::Malformed, &call, "the answer is not JSON"))?;
         Ok((body, answer.headers().get(ETAG).cloned()))
     }
 
@@ -310,13 +311,13 @@ impl Client {
     }
 }
 
-/// A uuid that tells a system from others: vendors leave zeros or ones if they set none.
+/// A uuid that identifies a system: vendors that set none leave zeros or ones.
 fn own_uuid(text: &str) -> Option<String> {
     let uuid = uuid::Uuid::try_parse(text).ok().filter(|uuid| !uuid.is_nil() && !uuid.is_max())?;
     Some(uuid.hyphenated().to_string())
 }
 
-/// What an answer refuses, if it is no success.
+/// The error in an answer, if it is not a success.
 fn refusal(call: &str, answer: &Response<Bytes>) -> Option<Error> {
     let status = answer.status();
     if status.is_success() {
@@ -325,16 +326,16 @@ fn refusal(call: &str, answer: &Response<Bytes>) -> Option<Error> {
     let kind = match status.as_u16() {
         401 | 403 => Kind::Unauthorized,
         404 => Kind::NotFound,
-        // A proxy before it, or the controller while it was at work.
+        // A proxy in front of it, or the controller during the request.
         500 | 502 | 504 => Kind::OutcomeUnknown,
-        // Too busy to be read: nothing that was asked of it is refused.
+        // Too busy to be read: this is not a refusal of the request.
         429 | 503 if call.starts_with("GET ") => Kind::OutcomeUnknown,
         _ => Kind::Refused,
     };
     Some(Error::new(kind, call, format!("{status}{}", said(answer.body()))))
 }
 
-/// What the controller says besides: the first message of `ExtendedInfo`, else the message.
+/// The controller's text: the first message of `ExtendedInfo`, otherwise the message.
 fn said(body: &Bytes) -> String {
     let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
     let error = &body["error"];

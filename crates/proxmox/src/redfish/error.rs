@@ -7,23 +7,23 @@ use thiserror::Error;
 pub enum Kind {
     /// Nothing was sent: it can be tried again.
     Unreachable,
-    /// It may have arrived: the power has to be read before it is asked again.
+    /// It may have arrived: the power has to be read before the request is repeated.
     OutcomeUnknown,
-    /// The controller does not know the user, or its password is another one.
+    /// The controller does not know the user, or the password is wrong.
     Unauthorized,
     /// There is no such system.
     NotFound,
-    /// The controller refuses what was asked, for now or for good.
+    /// The controller refuses the request, for now or permanently.
     Refused,
-    /// The controller says that it does not take what was to be asked: nothing was.
+    /// The controller reports that it does not support the request, which was not sent.
     Unsupported,
-    /// The answer is not what Redfish says.
+    /// The answer does not follow Redfish.
     Malformed,
     /// This instance does not lead: nothing was sent.
     Fenced,
 }
 
-/// A failed call. Its text names the call and what the controller said, never a credential.
+/// A failed call. Its text contains the call and the controller's text, never a credential.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{call}: {text}")]
 pub struct Error {
@@ -34,12 +34,12 @@ pub struct Error {
 }
 
 impl Error {
-    /// One of this call, with what the controller said.
+    /// An error of this call, with the controller's text.
     pub fn new(kind: Kind, call: &str, text: impl Into<String>) -> Self {
         Self { kind, call: call.to_owned(), text: text.into() }
     }
 
-    /// Whether what was to be asked may have been asked, and not only looked for.
+    /// Whether the request itself, and not only a read before it, may have been sent.
     pub fn may_have_asked(&self) -> bool {
         self.kind == Kind::OutcomeUnknown && self.call.starts_with("POST")
     }

@@ -1,13 +1,12 @@
-//! The power of a machine by its management controller (DMTF Redfish, `ComputerSystem`).
+//! Controls a machine's power through its management controller (DMTF Redfish, `ComputerSystem`).
 //!
-//! * Plain `http` requests over the transport of [`crate::connect`]; whom to trust is said for each
+//! * Plain `http` requests over the transport of [`crate::connect`]; the trust is configured for each
 //!   controller.
-//! * A reset asks for a state that may be there already: the state is read first, and nothing is asked then.
-//!   Its answer says only that it was taken; the caller reads the state later.
-//! * A reset that may have arrived is never repeated here. One that a controller refuses for want of an
-//!   `If-Match` (412, 428) was not carried out: it is asked once more, with the tag of the system as it was
-//!   just read.
-//! * Credentials go to the endpoint alone: a link that leads elsewhere is refused.
+//! * The system may already be in the requested state, so the state is read first, and no reset is sent in
+//!   that case. An answer only says that the request was accepted; the caller reads the state later.
+//! * A reset that may have arrived is never repeated here. If a controller refuses one because `If-Match` is
+//!   missing (412, 428), it was not carried out: it is sent again with the tag of the system as just read.
+//! * Credentials are only sent to the endpoint: a link that leads elsewhere is refused.
 
 mod client;
 mod error;

@@ -1,4 +1,4 @@
-//! The documents of our own.
+//! Our own documents.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -20,7 +20,8 @@ fn collected<'a, K: AsRef<str> + 'a, T: 'a>(
     map.into_iter().fold(Fields::default(), |all, (key, value)| all.with(key.as_ref(), write(value)))
 }
 
-/// `kind: ProxmoxInventory`. Unknown hosts or machines are left out; known to be none, they are empty lists.
+/// `kind: ProxmoxInventory`. If hosts or machines are unknown, they are left out; if there are none, they are
+/// empty lists.
 pub(super) fn inventory(inventory: &Inventory, time: Timestamp) -> Value {
     let hosts = |hosts: &Vec<Host>| hosts.iter().map(|one| host(one).into()).collect::<Vec<Value>>();
     let machines =

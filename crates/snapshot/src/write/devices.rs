@@ -14,7 +14,7 @@ use model::pod::Pod;
 
 const VERSION: &str = "resource.k8s.io/v1";
 
-/// A ResourceClaim; `now` stands for the time of a deletion, of which only the fact is known.
+/// A ResourceClaim; `now` stands in for the time of a deletion, of which only the fact is known.
 pub(super) fn resource_claim(claim: &ResourceClaim, now: Timestamp) -> Value {
     let mark =
         Fields::default().when(claim.extended, "resource.kubernetes.io/extended-resource-claim", "true");

@@ -22,7 +22,7 @@ impl Fields {
         Self::default().text("namespace", namespace).text("name", name)
     }
 
-    /// A field that is written whatever it holds.
+    /// A field that is always written.
     pub(super) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.0.insert(key.to_owned(), value.into());
         self
@@ -57,7 +57,7 @@ impl Fields {
         self.when(!items.is_empty(), key, items)
     }
 
-    /// A part with fields of its own, left out if it has none.
+    /// A nested object, left out if it has no fields.
     pub(super) fn part(self, key: &str, part: Self) -> Self {
         self.when(!part.0.is_empty(), key, part)
     }

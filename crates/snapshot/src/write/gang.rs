@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::fields::Fields;
 use model::gang::PodGroup;
 
-/// A PodGroup. Of the claims that its pods share only that there are some is written.
+/// A PodGroup. For claims that its pods share, only their existence is written.
 pub(super) fn pod_group(group: &PodGroup) -> Value {
     let metadata = Fields::named(&group.namespace, &group.name).time("creationTimestamp", group.created);
     let policy = match group.minimum {

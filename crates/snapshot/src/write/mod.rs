@@ -1,10 +1,10 @@
-//! Writing a snapshot file.
+//! Writes snapshot files.
 //!
-//! What is written are Kubernetes objects reduced to what decisions read, and the documents of our own:
-//! reading the file back gives the same snapshot, except for what no decision reads (a Node's uid, resource
-//! version, provider id, system UUID, addresses and attached volumes, and the templates found). Containers
-//! become one that requests what the pod requests in all; no image, command, environment or foreign
-//! annotation ever gets here, because the model has none.
+//! The file contains Kubernetes objects reduced to what decisions read, and our own documents. Reading it
+//! back gives the same snapshot, except for what no decision reads (a Node's uid, resource version, provider
+//! id, system UUID, addresses and attached volumes, and the templates found). Containers become one that
+//! requests the pod's total; images, commands, environments and foreign annotations are never included,
+//! because the model does not have them.
 
 mod autoscaler_documents;
 mod buffer;
@@ -30,7 +30,7 @@ use model::Snapshot;
 #[error("the snapshot cannot be written as YAML")]
 pub struct WriteError(#[source] serde_saphyr::SerializeError);
 
-/// Writes a snapshot as a YAML stream, one document an object, that [`read`](super::read()) takes back.
+/// Writes a snapshot as a YAML stream with one document per object, which [`read`](super::read()) reads back.
 pub fn write(snapshot: &Snapshot) -> Result<String, WriteError> {
     let mut written = Yaml { snapshot, text: String::new(), failed: None };
     for document in own_documents(snapshot) {
@@ -73,7 +73,7 @@ impl Lists for Yaml<'_> {
     }
 }
 
-/// The documents of our own, as which a snapshot's other parts are written.
+/// Our own documents, in which a snapshot's other parts are written.
 pub(super) fn own_documents(snapshot: &Snapshot) -> [Value; 3] {
     [
         autoscaler_documents::cluster(
@@ -86,9 +86,9 @@ pub(super) fn own_documents(snapshot: &Snapshot) -> [Value; 3] {
     ]
 }
 
-/// Is shown every list of Kubernetes objects that a snapshot has.
+/// Receives every list of Kubernetes objects in a snapshot.
 pub(super) trait Lists {
-    /// One of them, and how an object of it is written at a time.
+    /// Receives one list, and how its objects are written at a given time.
     fn list<T: PartialEq>(
         &mut self,
         of: impl Fn(&Snapshot) -> &[Arc<T>],
@@ -96,7 +96,7 @@ pub(super) trait Lists {
     );
 }
 
-/// Shows every list, in the order of the file.
+/// Passes on every list, in the order of the file.
 pub(super) fn each_list(to: &mut impl Lists) {
     to.list(|all| &all.nodes, |one, _| node::node(one));
     to.list(|all| &all.namespaces, |one, _| node::namespace(one));

@@ -49,7 +49,7 @@ pub(super) fn template(pod: &Pod) -> Fields {
     Fields::default().part("metadata", metadata(pod)).part("spec", spec)
 }
 
-/// The template of a pod that a controller makes as it is written.
+/// The template of a pod that a controller creates unchanged.
 pub(super) fn plain_template(pod: &Pod) -> Fields {
     Fields::default().part("metadata", metadata(pod)).part("spec", spec(pod, &pod.tolerations))
 }
@@ -122,7 +122,7 @@ fn spec(pod: &Pod, tolerations: &[Toleration]) -> Fields {
         .when(pod.grace_seconds != 30, "terminationGracePeriodSeconds", pod.grace_seconds)
 }
 
-/// All containers in one, with the requests that they make together.
+/// All containers combined into one, with their total requests.
 fn container(pod: &Pod) -> Fields {
     let mut requests = Resources { pods: 0, ..pod.requests.clone() };
     for one in further(pod).flatten() {
@@ -144,7 +144,7 @@ fn container(pod: &Pod) -> Fields {
         .list("ports", pod.host_ports.iter().map(port))
 }
 
-/// What containers ask for beside the first one, container by container.
+/// What containers other than the first one request, container by container.
 fn further(pod: &Pod) -> impl Iterator<Item = Vec<&ExtendedRequest>> {
     let mut containers: Vec<Vec<&ExtendedRequest>> = Vec::new();
     let mut place = 0;

@@ -29,7 +29,7 @@ pub(super) fn equality(one: &Requirement) -> Option<(&str, &str)> {
     }
 }
 
-/// A label selector. As many leading requirements as keep their order become `matchLabels`, which are read
+/// A label selector. The leading requirements that keep their order become `matchLabels`, which are read
 /// first and by key; the rest become `matchExpressions`.
 pub(super) fn label_selector(selector: &LabelSelector) -> Fields {
     let all = &selector.requirements;

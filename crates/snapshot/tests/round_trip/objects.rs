@@ -78,7 +78,7 @@ pub fn controller() -> impl Strategy<Value = Controller> {
                 }
                 ("Job" | "ReplicationController", _) => (None, replicas),
                 (_, Some(selector)) if !selector.requirements.is_empty() => (Some(selector), replicas),
-                // The API server takes no empty one.
+                // The API server accepts no empty one.
                 _ => (None, 1),
             };
             Controller {

@@ -1,4 +1,4 @@
-//! Random contents of the two documents of our own.
+//! Random contents of our own two documents.
 
 use model::PoolName;
 use model::machine::{Growing, Host, Machine, Phase, Slot, Storage};
@@ -229,7 +229,7 @@ pub fn memory() -> impl Strategy<Value = Memory> {
     (option::of(time()), maps, any::<u64>(), vec(time(), 0..3), followed).prop_map(
         |(last_round, (pools, hosts, nodes, free_slots), name_seed, removals, (predictions, unfinished))| {
             Memory {
-                // What was decided is no part of a snapshot, nor is the last orphan.
+                // Past decisions and the last orphan are not part of a snapshot.
                 orphan_collected: None,
                 backoff_initial: None,
                 decisions: Vec::new(),

@@ -9,7 +9,7 @@ use model::snapshot::KNOWN_ANNOTATIONS;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
-/// Texts as Kubernetes allows them, and those that YAML could take for something else.
+/// Texts that Kubernetes allows, including those that YAML could mistake for something else.
 pub fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "[a-z][a-z0-9.-]{0,8}",
@@ -84,7 +84,7 @@ pub fn effect() -> impl Strategy<Value = TaintEffect> {
     prop::sample::select(vec![TaintEffect::NoSchedule, TaintEffect::PreferNoSchedule, TaintEffect::NoExecute])
 }
 
-/// What a pod needs of a kubelet, or a Node declares.
+/// What a pod needs from a kubelet, or a Node declares.
 pub fn features() -> impl Strategy<Value = Features> {
     any::<[bool; 3]>().prop_map(|there| {
         Feature::ALL

@@ -16,10 +16,10 @@ use crate::simulate::drawn::volumes::Volumes;
 /// Nodes on their way out for one of these reasons are bound by a rule: what it is called in the settings,
 /// and by what a record's reason is known.
 pub const REASONS: [(&str, &str); 5] = [
-    ("empty", "nothing that has to move runs on it"),
+    ("empty", "no pod on it has to move"),
     ("underutilized", "its pods fit elsewhere"),
-    ("consolidation", "fewer or smaller machines do"),
-    ("drifted", "made from settings that have changed"),
+    ("consolidation", "fewer or smaller machines suffice"),
+    ("drifted", "created from settings that have changed"),
     ("expired", "older than allowed"),
 ];
 

@@ -11,13 +11,13 @@ use crate::bare_metal::stuck::Stuck;
 use model::Record;
 use model::node::Node;
 
-/// The limit of all steps cannot say what there is in place of the Node: it is said a moment before.
+/// The overall limit cannot report what there is instead of the Node, so this is reported a moment before it.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// What is to be done for a machine to be a Node.
+/// The next step for a machine to become a Node.
 pub(crate) fn joining(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
     if sight.start.is_unproven() {
-        // Nothing that runs there is ours until its controller was asked.
+        // What runs there is not ours until its controller has been asked.
         return Next::Do(if sight.start.answer.is_none() { Step::SwitchOn } else { Step::Disown });
     }
     match &sight.watched {
@@ -28,7 +28,7 @@ pub(crate) fn joining(record: &Record, settings: &Settings, sight: &Sight, now: 
     }
 }
 
-/// The record says the uuid as the Node has it: so that every search for the machine's Node finds it.
+/// The record takes the Node's uuid, so that every search for the machine's Node finds it.
 fn joined(record: &Record, node: &Arc<Node>) -> Next<()> {
     let uuid = &node.system_uuid;
     if uuid.is_empty() {
@@ -41,7 +41,7 @@ fn joined(record: &Record, node: &Arc<Node>) -> Next<()> {
     }
 }
 
-/// A machine that is ours, or is made ours just before its controller is asked: it has to be off, and no Node
+/// For a machine that is ours, or is claimed just before its controller is asked: it must be off, and no Node
 /// may have its name.
 fn claiming(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
     let name = || record.name.clone();
@@ -72,7 +72,7 @@ fn claiming(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Ne
     }
 }
 
-/// Until the controller says that it runs, or is about to; then until its Node is there.
+/// Waits until the controller reports that it runs or is about to, then until its Node exists.
 fn coming_up(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
     match &sight.start.answer {
         Some((_, Answer::WasOn)) => awaiting_node(record, settings, sight, now),
@@ -85,19 +85,19 @@ fn coming_up(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> N
     }
 }
 
-/// Looks at its power now and then, as long as that may be tried.
+/// Looks at its power repeatedly, until the limit.
 fn awaiting_power(settings: &Settings, sight: &Sight, asked: Moment, now: Now) -> Next<()> {
     if is_over(settings, sight, now) {
         return Next::Stuck(Stuck::NotOn { limit: settings.start });
     }
     let last = sight.power.as_ref().map_or(asked, |power| power.at.max(asked));
     let over = sight.start.since.unwrap_or(asked) + settings.start;
-    // Asked again then, though it is no time for a look.
+    // It is asked again then, though no look is due.
     let again = if now.moment < asked + AGAIN { asked + AGAIN } else { over };
     poll(Look::IsOn, last, over.min(again), now)
 }
 
-/// Whether it was tried to switch it on for as long as that may take.
+/// Whether the time for switching it on is over.
 fn is_over(settings: &Settings, sight: &Sight, now: Now) -> bool {
     sight.start.since.is_some_and(|since| now.moment >= since + settings.start)
 }

@@ -16,8 +16,8 @@ use model::Record;
 use model::machine::{Intent, Phase};
 use model::node::Node;
 
-/// What is to be done for a machine to go. One that we did not switch on is not touched; one whose Node keeps
-/// it serves on.
+/// The next step for a machine to be removed. A machine that we did not switch on is not touched; one whose
+/// Node keeps it stays in service.
 pub(crate) fn leaving(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<Ended> {
     if let Some(next) = clearing(record, sight) {
         return next;
@@ -31,7 +31,7 @@ pub(crate) fn leaving(record: &Record, settings: &Settings, sight: &Sight, now: 
         .unwrap_or_else(|| shutting_down(settings, sight, now))
 }
 
-/// What is left once it is off, or another client's, or was never ours.
+/// What is left to do once it is off, or belongs to another client, or was never ours.
 fn clearing(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     let is_off = sight.shutdown != Shutdown::NotAsked && sight.is_off();
     Some(match sight.cleared {
@@ -39,14 +39,14 @@ fn clearing(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
         Cleared::Node => Next::Do(Step::DropRecord),
         Cleared::OffNoted => Next::Do(Step::DeleteNode),
         Cleared::Nothing if !is_ours(record) => Next::Do(Step::DropRecord),
-        // A run that goes on must not switch it off once more.
+        // A resumed run must not switch it off again.
         Cleared::Nothing if is_off => Next::Do(Step::NoteOff),
         Cleared::Nothing => return None,
     })
 }
 
-/// One that another client has switched on since it was seen to be off, and whose Node is not heard of: it
-/// runs something else. What is seen when its end begins decides.
+/// A machine that another client has switched on since it was seen to be off, and whose Node does not report:
+/// it runs something else. What is seen when its end begins decides.
 fn left_on(record: &Record, sight: &Sight, now: Now) -> Option<Next<Ended>> {
     let off = record.seen_off?;
     if sight.emptied != Emptied::Unknown || !matches!(sight.stopping, Stopping::NotYet) {
@@ -54,7 +54,7 @@ fn left_on(record: &Record, sight: &Sight, now: Now) -> Option<Next<Ended>> {
     }
     let Some(heard) = sight.heard else {
         let left = NOTICED.saturating_sub(now.date.duration_since(off).unsigned_abs());
-        // A Node that is heard of past that time is what the machine runs.
+        // A Node that reports after that time is what the machine runs.
         let may_fall_silent = sight.watched.is_heard() && !left.is_zero();
         return Some(if may_fall_silent {
             Next::Wait(now.moment + left, Wait::Silence)
@@ -70,9 +70,9 @@ fn left_on(record: &Record, sight: &Sight, now: Now) -> Option<Next<Ended>> {
     }
 }
 
-/// The Node that keeps the machine from being switched off, and why: it has served before and is ready again,
-/// so that what it was given up for is over; or it is ready and cannot be emptied. Nothing is left on any
-/// other, whatever happened since it was drained, or failed.
+/// The Node that keeps the machine from being switched off, and why. Either it was in service before and is
+/// ready again, so that the reason for giving it up is over, or it is ready and cannot be emptied. On any
+/// other Node nothing is left, whatever happened since it was drained or failed.
 fn kept(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     let stays = match &sight.emptied {
         _ if !may_be_kept(sight) => return None,
@@ -94,7 +94,7 @@ fn kept(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     })
 }
 
-/// Whether there is a way back: its controller has not taken it that it goes down.
+/// Whether there is a way back: its controller has not accepted the shutdown.
 fn may_be_kept(sight: &Sight) -> bool {
     match &sight.shutdown {
         Shutdown::NotAsked | Shutdown::Refused(_) => true,
@@ -103,7 +103,7 @@ fn may_be_kept(sight: &Sight) -> bool {
     }
 }
 
-/// The record says that it is being shut down, and no annotation keeps its Node since before that.
+/// The record states that it is being shut down, and no annotation has kept its Node since before that.
 fn announced(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     match &sight.stopping {
         Stopping::NotYet => Some(Next::Do(Step::BeginShutdown)),
@@ -113,11 +113,11 @@ fn announced(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     }
 }
 
-/// The operating system is asked first, and has its time; then the plug is pulled.
+/// The operating system is asked first and has its time; then the power is cut.
 ///
-/// It has all of its time each time, for nothing says when it was asked before: its controller may have been
-/// silent since the record says so, and an answer may have been lost. Nor does a refusal: one that is busy
-/// refuses, as does one whose machine goes down already.
+/// It gets its full time each time, because it is unknown when it was asked before: its controller may have
+/// been silent since the record was written, or an answer may have been lost. A refusal proves nothing
+/// either: a busy controller refuses, as does one whose machine is already going down.
 fn shutting_down(settings: &Settings, sight: &Sight, now: Now) -> Next<Ended> {
     let in_vain = |why: String, may_stay| Next::Do(Step::GiveUpShutdown { why, may_stay });
     match &sight.shutdown {
@@ -141,7 +141,7 @@ fn shutting_down(settings: &Settings, sight: &Sight, now: Now) -> Next<Ended> {
     }
 }
 
-/// A controller that does not answer proves nothing: it is looked at again.
+/// A controller that does not answer proves nothing: it is asked again.
 fn awaiting_off(sight: &Sight, until: Moment, now: Now) -> Next<Ended> {
     match &sight.power {
         None => look(Look::IsOff),
@@ -149,7 +149,8 @@ fn awaiting_off(sight: &Sight, until: Moment, now: Now) -> Next<Ended> {
     }
 }
 
-/// The node serves on, and the record says its uuid: so that every search for the machine's Node finds it.
+/// The node stays in service, and the record takes its uuid, so that every search for the machine's Node
+/// finds it.
 fn serves(record: &Record, node: &Arc<Node>, why: &str) -> Next<Ended> {
     if record.smbios_uuid.as_ref() != Some(&node.system_uuid) {
         return Next::Do(Step::Take(node.system_uuid.clone()));
@@ -157,8 +158,8 @@ fn serves(record: &Record, node: &Arc<Node>, why: &str) -> Next<Ended> {
     Next::Done(Ended::Serves(Kept::new(Node::clone(node), why)))
 }
 
-/// Whether a Node may be opened: it is ready, it identifies its machine, and was not asked to shut down since
-/// it registered.
+/// Whether a Node may be uncordoned: it is ready, identifies its machine, and was not asked to shut down
+/// since it registered.
 fn may_serve(record: &Record, node: &Node) -> bool {
     let is_before = |asked: &Timestamp| node.created.is_none_or(|created| created <= *asked);
     is_ready(node)

@@ -1,4 +1,4 @@
-//! What is to be done next for a bare-metal machine. Pure.
+//! Decides what to do next for a bare-metal machine. Pure.
 
 mod joining;
 mod leaving;
@@ -14,20 +14,20 @@ use settings::{Config, Limits};
 pub(super) use joining::joining;
 pub(super) use leaving::leaving;
 
-/// Between two looks at a machine's power.
+/// The time between two looks at a machine's power.
 const LOOK: Duration = Duration::from_secs(5);
-/// A controller that was asked to switch on and shows nothing of it, or refuses to shut down, is asked again
+/// A controller that was asked to switch on and shows no effect, or refuses to shut down, is asked again
 /// after this time.
 const AGAIN: Duration = Duration::from_secs(45);
 
-/// What is to be done next.
+/// What to do next.
 #[derive(Debug, PartialEq)]
 pub(super) enum Next<D> {
-    /// This; what comes of it is seen then.
+    /// Carry out this step and look at its result.
     Do(Step),
-    /// Nothing until then, unless the watches show something before.
+    /// Do nothing until then, unless the watches show something earlier.
     Wait(Moment, Wait),
-    /// It is brought to its end.
+    /// It is finished.
     Done(D),
     /// It cannot go on.
     Stuck(Stuck),
@@ -40,25 +40,25 @@ pub(super) enum Wait {
     Power,
     /// Its Node.
     Node,
-    /// Its Node falls silent, or goes.
+    /// Its Node falls silent or disappears.
     Silence,
 }
 
-/// What decides, given what was seen.
+/// A function that decides, given what was seen.
 pub(super) type Decide<D> = fn(&Record, &Settings, &Sight, Now) -> Next<D>;
 
-/// What settings say of a machine and its life.
+/// The settings for a machine and its life.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
-    /// The machine is closed: it is not switched on.
+    /// Whether the machine is closed, so that it is not switched on.
     pub closed: bool,
-    /// From when it was wanted until it is a Node.
+    /// From its request until it is a Node.
     pub provision: Duration,
-    /// Until it runs, and until it is off once its power was cut.
+    /// For switching it on, and for it to be off once its power was cut.
     pub start: Duration,
-    /// Its shutdown, before its power is cut.
+    /// For its shutdown, before its power is cut.
     pub shutdown: Duration,
-    /// A call that passes by itself, at the end of its life.
+    /// For retries of a call at the end of its life.
     pub destroy: Duration,
 }
 
@@ -72,7 +72,7 @@ impl Settings {
     }
 }
 
-/// A look at its power, if the last one, or what was asked then, is long enough ago.
+/// A look at its power, if the last look or request is long enough ago.
 fn poll<D>(look: Look, last: Moment, until: Moment, now: Now) -> Next<D> {
     let due = last + LOOK;
     if now.moment >= due { Next::Do(Step::Look(look)) } else { Next::Wait(due.min(until), Wait::Power) }

@@ -9,13 +9,13 @@ fn name() -> String {
     "metal-1".to_owned()
 }
 
-/// This run has claimed it and asked its controller, at the second 0, and this came of it.
+/// This run has claimed it and asked its controller at second 0, with this result.
 fn tried(answer: Answer) -> Start {
     let asked = answer == Answer::Asked;
     Start { claimed: true, asked, since: Some(seconds(0)), answer: Some((seconds(0), answer)) }
 }
 
-/// The same of a run that goes on, or has disowned it since.
+/// The same for a resumed run, or one that has disowned it since.
 fn unclaimed(answer: Answer) -> Start {
     Start { claimed: false, ..tried(answer) }
 }

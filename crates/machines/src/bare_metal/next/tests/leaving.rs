@@ -7,7 +7,7 @@ use crate::bare_metal::stuck::Stuck;
 use crate::kept_node::Kept;
 use crate::machine_end::Ended;
 
-/// Nothing is left on its Node, and the record says that it is shut down.
+/// Nothing is left on its Node, and the record says that it is being shut down.
 fn announced(more: impl FnOnce(&mut Sight)) -> Sight {
     seen(|sight| {
         sight.emptied = Emptied::Yes { at: seconds(0), again: false };
@@ -20,7 +20,7 @@ fn serves(ready: &str, why: &str) -> Next<Ended> {
     Next::Done(Ended::Serves(Kept::new(Node::clone(&node(ready)), why)))
 }
 
-/// The record says since the second 10 that it is shut down.
+/// Since second 10 the record says that it is being shut down.
 fn stopped(record: Record) -> Record {
     let mut record = record;
     record.entered.insert(Phase::Stopping, at_second(10).date);

@@ -1,4 +1,4 @@
-//! Whole lives: what is done in which order, and what a restart in between changes.
+//! Complete lives: what is done in which order, and what a restart in between changes.
 
 use super::*;
 use crate::bare_metal::next::{Decide, joining, leaving};
@@ -7,13 +7,13 @@ use crate::bare_metal::sight::{Answer, Cleared, Moment, Shutdown, Stopping};
 use crate::bare_metal::step::Unmet;
 use crate::machine_end::Ended;
 
-/// A machine and its controller, as they are.
+/// The real state of a machine and its controller.
 #[derive(Clone, Default)]
 struct Metal {
     on: bool,
     /// How many of the next requests its controller refuses.
     refuses: u32,
-    /// Its operating system does not listen.
+    /// Whether its operating system ignores the shutdown.
     hangs: bool,
     /// When another client switches it on.
     taken_at: Option<Moment>,
@@ -21,7 +21,7 @@ struct Metal {
     asked: Vec<&'static str>,
 }
 
-/// How a play of a life ended.
+/// How a simulated life ended.
 #[derive(Debug, PartialEq)]
 enum End<D> {
     Done(D),
@@ -30,7 +30,7 @@ enum End<D> {
     Cut,
 }
 
-/// One run: from what is stored, until it is brought to its end, or was cut after so many steps.
+/// One run: from the stored state until it is finished, or cut off after this many steps.
 struct Run<'a> {
     record: &'a mut Record,
     metal: &'a mut Metal,
@@ -63,7 +63,7 @@ impl Run<'_> {
         }
     }
 
-    /// What comes of a step.
+    /// The effect of a step.
     fn happens(&mut self, step: Step, now: Now) {
         let (record, metal, sight) = (&mut *self.record, &mut *self.metal, &mut self.sight);
         match step {

@@ -1,4 +1,4 @@
-//! What is decided, situation by situation; and whole lives, with answers that a controller may give.
+//! Decisions for each situation, and complete lives with answers that a controller may give.
 
 mod joining;
 mod leaving;
@@ -33,7 +33,7 @@ fn row<D>(what: &'static str, record: Record, sight: Sight, at: u64, next: Next<
     Row { what, record, sight, at, next }
 }
 
-/// Holds all rows against what is decided. A wait that is over would never end.
+/// Compares all rows with the decisions. A wait that is already over would never end.
 fn check<D: std::fmt::Debug + PartialEq>(rows: Vec<Row<D>>, decide: super::Decide<D>) {
     for Row { what, record, sight, at, next } in rows {
         let now = at_second(at);
@@ -78,7 +78,7 @@ fn ours() -> Record {
     record
 }
 
-/// One that has served, and whose Node is to go.
+/// A machine that was in service, and whose Node is to be removed.
 fn retired() -> Record {
     let reason = "unneeded".to_owned();
     let intent = Intent::Retire { reason, since: Timestamp::UNIX_EPOCH };
@@ -86,14 +86,14 @@ fn retired() -> Record {
     Record { intent, smbios_uuid, node_uid, ..ours() }
 }
 
-/// One that has served, and was given up.
+/// A machine that was in service, and was given up.
 fn given_up() -> Record {
     let reason = "its Node was lost".to_owned();
     let intent = Intent::Discard { reason, since: Timestamp::UNIX_EPOCH };
     Record { intent, ..retired() }
 }
 
-/// What was seen by a run that has looked for its controller, and at these.
+/// What a run has seen that has looked up its controller, and these.
 fn seen(look: impl FnOnce(&mut Sight)) -> Sight {
     let mut sight = Sight { has_controller: true, ..Sight::default() };
     look(&mut sight);
@@ -104,12 +104,12 @@ fn power(at: u64, state: PowerState) -> Power {
     Power { at: seconds(at), state: Some(state), uuid: None }
 }
 
-/// Its controller did not say.
+/// Its controller did not answer.
 fn no_answer(at: u64) -> Power {
     Power { at: seconds(at), state: None, uuid: None }
 }
 
-/// Its Node, as its kubelet says (`True`, `False`), or does not (`Unknown`).
+/// Its Node, as its kubelet reports it (`True`, `False`) or does not (`Unknown`).
 fn node(ready: &str) -> Arc<Node> {
     let (kind, status) = ("Ready".to_owned(), ready.to_owned());
     let condition = Condition { kind, status, last_transition: None };
