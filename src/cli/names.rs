@@ -62,11 +62,11 @@ pub(super) fn run(arguments: &Arguments) -> u8 {
 }
 
 fn known_names(kind: Kind, status: &Status) -> BTreeSet<String> {
-    let nodes = status.nodes.iter().map(|node| &node.name);
-    let machines = status.machines.iter().map(|machine| &machine.name);
-    let pools = status.pools.iter().map(|pool| &pool.name);
-    let hosts = status.hosts.iter().map(|host| &host.name);
-    let all: Vec<&String> = match kind {
+    let nodes = status.nodes.iter().map(|node| &*node.name);
+    let machines = status.machines.iter().map(|machine| &*machine.name);
+    let pools = status.pools.iter().map(|pool| &*pool.name);
+    let hosts = status.hosts.iter().map(|host| &*host.name);
+    let all: Vec<&str> = match kind {
         Kind::Nodes => nodes.collect(),
         Kind::Pools => pools.collect(),
         Kind::Places => hosts.chain(pools).collect(),
@@ -74,8 +74,8 @@ fn known_names(kind: Kind, status: &Status) -> BTreeSet<String> {
         Kind::Clusters => Vec::new(),
     };
     // Shells take some characters for more than they are.
-    let plain = |name: &&&String| name.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c));
-    all.iter().filter(plain).map(|name| (*name).clone()).collect()
+    let plain = |name: &&&str| name.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c));
+    all.iter().filter(plain).map(|name| (*name).to_owned()).collect()
 }
 
 /// The socket of the daemon that a command line is for, as far as it is typed.

@@ -79,7 +79,7 @@ mod tests {
     fn each_has_its_proof_and_what_is_missing() {
         let orphan = OrphanStatus {
             vmid: Vmid(9100),
-            host: "pve1".to_owned(),
+            host: "pve1".into(),
             name: "workers-b2x9k".to_owned(),
             proven: false,
             proof: vec!["no record names it".to_owned()],

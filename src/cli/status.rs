@@ -180,7 +180,7 @@ fn hosts(status: &Status, now: Timestamp) -> Table {
         let due = due.map(|due| format!("in {}", span(due))).unwrap_or_default();
         let power =
             verdict_words::of_code(&host.power, HostOutcome::ALL, HostOutcome::code, verdict_words::of_host);
-        table.row([host.name.clone(), power, due, host.why.clone()]);
+        table.row([host.name.to_string(), power.into(), due.into(), host.why.clone().into()]);
     }
     table
 }
@@ -201,7 +201,7 @@ fn machines(status: &Status, now: Timestamp) -> Table {
         table.row([
             machine.name.clone(),
             machine.vmid(),
-            machine.host.clone(),
+            machine.host.clone().into(),
             machine.address.clone(),
             machine.phase.clone(),
             span(now.duration_since(machine.since).max(SignedDuration::ZERO)),
@@ -218,7 +218,7 @@ fn orphans(status: &Status) -> Table {
     let mut table = Table::new(&[("orphan", Left), ("vmid", Right), ("host", Left), ("why", Left)]);
     for orphan in status.orphans.iter().take(LISTED) {
         let why = orphan.missing.first().map_or("proven: it is left over", String::as_str);
-        table.row([orphan.name.clone(), orphan.vmid.to_string(), orphan.host.clone(), why.to_owned()]);
+        table.row([orphan.name.clone(), orphan.vmid.to_string(), orphan.host.clone().into(), why.to_owned()]);
     }
     table
 }
@@ -367,7 +367,7 @@ mod tests {
             machines: vec![MachineStatus {
                 name: "workers-m".to_owned(),
                 vmid: Vmid(9107),
-                host: "pve1".to_owned(),
+                host: "pve1".into(),
                 address: "10.10.10.18".to_owned(),
                 phase: "Joining".to_owned(),
                 since: "2026-11-21T12:04:19Z".parse().unwrap(),

@@ -75,7 +75,7 @@ async fn each_region_grows_for_the_pods_that_ask_for_it_and_loses_its_own() {
     let mark = |pve: &Pve| pve.config_of(9100, "description").unwrap();
     assert!(mark(&stage.pve).contains(" region=west pool=workers "), "{}", mark(&stage.pve));
     assert!(mark(&east).contains(" region=east pool=distant "), "{}", mark(&east));
-    let hosts: Vec<String> = stage.status().machines.iter().map(|one| one.host.clone()).collect();
+    let hosts: Vec<model::HostKey> = stage.status().machines.iter().map(|one| one.host.clone()).collect();
     assert!(hosts.iter().any(|host| host.starts_with("east/pve")), "{hosts:?}");
     assert!(hosts.iter().any(|host| host.starts_with("pve")), "{hosts:?}");
     // A label says the host's own name.

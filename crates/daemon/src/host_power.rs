@@ -105,7 +105,7 @@ impl Daemon {
                         PowerMemory { step: PowerStep::Emptying, since: now, ..PowerMemory::default() };
                     self.memory.host(host, now, |memory| memory.power = Some(power));
                 }
-                HostOutcome::SwitchOff => self.switch_off(config, snapshot, host).await,
+                HostOutcome::SwitchOff => self.switch_off(config, snapshot, &one.host).await,
                 HostOutcome::Wake => self.wake_host(config, one, step, now).await,
                 HostOutcome::Off if step == Some(PowerStep::ShuttingDown) => {
                     self.note(host, "is off".to_owned(), now);
@@ -181,8 +181,8 @@ impl Daemon {
     }
 
     /// Stores that it is being switched off, checks again, and asks it to shut down.
-    async fn switch_off(&mut self, config: &Config, snapshot: &Snapshot, host: &str) {
-        if self.asked.under_way.contains(host) {
+    async fn switch_off(&mut self, config: &Config, snapshot: &Snapshot, host: &HostKey) {
+        if self.asked.under_way.contains(host.as_str()) {
             return;
         }
         let now = snapshot.time;
@@ -197,20 +197,20 @@ impl Daemon {
             step: PowerStep::ShuttingDown,
             since: now,
             asked: None,
-            room: snapshot.proxmox.hosts.iter().flatten().find(|one| one.name == host).cloned(),
+            room: snapshot.proxmox.hosts.iter().flatten().find(|one| one.name == *host).cloned(),
             reached_by: reached(false),
             across: reached(true),
         };
         let before = snapshot.memory.hosts.get(host).and_then(|memory| memory.power.clone());
         self.memory.host(host, now, |memory| memory.power = Some(power));
         if !self.memory.store_now(now).await {
-            tracing::warn!(host, "cannot record the shutdown; leaving the host on");
+            tracing::warn!(host = host.as_str(), "cannot record the shutdown; leaving the host on");
             self.memory.host(host, now, |memory| memory.power = before);
             return;
         }
         self.note(host, "is being shut down: no guest runs on it".to_owned(), now);
         let Some(region) = self.regions.of_host(host) else { return };
-        let (proxmox, name) = (region.proxmox.clone(), HostKey::split(host).1.to_owned());
+        let (proxmox, name) = (region.proxmox.clone(), host.host().to_owned());
         let goes = |other: &Host| {
             let memory = snapshot.memory.hosts.get(&other.name).and_then(|memory| memory.power.as_ref());
             memory.is_some_and(|power| matches!(power.step, PowerStep::ShuttingDown | PowerStep::Off))
@@ -235,8 +235,8 @@ impl Daemon {
         step: Option<PowerStep>,
         now: Timestamp,
     ) {
-        let host = one.host.as_str();
-        if self.asked.under_way.contains(host) {
+        let host = &one.host;
+        if self.asked.under_way.contains(host.as_str()) {
             return;
         }
         let first = step != Some(PowerStep::Waking);
@@ -252,14 +252,14 @@ impl Daemon {
         });
         if first {
             if !self.memory.store_now(now).await {
-                tracing::warn!(host, "cannot record the wake-up; leaving the host off");
+                tracing::warn!(host = host.as_str(), "cannot record the wake-up; leaving the host off");
                 self.memory.host(host, now, |memory| memory.power = before);
                 return;
             }
             self.note(host, format!("is being woken: {}", one.message), now);
         }
         let Some(region) = self.regions.of_host(host) else { return };
-        let (proxmox, name) = (region.proxmox.clone(), HostKey::split(host).1.to_owned());
+        let (proxmox, name) = (region.proxmox.clone(), host.host().to_owned());
         let controller = self.controller(config, host);
         self.ask(host, async move {
             if let Some(controller) = controller {

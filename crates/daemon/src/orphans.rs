@@ -86,10 +86,7 @@ impl Daemon {
             };
             let verdict = verdict(vm, &around);
             let (host, config) = (one.host.clone(), one.config.clone());
-            Judged {
-                claim: Claim { vmid: one.vmid, host: host.to_string(), config, steady, looks, twins },
-                verdict,
-            }
+            Judged { claim: Claim { vmid: one.vmid, host, config, steady, looks, twins }, verdict }
         };
         self.orphans = marked.iter().map(judge).collect();
     }

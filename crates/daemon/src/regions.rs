@@ -141,8 +141,8 @@ impl Regions {
     }
 
     /// The cluster of a host, by its name among those of all clusters.
-    pub fn of_host(&self, key: &str) -> Option<&Region> {
-        self.get(HostKey::split(key).0)
+    pub fn of_host(&self, key: &HostKey) -> Option<&Region> {
+        self.get(key.region())
     }
 
     /// Why nothing is decided about a cluster's pools and machines, if so. With a single cluster, the age of

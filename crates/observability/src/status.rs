@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use model::HostKey;
 use model::PoolName;
 use model::snapshot::Decision;
 use model::{Pause, Vmid};
@@ -101,7 +102,7 @@ pub struct PoolStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct HostStatus {
     /// Its name.
-    pub name: String,
+    pub name: HostKey,
     /// It is up and part of the cluster.
     pub online: bool,
     /// It is in maintenance.
@@ -169,7 +170,7 @@ pub struct MachineStatus {
     /// Its VMID; of a bare-metal machine its number, which is greater than any.
     pub vmid: Vmid,
     /// Its host.
-    pub host: String,
+    pub host: HostKey,
     /// Its vCPUs.
     pub cores: u32,
     /// Its memory in bytes.
@@ -200,7 +201,7 @@ pub struct OrphanStatus {
     /// Its VMID.
     pub vmid: Vmid,
     /// Its host.
-    pub host: String,
+    pub host: HostKey,
     /// Its name.
     pub name: String,
     /// Whether everything is proven that can be without asking for it at the last moment.

@@ -216,7 +216,7 @@ fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
                 own.into_iter().chain(machine.further_addresses.values().copied()).collect();
             let by_address = slots.iter().find_map(|slot| slot.addresses().find(|own| all.contains(own)));
             let (name, vmid) = (&machine.name, machine.vmid);
-            let here = HostKey::split(&machine.host).0 == pool.prefix;
+            let here = machine.host.region() == pool.prefix;
             if pool.name == machine.pool && !here {
                 found.push(format!(
                     "pool `{}` is now in another region than its machine `{name}` on {}: give the other region a pool of its own",

@@ -24,7 +24,7 @@ pub struct Claim {
     /// Its VMID.
     pub vmid: Vmid,
     /// Its host, with the prefix of its cluster.
-    pub host: String,
+    pub host: HostKey,
     /// Its configuration, as it was judged.
     pub config: VmConfig,
     /// For how long it has been seen unchanged.
@@ -42,7 +42,7 @@ impl Claim {
         let vm = self.vm(&self.config);
         let Description::Ours(marker) = self.config.owner() else { return None };
         let pool = pool_of(config, vm, &marker)?;
-        let (_, host) = HostKey::split(&self.host);
+        let host = self.host.host();
         let slot = pool.slots().into_iter().find(|slot| slot.vmid == self.vmid);
         let reason = "it has no record and no Node: it is an orphan (`orphans = \"collect\"`)".to_owned();
         let slot = slot.unwrap_or_else(|| Slot { vmid: self.vmid, ..Slot::default() });
@@ -71,7 +71,7 @@ pub async fn collect(ctx: Context, claim: Claim, record: Record, reports: Report
         Ok(proof) => {
             tracing::warn!(
                 vmid = claim.vmid.0,
-                host = claim.host,
+                host = claim.host.as_str(),
                 machine = %record.name,
                 proof = proof.words(),
                 "destroying an orphan"
@@ -87,7 +87,7 @@ pub async fn collect(ctx: Context, claim: Claim, record: Record, reports: Report
 }
 
 fn left(ctx: &Context, claim: &Claim, record: &Record, why: &str) {
-    tracing::warn!(vmid = claim.vmid.0, host = claim.host, why, "leaving an orphan alone");
+    tracing::warn!(vmid = claim.vmid.0, host = claim.host.as_str(), why, "leaving an orphan alone");
     ctx.registry.forget(&record.id, ctx.clock.now());
 }
 

@@ -32,7 +32,7 @@ pub struct Vm<'a> {
     /// Its VMID.
     pub vmid: Vmid,
     /// The host it is on, with the prefix of its cluster.
-    pub host: &'a str,
+    pub host: &'a HostKey,
     /// Its configuration.
     pub config: &'a VmConfig,
     /// For how long it has been seen without a record, unchanged, on one host, and running or not as now.
@@ -106,7 +106,7 @@ impl Verdict {
 
 /// The pool in a mark, if its machines are VMs of this cluster.
 fn pool_of<'c>(config: &'c Config, vm: Vm, marker: &Marker) -> Option<&'c Pool> {
-    let (prefix, _) = HostKey::split(vm.host);
+    let prefix = vm.host.region();
     let mut pools = config.pools.iter().filter(|pool| !pool.is_physical() && pool.prefix == prefix);
     pools.find(|pool| pool.name == marker.pool)
 }
@@ -170,7 +170,7 @@ fn of_pool(vm: Vm, marker: &Marker, config: &Config) -> Vec<Result<Proof, Missin
 fn of_kubernetes(vm: Vm, marker: &Marker, around: &Around) -> Vec<Result<Proof, Missing>> {
     let uuid = vm.config.smbios_uuid();
     let name = vm.config.get("name").unwrap_or_default();
-    let (prefix, _) = HostKey::split(vm.host);
+    let prefix = vm.host.region();
     let is_its = |record: &&&Record| {
         let here = around.config.prefix(record.region.as_deref()) == prefix;
         record.id == marker.machine

@@ -78,7 +78,7 @@ impl Case {
         let all = std::iter::once(&notes).chain(&self.set);
         let vm: VmConfig = all.map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
         let (steady, looks) = self.steady;
-        let vm = Vm { vmid: self.vmid, host: "pve1", config: &vm, steady, looks };
+        let vm = Vm { vmid: self.vmid, host: &HostKey::from("pve1"), config: &vm, steady, looks };
         let records: Vec<&Record> = self.record.iter().collect();
         let nodes: Vec<&Node> = self.node.iter().collect();
         let around = Around {

@@ -147,7 +147,7 @@ fn part(width: f64, kind: &str, name: &str, words: &str, out: &mut String) {
 fn shared(status: &Status, out: &mut String) {
     let mut all: BTreeMap<String, &StorageStatus> = BTreeMap::new();
     for host in &status.hosts {
-        let cluster = HostKey::split(&host.name).0;
+        let cluster = host.name.region();
         for one in host.storages.iter().filter(|one| one.shared) {
             all.entry(HostKey::new(cluster, &one.name).to_string()).or_insert(one);
         }
@@ -204,7 +204,7 @@ mod tests {
 
     fn machine(phase: &str) -> MachineStatus {
         MachineStatus {
-            host: "a".to_owned(),
+            host: "a".into(),
             memory: 8 << 30,
             phase: phase.to_owned(),
             ..MachineStatus::default()
@@ -213,7 +213,7 @@ mod tests {
 
     fn drawn(assigned: i64, machines: Vec<MachineStatus>) -> String {
         let host = HostStatus {
-            name: "a".to_owned(),
+            name: "a".into(),
             online: true,
             memory: 32 << 30,
             memory_assigned: assigned,
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn more_vcpus_than_threads_are_drawn_with_a_mark_where_the_threads_end() {
         let host = HostStatus {
-            name: "a".to_owned(),
+            name: "a".into(),
             online: true,
             cores: 8,
             cores_assigned: 16,
@@ -276,7 +276,7 @@ mod tests {
             shared,
         };
         let hosts = ["a", "b", "east/a"].map(|name| HostStatus {
-            name: name.to_owned(),
+            name: name.into(),
             storages: vec![store("local", 95, false), store("nfs", 40, true)],
             ..HostStatus::default()
         });

@@ -80,7 +80,7 @@ fn cells((machine, node): Row<'_>, view: &View<'_>) -> Vec<Cell> {
     vec![
         name.unwrap_or_default().into(),
         vm.map_or_else(|| Cell::Text(vmid.clone()), |vm| Cell::Link(vm, vmid.clone())),
-        of(|one| one.host.clone()).into(),
+        of(|one| one.host.to_string()).into(),
         of(|one| one.address.clone()).into(),
         phase.unwrap_or_default().into(),
         percent(node.and_then(|node| node.utilization)).into(),

@@ -111,7 +111,7 @@ pub(super) mod tests {
             name: name.to_owned(),
             pool: "workers".into(),
             vmid: Vmid(9100),
-            host: host.to_owned(),
+            host: host.into(),
             cores: 4,
             memory: 8 << 30,
             phase: phase.to_owned(),
@@ -125,7 +125,7 @@ pub(super) mod tests {
             leads: true,
             rounds: 7,
             hosts: vec![HostStatus {
-                name: "pve1".to_owned(),
+                name: "pve1".into(),
                 online: true,
                 cores: 16,
                 memory: 64 << 30,

@@ -89,8 +89,8 @@ impl Links {
     }
 
     /// A machine's page there; bare-metal machines have none.
-    pub(super) fn vm(&self, host: &str, vmid: Vmid) -> Option<String> {
-        let base = self.0.get(HostKey::split(host).0).filter(|_| !vmid.is_bare_metal())?;
+    pub(super) fn vm(&self, host: &HostKey, vmid: Vmid) -> Option<String> {
+        let base = self.0.get(host.region()).filter(|_| !vmid.is_bare_metal())?;
         Some(format!("{base}/#v1:0:=qemu%2F{vmid}"))
     }
 }
@@ -132,7 +132,7 @@ mod tests {
              [[proxmox.also]]\nregion = \"east\"\nendpoints = [\"https://b:8006\"]\nweb_interface = \"https://pve.east/\"\n{rest}"
         );
         let links = Links::of(&parse("c.toml", &text, Needs::Plan).unwrap());
-        let of = |host: &str, vmid| links.vm(host, vmid).unwrap_or_default();
+        let of = |host: &str, vmid| links.vm(&host.into(), vmid).unwrap_or_default();
         assert_eq!(of("pve1", Vmid(9100)), "https://a:8006/#v1:0:=qemu%2F9100");
         assert_eq!(of("east/pve1", Vmid(9100)), "https://pve.east/#v1:0:=qemu%2F9100");
         assert_eq!(

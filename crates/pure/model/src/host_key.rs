@@ -5,9 +5,9 @@ use crate::text_id::text_id;
 text_id! {
     /// A host among those of all clusters.
     ///
-    /// Where hosts of all clusters meet (a decision's input and outcome, back-offs, status, figures) a host of a
-    /// further cluster is written `REGION/HOST`; one of the cluster in `[proxmox]` has its plain name, as if
-    /// there were no other. A host's name has no `/`. Records and everything that is asked of a cluster hold the
+    /// Where hosts of several clusters meet (a decision's input and outcome, back-offs, status, metrics), a
+    /// host of a further cluster is written `REGION/HOST`; a host of the cluster in `[proxmox]` has its plain
+    /// name, as if there were no other. A host's name has no `/`. Records and requests to a cluster hold the
     /// plain name, a text.
     HostKey
 }

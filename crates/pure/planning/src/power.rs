@@ -291,7 +291,7 @@ impl HostPowerRules<'_> {
     }
 
     /// Whether enough hosts and votes stay without this one.
-    fn too_few(&self, name: &str, votes: &BTreeMap<HostKey, u32>) -> Option<String> {
+    fn too_few(&self, name: &HostKey, votes: &BTreeMap<HostKey, u32>) -> Option<String> {
         let all = || self.snapshot.proxmox.hosts.iter().flatten();
         // One that was to be off by now and is not may go off yet.
         let going = |host: &Host| {
@@ -312,7 +312,7 @@ impl HostPowerRules<'_> {
             return Some(format!("`power.max_hosts_off` lets {most} be off at a time"));
         }
         // Each cluster has a quorum of its own.
-        let here = |other: &str| HostKey::split(other).0 == HostKey::split(name).0;
+        let here = |other: &HostKey| other.region() == name.region();
         let expected: u32 = votes.iter().filter(|(host, _)| here(host)).map(|(_, votes)| votes).sum();
         let kept = stay.iter().filter(|host| here(&host.name));
         let kept: u32 = kept.filter_map(|host| votes.get(&host.name)).sum();

@@ -229,9 +229,9 @@ impl Pool {
     }
 
     /// Whether its machines may be put on this host, by its name among those of all clusters.
-    pub fn may_be_on(&self, key: &str) -> bool {
+    pub fn may_be_on(&self, key: &HostKey) -> bool {
         if self.hosts.is_empty() {
-            HostKey::split(key).0 == self.prefix
+            key.region() == self.prefix
         } else {
             self.hosts.iter().any(|host| host == key)
         }
@@ -240,7 +240,7 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use model::Vmid;
+    use model::{HostKey, Vmid};
 
     use crate::{Needs, parse};
 
@@ -326,7 +326,10 @@ mod tests {
         assert_eq!((west.pools[0].memory_reserve, east.pools[0].memory_reserve), (2 << 30, 1 << 30));
         let (a, b) = (&config.pools[0], &config.pools[1]);
         assert_eq!((a.hosts[0].as_str(), b.hosts[0].as_str()), ("pve1", "east/pve1"));
-        assert_eq!((a.may_be_on("pve1"), a.may_be_on("east/pve1")), (true, false));
+        assert_eq!(
+            (a.may_be_on(&HostKey::from("pve1")), a.may_be_on(&HostKey::from("east/pve1"))),
+            (true, false)
+        );
         assert_eq!(
             (a.labels_on("pve1")["r"].as_str(), b.labels_on("east/pve1")["r"].as_str()),
             ("west-pve1", "east-rack")
