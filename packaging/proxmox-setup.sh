@@ -1,16 +1,16 @@
 #!/bin/sh
-# Makes what pve-autoscaler needs of Proxmox VE: resource pool, roles, user, token, access. Run it as root on a Proxmox VE
-# host. It can be run again: what is there stays, roles get the privileges that they lack and keep the others, and a token that is
-# there is kept. So `--hardware`, `--mapping`, `--seed` and `--power` come beside the options of the first run, and need not be repeated.
+# Creates what pve-autoscaler needs in Proxmox VE: resource pool, roles, user, token, access. Run it as root on a Proxmox VE host.
+# It can be run again: existing objects and an existing token are kept, and roles get the privileges that they lack and keep the
+# others. So `--hardware`, `--mapping`, `--seed` and `--power` can be added later, and need not be repeated.
 #
 #   proxmox-setup.sh --template VMID --storage NAME --bridge NAME [--pool NAME] [--user NAME@pve] [--token NAME]
 #                    [--token-file FILE] [--hardware] [--mapping NAME] [--seed STORAGE] [--power HOST] [--dry-run]
 #
-# --template, --storage, --bridge, --mapping, --seed and --power may be given several times. --bridge and --storage are also needed for
-# those that a template has itself: Proxmox VE asks for them when it is cloned. --hardware lets it set the machines' hardware,
-# --mapping lets it give them a PCI device of that resource mapping, too (`--mapping usb/NAME`, `dir/NAME` or `cpu/NAME`: what a
-# template has of other kinds), --seed lets it put cloud-init seeds onto that storage, and --power lets it switch that host off and
-# on, for which it has to see every guest. `--dry-run` prints the commands and runs none.
+# --template, --storage, --bridge, --mapping, --seed and --power may be given several times. --bridge and --storage are also needed
+# for a template's own bridges and storages: Proxmox VE requires rights on them for cloning. --hardware lets the daemon set the
+# machines' hardware. --mapping also lets it give them a PCI device of that resource mapping (`--mapping usb/NAME`, `dir/NAME` or
+# `cpu/NAME` for other kinds of mappings in a template). --seed lets it put cloud-init seeds onto that storage. --power lets it
+# switch that host off and on, for which it has to see every guest. `--dry-run` prints the commands and runs none.
 set -eu
 
 pool=kubernetes user=autoscaler@pve token=agent
@@ -26,7 +26,7 @@ while [ $# -gt 0 ]; do
         --hardware) hardware=' VM.Config.HWType'; shift; continue ;;
         -h | --help) sed -n '2,/^set -eu/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
         --template | --storage | --bridge | --mapping | --seed | --power | --pool | --user | --token | --token-file) ;;
-        *) fail "what is \`$1\`? --help says what there is" ;;
+        *) fail "unknown option \`$1\`; --help lists the options" ;;
     esac
     [ $# -ge 2 ] || fail "$1 needs a value"
     name "$1" "$2"
@@ -52,7 +52,7 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$templates" ] && [ -n "$storages" ] && [ -n "$bridges" ] || fail "--template, --storage and --bridge are needed"
 
-# Runs a command, or prints it as it can be typed.
+# Runs a command, or prints it in a form that can be typed.
 run() {
     if [ $dry = no ]; then
         "$@"
@@ -65,7 +65,7 @@ run() {
     done
     echo "${line# }"
 }
-# Whether a list of Proxmox VE has an entry with this value; asked in a dry run too where there is something to ask.
+# Whether a list of Proxmox VE has an entry with this value; also checked in a dry run, if pvesh is available.
 has() {
     command -v pvesh >/dev/null 2>&1 || return 1
     pvesh get "$1" --output-format json 2>/dev/null | tr '{,}' '\n\n\n' | grep -Fqx "\"$2\":\"$3\""
@@ -73,7 +73,7 @@ has() {
 
 if [ $dry = no ]; then
     [ "$(id -u)" = 0 ] || fail "only root can do this"
-    command -v pveum >/dev/null 2>&1 || fail "this is no Proxmox VE host: pveum is not there"
+    command -v pveum >/dev/null 2>&1 || fail "this is not a Proxmox VE host: pveum was not found"
 fi
 
 # The privilege to run commands in guests has another name before Proxmox VE 9.
@@ -84,7 +84,7 @@ fi
 
 role() {
     if has /access/roles roleid "$1"; then
-        # It may have more: for settings that need it.
+        # The role may have more privileges, for settings that need them.
         run pveum role modify "$1" --append 1 --privs "$2"
     else
         run pveum role add "$1" --privs "$2"
@@ -106,14 +106,14 @@ fi
 has /pools poolid "$pool" || run pveum pool add "$pool" --comment "machines of pve-autoscaler"
 has /access/users userid "$user" || run pveum user add "$user" --comment "pve-autoscaler"
 
-# The secret is shown once: it goes straight into its file, which no other user can read at any time.
+# The secret is shown once: it goes straight into its file, which other users can never read.
 if has "/access/users/$user/token" tokenid "$token"; then
-    echo "The token $user!$token is there and is kept; its secret should be in $file." >&2
+    echo "The token $user!$token exists and is kept; its secret should be in $file." >&2
 elif [ $dry = yes ]; then
     echo "pveum user token add $user $token --privsep 1 --output-format json    # its value goes to $file"
 else
     (
-        # The service's user passes through the folder above, and no other user looks into this one. Those that are there stay as they are.
+        # The service's user passes through the parent folder; no other user can read this one. Existing folders are not changed.
         umask 022
         mkdir -p "$(dirname "$(dirname "$file")")"
         umask 077
@@ -121,7 +121,7 @@ else
         pveum user token add "$user" "$token" --privsep 1 --output-format json |
             tr '{,}' '\n\n\n' | sed -n 's/^"value":"\(.*\)"$/\1/p' >"$file"
     )
-    [ -s "$file" ] || fail "no secret came back; remove the token ($user!$token) and run this again"
+    [ -s "$file" ] || fail "no secret was returned; remove the token ($user!$token) and run this again"
 fi
 
 # A token has the rights that both it and its user have.
@@ -134,7 +134,7 @@ for mapping in $mappings; do grant "/mapping/$mapping" AutoscalerMappings 0; don
 for seed in $seeds; do grant "/storage/$seed" AutoscalerSeeds 0; done
 for host in $powers; do grant "/nodes/$host" AutoscalerPower 0; done
 [ -z "$powers" ] || grant /vms AutoscalerGuests 1
-# Which hosts there are, how full they are, and whether the cluster is quorate.
+# To see the hosts, their load, and whether the cluster is quorate.
 grant / AutoscalerHosts 1
 
 cat >&2 <<END
@@ -147,5 +147,5 @@ For /etc/pve-autoscaler/config.toml:
   ca_credential = "pve-root-ca"
   resource_pool = "$pool"
 
-Then \`pve-autoscaler check\` says what is missing.
+Then \`pve-autoscaler check\` shows what is missing.
 END

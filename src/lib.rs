@@ -1,8 +1,9 @@
-//! pve-autoscaler gives a Kubernetes cluster on Proxmox VE the worker nodes it needs, and takes them back.
+//! pve-autoscaler adds the worker nodes that a Kubernetes cluster on Proxmox VE needs, and removes them
+//! again.
 //!
-//! Its parts are crates of their own below `crates/`, which this one shows under their names. Here are the
-//! commands ([`cli`]), the templates that they make ([`templates`]), and the settings of other autoscalers
-//! that they translate ([`migration`]).
+//! Its parts are separate crates below `crates/`, which this crate re-exports under their names. This crate
+//! has the commands ([`cli`]), the creation of templates ([`templates`]), and the conversion of other
+//! autoscalers' settings ([`migration`]).
 //!
 //! ```text
 //!  settings ─────────────────────┐
@@ -15,10 +16,10 @@ pub mod cli;
 pub mod migration;
 pub mod templates;
 
-/// The first line of a configuration: what editors check it with, where the package installs it.
+/// The first line of a configuration: the schema for editors, at the path where the package installs it.
 pub const SCHEMA_LINE: &str = "#:schema file:///usr/share/pve-autoscaler/config.schema.json";
 
-/// The crates that the daemon is made of, as the targets of its log begin.
+/// The daemon's own crates, as in the targets of its log.
 pub const CRATES: [&str; 17] = [
     "bootstrap",
     "daemon",
@@ -39,7 +40,7 @@ pub const CRATES: [&str; 17] = [
     "snapshot",
 ];
 
-/// Whether an event of the log with this target is one of the daemon's own, and no library's.
+/// Whether a log event with this target is the daemon's own, not a library's.
 pub fn is_own(target: &str) -> bool {
     CRATES.contains(&target.split("::").next().unwrap_or(target))
 }

@@ -45,5 +45,5 @@ async fn what_speaks_against_it_is_said_and_nothing_is_written() {
     bench.change("[metrics]", "mode = \"observe\"\n[metrics]");
     let (status, said) = bench.adopt(&["cp1", "--pool", "workers", "--yes"]).await;
     assert_eq!(status, 1, "{said}");
-    assert!(said.contains("`mode = \"observe\"`: nothing is taken over"), "{said}");
+    assert!(said.contains("`mode = \"observe\"`: no worker can be adopted"), "{said}");
 }

@@ -94,7 +94,7 @@ async fn everything_is_good_where_it_is() {
         "on pve1, pve2, pve3",
         "slots 9100-9109 × 10.10.10.11-10.10.10.20",
         "10 slots, 10 free",
-        "pve1 15, pve2 15, pve3 15 more machines",
+        "for more machines: pve1 15, pve2 15, pve3 15",
         "network vmbr0",
     ] {
         assert!(said.contains(text), "{text} is missing:\n{said}");
@@ -136,7 +136,7 @@ async fn slots_that_others_have_are_named() {
     bench.change("max = 3", "max = 8");
     let (_, lines) = bench.about("slots").await;
     let said = words(&lines[4]);
-    assert!(said.starts_with("10 slots, 5 free: enough for 6 machines, and `max` is 8"), "{said}");
+    assert!(said.starts_with("10 slots, 5 free: enough for 6 machines, but `max` is 8"), "{said}");
 }
 
 #[tokio::test]
@@ -148,7 +148,7 @@ async fn networks_pools_and_sizes_that_are_not_there_are_told_together() {
     let (status, said) = bench.check().await;
     assert_eq!(status, 1, "{said}");
     assert!(
-        said.contains("no bridge `vmbr9` on pve1, pve2, pve3") && said.contains("it may use vmbr0"),
+        said.contains("no bridge `vmbr9` on pve1, pve2, pve3") && said.contains("the token may use vmbr0"),
         "{said}"
     );
     assert!(said.contains("no host could ever take a machine of 4 cores and 200 GiB"), "{said}");
@@ -164,7 +164,7 @@ async fn a_host_of_which_nothing_is_known_is_said_to_be_so_and_nothing_else_is_c
     let bench = Bench::of(pve, KubeSpec::demo()).await;
     let (status, said) = bench.check().await;
     assert_eq!(status, 1, "{said}");
-    assert!(said.contains("on pve2: systemctl restart pvestatd"), "{said}");
+    assert!(said.contains("run `systemctl restart pvestatd` on pve2"), "{said}");
     for wrong in ["no template", "could ever take", "0 KiB", "no bridge", "make `memory` smaller"] {
         assert!(!said.contains(wrong), "{wrong}: {said}");
     }

@@ -149,7 +149,7 @@ async fn a_live_plan_and_the_plan_of_its_snapshot_agree() {
             "shop/web-1",
             "  workers-a     NodeResourcesFit: wants 3 CPU, 1 free",
             "  pool workers  fits a new machine",
-            "  decided: a new machine of pool workers is made for it",
+            "  decided: a new machine of pool workers is created for it",
         ]
     );
     let (code, _, said) = run(&["explain", "--config", &config, "--pod", "shop/gone"]).await;

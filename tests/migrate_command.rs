@@ -47,7 +47,7 @@ fn each_autoscalers_settings_become_the_configuration_that_is_written_down() {
         for key in to_fill {
             assert!(told.contains(&format!("to fill in: {key}\n")), "{from}: {key} is not in\n{told}");
         }
-        assert!(told.contains("warning: unknown, so not converted: "), "{from}: {told}");
+        assert!(told.contains("warning: unknown setting, not converted: "), "{from}: {told}");
         assert!(!format!("{text}{told}").contains("s3cr3t"), "{from} shows a secret");
     }
 }
@@ -92,6 +92,6 @@ fn nothing_that_is_there_is_overwritten() {
     let written = fs::read_to_string(&file).unwrap();
     let second = migrate("karpenter", &["--output", to]);
     assert_eq!(second.status.code(), Some(1));
-    assert!(said(&second.stderr).contains("is there already, and stays as it is"));
+    assert!(said(&second.stderr).contains("already exists and is not overwritten"));
     assert_eq!(fs::read_to_string(&file).unwrap(), written);
 }

@@ -280,8 +280,8 @@ fn what_a_build_lacks_is_named_before_it_begins() {
         (&["--what"][..], "`--what`"),
         (&["--arch", "mips"], "`mips`"),
         (&["--arch"], "amd64 or arm64"),
-        (&["one", "two"], "one folder at most"),
-        (&["--arch", "amd64", "--arch", "arm64", "one.deb"], "give a folder"),
+        (&["one", "two"], "at most one folder"),
+        (&["--arch", "amd64", "--arch", "arm64", "one.deb"], "need a folder"),
     ] {
         let (code, said) = build(arguments);
         assert!(code == Some(2) && said.contains(words), "{arguments:?}: {said}");

@@ -110,13 +110,13 @@ async fn a_second_cluster_with_vmids_of_the_first_is_refused_while_that_runs() {
     let second = tokio::time::timeout(LONG, command("shop").output()).await.unwrap().unwrap();
     let said = String::from_utf8(second.stderr).unwrap();
     assert_eq!(second.status.code(), Some(2), "{said}");
-    assert!(said.contains("the daemon of the cluster without a name runs on this host"), "{said}");
+    assert!(said.contains("the daemon of the cluster without a name is running on this host"), "{said}");
     for text in ["both have VMIDs", "etc/config.toml", "clusters/shop/config.toml", "help: "] {
         assert!(said.contains(text), "{text}: {said}");
     }
     // The one that runs does not become such a one by a reload either.
     first.signal("HUP").await;
-    first.says("the configuration is applied").await;
+    first.says("configuration applied").await;
     first.signal("TERM").await;
     assert_eq!(first.ends().await.0, Some(0));
 }
@@ -204,7 +204,7 @@ async fn a_cluster_that_does_not_answer_does_not_end_it_and_a_signal_does() {
             .await
             .unwrap();
         let shown = String::from_utf8(asked.stdout).unwrap();
-        assert!(shown.contains("waits for its first look"), "{shown}");
+        assert!(shown.contains("waiting for its first look"), "{shown}");
         daemon.signal(name).await;
         let (status, said) = daemon.ends().await;
         assert_eq!(status, Some(0), "{said}");
@@ -273,9 +273,9 @@ async fn a_broken_configuration_is_not_taken_up_and_a_good_one_is() {
     bench.change("scan_interval", "cluster = \"other\"\nscan_interval");
     bench.write("token", "00000000-0000-0000-0000-000000000000", 0o600);
     daemon.signal("HUP").await;
-    daemon.says("`cluster` has changed, which needs a restart").await;
-    daemon.says("the API token has changed, which needs a restart").await;
-    daemon.says("the configuration is applied").await;
+    daemon.says("`cluster` has changed; the old value stays in force").await;
+    daemon.says("the API token has changed; the old value stays in force").await;
+    daemon.says("configuration applied").await;
     let said = "a restart is needed to apply `cluster`, the API token";
     bench.shows(|status| status.problems.get("configuration").is_some_and(|it| it == said)).await;
     bench.configure(POOL);
@@ -339,7 +339,7 @@ async fn everything_is_stopped_over_a_restart_until_it_is_resumed() {
     let status = bench.shows(|status| status.paused.is_some()).await;
     assert_eq!(status.paused.unwrap().reason, "storage is moved");
     let (_, said) = give(&["status"]).await;
-    assert!(said.contains("storage is moved; nothing new is begun until"), "{said}");
+    assert!(said.contains("storage is moved; nothing new is started until"), "{said}");
     assert_eq!(give(&["resume"]).await, (0, "resumed\n".to_owned()));
     bench.shows(|status| status.paused.is_none()).await;
     daemon.signal("TERM").await;
@@ -355,7 +355,7 @@ async fn a_pause_that_cannot_be_stored_says_so_and_names_another_way() {
     let output = command.args(["pause", "--socket", &socket]).output().await.unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("the daemon did not do it") && said.contains("systemctl stop"), "{said}");
+    assert!(said.contains("the daemon refused") && said.contains("systemctl stop"), "{said}");
     daemon.signal("TERM").await;
     assert_eq!(daemon.ends().await.0, Some(0));
 }

@@ -216,7 +216,7 @@ async fn a_role_gets_what_it_lacks_and_keeps_what_an_administrator_gave_it() {
     let (code, said) = bench.set_up(&[&ANSWERS[..], &["--dry-run"]].concat()).await;
     assert_eq!(code, 0, "{said}");
     assert!(
-        said.contains("would make  role AutoscalerMachines: VM.PowerMgmt, besides what it has\n"),
+        said.contains("would make  role AutoscalerMachines: VM.PowerMgmt, in addition to what it has\n"),
         "{said}"
     );
     assert!(!bench.privileges("AutoscalerMachines").await.contains("VM.PowerMgmt"));
@@ -224,7 +224,7 @@ async fn a_role_gets_what_it_lacks_and_keeps_what_an_administrator_gave_it() {
     let (code, said) = bench.set_up(&ANSWERS).await;
     assert_eq!(code, 0, "{said}");
     assert!(
-        said.contains("made        role AutoscalerMachines: VM.PowerMgmt, besides what it has\n"),
+        said.contains("made        role AutoscalerMachines: VM.PowerMgmt, in addition to what it has\n"),
         "{said}"
     );
     let found = bench.privileges("AutoscalerMachines").await;
@@ -395,7 +395,10 @@ async fn what_cannot_be_asked_is_named_with_a_proposal() {
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("give `--addresses`"), "{said}");
     let (_, said) = bench.set_up(&["--template", "nothing"]).await;
-    assert!(said.contains("there is no template `nothing`; there are ") && said.contains("9000 ("), "{said}");
+    assert!(
+        said.contains("there is no template `nothing`; the templates are ") && said.contains("9000 ("),
+        "{said}"
+    );
     assert!(!bench.path("etc").exists());
 }
 

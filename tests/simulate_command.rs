@@ -141,7 +141,7 @@ fn configurations_are_compared_in_one_table() {
     assert_eq!(row("b.toml"), "1 1 1.3 1");
     assert_eq!(row("none.toml"), "0 0 0.0 0");
     assert!(text.contains("none.toml       NoPoolFits      2"), "{text}");
-    assert!(text.contains("Taken for granted\n* Pods come when they came"), "{text}");
+    assert!(text.contains("Assumptions\n* Pods come when they came"), "{text}");
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn a_record_of_another_cluster_is_doubted() {
     let said = scene.run(&["--config", "a.toml"]);
     let words = String::from_utf8(said.stderr).unwrap();
     assert!(said.status.success(), "{words}");
-    assert!(words.contains("warning: a.toml has no pool old, of which the record has machines"), "{words}");
+    assert!(words.contains("warning: a.toml has no pool old, but the record has machines of it"), "{words}");
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn what_is_wrong_is_said_with_the_way_out() {
         let said = command.args(["simulate", "--records", missing, "--config", "a.toml"]).output().unwrap();
         let words = String::from_utf8(said.stderr).unwrap();
         assert_eq!(said.status.code(), Some(3), "{words}");
-        let expected = format!("there is no folder {missing}: name that of a recording (`--records`)");
+        let expected = format!("there is no folder {missing}: name the folder of a recording (`--records`)");
         assert!(words.contains(&expected), "{words}");
     }
     let files = fs::read_dir(scene.records()).unwrap().map(|entry| entry.unwrap().path());

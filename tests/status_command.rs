@@ -38,7 +38,7 @@ async fn something_else_that_answers_is_no_daemon() {
     });
     let (code, _, err) = status(&["--socket", &path.display().to_string()]).await;
     assert_eq!(code, 6, "{err}");
-    assert!(err.contains("no daemon of this version"), "{err}");
+    assert!(err.contains("not a daemon of this version"), "{err}");
 }
 
 struct NoOrders;
@@ -61,7 +61,7 @@ async fn a_daemons_status_is_shown_to_people_and_to_programs() {
     let path = path.display().to_string();
     let (code, out, err) = status(&["--socket", &path]).await;
     assert_eq!(code, 0, "{err}");
-    assert!(out.starts_with("daemon on pve1: only observes"), "{out}");
+    assert!(out.starts_with("daemon on pve1: observing only"), "{out}");
     assert!(!out.contains('\u{1b}'), "no colours where there is no terminal: {out}");
     let (code, out, err) = status(&["--socket", &path, "--output", "json"]).await;
     assert_eq!(code, 0, "{err}");

@@ -166,7 +166,7 @@ async fn a_template_is_made_on_each_host_and_replaced_if_its_description_has_cha
     let shop = Shop::new(|_| {}).await;
     let by_hand = shop.pve.vm(9000).unwrap();
     let said = shop.good(&["--dry-run"]).await;
-    assert!(said.contains("would   make k8s-worker-") && said.contains("on pve2"), "{said}");
+    assert!(said.contains("would   create k8s-worker-") && said.contains("on pve2"), "{said}");
     assert_eq!(shop.pve.vmids(), [9000], "a dry run makes nothing");
 
     shop.good(&[]).await;
@@ -270,7 +270,7 @@ async fn a_vm_of_others_in_the_range_is_gone_round() {
     shop.pve.set_config_by_hand(9011, "description", Some("mine now"));
     let (status, said) = shop.run(&[]).await;
     assert_eq!(status, 1, "{said}");
-    assert!(said.contains("was not made here") && shop.pve.vm(9011).is_some(), "{said}");
+    assert!(said.contains("was not created by") && shop.pve.vm(9011).is_some(), "{said}");
 }
 
 /// A user's full clone of our template in the range: it has the template's description, as Proxmox VE gives
@@ -345,7 +345,7 @@ async fn a_template_of_others_with_the_same_name_is_left_alone_and_told() {
     let others = shop.pve.vm(9300).unwrap();
     let (status, said) = shop.run(&[]).await;
     assert_eq!(status, 1, "{said}");
-    assert!(said.contains("(9300 on pve3) that was not made here"), "{said}");
+    assert!(said.contains("(9300 on pve3) that was not created by"), "{said}");
     assert!(shop.pve.is_as(9300, &others) && shop.pve.vmids() == [9000, 9300]);
 }
 
@@ -361,7 +361,7 @@ async fn what_an_interrupted_run_has_left_is_finished() {
         assert!(status == 1 || status == 4, "{kind}: {said}");
         assert!(said.contains("a bad day"), "{kind}: {said}");
         let said = shop.good(&[]).await;
-        assert!(said.contains("finish ") || said.contains("call VM"), "{kind}: {said}");
+        assert!(said.contains("finish ") || said.contains("rename VM"), "{kind}: {said}");
         assert_eq!(shop.named("k8s-worker"), [9010], "{kind}");
         assert_eq!(shop.pve.vmids(), [9000, 9010], "{kind}: nothing is made twice");
     }

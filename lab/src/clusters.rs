@@ -22,20 +22,20 @@ use world::serve::{Serving, serve_https};
 
 use crate::network;
 
-/// An embedded Proxmox VE over TLS with its guests' network, up for as long as this lives.
+/// An embedded Proxmox VE over TLS with its guests' network. It stops when this value is dropped.
 pub struct Proxmox {
     /// Proxmox VE.
     pub pve: Pve,
     /// Its base URL.
     pub url: String,
-    /// Whether guests can be seen to come up on the network.
+    /// Whether guests become visible on the network when they boot.
     pub probing: bool,
     serving: Serving,
     network: JoinHandle<()>,
 }
 
 impl Proxmox {
-    /// Starts it on a free port with this control plane behind its guests, and writes `pve-token` and
+    /// Starts it on a free port, with this control plane for its guests, and writes `pve-token` and
     /// `pve-ca.pem` into the directory.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl Drop for Proxmox {
     }
 }
 
-/// Both clusters, up for as long as this lives.
+/// Both clusters. They stop when this value is dropped.
 pub struct Clusters {
     /// Proxmox VE.
     pub pve: Pve,
@@ -108,7 +108,7 @@ impl Clusters {
         kube.set_endpoint(&serving.address().to_string());
         let kube_url = format!("https://{}", serving.address());
         write(&made(directory)?, "kubeconfig", &kube.kubeconfig(&kube_url))?;
-        // The daemon keeps its records in this namespace, which its package's manifest makes on a real
+        // The daemon keeps its records in this namespace, which the package's manifest creates on a real
         // cluster.
         let namespace = json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } });
         kube.apply(&namespace).map_err(anyhow::Error::msg)?;
@@ -116,27 +116,27 @@ impl Clusters {
     }
 }
 
-/// A free port of loopback.
+/// A free port on loopback.
 const ANY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 
 /// The directory, which only its owner may enter.
 fn made(directory: &Path) -> anyhow::Result<PathBuf> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
     made.and_then(|()| directory.canonicalize())
-        .with_context(|| format!("cannot make `{}`", directory.display()))
+        .with_context(|| format!("cannot create `{}`", directory.display()))
 }
 
 /// Writes a file that only its owner may read: the daemon refuses secrets that others can read.
 pub fn write(directory: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     let path = directory.join(name);
-    // One that is there already may have other rights.
+    // An existing file may have other permissions.
     let _ = fs::remove_file(&path);
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
     let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
     written.with_context(|| format!("cannot write `{}`", path.display()))
 }
 
-/// The time, for a world that real clients look at.
+/// The present time, for a world that real clients use.
 #[expect(clippy::disallowed_methods, reason = "the lab shows real time to real clients")]
 pub fn now() -> Timestamp {
     Timestamp::now()

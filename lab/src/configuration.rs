@@ -1,11 +1,11 @@
-//! What the daemon is configured with.
+//! The daemon's configuration.
 
 use std::path::Path;
 
 use crate::clusters::{self, Proxmox};
 use crate::network;
 
-/// Writes `config.toml` into the directory: how both clusters are reached, and the rest as given.
+/// Writes `config.toml` into the directory: how both clusters are reached, and the given rest.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -41,8 +41,8 @@ method = "kubeadm"
     clusters::write(directory, "config.toml", &text)
 }
 
-/// The demo's pools; removals come after seconds instead of minutes. With `nodes` both have nodes whatever
-/// pods want, a quarter of them the large one.
+/// The demo's pools. Removals come after seconds instead of minutes. With `nodes`, both have nodes even if no
+/// pod needs them, a quarter of them in the pool of large ones.
 pub fn demo(nodes: u32) -> String {
     let (large, few) = (nodes / 4, 10);
     let small = nodes - large;

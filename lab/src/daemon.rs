@@ -1,4 +1,4 @@
-//! The daemon, run as its users run it: a process of its own, with its own command line.
+//! The daemon, run as its users run it: a separate process with its own command line.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -9,16 +9,16 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use tokio::process::{Child, Command};
 
-/// How long the daemon may take to show itself, and to end.
+/// How long the daemon may take to become ready, and to stop.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Becomes `pve-autoscaler`: what the demo starts this program for.
+/// Becomes `pve-autoscaler`: the purpose for which the demo starts this program again.
 pub fn become_it(arguments: Vec<OsString>) -> ExitCode {
     let name = OsString::from("pve-autoscaler");
     pve_autoscaler::cli::Arguments::read(std::iter::once(name).chain(arguments)).execute()
 }
 
-/// Starts it on the files of a directory, by this program's command `daemon`; what it logs goes to
+/// Starts it with the files of a directory, through this program's command `daemon`; its log is written to
 /// `daemon.log` there.
 ///
 /// # Errors
@@ -27,13 +27,13 @@ pub fn launch(program: &Path, directory: &Path) -> anyhow::Result<Child> {
     start(Command::new(program), directory)
 }
 
-/// The same on a host of this name, for which rights over namespaces are needed.
+/// The same on a host with this name, which needs rights over namespaces.
 ///
 /// # Errors
 /// It cannot be started.
 pub fn launch_as(program: &Path, directory: &Path, host: &str) -> anyhow::Result<Child> {
     let mut command = Command::new("unshare");
-    // The process that is started becomes the daemon: a signal to it reaches no other process.
+    // The started process becomes the daemon, so a signal to it reaches no other process.
     command.args(["--uts", "sh", "-c", "hostname \"$0\" && exec \"$@\"", host]).arg(program);
     start(command, directory)
 }
@@ -58,7 +58,7 @@ fn start(mut command: Command, directory: &Path) -> anyhow::Result<Child> {
 /// Waits until its rounds run.
 ///
 /// # Errors
-/// It ends instead, with what it said, or takes too long.
+/// It ends instead, with its output, or takes too long.
 pub async fn ready(child: &mut Child, directory: &Path) -> anyhow::Result<()> {
     let socket = directory.join("control.sock");
     let shown = async {
@@ -70,7 +70,7 @@ pub async fn ready(child: &mut Child, directory: &Path) -> anyhow::Result<()> {
             }
             if let Some(ended) = child.try_wait()? {
                 let said = std::fs::read_to_string(log(directory)).unwrap_or_default();
-                bail!("the daemon has ended with {ended}:\n{said}");
+                bail!("the daemon ended with {ended}:\n{said}");
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -85,7 +85,7 @@ fn log(directory: &Path) -> PathBuf {
     directory.join("daemon.log")
 }
 
-/// Ends it as systemd does.
+/// Stops it as systemd does.
 ///
 /// # Errors
 /// It does not end.

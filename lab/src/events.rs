@@ -1,5 +1,5 @@
-//! A storm of events: the daemon's memory, and how long its rounds take, while pods change all the time. In
-//! real time.
+//! A storm of events: measures the daemon's memory, and how long its rounds take, while pods change all the
+//! time. In real time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,29 +23,30 @@ use world::serve::tls::ServerTls;
 
 /// Pods on each Node of the cluster.
 const PODS_A_NODE: u32 = 100;
-/// Between two bursts of events.
+/// The time between two bursts of events.
 const BEAT: Duration = Duration::from_millis(10);
-/// The time in which everything has to be up before the storm, and a new machine decided on in its midst.
+/// The time in which everything must be up before the storm, and in which a new machine must be requested
+/// during the storm.
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// How hard it blows.
+/// The strength of the storm.
 #[derive(Clone, Debug, Args)]
 pub struct Wanted {
-    /// Events a minute
+    /// Events per minute
     #[arg(long, default_value_t = 100_000)]
     events: u64,
-    /// How long, in seconds
+    /// Duration in seconds
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Pods that run
+    /// Number of running pods
     #[arg(long, default_value_t = 1000)]
     pods: u32,
 }
 
-/// Blows, and says what came of it.
+/// Runs the storm and prints the results.
 ///
 /// # Errors
-/// Nothing more was decided, or the daemon does not end.
+/// No machine was requested, or the daemon does not end.
 pub async fn blow(wanted: Wanted) -> anyhow::Result<()> {
     let base = "2026-11-21T00:00:00Z".parse()?;
     let tls = ServerTls::for_loopback("Kubernetes lab CA")?;
@@ -90,8 +91,8 @@ pub async fn blow(wanted: Wanted) -> anyhow::Result<()> {
     let (after, left) = (rounds(&actor)?, memory()?);
     let (number, time) = (after.0 - calm.0, after.1 - calm.1);
     anstream::println!(
-        "{sent} events of {} pods in {} s: {number:.0} rounds of {:.1} ms on average; of a pod that came in their midst the scheduler said after {:.2?} that no node \
-         has room, and {:.2?} later the clone of a machine was asked for; memory of daemon and clusters together {before} MiB before, {most} MiB at most, {left} MiB after",
+        "{sent} events of {} pods in {} s: {number:.0} rounds of {:.1} ms on average; for a pod created during the storm, the scheduler reported after {:.2?} that no node \
+         has room, and {:.2?} later the clone of a machine was requested; memory of daemon and clusters together: {before} MiB before, {most} MiB at most, {left} MiB after",
         wanted.pods,
         wanted.seconds,
         time / number.max(1.0) * 1000.0,
@@ -102,8 +103,8 @@ pub async fn blow(wanted: Wanted) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How long it took after a pod was made until it was said that it fits nowhere, and from then until a clone
-/// was asked for.
+/// The time from the creation of a pod until the scheduler reported that it fits nowhere, and from then until
+/// a clone was requested.
 #[derive(Clone, Copy, Debug)]
 struct Decided {
     judged: Duration,
@@ -118,8 +119,7 @@ struct Storm<'a> {
 }
 
 impl Storm<'_> {
-    /// How many events were sent, the most memory that was held, and how long a new machine took to be
-    /// decided on.
+    /// The number of events sent, the maximum memory, and how long the request for a new machine took.
     async fn rage(&self, pve: &Pve) -> anyhow::Result<(u64, u64, Decided)> {
         let (begun, length) = (Instant::now(), Duration::from_secs(self.wanted.seconds));
         let (mut sent, mut most) = (0_u64, 0);
@@ -140,7 +140,7 @@ impl Storm<'_> {
             if asked.is_none() && passed > length / 2 {
                 let nodes = self.kube.list("Node");
                 for node in nodes.iter().filter_map(|node| node["metadata"]["name"].as_str()) {
-                    // No room on the others: it has to be a new machine.
+                    // The other nodes have no room, so it must be a new machine.
                     let closed = json!({ "spec": { "unschedulable": true } });
                     self.kube.patch_by_hand("Node", "", node, &closed);
                 }
@@ -156,7 +156,7 @@ impl Storm<'_> {
             if let (Some(asked), Some(judged), None) = (asked, judged, decided) {
                 let calls = pve.calls();
                 let clone = calls.iter().find(|call| call.path.ends_with("/clone"));
-                // The call is noted when it is answered; the request itself was there this much earlier.
+                // The call is recorded when it is answered; the request itself arrived this much earlier.
                 decided = clone.map(|call| Decided {
                     judged: between(asked, judged),
                     asked_for: between(judged, call.time).saturating_sub(pve.request_time()),
@@ -165,7 +165,7 @@ impl Storm<'_> {
             most = most.max(memory()?);
             tokio::time::sleep(BEAT).await;
         }
-        Ok((sent, most, decided.context("nothing was decided in the midst of the storm")?))
+        Ok((sent, most, decided.context("no machine was requested during the storm")?))
     }
 }
 
@@ -188,12 +188,12 @@ async fn running(kube: &Kube, number: usize) -> anyhow::Result<Vec<String>> {
     }
 }
 
-/// Rounds so far, and the seconds that they took.
+/// The rounds so far, and the seconds that they took.
 fn rounds(actor: &Actor) -> anyhow::Result<(f64, f64)> {
     let text = actor.board.metrics().encode(&actor.board.status())?;
     let figure = |name: &str| -> anyhow::Result<f64> {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        Ok(line.with_context(|| format!("no figure {name}"))?.trim().parse()?)
+        Ok(line.with_context(|| format!("no metric {name}"))?.trim().parse()?)
     };
     Ok((
         figure("pve_autoscaler_round_duration_seconds_count")?,
@@ -201,10 +201,10 @@ fn rounds(actor: &Actor) -> anyhow::Result<(f64, f64)> {
     ))
 }
 
-/// What this process holds, in MiB.
+/// The memory of this process, in MiB.
 fn memory() -> anyhow::Result<u64> {
     let text =
-        std::fs::read_to_string("/proc/self/status").context("only Linux says how much memory is held")?;
+        std::fs::read_to_string("/proc/self/status").context("only Linux reports how much memory is used")?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     Ok(line.split_whitespace().next().context("no figure")?.parse::<u64>()? / 1024)
 }

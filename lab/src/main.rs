@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use lab::{daemon, events, fuzz, record, simulate, story};
 
-/// An embedded Proxmox VE and Kubernetes, and a demo of pve-autoscaler between them.
+/// A demo of pve-autoscaler between an embedded Proxmox VE and an embedded Kubernetes.
 #[derive(Debug, Parser)]
 #[command(name = "lab", version)]
 struct Arguments {
@@ -19,38 +19,37 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Watch the real daemon give a Deployment its nodes and take them back; takes under a minute
+    /// Watch the real daemon create nodes for a Deployment and remove them again, in under a minute
     Demo {
-        /// Leave both clusters and the daemon running at the end, until Ctrl-C, to point kubectl, curl and
-        /// the CLI at them
+        /// Leave both clusters and the daemon running at the end, until Ctrl-C, for kubectl, curl and the CLI
         #[arg(long)]
         keep: bool,
-        /// Where configuration, credentials and the daemon's log go; without it a directory that is removed
-        /// at the end
+        /// Where configuration, credentials and the daemon's log are written; by default, a directory that is
+        /// removed at the end
         #[arg(long)]
         directory: Option<PathBuf>,
     },
     /// Serve both clusters until Ctrl-C, without a daemon
     Serve {
-        /// Where configuration and credentials go
+        /// Where configuration and credentials are written
         #[arg(long)]
         directory: PathBuf,
         /// How many hosts Proxmox VE has
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=50))]
         hosts: u8,
-        /// How many nodes the configuration's pools have at least, whatever pods want
+        /// Minimum number of nodes in the configuration's pools, even if no pod needs them
         #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100))]
         nodes: u32,
     },
-    /// Hours of cluster life with faults in seconds, from a seed; the same seed gives the same log
+    /// Simulate hours of a cluster's life, with faults, in seconds; the same seed gives the same log
     Simulate(simulate::Wanted),
-    /// A day of a cluster's ordinary life in a minute, recorded for `pve-autoscaler simulate`
+    /// Record a day of a cluster's ordinary life in a minute, for `pve-autoscaler simulate`
     Record(record::Wanted),
-    /// A storm of pod events, in real time: the daemon's memory and how long its rounds take
+    /// Measure the daemon's memory and the length of its rounds during a storm of pod events, in real time
     Events(events::Wanted),
-    /// Hostile input for something that the daemon reads
+    /// Try hostile input on something that the daemon reads
     Fuzz(fuzz::Wanted),
-    /// The daemon's own command line, so that the demo can run it as a process of its own
+    /// The daemon's own command line, so that the demo can run it as a separate process
     #[command(hide = true)]
     Daemon {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -72,7 +71,7 @@ fn main() -> ExitCode {
     match story {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nothing is written to a terminal that is gone.
+            // If the terminal is gone, nothing is written.
             let _ = writeln!(anstream::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
@@ -80,7 +79,7 @@ fn main() -> ExitCode {
 }
 
 fn runtime(story: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    // A second installation changes nothing.
+    // Installing it twice changes nothing.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(story)
 }

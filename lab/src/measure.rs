@@ -1,4 +1,4 @@
-//! What the demo measures: times as the clusters themselves saw them, and calls as Proxmox VE counted them.
+//! The demo's measurements: times as the clusters themselves saw them, and calls as Proxmox VE counted them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::sync::broadcast::error::TryRecvError;
 use world::kubernetes::KubeEvent;
 use world::proxmox::Pve;
 
-/// What happened in Kubernetes so far.
+/// What has happened in Kubernetes so far.
 pub struct Measures {
     events: Receiver<KubeEvent>,
     unschedulable: BTreeMap<String, Timestamp>,
@@ -19,7 +19,7 @@ pub struct Measures {
 }
 
 impl Measures {
-    /// Listens from now on.
+    /// Starts to watch.
     pub fn of(events: Receiver<KubeEvent>) -> Self {
         Self {
             events,
@@ -30,7 +30,7 @@ impl Measures {
         }
     }
 
-    /// Takes in what has happened since.
+    /// Reads what has happened since.
     pub fn listen(&mut self) {
         loop {
             match self.events.try_recv() {
@@ -59,29 +59,29 @@ impl Measures {
         }
     }
 
-    /// From the first pod that fits nowhere until the first clone is asked for.
+    /// From the first pod that fits nowhere until the first clone is requested.
     pub fn reaction(&self, pve: &Pve) -> Option<Duration> {
         let first = self.unschedulable.values().min()?;
         let calls = pve.calls();
         let clone = calls.iter().find(|call| call.path.ends_with("/clone") && call.time > *first)?;
-        // A call is noted when it is answered.
+        // A call is recorded when it is answered.
         Some(between(*first, clone.time).saturating_sub(pve.request_time()))
     }
 
-    /// From the first pod that fits nowhere until all that ever waited run.
+    /// From the first pod that fits nowhere until all pods that were pending run.
     pub fn all_running(&self) -> Option<Duration> {
         let first = self.unschedulable.values().min()?;
         let last = self.unschedulable.keys().filter_map(|pod| self.running.get(pod)).max()?;
         Some(between(*first, *last))
     }
 
-    /// Nodes that became ready, and nodes that were removed.
+    /// The number of nodes that became ready, and of those that were removed.
     pub fn nodes(&self) -> (usize, usize) {
         (self.ready.len(), self.removed.len())
     }
 }
 
-/// Calls to Proxmox VE, but for the regular look at everything.
+/// Calls to Proxmox VE, except for the regular inventory.
 pub fn calls(pve: &Pve) -> usize {
     pve.calls().iter().filter(|call| call.path != "/cluster/resources").count()
 }

@@ -1,5 +1,5 @@
-//! The guests' network: addresses of the loopback device that accept connections while a guest has booted, so
-//! that the daemon can try a guest's port as it does on real machines.
+//! The guests' network: addresses on the loopback device that accept connections once a guest has booted, so
+//! that the daemon can probe a guest's port as on real machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -11,18 +11,18 @@ use world::proxmox::Pve;
 
 /// The port that guests listen on, as `sshd` does on 22.
 pub const PORT: u16 = 2222;
-/// One of the addresses that only some systems give to the loopback device.
+/// One of the loopback addresses that not all systems have.
 pub const SOME: Ipv4Addr = Ipv4Addr::new(127, 10, 10, 11);
-/// How often the lab looks whether a guest came up or went down.
+/// How often the lab checks whether a guest has booted or stopped.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Whether this system has the addresses: Linux gives all of 127/8 to the loopback device, others give only
-/// one.
+/// Whether this system has the addresses: Linux has all of 127/8 on the loopback device, others only one
+/// address.
 pub async fn is_there(address: Ipv4Addr) -> bool {
     TcpListener::bind((address, 0)).await.is_ok()
 }
 
-/// Keeps the port of each guest as open as the guest is, for as long as the task lives.
+/// Keeps the port of each guest open while the guest is up, for as long as the task lives.
 pub fn keep(pve: Pve) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut open: BTreeMap<Ipv4Addr, JoinHandle<()>> = BTreeMap::new();
@@ -48,6 +48,6 @@ pub fn keep(pve: Pve) -> JoinHandle<()> {
 }
 
 async fn accept(listener: TcpListener) {
-    // A connection is dropped at once: that it came up is all that a probe asks.
+    // A connection is dropped immediately: a probe only checks that it can be opened.
     while listener.accept().await.is_ok() {}
 }

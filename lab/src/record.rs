@@ -1,5 +1,5 @@
 //! Hours of a cluster's ordinary life, recorded: the real daemon between the embedded clusters under virtual
-//! time, Deployments that follow the time of day, Jobs that come when they like, and nothing that goes wrong.
+//! time, Deployments that follow the time of day, Jobs at random times, and no faults.
 
 use std::f64::consts::TAU;
 use std::fs;
@@ -30,12 +30,12 @@ use world::serve::tls::ServerTls;
 const BEGINNING: &str = "2026-11-21T00:00:00Z";
 /// How often the workload changes.
 const STEP: Duration = Duration::from_mins(1);
-/// A Job is removed after so many steps.
+/// A Job is removed after this many steps.
 const KEPT: usize = 60;
 /// How long a Job's pods run.
 const RUN: Duration = Duration::from_mins(9);
 
-/// The pools that are recorded with.
+/// The recorded pools.
 const POOLS: &str = r#"
 [scale_down]
 max_removals_per_hour = 60
@@ -67,21 +67,21 @@ bridge = "vmbr0"
 taints = ["batch=only:NoSchedule"]
 "#;
 
-/// What is recorded.
+/// What to record.
 #[derive(Clone, Debug, Args)]
 pub struct Wanted {
-    /// What the workload is drawn from
+    /// The seed of the workload
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How many hours
     #[arg(long, default_value_t = 24)]
     hours: u64,
-    /// Where the rounds and the configuration go
+    /// The folder for the rounds and the configuration
     #[arg(long)]
     directory: PathBuf,
 }
 
-/// Records, and says where.
+/// Records, and prints the next command.
 ///
 /// # Errors
 /// The directory cannot be written, or nothing was recorded.
@@ -92,10 +92,10 @@ pub fn record(wanted: &Wanted) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Hours of life from a seed, recorded in a folder; returns the configuration's file in it.
+/// Hours of life from a seed, recorded in a folder; returns its configuration file.
 ///
 /// # Errors
-/// The folder cannot be written, or the world does not begin.
+/// The folder cannot be written, or the world does not start.
 pub fn live(seed: u64, hours: u64, folder: &Path) -> anyhow::Result<PathBuf> {
     fs::create_dir_all(folder)?;
     let folder = folder.canonicalize()?;
@@ -141,7 +141,7 @@ async fn play(seed: u64, time: Duration, text: &str) -> anyhow::Result<()> {
     while begun.elapsed() < time {
         workload.step(begun.elapsed())?;
         tokio::time::sleep(STEP).await;
-        ensure!(!actor.has_ended(), "the daemon has ended by itself");
+        ensure!(!actor.has_ended(), "the daemon ended by itself");
     }
     ensure!(actor.stop().await, "the daemon did not end");
     Ok(())
@@ -182,13 +182,13 @@ impl Workload {
 
     fn step(&mut self, age: Duration) -> anyhow::Result<()> {
         let hour = age.as_secs_f64() / 3600.0;
-        // Least at four in the morning.
+        // The minimum is at four in the morning.
         let day = 0.55 - 0.45 * ((hour - 4.0) / 24.0 * TAU).cos();
         for app in &mut self.apps {
             let noise = 0.8 + 0.4 * self.random.f64();
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few pods")]
             let wanted = (app.most * day * noise).round().max(1.0) as u32;
-            // Autoscalers of pods do not follow each breath.
+            // Pod autoscalers do not follow every small change.
             if wanted.abs_diff(app.replicas) >= 2 && self.random.u8(..10) == 0 || app.replicas == 0 {
                 app.replicas = wanted;
                 self.kube.scale("default", &app.name, wanted);

@@ -14,17 +14,17 @@ const DIM: Style = Style::new().dimmed();
 const GOOD: Style = AnsiColor::Green.on_default();
 const BUSY: Style = AnsiColor::Yellow.on_default();
 
-/// The last decisions that stay on the screen.
+/// The number of latest decisions that stay on the screen.
 const DECISIONS: usize = 6;
 
-/// Where the demo shows itself.
+/// The demo's output.
 pub struct Screen {
     live: bool,
     drawn: usize,
     told: usize,
 }
 
-/// Pods by what they do, counted.
+/// The number of pods in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pods {
     pub waiting: usize,
@@ -58,27 +58,27 @@ impl Screen {
         Self { live: std::io::stdout().is_terminal(), drawn: 0, told: 0 }
     }
 
-    /// A line that stays.
+    /// Prints a line that stays.
     ///
     /// # Errors
-    /// The terminal is gone, or whatever reads the output.
+    /// The terminal, or the reader of the output, is gone.
     pub fn say(&mut self, text: &str) -> io::Result<()> {
         self.clear()?;
         write(&format!("{text}\n"))
     }
 
-    /// A heading that stays.
+    /// Prints a heading that stays.
     ///
     /// # Errors
-    /// As of [`Screen::say`].
+    /// Those of [`Screen::say`].
     pub fn chapter(&mut self, text: &str) -> io::Result<()> {
         self.say(&format!("\n{BOLD}{text}{BOLD:#}"))
     }
 
-    /// Shows how things are `passed` after the beginning.
+    /// Shows the state `passed` after the start.
     ///
     /// # Errors
-    /// As of [`Screen::say`].
+    /// Those of [`Screen::say`].
     pub fn show(&mut self, passed: Duration, status: &Status, pods: Pods) -> io::Result<()> {
         let mut decisions: Vec<String> = status.decisions.iter().rev().map(|one| one.what.clone()).collect();
         if !self.live {
@@ -97,10 +97,10 @@ impl Screen {
         write(&text)
     }
 
-    /// Takes the table away.
+    /// Removes the table.
     ///
     /// # Errors
-    /// As of [`Screen::say`].
+    /// Those of [`Screen::say`].
     pub fn clear(&mut self) -> io::Result<()> {
         let drawn = std::mem::take(&mut self.drawn);
         if self.live && drawn > 0 { write(&format!("\x1b[{drawn}A\x1b[J")) } else { Ok(()) }
@@ -113,7 +113,8 @@ fn write(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// What of a text a terminal shows without breaking a line and without scrolling: the cursor stands below it.
+/// The part of a text that a terminal shows without breaking a line and without scrolling: the cursor is
+/// below it.
 fn fitted(text: &str, columns: usize, lines: usize) -> String {
     let all: Vec<&str> = text.lines().collect();
     let room = lines.saturating_sub(1);

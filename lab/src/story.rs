@@ -39,7 +39,7 @@ pub async fn demo(keep: bool, directory: Option<PathBuf>) -> anyhow::Result<()> 
     let mut signals = Signals::new().context("cannot listen for signals")?;
     let temporary = match directory {
         Some(_) => None,
-        None => Some(tempfile::tempdir().context("cannot make a directory")?),
+        None => Some(tempfile::tempdir().context("cannot create a directory")?),
     };
     let directory = directory.unwrap_or_else(|| temporary.iter().map(|one| one.path().to_owned()).collect());
     let mut screen = Screen::new();
@@ -63,7 +63,7 @@ pub async fn demo(keep: bool, directory: Option<PathBuf>) -> anyhow::Result<()> 
         None => Ok(()),
     };
     let Some(played) = played else {
-        let _ = screen.say("The daemon has ended, both clusters are gone.");
+        let _ = screen.say("The daemon has ended, and both clusters are gone.");
         return stopped;
     };
     played.and(stopped)
@@ -91,7 +91,7 @@ async fn whole(
     };
     let summary = tokio::select! {
         biased;
-        ended = child.wait() => bail!("the daemon has ended with {ended:?}"),
+        ended = child.wait() => bail!("the daemon ended with {ended:?}"),
         played = play.whole() => played?,
     };
     screen.clear()?;
@@ -99,7 +99,7 @@ async fn whole(
     if keep {
         stay(screen, &clusters, directory)?;
         let ended = child.wait().await;
-        bail!("the daemon has ended with {ended:?}");
+        bail!("the daemon ended with {ended:?}");
     }
     Ok(())
 }
@@ -150,7 +150,7 @@ fn cluster() -> ClusterSpec {
 fn introduce(screen: &mut Screen, clusters: &Clusters, directory: &Path, hosts: u8) -> io::Result<()> {
     screen.say(&format!(
         "Proxmox VE with {hosts} hosts: {}\nKubernetes: {}\nconfiguration, credentials and log: {}\n\
-         VM {FOREIGN} is in the way on purpose: it is not the pool's, and must stay as it is.",
+         VM {FOREIGN} is in the way on purpose: it does not belong to the pool and must stay as it is.",
         clusters.proxmox.url,
         clusters.kube_url,
         directory.display()
@@ -187,28 +187,30 @@ struct Play<'a> {
 impl Play<'_> {
     async fn whole(&mut self) -> anyhow::Result<Summary> {
         let foreign = self.clusters.pve.vm(FOREIGN);
-        self.screen
-            .chapter("7 small pods and a large one are deployed. No node is there: all of them wait.")?;
+        self.screen.chapter(
+            "7 small pods and a large one are deployed. There is no node yet, so all of them are pending.",
+        )?;
         self.deploy("web", 7, "900m", "1Gi")?;
         self.deploy("database", 1, "6", "20Gi")?;
         self.until("all 8 pods run", |_, pods| pods.running == 8 && pods.waiting == 0).await?;
         let (reaction, running) = (self.measures.reaction(&self.clusters.pve), self.measures.all_running());
-        self.screen.chapter("Only 2 small pods stay: nodes become unneeded, are drained, and go.")?;
+        self.screen
+            .chapter("Only 2 small pods stay: nodes become unneeded, are drained, and are removed.")?;
         let shrinking = Instant::now();
         self.clusters.kube.scale("default", "web", 2);
         self.clusters.kube.scale("default", "database", 0);
         self.until("one node is left", |status, pods| status.machines.len() == 1 && pods.running == 2)
             .await?;
         let shrinking = shrinking.elapsed();
-        self.screen.chapter("No pods are left: the last node goes too.")?;
+        self.screen.chapter("No pods are left: the last node is removed too.")?;
         self.clusters.kube.scale("default", "web", 0);
         self.until("no machine is left", |status, _| status.machines.is_empty()).await?;
         self.nothing_left()?;
         ensure!(
             self.clusters.pve.vm(FOREIGN) == foreign,
-            "VM {FOREIGN}, which is not the pool's, was touched"
+            "VM {FOREIGN}, which does not belong to the pool, was touched"
         );
-        self.screen.say(&format!("VM {FOREIGN} is as it was."))?;
+        self.screen.say(&format!("VM {FOREIGN} is unchanged."))?;
         self.measures.listen();
         Ok(Summary {
             reaction,
@@ -263,7 +265,7 @@ impl Play<'_> {
             .chain(tokens)
             .filter(|name| name.starts_with("machine-") || name.starts_with("bootstrap-token-"))
             .collect();
-        ensure!(left.is_empty(), "in Kubernetes are left: {left:?}");
+        ensure!(left.is_empty(), "left over in Kubernetes: {left:?}");
         ensure!(kube.list("Node").len() == 1, "Nodes are left");
         Ok(())
     }

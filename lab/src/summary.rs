@@ -40,7 +40,7 @@ impl std::fmt::Display for Summary {
             ("nodes unneeded → machines gone", span(self.shrinking)),
             ("  of that, `unneeded_time`", span(self.unneeded)),
             ("nodes made, removed", format!("{made}, {removed}")),
-            ("calls to Proxmox VE for a node's whole life", format!("{each:.1}")),
+            ("calls to Proxmox VE for a node's entire life", format!("{each:.1}")),
         ];
         for (what, value) in rows {
             let _ = writeln!(lines, "  {what:<46} {value:>9}");

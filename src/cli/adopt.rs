@@ -1,4 +1,4 @@
-//! `adopt`: a worker that others made becomes a machine of a pool.
+//! `adopt`: an existing worker becomes a machine of a pool.
 
 use std::path::{Path, PathBuf};
 
@@ -16,18 +16,18 @@ use settings::{Config, Mode, Pool};
 
 const HELP: &str = "\
 Requirements
-  the VM and the Node are one: the VM's SMBIOS uuid is the Node's systemUUID, and both have one name
-  the VM has a slot in the pool: its VMID is one of `vmids`, the Node's address the one that goes with it (or `addresses = \"dhcp\"`)
-  it is in the resource pool of the machines, runs, and is not locked, protected, managed by HA, or of another autoscaler of this kind
-  no snapshot and no disk that would be destroyed with it, unless the pool names that in `extra_disks`
-  it is ready, no node of the control plane, and the pool has room below `max`
+  the VM and the Node belong together: the VM's SMBIOS uuid is the Node's systemUUID, and both have the same name
+  the VM has a slot in the pool: its VMID is in `vmids`, and the Node has that slot's address (or `addresses = \"dhcp\"`)
+  the VM is in the machines' resource pool, is running, and is not locked, protected, managed by HA, or owned by another pve-autoscaler
+  the VM has no snapshots and no disks that would be destroyed with it, except disks that the pool lists in `extra_disks`
+  the Node is ready and not part of the control plane, and the pool has room below `max`
 
 Effects
-  it writes the machine's record, our mark and tag into the VM's notes and tags, and the pool's labels, taints and annotations onto
-    the Node; nothing else is changed
-  from then on the daemon treats it as any machine of its own: a node that is no longer needed is drained, and ITS VM IS DESTROYED
+  the machine's record is written, the VM gets the daemon's mark in its notes and the daemon's tag, and the Node gets the pool's
+    labels, taints and annotations; nothing else changes
+  from then on the daemon treats the VM like any other machine: once the node is no longer needed, it is drained and ITS VM IS DESTROYED
 
-Without `--yes` nothing is written: it says what would be, or everything that speaks against it. It may be repeated.";
+Without `--yes` nothing is written: the command lists what it would write, or everything that prevents the adoption. It can be run again.";
 
 /// Arguments of `adopt`.
 #[derive(Debug, Args)]
@@ -39,18 +39,18 @@ pub(super) struct Arguments {
     /// The pool to adopt the node into
     #[arg(long, value_name = "POOL")]
     pool: String,
-    /// Do it: from then on the VM may be destroyed once no pod needs the node
+    /// Adopt the node: from then on the VM is destroyed once the node is no longer needed
     #[arg(long)]
     yes: bool,
-    /// Say what would be written, and write nothing, as without `--yes`
+    /// Show what would be written without writing it (the default without `--yes`)
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
     #[command(flatten)]
     config: ConfigFile,
-    /// Where the daemon listens, to notify it
+    /// The socket of the daemon to notify
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
@@ -63,10 +63,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     })?;
     if arguments.yes && config.mode == Mode::Observe {
         return Err(Failure::NotFound(
-            "the configuration says `mode = \"observe\"`: nothing is taken over".to_owned(),
+            "the configuration has `mode = \"observe\"`: no worker can be adopted".to_owned(),
         ));
     }
-    // What is looked at is the cluster that the pool is on.
+    // Only the cluster that the pool is on matters here.
     let alone = config.alone(&pool.prefix);
     let here = alone.pools.iter().find(|one| one.name == pool.name).unwrap_or(pool);
     live::block_on(adopt(arguments, &alone, here))
@@ -81,7 +81,7 @@ async fn adopt(arguments: &Arguments, config: &Config, pool: &Pool) -> Result<u8
     let adoption = match judgement {
         Judgement::May(adoption) => adoption,
         Judgement::Already(name) => {
-            say(arguments, "already", &[format!("{name} is a machine of pool `{}` already", pool.name)])?;
+            say(arguments, "already", &[format!("{name} is already a machine of pool `{}`", pool.name)])?;
             return Ok(SUCCESS);
         }
         Judgement::Not(against) => {
@@ -97,10 +97,10 @@ async fn adopt(arguments: &Arguments, config: &Config, pool: &Pool) -> Result<u8
     let told = tell(&arguments.socket).await;
     let record = &adoption.record;
     let mut lines =
-        vec![format!("{} is a machine of pool `{}` now (VM {})", record.name, pool.name, record.slot.vmid)];
+        vec![format!("{} is now a machine of pool `{}` (VM {})", record.name, pool.name, record.slot.vmid)];
     if !told {
         lines.push(
-            "no daemon answered here: one that leads elsewhere takes it up once it sees the node's new label"
+            "no daemon answered here: a leader on another host picks the machine up once it sees the node's new label"
                 .to_owned(),
         );
     }
@@ -108,13 +108,13 @@ async fn adopt(arguments: &Arguments, config: &Config, pool: &Pool) -> Result<u8
     Ok(SUCCESS)
 }
 
-/// What would be written, for a person.
+/// What would be written, in words.
 fn proposal(adoption: &Adoption) -> Vec<String> {
     let record = &adoption.record;
     let vmid = record.slot.vmid;
     let address = record.slot.address.map_or_else(|| "by DHCP".to_owned(), |address| address.to_string());
     let mut lines = vec![format!(
-        "{} may become a machine of pool `{}`: VM {vmid} on {}, address {address}",
+        "{} can become a machine of pool `{}`: VM {vmid} on {}, address {address}",
         record.name, record.pool, record.host
     )];
     if !adoption.stored {
@@ -122,8 +122,11 @@ fn proposal(adoption: &Adoption) -> Vec<String> {
     }
     for (key, value) in &adoption.change {
         let first = value.lines().next().unwrap_or_default();
-        let what =
-            if key == "description" { format!("{first}, before what is there") } else { first.to_owned() };
+        let what = if key == "description" {
+            format!("{first}, before the existing text")
+        } else {
+            first.to_owned()
+        };
         lines.push(format!("would set `{key}` of VM {vmid}: {what}"));
     }
     let labels = adoption.labels.iter().map(|(key, value)| format!("would label the node: {key}={value}"));
@@ -131,7 +134,8 @@ fn proposal(adoption: &Adoption) -> Vec<String> {
     lines.extend(labels.chain(taints));
     lines.extend(adoption.remarks.iter().map(|remark| format!("note: {remark}")));
     lines.push(
-        "once it is no longer needed, it is drained and ITS VM IS DESTROYED; `--yes` does it".to_owned(),
+        "once the node is no longer needed, it is drained and ITS VM IS DESTROYED; `--yes` adopts it"
+            .to_owned(),
     );
     lines
 }
@@ -150,7 +154,7 @@ fn say(arguments: &Arguments, outcome: &str, lines: &[String]) -> Result<(), Fai
     input::text(&text)
 }
 
-/// Has the daemon on this host read its records again; a daemon that leads elsewhere does so by itself.
+/// Has the daemon on this host read its records again; a leader on another host does so by itself.
 async fn tell(socket: &Path) -> bool {
     order(socket, Order::Reread).await.is_ok()
 }
@@ -161,7 +165,7 @@ fn failed(error: AdoptionError) -> Failure {
         AdoptionError::Proxmox(error) => Failure::Unreachable("Proxmox VE".to_owned(), error.into()),
         AdoptionError::NoNode(_) => Failure::NotFound(error.to_string()),
         AdoptionError::Record(_) | AdoptionError::Unmarked { .. } | AdoptionError::Unlabelled { .. } => {
-            Failure::Unreachable("it was not finished".to_owned(), error.into())
+            Failure::Unreachable("the adoption was not finished".to_owned(), error.into())
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Several Kubernetes clusters on one host. Each is served by a daemon of its own. The first one has no name;
-//! each other has one, and by it a configuration, credentials, a socket and a unit of its own.
+//! Several Kubernetes clusters on one host. Each is served by a daemon of its own. The first cluster has no
+//! name. Each further one has a name, and under it its own configuration, credentials, socket and unit.
 
 use std::fmt;
 use std::fs;
@@ -12,11 +12,11 @@ use super::exit::Failure;
 
 /// Where the configurations of all clusters are.
 const FOLDER: &str = "/etc/pve-autoscaler";
-/// The folder in it that has one for each cluster with a name.
+/// The folder in [`FOLDER`] with a folder for each named cluster.
 const CLUSTERS: &str = "clusters";
 /// The configuration in a cluster's folder.
 const FILE: &str = "config.toml";
-/// Where the daemons' sockets are, each in a folder that is called as its unit.
+/// Where the daemons' sockets are, each in a folder named after its unit.
 const RUN: &str = "/run";
 const SOCKET: &str = "control.sock";
 const PROGRAM: &str = "pve-autoscaler";
@@ -37,7 +37,8 @@ impl FromStr for ClusterName {
         let fine = text.len() <= LONGEST
             && text.starts_with(plain)
             && text.chars().all(|c| plain(c) || matches!(c, '-' | '.'));
-        let wrong = "expected at most 40 lower-case letters, digits, `-` and `.`, a letter or digit first";
+        let wrong =
+            "expected at most 40 lower-case letters, digits, `-` and `.`, starting with a letter or digit";
         if fine { Ok(Self(text.to_owned())) } else { Err(wrong.to_owned()) }
     }
 }
@@ -76,7 +77,7 @@ pub(super) fn command(name: Option<&ClusterName>) -> String {
     name.map_or_else(|| PROGRAM.to_owned(), |name| format!("{PROGRAM} --cluster {name}"))
 }
 
-/// Whether a folder is the one in which the unit of its cluster looks.
+/// Whether a folder is the one that the unit of its cluster reads.
 pub(super) fn is_the_units(of: &Path) -> bool {
     of == folder(Path::new(FOLDER), ClusterName::of_folder(of).as_ref())
 }
@@ -86,8 +87,8 @@ pub(super) fn socket(run: &Path, name: Option<&ClusterName>) -> PathBuf {
     run.join(unit(name)).join(SOCKET)
 }
 
-/// The cluster whose daemon listens at a socket, and the folder of all sockets; `None` if the path is made by
-/// another rule.
+/// The cluster whose daemon listens at a socket, and the folder of all sockets; `None` if the path does not
+/// follow the usual pattern.
 pub(super) fn of_socket(path: &Path) -> Option<(PathBuf, Option<ClusterName>)> {
     let folder = path.parent().filter(|_| path.file_name().is_some_and(|name| name == SOCKET))?;
     let rest = folder.file_name()?.to_str()?.strip_prefix(PROGRAM)?;
@@ -99,7 +100,7 @@ pub(super) fn of_socket(path: &Path) -> Option<(PathBuf, Option<ClusterName>)> {
     Some((folder.parent()?.to_owned(), name))
 }
 
-/// The folder of all configurations, by one of them; `None` for a file that is kept elsewhere, which has no
+/// The folder of all configurations, found from one of them; `None` for a file kept elsewhere, which has no
 /// others beside it.
 pub(super) fn base_of(config: &Path) -> Option<(PathBuf, Option<ClusterName>)> {
     let folder = config.parent().filter(|_| config.file_name().is_some_and(|name| name == FILE))?;
@@ -138,7 +139,7 @@ pub(super) fn with_defaults(mut command: Command, name: &ClusterName) -> Command
         ("user", format!("autoscaler-{name}@pve")),
         ("resource_pool", format!("kubernetes-{name}")),
     ];
-    // Once in a process: clap keeps defaults for as long as it lives.
+    // This runs once in a process: clap needs defaults that live as long as the process.
     let defaults = defaults.map(|(id, text)| (id, &*Box::leak(text.into_boxed_str())));
     let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
     for one in names {
@@ -154,7 +155,7 @@ pub(super) fn with_defaults(mut command: Command, name: &ClusterName) -> Command
     command
 }
 
-/// Whether a command works with what the cluster's name stands for. `setup` makes that first.
+/// Whether a command needs the named cluster's configuration to exist. `setup` creates it.
 pub(super) fn is_needed(matches: &ArgMatches) -> bool {
     let Some((name, of_command)) = matches.subcommand() else { return false };
     let given = |id: &str| {
@@ -171,14 +172,14 @@ pub(super) fn must_be_there(name: &ClusterName) -> Result<(), Failure> {
 
 fn there(base: &Path, name: &ClusterName) -> Result<(), Failure> {
     let file = file(base, Some(name));
-    // One that may not be looked at says so when it is read.
+    // A file that may not be accessed is reported when it is read.
     if file.try_exists().unwrap_or(true) {
         return Ok(());
     }
     let there: Vec<String> = named(base).iter().map(|name| format!("`{name}`")).collect();
     let more = if there.len() > LISTED { ", …" } else { "" };
     let there = match there.len() {
-        0 => "there is no cluster with a name yet".to_owned(),
+        0 => "there is no named cluster yet".to_owned(),
         1 => format!("there is only {}", there[0]),
         _ => format!("there are {}{more}", there[..there.len().min(LISTED)].join(", ")),
     };
@@ -251,7 +252,7 @@ mod tests {
     fn a_name_without_a_configuration_lists_those_that_there_are() {
         let base = tempfile::TempDir::new().unwrap();
         let refusal = |wanted: &str| there(base.path(), &name(wanted)).unwrap_err().words();
-        assert!(refusal("shop").ends_with("there is no cluster with a name yet"), "{}", refusal("shop"));
+        assert!(refusal("shop").ends_with("there is no named cluster yet"), "{}", refusal("shop"));
         for one in ["web", "home"] {
             let file = file(base.path(), Some(&name(one)));
             fs::create_dir_all(file.parent().unwrap()).unwrap();

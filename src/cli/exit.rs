@@ -12,30 +12,30 @@ use recording::RecordingError;
 use settings::Report;
 use snapshot::SnapshotError;
 
-/// All went well, whatever a plan says.
+/// Success, whatever the plan contains.
 pub const SUCCESS: u8 = 0;
-/// `check` found something; `explain` was asked for something that is not there; the daemon refused an order.
+/// `check` found a problem, something that was asked about does not exist, or the daemon refused an order.
 pub const FINDINGS: u8 = 1;
 /// Wrong command line or configuration.
 pub const USAGE: u8 = 2;
 /// A snapshot that cannot be read.
 pub const SNAPSHOT: u8 = 3;
-/// One of the clusters cannot be reached, or refuses.
+/// One of the clusters cannot be reached, or refuses a request.
 pub const UNREACHABLE: u8 = 4;
 /// The output could not be written, or the operating system refused something else.
 pub const OUTPUT: u8 = 5;
-/// `status` was asked and no daemon answers.
+/// No daemon answers.
 pub const NOT_RUNNING: u8 = 6;
-/// `run` was started where a daemon already runs.
+/// `run` was started although a daemon already runs.
 pub const RUNNING: u8 = 7;
 
 pub(super) const HELP: &str = "\
 Exit status:
   0  success
-  1  something was found wrong, or what was asked for is not there or was refused
+  1  a problem was found, or the request was refused or named something that does not exist
   2  wrong command line or configuration, or a secret that cannot be read
-  3  a snapshot that cannot be read
-  4  a cluster that cannot be reached or refuses
+  3  a snapshot cannot be read
+  4  a cluster cannot be reached or refused a request
   5  the output could not be written, or the operating system refused something
   6  no daemon answers
   7  a daemon already runs";
@@ -55,9 +55,9 @@ pub(super) enum Failure {
     Lacking(&'static str),
     /// A secret or a certificate named by the configuration cannot be used.
     Named(String, Box<dyn Error + Send + Sync>),
-    /// Several secrets cannot be used: each with what it is.
+    /// Several secrets cannot be used: what each one is, and why.
     Secrets(Vec<(String, SecretError)>),
-    /// One of the clusters cannot be reached, or refuses.
+    /// One of the clusters cannot be reached, or refuses a request.
     Unreachable(String, Box<dyn Error + Send + Sync>),
     /// The output could not be written.
     Output(std::io::Error),
@@ -67,19 +67,19 @@ pub(super) enum Failure {
         name: String,
         /// The configuration that it stands for.
         file: String,
-        /// Which clusters there are, in words.
+        /// The existing clusters, in words.
         there: String,
     },
-    /// The daemon of another cluster of this host runs, and both have something in their configurations.
+    /// The daemon of another cluster of this host is running, and the two configurations overlap.
     Shared {
         /// The other cluster, in words.
         with: String,
-        /// What both have.
+        /// What both configurations contain.
         clashes: Vec<Clash>,
     },
-    /// What was asked for is not there.
+    /// The requested object does not exist.
     NotFound(String),
-    /// The daemon answers that it does not do what it was asked, and why.
+    /// The daemon refused the order, with its reason.
     Refused(String),
     /// No daemon answers.
     NotRunning(SocketError),
@@ -103,7 +103,7 @@ impl Failure {
             | Self::Socket(_) => USAGE,
             Self::Unreachable(..) => UNREACHABLE,
             Self::Snapshot(_) | Self::File(..) | Self::Recording(_) => SNAPSHOT,
-            // A reader that has seen enough (`| head`) is no failure.
+            // A reader that stops early (`| head`) is not a failure.
             Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => SUCCESS,
             Self::Output(_) | Self::System(..) => OUTPUT,
             Self::NotFound(_) | Self::Refused(_) => FINDINGS,
@@ -112,7 +112,7 @@ impl Failure {
         }
     }
 
-    /// What went wrong, in one line if it has no place in a file.
+    /// The error, in one line unless it has a place in a file.
     pub(super) fn words(&self) -> String {
         match self {
             Self::Named(what, error) | Self::Unreachable(what, error) => {
@@ -133,10 +133,10 @@ impl Failure {
             }
             Self::Shared { with, clashes } => {
                 let all: Vec<&str> = clashes.iter().map(|clash| clash.words.as_str()).collect();
-                format!("the daemon of {with} runs on this host, and {}", all.join("; "))
+                format!("the daemon of {with} is running on this host, and {}", all.join("; "))
             }
             Self::NotFound(what) => what.clone(),
-            Self::Refused(why) => format!("the daemon did not do it: {why}"),
+            Self::Refused(why) => format!("the daemon refused: {why}"),
             Self::NotRunning(error) | Self::Running(error) | Self::Socket(error) => chain(error),
             Self::System(what, error) => format!("cannot {what}: {error}"),
         }
@@ -153,7 +153,7 @@ impl Failure {
             ),
             Self::Shared { with, clashes } => {
                 anstream::eprintln!(
-                    "error: the daemon of {with} runs on this host, and both have something:"
+                    "error: the daemon of {with} is running on this host, and the two configurations overlap:"
                 );
                 for clash in clashes {
                     anstream::eprintln!("error: {}\nhelp: {}", clash.words, clash.help);
@@ -173,20 +173,20 @@ impl Failure {
         }
     }
 
-    /// A way out, if there is one that is not in the words already.
+    /// A way out, unless the message already has one.
     fn help(&self) -> Option<Cow<'static, str>> {
         Some(match self {
             Self::NotRunning(SocketError::Unreachable { source, .. })
                 if source.kind() == std::io::ErrorKind::PermissionDenied =>
             {
-                "only root and the daemon's group may ask: use `sudo`, or join the group".into()
+                "only root and the daemon's group may connect: use `sudo`, or join the group".into()
             }
-            Self::Unreachable(..) => "`pve-autoscaler check` says what hinders, and what helps".into(),
+            Self::Unreachable(..) => "`pve-autoscaler check` shows the cause and a way out".into(),
             Self::NotRunning(error) => {
                 let (unit, command) = service(error);
                 format!(
-                    "start it with `systemctl start {unit}` (`journalctl -u {unit}` says why it ended or did not start; \
-                     `{command} setup` makes what it needs first), or name its socket with `--socket`"
+                    "start it with `systemctl start {unit}` (`journalctl -u {unit}` shows why it ended or did not start; \
+                     `{command} setup` creates what it needs first), or name its socket with `--socket`"
                 )
                 .into()
             }
@@ -194,14 +194,14 @@ impl Failure {
                 "remove that file if it is not needed, or name another path with `--socket`".into()
             }
             Self::Socket(_) => {
-                "systemd makes the folder (`RuntimeDirectory=`); without it name a path in a folder of yours with `--socket`"
+                "systemd creates the folder (`RuntimeDirectory=`); without systemd, name a path in your own folder with `--socket`"
                     .into()
             }
             Self::Running(error) => {
                 let (_, command) = service(error);
-                format!("`{command} status` asks it; for a second one name another socket with `--socket`").into()
+                format!("`{command} status` shows its state; to run a second daemon, name another socket with `--socket`").into()
             }
-            Self::NoCluster { name, .. } => format!("`pve-autoscaler --cluster {name} setup` makes one").into(),
+            Self::NoCluster { name, .. } => format!("`pve-autoscaler --cluster {name} setup` creates it").into(),
             _ => return None,
         })
     }

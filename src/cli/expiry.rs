@@ -1,4 +1,4 @@
-//! When credentials end: for `check`, and now and then while the daemon runs, whether it leads or not.
+//! When credentials expire: for `check`, and every hour while the daemon runs, whether it leads or not.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use observability::{Board, Problem};
 use runtime::clock::SharedClock;
 use settings::{Config, ProxmoxTrust};
 
-/// How often: files may be replaced while the daemon runs.
+/// How often to look: files may be replaced while the daemon runs.
 const EVERY: Duration = Duration::from_hours(1);
-/// A credential that ends within this time is a problem.
+/// A credential that expires within this time is a problem.
 const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
-/// What helps.
+/// The way out.
 pub(super) const WAY_OUT: &str = "renew it, and restart the daemon";
 
-/// Looks again and again until it is dropped.
+/// Checks repeatedly until the future is dropped.
 pub(super) async fn follow(board: &Board, settings: impl Fn() -> Arc<Config>, clock: SharedClock) {
     loop {
         let config = settings();
@@ -33,12 +33,12 @@ pub(super) async fn follow(board: &Board, settings: impl Fn() -> Arc<Config>, cl
     }
 }
 
-/// What ends soon of what a configuration names, as one sentence.
+/// The credentials of a configuration that expire soon, as one sentence.
 pub(super) fn soon(config: &Config, now: Timestamp) -> Option<String> {
     expiry_text(&credentials(config), now)
 }
 
-/// The credentials that say when they end.
+/// The credentials that have an expiry time.
 fn credentials(config: &Config) -> Vec<Expiry> {
     let kubernetes = config.kubernetes.as_ref().and_then(|table| {
         let kubeconfig = table.kubeconfig.read().ok()?;
@@ -46,7 +46,7 @@ fn credentials(config: &Config) -> Vec<Expiry> {
     });
     let mut all = kubernetes.unwrap_or_default();
     for table in config.clusters() {
-        // Those of the system are too many to be of use, and are renewed with it.
+        // The system's authorities are too many to list, and are renewed with the system.
         if let ProxmoxTrust::CaFile(file) = &table.trust
             && let Some(at) = certificates(file)
         {
@@ -62,14 +62,14 @@ fn certificates(file: &Path) -> Option<Timestamp> {
     certificates_end(&std::fs::read(file).ok()?)
 }
 
-/// What ends soon or has ended, the first one first.
+/// What expires soon or has expired, the earliest first.
 fn expiry_text(found: &[Expiry], now: Timestamp) -> Option<String> {
     let mut soon: Vec<&Expiry> = found.iter().filter(|one| one.at.duration_since(now) < SOON).collect();
     soon.sort_by_key(|one| one.at);
     let each: Vec<String> = soon
         .iter()
         .map(|one| {
-            let ends = if one.at <= now { "ended" } else { "ends" };
+            let ends = if one.at <= now { "expired" } else { "expires" };
             format!("the {} {ends} at {}", one.credential, one.at.strftime("%Y-%m-%d %H:%M UTC"))
         })
         .collect();

@@ -1,4 +1,4 @@
-//! `explain`: which nodes could take a pod, what the pools say to it, or why a node stays.
+//! `explain`: which nodes and pools could take a pod, or why a node is kept.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,44 +20,44 @@ use planning::{PoolAnswer, Prospects, Removal, Treatment};
 use scheduling::Explanation;
 use settings::{Config, Needs};
 
-/// Where the configuration is, unless another is named.
+/// The default path of the configuration.
 const CONFIG: &str = "/etc/pve-autoscaler/config.toml";
 
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 pub(super) struct Arguments {
-    /// The configuration [default: /etc/pve-autoscaler/config.toml]; of pods of a snapshot, pools are shown
-    /// if it is given
+    /// The configuration [default: /etc/pve-autoscaler/config.toml]; with `--snapshot` and a pod, pools are
+    /// shown only if this option is given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A file of Kubernetes objects as kubectl prints them; `-` is standard input; without it the live
-    /// cluster
+    /// A file of Kubernetes objects as kubectl prints them, or `-` for standard input (default: the live
+    /// cluster)
     #[arg(long)]
     snapshot: Option<PathBuf>,
-    /// The time of the decision (RFC 3339); without it the snapshot's own, else the clock's
+    /// The time of the decision, in RFC 3339 (default: the snapshot's time, else the current time)
     #[arg(long)]
     now: Option<Timestamp>,
-    /// The pod
+    /// Explain this pod
     #[arg(long, group = "what", value_name = "NAMESPACE/NAME")]
     pod: Option<String>,
-    /// Every pod without a node
+    /// Explain every pod without a node
     #[arg(long, group = "what")]
     all_pods: bool,
-    /// The node
+    /// Explain this node
     #[arg(long, group = "what", value_name = "NAME")]
     node: Option<String>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
 
-/// All that is said of a pod.
+/// Everything that is printed about a pod.
 #[derive(Serialize)]
 struct Story<'a> {
     #[serde(flatten)]
     explanation: &'a Explanation,
-    /// What the round decides on it, while it waits.
+    /// What the round decides about the pod, while it is pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     verdict: Option<&'a PodVerdict>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -110,10 +110,10 @@ fn verdict_of<'p>(plan: &'p Plan, node: &str) -> Option<&'p NodeVerdict> {
     plan.nodes.iter().find(|verdict| verdict.node == node)
 }
 
-/// What the configuration makes of the snapshot.
+/// The decision on the snapshot with this configuration.
 struct Decided {
     plan: Plan,
-    /// Where the verdict of each pod is in the plan.
+    /// The index of each pod's verdict in the plan.
     verdicts: BTreeMap<Arc<str>, usize>,
     prospects: BTreeMap<String, Prospects>,
 }
@@ -160,7 +160,7 @@ fn render(story: &Story, plan: Option<&Plan>) -> String {
         if let Some((plan, verdict)) = plan.and_then(|plan| Some((plan, verdict_of(plan, &removal.node)?))) {
             let _ = writeln!(text, "  its node: {}", plan_text::node(verdict, plan.time));
         }
-        let _ = writeln!(text, "  if its node goes: {}", on_removal(story.explanation, pools, removal));
+        let _ = writeln!(text, "  if its node is removed: {}", on_removal(story.explanation, pools, removal));
     }
     if let Some(words) = scheduler {
         let _ = writeln!(text, "  kube-scheduler says: {words}");
@@ -177,21 +177,24 @@ fn of_pool(pool: &PoolAnswer) -> String {
     match (pool.filter, pool.reason) {
         (Some(filter), _) => format!("{filter}: {message}"),
         (None, Some(reason)) => {
-            format!("a new machine would fit, but none can be made ({reason}): {message}")
+            format!("a new machine would fit, but none can be created ({reason}): {message}")
         }
         (None, None) => "fits a new machine".to_owned(),
     }
 }
 
-/// What becomes of the pod, judged alone: the others of its node need places, too.
+/// What becomes of this pod alone: the node's other pods need places as well.
 fn on_removal(explanation: &Explanation, pools: &[PoolAnswer], removal: &Removal) -> String {
     let message = removal.message.as_deref().unwrap_or_default();
     match removal.treatment {
-        Treatment::EndsWithNode => "the pod ends with it".to_owned(),
-        Treatment::Expendable => "the pod is evicted and needs no place: it is expendable".to_owned(),
-        Treatment::Awaited => "the node waits until the pod has ended".to_owned(),
+        Treatment::EndsWithNode => "the pod ends with the node".to_owned(),
+        Treatment::Expendable => "the pod is evicted and needs no other node: it is expendable".to_owned(),
+        Treatment::Awaited => "the removal waits until the pod has ended".to_owned(),
         Treatment::KeepsNode => {
-            format!("the node stays for this pod ({}): {message}", removal.reason.map_or("", Blocking::code))
+            format!(
+                "the node is kept for this pod ({}): {message}",
+                removal.reason.map_or("", Blocking::code)
+            )
         }
         Treatment::Evicted => {
             let takes = |one: &&scheduling::NodeAnswer| one.fits && one.node != removal.node;
@@ -204,7 +207,7 @@ fn on_removal(explanation: &Explanation, pools: &[PoolAnswer], removal: &Removal
             };
             let place = node.or_else(pool);
             place.map_or_else(
-                || "the node stays: the pod fits nowhere else".to_owned(),
+                || "the node is kept: the pod fits nowhere else".to_owned(),
                 |place| format!("the pod is evicted and {place}"),
             )
         }

@@ -1,4 +1,4 @@
-//! `history`: what was decided lately, and what became of it.
+//! `history`: recent decisions and their outcomes.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -15,20 +15,20 @@ use observability::{DEFAULT_SOCKET, Decision, ask};
 use runtime::clock::{Clock, SystemClock};
 
 const WHAT: &str = "\
-The daemon keeps the latest 100; the latest 50 of them are kept in Kubernetes (ConfigMap `autoscaler-state`) and outlive a
-restart and a change of the leader. `journalctl -u pve-autoscaler` has all of them, for as long as the journal lasts.";
+The daemon keeps the latest 100 decisions. It stores the latest 50 in Kubernetes (ConfigMap `autoscaler-state`), where they survive
+a restart and a change of leader. `journalctl -u pve-autoscaler` has all of them, for as long as the journal is kept.";
 
 /// Arguments of `history`.
 #[derive(Debug, Args)]
 #[command(after_help = WHAT)]
 pub(super) struct Arguments {
-    /// Where the daemon listens
+    /// The socket of the daemon
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
-    /// Only what names this node, machine, host or pod
+    /// Show only decisions that name this node, machine, host or pod
     #[arg(value_name = "NAME")]
     about: Option<String>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
@@ -37,13 +37,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let status = live::block_on(async { ask(&arguments.socket).await.map_err(Failure::NotRunning) })?;
     let wanted = |one: &&Decision| arguments.about.as_ref().is_none_or(|about| one.what.contains(about));
     let mut found: Vec<&Decision> = status.decisions.iter().filter(wanted).collect();
-    // As in a log: the latest last.
+    // As in a log, the latest decision is last.
     found.reverse();
     match arguments.output {
         Output::Json => input::json(&json!({ "decisions": found }))?,
         Output::Text if found.is_empty() => {
             let about = arguments.about.as_ref().map(|about| format!(" about `{}`", plain(about)));
-            anstream::eprintln!("nothing was decided{} as far as is known", about.unwrap_or_default());
+            anstream::eprintln!("no decisions{} are known", about.unwrap_or_default());
         }
         Output::Text => {
             let mut out = String::new();

@@ -1,4 +1,4 @@
-//! What several commands read: the configuration and a snapshot.
+//! Inputs of several commands: the configuration and a snapshot.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ impl ConfigFile {
     }
 }
 
-/// Reads a snapshot from a file, or from standard input for `-`. Its time is `now`, else its own, else the
-/// clock's.
+/// Reads a snapshot from a file, or from standard input for `-`. Its time is `now`, or else its own, or else
+/// the current time.
 pub(super) fn snapshot(path: &Path, now: Option<Timestamp>) -> Result<Snapshot, Failure> {
     let text = if path == Path::new("-") {
         let mut text = String::new();
@@ -39,7 +39,7 @@ pub(super) fn snapshot(path: &Path, now: Option<Timestamp>) -> Result<Snapshot, 
     Ok(snapshot)
 }
 
-/// Writes JSON with a line's end.
+/// Writes JSON with a final newline.
 pub(super) fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
     std::io::stdout().lock().write_all(json_text(value)?.as_bytes()).map_err(Failure::Output)
 }

@@ -1,4 +1,4 @@
-//! Looking at the live clusters, once.
+//! One look at the live clusters.
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,21 +21,22 @@ use settings::{Config, Proxmox, ProxmoxTrust, Redfish};
 /// How long the first lists of all kinds may take together.
 const SYNC_LIMIT: Duration = Duration::from_mins(1);
 
-/// A cluster that cannot be seen is left out for this time, from the time of the plan on.
+/// How long a cluster that cannot be seen is left out, counted from the time of the plan.
 const LEFT_OUT: SignedDuration = SignedDuration::from_mins(1);
 
 /// The authorities that a Debian system trusts, Proxmox VE among them.
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Runs a future on a runtime of its own.
+/// Runs a future on a new runtime.
 pub(super) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    // A second installation changes nothing.
+    // Installing it a second time has no effect.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(Failure::Output)?.block_on(future)
 }
 
-/// What both clusters look like now. Without a table `[proxmox]` the hosts are unknown: unlimited room.
+/// The current state of both clusters. Without a table `[proxmox]` the hosts are unknown, with unlimited
+/// room.
 pub(super) fn snapshot(config: &Config, now: Option<Timestamp>) -> Result<Snapshot, Failure> {
     block_on(async {
         let cluster = kubernetes(config).await?;
@@ -48,8 +49,8 @@ pub(super) fn snapshot(config: &Config, now: Option<Timestamp>) -> Result<Snapsh
     })
 }
 
-/// The hosts of all Proxmox VE clusters. Of several, one that cannot be seen is said, and its pools get no
-/// decision.
+/// The hosts of all Proxmox VE clusters. If there are several and one cannot be reached, it is reported, and
+/// nothing is decided for its pools.
 async fn hosts(config: &Config, snapshot: &mut Snapshot) -> Result<(), Failure> {
     let mut all = Vec::new();
     for settings in config.clusters() {
@@ -86,7 +87,7 @@ async fn hosts(config: &Config, snapshot: &mut Snapshot) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Nothing is decided about the pools of a cluster, as the daemon does it.
+/// Leaves the pools of a cluster out of the decision, as the daemon does.
 fn leave_out(config: &Config, prefix: &str, why: &str, snapshot: &mut Snapshot) {
     let until = snapshot.time.saturating_add(LEFT_OUT).unwrap_or(Timestamp::MAX);
     for pool in config.pools.iter().filter(|pool| pool.prefix == prefix) {
@@ -96,8 +97,8 @@ fn leave_out(config: &Config, prefix: &str, why: &str, snapshot: &mut Snapshot) 
     }
 }
 
-/// What the daemon knows beyond the two clusters: its machines, also those without a Node yet, and its timers
-/// and back-offs.
+/// Adds what only the daemon knows: its machines, including those without a Node yet, and its timers and
+/// back-offs.
 async fn daemons_own(
     config: &Config,
     cluster: &Cluster,
@@ -108,7 +109,7 @@ async fn daemons_own(
     let (records, memory) = match read.await {
         Ok(read) => read,
         Err(error) if kubernetes::Error::kind(&error) == ErrorKind::Forbidden => {
-            anstream::eprintln!("warning: what the daemon remembers is left out: {error}");
+            anstream::eprintln!("warning: the daemon's saved state is left out: {error}");
             return Ok(());
         }
         Err(error) => {
@@ -124,7 +125,7 @@ async fn daemons_own(
             MachineView::found(stored, node.map(|node| node.name.clone()), now).machine(config)
         })
         .collect();
-    // Without any record no daemon has made a machine here: the nodes of the pools are all that there is.
+    // Without any record, no daemon has created a machine here: only the pools' nodes exist.
     snapshot.proxmox.machines = Some(machines).filter(|machines| !machines.is_empty());
     snapshot.memory = memory;
     Ok(())
@@ -146,10 +147,10 @@ pub(super) async fn kubernetes(config: &Config) -> Result<Cluster, Failure> {
     cluster.map_err(|error| Failure::Named("the kubeconfig".to_owned(), error.into()))
 }
 
-/// What is in the Kubernetes cluster, listed once.
+/// The objects in the Kubernetes cluster, listed once.
 pub(super) async fn kubernetes_objects(cluster: &Cluster) -> Result<Snapshot, Failure> {
     let unreachable = |error| Failure::Unreachable(format!("Kubernetes at {}", cluster.server()), error);
-    // A wrong address or certificate is reported at once, not after the limit.
+    // A wrong address or certificate is reported immediately, not after the limit.
     cluster.version().await.map_err(|error| unreachable(error.into()))?;
     let cancel = CancellationToken::new();
     let watches = Watches::start(cluster, &cancel);
@@ -163,12 +164,12 @@ pub(super) async fn kubernetes_objects(cluster: &Cluster) -> Result<Snapshot, Fa
             }
             Ok(snapshot)
         }
-        Ok(()) => Err(unreachable("what is known of it may be old".into())),
+        Ok(()) => Err(unreachable("the objects that were read may be out of date".into())),
         Err(elapsed) => {
             let problems: Vec<_> =
                 watches.problems().iter().map(|one| format!("{}: {}", one.kind, one.what)).collect();
             let what = if problems.is_empty() { elapsed.to_string() } else { problems.join("; ") };
-            Err(unreachable(format!("not everything could be listed: {what}").into()))
+            Err(unreachable(format!("some objects could not be listed: {what}").into()))
         }
     }
 }
@@ -178,7 +179,7 @@ pub(super) fn proxmox(config: &Config) -> Result<Client, Failure> {
     client(config.proxmox.as_ref().ok_or(Failure::Lacking("proxmox"))?)
 }
 
-/// What the client of a Proxmox VE cluster is made of and cannot be read, each with what it is.
+/// Files and credentials of a Proxmox VE client that cannot be read, with the name of each.
 pub(super) fn unreadable(settings: &Proxmox) -> Vec<(String, SecretError)> {
     let region = settings.region.as_ref().map(|name| format!("region `{name}`: ")).unwrap_or_default();
     let file = |path: &Path| {

@@ -1,4 +1,4 @@
-//! `migrate`: writes a configuration of another autoscaler's settings. Nothing is asked of any cluster.
+//! `migrate`: converts another autoscaler's settings into a configuration. No cluster is contacted.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -14,27 +14,28 @@ use crate::migration::{self, Migrated, Origin, SourceFile};
 
 const HELP: &str = "\
 Sources
-  kproximate          values of its Helm chart (`helm get values kproximate`); later files say more
+  kproximate          values of its Helm chart (`helm get values kproximate`); later files override earlier ones
   proxmox-autoscaler  settings.py, or the manifest with its ConfigMaps
   kubenodesmith       manifests of NodeSmithPool, NodeSmithProvider and NodeSmithClaim
   karpenter           manifests of NodePool, ProxmoxNodeClass, ProxmoxTemplate and ProxmoxUnmanagedTemplate, and the provider's
                       cloud configuration (`kubectl get -o yaml …` is fine)
 
-The comment before each line says where it comes from and what differs. What only you know is marked FILL IN, settings that are not
-known here are listed by name. Secrets are neither copied nor shown: the configuration names files for them. It begins with
-`mode = \"observe\"`: run it beside the other one until you agree with what it would do. docs/guides/migration.md has the whole way.";
+The comment before each line says where the setting comes from and what differs. Values that only you know are marked FILL IN, and
+unknown settings are listed by name. Secrets are neither copied nor shown: the configuration names files for them. It begins with
+`mode = \"observe\"`: run the daemon beside the other autoscaler until you agree with its decisions. docs/guides/migration.md
+describes every step.";
 
 /// Arguments of `migrate`.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Arguments {
-    /// The autoscaler whose settings they are
+    /// The autoscaler whose settings are converted
     #[arg(value_enum, value_name = "FROM")]
     from: From,
-    /// Files with its settings; `-` is standard input
+    /// Files with its settings, or `-` for standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Write the configuration to this file, which must not be there yet, instead of standard output
+    /// Write the configuration to this file, which must not exist yet (default: standard output)
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -81,22 +82,22 @@ fn read(path: &Path) -> Result<String, Failure> {
     text.map_err(|error| Failure::Named(format!("cannot read `{}`", path.display()), error.into()))
 }
 
-/// Nothing that is there is overwritten.
+/// Writes a new file, and never overwrites one.
 fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
     let opened = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(path);
     let written = opened.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
     written.map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => {
-            Failure::NotFound(format!("`{}` is there already, and stays as it is", path.display()))
+            Failure::NotFound(format!("`{}` already exists and is not overwritten", path.display()))
         }
         _ => Failure::Named(format!("cannot write `{}`", path.display()), error.into()),
     })
 }
 
-/// What is left to do, on standard error.
+/// Prints the remaining tasks on standard error.
 fn tell(migrated: &Migrated, output: Option<&Path>) {
     for name in &migrated.unknown {
-        anstream::eprintln!("warning: unknown, so not converted: {}", plain(name));
+        anstream::eprintln!("warning: unknown setting, not converted: {}", plain(name));
     }
     for name in &migrated.to_fill {
         anstream::eprintln!("to fill in: {}", plain(name));

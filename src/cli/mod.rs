@@ -1,6 +1,6 @@
-//! What an operator types: one file a command.
+//! The command line, with one file for each command.
 //!
-//! Standard output is for data, everything else goes to standard error.
+//! Data goes to standard output, everything else to standard error.
 
 mod adopt;
 mod check;
@@ -40,15 +40,15 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, Value
 
 use cluster::ClusterName;
 
-/// Gives a Kubernetes cluster on Proxmox VE the worker nodes it needs, and takes them back.
+/// Adds the worker nodes that a Kubernetes cluster on Proxmox VE needs, and removes them again.
 #[derive(Debug, Parser)]
 #[command(name = "pve-autoscaler", version, after_help = exit::HELP)]
 pub struct Arguments {
-    /// The Kubernetes cluster, if this host serves several: selects its configuration in
-    /// /etc/pve-autoscaler/clusters/NAME, and its daemon's socket
+    /// The Kubernetes cluster, if this host serves several: selects the configuration in
+    /// /etc/pve-autoscaler/clusters/NAME and the socket of its daemon
     #[arg(long, global = true, value_name = "NAME")]
     cluster: Option<ClusterName>,
-    /// The command works with what that name stands for.
+    /// Whether the command needs that cluster's configuration to exist.
     #[arg(skip)]
     needs_cluster: bool,
     #[command(subcommand)]
@@ -57,64 +57,64 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make what the daemon needs on both sides, and a first configuration
+    /// Set up Proxmox VE and Kubernetes for the daemon, and write a first configuration
     Setup(Box<setup::Arguments>),
-    /// Write a configuration of another autoscaler's settings
+    /// Convert another autoscaler's settings into a configuration
     Migrate(migrate::Arguments),
     /// Run the daemon
     Run(run::Arguments),
-    /// Show what the running daemon sees, does and has decided
+    /// Show what the running daemon sees, is doing and has decided
     Status(status::Arguments),
-    /// Stop everything: nothing new is begun until `resume`
+    /// Pause the daemon: it starts nothing new until `resume`
     Pause(pause::Pause),
-    /// Go on after `pause`
+    /// Resume after `pause`
     Resume(pause::Resume),
-    /// Try hosts and pools that are left alone after failures again now
+    /// End the back-off of hosts and pools after failures
     Retry(retry::Arguments),
-    /// Show what was decided lately, and what became of it
+    /// Show recent decisions and their outcomes
     History(history::Arguments),
     /// Drain a node and destroy its machine
     Retire(nodes::Retire),
-    /// Keep a node, however little it is used
+    /// Keep a node, even if it is unneeded
     Pin(nodes::Pin),
-    /// Treat a node that was pinned as any other again
+    /// Allow a pinned node to be removed again
     Unpin(nodes::Node),
-    /// Make a worker that others made a machine of a pool
+    /// Turn an existing worker into a machine of a pool
     Adopt(adopt::Arguments),
-    /// Show VMs of this cluster that have no record, and what proves that they are left over
+    /// Show VMs of this cluster that have no record, and the evidence that they are left over
     Orphans(orphans::Arguments),
-    /// Check the configuration and both clusters, and say what is wrong
+    /// Check the configuration and both clusters, and report what is wrong
     Check(check::Arguments),
-    /// Make the templates that the configuration describes, or replace them if their description has changed
+    /// Create the templates that the configuration describes, or replace those whose description has changed
     Template(template::Arguments),
-    /// Show what would be decided, and why; touches nothing
+    /// Show what the daemon would decide now, and why, without changing anything
     Plan(plan::Arguments),
-    /// Write what `plan` reads from the live cluster to standard output
+    /// Write a snapshot of the live cluster, as `plan` reads it, to standard output
     Snapshot(snapshot::Arguments),
-    /// Show what configurations would have done with recorded rounds
+    /// Show what one or more configurations would have done in recorded rounds
     Simulate(simulate::Arguments),
-    /// Show which nodes could take a pod, or why a node stays
+    /// Show which nodes could take a pod, or why a node is kept
     Explain(explain::Arguments),
-    /// Give a machine its CPUs, as root, for the daemon that is connected to standard input
+    /// Give a machine its CPUs, as root, for the daemon connected to standard input
     #[command(hide = true)]
     PinningHelper(pinning_helper::Arguments),
-    /// Print names for a shell that completes a command line
+    /// Print names for shell completion
     #[command(hide = true)]
     Names(names::Arguments),
 }
 
-/// How to print.
+/// The output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// For a person.
+    /// For people.
     #[default]
     Text,
-    /// For a program; the format is stable.
+    /// For programs; the format is stable.
     Json,
 }
 
 impl Arguments {
-    /// Reads a command line, its program's name first. Ends the process where it is wrong, or asks for help.
+    /// Reads a command line, its program's name first. Ends the process if it is wrong or asks for help.
     pub fn read(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Self {
         match Self::matched(words) {
             Ok((arguments, _)) => arguments,
@@ -122,8 +122,8 @@ impl Arguments {
         }
     }
 
-    /// What a command line says. The name of a cluster changes the defaults of others: then it is read again,
-    /// with these.
+    /// Parses a command line. The name of a cluster changes the defaults of other options: then the command
+    /// line is parsed again with those defaults.
     fn matched(
         words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<(Self, ArgMatches), clap::Error> {

@@ -1,6 +1,5 @@
-//! `names`: names that shells complete command lines with, from the running daemon. No one types it: the
-//! completions of the package call it while someone waits, so that it is quick, and silent where there is
-//! nothing to say.
+//! `names`: names for shell completion, from the running daemon. The package's completions call it while a
+//! user waits for an answer: it is quick, and prints nothing if it knows no names.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -14,7 +13,7 @@ use super::exit::SUCCESS;
 use super::{input, live};
 use observability::{DEFAULT_SOCKET, Status, ask};
 
-/// How long the daemon is waited for.
+/// How long to wait for the daemon.
 const LIMIT: Duration = Duration::from_millis(300);
 
 /// Which names.
@@ -56,7 +55,7 @@ pub(super) fn run(arguments: &Arguments) -> u8 {
         }
     };
     let lines = names.iter().fold(String::new(), |lines, name| lines + name + "\n");
-    // A shell that no longer listens is none to tell.
+    // A shell that no longer reads the names does not need the error.
     let _ = input::text(&lines);
     SUCCESS
 }
@@ -73,12 +72,12 @@ fn known_names(kind: Kind, status: &Status) -> BTreeSet<String> {
         Kind::All => nodes.chain(machines).chain(hosts).collect(),
         Kind::Clusters => Vec::new(),
     };
-    // Shells take some characters for more than they are.
+    // Some characters have a special meaning in shells.
     let plain = |name: &&&str| name.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c));
     all.iter().filter(plain).map(|name| (*name).to_owned()).collect()
 }
 
-/// The socket of the daemon that a command line is for, as far as it is typed.
+/// The socket of the daemon that an unfinished command line is for.
 fn socket(words: &[OsString]) -> PathBuf {
     let value = |option: &str| {
         let mut words = words.iter().filter_map(|word| word.to_str());
@@ -87,7 +86,7 @@ fn socket(words: &[OsString]) -> PathBuf {
             Some(rest) => rest.strip_prefix('=').map(Some),
             None => None,
         })?;
-        // Some shells make a word of the sign, too.
+        // Some shells pass `=` as a word of its own.
         found.or_else(|| words.find(|word| *word != "=")).map(ToOwned::to_owned)
     };
     if let Some(socket) = value("--socket") {

@@ -1,5 +1,5 @@
-//! The other clusters that this host serves, and what two of them may not share: each daemon believes that
-//! what its configuration names is its own.
+//! The other clusters that this host serves, and what two of them may not share: each daemon treats whatever
+//! its configuration names as its own.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use super::exit::Failure;
 use model::machine::Slot;
 use settings::{Config, Needs, PhysicalMachine, Pool, Proxmox, Report};
 
-/// How long a daemon that was started at the same time, and has to give way, is waited for.
+/// How long to wait for a daemon that was started at the same time and has to give way.
 const GIVES_WAY: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -30,19 +30,19 @@ pub(super) struct Neighbour {
     pub config: Config,
 }
 
-/// Something that two clusters both have in their configurations.
+/// Something that the configurations of two clusters both contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Clash {
-    /// What, with both files and keys.
+    /// What the configurations share, with both files and keys.
     pub words: String,
-    /// The key in the own file.
+    /// The key in this cluster's file.
     pub key: &'static str,
     /// A way out.
     pub help: &'static str,
 }
 
-/// The clusters beside the one of this configuration, as far as their configurations can be used: one that is
-/// wrong starts no daemon. The example that the package brings has no pools, and is none.
+/// The clusters beside the one of this configuration whose configurations can be used: a daemon does not
+/// start with a wrong one. The package's example has no pools and does not count.
 pub(super) fn read_beside(config: &Path) -> Vec<Neighbour> {
     let usable = |(name, file, config): (_, _, Result<Config, Report>)| {
         let config = config.ok().filter(|config| !config.pools.is_empty())?;
@@ -69,22 +69,22 @@ fn beside(config: &Path) -> Vec<(Option<ClusterName>, PathBuf, Result<Config, Re
         let config = files::load(&file, Needs::Plan);
         (name, file, config)
     });
-    // There need not be one without a name.
+    // A cluster without a name is optional.
     others.filter(|(_, file, _)| file.try_exists().unwrap_or(true)).collect()
 }
 
-/// A cluster for people.
+/// A cluster in words.
 fn cluster_text(name: Option<&ClusterName>) -> String {
     name.map_or_else(|| "the cluster without a name".to_owned(), |name| format!("cluster `{name}`"))
 }
 
 impl Neighbour {
-    /// How it is named to people.
+    /// The cluster in words.
     pub(super) fn words(&self) -> String {
         cluster_text(self.name.as_ref())
     }
 
-    /// Everything that both configurations have; `mine` is the own one's file.
+    /// Everything that both configurations contain; `mine` is the file of this cluster.
     pub(super) fn clashes(&self, mine: &Path, config: &Config) -> Vec<Clash> {
         let both = Both { mine, theirs: &self.file };
         let mut found = Vec::new();
@@ -93,7 +93,7 @@ impl Neighbour {
                 ("cluster", None),
                 "cluster",
                 &format!("the id `{}`", config.cluster),
-                "give each cluster an id of its own (`cluster = \"…\"`): it tells its machines from those of others. One that \
+                "give each cluster an id of its own (`cluster = \"…\"`), by which its machines are recognized. A cluster that \
                  has machines keeps its id",
             ));
         }
@@ -123,21 +123,21 @@ impl Neighbour {
     }
 }
 
-/// Whether two tables may be of one Proxmox VE cluster: of two with different names for their region that is
-/// not so, unless they have one endpoint.
+/// Whether two tables may belong to the same Proxmox VE cluster. Tables with different region names do not,
+/// unless they share an endpoint.
 fn may_be_one(one: &Proxmox, other: &Proxmox) -> bool {
     let named_apart = one.region.is_some() && other.region.is_some() && one.region != other.region;
     !named_apart || one.endpoints.iter().any(|endpoint| other.endpoints.contains(endpoint))
 }
 
-/// Whether two addresses to listen on are one. Port 0 is any that is free.
+/// Whether two listen addresses collide. Port 0 stands for any free port.
 fn meet(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() != 0
         && one.port() == other.port()
         && (one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified())
 }
 
-/// VMIDs that a configuration has for itself, with the place where it says so.
+/// VMIDs that a configuration reserves, each with its place.
 type Numbers<'a> = Vec<(Place<'a>, &'a RangeInclusive<u32>)>;
 /// A key, and the pool that it is in.
 type Place<'a> = (&'static str, Option<&'a str>);
@@ -186,7 +186,7 @@ impl Both<'_> {
                     Ordering::Equal => format!("VMID {first}"),
                     Ordering::Less => format!("VMIDs {first}-{last}"),
                 };
-                let help = "give each its own VMIDs. If they are on different Proxmox VE clusters, give both of these names \
+                let help = "give each its own VMIDs. If they are on different Proxmox VE clusters, name both clusters \
                             (`region` in `[proxmox]`)";
                 found.push(self.between(*own, *other, &what, help));
             }
@@ -221,7 +221,7 @@ impl Both<'_> {
         }
     }
 
-    /// Bare-metal machines: one that a daemon has switched on is a stranger's to the other.
+    /// Bare-metal machines: if one daemon has switched a machine on, the other regards it as unmanaged.
     fn machines(&self, mine: &[Pool], theirs: &[Pool], found: &mut Vec<Clash>) {
         for (pool, machine) in machines(mine) {
             if let Some((other, _)) =
@@ -241,7 +241,7 @@ fn machines(pools: &[Pool]) -> impl Iterator<Item = (&Pool, &PhysicalMachine)> {
     pools.iter().flat_map(|pool| pool.machines.iter().map(move |machine| (pool, machine)))
 }
 
-/// What the configuration shares with clusters whose daemons run.
+/// What the configuration shares with clusters whose daemons are running.
 pub(super) fn with_running(file: &Path, config: &Config, socket: &Path) -> Vec<Clash> {
     let all = read_beside(file).into_iter();
     let all = all.map(|other| (other.clashes(file, config), other));
@@ -249,9 +249,9 @@ pub(super) fn with_running(file: &Path, config: &Config, socket: &Path) -> Vec<C
     running.flat_map(|(clashes, _)| clashes).collect()
 }
 
-/// Refuses to start beside the running daemon of another cluster with which something is shared: that one has
-/// machines already. Two that start together both look after they listen, and the first by name stays. May
-/// wait for a short time.
+/// Refuses to start beside the running daemon of another cluster if the two share something: the other
+/// cluster already has machines. If two daemons start together, both check once they listen, and the first by
+/// name continues. May wait for a short time.
 ///
 /// # Errors
 /// What is shared.
@@ -273,7 +273,7 @@ pub(super) async fn refuse_shared(file: &Path, config: &Config, socket: &Path) -
         }
         for clash in clashes {
             tracing::warn!(
-                "{}: the daemon of {} does not run, and will not start",
+                "{}: the daemon of {} is not running and will not start",
                 clash.words,
                 other.words()
             );
@@ -283,18 +283,18 @@ pub(super) async fn refuse_shared(file: &Path, config: &Config, socket: &Path) -
 }
 
 impl Neighbour {
-    /// Whether its daemon runs, by its socket beside the own one. If that cannot be known it may.
+    /// Whether its daemon runs, judged by its socket beside this daemon's. If unknown, it counts as running.
     fn runs(&self, own: &Path) -> bool {
         let Some((run, _)) = cluster::of_socket(own) else { return true };
         match UnixStream::connect(cluster::socket(&run, self.name.as_ref())) {
-            // A socket that a dead daemon has left answers nothing; one of another user may not be asked.
+            // A dead daemon's socket does not answer; another user's socket may refuse the connection.
             Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused),
             Ok(_) => true,
         }
     }
 }
 
-/// What setting up a further cluster has to leave to the others.
+/// What setting up a further cluster must leave to the other clusters.
 #[derive(Debug, Default)]
 pub(super) struct Reserved {
     pub vmids: BTreeSet<Vmid>,

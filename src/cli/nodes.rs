@@ -1,4 +1,4 @@
-//! `retire`, `pin` and `unpin`: what an operator wants of a single node.
+//! `retire`, `pin` and `unpin`: orders about a single node.
 
 use std::path::{Path, PathBuf};
 
@@ -13,20 +13,20 @@ use observability::{DEFAULT_SOCKET, Order};
 
 const RETIRE: &str = "\
 Effects
-  it is refused if a pod must stay by the rules of `[scale_down]`, with the pod and the rule
-  if its pool is at its minimum, or its pods fit on no other node, another machine is made first, provided that `max` allows one
-  the node is closed and drained as at any removal: disruption budgets are respected, and a pod that must stay and came since ends the drain
+  the order is refused if a pod must stay by the rules of `[scale_down]`; the answer names the pod and the rule
+  if the pool is at its minimum or the node's pods fit on no other node, another machine is created first, provided that `max` allows one
+  the node is closed and drained as in any removal: disruption budgets are respected, and a new pod that must stay ends the drain
   its machine is shut down and destroyed
-  a drain that is given up leaves the node in service, and is not tried again: `history NODE` says why
+  if the drain is given up, the node stays in service and is not retired again: `history NODE` shows why
 
-Other than a removal that the daemon decides on, it waits for no timer or cool-down.
-The wish is kept on the Node (annotation `pve-autoscaler/retire`): it holds for all instances and over restarts; `pin` takes it
-back.";
+Unlike a removal that the daemon decides on, this one waits for no timer or cool-down.
+The order is kept on the Node (annotation `pve-autoscaler/retire`): it applies to all instances and survives restarts. `pin` revokes
+it.";
 
 const PIN: &str = "\
-The Node gets the annotation `pve-autoscaler/scale-down-disabled=true`, which holds for all instances and over restarts. The node
-is not removed then, neither because it is unneeded nor because it is not ready; a drain that has begun is given up. Pods still
-come to it: for maintenance, cordon it as well (`kubectl cordon`).";
+The Node gets the annotation `pve-autoscaler/scale-down-disabled=true`, which applies to all instances and survives restarts. The
+node is then not removed, even if it is unneeded or not ready, and a drain that has begun is given up. Pods can still be scheduled
+to it: for maintenance, cordon it as well (`kubectl cordon`).";
 
 /// Arguments of `retire`.
 #[derive(Debug, Args)]
@@ -34,7 +34,7 @@ come to it: for maintenance, cordon it as well (`kubectl cordon`).";
 pub(super) struct Retire {
     #[command(flatten)]
     node: Named,
-    /// Why, for those who look at `status` or the log
+    /// The reason, shown in `status` and the log
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
 }
@@ -45,7 +45,7 @@ pub(super) struct Retire {
 pub(super) struct Pin {
     #[command(flatten)]
     node: Named,
-    /// Why, for those who look at `history` or the Node (annotation
+    /// The reason, shown in `history` and on the Node (annotation
     /// `pve-autoscaler/scale-down-disabled-reason`)
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
@@ -64,10 +64,10 @@ struct Named {
     /// The node, as `kubectl get nodes` names it
     #[arg(value_name = "NODE")]
     node: String,
-    /// Where the daemon listens
+    /// The socket of the daemon
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
@@ -75,7 +75,7 @@ struct Named {
 pub(super) fn retire(arguments: &Retire) -> Result<u8, Failure> {
     let node = arguments.node.node.clone();
     let order = Order::Retire { node, reason: arguments.reason.trim().to_owned() };
-    let words = "is retired as soon as its pool can do without it (`status` shows how far it is)";
+    let words = "is retired as soon as its pool can do without it (`status` shows the progress)";
     give(&arguments.node, order, "retire", words)
 }
 
@@ -87,7 +87,7 @@ pub(super) fn pin(arguments: &Pin) -> Result<u8, Failure> {
 
 pub(super) fn unpin(arguments: &Node) -> Result<u8, Failure> {
     let order = Order::Unpin { node: arguments.node.node.clone() };
-    give(&arguments.node, order, "unpin", "is treated as any other again")
+    give(&arguments.node, order, "unpin", "is treated like any other node again")
 }
 
 fn give(named: &Named, order: Order, name: &str, words: &str) -> Result<u8, Failure> {

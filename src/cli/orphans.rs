@@ -1,4 +1,4 @@
-//! `orphans`: VMs that bear this cluster's mark and have no record, with what proves that they are left over.
+//! `orphans`: VMs with this cluster's mark but no record, and the evidence that they are left over.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -13,22 +13,22 @@ use observability::{DEFAULT_SOCKET, OrphanStatus, Status, ask};
 const WHAT: &str = "\
 Causes
   a machine's record (a ConfigMap) was deleted by hand
-  etcd was restored from a backup that is older than the machine
-  an administrator has copied a machine's VM with its notes
+  etcd was restored from a backup older than the machine
+  an administrator copied a machine's VM with its notes
 
 Outcomes
   with `orphans = \"report\"`, the default, they are left alone
-  with `orphans = \"collect\"` one an hour is destroyed, if everything is proven, and proven again right before
-  if a VM is to stay, take the first line out of its notes: then it is no machine";
+  with `orphans = \"collect\"`, one is destroyed each hour, if all the evidence is there and still holds right before
+  to keep such a VM, remove the first line of its notes: then the VM no longer counts as a machine";
 
 /// Arguments of `orphans`.
 #[derive(Debug, Args)]
 #[command(after_help = WHAT)]
 pub(super) struct Arguments {
-    /// Where the daemon listens
+    /// The socket of the daemon
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

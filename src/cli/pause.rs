@@ -1,4 +1,4 @@
-//! `pause` and `resume`: the switch that stops everything.
+//! `pause` and `resume`: stops all new work, and resumes it.
 
 use std::path::PathBuf;
 
@@ -10,23 +10,23 @@ use observability::{DEFAULT_SOCKET, Order, SocketError, order};
 
 const WHAT: &str = "\
 Effects
-  while it is paused, no machine is made and none is removed, not even to keep a pool at its minimum
-  machines that are being made are finished; those whose clone was not begun wait
-  drains are given up: their nodes serve again
-  VMs that are being shut down or destroyed are finished
-  nodes that are not needed do not come nearer to their end
+  no machine is created and none is removed, not even to keep a pool at its minimum
+  machines that are being created are finished; those whose clone has not begun wait
+  drains are given up: their nodes return to service
+  shutdowns and removals of VMs that have begun are finished
+  unneeded nodes do not come any closer to their removal
 
-The switch is kept in Kubernetes (ConfigMap `autoscaler-state`, key `paused`): it holds for all instances, whichever leads, and
-over restarts. Only root and the daemon's own user may turn it.";
+The pause is kept in Kubernetes (ConfigMap `autoscaler-state`, key `paused`): it applies to all instances, whichever leads, and
+survives restarts. Only root and the daemon's own user may pause and resume.";
 
 /// Arguments of `pause`.
 #[derive(Debug, Args)]
 #[command(after_help = WHAT)]
 pub(super) struct Pause {
-    /// Why, for those who look at `status` or the log
+    /// The reason, shown in `status` and the log
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
-    /// Where the daemon listens
+    /// The socket of the daemon
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
 }
@@ -34,7 +34,7 @@ pub(super) struct Pause {
 /// Arguments of `resume`.
 #[derive(Debug, Args)]
 pub(super) struct Resume {
-    /// Where the daemon listens
+    /// The socket of the daemon
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
 }
@@ -42,7 +42,7 @@ pub(super) struct Resume {
 pub(super) fn pause(arguments: &Pause) -> Result<u8, Failure> {
     let reason = arguments.reason.trim().to_owned();
     give(&arguments.socket, Order::Pause { reason })?;
-    input::text("paused: nothing new is begun until `pve-autoscaler resume`\n")?;
+    input::text("paused: starting nothing new until `pve-autoscaler resume`\n")?;
     Ok(SUCCESS)
 }
 

@@ -1,4 +1,4 @@
-//! `pinning-helper`: what `pve-autoscaler-pinning@.service` runs as root for each request. No user types it.
+//! `pinning-helper`: `pve-autoscaler-pinning@.service` runs it as root for each request. It is not for users.
 
 use clap::Args;
 

@@ -1,4 +1,4 @@
-//! `plan`: what would be decided, and why.
+//! `plan`: what the daemon would decide, and why.
 
 use std::path::PathBuf;
 
@@ -14,14 +14,14 @@ use super::{Output, live, plan_text};
 pub(super) struct Arguments {
     #[command(flatten)]
     config: ConfigFile,
-    /// A file of Kubernetes objects as kubectl prints them; `-` is standard input; without it the live
-    /// cluster
+    /// A file of Kubernetes objects as kubectl prints them, or `-` for standard input (default: the live
+    /// cluster)
     #[arg(long)]
     snapshot: Option<PathBuf>,
-    /// The time of the decision (RFC 3339); without it the snapshot's own, else the clock's
+    /// The time of the decision, in RFC 3339 (default: the snapshot's time, else the current time)
     #[arg(long)]
     now: Option<Timestamp>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

@@ -1,4 +1,4 @@
-//! A plan for a person.
+//! A plan as text for people.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -41,7 +41,7 @@ fn ignored(plan: &Plan, out: &mut String) {
     if plan.ignored_annotations.is_empty() {
         return;
     }
-    let _ = writeln!(out, "\nannotations that are ignored");
+    let _ = writeln!(out, "\nignored annotations");
     for one in &plan.ignored_annotations {
         let (object, key, value) = (&one.object, &one.annotation, &one.value);
         let _ = writeln!(out, "  {STUCK}✗{STUCK:#} {object}  {key}={value:?}: {}", one.why);
@@ -57,12 +57,11 @@ fn growth(plan: &Plan, out: &mut String) {
     let waiting = plan.pods.len();
     let machines: usize = plan.scale_up.iter().map(|pool| pool.machines.len()).sum();
     if waiting == 0 && machines == 0 && plan.grow.is_empty() {
-        let _ = writeln!(out, "no pod waits");
+        let _ = writeln!(out, "no pending pods");
         below_minimum(plan, out);
         return;
     }
-    let waits = if waiting == 1 { "waits" } else { "wait" };
-    let _ = write!(out, "{} {waits}: ", count(waiting, "pod"));
+    let _ = write!(out, "{}: ", count(waiting, "pending pod"));
     let _ = match machines {
         0 => writeln!(out, "no new machine"),
         _ => writeln!(out, "{}", count(machines, "new machine")),
@@ -100,7 +99,7 @@ fn growth(plan: &Plan, out: &mut String) {
                 *elsewhere.entry("fit machines that grow".to_owned()).or_default() += 1;
             }
             PodOutcome::UpcomingNode => {
-                *elsewhere.entry("fit machines on their way".to_owned()).or_default() += 1;
+                *elsewhere.entry("fit machines being created".to_owned()).or_default() += 1;
             }
             PodOutcome::AwaitsRequest
             | PodOutcome::DaemonSet
@@ -108,13 +107,11 @@ fn growth(plan: &Plan, out: &mut String) {
             | PodOutcome::TooYoung
             | PodOutcome::Expendable => {
                 *elsewhere
-                    .entry(format!("cause no node ({})", verdict_words::of_pod(pod.verdict)))
+                    .entry(format!("get no machine ({})", verdict_words::of_pod(pod.verdict)))
                     .or_default() += 1;
             }
             PodOutcome::Unfinished => {
-                *elsewhere
-                    .entry("wait for their turn: a later round looks at them".to_owned())
-                    .or_default() += 1;
+                *elsewhere.entry("are left to a later round".to_owned()).or_default() += 1;
             }
             _ => stuck.push(pod),
         }
@@ -146,7 +143,7 @@ fn pods_of(machine: &NewMachine) -> String {
     pods(&machine.pods) + &woken.unwrap_or_default()
 }
 
-/// What is made ahead of demand, and what is kept no longer.
+/// Warm machines to create ahead of demand, and those no longer kept.
 fn warm(plan: &Plan, out: &mut String) {
     if plan.keep.is_empty() && plan.keep_refused.is_empty() && plan.unkept.is_empty() {
         return;
@@ -159,14 +156,18 @@ fn warm(plan: &Plan, out: &mut String) {
         }
     }
     for refused in &plan.keep_refused {
-        let _ = writeln!(out, "  {STUCK}✗{STUCK:#} {} keeps no more: {}", refused.pool, refused.message);
+        let _ = writeln!(
+            out,
+            "  {STUCK}✗{STUCK:#} {} keeps no more warm machines: {}",
+            refused.pool, refused.message
+        );
     }
     for unkept in &plan.unkept {
         let _ = writeln!(out, "  {GOES}-{GOES:#} {}   {}", unkept.machine, unkept.reason);
     }
 }
 
-/// The host that it is made on; a bare-metal machine is its own.
+/// The host that it is created on; a bare-metal machine is its own host.
 fn place_of(machine: &NewMachine) -> String {
     if machine.vmid.is_some_and(model::Vmid::is_bare_metal) {
         return "switched on".to_owned();
@@ -174,7 +175,7 @@ fn place_of(machine: &NewMachine) -> String {
     format!("on {}", machine.host)
 }
 
-/// CapacityBuffers, and what becomes of their chunks.
+/// CapacityBuffers, and the state of their chunks.
 fn buffers(plan: &Plan, out: &mut String) {
     if plan.buffers.is_empty() {
         return;
@@ -184,7 +185,7 @@ fn buffers(plan: &Plan, out: &mut String) {
     for one in &plan.buffers {
         let what = match one.verdict {
             BufferOutcome::Filled => "filled",
-            BufferOutcome::Filling => "is filled",
+            BufferOutcome::Filling => "being filled",
             BufferOutcome::Short => "stays short",
             BufferOutcome::Empty => "empty",
             BufferOutcome::NotReady => "not ready",
@@ -224,13 +225,13 @@ fn hosts(plan: &Plan, out: &mut String) {
         let what = match one.verdict {
             HostOutcome::Needed => "stays on",
             HostOutcome::Idle => "could be off",
-            HostOutcome::Emptied => "is emptied",
-            HostOutcome::SwitchOff => "is switched off",
-            HostOutcome::GoingOff => "is going off",
+            HostOutcome::Emptied => "being emptied",
+            HostOutcome::SwitchOff => "being switched off",
+            HostOutcome::GoingOff => "shutting down",
             HostOutcome::Off => "off",
-            HostOutcome::Wake => "is woken",
-            HostOutcome::Waking => "is coming up",
-            HostOutcome::GivenUp => "is left alone",
+            HostOutcome::Wake => "being woken",
+            HostOutcome::Waking => "starting up",
+            HostOutcome::GivenUp => "left alone",
             HostOutcome::NotOurs => "off, not by the daemon",
         };
         let due = one.due.map(|due| due.duration_since(plan.time)).filter(SignedDuration::is_positive);
@@ -242,7 +243,7 @@ fn hosts(plan: &Plan, out: &mut String) {
 
 fn pods(pods: &[Arc<str>]) -> String {
     match pods.len() {
-        0 => "for the pool's minimum, or in place of a node that leaves".to_owned(),
+        0 => "for the pool's minimum, or to replace a node".to_owned(),
         more if more > NAMED => format!("for {} and {} more", pods[..NAMED].join(", "), more - NAMED),
         _ => format!("for {}", pods.join(", ")),
     }
@@ -250,9 +251,9 @@ fn pods(pods: &[Arc<str>]) -> String {
 
 fn shrinkage(plan: &Plan, out: &mut String) {
     let _ = match plan.scale_down.len() {
-        0 => writeln!(out, "\nno node goes"),
-        1 => writeln!(out, "\n1 node goes"),
-        more => writeln!(out, "\n{more} nodes go"),
+        0 => writeln!(out, "\nno node is removed"),
+        1 => writeln!(out, "\n1 node is removed"),
+        more => writeln!(out, "\n{more} nodes are removed"),
     };
     for removal in &plan.scale_down {
         let why = match removal.reason {
@@ -275,7 +276,7 @@ fn kept(plan: &Plan, out: &mut String) {
     if kept.is_empty() {
         return;
     }
-    let _ = writeln!(out, "keeps {}", kept.len());
+    let _ = writeln!(out, "{} kept", count(kept.len(), "node"));
     let width = kept.iter().take(LISTED).map(|node| node.node.len()).max().unwrap_or(0);
     for verdict in kept.iter().take(LISTED) {
         let _ = writeln!(out, "  {:width$}   {}", verdict.node, node(verdict, plan.time));
@@ -285,7 +286,7 @@ fn kept(plan: &Plan, out: &mut String) {
     }
 }
 
-/// What holds for a node, in a line.
+/// The verdict on a node, in one line.
 pub(super) fn node(verdict: &NodeVerdict, now: Timestamp) -> String {
     let used = verdict.utilization.map(|used| format!("{:.0} % used, ", used * 100.0)).unwrap_or_default();
     let what = match verdict.verdict {
@@ -307,43 +308,47 @@ pub(super) fn node(verdict: &NodeVerdict, now: Timestamp) -> String {
             let since = verdict.since.map(|since| format!(" for {}", span(now.duration_since(since))));
             let wait =
                 verdict.removable_at.map(|at| at.duration_since(now)).filter(SignedDuration::is_positive);
-            let wait = wait.map(|wait| format!(", may go in {}", span(wait)));
+            let wait = wait.map(|wait| format!(", removable in {}", span(wait)));
             format!("{what}{}{}", since.unwrap_or_default(), wait.unwrap_or_default())
         }
-        NodeOutcome::CoolingDown => "a cool-down runs".to_owned(),
+        NodeOutcome::CoolingDown => "cooling down".to_owned(),
         NodeOutcome::PoolUnhealthy => "its pool is unhealthy".to_owned(),
-        NodeOutcome::Disabled => "must not be removed".to_owned(),
-        NodeOutcome::BeingDeleted => "on its way out".to_owned(),
-        NodeOutcome::Remove => "goes".to_owned(),
+        NodeOutcome::Disabled => "removal is disabled".to_owned(),
+        NodeOutcome::BeingDeleted => "being removed".to_owned(),
+        NodeOutcome::Remove => "is removed".to_owned(),
     };
     let message = verdict.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
     format!("{used}{what}{message}")
 }
 
-/// What is decided on a pod that waits, in a line.
+/// The verdict on a pending pod, in one line.
 pub(super) fn pod(verdict: &PodVerdict) -> String {
     let named = |name: Option<&Arc<str>>| name.map(|name| format!(" {name}")).unwrap_or_default();
     match verdict.verdict {
         PodOutcome::NewNode => {
-            format!("a new machine of pool{} is made for it", named(verdict.pool.as_ref()))
+            format!("a new machine of pool{} is created for it", named(verdict.pool.as_ref()))
         }
         PodOutcome::ExistingNode => format!("it fits node{}", named(verdict.node.as_ref())),
-        PodOutcome::GrownNode => format!("it fits node{} once that has grown", named(verdict.node.as_ref())),
-        PodOutcome::UpcomingNode => {
-            format!("it fits machine{}, which is on its way", named(verdict.machine.as_ref()))
+        PodOutcome::GrownNode => {
+            format!("it fits node{} after the node has grown", named(verdict.node.as_ref()))
         }
-        PodOutcome::Unfinished => "a later round looks at it".to_owned(),
-        PodOutcome::DaemonSet => "pods of DaemonSets cause no machine".to_owned(),
-        PodOutcome::Gated => "no machine is made: a scheduling gate holds the pod back".to_owned(),
-        PodOutcome::TooYoung => "no machine is made yet: the pod is too young".to_owned(),
-        PodOutcome::Expendable => "no machine is made: the pod's priority is below the cut-off".to_owned(),
-        PodOutcome::AwaitsRequest => "no machine is made: its ProvisioningRequest has no room yet".to_owned(),
-        PodOutcome::AwaitsGang => format!("no machine is made: {}", verdict.why()),
-        outcome => format!("no machine is made ({})", verdict_words::of_pod(outcome)),
+        PodOutcome::UpcomingNode => {
+            format!("it fits machine{}, which is being created", named(verdict.machine.as_ref()))
+        }
+        PodOutcome::Unfinished => "left to a later round".to_owned(),
+        PodOutcome::DaemonSet => "no machine is created for pods of DaemonSets".to_owned(),
+        PodOutcome::Gated => "no machine is created: a scheduling gate holds the pod back".to_owned(),
+        PodOutcome::TooYoung => "no machine is created yet: the pod is too young".to_owned(),
+        PodOutcome::Expendable => "no machine is created: the pod's priority is below the cut-off".to_owned(),
+        PodOutcome::AwaitsRequest => {
+            "no machine is created: its ProvisioningRequest has no room yet".to_owned()
+        }
+        PodOutcome::AwaitsGang => format!("no machine is created: {}", verdict.why()),
+        outcome => format!("no machine is created ({})", verdict_words::of_pod(outcome)),
     }
 }
 
-/// A duration in its largest unit that fits.
+/// A duration in the largest unit that fits.
 pub(super) fn span(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     match seconds {

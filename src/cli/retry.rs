@@ -1,4 +1,4 @@
-//! `retry`: back-offs end.
+//! `retry`: ends back-offs.
 
 use std::path::PathBuf;
 
@@ -10,27 +10,27 @@ use super::{input, pause};
 use observability::{DEFAULT_SOCKET, Order};
 
 const WHAT: &str = "\
-After a failure, a host or pool is left alone for `backoff_initial`, longer each time up to `backoff_max`; `status` says for how
-long, and why. Once the cause is mended, this ends the waiting: of one host or pool, or of all. The next failure begins with the
-first length again.
+After a failure, a host or pool is in back-off for `backoff_initial`, and after each further failure for longer, up to `backoff_max`;
+`status` shows for how long, and why. Once the cause is fixed, this command ends the back-off of one host or pool, or of all. The
+next failure begins with `backoff_initial` again.
 
-It may be given at any instance, whichever leads. Only root and the daemon's own user may do so.";
+Any instance accepts this command, whichever leads. Only root and the daemon's own user may run it.";
 
 /// Arguments of `retry`.
 #[derive(Debug, Args)]
 #[command(after_help = WHAT)]
 pub(super) struct Arguments {
-    /// The host or pool, as `status` names it; all of them unless given
+    /// The host or pool, as `status` names it (default: all of them)
     #[arg(value_name = "HOST|POOL")]
     name: Option<String>,
-    /// Where the daemon listens
+    /// The socket of the daemon
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     pause::give(&arguments.socket, Order::Retry { name: arguments.name.clone() })?;
-    let what = arguments.name.as_deref().map_or_else(|| "everything".to_owned(), plain);
-    input::text(&format!("{what} that is left alone is tried again now; `status` shows what comes of it\n"))?;
+    let what = arguments.name.as_deref().map_or_else(|| "every host and pool in back-off".to_owned(), plain);
+    input::text(&format!("{what} is retried now; `status` shows the result\n"))?;
     Ok(SUCCESS)
 }

@@ -1,8 +1,8 @@
-//! What ends a program from outside: Ctrl-C, a service manager, a terminal that is closed.
+//! Signals that end a program: Ctrl-C, a service manager, a terminal that is closed.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGINT, SIGTERM and SIGHUP, from the moment it is made.
+/// SIGINT, SIGTERM and SIGHUP, received from the moment of creation on.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -10,10 +10,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Listens from now on.
+    /// Starts listening.
     ///
     /// # Errors
-    /// The system does not let it.
+    /// The operating system refuses.
     pub fn new() -> std::io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
@@ -22,7 +22,7 @@ impl Signals {
         })
     }
 
-    /// Waits for one of them. No signal is lost if it is no longer waited for.
+    /// Waits for one of the signals. Dropping the future loses no signal.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

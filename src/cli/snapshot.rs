@@ -1,4 +1,4 @@
-//! `snapshot`: what `plan` reads, from the live cluster or a recording.
+//! `snapshot`: writes the input of `plan`, from the live cluster or a recording.
 
 use std::path::{Path, PathBuf};
 
@@ -16,10 +16,10 @@ use recording::Recording;
 pub(super) struct Arguments {
     #[command(flatten)]
     config: ConfigFile,
-    /// A folder of recorded rounds (`[record] days`), in place of the live cluster
+    /// Read this folder of recorded rounds (`[record] days`) instead of the live cluster
     #[arg(long, value_name = "DIR")]
     records: Option<PathBuf>,
-    /// Of recorded rounds the last at this time (RFC 3339) or before; without it the last of all
+    /// Use the last recorded round at or before this time, in RFC 3339 (default: the last of all)
     #[arg(long, value_name = "TIME", requires = "records")]
     at: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! `status`: what the running daemon sees, does and has decided.
+//! `status`: what the running daemon sees, is doing and has decided.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -24,20 +24,20 @@ const WARNING: Style = AnsiColor::Yellow.on_default();
 /// How many nodes, pods and decisions are listed.
 const LISTED: usize = 20;
 const DECISIONS: usize = 10;
-/// A status that is older than this many seconds says so.
+/// A status older than this many seconds is shown as stale.
 const OLD: i64 = 60;
 
 /// Arguments of `status`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Where the daemon listens
+    /// The socket of the daemon
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
-    /// Refresh every SECONDS (2 unless given), until Ctrl-C; without a terminal, print line by line
+    /// Refresh every SECONDS (default: 2) until Ctrl-C; without a terminal, print line by line
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "2",
           value_parser = clap::value_parser!(u16).range(1..=3600))]
     watch: Option<u16>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
@@ -54,7 +54,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
 async fn show(arguments: &Arguments) -> Result<String, Failure> {
     let status = ask(&arguments.socket).await.map_err(Failure::NotRunning)?;
     match arguments.output {
-        // In one line each if there are many.
+        // One line for each, because there are many.
         Output::Json if arguments.watch.is_some() => watch::line(&status),
         Output::Json => input::json_text(&status),
         Output::Text => Ok(render(&status, SystemClock.now(), &TimeZone::system())),
@@ -95,7 +95,7 @@ fn render(status: &Status, now: Timestamp, zone: &TimeZone) -> String {
 }
 
 fn daemon(status: &Status, now: Timestamp, out: &mut String) {
-    let mode = if status.mode == "observe" { "only observes (`mode = \"observe\"`)" } else { "active" };
+    let mode = if status.mode == "observe" { "observing only (`mode = \"observe\"`)" } else { "active" };
     let _ = match &status.paused {
         Some(_) => write!(out, "daemon on {}: {PROBLEM}paused{PROBLEM:#}, {mode}", plain(&status.instance)),
         None => write!(out, "daemon on {}: {mode}", plain(&status.instance)),
@@ -103,14 +103,18 @@ fn daemon(status: &Status, now: Timestamp, out: &mut String) {
     let age = now.duration_since(status.time);
     let stands_by = !status.leads && !status.leader.is_empty();
     let _ = if stands_by {
-        writeln!(out, ", stands by while the one on {} leads: ask that one for more", plain(&status.leader))
+        writeln!(
+            out,
+            ", on standby while the daemon on {} leads: ask that one for more",
+            plain(&status.leader)
+        )
     } else if status.ready {
-        let old = if age.as_secs() > OLD { ", which is long ago" } else { "" };
+        let old = if age.as_secs() > OLD { " (stale)" } else { "" };
         let age = span(age.max(SignedDuration::ZERO));
-        let acts = if status.leads { "" } else { "; it does nothing until it has the lease" };
+        let acts = if status.leads { "" } else { "; it does nothing until it holds the lease" };
         writeln!(out, ", {}, the last {age} ago{old}{acts}", counted(status.rounds, "round"))
     } else {
-        writeln!(out, ", waits for its first look at both clusters since {}", span(age))
+        writeln!(out, ", waiting for its first look at both clusters for {}", span(age))
     };
     if let Some(pause) = &status.paused {
         let since = pause
@@ -121,7 +125,7 @@ fn daemon(status: &Status, now: Timestamp, out: &mut String) {
         let why = plain(pause.words());
         let _ = writeln!(
             out,
-            "{PROBLEM}paused{PROBLEM:#}{since}{by}: {why}; nothing new is begun until `pve-autoscaler resume`"
+            "{PROBLEM}paused{PROBLEM:#}{since}{by}: {why}; nothing new is started until `pve-autoscaler resume`"
         );
     }
     for (about, what) in &status.problems {
@@ -153,8 +157,8 @@ fn pools(status: &Status) -> Table {
         ("pool", Left),
         ("nodes", Right),
         ("ready", Right),
-        ("coming", Right),
-        ("going", Right),
+        ("starting", Right),
+        ("leaving", Right),
         ("min", Right),
         ("max", Right),
         ("free slots", Right),
@@ -212,12 +216,12 @@ fn machines(status: &Status, now: Timestamp) -> Table {
     table
 }
 
-/// VMs that have no record; `pve-autoscaler orphans` has all that is known of them.
+/// VMs that have no record; `pve-autoscaler orphans` shows everything that is known about them.
 fn orphans(status: &Status) -> Table {
     use Align::{Left, Right};
     let mut table = Table::new(&[("orphan", Left), ("vmid", Right), ("host", Left), ("why", Left)]);
     for orphan in status.orphans.iter().take(LISTED) {
-        let why = orphan.missing.first().map_or("proven: it is left over", String::as_str);
+        let why = orphan.missing.first().map_or("proven to be left over", String::as_str);
         table.row([orphan.name.clone(), orphan.vmid.to_string(), orphan.host.clone().into(), why.to_owned()]);
     }
     table
@@ -230,7 +234,7 @@ fn nodes(status: &Status, now: Timestamp) -> Table {
         ("pool", Left),
         ("used", Right),
         ("verdict", Left),
-        ("may go", Left),
+        ("removable", Left),
         ("why", Left),
     ]);
     for node in status.nodes.iter().take(LISTED) {
@@ -255,7 +259,7 @@ fn nodes(status: &Status, now: Timestamp) -> Table {
 
 fn pods(status: &Status) -> Table {
     let mut table =
-        Table::new(&[("waiting pod", Align::Left), ("verdict", Align::Left), ("why", Align::Left)]);
+        Table::new(&[("pending pod", Align::Left), ("verdict", Align::Left), ("why", Align::Left)]);
     for pod in status.pods.iter().take(LISTED) {
         let verdict =
             verdict_words::of_code(&pod.verdict, PodOutcome::ALL, PodOutcome::code, verdict_words::of_pod);
@@ -323,7 +327,7 @@ mod tests {
         };
         assert_eq!(
             text(&status),
-            "daemon on pve1: active, waits for its first look at both clusters since 40 s\n\
+            "daemon on pve1: active, waiting for its first look at both clusters for 40 s\n\
              problem  kubernetes: no connection\n"
         );
     }
@@ -338,7 +342,7 @@ mod tests {
         };
         assert_eq!(
             text(&status),
-            "daemon on pve2: active, stands by while the one on pve1 leads: ask that one for more\n"
+            "daemon on pve2: active, on standby while the daemon on pve1 leads: ask that one for more\n"
         );
     }
 
@@ -400,20 +404,20 @@ mod tests {
             ..Status::default()
         };
         let expected = "\
-daemon on pve1: only observes (`mode = \"observe\"`), 7 rounds, the last 3 s ago
+daemon on pve1: observing only (`mode = \"observe\"`), 7 rounds, the last 3 s ago
 
-pool      nodes   ready   coming   going   min   max   free slots   cpu used   memory used   next
-workers      14      13        1       0     2    40           26       61 %             –   workers-k may go in 2 min
+pool      nodes   ready   starting   leaving   min   max   free slots   cpu used   memory used   next
+workers      14      13          1         0     2    40           26       61 %             –   workers-k may go in 2 min
 pool workers: left alone for 3 min: clone failed
 
 machine     vmid   host   address       phase      for   node   why
 workers-m   9107   pve1   10.10.10.18   Joining   41 s   –      made for ml/train-0
 
-node        pool      used   verdict    may go     why
-workers-k   workers    9 %   unneeded   in 2 min   –
+node        pool      used   verdict    removable   why
+workers-k   workers    9 %   unneeded   in 2 min    –
 
-waiting pod   verdict                     why
-ml/train-0    fits a machine on its way   workers-m
+pending pod   verdict                        why
+ml/train-0    fits a machine being created   workers-m
 
 last decisions
 12:04:15  + workers-m on pve1

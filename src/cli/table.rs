@@ -1,4 +1,4 @@
-//! Columns of text for a person.
+//! Columns of text for people.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ const HEADING: Style = Style::new().bold();
 /// Blanks between two columns.
 const GAP: &str = "   ";
 
-/// Rows below a heading, aligned: numbers to the right, the last column as long as it is.
+/// Rows below a heading, in aligned columns: numbers to the right, the last column without padding.
 #[derive(Debug)]
 pub(super) struct Table {
     heading: Vec<(&'static str, Align)>,
@@ -27,7 +27,7 @@ impl Table {
         Self { heading: heading.to_vec(), rows: Vec::new() }
     }
 
-    /// Adds a row. An empty cell shows as `–`; what could move the cursor of a terminal shows as `?`.
+    /// Adds a row. An empty cell is shown as `–`, a control character as `?`.
     pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cell = |cell: String| if cell.is_empty() { "–".to_owned() } else { plain(&cell) };
         self.rows.push(cells.into_iter().map(cell).collect());
@@ -67,7 +67,7 @@ impl Table {
     }
 }
 
-/// The text with control characters replaced: names and messages come from others.
+/// The text with control characters replaced: names and messages come from outside.
 pub(super) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

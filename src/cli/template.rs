@@ -1,5 +1,5 @@
-//! `template`: makes the templates that the configuration describes, and replaces them if the description has
-//! changed.
+//! `template`: creates the templates that the configuration describes, and replaces those whose description
+//! has changed.
 
 use std::path::PathBuf;
 
@@ -12,41 +12,41 @@ use proxmox::{Client, ClusterResources, Error};
 use settings::{Config, SecretSource, Template};
 
 const HELP: &str = "\
-For each [[template]] a host downloads the image and checks it, imports it as the disk of a new VM, and turns that into a
-template with the name that pools use. What is there already stays. What an interrupted run has left is finished.
+For each [[template]], a host downloads the image and checks it, imports it as the disk of a new VM, and turns that VM into a
+template with the name that pools use. Existing templates are kept. Work that an interrupted run has left is finished.
 
 If the description has changed
-  a new VM takes the name over; pools make their machines of it from then on, and with `drift` in [replace] nodes of the
-    old one are replaced one by one
-  the old VM is called NAME-VERSION-1, and the run after this one destroys it, unless linked clones of it live on
+  a new VM takes over the name; from then on pools create their machines from it, and with `drift` in [replace] the nodes of the
+    old template are replaced one by one
+  the old VM is renamed to NAME-VERSION-1, and the next run destroys it, unless it still has linked clones
 
-The image brings the container runtime: containerd 2.0 or newer, because no kubelet of Kubernetes 1.38 starts with an older one.
-Proxmox VE imports the image as it is; `containerd --version` in it tells (docs/guides/template.md).
+The image must contain containerd 2.0 or newer: the kubelet of Kubernetes 1.38 does not start with an older one. Proxmox VE imports
+the image unchanged; run `containerd --version` in it to check (docs/guides/template.md).
 
-It needs more than the daemon does: give it a token of its own (docs/reference/permissions.md has its role).";
+This command needs more privileges than the daemon: give it a token of its own (docs/reference/permissions.md has the role).";
 
 /// Arguments of `template`.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Arguments {
-    /// The templates; without a name all of them
+    /// The templates (default: all of them)
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     #[command(flatten)]
     config: input::ConfigFile,
-    /// Only those of this region
+    /// Only templates of this region
     #[arg(long, value_name = "REGION")]
     region: Option<String>,
-    /// The token that may make templates; without it the daemon's
+    /// A token that may create templates (default: the daemon's)
     #[arg(long, value_name = "USER@REALM!NAME", requires = "token_file")]
     token_id: Option<String>,
     /// The file with that token's secret
     #[arg(long, value_name = "FILE", requires = "token_id")]
     token_file: Option<PathBuf>,
-    /// Say what would be done, and do nothing
+    /// Show what would be done without doing it
     #[arg(long)]
     dry_run: bool,
-    /// Replace them even if nothing has changed
+    /// Replace the templates even if nothing has changed
     #[arg(long)]
     force: bool,
 }
@@ -62,7 +62,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     }
     if let (Some(id), Some(file)) = (&arguments.token_id, &arguments.token_file) {
         if !config.also.is_empty() && arguments.region.is_none() {
-            let why = "`--token-id` is one cluster's token: say with `--region` which one's".to_owned();
+            let why =
+                "`--token-id` names a token of one cluster: select that cluster with `--region`".to_owned();
             return Err(Failure::NotFound(why));
         }
         for cluster in config.proxmox.iter_mut().chain(&mut config.also) {
@@ -106,7 +107,7 @@ fn unreachable(error: Error) -> Failure {
     Failure::Unreachable("Proxmox VE".to_owned(), error.into())
 }
 
-/// Looks at one template, and does what is to be done.
+/// Looks at one template, and carries out its steps.
 async fn one(
     client: &Client,
     config: &Config,
@@ -136,7 +137,7 @@ async fn one(
             }
             Step::Keep(vmid, host) => line("kept", &format!("VM {vmid} on {host}"))?,
             _ if arguments.dry_run => line("would", &step_text(step))?,
-            // Without its privileges nothing is begun.
+            // Without its privileges nothing is started.
             _ if status != SUCCESS => {}
             _ => status = status.max(done(client, template, step).await?),
         }
@@ -144,7 +145,7 @@ async fn one(
     Ok(status)
 }
 
-/// What is to be done; nothing if there is no host for it, which is said.
+/// The steps to take; none, with a message, if no host can have the template.
 async fn steps(
     client: &Client,
     config: &Config,
@@ -154,12 +155,12 @@ async fn steps(
 ) -> Result<Option<Vec<Step>>, Failure> {
     let (places, left_out) = templates::places(template, seen);
     for host in left_out {
-        line("warning", &format!("{host} is offline: what is there stays as it is"))?;
+        line("warning", &format!("{host} is offline: its templates are left as they are"))?;
     }
     if places.is_empty() {
         line(
             "error",
-            &format!("no host that is online has a storage `{}` that the token may see", template.storage),
+            &format!("no online host has a storage `{}` that the token may see", template.storage),
         )?;
         return Ok(None);
     }
@@ -167,7 +168,7 @@ async fn steps(
     Ok(Some(templates::steps(template, &config.cluster, &places, &found, force)))
 }
 
-/// Does one step; says how it went.
+/// Carries out one step and reports the result.
 async fn done(client: &Client, template: &Template, step: &Step) -> Result<u8, Failure> {
     let mut failure = None;
     let mut say = |what: String| {
@@ -181,7 +182,7 @@ async fn done(client: &Client, template: &Template, step: &Step) -> Result<u8, F
     }
     match outcome {
         Ok(()) => {
-            // Of what could not be destroyed it was said that it stays.
+            // A template that could not be destroyed was already reported as kept.
             if !matches!(step, Step::Destroy(..)) {
                 line("done", &step_text(step))?;
             }
@@ -197,12 +198,12 @@ async fn done(client: &Client, template: &Template, step: &Step) -> Result<u8, F
 fn step_text(step: &Step) -> String {
     match step {
         Step::Keep(vmid, host) => format!("keep VM {vmid} on {host}"),
-        Step::Make(host, mark) => format!("make {} on {host}", mark.aside()),
+        Step::Make(host, mark) => format!("create {} on {host}", mark.aside()),
         Step::Finish(vmid, host, mark) => format!("finish {} (VM {vmid} on {host})", mark.aside()),
         Step::Serve(vmid, host, mark) => {
-            format!("call VM {vmid} on {host} {}", mark.template)
+            format!("rename VM {vmid} on {host} to {}", mark.template)
         }
-        Step::Aside(vmid, host, mark) => format!("call VM {vmid} on {host} {}", mark.aside()),
+        Step::Aside(vmid, host, mark) => format!("rename VM {vmid} on {host} to {}", mark.aside()),
         Step::Destroy(vmid, host, mark) => {
             format!("destroy {} (VM {vmid} on {host}) if no clone needs it", mark.aside())
         }

@@ -1,4 +1,4 @@
-//! Verdicts in words. Codes are for programs.
+//! Verdicts in words for people; codes are for programs.
 
 use model::plan::{BufferOutcome, NodeOutcome, PodOutcome, RequestOutcome};
 use model::power::HostOutcome;
@@ -13,10 +13,10 @@ pub(super) fn of_node(verdict: NodeOutcome) -> &'static str {
         NodeOutcome::Unneeded => "unneeded",
         NodeOutcome::CoolingDown => "cooling down",
         NodeOutcome::PoolUnhealthy => "pool unhealthy",
-        NodeOutcome::Disabled => "must not go",
+        NodeOutcome::Disabled => "removal disabled",
         NodeOutcome::Unready => "not ready",
-        NodeOutcome::BeingDeleted => "on its way out",
-        NodeOutcome::Remove => "goes",
+        NodeOutcome::BeingDeleted => "being removed",
+        NodeOutcome::Remove => "is removed",
     }
 }
 
@@ -25,7 +25,7 @@ pub(super) fn of_pod(verdict: PodOutcome) -> &'static str {
         PodOutcome::NewNode => "gets a new machine",
         PodOutcome::ExistingNode => "fits a node",
         PodOutcome::GrownNode => "fits a node that grows",
-        PodOutcome::UpcomingNode => "fits a machine on its way",
+        PodOutcome::UpcomingNode => "fits a machine being created",
         PodOutcome::NoPoolFits => "no pool fits",
         PodOutcome::PoolAtMax => "pool at its maximum",
         PodOutcome::NoHostCapacity => "no host has room",
@@ -35,7 +35,7 @@ pub(super) fn of_pod(verdict: PodOutcome) -> &'static str {
         PodOutcome::TooYoung => "too young",
         PodOutcome::BackingOff => "pool backs off",
         PodOutcome::PredictionMissed => "kube-scheduler refused such pods",
-        PodOutcome::Unfinished => "a later round looks at it",
+        PodOutcome::Unfinished => "left to a later round",
         PodOutcome::AwaitsRequest => "waits for its request",
         PodOutcome::AwaitsGang => "waits with its gang",
     }
@@ -46,13 +46,13 @@ pub(super) fn of_request(verdict: RequestOutcome) -> &'static str {
         RequestOutcome::Found => "room found",
         RequestOutcome::Provisioned => "provisioned",
         RequestOutcome::NotFound => "no room",
-        RequestOutcome::Unfinished => "a later round looks at it",
+        RequestOutcome::Unfinished => "left to a later round",
         RequestOutcome::Booked => "booked",
-        RequestOutcome::BookingExpired => "booking over",
+        RequestOutcome::BookingExpired => "booking expired",
         RequestOutcome::Consumed => "consumed",
         RequestOutcome::Over => "over",
         RequestOutcome::Expired => "expired",
-        RequestOutcome::Broken => "cannot be understood",
+        RequestOutcome::Broken => "invalid",
         RequestOutcome::NotOurs => "another autoscaler's",
     }
 }
@@ -73,17 +73,17 @@ pub(super) fn of_host(verdict: HostOutcome) -> &'static str {
         HostOutcome::Needed => "needed",
         HostOutcome::Idle => "idle",
         HostOutcome::Emptied => "being emptied",
-        HostOutcome::SwitchOff => "is asked to shut down",
+        HostOutcome::SwitchOff => "asked to shut down",
         HostOutcome::GoingOff => "shutting down",
         HostOutcome::Off => "off",
-        HostOutcome::Wake => "is woken",
-        HostOutcome::Waking => "waking",
-        HostOutcome::GivenUp => "did not do as asked",
-        HostOutcome::NotOurs => "off by another client",
+        HostOutcome::Wake => "being woken",
+        HostOutcome::Waking => "starting up",
+        HostOutcome::GivenUp => "did not respond to the request",
+        HostOutcome::NotOurs => "off, not by the daemon",
     }
 }
 
-/// The words of what a status names by its code; a code of another version stays as it is.
+/// The words for a code in a status; a code of another version is shown as it is.
 pub(super) fn of_code<T: Copy>(
     code: &str,
     all: &[T],

@@ -1,8 +1,8 @@
-//! Showing something again and again, until the user has seen enough.
+//! Shows a view repeatedly until the user ends it.
 //!
-//! On a terminal each view is drawn over the last on the alternate screen, cut to what fits, and again when
-//! the terminal changes its size; whatever ends it leaves the terminal as it was. Without a terminal each
-//! view is written plainly.
+//! On a terminal, each view is drawn over the last one on the alternate screen, cut to what fits, and drawn
+//! again when the terminal changes its size. The terminal is always restored at the end. Without a terminal,
+//! each view is written as it is.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
@@ -19,8 +19,8 @@ use super::terminal::{cut, size};
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
-/// Shows frames until SIGINT, SIGTERM or SIGHUP, which all end it well. A first frame that cannot be had is a
-/// failure; a later one is shown as what it is, and tried again.
+/// Shows frames until SIGINT, SIGTERM or SIGHUP, each of which counts as success. If the first frame fails,
+/// that is a failure; a later failure is shown, and the frame is tried again.
 pub(super) fn run(every: Duration, frame: impl AsyncFn() -> Result<String, Failure>) -> Result<u8, Failure> {
     live::block_on(async {
         let failed = |error| Failure::System("listen for signals", error);
@@ -73,7 +73,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing back.
+        // A terminal that is gone need not be restored.
         let _ = raw(LEAVE);
     }
 }
@@ -97,7 +97,7 @@ fn raw(text: &str) -> std::io::Result<()> {
     out.flush()
 }
 
-/// The text as it fits a screen, to be drawn over another one.
+/// The text cut to a screen, to be drawn over the previous one.
 fn fitted(text: &str, columns: usize, lines: usize) -> String {
     let all: Vec<&str> = text.lines().collect();
     let shown = if all.len() > lines { lines.saturating_sub(1) } else { all.len() };
@@ -110,7 +110,7 @@ fn fitted(text: &str, columns: usize, lines: usize) -> String {
         let more = format!("… {} more lines: the terminal is too small", all.len() - shown);
         let _ = write!(out, "{}\x1b[K", cut(&more, columns));
     }
-    // If the last line is a full one, nothing is below it.
+    // If the last line is full, there is nothing below it.
     if shown < lines {
         out.push_str("\x1b[J");
     }

@@ -1,5 +1,5 @@
-//! A configuration that is being written: each line with a comment on where it comes from. At the end our own
-//! parser reads it, and what it refuses is taken out again, with a word.
+//! A configuration that is being written: each line has a comment on where it comes from. At the end our own
+//! parser reads it, and each line that it refuses is replaced by a comment.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use toml::Value;
 use super::{Migrated, Origin};
 use settings::Needs;
 
-/// Comments are broken at this width.
+/// The width at which comments are wrapped.
 const WIDTH: usize = 118;
 
 /// One line of a table.
@@ -31,12 +31,12 @@ pub(super) struct Table {
     header: String,
     label: String,
     lines: Vec<Line>,
-    /// Why all of it is left out.
+    /// Why the table is left out.
     refused: Option<String>,
 }
 
 impl Table {
-    /// `header` as it is written, or empty for the settings before all tables.
+    /// A table with this `header` as written; empty for the settings before all tables.
     pub fn new(header: &str) -> Self {
         Self {
             header: header.to_owned(),
@@ -46,7 +46,7 @@ impl Table {
         }
     }
 
-    /// A table of a pool, which is named if there is something to fill in.
+    /// A table of a pool, which is named for settings to fill in.
     pub fn of_pool(header: &str, pool: &str) -> Self {
         Self { label: format!("pool {pool}"), ..Self::new(header) }
     }
@@ -61,7 +61,7 @@ impl Table {
         });
     }
 
-    /// A setting that must be there: `instead` stands in for a value that our parser refuses.
+    /// A required setting: `instead` replaces a value that our parser refuses.
     pub fn must(
         &mut self,
         key: &str,
@@ -73,7 +73,7 @@ impl Table {
         self.lines.push(Line::Set { key: key.to_owned(), value, why: why.into(), instead });
     }
 
-    /// A setting that must be there and that only the operator knows.
+    /// A required setting that only the operator knows.
     pub fn fill(&mut self, key: &str, value: impl Into<Value>, why: impl Into<String>) {
         self.lines.push(Line::Fill { key: key.to_owned(), value: value.into(), why: why.into() });
     }
@@ -89,7 +89,7 @@ impl Table {
         self.lines.push(Line::Note(text.into()));
     }
 
-    /// Nothing was said in it.
+    /// Whether the table has no lines.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
@@ -112,26 +112,26 @@ struct Place {
 }
 
 impl Draft {
-    /// Adds a table; those that say nothing are left out.
+    /// Adds a table, unless it is empty.
     pub fn push(&mut self, table: Table) {
         if !table.is_empty() {
             self.tables.push(table);
         }
     }
 
-    /// A setting of the other one that has no counterpart, and why none is needed.
+    /// A setting of the other autoscaler without a counterpart, and why none is needed.
     pub fn unneeded(&mut self, source: impl Into<String>, why: &str) {
         self.unneeded.push((source.into(), why.to_owned()));
     }
 
-    /// Settings of the other one that are not known here.
+    /// Settings of the other autoscaler that are unknown.
     pub fn unknown(&mut self, names: impl IntoIterator<Item = String>) {
         self.unknown.extend(names.into_iter().map(|name| plain(&name)));
     }
 
     /// The text, without anything that our own parser refuses.
     pub fn finish(mut self, origin: Origin) -> Migrated {
-        // Each round takes out at least one line, or is the last.
+        // Each iteration removes at least one line, or is the last.
         let most: usize = self.tables.iter().map(|table| table.lines.len() + 1).sum();
         for _ in 0..=most {
             let (text, places) = self.render(origin);
@@ -164,11 +164,11 @@ impl Draft {
         };
         *line = match line {
             Line::Set { key, instead: Some(value), why, .. } => {
-                let why = format!("{why}: not taken over ({})", plain(title));
+                let why = format!("{why}: not converted ({})", plain(title));
                 Line::Fill { key: key.clone(), value: value.clone(), why }
             }
             Line::Set { why, .. } | Line::Fill { why, .. } | Line::Missing { why, .. } | Line::Note(why) => {
-                Line::Note(format!("{why}: not taken over ({})", plain(title)))
+                Line::Note(format!("{why}: not converted ({})", plain(title)))
             }
         };
     }
@@ -176,8 +176,8 @@ impl Draft {
     fn render(&self, origin: Origin) -> (String, Vec<Place>) {
         let mut out = format!("{}\n", crate::SCHEMA_LINE);
         let head = format!(
-            "Made by `pve-autoscaler migrate` of settings of {}. Every other setting is at its default: \
-             pve-autoscaler.toml(5) has all of them. The comment before a line says where it comes from, and what differs; \
+            "Created by `pve-autoscaler migrate` from settings of {}. Every other setting has its default: \
+             pve-autoscaler.toml(5) has all of them. The comment before a line says where the setting comes from and what differs; \
              look for FILL IN.",
             origin.name()
         );
@@ -187,13 +187,13 @@ impl Draft {
             table.render(index, &mut out, &mut places);
         }
         if !self.unneeded.is_empty() {
-            out.push_str("\n# What has no counterpart here:\n");
+            out.push_str("\n# Settings without a counterpart:\n");
             for (source, why) in &self.unneeded {
                 comment(&mut out, &format!("{source}: {why}"));
             }
         }
         if !self.unknown.is_empty() {
-            out.push_str("\n# Not known, so not taken over:\n");
+            out.push_str("\n# Unknown settings, not converted:\n");
             for name in &self.unknown {
                 comment(&mut out, name);
             }
@@ -251,7 +251,7 @@ impl Line {
     }
 }
 
-/// A comment, in lines that are not too long.
+/// A comment, wrapped.
 fn comment(out: &mut String, text: &str) {
     let mut line = String::from("#");
     for word in plain(text).split(' ').filter(|word| !word.is_empty()) {
@@ -267,7 +267,7 @@ fn comment(out: &mut String, text: &str) {
     out.push('\n');
 }
 
-/// Without what would end a comment, or move the cursor of a terminal.
+/// The text without characters that would end a comment or move a terminal's cursor.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

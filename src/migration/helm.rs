@@ -1,13 +1,12 @@
-//! Values of a Helm chart inside what installs it: K3s' `HelmChart`, Flux' `HelmRelease`, an `Application` of
-//! Argo CD, a ConfigMap.
+//! Values of a Helm chart inside the object that installs it: K3s' `HelmChart`, Flux' `HelmRelease`, an
+//! `Application` of Argo CD, a ConfigMap.
 
 use serde_json::{Map, Value};
 
 use super::SourceFile;
 use super::source::{SourceError, documents, text_at};
 
-/// The values in a document, and whether it has any; a document that is no Kubernetes object is itself
-/// values.
+/// The values in a document. A document that is not a Kubernetes object is itself the values.
 pub(super) fn values(document: Value) -> Result<Vec<Value>, SourceError> {
     let inside = |text: Option<&str>| match text {
         Some(text) => documents(SourceFile { name: "the values in it", text }),
@@ -46,7 +45,7 @@ pub(super) fn values(document: Value) -> Result<Vec<Value>, SourceError> {
             for key in ["data", "stringData"] {
                 let Some(Value::Object(data)) = map(&[key]) else { continue };
                 for text in data.values().filter_map(Value::as_str) {
-                    // What is no YAML there is none of the chart's values.
+                    // Text that is not YAML does not contain the chart's values.
                     found.extend(inside(Some(text)).unwrap_or_default());
                 }
             }
@@ -57,7 +56,7 @@ pub(super) fn values(document: Value) -> Result<Vec<Value>, SourceError> {
     Ok(found)
 }
 
-/// `a.b.c` with a value, as `--set` has it.
+/// `a.b.c` with a value, as in `--set`.
 fn nested(path: &str, value: Value) -> Value {
     path.rsplit('.').fold(value, |inner, key| {
         let mut map = Map::new();

@@ -1,7 +1,7 @@
-//! A command with which a machine joins, as kproximate has it: what of it is a setting here. Secrets in it
-//! are left where they are.
+//! kproximate's command with which a machine joins: the parts of it that are settings here. Secrets in it are
+//! not copied.
 
-/// What a join command says.
+/// The settings in a join command.
 #[derive(Debug, Default)]
 pub(super) struct JoinCommand {
     /// `host:port` of the API server.
@@ -13,19 +13,19 @@ pub(super) struct JoinCommand {
     pub taints: Vec<String>,
     /// Preflight checks of kubeadm that may fail.
     pub ignored_checks: Vec<String>,
-    /// What is not taken over, by name, and why.
+    /// What is not converted, by name, and why.
     pub told: Vec<String>,
 }
 
-/// Options of agents whose meaning is here in another place, or nowhere.
+/// Options of agents that are set elsewhere here, or not needed.
 const MEANT_OTHERWISE: [(&str, &str); 5] = [
-    ("with-node-id", "names of machines are unique already"),
+    ("with-node-id", "machine names are already unique"),
     ("node-name", "a Node has its machine's name"),
     ("node-ip", "the address of the machine's slot"),
-    ("node-external-ip", "not set: a cloud controller may"),
+    ("node-external-ip", "not set; a cloud controller can set it"),
     ("discovery-token-unsafe-skip-ca-verification", "the cluster's CA is always checked"),
 ];
-/// Options that hold secrets, or say how the cluster is known: the daemon gets both for each machine.
+/// Options with secrets or the cluster's identity: the daemon gets both for each machine.
 const GIVEN_BY_THE_DAEMON: [&str; 7] = [
     "token",
     "t",
@@ -52,7 +52,7 @@ pub(super) fn of_k3s(command: &str) -> JoinCommand {
             "K3S_NODE_NAME" => found.told.push(format!("{name}: a Node has its machine's name")),
             _ if name.starts_with("INSTALL_K3S_") => {
                 found.told.push(format!(
-                    "{name}: the template has K3s installed already (docs/guides/template.md)"
+                    "{name}: K3s is already installed in the template (docs/guides/template.md)"
                 ));
             }
             _ if name.starts_with("K3S_") => {
@@ -73,12 +73,12 @@ pub(super) fn of_kubeadm(command: &str) -> JoinCommand {
     let mut found = JoinCommand::default();
     let after = words.iter().skip_while(|word| *word != "join").skip(1);
     let options: Vec<String> = after.take_while(|word| !is_end(word)).cloned().collect();
-    found.take(&options, "kubeadm gets a configuration of the daemon's here");
+    found.take(&options, "here kubeadm gets a configuration from the daemon");
     found
 }
 
 impl JoinCommand {
-    /// Options with their values; `otherwise` says where one that is not taken over belongs.
+    /// Options with their values; `otherwise` says where an option belongs that is not converted.
     fn take(&mut self, options: &[String], otherwise: &str) {
         let mut rest = options.iter().peekable();
         while let Some(word) = rest.next() {
@@ -104,7 +104,7 @@ impl JoinCommand {
             "server" | "s" => self.server = server(&value),
             "kubelet-arg" => match pair(value.trim_start_matches('-')) {
                 Some(argument) => self.kubelet_args.push(argument),
-                None => self.told.push(format!("--{name}: one without a value is not taken over")),
+                None => self.told.push(format!("--{name}: an option without a value is not converted")),
             },
             "node-label" => self.labels.extend(value.split(',').filter_map(pair)),
             "node-taint" => self.taints.extend(value.split(',').map(ToOwned::to_owned)),
@@ -114,9 +114,9 @@ impl JoinCommand {
             _ if GIVEN_BY_THE_DAEMON.contains(&name) => {}
             _ => {
                 let known = MEANT_OTHERWISE.iter().find(|(option, _)| *option == name);
-                let why = known
-                    .map_or_else(|| format!("not taken over: {otherwise}"), |(_, why)| (*why).to_owned());
-                // Whatever stands there may be anything: only what looks like an option is repeated.
+                let why =
+                    known.map_or_else(|| format!("not converted: {otherwise}"), |(_, why)| (*why).to_owned());
+                // The name may be anything: it is repeated only if it looks like an option.
                 let fine = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') && name.len() < 64;
                 self.told.push(if fine { format!("--{name}: {why}") } else { format!("an option: {why}") });
             }
@@ -143,7 +143,7 @@ fn assignment(word: &str) -> Option<(&str, &str)> {
     (!name.is_empty() && name.chars().all(fine)).then_some((name, value))
 }
 
-/// `host:port` of a URL or address, and nothing else that may stand in a join command.
+/// `host:port` of a URL or address, without anything else from the join command.
 fn server(text: &str) -> Option<String> {
     let (scheme, rest) = text.split_once("://").map_or((None, text), |(scheme, rest)| (Some(scheme), rest));
     let host = rest.split('/').next().unwrap_or_default();
@@ -158,7 +158,7 @@ fn server(text: &str) -> Option<String> {
     }
 }
 
-/// The words of a command as a shell splits them; nothing in it is filled in.
+/// The words of a command as a shell splits them, without expansion.
 fn arguments(command: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None::<char>);
     let mut letters = command.chars();
@@ -166,7 +166,7 @@ fn arguments(command: &str) -> Vec<String> {
         match (quote, letter) {
             (Some(open), letter) if open == letter => quote = None,
             (Some('"') | None, '\\') => {
-                // A line that goes on in the next one is one line.
+                // An escaped newline joins two lines.
                 let next = letters.next().filter(|next| *next != '\n');
                 if let Some(next) = next {
                     word.get_or_insert_default().push(next);

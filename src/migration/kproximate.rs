@@ -11,12 +11,12 @@ use super::{SourceError, SourceFile, helm};
 /// Settings that have no counterpart, and why none is needed.
 const UNNEEDED: &[(&str, &str)] = &[
     ("debug", "`--log-level debug` of `run`"),
-    ("pmDebug", "no header and no token is ever logged"),
-    ("enableAffinityScaling", "affinity and selectors always count"),
-    ("kpLocalTemplateStorage", "templates of one name on several hosts are found by themselves"),
+    ("pmDebug", "headers and tokens are never logged"),
+    ("enableAffinityScaling", "affinity and selectors are always considered"),
+    ("kpLocalTemplateStorage", "templates with the same name on several hosts are found automatically"),
     ("rabbitMQHost", "there is no queue: records are ConfigMaps"),
     ("rabbitMQPort", "there is no queue: records are ConfigMaps"),
-    ("pollInterval", "watches: a round starts 0.1 s after something changed"),
+    ("pollInterval", "the daemon uses watches: a round starts 0.1 s after a change"),
 ];
 
 /// Parts of the chart that are about its pods.
@@ -48,7 +48,7 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     merged.remove("USER-SUPPLIED VALUES");
     if !merged.get("kproximate").is_some_and(Value::is_object) {
         return Err(SourceError::Nothing {
-            wanted: "a map `kproximate`, as in the values of its chart (`helm get values`) or in what installs it (HelmChart, HelmRelease, Application),",
+            wanted: "a map `kproximate`, as in the values of its chart (`helm get values`) or in the object that installs it (HelmChart, HelmRelease, Application)",
         });
     }
     let mut values = Tree::new("", Value::Object(merged));
@@ -71,7 +71,7 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
         for name in host.split(',').map(str::trim).filter(|name| !name.is_empty()) {
             let mut table = Table::new("[[host]]");
             table.set("name", name, "pmExcludeHosts");
-            table.set("closed", true, "nothing new is put on it");
+            table.set("closed", true, "no new machine is placed on it");
             draft.push(table);
         }
     }
@@ -95,7 +95,7 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     }
     for key in CHART {
         if values.was(&[key]) {
-            draft.unneeded(*key, "it is a service on a host, not a pod");
+            draft.unneeded(*key, "the daemon is a service on a host, not a pod");
         }
     }
     draft.unknown(tree.rest());
@@ -104,7 +104,7 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     Ok(draft)
 }
 
-/// Later files say more, as with Helm.
+/// Later files override earlier ones, as with Helm.
 fn merge(into: &mut Map<String, Value>, more: Map<String, Value>) {
     for (key, value) in more {
         match (into.get_mut(&key), value) {
@@ -116,7 +116,7 @@ fn merge(into: &mut Map<String, Value>, more: Map<String, Value>) {
     }
 }
 
-/// How its machines join, and what the command for it says of nodes.
+/// How machines join, and what the join command sets for nodes.
 fn bootstrap(tree: &mut Tree, secrets: &mut Tree) -> (Table, JoinCommand) {
     let mut table = Table::new("[bootstrap]");
     let by_agent = tree.truth(&["kpQemuExecJoin"]).unwrap_or(false);
@@ -124,7 +124,7 @@ fn bootstrap(tree: &mut Tree, secrets: &mut Tree) -> (Table, JoinCommand) {
     if !by_agent {
         table.set("method", "none", "kpQemuExecJoin is false: the template joins by itself");
         if !command.is_empty() {
-            table.note("kpJoinCommand is not used by it, and not copied");
+            table.note("kpJoinCommand is not used with this method, and not copied");
         }
         return (table, JoinCommand::default());
     }
@@ -134,7 +134,7 @@ fn bootstrap(tree: &mut Tree, secrets: &mut Tree) -> (Table, JoinCommand) {
         join = join_command::of_k3s(&command);
         match join.server.take() {
             Some(server) => table.set("api_server", server, "kpJoinCommand"),
-            None => table.fill("api_server", "10.10.10.2:6443", "the K3s server as nodes reach it"),
+            None => table.fill("api_server", "10.10.10.2:6443", "the K3s server's address for nodes"),
         }
         table.set(
             "server_token_credential",
@@ -145,7 +145,7 @@ fn bootstrap(tree: &mut Tree, secrets: &mut Tree) -> (Table, JoinCommand) {
         table.set(
             "method",
             "kubeadm",
-            "kpQemuExecJoin; a token for each machine, instead of the lasting one of kpJoinCommand",
+            "kpQemuExecJoin; a token for each machine, instead of the permanent one in kpJoinCommand",
         );
         join = join_command::of_kubeadm(&command);
         if let Some(server) = join.server.take() {
@@ -160,7 +160,7 @@ fn bootstrap(tree: &mut Tree, secrets: &mut Tree) -> (Table, JoinCommand) {
         table.fill(
             "command",
             "echo 'not filled in' >&2; exit 1",
-            "the script of kpJoinCommand, which is not copied as there are secrets in it; they go on standard input (`input_credential`)",
+            "the script of kpJoinCommand, which is not copied because it contains secrets; pass them on standard input (`input_credential`)",
         );
     }
     for what in &join.told {
@@ -184,11 +184,11 @@ fn times(draft: &mut Draft, tree: &mut Tree) {
     }
     let mut down = Table::new("[scale_down]");
     if let Some(wait) = tree.number(&["scaleDownCooldownSeconds"]) {
-        down.set("delay_after_add", parts::seconds(wait), "scaleDownCooldownSeconds; of each pool");
+        down.set("delay_after_add", parts::seconds(wait), "scaleDownCooldownSeconds; for each pool");
     }
     if tree.was(&["loadHeadroom"]) {
         down.note(
-            "loadHeadroom: a share of the whole cluster there. Here each node's pods must fit elsewhere; `headroom` of a pool \
+            "loadHeadroom: a share of the entire cluster in kproximate. Here each node's pods must fit elsewhere; a pool's `headroom` \
              keeps room free, and `utilization_threshold` says which nodes are candidates",
         );
     }
@@ -199,24 +199,29 @@ fn pool(draft: &mut Draft, tree: &mut Tree, secrets: &mut Tree, join: &JoinComma
     let name = parts::pool_name(&tree.text(&["kpNodeNamePrefix"]).unwrap_or_else(|| "kp-node".to_owned()));
     let mut table = Table::of_pool("[[pool]]", &name);
     table.set("name", name.as_str(), "kpNodeNamePrefix");
-    table.set("min", 0, "there is no minimum there");
+    table.set("min", 0, "kproximate has no minimum");
     let most = tree.whole(&["maxKpNodes"]).unwrap_or(3);
     table.must("max", parts::count(most), 3, "maxKpNodes; VMs count, ready or not");
     let cores = tree.whole(&["kpNodeCores"]).unwrap_or(2);
     table.must("cores", parts::count(cores), 2, "kpNodeCores; a pool may have several `sizes`");
     let memory = tree.whole(&["kpNodeMemory"]).unwrap_or(2048);
-    table.must("memory", parts::size(memory.saturating_mul(1 << 20)), "2GiB", "kpNodeMemory, in MiB there");
+    table.must(
+        "memory",
+        parts::size(memory.saturating_mul(1 << 20)),
+        "2GiB",
+        "kpNodeMemory, which is in MiB",
+    );
     match tree.text(&["kpNodeTemplateName"]) {
         Some(template) => table.set("template", template, "kpNodeTemplateName"),
         None => table.missing("template", "\"k8s-worker\"", "the template, by name or VMID"),
     }
-    table.set("clone", "linked", "as there");
+    table.set("clone", "linked", "as in kproximate");
     table.missing(
         "vmids",
         "\"9100-9149\"",
-        "VMIDs that are this pool's alone, at least `max`; there the next free one is taken",
+        "VMIDs for this pool only, at least `max`; kproximate uses the next free one",
     );
-    table.set("addresses", "dhcp", "as there; a range of addresses of the pool's own is safer");
+    table.set("addresses", "dhcp", "as in kproximate; a range of addresses of the pool's own is safer");
     if let Some(strategy) = tree.text(&["nodeSelectionStrategy"]) {
         match strategy.as_str() {
             "spread" | "round-robin" => table.set("placement", "spread", "nodeSelectionStrategy"),
@@ -226,7 +231,7 @@ fn pool(draft: &mut Draft, tree: &mut Tree, secrets: &mut Tree, join: &JoinComma
             _ => table.note("nodeSelectionStrategy: `placement` is \"balance\", \"spread\" or \"pack\""),
         }
     } else {
-        table.set("placement", "spread", "as there: hosts with the fewest of its machines first");
+        table.set("placement", "spread", "as in kproximate: hosts with the fewest of its machines first");
     }
     if let Some(mib) = tree.whole(&["minAvailableMemoryMB"]) {
         table.set("memory_reserve", parts::size(mib.saturating_mul(1 << 20)), "minAvailableMemoryMB");
@@ -267,11 +272,11 @@ fn keys(table: &mut Table, tree: &mut Tree, secrets: &mut Tree) {
     } else if !keys.is_empty() && keys.iter().all(|key| parts::is_public_key(key)) {
         table.set("ssh_keys", parts::list(keys), "sshKey");
     } else if !keys.is_empty() {
-        table.note("sshKey: is not the public half of a key, and not copied");
+        table.note("sshKey: not the public half of a key, so not copied");
     }
 }
 
-/// Its one variable is the host.
+/// kproximate's only variable is the host.
 fn variables(value: &str) -> String {
     match (value.find("{{"), value.find("}}")) {
         (Some(from), Some(to))

@@ -1,5 +1,4 @@
-//! KubeNodeSmith's manifests: `NodeSmithPool`, `NodeSmithProvider`, `NodeSmithClaim` and what belongs to
-//! them.
+//! KubeNodeSmith's manifests: `NodeSmithPool`, `NodeSmithProvider`, `NodeSmithClaim` and related objects.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +10,18 @@ use super::source::{Tree, all_documents, text_at};
 use super::{SourceError, SourceFile};
 use settings::option_privilege;
 
-/// What the file says of one provider, for the pools that use it.
+/// A provider, for the pools that use it.
 struct Provider {
     tree: Tree,
     pools: i64,
-    /// How many of them have their part of the VMIDs.
+    /// How many pools have got their part of the VMIDs.
     served: i64,
-    /// What is left of it after a pool has read it.
+    /// The rest that a pool has not read.
     left: Option<Tree>,
 }
 
 impl Provider {
-    /// Whether the first thing that its machines boot from is a network device.
+    /// Whether its machines boot from a network device first.
     fn boots_from_network(&self) -> bool {
         let options = self.tree.clone().list(&["proxmox", "vmOptions"]);
         options.iter().any(|option| {
@@ -60,9 +59,10 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
             "NodeSmithControlPlane" | "NodeSmithController" => {
                 draft.unneeded(format!("{kind} {name}"), "the configuration lists the pools");
             }
-            "Secret" => draft
-                .unneeded(format!("Secret {name}"), "secrets are in files of their own, and are not copied"),
-            _ => draft.unneeded(format!("{kind} {name}"), "it is a service on a host, not a pod"),
+            "Secret" => {
+                draft.unneeded(format!("Secret {name}"), "secrets are in separate files, and are not copied")
+            }
+            _ => draft.unneeded(format!("{kind} {name}"), "the daemon is a service on a host, not a pod"),
         }
     }
     if pools.is_empty() {
@@ -79,7 +79,7 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     bootstrap.set(
         "method",
         "none",
-        "as there: what is installed joins by itself; \"kubeadm\" mints a token for each machine",
+        "as in KubeNodeSmith: the installed system joins by itself; \"kubeadm\" creates a token for each machine",
     );
     draft.push(bootstrap);
     for (name, mut pool) in pools {
@@ -97,7 +97,7 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     Ok(draft)
 }
 
-/// The first provider that any pool uses: one daemon speaks to one Proxmox VE cluster.
+/// The first provider that any pool uses: only one Proxmox VE cluster is converted.
 fn side(providers: &mut BTreeMap<String, Provider>) -> ProxmoxSide {
     let mut side = ProxmoxSide::default();
     for provider in providers.values_mut().filter(|provider| provider.pools > 0) {
@@ -108,7 +108,7 @@ fn side(providers: &mut BTreeMap<String, Provider>) -> ProxmoxSide {
         let reserve = tree.whole(&path).map(|mib| mib.to_string());
         let reserve = Said::new(reserve, tree.place(&path));
         if side.endpoint.is_some() {
-            // Another cluster: its pools need a daemon of their own.
+            // Pools of another cluster need a daemon of their own.
             continue;
         }
         side.endpoint = endpoint;
@@ -136,7 +136,7 @@ fn one_pool(
         table.set(
             "min",
             parts::count(least),
-            format!("{}; kept up here, too", tree.place(&["limits", "minNodes"])),
+            format!("{}; enforced here, too", tree.place(&["limits", "minNodes"])),
         );
     }
     match limit(tree, "maxNodes") {
@@ -144,7 +144,7 @@ fn one_pool(
         None => table.fill(
             "max",
             10,
-            format!("{} is unlimited; here there is a limit", tree.place(&["limits", "maxNodes"])),
+            format!("{} is unlimited; here there must be a limit", tree.place(&["limits", "maxNodes"])),
         ),
     }
     if let Some((cores, memory)) = size {
@@ -152,7 +152,7 @@ fn one_pool(
         table.must("cores", parts::count(cores), 2, why);
         table.must("memory", parts::size(memory.saturating_mul(1 << 20)), "4GiB", why);
     } else {
-        let why = "there the size of the first node that is there; it is not in the files";
+        let why = "in KubeNodeSmith the size of the first existing node, which is not in the files";
         table.fill("cores", 2, why);
         table.fill("memory", "4GiB", why);
     }
@@ -170,20 +170,24 @@ fn one_pool(
         table.missing(
             "template",
             "\"k8s-worker\"",
-            "machines are clones unless they are said to boot from the network (`boot = \"network\"`, docs/guides/network-boot.md)",
+            "machines are clones unless they boot from the network (`boot = \"network\"`, docs/guides/network-boot.md)",
         );
     }
     if let Some(limit) = tree.text(&["scaleDown", "drainTimeout"]) {
         table.set("drain", limit, tree.place(&["scaleDown", "drainTimeout"]));
     }
     for (group, key, why) in [
-        ("scaleUp", "stabilizationWindow", "`stabilization_window` of `[scale_up]`; not used there"),
+        (
+            "scaleUp",
+            "stabilizationWindow",
+            "`stabilization_window` of `[scale_up]`; not used in KubeNodeSmith",
+        ),
         (
             "scaleDown",
             "stabilizationWindow",
             "`unneeded_time` and `delay_after_add` of `[scale_down]`, at their defaults of 10m",
         ),
-        ("scaleUp", "batchSize", "as many machines at once as pods need, up to `max_parallel_creates`"),
+        ("scaleUp", "batchSize", "as many machines at a time as pods need, up to `max_parallel_creates`"),
         ("scaleDown", "maxConcurrent", "`max_parallel_drains` of `[scale_down]`"),
     ] {
         if tree.was(&[group, key]) {
@@ -203,8 +207,8 @@ fn one_pool(
     if let Some(provider) = provider {
         of_provider(&mut table, &mut options, provider);
     } else {
-        table.note("its NodeSmithProvider is in none of the files");
-        table.missing("vmids", "\"9100-9149\"", "VMIDs that are this pool's alone");
+        table.note("its NodeSmithProvider is not in the files");
+        table.missing("vmids", "\"9100-9149\"", "VMIDs for this pool only");
     }
     draft.push(table);
     draft.push(options);
@@ -231,11 +235,14 @@ fn of_provider(table: &mut Table, options: &mut Table, provider: &mut Provider) 
             );
         }
         Some((first, last)) => table.set("vmids", format!("{first}-{last}"), place),
-        None => table.missing("vmids", "\"9100-9149\"", "VMIDs that are this pool's alone"),
+        None => table.missing("vmids", "\"9100-9149\"", "VMIDs for this pool only"),
     }
     let kind = tree.text(&["type"]).unwrap_or_else(|| "proxmox".to_owned());
     if kind != "proxmox" {
-        table.note(format!("{}: only `proxmox` works there, and here", tree.place(&["type"])));
+        table.note(format!(
+            "{}: only `proxmox` is supported, here and in KubeNodeSmith",
+            tree.place(&["type"])
+        ));
     }
     let hosts = tree.texts(&["proxmox", "nodeWhitelist"]);
     if !hosts.is_empty() {
@@ -243,7 +250,7 @@ fn of_provider(table: &mut Table, options: &mut Table, provider: &mut Provider) 
     }
     if let Some(tag) = tree.text(&["proxmox", "managedNodeTag"]) {
         let why = format!(
-            "{}; for people: ownership is in notes and a record",
+            "{}; for people only: ownership is proven by notes and a record",
             tree.place(&["proxmox", "managedNodeTag"])
         );
         table.set("tags", parts::list([tag]), why);
@@ -268,7 +275,7 @@ fn devices(table: &mut Table, tree: &mut Tree) {
         let text = |key| device.get(key).and_then(Value::as_str);
         if number > 0 {
             table.note(format!(
-                "{place}: a further device is a table `[[pool.network]]`, with its bridge, VLAN and addresses"
+                "{place}: each further device needs a table `[[pool.network]]`, with its bridge, VLAN and addresses"
             ));
             continue;
         }
@@ -286,7 +293,7 @@ fn devices(table: &mut Table, tree: &mut Tree) {
     }
 }
 
-/// Raw options: those that have a setting become that, those that are free go on, the others are named.
+/// Raw options: they become a setting if there is one, or `vm_options` if allowed; others are named.
 fn vm_options(table: &mut Table, options: &mut Table, tree: &mut Tree, network: bool) {
     let place = tree.place(&["proxmox", "vmOptions"]);
     let mut dhcp = false;
@@ -304,7 +311,7 @@ fn vm_options(table: &mut Table, options: &mut Table, tree: &mut Tree, network: 
                 table.set(
                     "boot",
                     "network",
-                    format!("{why}; its disk comes second: docs/guides/network-boot.md"),
+                    format!("{why}; its disk is second in the boot order: docs/guides/network-boot.md"),
                 );
             }
             "ipconfig0" if value.contains("ip=dhcp") => dhcp = true,
@@ -324,7 +331,7 @@ fn vm_options(table: &mut Table, options: &mut Table, tree: &mut Tree, network: 
             },
             "sockets" | "cores" | "memory" | "balloon" => table.note(format!("{why}: `cores` and `memory`")),
             _ if option_privilege(name).is_some() => options.set(name, value, why),
-            _ => table.note(format!("{why}: no option that a pool may set; the template's")),
+            _ => table.note(format!("{why}: not an option that a pool may set; set it in the template")),
         }
     }
     if dhcp {

@@ -1,11 +1,11 @@
-//! Moving over: the settings of another autoscaler for Proxmox VE → a configuration for this daemon, with a
-//! remark at each line on where it comes from and what differs.
+//! Migration: converts the settings of another autoscaler for Proxmox VE into a configuration for this
+//! daemon, with a comment at each line on where it comes from and what differs.
 //!
-//! Text in, text out: nothing is read or written here. What holds of every result:
+//! Text in, text out: no files are read or written here. For every result:
 //!
-//! * it passes our own parser (`Needs::Plan`): what that refuses is left out, and said;
-//! * no setting is dropped without a word: unknown ones are listed by name;
-//! * no secret is copied, and no value that is not understood is repeated.
+//! * it passes our own parser (`Needs::Plan`): what the parser refuses is left out and reported;
+//! * no setting is dropped silently: unknown ones are listed by name;
+//! * no secret is copied, and no unknown value is repeated.
 
 mod draft;
 mod helm;
@@ -36,7 +36,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// What it is called.
+    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Kproximate => "kproximate",
@@ -50,27 +50,27 @@ impl Origin {
 /// A file of the other autoscaler.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceFile<'a> {
-    /// What messages call it.
+    /// Its name in messages.
     pub name: &'a str,
     /// Its text.
     pub text: &'a str,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Migrated {
     /// The configuration.
     pub text: String,
-    /// What only the operator knows, as `TABLE: key`.
+    /// Settings that only the operator knows, as `TABLE: key`.
     pub to_fill: Vec<String>,
-    /// Settings of the other one that are not known here, by name.
+    /// Unknown settings of the other autoscaler, by name.
     pub unknown: Vec<String>,
 }
 
 /// Writes a configuration from another autoscaler's settings.
 ///
 /// # Errors
-/// One of the files cannot be read, or none holds what it should; the message shows nothing of their text.
+/// A file cannot be read, or no file has the expected content. The message shows none of their text.
 pub fn migrate(origin: Origin, files: &[SourceFile<'_>]) -> Result<Migrated, SourceError> {
     let draft = match origin {
         Origin::Kproximate => kproximate::draft(files)?,

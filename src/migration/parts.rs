@@ -1,12 +1,11 @@
-//! What several sources have in common: how both clusters are reached, and how single values are written
-//! here.
+//! Common to several sources: how both clusters are reached, and how single values are written here.
 
 use toml::Value;
 
 use super::draft::{Draft, Table};
 use model::quantity;
 
-/// Something of the other autoscaler, and what it is called there.
+/// A value of the other autoscaler, and the name of its setting.
 #[derive(Clone, Debug)]
 pub(super) struct Said {
     pub value: String,
@@ -19,18 +18,18 @@ impl Said {
     }
 }
 
-/// What the other one knows of the Proxmox VE cluster.
+/// The other autoscaler's settings for a Proxmox VE cluster.
 #[derive(Debug, Default)]
 pub(super) struct ProxmoxSide {
-    /// What it is called among several.
+    /// Its name, if there are several clusters.
     pub region: Option<Said>,
     /// Its address or URL.
     pub endpoint: Option<Said>,
     /// The token's id, or a user.
     pub user: Option<Said>,
-    /// A name of the setting with the secret; its value is nowhere.
+    /// The name of the setting with the secret, without its value.
     pub secret: Option<String>,
-    /// A name of the setting that switches the check of certificates off.
+    /// The name of the setting that disables certificate checks.
     pub insecure: Option<String>,
     /// The resource pool of its machines.
     pub resource_pool: Option<Said>,
@@ -43,20 +42,20 @@ pub(super) fn begin(draft: &mut Draft, side: ProxmoxSide) {
     begin_with(draft, vec![side]);
 }
 
-/// The same with a `[[proxmox.also]]` for each further cluster.
+/// The same, with a `[[proxmox.also]]` for each further cluster.
 pub(super) fn begin_with(draft: &mut Draft, sides: Vec<ProxmoxSide>) {
     let mut top = Table::new("");
     top.set(
         "mode",
         "observe",
-        "says what would be done, and does nothing: compare for a day, stop the other one, then remove this",
+        "only shows what would be done: compare for a day, stop the other autoscaler, then remove this line",
     );
     draft.push(top);
     for (at, side) in sides.into_iter().enumerate() {
         draft.push(cluster(at, side));
     }
     let mut kubernetes = Table::new("[kubernetes]");
-    kubernetes.set("kubeconfig_credential", "kubeconfig", "the other one runs in the cluster, this one beside it: a kubeconfig, which `pve-autoscaler setup` makes");
+    kubernetes.set("kubeconfig_credential", "kubeconfig", "the other autoscaler runs in the cluster, this one outside it with a kubeconfig, which `pve-autoscaler setup` creates");
     draft.push(kubernetes);
 }
 
@@ -78,32 +77,32 @@ fn cluster(at: usize, side: ProxmoxSide) -> Table {
                 format!("{}; several are tried in turn", said.source),
             ),
             None => {
-                table.fill("endpoints", list([local]), format!("{} is no address of a host", said.source));
+                table.fill("endpoints", list([local]), format!("{} is not a host's address", said.source));
             }
         },
-        None => table.fill("endpoints", list([local]), "the address of a host of Proxmox VE"),
+        None => table.fill("endpoints", list([local]), "the address of a Proxmox VE host"),
     }
     let stand_in = "autoscaler@pve!agent";
     match &side.user {
         Some(said) if said.value.contains('!') => {
-            // What follows would be the secret.
+            // The rest would be the secret.
             let id = said.value.split('=').next().unwrap_or_default();
             table.must("token_id", id, stand_in, said.source.clone());
         }
         Some(said) => {
             let why = format!(
-                "{} is a user; here it is a token, which `pve-autoscaler setup` makes with the rights that are needed",
+                "{} is a user; here a token is needed, which `pve-autoscaler setup` creates with the necessary rights",
                 said.source
             );
             table.fill("token_id", stand_in, why);
         }
-        None => table.fill("token_id", stand_in, "a token, which `pve-autoscaler setup` makes"),
+        None => table.fill("token_id", stand_in, "a token, which `pve-autoscaler setup` creates"),
     }
     let secret = side.secret.map_or_else(String::new, |name| format!("; {name} is not copied"));
     let unit = if at == 0 {
         ""
     } else {
-        ", and a line `LoadCredential=` into the unit (docs/concepts/placement.md)"
+        ", and a line `LoadCredential=` in the unit loads it (docs/concepts/placement.md)"
     };
     let why = format!(
         "the token's secret goes into /etc/pve-autoscaler/credentials/pve-token{own}, mode 0600{unit}{secret}"
@@ -111,7 +110,7 @@ fn cluster(at: usize, side: ProxmoxSide) -> Table {
     table.set("token_credential", format!("pve-token{own}"), why);
     let insecure = side
         .insecure
-        .map_or_else(String::new, |name| format!("; certificates are always checked, whatever {name} says"));
+        .map_or_else(String::new, |name| format!("; certificates are always checked, regardless of {name}"));
     let why =
         format!("a copy of /etc/pve/pve-root-ca.pem goes into /etc/pve-autoscaler/credentials{insecure}");
     table.set("ca_credential", format!("pve-root-ca{own}"), why);
@@ -119,7 +118,7 @@ fn cluster(at: usize, side: ProxmoxSide) -> Table {
         table.set(
             "resource_pool",
             said.value,
-            format!("{}; the token's rights over VMs can end there", said.source),
+            format!("{}; the token's rights over VMs can be limited to it", said.source),
         );
     }
     if let Some(said) = side.memory_reserve {
@@ -145,7 +144,7 @@ fn endpoint(text: &str) -> Option<String> {
     Some(if has_port { format!("https://{host}") } else { format!("https://{host}:8006") })
 }
 
-/// A name that a pool can have.
+/// A valid pool name.
 pub(super) fn pool_name(text: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let name: String = text.chars().take(40).map(letter).collect();
@@ -155,7 +154,7 @@ pub(super) fn pool_name(text: &str) -> String {
 
 /// Seconds as a duration.
 pub(super) fn seconds(number: f64) -> String {
-    // Nothing longer than a year is a setting of a cluster; whole seconds are enough everywhere.
+    // No setting is longer than a year, and whole seconds are sufficient.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 and a year")]
     let whole = number.clamp(0.0, 31_536_000.0).round() as u64;
     match whole {

@@ -9,10 +9,10 @@ use super::{SourceError, SourceFile, python};
 
 /// Settings in seconds that have a counterpart in `[scale_down]`.
 const PAUSES: [(&str, &str, &str); 4] = [
-    ("scale_down_unneeded_time", "unneeded_time", "for each node here"),
-    ("scale_down_delay", "delay_after_delete", "of each pool"),
-    ("scale_down_delay_after_add", "delay_after_add", "of each pool"),
-    ("scale_down_delay_after_error", "delay_after_failure", "of each pool; nothing else waits for it"),
+    ("scale_down_unneeded_time", "unneeded_time", "here for each node"),
+    ("scale_down_delay", "delay_after_delete", "for each pool"),
+    ("scale_down_delay_after_add", "delay_after_add", "for each pool"),
+    ("scale_down_delay_after_error", "delay_after_failure", "for each pool; other pools do not wait"),
 ];
 
 pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
@@ -23,7 +23,7 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     let known = |key: &String| key.starts_with("pxe_") || key.starts_with("scale_") || key.ends_with("_size");
     if !found.keys().any(known) {
         return Err(SourceError::Nothing {
-            wanted: "a setting of proxmox-autoscaler, in Python or in a ConfigMap,",
+            wanted: "a setting of proxmox-autoscaler, in Python or in a ConfigMap",
         });
     }
     let mut tree = Tree::new("", Value::Object(found));
@@ -33,28 +33,28 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
         endpoint: Said::new(given(&mut tree, "pxe_host"), "pxe_host".to_owned()),
         user: Said::new(given(&mut tree, "pxe_user"), "pxe_user".to_owned()),
         secret,
-        insecure: Some("its code".to_owned()),
+        insecure: Some("what proxmox-autoscaler does".to_owned()),
         ..ProxmoxSide::default()
     };
     parts::begin(&mut draft, side);
     let mut bootstrap = Table::new("[bootstrap]");
-    bootstrap.set("method", "kubeadm", "as there: over the guest agent");
+    bootstrap.set("method", "kubeadm", "as in proxmox-autoscaler: over the guest agent");
     bootstrap.set(
         "token",
         "api",
-        "a token of half an hour for each machine; there one of a day, which is in the log",
+        "a token for each machine, valid for half an hour; proxmox-autoscaler's is valid for a day, and in its log",
     );
     draft.push(bootstrap);
     top(&mut draft, &mut tree);
     pool(&mut draft, &mut tree);
     if tree.was(&["scale_up_delay_after_add"]) {
-        draft.unneeded("scale_up_delay_after_add", "several machines are made at once");
+        draft.unneeded("scale_up_delay_after_add", "several machines are created at a time");
     }
     draft.unknown(tree.rest());
     Ok(draft)
 }
 
-/// What comes from the environment there is not in the file.
+/// A value that does not come from the environment.
 fn given(tree: &mut Tree, key: &str) -> Option<String> {
     tree.text(&[key]).filter(|text| text != "false")
 }
@@ -88,7 +88,7 @@ fn top(draft: &mut Draft, tree: &mut Tree) {
     if tree.was(&["scan_interval"]) {
         draft.unneeded(
             "scan_interval",
-            "watches: a round starts 0.1 s after something changed, and every 10 s in any case",
+            "the daemon uses watches: a round starts 0.1 s after a change, and every 10 s in any case",
         );
     }
     let mut up = Table::new("[scale_up]");
@@ -96,14 +96,13 @@ fn top(draft: &mut Draft, tree: &mut Tree) {
         up.set(
             "max_node_provision_time",
             parts::seconds(wait),
-            "max_node_provision_time; read and not used there",
+            "max_node_provision_time; proxmox-autoscaler reads but does not use it",
         );
     }
     draft.push(up);
     let mut down = Table::new("[scale_down]");
     if let Some(percent) = tree.number(&["scale_down_utilization_threshold"]) {
-        let why =
-            "scale_down_utilization_threshold, in per cent there; of what pods request, not of what they use";
+        let why = "scale_down_utilization_threshold, in per cent in proxmox-autoscaler; here of what pods request, not of what they use";
         down.set("utilization_threshold", percent / 100.0, why);
     }
     for (theirs, ours, why) in PAUSES {
@@ -117,14 +116,20 @@ fn top(draft: &mut Draft, tree: &mut Tree) {
         down.set(
             "unready_time",
             "20m",
-            format!("{why}{wait}): a node that is not ready for a while is no lost VM; this is the default"),
+            format!(
+                "{why}{wait}): a node that is not ready for a while is not a lost VM; this is the default"
+            ),
         );
     }
     draft.push(down);
     let mut health = Table::new("[health]");
     for key in ["max_total_unready_percentage", "ok_total_unready_count"] {
         if let Some(number) = tree.whole(&[key]) {
-            health.set(key, parts::count(number), format!("{key}; read and not used there"));
+            health.set(
+                key,
+                parts::count(number),
+                format!("{key}; proxmox-autoscaler reads but does not use it"),
+            );
         }
     }
     draft.push(health);
@@ -134,23 +139,28 @@ fn pool(draft: &mut Draft, tree: &mut Tree) {
     let written = tree.text(&["pxe_autoscaled_node_name"]).unwrap_or_else(|| "autoscaler.node".to_owned());
     let name = parts::pool_name(&written);
     let mut table = Table::of_pool("[[pool]]", &name);
-    table.set("name", name.as_str(), "pxe_autoscaled_node_name; says nothing here about whose a VM is");
+    table.set(
+        "name",
+        name.as_str(),
+        "pxe_autoscaled_node_name; here the name does not decide about ownership of VMs",
+    );
     let least = tree.whole(&["min_size"]).unwrap_or(2);
     let most = tree.whole(&["max_size"]).unwrap_or(5);
     table.set("min", parts::count(least), "min_size");
     table.must("max", parts::count(most), 5, "max_size");
-    table.fill("cores", 2, "the template's there; its size is not in the settings");
-    table.fill("memory", "4GiB", "the template's there; its size is not in the settings");
+    table.fill("cores", 2, "in proxmox-autoscaler the template's size, which is not in the settings");
+    table.fill("memory", "4GiB", "in proxmox-autoscaler the template's size, which is not in the settings");
     match tree.text(&["pxe_autoscaled_node_template_vm"]) {
         Some(template) => {
             let why =
-                "pxe_autoscaled_node_template_vm; there any VM whose name contains it, here the whole name";
+                "pxe_autoscaled_node_template_vm; here the full name, in proxmox-autoscaler a part of it";
             table.set("template", template, why);
         }
         None => table.missing("template", "\"k8s-worker\"", "the template, by name or VMID"),
     }
-    table.set("clone", "linked", "as there");
-    let why = "VMIDs that are this pool's alone, at least `max`; there the lowest free one from 100 on";
+    table.set("clone", "linked", "as in proxmox-autoscaler");
+    let why =
+        "VMIDs for this pool only, at least `max`; proxmox-autoscaler uses the lowest free one from 100 on";
     table.missing("vmids", "\"9100-9149\"", why);
     addresses(&mut table, tree, most);
     draft.push(table);
@@ -169,15 +179,19 @@ fn addresses(table: &mut Table, tree: &mut Tree, most: i64) {
     if mode.as_deref() == Some("dhcp") {
         table.set("addresses", "dhcp", "pxe_autoscaled_node_network_mode");
         if range.is_some() {
-            table.note("pxe_autoscaled_node_ip_pool and what goes with it are not used with dhcp");
+            table.note("pxe_autoscaled_node_ip_pool and related settings are not used with dhcp");
         }
         return;
     }
     let Some(range) = range else {
-        return table.missing("addresses", "\"10.10.10.11-10.10.10.60\"", "addresses that nothing else uses");
+        return table.missing(
+            "addresses",
+            "\"10.10.10.11-10.10.10.60\"",
+            "addresses that are not used by anything else",
+        );
     };
     let why = format!(
-        "pxe_autoscaled_node_ip_pool; must be as many as `max` ({most}), the n-th goes with the n-th VMID"
+        "pxe_autoscaled_node_ip_pool; as many as `max` ({most}) are needed, the n-th for the n-th VMID"
     );
     table.set("addresses", range, why);
     if let Some(bits) = mask.and_then(|mask| mask.parse::<i64>().ok()) {

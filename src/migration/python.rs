@@ -1,9 +1,9 @@
-//! Assignments of plain values in a Python file: all that a settings file needs. Nothing is run.
+//! Assignments of plain values in a Python file, which is all that a settings file needs. No code is run.
 
 use serde_json::{Map, Value};
 
-/// The names that are given a value, with the last one that is plain text or a number; other expressions have
-/// none.
+/// The assigned names, each with its last value that is plain text or a number. Other expressions have no
+/// value.
 pub(super) fn assignments(text: &str) -> Map<String, Value> {
     let mut found = Map::new();
     for line in text.lines() {
@@ -16,14 +16,14 @@ pub(super) fn assignments(text: &str) -> Map<String, Value> {
         if let Some(value) = literal(value.trim()) {
             found.insert(name.to_owned(), value);
         } else {
-            // What comes from the environment is a name without a value, unless another line has one.
+            // A value from the environment leaves a name without a value, unless another line sets one.
             found.entry(name).or_insert(Value::Bool(false));
         }
     }
     found
 }
 
-/// A text in quotes or a number, with a comment behind it or not.
+/// A quoted text or a number, with or without a comment after it.
 fn literal(text: &str) -> Option<Value> {
     let quote = text.chars().next().filter(|c| "'\"".contains(*c));
     if let Some(quote) = quote {
@@ -41,7 +41,7 @@ fn literal(text: &str) -> Option<Value> {
     rest.trim().is_empty().then(|| value.json())
 }
 
-/// A number of Python's.
+/// A Python number.
 #[derive(Clone, Copy)]
 enum Number {
     Whole(i64),
@@ -77,7 +77,7 @@ impl Number {
     }
 }
 
-/// Parentheses in each other, at most.
+/// The deepest nesting of parentheses.
 const DEEPEST: u32 = 20;
 
 /// Products that are added and subtracted.

@@ -1,11 +1,11 @@
-//! The settings of another autoscaler as a tree, from which each is taken as it is spoken of: what is left is
+//! The settings of another autoscaler as a tree. Each setting is removed when it is converted: the rest is
 //! unknown.
 
 use serde_json::Value;
 
 use super::SourceFile;
 
-/// A file that is of no use. No message shows any of its text: there may be secrets in it.
+/// A file that cannot be used. Messages never show its text, because it may contain secrets.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// It is not YAML.
@@ -13,13 +13,13 @@ pub enum SourceError {
     Syntax {
         /// The file.
         name: String,
-        /// The line, if the reader says one.
+        /// The line, if the parser reports one.
         line: Option<u64>,
     },
-    /// Nothing in the files is what was asked for.
-    #[error("there is {wanted} in none of the files")]
+    /// The files do not contain what is needed.
+    #[error("none of the files has {wanted}")]
     Nothing {
-        /// What should be there.
+        /// What the files should contain.
         wanted: &'static str,
     },
 }
@@ -60,7 +60,7 @@ pub(super) fn all_documents(files: &[SourceFile<'_>]) -> Result<Vec<Value>, Sour
     Ok(all)
 }
 
-/// What a text in a document says at this path.
+/// The text in a document at this path.
 pub(super) fn text_at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a str> {
     path.iter().try_fold(value, |value, key| value.get(key))?.as_str()
 }
@@ -84,7 +84,7 @@ impl Tree {
         &self.what
     }
 
-    /// What a comment calls the setting.
+    /// The setting's name in a comment.
     pub fn place(&self, path: &[&str]) -> String {
         let path = path.join(".");
         if self.what.is_empty() { path } else { format!("{}: {path}", self.what) }
@@ -100,7 +100,7 @@ impl Tree {
         value.as_object_mut()?.remove(*last).filter(|value| !is_empty(value))
     }
 
-    /// What is there, without taking it; a number is a place in a list.
+    /// The value at a path, without taking it; a number is a place in a list.
     pub fn peek(&self, path: &[&str]) -> Option<Value> {
         path.iter()
             .try_fold(&self.value, |value, key| match value {
@@ -159,7 +159,7 @@ impl Tree {
         }
     }
 
-    /// A list of texts; what else is in it is odd.
+    /// A list of texts; other values in it are reported as odd.
     pub fn texts(&mut self, path: &[&str]) -> Vec<String> {
         let list = self.list(path);
         let texts: Vec<_> = list.iter().filter_map(Value::as_str).map(ToOwned::to_owned).collect();
@@ -182,18 +182,18 @@ impl Tree {
         map.iter().filter_map(|(key, value)| Some((key.clone(), scalar(value)?))).collect()
     }
 
-    /// Whether there was anything; the value is forgotten, as for a secret.
+    /// Whether there was a value, which is dropped, as for a secret.
     pub fn was(&mut self, path: &[&str]) -> bool {
         self.take(path).is_some()
     }
 
-    /// A value that is not what it should be; its name is remembered.
+    /// Remembers the name of an invalid value.
     pub fn is_odd<T>(&mut self, path: &[&str]) -> Option<T> {
-        self.odd.push(format!("{} (not a value that it can have)", self.place(path)));
+        self.odd.push(format!("{} (not a valid value)", self.place(path)));
         None
     }
 
-    /// What was not taken, by name.
+    /// The settings that were not taken, by name.
     pub fn rest(mut self) -> Vec<String> {
         let mut names = std::mem::take(&mut self.odd);
         leaves(&self.value, &mut Vec::new(), &mut |path| names.push(self.place(path)));

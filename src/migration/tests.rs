@@ -29,7 +29,7 @@ fn single_settings_are_taken_over() {
         ("kpNodeNamePrefix: KP_Node", "name = \"kp-node\""),
         (
             "pmExcludeHosts: pve3",
-            "[[host]]\n# pmExcludeHosts\nname = \"pve3\"\n# nothing new is put on it\nclosed = true",
+            "[[host]]\n# pmExcludeHosts\nname = \"pve3\"\n# no new machine is placed on it\nclosed = true",
         ),
         ("waitSecondsForProvision: 300", "max_node_provision_time = \"7m\""),
         ("scaleDownCooldownSeconds: 90", "delay_after_add = \"90s\""),
@@ -46,13 +46,13 @@ fn single_settings_are_taken_over() {
 #[test]
 fn what_cannot_be_taken_over_is_said_and_never_repeated() {
     for (there, said) in [
-        ("pmUrl: \"https://a b/hidden\"", "FILL IN: pmUrl is no address of a host"),
+        ("pmUrl: \"https://a b/hidden\"", "FILL IN: pmUrl is not a host's address"),
         ("pmUserID: hidden@pam", "FILL IN: pmUserID is a user"),
-        ("kpNodeCores: hidden", "kpNodeCores (not a value that it can have)"),
-        ("kpNodeCores: 0", "kpNodeCores; a pool may have several `sizes`: not taken over"),
+        ("kpNodeCores: hidden", "kpNodeCores (not a valid value)"),
+        ("kpNodeCores: 0", "kpNodeCores; a pool may have several `sizes`: not converted"),
         ("kpNodeLabels: \"hidden\"", "kpNodeLabels: one of them has no `=`"),
-        ("kpNodeLabels: node-role.kubernetes.io/master=", "kpNodeLabels: not taken over"),
-        ("kpNodeSomething: hidden", "# Not known, so not taken over:\n# kpNodeSomething\n"),
+        ("kpNodeLabels: node-role.kubernetes.io/master=", "kpNodeLabels: not converted"),
+        ("kpNodeSomething: hidden", "# Unknown settings, not converted:\n# kpNodeSomething\n"),
         ("kpNodeSomething:\n  deep: [hidden]", "# kpNodeSomething.deep\n"),
         ("\"kp\\nmode = 'x'\": hidden", "# kp?mode = 'x'\n"),
     ] {
@@ -74,7 +74,7 @@ fn secrets_are_neither_copied_nor_told() {
     ] {
         let migrated = of(Origin::Kproximate, &values.replace("COMMAND", &format!("{command:?}")));
         assert!(migrated.text.contains(method), "{command}: {}", migrated.text);
-        assert!(migrated.text.contains("sshKey: is not the public half of a key, and not copied"));
+        assert!(migrated.text.contains("sshKey: not the public half of a key, so not copied"));
         assert_eq!(migrated.unknown, ["secrets: other"]);
         assert!(!format!("{migrated:?}").contains("hidden"), "{command}: {}", migrated.text);
     }
@@ -86,12 +86,12 @@ fn files_without_what_is_looked_for_are_refused_and_not_shown() {
         (
             Origin::Kproximate,
             "a: 1",
-            "there is a map `kproximate`, as in the values of its chart (`helm get values`) or in what installs it",
+            "none of the files has a map `kproximate`, as in the values of its chart (`helm get values`) or in the object that installs it",
         ),
         (Origin::Kproximate, "a: [hidden", "`f` is not YAML, line"),
-        (Origin::ProxmoxAutoscaler, "x = 1", "there is a setting of proxmox-autoscaler"),
-        (Origin::KubeNodeSmith, "kind: Pod", "there is a NodeSmithPool in none of the files"),
-        (Origin::Karpenter, "kind: Pod", "there is a NodePool in none of the files"),
+        (Origin::ProxmoxAutoscaler, "x = 1", "none of the files has a setting of proxmox-autoscaler"),
+        (Origin::KubeNodeSmith, "kind: Pod", "none of the files has a NodeSmithPool"),
+        (Origin::Karpenter, "kind: Pod", "none of the files has a NodePool"),
         (Origin::Karpenter, "- hidden\nkind: x", "`f` is not YAML"),
     ] {
         let error = migrate(origin, &[SourceFile { name: "f", text }]).unwrap_err().to_string();
@@ -177,13 +177,13 @@ fn policies_of_consolidation_are_taken_over_or_told() {
     for (policy, line, word) in [
         ("WhenEmpty", "\nconsolidation = false", ""),
         ("WhenEmptyOrUnderutilized", "\nconsolidation = true", ""),
-        ("Balanced", "\nconsolidation = true", "Balanced there weighs"),
+        ("Balanced", "\nconsolidation = true", "Balanced in Karpenter weighs"),
     ] {
         let text = disruption(&format!("{{consolidationPolicy: {policy}}}"));
         assert!(text.contains(line) && text.contains(word), "{policy}: {text}");
     }
     let text = disruption("{consolidationPolicy: hidden}");
-    assert!(!text.contains("\nconsolidation =") && text.contains("not a policy that is known"), "{text}");
+    assert!(!text.contains("\nconsolidation =") && text.contains("not a known policy"), "{text}");
     assert!(!text.contains("hidden"), "{text}");
 }
 

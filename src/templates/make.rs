@@ -1,4 +1,4 @@
-//! Looking at the templates there are, and doing what is to be done: one step at a time, each read back.
+//! Reads the existing templates and carries out the steps, one at a time; each result is read back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,45 +12,45 @@ use super::survey::{Found, Place, Step};
 use proxmox::{Client, ClusterResources, Download, Error, Exit, Kind, Upid, VmConfig, WaitError};
 use settings::Template;
 
-/// How often a task is looked at first, and a VM that is being made.
+/// The first interval for polling a task, or a VM that is being created.
 const LOOK: Duration = Duration::from_millis(300);
-/// How long a call without an answer may still be on its way: Proxmox's proxy gives up after 30 s.
+/// How long a call without an answer may still take effect: Proxmox VE's proxy gives up after 30 s.
 const ON_ITS_WAY: Duration = Duration::from_secs(45);
-/// How long a step that takes seconds may take, with all that is in its way.
+/// The limit for a step that usually takes seconds.
 const SHORT: Duration = Duration::from_mins(5);
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// Calls that nothing came of, before it is given up.
+/// How many calls may have no effect before the step is given up.
 const TRIES: u32 = 3;
 
-/// Why a template could not be made.
+/// Why a template could not be created.
 #[derive(Debug, Error)]
 pub enum Stop {
-    /// A call failed for good.
+    /// A call failed permanently.
     #[error(transparent)]
     Proxmox(#[from] Error),
-    /// A task could not be looked at, or took too long.
+    /// A task could not be polled, or took too long.
     #[error(transparent)]
     Wait(#[from] WaitError),
     /// A task failed.
     #[error("{what} failed: {text}")]
     Task {
-        /// What it was to do.
+        /// The task's purpose.
         what: &'static str,
-        /// What Proxmox VE says.
+        /// Proxmox VE's message.
         text: String,
     },
-    /// Every VMID of the template's is taken.
-    #[error("no VMID of {0}-{1} is free: widen `vmids`, or remove what is not needed")]
+    /// All VMIDs of the template are taken.
+    #[error("no VMID of {0}-{1} is free: widen `vmids`, or remove guests that are not needed")]
     NoVmid(u32, u32),
-    /// What stands at the VMID does not bear the mark that it should.
+    /// The VM with this VMID does not bear the template's mark.
     #[error("VM {0} no longer bears the mark of this template: it is left alone")]
     NotOurs(Vmid),
-    /// It was made, and is not what was asked for.
+    /// The VM was created but is not as requested.
     #[error("VM {0}: {1}")]
     Wrong(Vmid, &'static str),
-    /// Nothing is destroyed without quorum.
-    #[error("the Proxmox cluster is not quorate: nothing is destroyed")]
+    /// Without quorum, no template is destroyed.
+    #[error("the Proxmox VE cluster is not quorate: no template is destroyed")]
     NoQuorum,
 }
 
@@ -71,7 +71,7 @@ impl Stop {
     }
 }
 
-/// Where the template has to be, and the hosts that are left out because they are offline.
+/// The places that need the template, and the hosts that are left out because they are offline.
 pub fn places(template: &Template, seen: &ClusterResources) -> (Vec<Place>, Vec<String>) {
     let wanted = |host: &&String| template.hosts.is_empty() || template.hosts.contains(host);
     let (online, offline): (Vec<&String>, Vec<&String>) =
@@ -91,8 +91,7 @@ pub fn places(template: &Template, seen: &ClusterResources) -> (Vec<Place>, Vec<
     (places, left_out)
 }
 
-/// The VMs that bear the template's mark, and templates of others that have its name. One call for each
-/// candidate.
+/// The VMs that bear the template's mark, and unmanaged templates with its name. One call for each candidate.
 ///
 /// # Errors
 /// One of them could not be read.
@@ -112,7 +111,7 @@ pub async fn look(
         }
         let config = match client.config(&guest.host, guest.vmid).await {
             Ok(config) => config,
-            // It has gone meanwhile, or is not for this token.
+            // The VM has disappeared meanwhile, or the token may not see it.
             Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => continue,
             Err(error) => return Err(error),
         };
@@ -127,10 +126,10 @@ pub async fn look(
     Ok(found)
 }
 
-/// Does one step, and says what it does on the way and in the end.
+/// Carries out one step, and reports its progress and its result.
 ///
 /// # Errors
-/// It could not be done; the next run goes on from what there is.
+/// The step failed; the next run continues from the current state.
 pub async fn make(
     client: &Client,
     template: &Template,
@@ -160,11 +159,11 @@ struct Work<'a> {
 type Say<'a> = &'a mut (dyn FnMut(String) + Send);
 
 impl Work<'_> {
-    /// The image on the host's storage, as a volume.
+    /// Puts the image on the host's storage; returns the volume.
     async fn download(&self, host: &str, say: Say<'_>) -> Result<String, Stop> {
         let image = &self.template.image;
         let file = format!("{}-{:.16}.{}", self.template.name, image.checksum.digest, image.format);
-        say(format!("{host}: {} is downloaded to {}", public(&image.url), image.storage));
+        say(format!("{host}: downloading {} to {}", public(&image.url), image.storage));
         let download = Download {
             url: image.url.clone(),
             file: file.clone(),
@@ -179,20 +178,20 @@ impl Work<'_> {
         Ok(format!("{}:import/{file}", image.storage))
     }
 
-    /// A VM with everything but its last size; its VMID.
+    /// Creates a VM with everything but its final size; returns its VMID.
     async fn create(&self, host: &str, mark: &TemplateMark, file: &str, say: Say<'_>) -> Result<Vmid, Stop> {
         let pool = self.template.resource_pool.as_deref();
         let (mut taken, mut tries) = (BTreeSet::new(), 0);
         loop {
             let vmid = self.free(&taken).await?;
-            say(format!("{host}: VM {vmid} is made, its disk imported to {}", self.template.storage));
+            say(format!("{host}: creating VM {vmid}, importing its disk to {}", self.template.storage));
             let mark = mark.given_to(vmid);
             let options = options(self.template, &mark, file);
             let (sent, mut limit) = (Instant::now(), self.template.timeout.max(SHORT));
             match self.client.create_vm(host, vmid, &options, pool).await {
                 Ok(upid) => match self.client.wait_task(&upid, self.template.timeout, LOOK).await? {
                     Exit::Ok | Exit::Warnings(_) => {}
-                    // Its worker was killed: waiting for more would be in vain.
+                    // Its worker was killed: longer waiting is useless.
                     Exit::Unknown => limit = SHORT,
                     Exit::Failed(text) if is_taken(&text) => {
                         taken.insert(vmid);
@@ -205,7 +204,7 @@ impl Work<'_> {
                     continue;
                 }
                 Err(error) if Stop::from(error.clone()).passes() => {
-                    tracing::debug!(%error, vmid = vmid.0, "it is not known whether a VM is being made");
+                    tracing::debug!(%error, vmid = vmid.0, "it is unknown whether a VM is being created");
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -214,12 +213,12 @@ impl Work<'_> {
             }
             tries += 1;
             if tries >= TRIES {
-                return Err(Stop::Wrong(vmid, "nothing came of its creation"));
+                return Err(Stop::Wrong(vmid, "its creation had no effect"));
             }
         }
     }
 
-    /// The first VMID that no VM has.
+    /// The first free VMID.
     async fn free(&self, taken: &BTreeSet<Vmid>) -> Result<Vmid, Stop> {
         for vmid in self.template.vmids.clone().filter(|vmid| !taken.contains(&Vmid(*vmid))) {
             if !patiently(SHORT, async || Ok(self.client.vmid_taken(Vmid(vmid)).await?)).await? {
@@ -229,7 +228,8 @@ impl Work<'_> {
         Err(Stop::NoVmid(*self.template.vmids.start(), *self.template.vmids.end()))
     }
 
-    /// Waits until a VM that is being made is there, unlocked and marked; `false`: nothing came of it.
+    /// Waits until a VM that is being created exists, unlocked and marked; `false`: the creation had no
+    /// effect.
     async fn settled(
         &self,
         vmid: Vmid,
@@ -243,7 +243,7 @@ impl Work<'_> {
                 Ok(config) if config.lock().is_some() => {}
                 Ok(config) if bears(&config, vmid, mark) => return Ok(true),
                 Ok(_) => return Err(Stop::NotOurs(vmid)),
-                // With rights over a pool alone it is not seen before it is in the pool.
+                // With rights on a pool only, the VM is not visible before it is in the pool.
                 Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => {
                     if sent.elapsed() >= ON_ITS_WAY && !self.client.vmid_taken(vmid).await? {
                         return Ok(false);
@@ -255,14 +255,14 @@ impl Work<'_> {
             if sent.elapsed() >= limit {
                 return Err(Stop::Wrong(
                     vmid,
-                    "it is not there, or still locked: `qm config` on its host says more",
+                    "it does not exist, or is still locked: `qm config` on its host shows more",
                 ));
             }
             tokio::time::sleep(LOOK * 5).await;
         }
     }
 
-    /// From a VM with its disk to the template that pools use.
+    /// Turns a VM with its disk into the template that pools use.
     async fn finish(&self, vmid: Vmid, host: &str, mark: &TemplateMark, say: Say<'_>) -> Result<(), Stop> {
         let config = self.ours(vmid, host, mark).await?;
         let size = config.drive_size("scsi0").ok_or(Stop::Wrong(vmid, "it has no disk scsi0"))?;
@@ -277,7 +277,7 @@ impl Work<'_> {
             })
             .await?;
         }
-        say(format!("{host}: VM {vmid} becomes a template"));
+        say(format!("{host}: converting VM {vmid} to a template"));
         patiently(SHORT, async || {
             if self.ours(vmid, host, mark).await?.is_template() {
                 return Ok(());
@@ -287,7 +287,7 @@ impl Work<'_> {
         })
         .await?;
         if !self.ours(vmid, host, mark).await?.is_template() {
-            return Err(Stop::Wrong(vmid, "it is still no template after its conversion"));
+            return Err(Stop::Wrong(vmid, "it is still not a template after its conversion"));
         }
         self.rename(vmid, host, mark, &self.template.name, say).await
     }
@@ -313,7 +313,7 @@ impl Work<'_> {
             }
         })
         .await?;
-        say(format!("{host}: VM {vmid} is called {name}"));
+        say(format!("{host}: VM {vmid} is renamed to {name}"));
         Ok(())
     }
 
@@ -322,11 +322,11 @@ impl Work<'_> {
             if !self.client.quorate().await? {
                 return Err(Stop::NoQuorum);
             }
-            // Last, right before it is destroyed.
+            // The last check, right before it is destroyed.
             match self.ours(vmid, host, mark).await {
                 Err(Stop::Proxmox(error)) if error.kind == Kind::NotFound => return Ok(true),
                 Err(stop) => return Err(stop),
-                // It got the name back since it was looked at.
+                // It got the name back since it was read.
                 Ok(config) if config.get("name") == Some(&self.template.name) => return Ok(false),
                 Ok(_) => {}
             }
@@ -351,14 +351,14 @@ impl Work<'_> {
 
     async fn ended(&self, what: &'static str, upid: &Upid, limit: Duration) -> Result<(), Stop> {
         match self.client.wait_task(upid, limit, LOOK).await? {
-            // What came of one whose worker vanished is read back.
+            // The result of a task whose worker vanished is read back.
             Exit::Ok | Exit::Warnings(_) | Exit::Unknown => Ok(()),
             Exit::Failed(text) => Err(Stop::Task { what, text }),
         }
     }
 }
 
-/// Whether the VM bears this mark, and it is its own.
+/// Whether the VM bears this mark, and the mark was given to this VM.
 fn bears(config: &VmConfig, vmid: Vmid, mark: &TemplateMark) -> bool {
     let borne = TemplateMark::read(config.get("description"));
     borne.as_ref() == Some(mark) && mark.may_be_of(vmid, config.get("name"))
@@ -368,7 +368,7 @@ fn is_taken(text: &str) -> bool {
     Exit::Failed(text.to_owned()).problem() == Some(Kind::Exists)
 }
 
-/// A URL without what may be a secret in it.
+/// A URL without parts that may be secret.
 fn public(url: &str) -> &str {
     url.split(['?', '#']).next().unwrap_or(url)
 }
@@ -403,7 +403,7 @@ fn options(template: &Template, mark: &TemplateMark, file: &str) -> BTreeMap<Str
     options
 }
 
-/// Tries something that is safe to repeat until it works, fails for good, or the limit is over.
+/// Repeats a safe operation until it succeeds, fails permanently, or the limit is exceeded.
 async fn patiently<T>(limit: Duration, mut attempt: impl AsyncFnMut() -> Result<T, Stop>) -> Result<T, Stop> {
     let (started, mut pause) = (Instant::now(), LOOK);
     loop {

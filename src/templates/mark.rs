@@ -1,8 +1,8 @@
-//! The mark of a template that is made here: the first line of its description.
+//! The mark of a template that `pve-autoscaler template` creates: the first line of its description.
 //!
-//! It is another one than that of machines, so that neither is ever taken for the other. A clone made by hand
-//! inherits the description, and the mark with it: so a mark names the VM that it was given to, and proves
-//! nothing of any other.
+//! It differs from the mark of machines, so neither is ever taken for the other. A clone made by hand
+//! inherits the description, and the mark with it. So a mark names the VM that it was given to, and proves
+//! nothing about any other VM.
 
 use std::collections::BTreeMap;
 
@@ -17,21 +17,21 @@ pub struct TemplateMark {
     pub cluster: String,
     /// The template's name in the configuration.
     pub template: String,
-    /// What it was made of ([`super::version`]).
+    /// The version of its description ([`super::version`]).
     pub version: String,
     /// Which attempt at this version: more than one if it was replaced on purpose.
     pub turn: u32,
-    /// The VM that it was given to; nothing in one that is yet to be given, or that an earlier release wrote.
+    /// The VM that it was given to; none if it was not given yet, or was written by an earlier release.
     pub vmid: Option<Vmid>,
 }
 
 impl TemplateMark {
-    /// The same, given to this VM.
+    /// The same mark, given to this VM.
     pub fn given_to(&self, vmid: Vmid) -> Self {
         Self { vmid: Some(vmid), ..self.clone() }
     }
 
-    /// Whether it may be this VM's own: one without a VMID proves nothing of a VM that has got another name.
+    /// Whether it may be this VM's own mark: a mark without a VMID proves nothing about a renamed VM.
     pub fn may_be_of(&self, vmid: Vmid, name: Option<&str>) -> bool {
         let named = || name.is_some_and(|name| name == self.template || name == self.aside());
         self.vmid.map_or_else(named, |own| own == vmid)
@@ -46,7 +46,7 @@ impl TemplateMark {
         )
     }
 
-    /// The mark in a description; `None`: it is not ours.
+    /// The mark in a description; `None` if there is none.
     pub fn read(description: Option<&str>) -> Option<Self> {
         let first = description?.lines().next()?.trim();
         let mut words = first.split_whitespace();
@@ -66,7 +66,7 @@ impl TemplateMark {
         })
     }
 
-    /// The VM's name while it is not the one that pools use.
+    /// The VM's name while it is not the version that pools use.
     pub fn aside(&self) -> String {
         format!("{}-{}-{}", self.template, self.version, self.turn)
     }

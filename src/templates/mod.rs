@@ -1,5 +1,5 @@
-//! Templates that are described in the configuration: what there is of each, what is to be done, and doing
-//! it.
+//! Templates that the configuration describes: which versions exist, which steps are needed, and carrying
+//! them out.
 //!
 //! ```text
 //!  config::Template ──┐
@@ -7,10 +7,10 @@
 //!  VMs with our mark ─┘
 //! ```
 //!
-//! Invariants: nothing is changed or destroyed that does not bear the mark of this very template, read back
-//! from the VM's own configuration just before; a version that is in use goes on under its VMID, only its
-//! name changes; whatever is interrupted is finished by the next run. While versions change there is always a
-//! template of the name that pools use.
+//! Invariants: a VM is changed or destroyed only if it bears the mark of this template, read back from the
+//! VM's own configuration just before. A version that is in use keeps its VMID, only its name changes. The
+//! next run finishes interrupted work. While versions change, there is always a template with the name that
+//! pools use.
 
 mod make;
 mod mark;

@@ -1,4 +1,4 @@
-//! What making a template needs of Proxmox VE beyond what daily work does.
+//! The privileges in Proxmox VE that creating a template needs.
 
 use std::collections::BTreeSet;
 
@@ -19,10 +19,10 @@ const ON_TEMPLATES: [&str; 10] = [
     "VM.Config.Options",
 ];
 
-/// The privileges that the token lacks for making this template, with their paths.
+/// The privileges that the token lacks for creating this template, with their paths.
 ///
 /// # Errors
-/// It cannot be asked.
+/// The privileges could not be read.
 pub async fn missing(
     client: &Client,
     template: &Template,
@@ -41,7 +41,7 @@ pub async fn missing(
         ("/".to_owned(), &["Sys.Audit"]),
     ];
     let everywhere = client.privileges_on("/").await?;
-    // The older way, which needs no rights on hosts: far too much for this alone.
+    // Sys.Modify is the older way, without rights on hosts, but it allows far more than is needed.
     if !everywhere.contains("Sys.Modify") {
         let hosts: BTreeSet<&String> = places.iter().map(|place| &place.host).collect();
         wanted.extend(

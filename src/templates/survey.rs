@@ -1,4 +1,4 @@
-//! What is to be done for a template to be as it is described. Pure.
+//! The steps until a template matches its description. Pure.
 
 use std::fmt::Write as _;
 
@@ -18,39 +18,39 @@ pub struct Found {
     pub host: String,
     /// Its configuration.
     pub config: VmConfig,
-    /// Its mark; `None`: it is another owner's and only has the name.
+    /// Its mark; `None`: it belongs to another owner and only has the name.
     pub mark: Option<TemplateMark>,
 }
 
-/// Where one VM of a template has to be: on a host, or, if the storage is shared, on any.
+/// A place for one VM of a template: one host, or any host if the storage is shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The host that makes it.
+    /// The host that creates it.
     pub host: String,
-    /// The hosts whose VM is as good.
+    /// The hosts whose VM would serve as well.
     pub hosts: Vec<String>,
 }
 
-/// What is to be done.
+/// A step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing: it is there as it is described.
+    /// The VM matches the description and is kept.
     Keep(Vmid, String),
-    /// It is made again, on this host.
+    /// A new VM is created on this host.
     Make(String, TemplateMark),
-    /// It was begun: it is finished.
+    /// The VM was begun and is finished.
     Finish(Vmid, String, TemplateMark),
-    /// It is whole, and gets the name that pools use.
+    /// The VM is complete, and gets the name that pools use.
     Serve(Vmid, String, TemplateMark),
-    /// A version that is replaced gives the name away; it is destroyed by the next run.
+    /// A replaced version gives up the name; the next run destroys it.
     Aside(Vmid, String, TemplateMark),
-    /// A version that was replaced before is destroyed, if no clone needs it.
+    /// A version that was replaced earlier is destroyed, if no clone needs it.
     Destroy(Vmid, String, TemplateMark),
-    /// An administrator has to look: what is wrong, and a way out.
+    /// An administrator has to act: the problem, and a way out.
     Blocked(String, String),
 }
 
-/// What tells one version of a template from another: a digest of everything that it is made of.
+/// The version of a template: a digest of its entire description.
 pub fn version(template: &Template) -> String {
     let checksum = &template.image.checksum;
     let parts = [
@@ -67,7 +67,7 @@ pub fn version(template: &Template) -> String {
     })
 }
 
-/// The steps for all places, in their order. With `force` it is replaced though nothing has changed.
+/// The steps for all places, in order. With `force` the template is replaced even if nothing has changed.
 pub fn steps(
     template: &Template,
     cluster: &str,
@@ -82,12 +82,16 @@ pub fn steps(
     places.iter().flat_map(|place| steps_at(template, cluster, place, found, force)).collect()
 }
 
-/// A pool could clone it instead of our template.
+/// An unmanaged template that a pool could clone instead of this one.
 fn namesake(found: &Found) -> Step {
     let (vmid, name) = (found.vmid, found.config.get("name").unwrap_or_default());
-    let what = format!("there is a template {name} ({vmid} on {}) that was not made here", found.host);
-    let help =
-        format!("it is left alone: rename it (`qm set {vmid} --name OTHER`), or give ours another name");
+    let what = format!(
+        "there is a template {name} ({vmid} on {}) that was not created by `pve-autoscaler template`",
+        found.host
+    );
+    let help = format!(
+        "it is left alone: rename it (`qm set {vmid} --name OTHER`), or change the name in `[[template]]`"
+    );
     Step::Blocked(what, help)
 }
 
@@ -148,8 +152,8 @@ fn steps_at(template: &Template, cluster: &str, place: &Place, found: &[Found], 
     steps
 }
 
-/// Whether a mark that names no VM may have come to this one by a clone made by hand: another VM bears the
-/// same, or it has a name that none of our templates has.
+/// Whether a VM may have inherited a mark without a VMID as a clone made by hand: another VM bears the same
+/// mark, or its name is not one of this template's names.
 fn is_doubtful((one, mark): &(&Found, &TemplateMark), all: &[(&Found, &TemplateMark)]) -> bool {
     let same = |other: &TemplateMark| (&other.version, other.turn) == (&mark.version, mark.turn);
     let twin = || all.iter().any(|(other, own)| other.vmid != one.vmid && same(own));
@@ -161,12 +165,12 @@ fn doubt(found: &Found) -> Step {
     let name = found.config.get("name").unwrap_or("?");
     let what =
         format!("VM {vmid} on {host}, {name}, may be the template or a clone of it: its mark names no VMID");
-    let help = "nothing is done to it: of a clone, remove the first line of the description".to_owned();
+    let help = "it is left alone: if it is a clone, remove the first line of its description".to_owned();
     Step::Blocked(what, help)
 }
 
 fn locked(found: &Found, lock: &str) -> Step {
     let what = format!("VM {} on {} is locked ({lock})", found.vmid, found.host);
-    let help = format!("see what task runs; a stale lock goes with `qm unlock {}`", found.vmid);
+    let help = format!("check which task is running; `qm unlock {}` removes a stale lock", found.vmid);
     Step::Blocked(what, help)
 }

@@ -24,11 +24,8 @@ async fn what_keeps_machines_from_growing_is_said() {
     }
     let bench = bench(spec, 64).await;
     let template = said(&bench, "template k8s-worker (").await;
-    for part in [
-        "a NUMA topology of its own (`numa0`)",
-        "--delete numa0",
-        "lacks VM.Config.HWType on /pool/k8s-workers",
-    ] {
+    for part in ["a NUMA topology (`numa0`)", "--delete numa0", "lacks VM.Config.HWType on /pool/k8s-workers"]
+    {
         assert!(template.contains(part), "no {part:?} in\n{template}");
     }
     let pool = said(&bench, "pool workers").await;

@@ -71,18 +71,22 @@ async fn a_bridge_that_only_the_template_names_has_to_be_on_every_host() {
 #[tokio::test]
 async fn what_machines_would_inherit_is_said() {
     for (option, value, part) in [
-        ("ipconfig1", "ip=10.1.0.5/24", "a static address, which every machine would have"),
-        ("cicustom", "network=local:snippets/n.yml", "would all have one address"),
-        ("cicustom", "user=shared:snippets/u.yml", "user data of its own, in which the machine's name"),
+        ("ipconfig1", "ip=10.1.0.5/24", "a static address, which every machine would share"),
+        ("cicustom", "network=local:snippets/n.yml", "would have the same address"),
+        (
+            "cicustom",
+            "user=shared:snippets/u.yml",
+            "replaces the user data, so the guest does not get the machine's name",
+        ),
         (
             "cicustom",
             "vendor=local:snippets/v.yml",
-            "no machine starts on a host on which storage `local` has no",
+            "no machine starts on a host whose storage `local` lacks",
         ),
-        ("affinity", "0-3", "runs on the CPUs 0-3 of its host"),
+        ("affinity", "0-3", "runs on CPUs 0-3 of its host"),
         ("cpulimit", "2", "machines have 4 cores"),
-        ("serial1", "/dev/ttyS0", "one machine on a host can have it"),
-        ("kvm", "0", "emulated, and slow"),
+        ("serial1", "/dev/ttyS0", "only one machine on each host can use it"),
+        ("kvm", "0", "emulated and slow"),
     ] {
         let (status, said) = said(&[(option, value)], "").await;
         assert_eq!(status, 0, "{option}: {said}");
@@ -99,7 +103,7 @@ async fn memory_that_is_no_whole_number_of_huge_pages_is_said() {
     bench.change("memory = \"8GiB\"", "memory = \"8704MiB\"");
     let (status, lines) = bench.about("template").await;
     let said = lines.iter().map(words).collect::<String>();
-    assert!(status == 1 && said.contains("8704 MiB of memory are no whole number of them"), "{said}");
+    assert!(status == 1 && said.contains("8704 MiB of memory is not a multiple of that"), "{said}");
 }
 
 #[tokio::test]
@@ -108,6 +112,6 @@ async fn disks_of_every_bus_count_for_the_room_of_a_full_clone() {
     for disk in ["virtio0", "sata0", "ide0", "efidisk0", "scsi3"] {
         let volume = "shared:9000/base-9000-disk-7.qcow2,size=9000G";
         let (_, said) = said(&[(disk, volume)], full).await;
-        assert!(said.contains("left, and one machine takes 8.7 TiB"), "{disk}: {said}");
+        assert!(said.contains("left, but one machine takes 8.7 TiB"), "{disk}: {said}");
     }
 }

@@ -26,13 +26,11 @@ async fn arguments_that_the_clusters_release_has_removed_are_errors() {
     let (status, said) = said("v1.37.2", arguments).await;
     assert_eq!(status, 1, "{said:#?}");
     assert_eq!(said.len(), 2, "{said:#?}");
+    assert!(said[0].starts_with(
+        "error `boot-id-file` was removed: a kubelet of Kubernetes 1.37 or newer does not start"
+    ));
     assert!(
-        said[0].starts_with(
-            "error `boot-id-file` is gone: a kubelet of Kubernetes 1.37 or newer does not start"
-        )
-    );
-    assert!(
-        said[1].starts_with("error `containerd` is gone") && said[1].contains("| remove it"),
+        said[1].starts_with("error `containerd` was removed") && said[1].contains("| remove it"),
         "{said:#?}"
     );
 }
@@ -44,11 +42,14 @@ async fn arguments_that_go_with_a_later_release_are_warnings() {
     assert_eq!(status, 1, "one is gone already: {said:#?}");
     assert_eq!(said.len(), 3, "{said:#?}");
     assert!(
-        said[0].starts_with("warning `cgroup-driver` goes with Kubernetes 1.38, this cluster has 1.36"),
+        said[0].starts_with("warning `cgroup-driver` is removed in Kubernetes 1.38; this cluster has 1.36"),
         "{said:#?}"
     );
-    assert!(said[1].starts_with("error `cloud-config` is gone: a kubelet of Kubernetes 1.34"), "{said:#?}");
-    assert!(said[2].starts_with("warning `containerd` goes with Kubernetes 1.37"), "{said:#?}");
+    assert!(
+        said[1].starts_with("error `cloud-config` was removed: a kubelet of Kubernetes 1.34"),
+        "{said:#?}"
+    );
+    assert!(said[2].starts_with("warning `containerd` is removed in Kubernetes 1.37"), "{said:#?}");
 }
 
 #[tokio::test]
@@ -67,10 +68,10 @@ async fn feature_gates_that_a_kubelet_does_not_start_with_are_errors() {
     .await;
     assert_eq!((status, said.len()), (1, 2), "{said:#?}");
     assert!(
-        said[0].starts_with("error `SidecarContainers` is gone") && said[0].contains("| remove it"),
+        said[0].starts_with("error `SidecarContainers` was removed") && said[0].contains("| remove it"),
         "{said:#?}"
     );
-    assert!(said[1].starts_with("error `NodeSwap` is always true since Kubernetes 1.34"), "{said:#?}");
+    assert!(said[1].starts_with("error `NodeSwap` is locked to true since Kubernetes 1.34"), "{said:#?}");
 }
 
 #[tokio::test]
@@ -78,5 +79,5 @@ async fn feature_gates_in_the_kubelets_fields_are_looked_at_too() {
     let fields = "[pool.kubelet]\nfeatureGates = { SidecarContainers = true, PodLevelResources = true }\n";
     let (status, said) = said_of("kubelet", "v1.36.3", fields).await;
     assert_eq!((status, said.len()), (0, 1), "{said:#?}");
-    assert!(said[0].starts_with("warning `SidecarContainers` goes with Kubernetes 1.37"), "{said:#?}");
+    assert!(said[0].starts_with("warning `SidecarContainers` is removed in Kubernetes 1.37"), "{said:#?}");
 }

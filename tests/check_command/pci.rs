@@ -47,10 +47,10 @@ async fn free_devices_are_counted_on_each_host() {
     permit(&mut spec);
     let bench = bench(spec, "").await;
     let (status, about) = bench.about("PCI mapping gpu").await;
-    assert_eq!(words(&about[0]), "pve1 1 of 2, pve2 1 of 1 free for machines | ");
+    assert_eq!(words(&about[0]), "free for machines: pve1 1 of 2, pve2 1 of 1 | ");
     assert_eq!(status, 0, "{}", first_bad(&about));
     let (_, room) = bench.about("room").await;
-    assert_eq!(words(&room[0]), "pve1 1, pve2 1, pve3 0 more machines | ");
+    assert_eq!(words(&room[0]), "for more machines: pve1 1, pve2 1, pve3 0 | ");
 }
 
 #[tokio::test]
@@ -88,13 +88,13 @@ async fn declared_devices_are_compared_with_what_nodes_have() {
     bench.configure(&text);
     let (status, about) = bench.about("declared devices").await;
     assert_eq!((status, about[0]["level"].as_str()), (0, Some("warning")));
-    assert!(words(&about[0]).starts_with("there is no DeviceClass by which a pod could ask for them"));
+    assert!(words(&about[0]).starts_with("there is no DeviceClass with which a pod could request them"));
     let class = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": { "name": "gpu" }, "spec": {},
     });
     bench.kube.apply(&class).unwrap();
     let (status, about) = bench.about("declared devices").await;
-    assert_eq!((status, words(&about[0]).as_str()), (0, "2 of gpu.example.com for a machine | "));
+    assert_eq!((status, words(&about[0]).as_str()), (0, "2 of gpu.example.com per machine | "));
     let node = json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": { "name": "w-1", "labels": { "pve-autoscaler/pool": "workers" } },
@@ -110,6 +110,6 @@ async fn declared_devices_are_compared_with_what_nodes_have() {
     bench.kube.apply(&slice).unwrap();
     let (status, about) = bench.about("declared devices").await;
     assert_eq!((status, about[0]["level"].as_str()), (0, Some("warning")));
-    let said = "declared are 2 devices of gpu.example.com, and node w-1 has 1 | mend `[[pool.device]]`";
+    let said = "2 devices of gpu.example.com declared, but node w-1 has 1 | fix `[[pool.device]]`";
     assert!(words(&about[0]).starts_with(said), "{}", words(&about[0]));
 }

@@ -93,7 +93,7 @@ async fn each_missing_right_in_kubernetes_has_a_line_with_its_purpose() {
     let missing: Vec<_> = lines.iter().map(words).collect();
     assert_eq!(missing.len(), 1, "{missing:?}");
     assert!(
-        missing[0].starts_with("may not delete nodes, to label, taint, cordon and remove"),
+        missing[0].starts_with("may not delete nodes, which is needed to label, taint, cordon and remove"),
         "{missing:?}"
     );
     assert!(missing[0].contains("rbac.yaml"), "{missing:?}");
@@ -121,7 +121,10 @@ async fn rights_to_custom_kinds_are_asked_for_only_where_they_are_served() {
     for (line, right) in
         ["list capacitybuffers", "watch capacitybuffers", "patch capacitybuffers/status"].iter().enumerate()
     {
-        assert!(said[line].starts_with(&format!("may not {right}.autoscaling.x-k8s.io, to ")), "{said:?}");
+        assert!(
+            said[line].starts_with(&format!("may not {right}.autoscaling.x-k8s.io, which is needed to ")),
+            "{said:?}"
+        );
     }
     assert_eq!(said.len(), 3, "{said:?}");
 }
@@ -146,9 +149,9 @@ async fn rights_to_approve_certificates_are_asked_for_only_where_that_is_switche
     assert_eq!(status, 4);
     let said: Vec<_> = lines.iter().map(words).collect();
     for (line, expected) in [
-        "may not watch certificatesigningrequests.certificates.k8s.io, to see requests",
-        "may not patch certificatesigningrequests/approval.certificates.k8s.io, to approve",
-        "may not approve signers.certificates.k8s.io kubernetes.io/kubelet-serving, to approve",
+        "may not watch certificatesigningrequests.certificates.k8s.io, which is needed to see requests",
+        "may not patch certificatesigningrequests/approval.certificates.k8s.io, which is needed to approve",
+        "may not approve signers.certificates.k8s.io kubernetes.io/kubelet-serving, which is needed to approve",
     ]
     .into_iter()
     .enumerate()
@@ -209,5 +212,5 @@ async fn a_secret_for_joining_that_cannot_be_read_is_named() {
     bench.write("k3s", "s3cret", 0o600);
     let (status, text) = bench.check().await;
     assert_eq!(status, 0, "{text}");
-    assert!(text.contains("agents of K3s, at 10.0.0.1:6443"), "{text}");
+    assert!(text.contains("K3s agents, at 10.0.0.1:6443"), "{text}");
 }

@@ -30,19 +30,19 @@ async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
             |_| {},
             "template = 9000",
             "template = 9000\ndisk = \"8GiB\"",
-            "scsi0 has 10 GiB already, and `disk` is 8 GiB",
+            "scsi0 already has 10 GiB, but `disk` is 8 GiB",
         ),
         (
             |_| {},
             "template = 9000",
             "template = 9000\nclone = \"full\"\nstorage = \"local\"",
-            "storage `local` that the token may see",
+            "the token sees no storage `local`",
         ),
         (
             |_| {},
             "template = 9000",
             "template = 9000\nwarm = { count = 2, state = \"suspended\" }\nvm_options = { vmstatestorage = \"local\" }",
-            "storage `local`, where the memory of suspended machines goes, is not there",
+            "storage `local`, which takes the memory of suspended machines, is not visible",
         ),
         (
             |spec| spec.storages[2].used = spec.storages[2].size - (20 << 30),
@@ -87,7 +87,7 @@ async fn what_seeds_need_is_looked_at() {
             "lacks Datastore.Allocate on",
         ),
         ("local", all, "VM.Audit", "lacks VM.Config.CDROM on"),
-        ("local-lvm", all, "VM.Config.CDROM", "pvesm set local-lvm --content iso"),
+        ("local-lvm", all, "VM.Config.CDROM", "pvesm set local-lvm --content …,iso"),
         // The template's own drive, which the seed replaces.
         ("local", all, "VM.Config.CDROM ", "lacks VM.Config.Cloudinit on"),
     ] {
@@ -171,7 +171,10 @@ async fn hosts_that_no_template_reaches_are_named() {
     bench.change("template = 9002", "template = 9002\nhosts = [\"pve1\", \"pve4\"]");
     let (status, said) = bench.check().await;
     assert_eq!(status, 1, "{said}");
-    assert!(said.contains("there is no such host") && said.contains("there are pve1, pve2, pve3"), "{said}");
+    assert!(
+        said.contains("there is no such host") && said.contains("the hosts are pve1, pve2, pve3"),
+        "{said}"
+    );
     // One template on each host, all of one name: every host is reached.
     bench.configure(&POOL.replace("9000", "\"k8s-worker-local\""));
     let (status, said) = bench.check().await;
@@ -193,9 +196,9 @@ async fn templates_that_are_described_are_compared_with_those_there_are() {
         (
             "storage = \"shared\"",
             0,
-            "it is not there on pve1 as it is described | `pve-autoscaler template made`",
+            "pve1 has no template that matches the description | run `pve-autoscaler template made`",
         ),
-        ("storage = \"nowhere\"", 1, "no host that is online has its storage `nowhere`"),
+        ("storage = \"nowhere\"", 1, "no online host has its storage `nowhere`"),
         ("storage = \"shared\"\nhosts = [\"pve9\"]", 1, "there is no host `pve9`"),
         ("storage = \"shared\"\nimage_storage = \"local-lvm\"", 1, "does not take the content `import`"),
     ] {

@@ -11,8 +11,8 @@ use super::{roff, schema};
 const ABOVE: &str = "\
 # Configuration
 
-Every setting of `/etc/pve-autoscaler/config.toml`, with its default, or with an example if it has none. What follows \"or\" is another way, in place of it. The page is made from
-[config.example.toml](../../config.example.toml), and `pve-autoscaler.toml(5)` says the same. [Configure](../guides/configure.md) has the order in which to think about them.
+Every setting of `/etc/pve-autoscaler/config.toml`, with its default, or with an example if it has none. A setting after \"or\" is an alternative to the one before it. This page is generated from
+[config.example.toml](../../config.example.toml), and `pve-autoscaler.toml(5)` has the same contents. [Configure](../guides/configure.md) explains in which order to choose settings.
 
 ";
 
@@ -57,11 +57,11 @@ pub fn page(example: &str) -> String {
     }
     out.push_str(
         ".SH FILES\n\
-         .TP\n\\fB/etc/pve\\-autoscaler/config.toml\\fR\nThe configuration. It holds no secrets and may be read by everybody.\n\
+         .TP\n\\fB/etc/pve\\-autoscaler/config.toml\\fR\nThe configuration. It contains no secrets and may be world-readable.\n\
          .TP\n\\fB/etc/pve\\-autoscaler/credentials/\\fR\n\
-         Where credentials are, one file each, mode 0600, in a folder of mode 0700 that is root\\(aqs: systemd hands\n\
-         \\fBpve\\-token\\fR, \\fBkubeconfig\\fR and, if they are there, \\fBssh\\-key\\fR, \\fBbootstrap\\fR, \\fBbmc\\fR and \\fBpve\\-root\\-ca\\fR to the service. A\n\
-         change of them needs a restart.\n\
+         The credentials, one file each (mode 0600), in a folder owned by root (mode 0700). systemd passes\n\
+         \\fBpve\\-token\\fR, \\fBkubeconfig\\fR and, if present, \\fBssh\\-key\\fR, \\fBbootstrap\\fR, \\fBbmc\\fR and \\fBpve\\-root\\-ca\\fR to the service.\n\
+         Changes take effect after a restart.\n\
          .SH SEE ALSO\npve\\-autoscaler(8), pve\\-autoscaler\\-check(8), systemd.exec(5)\n",
     );
     out

@@ -88,7 +88,7 @@ async fn a_driver_that_publishes_less_than_is_declared_costs_one_machine_and_no_
     stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
     let warning = stage.status().warnings.remove("[[pool.device]] of workers");
     let said =
-        format!("declared are 2 devices of {DRIVER}, and node {second} has 1: what the nodes publish counts");
+        format!("2 devices of {DRIVER} declared, but node {second} has 1: what the nodes publish counts");
     assert_eq!(warning.as_deref(), Some(said.as_str()));
     // From zero again: what nodes had is remembered.
     for name in ["one", "two"] {

@@ -59,7 +59,7 @@ async fn machines_are_made_for_a_whole_gang_once_its_group_and_its_pods_are_ther
     let mut stage = stage(&pool(5));
     stage.start();
     members(&stage, "train", 2);
-    stage.until("it waits for its group", SOON, |stage| is_said(stage, "waits for its PodGroup")).await;
+    stage.until("it waits for its group", SOON, |stage| is_said(stage, "is waiting for its PodGroup")).await;
     stage.kube.apply(&group("train", 3)).unwrap();
     stage.until("it waits for its pods", SOON, |stage| is_said(stage, "needs 3 pods, and")).await;
     stage.throughout("nothing is made", Duration::from_mins(5), none).await;
@@ -82,7 +82,7 @@ async fn no_machine_is_made_for_a_part_of_a_gang() {
     stage.start();
     stage.kube.apply(&group("train", 3)).unwrap();
     members(&stage, "train", 3);
-    let words = "its gang needs 3 pods at once, of which 2 would fit (workers: at its maximum of 2)";
+    let words = "its gang needs 3 pods at the same time, of which 2 would fit (workers: at its maximum of 2)";
     stage.until("it is said why", SOON, |stage| is_said(stage, words)).await;
     let told = |stage: &Stage| {
         let events = stage.kube.list("Event");

@@ -252,7 +252,9 @@ async fn a_host_on_which_others_run_or_for_which_something_is_missing_stays_on()
     stage.start();
     let says = |stage: &Stage, what: &str| stage.status().hosts.iter().any(|host| host.why.contains(what));
     stage
-        .until("it is said", SOON, |stage| says(stage, "others run there: 120") && says(stage, "Ceph"))
+        .until("it is said", SOON, |stage| {
+            says(stage, "unmanaged guests run there: 120") && says(stage, "Ceph")
+        })
         .await;
     stage.throughout("all stay on", Duration::from_mins(30), |stage| off(stage).is_empty()).await;
     stage.pve.stop_by_hand(120);
@@ -333,7 +335,7 @@ async fn a_host_that_does_not_come_up_is_left_alone_and_tried_again_later() {
     stage.deploy("web", 3, "1500m", "1Gi");
     stage
         .until("it is left alone", Duration::from_mins(15), |stage| {
-            stage.status().hosts.iter().any(|one| one.why.contains("did not come up within"))
+            stage.status().hosts.iter().any(|one| one.why.contains("did not start within"))
         })
         .await;
     let tried = posts(&stage, "/wakeonlan");

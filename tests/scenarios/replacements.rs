@@ -131,7 +131,7 @@ async fn what_has_drifted_stays_and_is_said_where_replacing_is_off() {
     stage
         .until("it is said", SOON, |stage| {
             let nodes = stage.status().nodes;
-            nodes.iter().any(|one| one.why.contains("`max_pods` was 110, is 60"))
+            nodes.iter().any(|one| one.why.contains("`max_pods` was 110 and is now 60"))
         })
         .await;
     stage.throughout("they stay", Duration::from_mins(20), |stage| stage.ready_nodes("workers") == old).await;
@@ -190,7 +190,7 @@ async fn nodes_are_replaced_in_their_window_alone() {
     stage
         .until("it is said when they will be", SOON, |stage| {
             let nodes = stage.status().nodes;
-            nodes.iter().any(|one| one.why.contains("the next opens at 2026-11-21T03:00:00Z"))
+            nodes.iter().any(|one| one.why.contains("the next one opens at 2026-11-21T03:00:00Z"))
         })
         .await;
     let wait =

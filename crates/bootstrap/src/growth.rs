@@ -1,11 +1,11 @@
-//! What a guest runs whose machine grows: whether it can, and then to take what was plugged into use and to
-//! say so.
+//! Commands for the guest of a machine that grows: one checks whether it can grow, the other brings plugged
+//! CPUs and memory into use and reports the result.
 //!
-//! A kubelet looks at its machine once, when it starts (`cadvisor`'s machine info), so it is started again;
-//! pods keep running meanwhile. Whether plugged CPUs and memory are used at once depends on the kernel and
-//! its udev rules: what is not used yet is switched on here, through the kernel's own files.
+//! A kubelet reads its machine's size once, when it starts (`cadvisor`'s machine info), so it is restarted;
+//! pods keep running meanwhile. Whether plugged CPUs and memory are used immediately depends on the kernel
+//! and its udev rules: the rest is switched on here, through the kernel's own files.
 
-/// What speaks against it is found out before anything is plugged.
+/// Finds obstacles before anything is plugged.
 const ASK: &str = r#"systemctl cat "$1" >/dev/null 2>&1 || { echo "there is no unit $1" >&2; exit 73; }
 case "$(cat /var/lib/kubelet/cpu_manager_state 2>/dev/null)" in
     *'"policyName":"static"'*) echo "its kubelet has the CPU manager policy static, and starts with no other CPUs than it had" >&2; exit 76 ;;
@@ -15,11 +15,10 @@ case "$(cat /var/lib/kubelet/memory_manager_state 2>/dev/null)" in
 esac
 "#;
 
-/// How what takes CPUs and memory into use ends if some of the CPUs do not come. The unit was restarted then,
-/// too.
+/// The exit status if some of the CPUs did not appear. The unit was restarted nevertheless.
 pub const TOO_FEW_CPUS: i64 = 74;
 
-/// Waits for `$1` CPUs, then starts the unit `$2` again, even if some of the CPUs do not come: memory may
+/// Waits for `$1` CPUs, then restarts the unit `$2`, even if some of the CPUs do not appear: the memory may
 /// have.
 const TAKE: &str = r#"tries=0
 until [ "$tries" = 15 ]; do
@@ -37,13 +36,13 @@ timeout 60 systemctl restart "$2" || exit
 [ "$(nproc)" -ge "$1" ] || { echo "it has $(nproc) of $1 CPUs" >&2; exit 74; }
 "#;
 
-/// The command for the guest agent that finds out whether a machine can grow: fails, with the reason on
-/// standard error, if not.
+/// The command for the guest agent that checks whether a machine can grow: if not, it fails with the reason
+/// on standard error.
 pub fn can_grow(unit: &str) -> Vec<String> {
     ["/bin/sh", "-c", ASK, "sh", unit].map(String::from).to_vec()
 }
 
-/// The command for the guest agent that takes what was plugged into use. Safe to run again.
+/// The command for the guest agent that brings plugged CPUs and memory into use. Safe to run again.
 pub fn take_up(cores: u32, unit: &str) -> Vec<String> {
     let cores = cores.to_string();
     ["/bin/sh", "-c", TAKE, "sh", &cores, unit].map(String::from).to_vec()

@@ -1,19 +1,19 @@
 //! Small ISO 9660 images with Joliet names: a few files in the root, for guests that read a NoCloud seed.
 //!
-//! The image depends on nothing but what is in it: dates are zero, so that the same files make the same
-//! bytes. The plain names are those of the standard's first level; the real ones are in the Joliet tree,
-//! which Linux and the BSDs read (ECMA-119, and Microsoft's Joliet specification).
+//! The image depends only on its files: dates are zero, so the same files give the same bytes. The plain
+//! names follow the standard's first level; the real names are in the Joliet tree, which Linux and the BSDs
+//! read (ECMA-119, and Microsoft's Joliet specification).
 
 const SECTOR: usize = 2048;
 /// Where the directories are: after 16 empty sectors, three descriptors and four path tables.
 const PLAIN_ROOT: u32 = 23;
 const JOLIET_ROOT: u32 = 24;
 const FIRST_FILE: u32 = 25;
-/// A directory of one sector holds this many files for certain.
+/// The number of files that always fit into a directory of one sector.
 const MOST_FILES: usize = 8;
 
-/// An image with this volume label and these files, by their names in order. Names are short, of ASCII; eight
-/// files at most, what is more is left out.
+/// An image with this volume label and these files, in order of their names. Names must be short and ASCII.
+/// At most eight files are written; the rest is left out.
 pub fn image(label: &str, files: &[(&str, &[u8])]) -> Vec<u8> {
     let files = &files[..files.len().min(MOST_FILES)];
     let mut next = FIRST_FILE;
@@ -63,7 +63,7 @@ fn wide(text: &str) -> Vec<u8> {
     text.encode_utf16().flat_map(u16::to_be_bytes).collect()
 }
 
-/// A number in both orders of its bytes.
+/// A number in both byte orders.
 fn both(number: u32) -> [u8; 8] {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&number.to_le_bytes());
@@ -117,7 +117,7 @@ fn descriptor(label: &str, size: u32, joliet: bool) -> Vec<u8> {
     put(140, &table.to_le_bytes());
     put(148, &(table + 1).to_be_bytes());
     put(156, &record(root, SECTOR, true, &[0]));
-    // Who made it, and of what, is left empty.
+    // Publisher, preparer and application are left empty.
     put(190, &blank(128));
     for at in [318, 446, 574] {
         put(at, &blank(128));

@@ -1,7 +1,7 @@
 //! The JoinConfiguration that kubeadm reads from its standard input.
 //!
-//! `kubeadm.k8s.io/v1beta4` since Kubernetes 1.31, `v1beta3` before. An unknown field is only a warning to
-//! kubeadm: the join succeeds without it, so the Node is read back afterwards.
+//! `kubeadm.k8s.io/v1beta4` since Kubernetes 1.31, `v1beta3` before. kubeadm only warns of an unknown field
+//! and joins without it, so the Node is read back afterwards.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use model::node::{Taint, TaintEffect};
 use model::selector::Labels;
 use settings::own_labels::{may_set_itself, starting_taint};
 
-/// What a machine's join configuration says.
+/// The values in a machine's join configuration.
 #[derive(Clone, Debug)]
 pub struct JoinFacts {
     /// The Node's name.
@@ -34,14 +34,14 @@ pub struct JoinFacts {
     pub kubelet_args: BTreeMap<String, String>,
     /// `--max-pods`, if it is not the kubelet's default.
     pub max_pods: Option<u32>,
-    /// Fields of the kubelet's configuration wait in the guest to be laid over the cluster's.
+    /// Whether the guest has fields of the kubelet's configuration that override the cluster's.
     pub patched: bool,
     /// Preflight checks whose failure is only a warning.
     pub ignore_preflight_errors: Vec<String>,
 }
 
-/// The JoinConfiguration as JSON, which is YAML too. It holds the token: it goes to standard input and
-/// nowhere else.
+/// The JoinConfiguration as JSON, which is valid YAML. It contains the token, so it goes only to standard
+/// input.
 pub fn configuration(facts: &JoinFacts) -> SecretString {
     let taints: Vec<Value> = facts.taints.iter().chain([&starting_taint()]).map(taint).collect();
     let mut registration = json!({

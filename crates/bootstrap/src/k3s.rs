@@ -1,7 +1,7 @@
 //! The configuration that an agent of K3s reads, from a file that only root can read.
 //!
 //! It goes into `/etc/rancher/k3s/config.yaml.d/`, after the template's own `config.yaml`; lists are added to
-//! what that file says (a key with `+`). The token is in no argument and no environment of any process.
+//! those of that file (a key with `+`). The token is never in the arguments or the environment of a process.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use model::node::Taint;
 use model::selector::Labels;
 use settings::own_labels::{may_set_itself, starting_taint, taint_text};
 
-/// What a machine's agent is started with.
+/// The values in the configuration of a machine's agent.
 #[derive(Clone, Debug)]
 pub struct K3sFacts {
     /// The Node's name.
@@ -23,7 +23,7 @@ pub struct K3sFacts {
     pub token: SecretString,
     /// The Node's labels.
     pub labels: Labels,
-    /// The Node's taints; the one that keeps pods away until the Node was read back is added.
+    /// The Node's taints; the starting taint, which keeps pods away until the Node was read back, is added.
     pub taints: Vec<Taint>,
     /// The Node's address, or one of each family with a comma between them, if it is known.
     pub addresses: Option<String>,
@@ -33,8 +33,7 @@ pub struct K3sFacts {
     pub max_pods: Option<u32>,
 }
 
-/// The configuration as JSON, which is YAML too. It holds the token: it goes to standard input and nowhere
-/// else.
+/// The configuration as JSON, which is valid YAML. It contains the token, so it goes only to standard input.
 pub fn configuration(facts: &K3sFacts) -> SecretString {
     let own = facts.labels.iter().filter(|(key, _)| may_set_itself(key));
     let labels: Vec<String> = own.map(|(key, value)| format!("{key}={value}")).collect();

@@ -1,11 +1,11 @@
-//! A booted VM becomes a Node: what runs inside the guest, and what it is given.
+//! A booted VM becomes a Node: the commands that run inside the guest, and their input.
 //!
-//! `kubeadm join`, an agent of K3s, or a command of the operator's; if the template joins by itself, nothing
-//! is run at all.
+//! The guest runs `kubeadm join`, an agent of K3s, or an operator's command. If the template joins by itself,
+//! no command is run.
 //!
-//! What a guest gets is text: the script, its standard input, and what its end means. Who runs it, and how
-//! long it may take, is decided in `machines`. `ssh` and `ssh_keys` are the only places that name russh's
-//! types: if tokens are not made through the Kubernetes API, a control plane node is asked for them.
+//! This crate makes texts: the script, its standard input, and the meaning of its exit status. `machines`
+//! runs the script and sets its limits. If tokens are not made through the Kubernetes API, a control plane
+//! node makes them over SSH: only `ssh` and `ssh_keys` name russh's types.
 
 mod growth;
 pub mod iso;

@@ -1,5 +1,5 @@
-//! What other programs print may hold a bootstrap token, or what they were given on standard input: it does
-//! not get any further.
+//! Output of other programs may contain a bootstrap token, or secrets from their standard input: these are
+//! masked.
 
 use secrecy::{ExposeSecret, SecretString};
 
@@ -16,39 +16,39 @@ pub(super) fn is_token_id(text: &str) -> bool {
     is_part(text, PARTS.0)
 }
 
-/// The public part of what is a whole bootstrap token.
+/// The public part of a text that is a complete bootstrap token.
 pub(super) fn token_id(text: &str) -> Option<&str> {
     text.split_once('.').filter(|(id, secret)| is_token_id(id) && is_part(secret, PARTS.1)).map(|(id, _)| id)
 }
 
-/// The last few lines in one, without control characters and without anything that looks like a bootstrap
-/// token.
+/// The last few lines joined into one, without control characters and without anything that looks like a
+/// bootstrap token.
 pub(super) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let kept = lines[lines.len().saturating_sub(5)..].join("; ");
-    // First of all without control characters: one in the midst of a token would hide it.
+    // Control characters are removed first: one in the middle of a token would hide the token.
     let plain: String = kept.chars().filter(|c| !c.is_control()).collect();
     masked(&plain).chars().take(2000).collect()
 }
 
-/// Shorter words of a secret text are too common to be masked if they stand alone.
+/// Shorter words of a secret are too common to be masked on their own.
 const LEAST_WORD: usize = 12;
-/// The same for its lines.
+/// The same limit for lines of a secret.
 const LEAST_LINE: usize = 6;
 
-/// A text without the lines of a secret, and without its longer words.
+/// A text in which the lines and longer words of a secret are masked.
 pub(super) fn hidden(text: &str, secret: Option<&SecretString>) -> String {
     let Some(secret) = secret.map(ExposeSecret::expose_secret) else { return text.to_owned() };
     let lines = secret.lines().map(str::trim).filter(|line| line.len() >= LEAST_LINE);
     let end = |c: char| c.is_whitespace() || ":=,;\"'{}[]".contains(c);
     let words = secret.split(end).filter(|word| word.len() >= LEAST_WORD);
     let mut parts: Vec<&str> = lines.chain(words).collect();
-    // The longest first: a part of it may be a secret's own part.
+    // The longest parts first, because they may contain shorter ones.
     parts.sort_by_key(|part| std::cmp::Reverse(part.len()));
     parts.into_iter().fold(text.to_owned(), |text, part| text.replace(part, "***"))
 }
 
-/// `abcdef.0123456789abcdef` → `abcdef.***`, wherever it stands.
+/// `abcdef.0123456789abcdef` → `abcdef.***`, anywhere in the text.
 fn masked(text: &str) -> String {
     let mut pieces = text.split('.');
     let mut result = pieces.next().unwrap_or_default().to_owned();

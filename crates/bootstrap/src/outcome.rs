@@ -1,4 +1,4 @@
-//! What the script's end means.
+//! The meaning of the script's exit status.
 
 use secrecy::SecretString;
 
@@ -9,28 +9,28 @@ use proxmox::ExecStatus;
 /// How a join ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinEnd {
-    /// The machine has joined, now or before; what it says about it.
+    /// The machine has joined, now or earlier.
     Joined {
         /// systemd came up `degraded`.
         degraded: bool,
     },
-    /// Another run of the script holds the lock: ask again.
+    /// Another run of the script holds the lock: try again.
     Busy,
-    /// It has not joined, for this reason.
+    /// The machine has not joined, for this reason.
     Failed(String),
 }
 
-/// Reads the script's exit status and its output. What was on standard input does not get any further.
+/// Reads the script's exit status and output. Secrets from its standard input are masked.
 pub fn read(act: &GuestCommand, input: Option<&SecretString>, ended: &ExecStatus) -> JoinEnd {
     let (stdout, stderr) = (ended.stdout.as_str(), ended.stderr.as_str());
-    // Hidden first: what is cut in two is no longer found.
+    // Secrets are masked first: they would not be found after lines are cut.
     let last_lines = |text: &str| last_lines(&hidden(text, input));
     let what = act.name();
     match ended.exit_code {
         Some(0) => JoinEnd::Joined { degraded: stdout.contains("degraded") },
         Some(75) => JoinEnd::Busy,
         Some(71) => JoinEnd::Failed(
-            "systemd came up degraded, and `bootstrap.accept_degraded` is off: look at `systemctl --failed` in the template"
+            "systemd came up degraded, and `bootstrap.accept_degraded` is off: run `systemctl --failed` in the template"
                 .to_owned(),
         ),
         Some(72) => JoinEnd::Failed(format!("the guest did not come up: {}", last_lines(stderr))),
@@ -46,11 +46,11 @@ pub fn read(act: &GuestCommand, input: Option<&SecretString>, ended: &ExecStatus
     }
 }
 
-/// What to look at, if a program says something of which that is known.
+/// Advice for known messages of programs.
 fn advice(stderr: &str) -> &'static str {
     // kubeadm's `pubkeypin.Set.CheckAny`.
     if stderr.contains("none of the public keys") {
-        return " (the CA in the ConfigMap kube-public/cluster-info is not the one that was pinned when the machine was made; it is read \
+        return " (the CA in the ConfigMap kube-public/cluster-info is not the one that was pinned when the machine was created; it is read \
                 again for the next one: compare it with /etc/kubernetes/pki/ca.crt of the control plane)";
     }
     ""
@@ -87,7 +87,7 @@ mod tests {
                 JoinEnd::Failed(
                     "`kubeadm join` exited with 1: cluster CA found in cluster-info ConfigMap is invalid: none of the public keys \
                      \"sha256:00\" are pinned (the CA in the ConfigMap kube-public/cluster-info is not the one that was pinned when \
-                     the machine was made; it is read again for the next one: compare it with /etc/kubernetes/pki/ca.crt of the control \
+                     the machine was created; it is read again for the next one: compare it with /etc/kubernetes/pki/ca.crt of the control \
                      plane)"
                         .to_owned(),
                 ),

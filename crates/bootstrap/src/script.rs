@@ -1,4 +1,4 @@
-//! The script that a guest runs: wait for systemd, then join, once.
+//! The script that a guest runs: it waits for systemd, then joins once.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use jiff::Timestamp;
 
 /// Waits inside the guest until systemd has started everything, then joins.
 ///
-/// * A lock and a result in `/run` make it safe to run again when an answer was lost: it joins once for each
+/// * A lock and a result in `/run` make it safe to run again after a lost answer: it joins once for each
 ///   boot.
-/// * `is-system-running` exits 1 for `starting` and `degraded`: only its output counts. `--wait` returns at
-///   once if the bus is not there yet.
-/// * The arguments hold no secret: machine id, seconds for systemd, seconds for the join, whether `degraded`
-///   will do, and what more a method needs. Secrets are on standard input.
+/// * `is-system-running` exits with 1 for `starting` and `degraded`: only its output counts. `--wait` returns
+///   immediately if the bus does not exist yet.
+/// * The arguments contain no secrets: machine id, seconds for systemd, seconds for the join, whether
+///   `degraded` is accepted, and further arguments of a method. Secrets are on standard input.
 const BEGIN: &str = r#"umask 077
 dir=/run/pve-autoscaler
 mkdir -p "$dir"
@@ -52,15 +52,15 @@ const KUBEADM_DONE: &str = r#"if [ -e /etc/kubernetes/kubelet.conf ]; then echo 
 const KUBEADM: &str = r#"if timeout "$3" kubeadm join --config /dev/stdin >"$dir/join.log" 2>&1; then
 "#;
 
-/// What differs from the cluster's configuration of kubelets, where `kubeadm join` looks for it (target and
-/// type of a patch are its file's name). It has no secrets.
+/// Differences from the cluster's kubelet configuration, where `kubeadm join` looks for patches (the file's
+/// name is the patch's target and type). It has no secrets.
 const PATCH: &str = r#"mkdir -p "$dir/patches"
 printf '%s\n' "$5" >"$dir/patches/kubeletconfiguration+merge.json"
 "#;
-/// The folder of such patches, as a join configuration names it.
+/// The folder of these patches, as named in a join configuration.
 pub(super) const PATCHES: &str = "/run/pve-autoscaler/patches";
 
-/// What an operator's script has done outlives a reboot, which would have it done again.
+/// The result of an operator's script survives a reboot, so it does not run twice.
 const COMMAND_DONE: &str = r#"if [ -e "/var/lib/pve-autoscaler/joined-$1" ]; then echo "joined before"; exit 0; fi
 "#;
 const COMMAND: &str = r#"if timeout "$3" /bin/sh -c "$5" >"$dir/join.log" 2>&1; then
@@ -70,8 +70,8 @@ const COMMAND: &str = r#"if timeout "$3" /bin/sh -c "$5" >"$dir/join.log" 2>&1; 
 
 const K3S_DONE: &str = r#"if [ -e /var/lib/rancher/k3s/agent/client-kubelet.crt ]; then echo "joined before"; exit 0; fi
 "#;
-/// The agent gets its certificate once the server has taken its token. It tries without end, so that only the
-/// time limits it.
+/// The agent gets its certificate once the server has accepted its token. It retries forever: only the time
+/// limit ends it.
 const K3S: &str = r#"conf=/etc/rancher/k3s/config.yaml.d
 mkdir -p "$conf"
 cat >"$conf/pve-autoscaler.new" && mv "$conf/pve-autoscaler.new" "$conf/pve-autoscaler.yaml"
@@ -92,7 +92,7 @@ else
 fi
 "#;
 
-/// What ends a script that only waits.
+/// The end of a script that only waits.
 const WAITED: &str = r#"echo "systemd is $state"
 "#;
 
@@ -103,10 +103,10 @@ pub struct WaitForBoot {
     pub settle: Duration,
     /// How long the join itself may take.
     pub join: Duration,
-    /// `degraded` will do.
+    /// Whether `degraded` is accepted.
     pub accept_degraded: bool,
-    /// The time that the guest's clock is set to first. One whose memory was on disk lives in the past, where
-    /// certificates are not valid yet.
+    /// The time to which the guest's clock is set first. The clock of a guest that was suspended to disk is
+    /// in the past, when certificates are not valid yet.
     pub clock: Option<Timestamp>,
 }
 
@@ -115,18 +115,18 @@ pub struct WaitForBoot {
 pub enum GuestCommand {
     /// `kubeadm join` with the configuration on standard input.
     Kubeadm,
-    /// The same with these fields of the kubelet's configuration, a JSON object, laid over the cluster's.
+    /// The same, with these fields of the kubelet's configuration (a JSON object) overriding the cluster's.
     KubeadmWith(String),
     /// The agent of K3s, with its configuration on standard input.
     K3s,
-    /// A script of the operator's, with whatever is on standard input.
+    /// An operator's script, with its standard input.
     Command(String),
-    /// Nothing yet: it only waits until systemd has started everything.
+    /// No join: only waits until systemd has started everything.
     Wait,
 }
 
 impl GuestCommand {
-    /// What it is called in messages.
+    /// The name in messages.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Kubeadm | Self::KubeadmWith(_) => "`kubeadm join`",
@@ -137,7 +137,7 @@ impl GuestCommand {
     }
 }
 
-/// The command for the guest agent. What the method wants on standard input is given beside it.
+/// The command for the guest agent. The method's standard input is passed separately.
 pub fn command(machine: &str, settle: &WaitForBoot, act: &GuestCommand) -> Vec<String> {
     let seconds = |time: Duration| time.as_secs().max(1).to_string();
     let degraded = if settle.accept_degraded { "yes" } else { "no" };

@@ -1,9 +1,9 @@
 //! Bootstrap tokens from `kubeadm token` on a control plane node, over SSH.
 //!
-//! * Only the host whose key is configured is talked to, and only our key is offered: no password, no agent,
-//!   no forwarding.
-//! * kubeadm makes the token: it comes back on standard output, and no command line ever holds one.
-//! * Every operation has one limit for everything, and its output a bound. The connection ends with the
+//! * It talks only to the host with the configured key, and offers only our key: no password, no agent, no
+//!   forwarding.
+//! * kubeadm creates the token and prints it on standard output: tokens never appear on a command line.
+//! * Each operation has one limit for its total time, and one for its output. The connection ends with the
 //!   operation.
 
 use std::sync::Arc;
@@ -22,31 +22,31 @@ use super::ssh_keys::{KINDS, described, host_key, private_key};
 use files::ReadSecret;
 use settings::Ssh;
 
-/// Connections at a time: sshd drops new ones at random from ten on that have not logged in (`MaxStartups
-/// 10:30:100`).
+/// Connections at a time: sshd randomly drops new connections if ten or more have not logged in yet
+/// (`MaxStartups 10:30:100`).
 static AT_ONCE: Semaphore = Semaphore::const_new(4);
 /// The most that a command may print on each of its two outputs.
 const MOST_OUTPUT: usize = 64 * 1024;
-/// The group that kubeadm gives the rights to join to.
+/// The group to which kubeadm gives the rights to join.
 const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
 
-/// A token that kubeadm has made.
+/// A token that kubeadm has created.
 #[derive(Clone, Debug)]
 pub struct SshToken {
-    /// Its public part.
+    /// The token's public part.
     pub id: String,
     /// `id.secret`.
     pub token: SecretString,
 }
 
-/// A control plane node that makes and deletes bootstrap tokens.
+/// A control plane node that creates and deletes bootstrap tokens.
 #[derive(Clone, Debug)]
 pub struct TokenHost {
     settings: Ssh,
     limit: Duration,
 }
 
-/// What a command has printed.
+/// The output of a command.
 struct Printed {
     stdout: SecretSlice<u8>,
     stderr: String,
@@ -54,19 +54,19 @@ struct Printed {
 }
 
 impl TokenHost {
-    /// The host of the settings. Each operation takes at most `limit`, waiting for its turn included.
+    /// The host in the settings. Each operation takes at most `limit`, including the wait for its turn.
     pub fn new(settings: Ssh, limit: Duration) -> Self {
         Self { settings, limit }
     }
 
-    /// Has kubeadm make a token that authenticates and signs, for `ttl`. The description should name the
-    /// machine.
+    /// Has kubeadm create a token for authentication and signing, valid for `ttl`. The description should
+    /// name the machine.
     ///
     /// # Errors
     /// See [`SshError`]. After a limit or a broken connection a token may exist whose secret is lost; it
     /// expires by itself.
     pub async fn mint(&self, ttl: Duration, description: &str) -> Result<SshToken, SshError> {
-        // kubeadm takes 0 for "for ever".
+        // For kubeadm, 0 means that the token never expires.
         let ttl = format!("{}s", ttl.as_secs().max(1));
         let words = [
             "token",
@@ -88,8 +88,9 @@ impl TokenHost {
             address: self.address(),
             what,
         };
-        let text = std::str::from_utf8(printed.stdout.expose_secret()).map_err(|_| wrong("no text"))?;
-        // Start-up files of a shell may print something of their own.
+        let text = std::str::from_utf8(printed.stdout.expose_secret())
+            .map_err(|_| wrong("something that is not text"))?;
+        // A shell's start-up files may print additional lines.
         let mut tokens = text.lines().map(str::trim).filter_map(|line| Some((token_id(line)?, line)));
         match (tokens.next(), tokens.next()) {
             (Some((id, token)), None) => Ok(SshToken { id: id.to_owned(), token: token.into() }),
@@ -98,7 +99,7 @@ impl TokenHost {
         }
     }
 
-    /// Has kubeadm delete a token. One that is gone already is no error.
+    /// Has kubeadm delete a token. A token that does not exist is not an error.
     ///
     /// # Errors
     /// See [`SshError`].
@@ -107,20 +108,20 @@ impl TokenHost {
             return Err(SshError::NoId);
         }
         let printed = self.run(&self.command(&["token", "delete", id])).await?;
-        // The API server's words: secrets "bootstrap-token-abcdef" not found.
+        // The API server's message: secrets "bootstrap-token-abcdef" not found.
         if printed.stderr.contains(&format!("\"bootstrap-token-{id}\" not found")) {
             return Ok(());
         }
         self.succeeded("kubeadm token delete", &printed)
     }
 
-    /// Does all that making a token needs but the making: kubeadm's dry run, which asks the cluster and
-    /// changes nothing.
+    /// Does everything except creating a token: kubeadm's dry run, which asks the cluster and changes
+    /// nothing.
     ///
     /// # Errors
     /// See [`SshError`].
     pub async fn rehearse(&self) -> Result<(), SshError> {
-        // What it prints is a token that does not exist.
+        // It prints a token that does not exist.
         let printed = self.run(&self.command(&["token", "create", "--ttl", "1s", "--dry-run"])).await?;
         self.succeeded("kubeadm token create --dry-run", &printed)
     }
@@ -131,7 +132,7 @@ impl TokenHost {
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
-    /// A command line for kubeadm, for whichever shell the user has. Who is not root needs a rule for `sudo`.
+    /// A command line for kubeadm, for any shell. A user other than root needs a rule for `sudo`.
     fn command(&self, words: &[&str]) -> String {
         let sudo: &[&str] = if self.settings.user == "root" { &[] } else { &["sudo", "-n"] };
         let words = sudo.iter().chain(&["kubeadm"]).chain(words);
@@ -156,18 +157,18 @@ impl TokenHost {
     }
 
     async fn run_once(&self, command: &str) -> Result<Printed, SshError> {
-        // It is never closed.
+        // The semaphore is never closed.
         let _turn = AT_ONCE.acquire().await;
         let key = self.private_key().await?;
         let expected = host_key(&self.settings.host_key)?;
         let connection = self.connect(expected, key).await?;
         let printed = self.execute(&connection, command).await;
-        // The answer is here; how the farewell goes does not matter.
+        // The answer has arrived; errors when disconnecting do not matter.
         drop(connection.disconnect(Disconnect::ByApplication, "", "").await);
         printed
     }
 
-    /// The file may lie on a file system that hangs (that of the Proxmox cluster, without quorum).
+    /// Reads the file, which may be on a file system that hangs (Proxmox VE's, without quorum).
     async fn private_key(&self) -> Result<PrivateKey, SshError> {
         let source = self.settings.key.clone();
         let read = tokio::task::spawn_blocking(move || source.read()).await;
@@ -180,7 +181,7 @@ impl TokenHost {
         let Ssh { host, port, user, .. } = &self.settings;
         let unreachable = |source| SshError::Unreachable { address: address.clone(), source };
         let socket = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
-        // The host shows the first of these that it has.
+        // The host presents the first of these kinds that it has.
         let mut kinds = vec![expected.algorithm()];
         kinds.extend(KINDS.into_iter().filter(|kind| *kind != expected.algorithm()));
         let config = client::Config {
@@ -227,7 +228,7 @@ impl TokenHost {
         let broken = |error| self.broken(error);
         let mut channel = connection.channel_open_session().await.map_err(broken)?;
         channel.exec(true, command).await.map_err(broken)?;
-        // Never grown: what was moved would be left behind in memory.
+        // Never reallocated: old copies would be left in memory.
         let mut stdout = Vec::with_capacity(MOST_OUTPUT);
         let mut stderr = Vec::new();
         let mut end = CommandEnd::Unknown;
@@ -268,7 +269,7 @@ impl TokenHost {
     }
 }
 
-/// The only peer we talk to: the holder of this key.
+/// The only accepted peer: the holder of this key.
 struct Peer {
     expected: PublicKey,
 }
@@ -301,7 +302,7 @@ impl client::Handler for Peer {
     }
 }
 
-/// A word as any shell of POSIX takes it.
+/// A word quoted for any POSIX shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,:/=@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

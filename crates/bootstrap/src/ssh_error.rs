@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use files::SecretError;
 
-/// Why a control plane node did not do what it was asked for over SSH. Nothing of it holds a secret.
+/// Why a control plane node did not do what was requested over SSH. The messages contain no secrets.
 #[derive(Debug, Error)]
 pub enum SshError {
     /// The private key cannot be read.
@@ -32,7 +32,7 @@ pub enum SshError {
     /// Another server answers, or the host got new keys.
     #[error(
         "{address} is not the host that it should be: its key is {seen}, but `ssh_host_key` is {expected}. If the host got new \
-         keys, and `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` says so on the host itself, take the new one from \
+         keys, and `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host itself confirms that, copy the new one from \
          `{scan}` into `ssh_host_key`, without the host's name"
     )]
     HostKey {
@@ -45,14 +45,14 @@ pub enum SshError {
         /// The command that shows the host's keys.
         scan: String,
     },
-    /// The host does not let us in.
+    /// The host does not accept our key.
     #[error(
-        "{address} does not let `{user}` in with the key {key}: put its public half into `~{user}/.ssh/authorized_keys` there"
+        "{address} does not let `{user}` log in with the key {key}: add its public half to `~{user}/.ssh/authorized_keys` there"
     )]
     Refused {
         /// `host:port`.
         address: String,
-        /// Who we are there.
+        /// Our user on the host.
         user: String,
         /// Fingerprint of our key.
         key: String,
@@ -69,7 +69,7 @@ pub enum SshError {
         /// The last lines of its standard error, without tokens.
         stderr: String,
     },
-    /// The command's output is not what it should be.
+    /// The command's output is not as expected.
     #[error("`{command}` on {address} printed {what}")]
     Answer {
         /// The command.
@@ -79,7 +79,7 @@ pub enum SshError {
         /// What is wrong, without the output itself.
         what: &'static str,
     },
-    /// The conversation broke.
+    /// The connection broke.
     #[error("the SSH connection to {address} broke")]
     Broken {
         /// `host:port`.
@@ -88,25 +88,25 @@ pub enum SshError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The limit is over. What was asked for may have been done all the same.
-    #[error("{address} did not do over SSH what it was asked for within {} s", limit.as_secs_f64())]
+    /// The limit was exceeded. The request may have been carried out nevertheless.
+    #[error("the SSH request to {address} did not finish within {} s", limit.as_secs_f64())]
     Limit {
         /// `host:port`.
         address: String,
         /// The limit.
         limit: Duration,
     },
-    /// The id is not one. It is not shown: it may be a whole token.
+    /// The id is invalid. It is not shown, because it may be a complete token.
     #[error("this is not the id of a bootstrap token, which has six letters or digits")]
     NoId,
 }
 
 impl SshError {
-    /// Whether it may pass by itself: the host restarts, is busy, or its API server is away.
+    /// Whether the error may be temporary: the host restarts, is busy, or its API server is unavailable.
     pub fn passes(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Broken { .. } | Self::Limit { .. } => true,
-            // `sudo` wants a password, or the shell finds nothing to run (POSIX: 126, 127): that stays so.
+            // Permanent: `sudo` needs a password, or the shell finds no program (POSIX: 126, 127).
             Self::Command { end, stderr, .. } => {
                 !stderr.starts_with("sudo:")
                     && !matches!(end, CommandEnd::Exit(126 | 127) | CommandEnd::Denied)
@@ -125,10 +125,10 @@ impl SshError {
 /// How a command on another host ended.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CommandEnd {
-    /// It has exited, with this status.
+    /// It exited with this status.
     #[error("exited with {0}")]
     Exit(u32),
-    /// A signal has ended it.
+    /// A signal ended it.
     #[error("was ended by signal {0}")]
     Signal(String),
     /// The SSH server did not start it.
@@ -144,11 +144,11 @@ pub enum CommandEnd {
 pub enum KeyFault {
     /// It has a passphrase, and there is no user to type it.
     #[error(
-        "has a passphrase, which a daemon cannot type: make a key for it alone with `ssh-keygen -t ed25519 -N ''`"
+        "has a passphrase, which a daemon cannot type: create a separate key with `ssh-keygen -t ed25519 -N ''`"
     )]
     Encrypted,
     /// It is neither Ed25519 nor ECDSA.
-    #[error("is of the kind {0}, not Ed25519 or ECDSA: make one with `ssh-keygen -t ed25519 -N ''`")]
+    #[error("is of the kind {0}, not Ed25519 or ECDSA: create one with `ssh-keygen -t ed25519 -N ''`")]
     Kind(String),
     /// It is in an older format.
     #[error("is not in OpenSSH's own format: convert it with `ssh-keygen -p -N '' -f FILE`")]
@@ -156,7 +156,7 @@ pub enum KeyFault {
     /// It is the public half.
     #[error("is a public key: name the file without `.pub`")]
     Public,
-    /// It is no key, or is damaged.
-    #[error("is not a key, or is damaged: make one with `ssh-keygen -t ed25519 -N ''`")]
+    /// It is not a key, or is damaged.
+    #[error("is not a key, or is damaged: create one with `ssh-keygen -t ed25519 -N ''`")]
     Unreadable,
 }

@@ -1,4 +1,4 @@
-//! Keys of SSH: what of them can be used, and how they are named.
+//! SSH keys: which can be used, and how they are described.
 
 use russh::keys::ssh_key::Error;
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey, PublicKey};
@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::ssh_error::{KeyFault, SshError};
 
-/// The kinds of keys that can be used, best first. RSA is not among them: its library has an open advisory
+/// The kinds of keys that can be used, best first. RSA is not supported: its library has an open advisory
 /// (RUSTSEC-2023-0071).
 pub(super) const KINDS: [Algorithm; 4] = [
     Algorithm::Ed25519,
@@ -14,7 +14,7 @@ pub(super) const KINDS: [Algorithm; 4] = [
     Algorithm::Ecdsa { curve: EcdsaCurve::NistP384 },
     Algorithm::Ecdsa { curve: EcdsaCurve::NistP521 },
 ];
-/// How a private key in OpenSSH's own format begins.
+/// The first line of a private key in OpenSSH's own format.
 const ARMOUR: &str = "-----BEGIN OPENSSH PRIVATE KEY-----";
 
 /// Kind and fingerprint, as `ssh-keygen -l` prints it.
@@ -22,10 +22,10 @@ pub(super) fn described(key: &PublicKey) -> String {
     format!("{} {}", key.algorithm(), key.fingerprint(HashAlg::Sha256))
 }
 
-/// The key that the host has to have.
+/// The key that the host must have.
 pub(super) fn host_key(text: &str) -> Result<PublicKey, SshError> {
     let key = PublicKey::from_openssh(text)
-        .map_err(|_| SshError::HostKeySetting("is not a whole public key".to_owned()))?;
+        .map_err(|_| SshError::HostKeySetting("is not a complete public key".to_owned()))?;
     let kind = key.algorithm();
     if KINDS.contains(&kind) {
         Ok(key)
@@ -128,7 +128,7 @@ mod tests {
         let good = "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBGaXJh/ormBTAFvZ92C2u7PxA1tYqpp+8X3gOycalzuZcL3S/PKBqhWX/e++D9BjsW2d0K0wMqworRaEy6Joozk=";
         assert!(described(&host_key(good).unwrap()).starts_with("ecdsa-sha2-nistp256 SHA256:"));
         let rsa = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQDe5JFhjWJXsPjWIR1NUCN8Ipe3FT2SgSZEQ2T450hCtLCxnKtfi08wWiItO4L4PlzM1QZcYTUl6dzYP/2dHoJ1CtpqTqWZLx8PRVyNV+rw/D90sl/1ZR23AnhutIoccjV92P8I2XovQmMpsX7t3X7KYpNJ2doXmZ78n03yCBPd+Q==";
-        for (text, expected) in [(rsa, "kind ssh-rsa"), (&good[..60], "not a whole public key")] {
+        for (text, expected) in [(rsa, "kind ssh-rsa"), (&good[..60], "not a complete public key")] {
             let error = host_key(text).unwrap_err().to_string();
             assert!(error.contains(expected) && error.contains("ssh-keyscan"), "{error}");
         }

@@ -1,4 +1,4 @@
-//! What lies on this machine's disks: the configuration, and the secrets that it names.
+//! Files on this machine: the configuration, and the secrets that it names.
 
 mod configuration;
 mod secret;

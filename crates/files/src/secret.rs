@@ -1,4 +1,4 @@
-//! Secrets are read from where the settings say, and never from where others can read them.
+//! Reads secrets from the places in the settings, but not from files that others can read.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -23,14 +23,14 @@ pub enum SecretError {
     },
     /// This user may not read the file.
     #[error(
-        "this user may not read `{}`: the packaged unit gets root-only files from `{CREDENTIALS}` alone, through settings \
+        "this user may not read `{}`: the packaged unit gets root-only files only from `{CREDENTIALS}`, through settings \
          that end in `_credential`",
         path.display()
     )]
     Denied {
         /// The file.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
@@ -42,9 +42,9 @@ pub enum SecretError {
         /// Its permissions.
         mode: u32,
     },
-    /// There are no credentials: not started by systemd, or without `LoadCredential=`.
+    /// The credential is missing: not started by systemd, or without `LoadCredential=`.
     #[error(
-        "the credential `{}` is not there: systemd passes it with `LoadCredential={}:/path/to/file`, and commands that it \
+        "the credential `{}` is missing: systemd passes it with `LoadCredential={}:/path/to/file`, and commands that systemd \
          does not start look for `{}`",
         .0.name, .0.name, .0.folder.join(&.0.name).display()
     )]
@@ -54,13 +54,13 @@ pub enum SecretError {
     Empty(PathBuf),
 }
 
-/// What says where a secret is.
+/// A place from which a secret can be read.
 pub trait ReadSecret {
-    /// Reads the secret; white space around it is cut.
+    /// Reads the secret, without surrounding white space.
     ///
     /// # Errors
-    /// The file is missing, empty, or can be read by group or others. Credentials lie in a folder that only
-    /// the service can enter; systemd grants it the file with an access list, whose mask shows as the group's
+    /// The file is missing, empty, or can be read by group or others. Credentials are in a folder that only
+    /// the service can enter; systemd grants access with an access list, whose mask appears as the group's
     /// rights.
     fn read(&self) -> Result<SecretString, SecretError>;
 }
@@ -81,7 +81,7 @@ impl ReadSecret for SecretSource {
     }
 }
 
-/// What went wrong with a file that is named as such: where it is not for this user there is a way out.
+/// The error for a file in the settings: adds a way out if this user may not read it.
 fn named(error: SecretError) -> SecretError {
     match error {
         SecretError::Unreadable { path, source } if source.kind() == ErrorKind::PermissionDenied => {
@@ -91,8 +91,8 @@ fn named(error: SecretError) -> SecretError {
     }
 }
 
-/// A credential that systemd has handed over, or without it the file that systemd would take. Only root can
-/// enter that folder; what lies there may be a link to a file that a group can read as well.
+/// A credential that systemd has passed, or otherwise the file that systemd would pass. Only root can enter
+/// that folder; the file in it may be a link to a file that a group can read as well.
 fn credential(handed: Option<&Path>, own: &Credential) -> Result<SecretString, SecretError> {
     match read(&handed.unwrap_or(&own.folder).join(&own.name), 0o037) {
         Err(SecretError::Unreadable { source, .. })
@@ -104,7 +104,7 @@ fn credential(handed: Option<&Path>, own: &Credential) -> Result<SecretString, S
     }
 }
 
-/// A file that has none of the rights that are `refused`.
+/// Reads a file that has none of the `refused` rights.
 fn read(path: &Path, refused: u32) -> Result<SecretString, SecretError> {
     let unreadable = |source| SecretError::Unreadable { path: path.to_owned(), source };
     let mode = fs::metadata(path).map_err(unreadable)?.mode() & 0o777;

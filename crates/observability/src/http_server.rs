@@ -1,7 +1,7 @@
 //! `/metrics`, `/healthz` and `/readyz` over HTTP, for monitoring; `/status` for browsers if it is switched
 //! on.
 //!
-//! Nothing here can hold the daemon up: this many connections at a time, one answer each, in this much time.
+//! Clients cannot hold the daemon up: connections, answers and times are limited.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ const CONNECTIONS: usize = 16;
 const LIMIT: Duration = Duration::from_secs(10);
 /// How long a request's head may take.
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
-/// An address that cannot be listened on is tried again after this time.
+/// How long to wait before trying an address again that cannot be listened on.
 const AGAIN: Duration = Duration::from_secs(30);
 /// How long to accept no connection after accepting one failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What is served over HTTP.
+/// The pages that are served over HTTP.
 #[derive(Clone)]
 pub struct Pages {
     board: Board,
@@ -60,13 +60,13 @@ impl std::fmt::Debug for Pages {
 }
 
 impl Pages {
-    /// Pages about what the board shows, where the settings say.
+    /// Pages about the board, at the address in the settings.
     pub fn new(board: Board, settings: watch::Receiver<Arc<Config>>, clock: SharedClock) -> Self {
         Self { board, settings, clock }
     }
 
-    /// Serves them until the future is dropped. An address that cannot be had is a problem on the board, and
-    /// ends nothing.
+    /// Serves them until the future is dropped. An address that cannot be used is a problem on the board, and
+    /// does not end the daemon.
     pub async fn run(&self) {
         let mut settings = self.settings.clone();
         loop {
@@ -108,7 +108,7 @@ impl Pages {
 
     async fn serve(&self, listener: TcpListener) {
         let turns = Arc::new(Semaphore::new(CONNECTIONS));
-        // They end with this future.
+        // The connections end with this future.
         let mut connections = JoinSet::new();
         loop {
             let Ok(turn) = turns.clone().acquire_owned().await else { return };
@@ -141,7 +141,7 @@ impl Pages {
             .serve_connection(TokioIo::new(stream), service);
         match tokio::time::timeout(LIMIT, served).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "a client that asked for metrics has gone"),
+            Ok(Err(error)) => tracing::debug!(%error, "a client that requested metrics disconnected"),
             Err(_) => tracing::debug!("a client did not read the metrics in time"),
         }
     }
@@ -162,7 +162,11 @@ impl Pages {
             }
             "/" => page(StatusCode::OK, TEXT, "/metrics\n/healthz\n/readyz\n".to_owned()),
             "/status" if self.has_status() => self.status(uri.query().unwrap_or_default(), headers),
-            _ => page(StatusCode::NOT_FOUND, TEXT, "there are /metrics, /healthz and /readyz\n".to_owned()),
+            _ => page(
+                StatusCode::NOT_FOUND,
+                TEXT,
+                "not found; the pages are /metrics, /healthz and /readyz\n".to_owned(),
+            ),
         }
     }
 
@@ -199,7 +203,7 @@ impl Pages {
         response
     }
 
-    /// Whether rounds come, as systemd's watchdog sees it.
+    /// Whether rounds come in time, by the same rule as for systemd's watchdog.
     fn health(&self) -> Response<Full<Bytes>> {
         let since = self.board.since_last_round().unwrap_or_default();
         let interval = self.settings.borrow().scan_interval;
@@ -225,8 +229,8 @@ impl Pages {
     }
 }
 
-/// Whether a browser asks for this very machine: another site's page, whose name was made to lead here, gets
-/// nothing.
+/// Whether the request names this machine as its host. A page of another site, whose name was made to resolve
+/// to this machine, gets no answer.
 fn is_local(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else { return false };
     let Ok(authority) = host.parse::<http::uri::Authority>() else { return false };

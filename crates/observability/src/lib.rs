@@ -1,5 +1,5 @@
-//! What an operator sees of a running daemon: its status, over a local socket; figures, over HTTP; what is
-//! reported to systemd.
+//! What an operator sees of a running daemon: its status over a local socket, metrics over HTTP, and its
+//! reports to systemd.
 
 mod http_server;
 mod metrics;

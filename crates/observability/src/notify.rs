@@ -1,4 +1,4 @@
-//! systemd: readiness, a status line, and a watchdog that is fed while rounds come.
+//! systemd: readiness, a status line, and a watchdog that is fed as long as rounds come in time.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Board, Status};
 
-/// How often systemd gets a report if no watchdog asks for more.
+/// How often systemd gets a report if the watchdog does not need it more often.
 const USUAL: Duration = Duration::from_secs(30);
-/// A round may be late by this much, beyond three intervals, before the watchdog is no longer fed.
+/// How late a round may be, beyond three intervals, before the watchdog is no longer fed.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Talks to systemd, if it started the daemon; else says nothing.
+/// Reports to systemd, if systemd started the daemon.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
     board: Board,
@@ -20,17 +20,17 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// A supervisor as the environment tells.
+    /// The supervisor that the environment names.
     pub fn from_environment(board: Board) -> Self {
         Self { board, watchdog: sd_notify::watchdog_enabled() }
     }
 
-    /// Tells systemd that the daemon is up, then where it is, until the future is dropped.
+    /// Tells systemd that the daemon is up, then reports its status, until the future is dropped.
     ///
-    /// The daemon is up as soon as it serves: a cluster that cannot be reached must neither hold up the start
-    /// of a host, on which that cluster may run, nor have systemd kill who waits for it. The status line says
-    /// what is waited for. The watchdog is fed until rounds begin, then for as long as they come: `interval`
-    /// tells how often one runs at least.
+    /// The daemon is up as soon as it serves its socket. A cluster that cannot be reached must not delay the
+    /// start of a host, on which that cluster may run, nor make systemd kill the waiting daemon. The status
+    /// line shows what the daemon waits for. The watchdog is fed until rounds begin, then as long as they
+    /// come: `interval` is the longest time between rounds.
     pub async fn run(&self, interval: impl Fn() -> Duration) {
         self.keep_telling(interval, tell).await;
     }
@@ -58,12 +58,12 @@ impl Supervisor {
         }
     }
 
-    /// Tells systemd that the daemon ends.
+    /// Tells systemd that the daemon is stopping.
     pub fn stopping(&self) {
         tell(&[NotifyState::Stopping]);
     }
 
-    /// Tells systemd that the configuration is read again.
+    /// Tells systemd that the configuration is being reloaded.
     pub fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => tell(&[NotifyState::Reloading, now]),
@@ -71,24 +71,24 @@ impl Supervisor {
         }
     }
 
-    /// Tells systemd that the configuration was read again, whether it was applied or not.
+    /// Tells systemd that the reload has ended, whether the configuration was applied or not.
     pub fn reloaded(&self) {
         tell(&[NotifyState::Ready]);
     }
 }
 
-/// Whether the rounds are what they should be: none has to come before everything was seen once.
+/// Whether rounds come in time. None is due before everything was seen once.
 pub(super) fn is_alive(ready: bool, since_last: Duration, interval: Duration) -> bool {
     !ready || since_last <= interval * 3 + PATIENCE
 }
 
-/// What `systemctl status` shows.
+/// The status line in `systemctl status`.
 fn line(status: &Status) -> String {
     if let Some((about, what)) = status.problems.iter().next() {
         return format!("{about}: {what}");
     }
     if let Some(pause) = &status.paused {
-        return format!("paused ({}): nothing new is begun", pause.words());
+        return format!("paused ({}): starting nothing new", pause.words());
     }
     if !status.leads && !status.leader.is_empty() {
         return format!("stands by, {} leads", status.leader);
@@ -205,7 +205,7 @@ mod tests {
         status.leader = "pve2".to_owned();
         assert_eq!(line(&status), "stands by, pve2 leads");
         status.paused = Some(Pause { reason: "storage is moved".to_owned(), ..Pause::default() });
-        assert_eq!(line(&status), "paused (storage is moved): nothing new is begun");
+        assert_eq!(line(&status), "paused (storage is moved): starting nothing new");
         status.problems.insert("proxmox".to_owned(), "no answer".to_owned());
         assert_eq!(line(&status), "proxmox: no answer");
     }

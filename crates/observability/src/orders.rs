@@ -1,20 +1,20 @@
-//! What can be asked for at the local socket besides the status: one line of JSON each way.
+//! Orders at the local socket: one line of JSON each way.
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-/// What an operator asks for.
+/// An operator's order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Order {
-    /// Begin nothing new.
+    /// Start nothing new.
     Pause {
-        /// Why; may be empty.
+        /// The reason; may be empty.
         reason: String,
     },
-    /// Go on.
+    /// Resume.
     Resume,
-    /// Try what is left alone after failures again.
+    /// End back-offs after failures.
     Retry {
         /// A host or a pool; `None`: all of them.
         name: Option<String>,
@@ -23,18 +23,18 @@ pub enum Order {
     Retire {
         /// The Node's name.
         node: String,
-        /// Why; may be empty.
+        /// The reason; may be empty.
         reason: String,
     },
-    /// Keep this node, whatever it is used for.
+    /// Keep this node, even if it is unneeded.
     Pin {
         /// The Node's name.
         node: String,
-        /// Why; may be empty.
+        /// The reason; may be empty.
         #[serde(default)]
         reason: String,
     },
-    /// Treat this node as any other again.
+    /// Allow this node to be removed again.
     Unpin {
         /// The Node's name.
         node: String,
@@ -43,29 +43,29 @@ pub enum Order {
     Reread,
 }
 
-/// Who carries orders out.
+/// Carries out orders.
 pub trait Orders: Send + Sync {
-    /// Carries an order out; what hinders it comes back in words.
+    /// Carries out an order, or returns in words why it cannot.
     fn follow(&self, order: Order) -> BoxFuture<'_, Result<(), String>>;
 }
 
-/// What a client that connects wants.
+/// A client's request.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Request {
-    /// The status, which a client gets too that says nothing.
+    /// The status, also for a client that sends nothing.
     Status,
-    /// Something to be done.
+    /// An order.
     Order(Order),
 }
 
-/// What came of an order.
+/// The answer to an order.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Answer {
-    /// It is done.
+    /// The order was carried out.
     Done,
-    /// It is not, and why.
+    /// The order was refused, with the reason.
     Refused(String),
 }
 

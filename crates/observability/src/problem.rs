@@ -1,77 +1,73 @@
-//! What can be wrong until it is mended: one list for the status, the metric, the alert and the docs.
+//! Problems that last until they are fixed: one list for the status, the metric, the alert and the docs.
 
 use std::fmt;
 
-/// What is wrong. Its text is the problem's name in the status; the first word of it is the label `about` of
-/// the metric.
+/// A problem. Its text is the problem's name in the status, and the first word is the metric's label `about`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// Statuses of CapacityBuffers cannot be written.
+    /// The status of CapacityBuffers cannot be written.
     Buffers,
     /// Serving certificates of kubelets are not approved.
     Certificates,
     /// This host's clock and the API server's differ.
     Clock,
-    /// The configuration that was read last cannot be taken.
+    /// The configuration that was read last is wrong.
     Configuration,
-    /// Credentials end soon.
+    /// Credentials expire soon.
     Credentials,
-    /// A kind of object that decisions can do without cannot be seen.
+    /// Objects of a kind that decisions can do without cannot be seen.
     Kinds,
     /// The Kubernetes cluster cannot be seen, or not all of it.
     Kubernetes,
-    /// The Lease was lost, or cannot be had.
+    /// The Lease was lost, or cannot be acquired.
     Lease,
-    /// The VM of the machine of this name is not as it should be.
+    /// The VM of the machine with this name is not as it should be.
     Machine(String),
     /// Bare-metal machines are not as they should be.
     Machines,
-    /// The page of metrics cannot be served.
+    /// The metrics cannot be served.
     Metrics,
-    /// The helper that gives machines their CPUs refuses, or does not answer.
+    /// The pinning helper refuses or does not answer.
     Pinning,
-    /// Machines of this host run on CPUs of others.
+    /// Machines on this host run on CPUs of other machines.
     PinningAstray,
     /// The one Proxmox VE cluster cannot be seen, or not all of it.
     Proxmox,
-    /// Hosts say nothing of their guests.
+    /// Hosts report nothing about their guests.
     Pvestatd,
-    /// The same as [`Problem::Proxmox`] of the region of this name.
+    /// The same as [`Problem::Proxmox`], for the region with this name.
     Region(String),
-    /// Statuses of ProvisioningRequests cannot be written.
+    /// The status of ProvisioningRequests cannot be written.
     Requests,
     /// A right is missing.
     Rights,
-    /// VMs carry the mark of this cluster and have no record.
+    /// VMs carry the mark of this cluster but have no record.
     Strangers,
     /// A round could not look at everything.
     Unfinished,
 }
 
-/// What the docs say about each, by the label of the metric.
+/// The description of each problem in the docs, by the label of the metric.
 pub const ALL: [(&str, &str); 19] = [
-    ("buffers", "the statuses of CapacityBuffers cannot be written"),
+    ("buffers", "the status of CapacityBuffers cannot be written"),
     ("certificates", "serving certificates of kubelets are not approved"),
     ("clock", "this host's clock and that of the Kubernetes API server differ"),
-    (
-        "configuration",
-        "the configuration that was read last has mistakes, so that the one before is in force",
-    ),
-    ("credentials", "credentials end within two weeks"),
-    ("kinds", "objects of a kind cannot be seen; rounds go on without them"),
+    ("configuration", "the configuration that was read last is wrong, and the previous one stays in force"),
+    ("credentials", "credentials expire within two weeks"),
+    ("kinds", "objects of a kind cannot be seen; rounds continue without them"),
     ("kubernetes", "the Kubernetes cluster cannot be seen, or only in part"),
-    ("lease", "the Lease by which one instance leads was lost, or cannot be had"),
-    ("machine", "the VM of the machine that follows is not as it should be"),
+    ("lease", "the Lease by which one instance leads was lost, or cannot be acquired"),
+    ("machine", "the VM of the named machine is not as it should be"),
     ("machines", "bare-metal machines are not as they should be"),
     ("metrics", "the metrics cannot be served"),
-    ("pinning", "machines do not get CPUs of their own, or run on those of others (`pinning astray`)"),
+    ("pinning", "machines do not get CPUs of their own, or run on CPUs of other machines (`pinning astray`)"),
     ("proxmox", "the Proxmox VE cluster cannot be seen, or only in part"),
-    ("pvestatd", "hosts say nothing of their guests"),
-    ("region", "the same as `proxmox`, of the region that follows"),
-    ("requests", "the statuses of ProvisioningRequests cannot be written"),
+    ("pvestatd", "hosts report nothing about their guests"),
+    ("region", "the same as `proxmox`, for the named region"),
+    ("requests", "the status of ProvisioningRequests cannot be written"),
     ("rights", "rights are missing, in Proxmox VE or in Kubernetes"),
-    ("strangers", "VMs carry the mark of this cluster, and no record is theirs"),
-    ("unfinished", "a round could not look at everything; later ones go on"),
+    ("strangers", "VMs carry the mark of this cluster but have no record"),
+    ("unfinished", "a round could not look at everything; later rounds continue"),
 ];
 
 impl Problem {
@@ -112,12 +108,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The label of the metric of a problem that the status names so.
+/// The metric's label for a problem with this name in the status.
 pub(super) fn about(name: &str) -> &str {
     name.split(' ').next().unwrap_or_default()
 }
 
-/// Whether an instance finds out about it whether it leads or not. Of the others it knows only while it
+/// Whether an instance detects the problem even if it does not lead. It detects the others only while it
 /// leads.
 pub(super) fn is_of_its_own(name: &str) -> bool {
     ["configuration", "credentials", "kubernetes", "lease", "metrics", "pinning"].contains(&about(name))

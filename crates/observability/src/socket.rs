@@ -1,8 +1,8 @@
-//! The local socket: a client says in one line of JSON what it wants, and gets the answer and the end of the
-//! stream. A client that says nothing gets the status.
+//! The local socket: a client sends its request as one line of JSON, and gets the answer and the end of the
+//! stream. A client that sends nothing gets the status.
 //!
-//! A file beside the socket is locked for as long as the daemon lives: the kernel lets go of it however the
-//! daemon ends, so that a socket without a lock is a dead daemon's, and one with a lock is never taken away
+//! A file beside the socket is locked for as long as the daemon lives. The kernel releases the lock however
+//! the daemon ends: a socket without a lock belongs to a dead daemon, and one with a lock is never taken away
 //! from a living one.
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -21,27 +21,27 @@ use tokio::time::Instant;
 use super::orders::{Answer, Order, Orders, Request, may_order};
 use super::{Board, Status};
 
-/// Where the daemon listens unless set otherwise.
+/// Where the daemon listens by default.
 pub const DEFAULT_SOCKET: &str = "/run/pve-autoscaler/control.sock";
-/// How long to wait for what a client wants, and how much of it is read.
+/// How long to wait for a client's request, and how many bytes of it are read.
 const REQUEST: (Duration, u64) = (Duration::from_secs(1), 16 << 10);
-/// How long an order may take, a little less than its answer is waited for.
+/// How long an order may take, a little less than clients wait for its answer.
 const ORDER_LIMIT: Duration = Duration::from_secs(20);
-/// How long the answer to an order is waited for.
+/// How long a client waits for the answer to an order.
 const ORDER_ANSWER: Duration = Duration::from_secs(25);
 /// How long one answer may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// How long to accept no connection after accepting one failed, e.g. because no file can be opened.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How many are served at a time; others wait for their turn.
+/// How many clients are served at a time; others wait for their turn.
 const CLIENTS: usize = 64;
-/// The largest answer that is read, in bytes.
+/// The largest answer that a client reads, in bytes.
 const LARGEST: u64 = 64 << 20;
 
 /// The socket could not be used.
 #[derive(Debug, Error)]
 pub enum SocketError {
-    /// Nothing listens there, or nothing may.
+    /// No daemon listens there, or access is denied.
     #[error("no daemon answers at `{path}`")]
     Unreachable {
         /// The socket.
@@ -50,8 +50,8 @@ pub enum SocketError {
         #[source]
         source: std::io::Error,
     },
-    /// It answered something else.
-    #[error("what answers at `{path}` is no daemon of this version")]
+    /// The answer was not understood.
+    #[error("the program that answers at `{path}` is not a daemon of this version")]
     Malformed {
         /// The socket.
         path: String,
@@ -65,19 +65,19 @@ pub enum SocketError {
         /// Why.
         reason: String,
     },
-    /// A daemon lives there.
+    /// Another daemon listens there.
     #[error("another daemon already answers at `{path}`")]
     InUse {
         /// The socket.
         path: String,
     },
     /// There is a file of another kind, which is left alone.
-    #[error("`{path}` is there and is no socket")]
+    #[error("`{path}` exists and is not a socket")]
     NoSocket {
         /// The file.
         path: String,
     },
-    /// It cannot be made.
+    /// The socket cannot be created.
     #[error("cannot listen at `{path}`")]
     Unusable {
         /// The socket.
@@ -89,7 +89,7 @@ pub enum SocketError {
 }
 
 impl SocketError {
-    /// The socket, where the error names it.
+    /// The socket, if the error names it.
     pub fn path(&self) -> Option<&str> {
         match self {
             Self::Unreachable { path, .. }
@@ -102,7 +102,7 @@ impl SocketError {
     }
 }
 
-/// A socket that is this daemon's alone for as long as this lives.
+/// A socket that belongs to this daemon alone for as long as this value lives.
 #[derive(Debug)]
 pub struct Listener {
     socket: UnixListener,
@@ -116,7 +116,7 @@ impl Listener {
     /// tokio runtime.
     ///
     /// # Errors
-    /// A daemon that lives listens there, another file is there, or the socket cannot be made.
+    /// A living daemon listens there, another file is there, or the socket cannot be created.
     pub async fn bind(path: &Path) -> Result<Self, SocketError> {
         let name = || path.display().to_string();
         let unusable = |source| SocketError::Unusable { path: name(), source };
@@ -133,7 +133,7 @@ impl Listener {
             Ok(found) if !found.file_type().is_socket() => {
                 return Err(SocketError::NoSocket { path: name() });
             }
-            // A program that knows no lock may still listen there.
+            // A program that does not use the lock may still listen there.
             Ok(_) if UnixStream::connect(path).await.is_ok() => {
                 return Err(SocketError::InUse { path: name() });
             }
@@ -145,8 +145,8 @@ impl Listener {
         Ok(Self { socket, path: path.to_owned(), owner, _lock: lock })
     }
 
-    /// Serves until the future is dropped: many at a time, so that a client that says or reads nothing holds
-    /// up no other.
+    /// Serves until the future is dropped: many clients at a time, so that one that neither sends nor reads
+    /// does not block the others.
     pub async fn serve(&self, board: &Board, orders: &dyn Orders) {
         let mut clients = FuturesUnordered::new();
         let mut open = Instant::now();
@@ -173,7 +173,7 @@ impl Listener {
         let answer = match wanted(&mut stream).await {
             Some(Request::Order(order)) => serde_json::to_vec(&self.carry_out(&stream, order, orders).await),
             Some(Request::Status) => serde_json::to_vec(&board.status()),
-            None => serde_json::to_vec(&Answer::Refused("this is no request that it knows".to_owned())),
+            None => serde_json::to_vec(&Answer::Refused("this is not a known request".to_owned())),
         };
         let answer = match answer {
             Ok(answer) => answer,
@@ -193,10 +193,10 @@ impl Listener {
     async fn carry_out(&self, stream: &UnixStream, order: Order, orders: &dyn Orders) -> Answer {
         let peer = stream.peer_cred().ok().map(|peer| peer.uid());
         if !may_order(peer, self.owner) {
-            tracing::warn!(uid = peer, ?order, "an order was refused: it came from another user");
+            tracing::warn!(uid = peer, ?order, "an order from another user was refused");
             return Answer::Refused("only root and the daemon's own user may give orders".to_owned());
         }
-        tracing::info!(uid = peer, ?order, "an order at the control socket");
+        tracing::info!(uid = peer, ?order, "received an order at the control socket");
         match tokio::time::timeout(ORDER_LIMIT, orders.follow(order)).await {
             Ok(Ok(())) => Answer::Done,
             Ok(Err(why)) => Answer::Refused(why),
@@ -205,7 +205,7 @@ impl Listener {
     }
 }
 
-/// `None` if it cannot be understood.
+/// `None` if the request cannot be understood.
 async fn wanted(stream: &mut UnixStream) -> Option<Request> {
     let mut line = String::new();
     let mut reader = BufReader::new(stream).take(REQUEST.1);
@@ -231,10 +231,10 @@ fn beside(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Asks the daemon at this socket.
+/// Asks the daemon at this socket for its status.
 ///
 /// # Errors
-/// Nothing answers there, or another program does.
+/// No daemon answers there, or another program does.
 pub async fn ask(path: &Path) -> Result<Status, SocketError> {
     let text = exchange(path, &Request::Status, ANSWER_LIMIT).await?;
     read(path, &text)
@@ -243,7 +243,7 @@ pub async fn ask(path: &Path) -> Result<Status, SocketError> {
 /// Gives the daemon at this socket an order.
 ///
 /// # Errors
-/// Nothing answers there, or another program does, or it did not do it.
+/// No daemon answers there, another program does, or the daemon refused.
 pub async fn order(path: &Path, order: Order) -> Result<(), SocketError> {
     let text = exchange(path, &Request::Order(order), ORDER_ANSWER).await?;
     match read(path, &text)? {
@@ -259,11 +259,11 @@ async fn exchange(path: &Path, request: &Request, limit: Duration) -> Result<Vec
     line.push(b'\n');
     let asking = async {
         let mut stream = UnixStream::connect(path).await?;
-        // What has hung up already may have said why.
+        // A peer that has already closed the connection may have sent its reason.
         let _ = stream.write_all(&line).await;
         let mut text = Vec::new();
         match stream.take(LARGEST).read_to_end(&mut text).await {
-            // So it ends if something answers that does not read what it is asked.
+            // The connection ends like this if the peer answers without reading the request.
             Err(error) if error.kind() == ErrorKind::ConnectionReset && !text.is_empty() => {}
             read => {
                 read?;

@@ -15,28 +15,28 @@ use model::{Pause, Vmid};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
-    /// When it was put together.
+    /// When it was compiled.
     pub time: Timestamp,
     /// The instance's name.
     pub instance: String,
     /// `active` or `observe`.
     pub mode: String,
-    /// It is the instance that acts, of those that there are.
+    /// Whether this instance leads.
     pub leads: bool,
-    /// The instance that leads, as far as it is known.
+    /// The instance that leads, if known.
     pub leader: String,
-    /// Nothing new is begun, if so; known to who leads.
+    /// The pause, if the daemon is paused; only the leader knows.
     pub paused: Option<Pause>,
-    /// Everything was seen once and rounds run.
+    /// Everything was seen once and rounds are running.
     pub ready: bool,
-    /// How many rounds there were.
+    /// The number of rounds.
     pub rounds: u64,
-    /// What is wrong now, by what it concerns.
+    /// Current problems, by subject.
     pub problems: BTreeMap<String, String>,
-    /// What stops nothing and should be known, by what it concerns.
+    /// Warnings about things that stop nothing, by subject.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub warnings: BTreeMap<String, String>,
-    /// When credentials end, of those that say so.
+    /// When credentials expire, for those with an expiry time.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub credentials: BTreeMap<String, Timestamp>,
     /// Pools in the order of the configuration.
@@ -47,7 +47,7 @@ pub struct Status {
     pub machines: Vec<MachineStatus>,
     /// Nodes by name.
     pub nodes: Vec<NodeStatus>,
-    /// Pods that wait.
+    /// Pending pods.
     pub pods: Vec<PodStatus>,
     /// VMs that bear this cluster's mark and have no record.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -70,13 +70,13 @@ pub struct PoolStatus {
     pub name: String,
     /// Its Nodes.
     pub nodes: u32,
-    /// Those that are ready.
+    /// Its ready nodes.
     pub ready: u32,
-    /// Machines that become nodes.
+    /// Machines that are becoming nodes.
     pub coming: u32,
-    /// Machines that are kept ahead of demand and wait to be asked to join.
+    /// Warm machines, which have not been asked to join.
     pub warm: u32,
-    /// Machines on their way out.
+    /// Machines that are being removed.
     pub going: u32,
     /// Its minimum at this time.
     pub min: u32,
@@ -88,12 +88,12 @@ pub struct PoolStatus {
     pub memory_used: Option<f64>,
     /// Free slots.
     pub slots_free: u32,
-    /// Why it does not grow now, if so.
+    /// Why it does not grow now, if it does not.
     pub backoff: Option<String>,
-    /// Until when it is left alone after failures; `retry` ends that.
+    /// When the back-off after failures ends; `retry` ends it earlier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff_until: Option<Timestamp>,
-    /// What comes next, in words.
+    /// What happens next, in words.
     pub next: String,
 }
 
@@ -103,9 +103,9 @@ pub struct PoolStatus {
 pub struct HostStatus {
     /// Its name.
     pub name: HostKey,
-    /// It is up and part of the cluster.
+    /// Whether it is up and part of the cluster.
     pub online: bool,
-    /// It is in maintenance.
+    /// Whether it is in maintenance.
     pub maintenance: bool,
     /// Its threads.
     pub cores: u32,
@@ -113,17 +113,17 @@ pub struct HostStatus {
     pub cores_assigned: u32,
     /// Its memory in bytes.
     pub memory: i64,
-    /// Memory in bytes that all guests that run on it were given.
+    /// Memory assigned to all guests that run on it, in bytes.
     pub memory_assigned: i64,
     /// Memory in use in bytes.
     pub memory_used: i64,
     /// Its storages by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub storages: Vec<StorageStatus>,
-    /// Why nothing new is put on it now, if so.
+    /// Why no new machine is placed on it now, if that is so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff: Option<String>,
-    /// Until when it is left alone after failures; `retry` ends that.
+    /// When the back-off after failures ends; `retry` ends it earlier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff_until: Option<Timestamp>,
     /// The last round's verdict on its power, empty if it is never switched off.
@@ -132,7 +132,7 @@ pub struct HostStatus {
     /// Why, in words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// When an idle host goes at the earliest, and by when one that was asked has to have done it.
+    /// When an idle host is switched off at the earliest, or the deadline of a host that was asked to switch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<Timestamp>,
 }
@@ -145,9 +145,9 @@ pub struct StorageStatus {
     pub name: String,
     /// Its size in bytes.
     pub total: i64,
-    /// What is used of it in bytes.
+    /// The used part in bytes.
     pub used: i64,
-    /// Every host sees the same one.
+    /// Whether all hosts share it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
 }
@@ -167,7 +167,7 @@ pub struct MachineStatus {
     pub name: String,
     /// Its pool.
     pub pool: PoolName,
-    /// Its VMID; of a bare-metal machine its number, which is greater than any.
+    /// Its VMID; for a bare-metal machine its number, which is greater than any VMID.
     pub vmid: Vmid,
     /// Its host.
     pub host: HostKey,
@@ -180,17 +180,17 @@ pub struct MachineStatus {
     /// Its further addresses by device and family, e.g. `net0/ip6`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub further_addresses: BTreeMap<String, IpAddr>,
-    /// Where it is in its life.
+    /// Its phase.
     pub phase: String,
     /// Since when.
     pub since: Timestamp,
-    /// When it was asked for.
+    /// When it was requested.
     pub created: Timestamp,
     /// When each phase was entered.
     pub entered: BTreeMap<String, Timestamp>,
     /// Its Node.
     pub node: Option<String>,
-    /// What it waits for, or what it was made for.
+    /// What it waits for, or what it was created for.
     pub why: String,
 }
 
@@ -204,11 +204,11 @@ pub struct OrphanStatus {
     pub host: HostKey,
     /// Its name.
     pub name: String,
-    /// Whether everything is proven that can be without asking for it at the last moment.
+    /// Whether everything is proven, except for the checks at the last moment.
     pub proven: bool,
     /// What is proven, in words.
     pub proof: Vec<String>,
-    /// What is not.
+    /// What is not proven, in words.
     pub missing: Vec<String>,
 }
 
@@ -226,11 +226,11 @@ pub struct NodeStatus {
     pub utilization: Option<f64>,
     /// Why, in words.
     pub why: String,
-    /// When it may go at the earliest.
+    /// When it may be removed at the earliest.
     pub removable_at: Option<Timestamp>,
 }
 
-/// A pod that waits.
+/// A pending pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
@@ -250,11 +250,11 @@ pub struct BufferState {
     pub buffer: String,
     /// The last round's verdict.
     pub verdict: String,
-    /// How many chunks it is to have, if that is known.
+    /// How many chunks it should have, if known.
     pub chunks: Option<i64>,
-    /// How many of them fit nodes that are there.
+    /// How many of them fit existing nodes.
     pub filled: usize,
-    /// What becomes of its chunks, in words.
+    /// The state of its chunks, in words.
     pub why: String,
 }
 

@@ -1,4 +1,4 @@
-//! Where the daemon shows what it does. Cheap to clone; written by rounds, read by the socket, systemd's
+//! The board on which the daemon shows its state. It is written by rounds, and read by the socket, systemd's
 //! watchdog and displays.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,14 +19,13 @@ use model::Pause;
 use model::machine::Intent;
 use model::snapshot::Decision;
 
-/// Decisions that are kept, and those of them that outlive a restart.
+/// How many decisions are kept, and how many of them survive a restart.
 pub(super) const DECISIONS: usize = 100;
 const REMEMBERED: usize = 50;
-/// As much of a decision's words as is kept, in characters.
+/// The most characters that are kept of a decision's text.
 const LONGEST: usize = 300;
 
-/// Says why a node cannot be drained, as this instance sees the cluster; `None`: nothing is known that
-/// hinders.
+/// Returns why a node cannot be drained, as this instance sees the cluster; `None` if no reason is known.
 pub type Judge = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 #[derive(Default)]
@@ -45,7 +44,7 @@ impl fmt::Debug for Inner {
     }
 }
 
-/// Where the daemon shows what it does.
+/// The board on which the daemon shows its state. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Board {
     inner: Arc<Mutex<Inner>>,
@@ -68,12 +67,12 @@ impl Board {
         Status { decisions: inner.decisions.iter().rev().cloned().collect(), ..inner.status.clone() }
     }
 
-    /// Nodes and waiting pods over the last hours, oldest first.
+    /// Nodes and pending pods over the last hours, oldest first.
     pub(super) fn timeline(&self) -> Vec<Sample> {
         self.inner().timeline.samples()
     }
 
-    /// Says whose board it is and how it starts, before the first round.
+    /// Sets the instance and mode, before the first round.
     pub fn introduce(&self, instance: &str, mode: &str, now: Timestamp) {
         let mut inner = self.inner();
         instance.clone_into(&mut inner.status.instance);
@@ -81,12 +80,12 @@ impl Board {
         inner.status.time = now;
     }
 
-    /// A number that grows with every round: what the watchdog is fed by.
+    /// A number that grows with every round, by which the watchdog is fed.
     pub fn rounds(&self) -> watch::Receiver<u64> {
         self.rounds.subscribe()
     }
 
-    /// A number that grows when a round should come soon: an operator has changed something.
+    /// A number that grows when a round should run soon, because an operator has changed something.
     pub fn pokes(&self) -> watch::Receiver<u64> {
         self.pokes.subscribe()
     }
@@ -96,33 +95,33 @@ impl Board {
         self.pokes.send_modify(|count| *count += 1);
     }
 
-    /// Who judges orders about nodes from now on.
+    /// Sets the judge of orders about nodes.
     pub fn judges(&self, judge: Judge) {
         self.inner().judge = Some(judge);
     }
 
-    /// Why a node cannot be drained, as far as is known here.
+    /// Why a node cannot be drained, if this instance knows.
     pub fn hinders(&self, node: &str) -> Option<String> {
         let judge = self.inner().judge.clone();
         judge.and_then(|judge| judge(node))
     }
 
-    /// Whether an operator has paused the daemon, from now on.
+    /// Sets or clears the pause.
     pub fn paused(&self, pause: Option<&Pause>) {
         self.inner().status.paused = pause.cloned();
     }
 
-    /// What is counted.
+    /// The metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// How long ago the last round was, or the first look at everything if there was none since.
+    /// Time since the last round, or since the first look at everything if there was no round yet.
     pub(super) fn since_last_round(&self) -> Option<Duration> {
         self.inner().last_round.map(|last| last.elapsed())
     }
 
-    /// Whether everything was seen once and rounds run.
+    /// Whether everything was seen once and rounds are running.
     pub fn is_ready(&self) -> bool {
         self.inner().status.ready
     }
@@ -140,8 +139,8 @@ impl Board {
         self.rounds.send_modify(|_| {});
     }
 
-    /// This instance waits while `leader` leads: what it knew of machines is old. Without a leader it stays
-    /// as it was, but for the lead. It says so regularly: that is its round.
+    /// This instance is on standby while `leader` leads: its knowledge of machines is old. Without a leader
+    /// only the lead is lost. Each call counts as a round for the watchdog.
     pub fn stand_by(&self, leader: &str, now: Timestamp) {
         if !leader.is_empty() {
             self.metrics.forget();
@@ -172,24 +171,24 @@ impl Board {
         self.rounds.send_modify(|_| {});
     }
 
-    /// Something is wrong, until it is cleared. `what` is a sentence.
+    /// Adds a problem, which stays until it is cleared. `what` is a sentence.
     pub fn problem(&self, problem: &Problem, what: &str) {
         debug_assert!(problem::ALL.iter().any(|(about, _)| *about == problem.about()));
         self.inner().status.problems.insert(problem.to_string(), what.to_owned());
     }
 
-    /// What was wrong there is over.
+    /// Clears a problem.
     pub fn clear(&self, problem: &Problem) {
         self.inner().status.problems.remove(&problem.to_string());
     }
 
-    /// What was wrong with the VMs of machines is over, whichever they are.
+    /// Clears the problems with the VMs of all machines.
     pub fn clear_machines(&self) {
         let machine = Problem::Machine(String::new()).about();
         self.inner().status.problems.retain(|name, _| problem::about(name) != machine);
     }
 
-    /// The credentials that say when they end, with that time.
+    /// Sets the expiry times of credentials.
     pub fn credentials(&self, ends: BTreeMap<String, Timestamp>) {
         self.inner().status.credentials = ends;
     }
@@ -210,7 +209,7 @@ impl Board {
         inner.decisions.iter().skip(inner.decisions.len().saturating_sub(REMEMBERED)).cloned().collect()
     }
 
-    /// Takes over what was decided before, by an earlier run or by the previous leader.
+    /// Takes over decisions of an earlier run or of the previous leader.
     pub fn recall(&self, decisions: &[Decision]) {
         let mut inner = self.inner();
         let mut all: Vec<Decision> = inner.decisions.drain(..).chain(decisions.iter().cloned()).collect();
@@ -219,20 +218,20 @@ impl Board {
         inner.decisions = all.into_iter().rev().take(DECISIONS).rev().collect();
     }
 
-    /// Takes up what the task of a machine reports.
+    /// Takes the report of a machine's task.
     pub fn heard(&self, told: &MachineReport, now: Timestamp) {
         let name = &told.record.name;
         let what = match &told.ending {
             Ending::Ready => format!("{name} is ready"),
             Ending::Warm => format!("{name} is kept until it is needed"),
             Ending::Failed { reason, .. } => format!("{name} failed: {reason}"),
-            Ending::SlotTaken(what) => format!("{name} was not made: {what}"),
+            Ending::SlotTaken(what) => format!("{name} was not created: {what}"),
             Ending::Removed => format!("{name} is gone"),
             Ending::Discarded => match &told.record.intent {
                 Intent::Discard { reason, .. } => {
-                    format!("{name}: what was left of it is gone; it was given up: {reason}")
+                    format!("{name}: its leftovers are removed; it was given up: {reason}")
                 }
-                _ => format!("{name}: what was left of it is gone"),
+                _ => format!("{name}: its leftovers are removed"),
             },
             Ending::Grown => format!("{name} has grown"),
             Ending::NotGrown(why) => why.clone(),
@@ -244,12 +243,12 @@ impl Board {
         self.metrics.heard(told);
     }
 
-    /// When the next change is due that only time brings.
+    /// When the next change is due that depends only on time.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.inner().next_due
     }
 
-    /// Takes a round's result; problems and decisions stay.
+    /// Sets the result of a round; problems and decisions stay.
     pub fn publish(&self, status: Status, next_due: Option<Timestamp>) {
         {
             let mut inner = self.inner();

@@ -1,5 +1,5 @@
-//! Nodes and waiting pods over the last hours, for the status page. Kept in memory: it begins again with each
-//! start.
+//! Nodes and pending pods over the last hours, for the status page. They are kept in memory, and begin again
+//! at each start.
 
 use std::collections::VecDeque;
 
@@ -7,21 +7,21 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::status::Status;
 
-/// One sample stands for this time.
+/// The time that one sample stands for.
 const STEP: SignedDuration = SignedDuration::from_secs(30);
-/// Samples that are kept: a day.
+/// How many samples are kept: a day.
 const KEPT: usize = 2880;
 
-/// How things were within one step.
+/// The state within one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sample {
     /// When it began.
     pub time: Timestamp,
     /// Ready nodes of all pools at its end.
     pub ready: u32,
-    /// Machines on their way at its end.
+    /// Machines being created at its end.
     pub coming: u32,
-    /// The most pods that waited at a time.
+    /// The most pods that were pending at a time.
     pub waiting: usize,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Sample {
 pub(super) struct Timeline(VecDeque<Sample>);
 
 impl Timeline {
-    /// Takes a round's result in.
+    /// Adds the result of a round.
     pub fn take(&mut self, status: &Status) {
         let sample = Sample {
             time: status.time,
@@ -39,7 +39,7 @@ impl Timeline {
             waiting: status.pods.len(),
         };
         match self.0.back_mut() {
-            // A clock that was set back counts on from where it is.
+            // If the clock was set back, samples continue from its new time.
             Some(last) if sample.time >= last.time && sample.time.duration_since(last.time) < STEP => {
                 *last = Sample { time: last.time, waiting: last.waiting.max(sample.waiting), ..sample };
             }

@@ -1,11 +1,11 @@
-//! Which CPUs of its host a machine gets, and which memory. Pure.
+//! Chooses a machine's CPUs and memory on its host. Pure.
 //!
-//! * Cores are given whole, with all their threads, and to one machine alone.
-//! * From as few NUMA nodes as it can be; of those that would do, the ones with the least that is free, so
-//!   that larger machines still find a node for themselves. Over several nodes the cores are dealt out
+//! * A core is given with all its threads, and to only one machine.
+//! * Cores come from as few NUMA nodes as possible. Among suitable nodes, those with the fewest free CPUs are
+//!   chosen, so larger machines still find a node for themselves. On several nodes, the cores are distributed
 //!   evenly.
-//! * The lowest cores are the host's: they are never given away.
-//! * With NUMA each host node is one node of the guest, with memory in proportion to its vCPUs, in whole
+//! * The lowest cores are reserved for the host.
+//! * With NUMA, each host node becomes a node of the guest, with memory in proportion to its vCPUs, in whole
 //!   pages.
 
 use std::collections::BTreeMap;
@@ -17,10 +17,10 @@ use super::topology::{HostNode, Topology};
 
 /// Proxmox VE knows `numa0` to `numa7`.
 pub const MOST_GUEST_NODES: usize = 8;
-/// Of a host with more nodes those with the most free CPUs are looked at: all sets of them are tried.
+/// If a host has more nodes, only those with the most free CPUs are considered: all sets of them are tried.
 const MOST_NODES: usize = 16;
 
-/// What a machine wants.
+/// What a machine needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish {
     /// Its vCPUs.
@@ -29,13 +29,13 @@ pub struct Wish {
     pub memory: u64,
     /// Whether its memory is to be on the nodes of its CPUs.
     pub numa: bool,
-    /// What its memory is made of, in MiB.
+    /// The page size of its memory, in MiB.
     pub page: u64,
     /// Cores that stay with the host.
     pub reserve: u32,
 }
 
-/// What others have of the host.
+/// What other VMs use of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// CPUs that other machines are pinned to.
@@ -64,27 +64,27 @@ pub struct GuestNode {
     pub memory: u64,
 }
 
-/// Why it gets nothing.
+/// Why a machine gets no CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoRoom {
     /// Too few CPUs are free.
-    #[error("no CPUs left for {wanted} vCPUs: {}", in_words(free, ""))]
+    #[error("no CPUs left for {wanted} vCPUs (free: {})", in_words(free, ""))]
     Cpus {
         /// vCPUs.
         wanted: u32,
         /// How many are free on each node.
         free: Vec<(u32, usize)>,
     },
-    /// Enough CPUs are free, and the memory beside them is not enough.
-    #[error("no memory left for {wanted} MiB beside CPUs that are free: {}", in_words(room, " MiB"))]
+    /// Enough CPUs are free, but not enough memory on their nodes.
+    #[error("no memory left for {wanted} MiB near free CPUs (free: {})", in_words(room, " MiB"))]
     Memory {
         /// MiB.
         wanted: u64,
         /// How many MiB are left on each node.
         room: Vec<(u32, u64)>,
     },
-    /// The memory is no whole number of pages.
-    #[error("its memory of {memory} MiB is no whole number of pages of {page} MiB")]
+    /// The memory is not a multiple of the page size.
+    #[error("its memory of {memory} MiB is not a multiple of the page size of {page} MiB")]
     Pages {
         /// MiB.
         memory: u64,
@@ -95,13 +95,13 @@ pub enum NoRoom {
 
 fn in_words<N: std::fmt::Display>(nodes: &[(u32, N)], unit: &str) -> String {
     let words = nodes.iter().map(|(id, count)| format!("{count}{unit} on NUMA node {id}"));
-    format!("free are {}", words.collect::<Vec<_>>().join(", "))
+    words.collect::<Vec<_>>().join(", ")
 }
 
-/// Chooses for one machine. The same question has the same answer.
+/// Chooses for one machine. The same input gives the same choice.
 ///
 /// # Errors
-/// There is no room for it.
+/// There is no room for the machine.
 pub fn choose(topology: &Topology, taken: &Taken, wish: &Wish) -> Result<Choice, NoRoom> {
     if wish.page == 0 || !wish.memory.is_multiple_of(wish.page) {
         return Err(NoRoom::Pages { memory: wish.memory, page: wish.page });
@@ -145,8 +145,8 @@ pub fn choose(topology: &Topology, taken: &Taken, wish: &Wish) -> Result<Choice,
     Err(NoRoom::Memory { wanted: wish.memory, room })
 }
 
-/// What a machine has with these CPUs, if they are what it could have been given: whole cores that no other
-/// VM has, none of the reserve, and no more of them than it needs.
+/// The choice with these CPUs, if they could have been chosen: whole cores that no other VM has, none of the
+/// reserve, and no more than the machine needs.
 pub fn keeps(topology: &Topology, taken: &Taken, wish: &Wish, cpus: &Cpus) -> Option<Choice> {
     let open = open(topology, taken, wish.reserve);
     let mut had: Vec<Open<'_>> = Vec::new();
@@ -169,7 +169,7 @@ pub fn free_cpus(topology: &Topology, taken: &Taken, reserve: u32) -> Vec<(u32, 
     open(topology, taken, reserve).iter().map(|node| (node.id, node.threads())).collect()
 }
 
-/// What of a node can be given away.
+/// The part of a node that is available.
 struct Open<'t> {
     id: u32,
     memory: u64,
@@ -194,7 +194,7 @@ fn open<'t>(topology: &'t Topology, taken: &Taken, reserve: u32) -> Vec<Open<'t>
     topology.nodes.iter().map(open).collect()
 }
 
-/// The lowest cores of these nodes, one of each node after the other, until there are enough threads.
+/// The lowest cores of these nodes, taken in turn from each node, until there are enough threads.
 fn dealt<'t>(nodes: &[&Open<'t>], wanted: usize) -> Vec<Open<'t>> {
     let mut hands: Vec<Open<'t>> =
         nodes.iter().map(|node| Open { id: node.id, memory: node.memory, cores: Vec::new() }).collect();
@@ -215,8 +215,8 @@ fn dealt<'t>(nodes: &[&Open<'t>], wanted: usize) -> Vec<Open<'t>> {
     hands
 }
 
-/// Splits vCPUs and memory over the nodes with these cores; `None` if a node would get nothing, or has too
-/// little memory.
+/// Distributes vCPUs and memory over the nodes with these cores; `None` if a node would get nothing, or has
+/// too little memory.
 fn laid_out(nodes: &[Open<'_>], wish: &Wish) -> Option<Choice> {
     let mut cpus = Cpus::default();
     for core in nodes.iter().flat_map(|node| &node.cores) {
@@ -247,7 +247,7 @@ fn laid_out(nodes: &[Open<'_>], wish: &Wish) -> Option<Choice> {
     Some(Choice { cpus, nodes: guest.collect::<Option<_>>()? })
 }
 
-/// Splits pages in proportion to vCPUs; what does not divide goes to the first nodes.
+/// Splits pages in proportion to vCPUs; the remainder goes to the first nodes.
 fn shares(pages: u64, vcpus: &[u32]) -> Vec<u64> {
     let all: u64 = vcpus.iter().map(|count| u64::from(*count)).sum();
     let mut shares: Vec<u64> = vcpus.iter().map(|count| pages * u64::from(*count) / all.max(1)).collect();

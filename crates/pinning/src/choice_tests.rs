@@ -79,17 +79,17 @@ fn what_is_missing_is_said() {
         (
             taken("1,5", &[]),
             wish(6, GIB),
-            "no CPUs left for 6 vCPUs: free are 0 on NUMA node 0, 4 on NUMA node 1",
+            "no CPUs left for 6 vCPUs (free: 0 on NUMA node 0, 4 on NUMA node 1)",
         ),
         (
             taken("", &[(1, 4 * GIB)]),
             wish(4, 6 * GIB),
-            "no memory left for 6144 MiB beside CPUs that are free: free are 4096 MiB on NUMA node 0, 0 MiB on NUMA node 1",
+            "no memory left for 6144 MiB near free CPUs (free: 4096 MiB on NUMA node 0, 0 MiB on NUMA node 1)",
         ),
         (
             taken("", &[]),
             Wish { page: 2, ..wish(2, 1025) },
-            "its memory of 1025 MiB is no whole number of pages of 2 MiB",
+            "its memory of 1025 MiB is not a multiple of the page size of 2 MiB",
         ),
     ] {
         assert_eq!(choose(&two, &taken, &wish).unwrap_err().to_string(), expected);

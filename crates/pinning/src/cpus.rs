@@ -6,19 +6,20 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// No host has more: a larger number is a slip, and a range that ends there is not worth the memory.
+/// The highest possible number: a larger one is a mistake, and a range up to it would waste memory.
 const MOST: u32 = 8191;
 
-/// What Proxmox VE takes for no affinity at all, since it is false in Perl: the VM runs on all CPUs then.
+/// The value that Proxmox VE treats as no affinity, because it is false in Perl: the VM then runs on all
+/// CPUs.
 pub const NO_AFFINITY: &str = "0";
 
 /// CPUs (hardware threads) of a host by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cpus(BTreeSet<u32>);
 
-/// A text is no list of CPUs.
+/// The error for a text that is not a list of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("`{0}` is no list of CPUs")]
+#[error("`{0}` is not a list of CPUs")]
 pub struct NoCpus(String);
 
 impl Cpus {
@@ -27,12 +28,12 @@ impl Cpus {
         self.0.iter().copied()
     }
 
-    /// How many there are.
+    /// The number of CPUs.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -42,22 +43,22 @@ impl Cpus {
         self.0.first().copied()
     }
 
-    /// Whether this one is among them.
+    /// Whether the set has this CPU.
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.contains(&cpu)
     }
 
-    /// Whether all of them are among these.
+    /// Whether all of these CPUs are in the other set.
     pub fn is_within(&self, others: &Self) -> bool {
         self.0.is_subset(&others.0)
     }
 
-    /// Whether some of them are among these.
+    /// Whether the sets share a CPU.
     pub fn meets(&self, others: &Self) -> bool {
         !self.0.is_disjoint(&others.0)
     }
 
-    /// Adds these.
+    /// Adds the CPUs of another set.
     pub fn add(&mut self, others: &Self) {
         self.0.extend(&others.0);
     }
@@ -72,7 +73,7 @@ impl FromIterator<u32> for Cpus {
 impl FromStr for Cpus {
     type Err = NoCpus;
 
-    /// An empty text is no CPU at all: a NUMA node may have memory alone.
+    /// An empty text is an empty set: a NUMA node may have only memory.
     fn from_str(text: &str) -> Result<Self, NoCpus> {
         let wrong = || NoCpus(text.trim().to_owned());
         let number = |text: &str| {

@@ -1,4 +1,4 @@
-//! How the daemon asks the helper of its host.
+//! The daemon's connection to the helper on its host.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const LARGEST: u64 = 64 << 10;
 /// The helper did not answer.
 #[derive(Debug, Error)]
 pub enum DoorError {
-    /// Nothing listens there, or it hung up.
+    /// No helper listens there, or it closed the connection.
     #[error("the helper at `{}` does not answer", path.display())]
     Unreachable {
         /// The socket.
@@ -27,8 +27,8 @@ pub enum DoorError {
         #[source]
         source: std::io::Error,
     },
-    /// It answered something else.
-    #[error("what answers at `{}` is no helper of this version", path.display())]
+    /// The answer was not understood.
+    #[error("the program that answers at `{}` is not a helper of this version", path.display())]
     Malformed {
         /// The socket.
         path: PathBuf,
@@ -38,7 +38,7 @@ pub enum DoorError {
     },
 }
 
-/// Something that asks the helper of this host.
+/// A way to ask the helper on this host.
 pub trait Door: Send + Sync {
     /// Asks, and waits for the answer.
     fn ask(&self, request: Request) -> BoxFuture<'_, Result<Answer, DoorError>>;
@@ -51,7 +51,7 @@ pub struct SocketDoor {
 }
 
 impl SocketDoor {
-    /// Asks at this one.
+    /// Asks at this socket.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }

@@ -1,5 +1,5 @@
-//! The helper: one request, one answer, as root. It trusts nothing of the request but which machine is meant,
-//! and looks at everything else itself.
+//! The helper: one request, one answer, as root. It takes only the machine's identity from the request, and
+//! checks everything else itself.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -28,34 +28,34 @@ use runtime::error_chain::chain;
 
 /// How long a request may take to arrive, and its answer to leave.
 const TALK_LIMIT: Duration = Duration::from_secs(5);
-/// How long others may hold the lock.
+/// How long to wait for the lock.
 const LOCK_LIMIT: Duration = Duration::from_secs(20);
-/// Between two tries for the lock.
+/// The pause between two attempts to get the lock.
 const LOCK_LOOK: Duration = Duration::from_millis(100);
 /// How long `qm set` may take: it waits up to 10 s for the VM's lock itself.
 const QM_LIMIT: Duration = Duration::from_secs(25);
 
-/// Where the helper looks, and what it runs.
+/// The files that the helper reads, and the program that it runs.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// The configuration of the daemon.
     pub config: PathBuf,
     /// Configurations of this host's VMs.
     pub vms: PathBuf,
-    /// Process ids of VMs that run.
+    /// Process ids of running VMs.
     pub running: PathBuf,
-    /// What the kernel says of the hardware.
+    /// The kernel's files about the hardware.
     pub system: PathBuf,
-    /// What the kernel says of processes.
+    /// The kernel's files about processes.
     pub proc: PathBuf,
-    /// Whose lock the chooser holds.
+    /// The file that is locked during a choice.
     pub lock: PathBuf,
-    /// What changes a VM.
+    /// The program that changes a VM.
     pub qm: PathBuf,
 }
 
 impl Places {
-    /// Those of a Proxmox VE host.
+    /// The places on a Proxmox VE host.
     pub fn of_host(config: &Path) -> Self {
         Self {
             config: config.to_owned(),
@@ -74,7 +74,7 @@ impl Places {
 enum Refusal {
     #[error("only root and the daemon may ask")]
     Peer,
-    #[error("this is no request that it knows")]
+    #[error("this is not a known request")]
     Request,
     #[error("the configuration cannot be used: {0}")]
     Configuration(String),
@@ -96,26 +96,26 @@ enum Refusal {
     NoRoom(#[from] NoRoom),
     #[error("`{}`: {}", .0.display(), .1)]
     File(PathBuf, std::io::Error),
-    #[error("another request holds the lock for too long")]
+    #[error("another request held the lock for too long")]
     Busy,
     #[error("`qm set` failed: {0}")]
     Qm(String),
 }
 
-/// Serves the client that is connected to standard input, as systemd hands it over.
+/// Serves the client on standard input, as systemd passes the connection.
 ///
 /// # Errors
-/// Standard input is no socket, or the answer could not be written.
+/// Standard input is not a socket, or the answer could not be written.
 pub async fn serve_stdin(places: &Places) -> std::io::Result<()> {
     use std::os::fd::AsFd;
     let stream = StdStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-    // Nothing else can be accepted, written to or asked for its peer.
+    // Only a connected socket has a peer.
     stream.peer_addr()?;
     stream.set_nonblocking(true)?;
     serve(UnixStream::from_std(stream)?, places).await
 }
 
-/// Reads one request, does it, answers.
+/// Reads one request, carries it out, and answers.
 ///
 /// # Errors
 /// The answer could not be written.
@@ -150,7 +150,7 @@ async fn requested(stream: &mut UnixStream, places: &Places) -> Result<Request, 
 }
 
 async fn carry_out(request: &Request, places: &Places) -> Result<Answer, Refusal> {
-    // A daemon without credentials: nothing of them is needed, and nothing read.
+    // As for a plan: credentials are not needed and not read.
     let config =
         files::load(&places.config, Needs::Plan).map_err(|report| Refusal::Configuration(report.plain()))?;
     match request {
@@ -160,7 +160,7 @@ async fn carry_out(request: &Request, places: &Places) -> Result<Answer, Refusal
     }
 }
 
-/// What is free, with the smallest reserve that a pool leaves.
+/// The free CPUs, with the smallest reserve of any pool.
 fn look(config: &Config, places: &Places) -> Result<Answer, Refusal> {
     let topology = topology::read(&places.system)?;
     let taken = taken(&places.vms, None)?;
@@ -168,7 +168,7 @@ fn look(config: &Config, places: &Places) -> Result<Answer, Refusal> {
     Ok(Answer::Free { cpus: choice::free_cpus(&topology, &taken, reserve.unwrap_or(0)) })
 }
 
-/// The machines of this cluster that run on other CPUs than those that they are pinned to.
+/// The machines of this cluster that run on CPUs other than those they are pinned to.
 fn astray(config: &Config, places: &Places) -> Result<Answer, Refusal> {
     let is_ours =
         |file: &VmFile| matches!(file.owner(), Description::Ours(owner) if owner.cluster == config.cluster);
@@ -180,7 +180,7 @@ fn astray(config: &Config, places: &Places) -> Result<Answer, Refusal> {
 }
 
 async fn pin(config: &Config, vmid: u32, machine: &str, places: &Places) -> Result<Answer, Refusal> {
-    // Until the end: the next one sees what this one has set.
+    // Held until the end: the next request sees what this one has set.
     let _lock = locked(&places.lock).await?;
     let file = checked(config, vmid, machine, places)?;
     let (file, pinning) = (file.0, file.1);
@@ -195,13 +195,13 @@ async fn pin(config: &Config, vmid: u32, machine: &str, places: &Places) -> Resu
         set(&places.qm, vmid, &file, &arguments).await?;
         let now = read(&places.vms, vmid)?;
         if !settings::arguments(&keys, &now).is_empty() {
-            return Err(Refusal::Qm("it succeeded, and the configuration is not so".to_owned()));
+            return Err(Refusal::Qm("it succeeded, but the change is not in the configuration".to_owned()));
         }
     }
     Ok(Answer::Pinned { affinity: chosen.cpus.to_string(), changed })
 }
 
-/// What it has already, if that is right, else something new.
+/// The CPUs that it already has, if they are right, otherwise new ones.
 fn chosen(
     topology: &Topology,
     taken: &Taken,
@@ -214,7 +214,7 @@ fn chosen(
     }
 }
 
-/// The file of a machine that is ours, is to be pinned, and does not run; and how.
+/// The file of a managed machine that is to be pinned and is not running, with its pool's settings.
 fn checked<'c>(
     config: &'c Config,
     vmid: u32,
@@ -249,7 +249,7 @@ fn read(vms: &Path, vmid: u32) -> Result<VmFile, Refusal> {
     }
 }
 
-/// What the VMs of this host have, but for one of them and templates. VMs that are stopped count: they may be
+/// What the VMs of this host use, except one VM and templates. Stopped VMs count, because they may be
 /// started.
 fn taken(vms: &Path, but: Option<u32>) -> Result<Taken, Refusal> {
     let mut taken = Taken::default();
@@ -273,7 +273,7 @@ fn files(vms: &Path) -> Result<BTreeMap<u32, VmFile>, Refusal> {
         match read(vms, vmid) {
             Ok(file) if file.is_template() => {}
             Ok(file) => drop(files.insert(vmid, file)),
-            // It has just been destroyed, or has moved away.
+            // The VM has just been destroyed or moved away.
             Err(Refusal::Absent(_)) => {}
             Err(other) => return Err(other),
         }
@@ -295,8 +295,8 @@ async fn locked(path: &Path) -> Result<File, Refusal> {
     }
 }
 
-/// `qm set VMID …`, without a shell and without our environment. It is refused for any other configuration
-/// than the one that was looked at: until `qm` has the VM's lock, an unmanaged VM may have the VMID.
+/// `qm set VMID …`, without a shell and without our environment. It is refused if the configuration has
+/// changed since it was read: until `qm` has the VM's lock, an unmanaged VM may have taken the VMID.
 async fn set(qm: &Path, vmid: u32, file: &VmFile, arguments: &[String]) -> Result<(), Refusal> {
     let mut command = Command::new(qm);
     command.arg("set").arg(vmid.to_string()).args(["--digest", file.digest()]).args(arguments);
@@ -310,7 +310,7 @@ async fn set(qm: &Path, vmid: u32, file: &VmFile, arguments: &[String]) -> Resul
         return Ok(());
     }
     let said = String::from_utf8_lossy(&ran.stderr);
-    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it printed no message");
     Err(Refusal::Qm(last.trim().chars().take(300).collect()))
 }
 

@@ -122,7 +122,7 @@ async fn machines_get_cpus_one_after_the_other_and_a_second_time_nothing() {
     host.ours(9102, "fast", "");
     assert_eq!(
         reason(host.pin(9102).await),
-        "no CPUs left for 2 vCPUs: free are 0 on NUMA node 0, 0 on NUMA node 1"
+        "no CPUs left for 2 vCPUs (free: 0 on NUMA node 0, 0 on NUMA node 1)"
     );
     assert_eq!(host.says("{\"look\":{}}\n").await, Answer::Free { cpus: vec![(0, 0), (1, 0)] });
     assert!(host.text(9101).contains("numa0: cpus=0-1,hostnodes=1,memory=2048,policy=bind"));
@@ -160,10 +160,10 @@ async fn only_what_is_ours_stopped_and_to_be_pinned_is_touched() {
         assert!(reason.contains(said), "{vmid}: {reason}");
     }
     for line in ["", "\n", "{}\n", "{\"pin\":{\"vmid\":207,\"machine\":\"m207\"}}", "GET / HTTP/1.1\r\n"] {
-        assert_eq!(reason(host.says(line).await), "this is no request that it knows", "{line:?}");
+        assert_eq!(reason(host.says(line).await), "this is not a known request", "{line:?}");
     }
     let long = format!("{{\"pin\":{{\"vmid\":207,\"machine\":\"{}\"}}}}\n", "m".repeat(600));
-    assert_eq!(reason(host.says(&long).await), "this is no request that it knows");
+    assert_eq!(reason(host.says(&long).await), "this is not a known request");
     assert!(host.calls().is_empty());
     // The process has ended and left its file.
     std::fs::write(host.places.running.join("207.pid"), "4194305\n").unwrap();
@@ -214,7 +214,7 @@ async fn what_goes_wrong_on_the_way_is_said() {
     assert_eq!(reason(first), "`qm set` failed: no quorum");
     std::fs::remove_file(&host.places.qm).unwrap();
     symlink("/bin/true", &host.places.qm).unwrap();
-    assert!(reason(host.pin(9100).await).contains("the configuration is not so"));
+    assert!(reason(host.pin(9100).await).contains("is not in the configuration"));
     std::fs::remove_dir_all(&host.places.system).unwrap();
     assert!(reason(host.pin(9100).await).contains("cannot be read"));
     std::fs::write(&host.places.config, "cluster = 1\n").unwrap();

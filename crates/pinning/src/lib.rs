@@ -1,6 +1,6 @@
-//! Host CPUs, memory and huge pages of a machine's own. Proxmox VE lets only root itself set `affinity` and
-//! `hugepages`, with no token; so the daemon on a machine's own host asks a small helper that runs as root,
-//! for one request at a time.
+//! Host CPUs, memory and huge pages for a machine alone. Proxmox VE lets only root set `affinity` and
+//! `hugepages`, not a token. So the daemon on the machine's host asks a small helper that runs as root for
+//! each request.
 //!
 //! ```text
 //!  leader: record says that the machine waits ─> daemon on its host (leading or not) ─> socket ─> helper ─> `qm set`
@@ -8,10 +8,9 @@
 //!  daemon on its host, each minute ─> helper: does every such machine run on its CPUs? ─> `status`
 //! ```
 //!
-//! * [`choice`] is pure: topology, what others have, what is wanted → CPUs and memory.
-//! * [`helper`] is the only thing of the project that runs as root. A request names the machine, and nothing
-//!   else.
-//! * [`door`] is how the daemon asks.
+//! * [`choice`] is pure: topology, use by other VMs, needs → CPUs and memory.
+//! * [`helper`] is the only part of the project that runs as root. A request names only the machine.
+//! * [`door`] is the daemon's side of the connection.
 
 pub mod choice;
 mod cpus;
@@ -31,5 +30,5 @@ pub use vm_file::VmFile;
 
 /// Where the helper listens, once its socket is enabled.
 pub const SOCKET: &str = "/run/pve-autoscaler-pinning.sock";
-/// What lets it be asked, on each host with machines that are to be pinned.
+/// The command that enables the helper, on each host with machines to pin.
 pub const ENABLE: &str = "systemctl enable --now pve-autoscaler-pinning.socket";

@@ -1,12 +1,12 @@
-//! Who may ask the helper: root, and the daemon's own unit.
+//! The clients that may ask the helper: root, and the daemon's own unit.
 
 use std::path::Path;
 
 /// The control group of the daemon's unit. Only systemd puts a process there.
 const UNIT: &str = "0::/system.slice/pve-autoscaler.service";
 
-/// Whether a process may ask: one of root's, or one of the daemon's unit that is this user's. The unit's user
-/// is made by systemd at each start, so that no number of it can be known beforehand. `proc` is `/proc`.
+/// Whether a process may ask: one of root, or one of the daemon's unit with this user. systemd creates the
+/// unit's user at each start, so its number cannot be known in advance. `proc` is `/proc`.
 pub(super) fn may_ask(proc: &Path, uid: u32, pid: Option<i32>) -> bool {
     if uid == 0 {
         return true;

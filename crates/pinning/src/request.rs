@@ -1,10 +1,10 @@
-//! What is asked of the helper, and what it answers: one line of JSON each.
+//! Requests to the helper and its answers: one line of JSON each.
 
 use serde::{Deserialize, Serialize};
 
 use super::cpus::Cpus;
 
-/// What is asked. It names a machine and nothing that should become of it: that the helper reads itself.
+/// A request. It names only a machine: the helper reads its settings itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Request {
@@ -15,13 +15,14 @@ pub enum Request {
         /// Its id.
         machine: String,
     },
-    /// Say what is free, and change nothing.
+    /// Report free CPUs without changing anything.
     Look {},
-    /// Say which managed machines run on other CPUs than those that they are pinned to, and change nothing.
+    /// Report managed machines that run on CPUs other than those they are pinned to, without changing
+    /// anything.
     Runs {},
 }
 
-/// What it answers.
+/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Answer {
@@ -29,27 +30,27 @@ pub enum Answer {
     Pinned {
         /// Its CPUs.
         affinity: String,
-        /// Whether anything had to be set for it.
+        /// Whether any setting had to be changed.
         changed: bool,
     },
-    /// CPUs of the host that are free.
+    /// The free CPUs of the host.
     Free {
         /// How many on each NUMA node.
         cpus: Vec<(u32, usize)>,
     },
-    /// Machines that run, and not on the CPUs that they are pinned to.
+    /// Running machines that are not on the CPUs they are pinned to.
     Runs {
-        /// Each of them.
+        /// The machines.
         astray: Vec<Astray>,
     },
-    /// It is not done, and why.
+    /// The request was refused.
     Refused {
         /// Why.
         reason: String,
     },
 }
 
-/// A machine that runs on other CPUs than those that it is pinned to.
+/// A machine that runs on CPUs other than those it is pinned to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Astray {
@@ -64,7 +65,7 @@ pub struct Astray {
 }
 
 impl Astray {
-    /// A machine, where it is one: pinned to CPUs, and let run on others.
+    /// The machine, if it is pinned but allowed to run on other CPUs.
     pub fn found(vmid: u32, name: &str, affinity: &str, on: &Cpus) -> Option<Self> {
         let pinned: Cpus = affinity.parse().ok()?;
         let astray = !pinned.is_empty() && !on.is_empty() && !on.is_within(&pinned);
@@ -73,7 +74,7 @@ impl Astray {
     }
 }
 
-/// No request is longer, in bytes.
+/// The longest request, in bytes.
 pub const LONGEST: u64 = 512;
 
 #[cfg(test)]

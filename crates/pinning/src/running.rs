@@ -1,5 +1,5 @@
-//! What the kernel says of machines that run: are they on the CPUs that they are pinned to? What a
-//! configuration says does not tell.
+//! Checks in the kernel whether running machines are on the CPUs they are pinned to. Their configuration does
+//! not prove that.
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use super::cpus::Cpus;
 use super::request::Astray;
 use super::vm_file::VmFile;
 
-/// The process of a VM that runs: its id is written down, and there is such a process.
+/// The process of a running VM: its id is in a file, and the process exists.
 pub(super) fn process(vmid: u32, running: &Path, proc: &Path) -> Option<u32> {
     let written = std::fs::read_to_string(running.join(format!("{vmid}.pid"))).ok()?;
     let pid = written.trim().parse::<u32>().ok()?;
     proc.join(pid.to_string()).exists().then_some(pid)
 }
 
-/// The machine, if it runs on other CPUs than its file says. One that has just ended is none.
+/// The machine, if it runs on CPUs other than those in its file; `None` if it has just ended.
 pub(super) fn astray(vmid: u32, file: &VmFile, running: &Path, proc: &Path) -> Option<Astray> {
     let affinity = file.get("affinity")?;
     let pid = process(vmid, running, proc)?;

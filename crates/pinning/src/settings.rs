@@ -1,5 +1,4 @@
-//! What a machine's configuration has to be for what was chosen, and the arguments of `qm set` that make it
-//! so. Pure.
+//! The configuration for a choice, and the arguments of `qm set` that set it. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +7,7 @@ use super::cpus::{Cpus, NO_AFFINITY};
 use super::vm_file::VmFile;
 use settings::Pinning;
 
-/// What a machine of a pool with these settings wants; `None` if its file does not say what it has.
+/// What a machine of a pool with these settings needs; `None` if its file has no cores or memory.
 pub fn wish(pinning: &Pinning, file: &VmFile) -> Option<Wish> {
     Some(Wish {
         vcpus: file.vcpus()?,
@@ -19,7 +18,7 @@ pub fn wish(pinning: &Pinning, file: &VmFile) -> Option<Wish> {
     })
 }
 
-/// The keys of the VM's configuration, as `qm.conf(5)` has them.
+/// The keys of the VM's configuration, as in `qm.conf(5)`.
 pub fn keys(pinning: &Pinning, choice: &Choice) -> BTreeMap<String, String> {
     let mut keys = BTreeMap::from([("affinity".to_owned(), affinity(&choice.cpus))]);
     if pinning.numa {
@@ -39,7 +38,7 @@ pub fn keys(pinning: &Pinning, choice: &Choice) -> BTreeMap<String, String> {
     keys
 }
 
-/// CPU 0 alone is written as a range: Proxmox VE takes `0` for no affinity at all.
+/// CPU 0 alone is written as a range, because Proxmox VE treats `0` as no affinity.
 fn affinity(cpus: &Cpus) -> String {
     match cpus.to_string() {
         zero if zero == NO_AFFINITY => "0-0".to_owned(),
@@ -47,7 +46,7 @@ fn affinity(cpus: &Cpus) -> String {
     }
 }
 
-/// The arguments that make a file so; empty if it is so already. NUMA nodes beyond those that were chosen go.
+/// The arguments that set these keys; empty if they are already set. Additional NUMA nodes are removed.
 pub fn arguments(keys: &BTreeMap<String, String>, file: &VmFile) -> Vec<String> {
     let mut arguments = Vec::new();
     for (key, value) in keys {
@@ -65,7 +64,7 @@ pub fn arguments(keys: &BTreeMap<String, String>, file: &VmFile) -> Vec<String> 
     arguments
 }
 
-/// The parts of a property string in an order of their own: theirs means nothing.
+/// The sorted parts of a property string, because their order has no meaning.
 fn sorted(text: &str) -> Vec<&str> {
     let mut parts: Vec<_> = text.split(',').collect();
     parts.sort_unstable();

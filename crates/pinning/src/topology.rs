@@ -1,4 +1,4 @@
-//! Which CPUs, cores and memory a host has on which NUMA node, as its kernel says.
+//! The CPUs, cores and memory of each NUMA node of a host, from its kernel.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,11 +21,11 @@ pub struct HostNode {
     pub id: u32,
     /// Its memory in MiB.
     pub memory: u64,
-    /// Its cores that are online, each with all its threads, by their lowest thread.
+    /// Its online cores, each with all its threads, ordered by their lowest thread.
     pub cores: Vec<Cpus>,
 }
 
-/// The kernel does not say what it should.
+/// The kernel's files are not as expected.
 #[derive(Debug, Error)]
 pub enum TopologyError {
     /// A file cannot be read.
@@ -37,12 +37,12 @@ pub enum TopologyError {
         #[source]
         source: std::io::Error,
     },
-    /// A file says something else.
-    #[error("`{}` says `{text}`, which is not understood", path.display())]
+    /// A file has unexpected content.
+    #[error("`{}` contains `{text}`, which could not be parsed", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The content.
         text: String,
     },
     /// There is no NUMA node, or none with a CPU.
@@ -53,12 +53,12 @@ pub enum TopologyError {
     },
 }
 
-/// Reads it from this folder: `/sys/devices/system`, with `node/node*/{cpulist,meminfo}` and
+/// Reads the topology from this folder: `/sys/devices/system`, with `node/node*/{cpulist,meminfo}` and
 /// `cpu/cpu*/topology/thread_siblings_list` (`Documentation/ABI/stable/sysfs-devices-node` and
 /// `sysfs-devices-system-cpu` of Linux).
 ///
 /// # Errors
-/// The kernel does not say what it should: nothing is guessed then.
+/// The kernel's files are not as expected; nothing is guessed.
 pub fn read(system: &Path) -> Result<Topology, TopologyError> {
     let folder = system.join("node");
     let unreadable = |source| TopologyError::Unreadable { path: folder.clone(), source };

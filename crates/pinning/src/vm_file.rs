@@ -8,7 +8,7 @@ use sha1::{Digest, Sha1};
 use super::cpus::{Cpus, NO_AFFINITY};
 use proxmox::marker::{self, Description};
 
-/// A VM's configuration as it is now: what its snapshots had, and what is pending, is left out.
+/// A VM's current configuration, without its snapshots and pending changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VmFile {
     values: BTreeMap<String, String>,
@@ -17,7 +17,7 @@ pub struct VmFile {
 }
 
 impl VmFile {
-    /// Reads a file. Lines that are not understood belong to no machine.
+    /// Reads a file. Unknown lines are ignored.
     pub fn read(bytes: &(impl AsRef<[u8]> + ?Sized)) -> Self {
         let digest =
             Sha1::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
@@ -25,7 +25,7 @@ impl VmFile {
         let text = String::from_utf8_lossy(bytes.as_ref());
         let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         for line in text.lines().take_while(|line| !line.starts_with('[')) {
-            // Notes are comments, one for each of their lines; an old file has them as a value.
+            // Each line of the notes is a comment; an old file has the notes as a value.
             if let Some(note) = line.strip_prefix('#') {
                 file.description.push_str(&decoded(note));
                 file.description.push('\n');
@@ -41,8 +41,8 @@ impl VmFile {
         file
     }
 
-    /// What Proxmox VE calls the digest of this configuration: the SHA-1 of the whole file, with its
-    /// snapshots and what is pending.
+    /// Proxmox VE's digest of this configuration: the SHA-1 of the entire file, including snapshots and
+    /// pending changes.
     pub fn digest(&self) -> &str {
         &self.digest
     }
@@ -52,7 +52,7 @@ impl VmFile {
         self.values.get(key).map(String::as_str)
     }
 
-    /// Whose machine it is.
+    /// The owner in its notes.
     pub fn owner(&self) -> Description {
         marker::read(Some(&self.description))
     }
@@ -74,7 +74,7 @@ impl VmFile {
         text.strip_prefix("current=").unwrap_or(text).split(',').next()?.parse().ok()
     }
 
-    /// The CPUs that it is pinned to; none if it runs anywhere.
+    /// The CPUs that it is pinned to; empty if it is not pinned.
     pub fn affinity(&self) -> Cpus {
         let text = self.get("affinity").filter(|text| text.trim() != NO_AFFINITY);
         text.and_then(|text| text.parse().ok()).unwrap_or_default()
@@ -85,14 +85,14 @@ impl VmFile {
         self.values.keys().filter_map(|key| key.strip_prefix("numa")?.parse().ok())
     }
 
-    /// Memory in MiB that it has bound to nodes of its host.
+    /// Memory in MiB that is bound to nodes of its host.
     pub fn bound_memory(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         self.numa_nodes().filter_map(|number| {
             let value = self.get(&format!("numa{number}"))?;
             let part = |name: &str| {
                 value.split(',').filter_map(|part| part.split_once('=')).find(|(key, _)| *key == name)
             };
-            // Over several nodes it is not known how much is where: the first one is taken to have it all.
+            // With several nodes, the distribution is unknown: all memory is counted on the first one.
             let node = part("hostnodes")?.1.split(['-', ';']).next()?.parse().ok()?;
             Some((node, part("memory")?.1.parse().ok()?))
         })

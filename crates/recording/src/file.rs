@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// A file holds so much time at most.
+/// The longest time that a file covers.
 pub(super) const LONGEST: SignedDuration = SignedDuration::from_hours(1);
 const BEGINNING: &str = "recording-";
 const ENDING: &str = ".jsonl.gz";
 
-/// A file that begins at this time; names are in the order of time.
+/// The name of a file that begins at this time; names sort by time.
 pub(super) fn name(time: Timestamp) -> String {
     format!("{BEGINNING}{}{ENDING}", format!("{time:.9}").replace(':', "-"))
 }
 
-/// When a file of this name begins; `None`: it is none of a recording.
+/// When a file with this name begins; `None` if it does not belong to a recording.
 pub(super) fn begins(name: &str) -> Option<Timestamp> {
     let time = name.strip_prefix(BEGINNING)?.strip_suffix(ENDING)?;
     let (date, of_day) = time.split_once('T')?;
@@ -25,7 +25,7 @@ pub(super) fn begins(name: &str) -> Option<Timestamp> {
 /// The files of a folder, oldest first.
 ///
 /// # Errors
-/// It cannot be read.
+/// The folder cannot be read.
 pub(super) fn all(folder: &Path) -> io::Result<Vec<(Timestamp, PathBuf)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {

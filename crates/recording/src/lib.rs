@@ -1,8 +1,8 @@
-//! Rounds of days and weeks as files: what each decision read, as what has changed since the one before.
+//! Rounds of days and weeks as files: the input of each decision, as changes since the previous one.
 //!
-//! `recording-TIME.jsonl.gz` holds an hour at most. Its lines are JSON: the first is a whole snapshot, each
-//! further one what makes the next of the last ([`snapshot::Changes`]). Every round is flushed as a
-//! whole, so that of a file whose end is missing all rounds before can be read.
+//! `recording-TIME.jsonl.gz` covers an hour at most. Its lines are JSON: the first is a complete snapshot,
+//! each further one has the changes to the next snapshot ([`snapshot::Changes`]). Each round is flushed as a
+//! unit, so if the end of a file is missing, all complete rounds in it can be read.
 
 mod file;
 mod read;

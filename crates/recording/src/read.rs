@@ -1,4 +1,4 @@
-//! Reading a recording, round by round: no more than one snapshot is in memory.
+//! Reading a recording, round by round: only one snapshot is in memory.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -12,13 +12,13 @@ use thiserror::Error;
 use super::file;
 use snapshot::{Changes, Fold};
 
-/// A round is no larger than this as text: what is, is no recording.
+/// The largest size of a round as text: a larger one does not belong to a recording.
 const LARGEST: u64 = 1 << 30;
-/// A daemon that is started again goes on in a new file within this time.
+/// A restarted daemon continues in a new file within this time.
 const SOON: SignedDuration = SignedDuration::from_mins(5);
 
-/// An instance whose next round is within this time has led all the while: rounds of other files between are
-/// of a clock that was set back.
+/// If an instance's next round is within this time, it has led all the time: rounds of other files in between
+/// come from a clock that was set back.
 const STAYS: SignedDuration = SignedDuration::from_mins(1);
 
 /// Why a folder cannot be read as a recording.
@@ -29,22 +29,22 @@ pub enum RecordingError {
     File {
         /// The file or folder.
         path: PathBuf,
-        /// What it says.
+        /// Its error.
         #[source]
         source: io::Error,
     },
     /// There is no such folder.
     #[error(
-        "there is no folder {}: name that of a recording (`--records`), which the daemon makes if `[record]` says `days = 14` or the like",
+        "there is no folder {}: name the folder of a recording (`--records`), which the daemon creates with `days = 14` or similar in `[record]`",
         path.display()
     )]
     Missing {
         /// The folder.
         path: PathBuf,
     },
-    /// There is nothing in it.
+    /// The folder has no recording.
     #[error(
-        "{} has no recording (`recording-TIME.jsonl.gz`): the daemon makes one if `[record]` says `days = 14` or the like",
+        "{} has no recording (`recording-TIME.jsonl.gz`): the daemon creates one with `days = 14` or similar in `[record]`",
         path.display()
     )]
     Empty {
@@ -54,19 +54,19 @@ pub enum RecordingError {
     /// No round of any file can be read.
     #[error("no round can be read: {0}")]
     Nothing(Damage),
-    /// Nothing in it is as old as that.
+    /// The recording begins later.
     #[error("{} begins at {begins}: nothing was recorded at {wanted} or before", path.display())]
     TooEarly {
         /// The folder.
         path: PathBuf,
         /// The time of the first round.
         begins: Timestamp,
-        /// What was asked for.
+        /// The requested time.
         wanted: Timestamp,
     },
 }
 
-/// A file that cannot be read to its end: what follows in it is left out.
+/// A file that cannot be read to its end: the rest is left out.
 #[derive(Clone, Debug, Error)]
 #[error("{} is damaged {}: {why}", path.display(), self.place())]
 pub struct Damage {
@@ -100,7 +100,7 @@ impl Recording {
     /// The recording in this folder.
     ///
     /// # Errors
-    /// There is none, or it cannot be read.
+    /// There is no recording, or it cannot be read.
     pub fn open(folder: &Path) -> Result<Self, RecordingError> {
         let path = folder.to_owned();
         match file::all(folder) {
@@ -126,10 +126,10 @@ impl Recording {
         }
     }
 
-    /// The last round at this time or before, and what could not be read on the way.
+    /// The last round at or before this time, and the damages on the way.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such round.
     pub fn at(&self, wanted: Timestamp) -> Result<(model::Snapshot, Vec<Damage>), RecordingError> {
         let begins = self.files.first().map_or(wanted, |(time, _)| *time);
         let path = self.folder.clone();
@@ -137,8 +137,8 @@ impl Recording {
         let Some(before) = before else { return Err(RecordingError::TooEarly { path, begins, wanted }) };
         let one = |at: usize| Self { folder: path.clone(), files: vec![self.files[at].clone()] };
         let mut damages = Vec::new();
-        // The file that should have it may be damaged from its beginning on, and one that begins before may
-        // have a later round: that of another instance.
+        // The file that should have it may be damaged from the beginning, and an earlier file of another
+        // instance may have a later round.
         let mut best: Option<(Timestamp, usize, usize)> = None;
         for at in (0..=before).rev() {
             let ends = self.files[at].0.saturating_add(file::LONGEST).unwrap_or(Timestamp::MAX);
@@ -153,7 +153,7 @@ impl Recording {
             best = best.max(last.map(|time| (time, at, count)));
         }
         if let Some((_, at, count)) = best {
-            // Once more up to the last of them: a whole round is only put together here.
+            // Read again up to the last round: a complete snapshot is built only here.
             let mut rounds = one(at).rounds();
             for _ in 0..count {
                 rounds.next_round();
@@ -164,26 +164,26 @@ impl Recording {
     }
 }
 
-/// The rounds of a recording, one after the other. Files of instances that led in turn may overlap: each
-/// writes on in the one that it has begun.
+/// The rounds of a recording, one after the other. Files of instances that led in turn may overlap, because
+/// each instance continues in the file that it has begun.
 #[derive(Debug)]
 pub struct Rounds {
-    /// Those that begin later than all rounds so far.
+    /// Files that begin later than all rounds so far.
     files: VecDeque<(Timestamp, PathBuf)>,
-    /// The file of the present round, at that round.
+    /// The file of the current round, at that round.
     current: Option<Open>,
-    /// Others, each at its next round.
+    /// Other files, each at its next round.
     ahead: Vec<Open>,
-    /// What there is before the first round.
+    /// The empty state before the first round.
     none: Fold,
     damages: Vec<Damage>,
 }
 
-/// What comes next in a file.
+/// The next entry in a file.
 enum Next {
     Changes(Changes),
     End,
-    /// Its end is missing.
+    /// The end of the file is missing.
     Broken,
 }
 
@@ -196,7 +196,7 @@ struct Open {
 }
 
 impl Rounds {
-    /// Goes on to the next round; false: there is none. What cannot be read of a file is left out, and said
+    /// Moves to the next round; false if there is none. Unreadable parts of files are left out, and reported
     /// by [`Rounds::damages`].
     pub fn next_round(&mut self) -> bool {
         let last = self.current.as_ref().map(|open| open.fold.time());
@@ -226,12 +226,12 @@ impl Rounds {
         }
     }
 
-    /// The round.
+    /// The current round.
     pub fn fold(&self) -> &Fold {
         self.current.as_ref().map_or(&self.none, |open| &open.fold)
     }
 
-    /// What could not be read so far.
+    /// The damages found so far.
     pub fn damages(&self) -> &[Damage] {
         &self.damages
     }
@@ -250,7 +250,7 @@ impl Rounds {
         }
     }
 
-    /// Goes on in a file to its next round, if it has one.
+    /// Moves to the next round in a file, if it has one.
     fn go_on(&mut self, mut open: Open) -> Option<Open> {
         match open.next() {
             Ok(Next::End) => {}
@@ -267,8 +267,8 @@ impl Rounds {
         None
     }
 
-    /// The daemon that wrote the file may have been killed, or write it now: if it goes on in another one,
-    /// nothing is missing.
+    /// The daemon that wrote the file may have been killed, or may still be writing it: if it continues in
+    /// another file, no round is missing.
     fn broken_off(&mut self, open: Open) {
         let last = open.fold.time();
         let begins = self.files.front().map(|(begins, _)| *begins);
@@ -286,7 +286,7 @@ impl Rounds {
 }
 
 impl Open {
-    /// The next line. What there is of one whose end is missing is left out.
+    /// The next line. An incomplete line is left out.
     fn next(&mut self) -> Result<Next, String> {
         let mut line = Vec::new();
         let read = (&mut self.lines).take(LARGEST).read_until(b'\n', &mut line);

@@ -1,9 +1,9 @@
-//! The last rounds as files: what each decision read, and the decision.
+//! The last rounds as files: the input of each decision, and the decision.
 //!
-//! `round-TIME.yaml` is a snapshot as `snapshot` writes it, `round-TIME.json` what `plan --output json` makes
-//! of it with the same configuration. Rounds of days are kept as a recording ([`crate`]). Only
-//! their owner can read them. A round is written beside the rounds that follow; one that comes while the last
-//! is still being written is left out, so that a slow disk delays nothing and fills no memory.
+//! `round-TIME.yaml` is a snapshot as `snapshot` writes it, `round-TIME.json` the output of `plan --output
+//! json` for it with the same configuration. Rounds of days are kept as a recording ([`crate`]). Only their
+//! owner can read them. Rounds are written in the background. While one is still being written, new ones are
+//! skipped, so a slow disk neither delays rounds nor fills memory.
 
 use std::fs;
 use std::io::Write;
@@ -34,28 +34,28 @@ pub enum RecordError {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// What it says.
+        /// Its error.
         #[source]
         source: std::io::Error,
     },
-    /// The snapshot has no form as a text.
+    /// The snapshot cannot be written as text.
     #[error(transparent)]
     Snapshot(#[from] snapshot::WriteError),
-    /// The plan, or what has changed since the last round, has no form as JSON.
+    /// The plan, or the changes since the last round, cannot be written as JSON.
     #[error("the round cannot be written as JSON")]
     Plan(#[source] serde_json::Error),
-    /// One round alone is more than all may take.
-    #[error("a round of {size} bytes is more than all rounds may take ({most})")]
+    /// One round alone is larger than the limit for all rounds.
+    #[error("a round of {size} bytes exceeds the limit for all rounds ({most})")]
     TooLarge {
-        /// What it would take.
+        /// Its size.
         size: u64,
-        /// What all may take.
+        /// The limit for all rounds.
         most: u64,
     },
 }
 
 impl RoundFiles {
-    /// Keeps a round if that is asked for, without waiting for the disk.
+    /// Records a round if the settings say so, without waiting for the disk.
     pub fn keep(&self, settings: &Record, snapshot: &Snapshot, plan: &Plan) {
         if (settings.rounds == 0 && settings.days == 0) || self.writing.swap(true, Ordering::AcqRel) {
             return;
@@ -80,10 +80,10 @@ impl RoundFiles {
     }
 }
 
-/// Writes a round and drops what is too much.
+/// Writes a round and drops the oldest ones beyond the limits.
 ///
 /// # Errors
-/// What refuses; then there is nothing of the round.
+/// The round cannot be written; then no part of it is left.
 fn write(settings: &Record, snapshot: &Snapshot, plan: &Plan) -> Result<(), RecordError> {
     let text = snapshot::write(snapshot)?;
     let mut decision = serde_json::to_string_pretty(plan).map_err(RecordError::Plan)?;
@@ -97,17 +97,17 @@ fn write(settings: &Record, snapshot: &Snapshot, plan: &Plan) -> Result<(), Reco
     made.map_err(|source| RecordError::File { path: folder.to_owned(), source })?;
     make_room(settings, size)?;
     let name = name(snapshot.time);
-    // The snapshot comes last: where it is, the decision is too.
+    // The snapshot is written last: if it exists, the decision does, too.
     put(&folder.join(format!("{name}.json")), &decision)?;
     put(&folder.join(format!("{name}.yaml")), &text)
 }
 
-/// Names in the order of time.
+/// The name of a round; names sort by time.
 fn name(time: Timestamp) -> String {
     format!("round-{time:.9}").replace(':', "-")
 }
 
-/// A reader sees the whole file or none.
+/// Writes a file so that a reader sees the complete file or none.
 fn put(path: &Path, text: &str) -> Result<(), RecordError> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".part");
@@ -119,11 +119,11 @@ fn put(path: &Path, text: &str) -> Result<(), RecordError> {
         .open(&unfinished)
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .and_then(|()| fs::rename(&unfinished, path));
-    // What may be left of it goes when room is made for the next round.
+    // A leftover part is removed when room is made for the next round.
     written.map_err(|source| RecordError::File { path: path.to_owned(), source })
 }
 
-/// Drops the oldest rounds until one more of this size may come, and what an earlier daemon left unfinished.
+/// Drops the oldest rounds until one more of this size fits, and unfinished files of an earlier daemon.
 fn make_room(settings: &Record, coming: u64) -> Result<(), RecordError> {
     let folder = settings.directory.as_path();
     let failed = |path: &Path| {

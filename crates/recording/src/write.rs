@@ -13,16 +13,16 @@ use super::file::{self, LONGEST};
 use crate::RecordError;
 use model::Snapshot;
 
-/// A clock that has jumped ahead by days is believed after this time.
+/// How long until a clock that has jumped ahead by days is trusted.
 const BELIEVED: SignedDuration = SignedDuration::from_hours(1);
-/// A file takes this part of what all may take at most, so that there is something to drop.
+/// A file takes at most this fraction of the total limit, so that old files can be dropped.
 const PART: u64 = 8;
 
-/// Writes rounds, each as what has changed since the one before.
+/// Writes rounds, each as changes since the previous one.
 #[derive(Debug, Default)]
 pub struct Writer {
     open: Option<Open>,
-    /// When the clock jumped ahead, by itself: until it is believed, nothing is too old.
+    /// When the clock jumped ahead, by its own time: until it is trusted, no file is too old.
     jumped: Option<Timestamp>,
 }
 
@@ -33,16 +33,16 @@ struct Open {
     began: Timestamp,
     /// The round that was written last.
     before: Snapshot,
-    /// What was written of it, in bytes of the file.
+    /// The bytes written to the file.
     size: u64,
     file: GzEncoder<fs::File>,
 }
 
 impl Writer {
-    /// Keeps a round in this folder, and drops what is older than this many days or beyond what all may take.
+    /// Records a round in this folder, and drops files older than this many days or beyond the total limit.
     ///
     /// # Errors
-    /// What refuses; the next round begins a new file then.
+    /// The round cannot be written; then the next round begins a new file.
     pub fn keep(
         &mut self,
         folder: &Path,
@@ -73,7 +73,7 @@ impl Writer {
         } else {
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
             made.map_err(failed(folder))?;
-            // Before anything is written: on a full disk only what is dropped makes room.
+            // Before anything is written: on a full disk only dropped files make room.
             make_room(folder, None, oldest, most)?;
             Open::begin(folder, round)?
         };
@@ -98,7 +98,7 @@ impl Open {
         let (began, before) = (round.time, round.clone());
         let begun = Self { path: path.clone(), began, before, size: 0, file };
         begun.line(&snapshot::changes(None, round)).inspect_err(|_| {
-            // Without its first line a file says nothing. What refuses is in the error.
+            // Without its first line a file is useless. The error has the cause.
             let _ = fs::remove_file(&path);
         })
     }
@@ -119,7 +119,7 @@ impl Open {
     }
 }
 
-/// Drops the oldest files but the one that is written.
+/// Drops the oldest files, except the one that is being written.
 fn make_room(folder: &Path, written: Option<&Path>, oldest: Timestamp, most: u64) -> Result<(), RecordError> {
     let mut files = Vec::new();
     for (began, path) in file::all(folder).map_err(failed(folder))? {

@@ -1,5 +1,5 @@
-//! Where the time comes from. Everything outside the pure planner asks a [`Clock`], so that tests and the
-//! simulation own it.
+//! The source of time. Everything outside the pure planner asks a [`Clock`], so that tests and the simulation
+//! control it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// A source of wall-clock time.
 pub trait Clock: Send + Sync {
-    /// The present wall-clock time.
+    /// The current wall-clock time.
     fn now(&self) -> Timestamp;
 }
 
@@ -34,7 +34,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// A clock that shows `base` now. Must be called inside a tokio runtime.
+    /// A clock that starts at `base`. Must be called inside a tokio runtime.
     pub fn starting_at(base: Timestamp) -> Self {
         Self { base, started: Instant::now() }
     }

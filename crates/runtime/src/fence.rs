@@ -1,8 +1,8 @@
 //! The fence around every write: an instance writes only while it leads, and stops by its own clock before
-//! others may begin.
+//! another instance may start.
 //!
-//! Both clients ask it at the last moment before a request leaves, so that no write can forget to. A lease is
-//! no lock all the same: what has left may arrive late, which is why each write is conditional besides.
+//! Both clients check it at the last moment before sending a request, so no write can skip the check. Still,
+//! a lease is not a lock: a request that was sent may arrive late. So each write is also conditional.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// A task that asks at a closed fence is ended with its term: it waits this long for that before it is
-/// refused.
+/// A task that reaches a closed fence is usually ended with its term: it waits this long for that before it
+/// is refused.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// This instance does not lead, or no longer leads.
@@ -26,27 +26,27 @@ enum Gate {
     Closed,
 }
 
-/// Whether writes may leave. Cheap to clone; the clones are one.
+/// Whether writes may be sent. Cheap to clone; clones share their state.
 #[derive(Clone, Debug)]
 pub struct Fence(watch::Sender<Gate>);
 
 impl Fence {
-    /// One that lets everything pass: for commands that an operator gives, and if no other instance can lead.
+    /// A fence that lets every write pass: for an operator's commands, and if no other instance can lead.
     pub fn open() -> Self {
         Self(watch::Sender::new(Gate::Open))
     }
 
-    /// One that lets no write pass, for what only reads.
+    /// A fence that lets no write pass, for code that only reads.
     pub fn closed() -> Self {
         Self(watch::Sender::new(Gate::Closed))
     }
 
-    /// One that lets writes pass until then, by the monotonic clock.
+    /// A fence that lets writes pass until `end`, by the monotonic clock.
     pub fn until(end: Instant) -> Self {
         Self(watch::Sender::new(Gate::Until(end)))
     }
 
-    /// Lets writes pass until then, unless it was closed.
+    /// Lets writes pass until `end`, unless the fence was closed.
     pub fn extend(&self, end: Instant) {
         self.0.send_if_modified(|gate| {
             let open = !matches!(gate, Gate::Closed);
@@ -57,12 +57,12 @@ impl Fence {
         });
     }
 
-    /// Closes it for good.
+    /// Closes the fence permanently.
     pub fn close(&self) {
         self.0.send_replace(Gate::Closed);
     }
 
-    /// Whether a write may leave now.
+    /// Whether a write may be sent now.
     pub fn is_open(&self) -> bool {
         match *self.0.borrow() {
             Gate::Open => true,
@@ -74,7 +74,7 @@ impl Fence {
     /// Lets a write pass.
     ///
     /// # Errors
-    /// This instance does not lead. The answer comes after a moment in which the task that asks is usually
+    /// This instance does not lead. The error comes after a short wait, in which the calling task is usually
     /// ended.
     pub async fn pass(&self) -> Result<(), Fenced> {
         if self.is_open() {

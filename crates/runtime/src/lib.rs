@@ -1,5 +1,5 @@
-//! What all crates that act share: the time, the fence around writes, signals of change, and errors with
-//! their causes.
+//! Shared by all crates that act: the time, the fence around writes, signals of change, and errors with their
+//! causes.
 
 pub mod clock;
 pub mod error_chain;

@@ -1,5 +1,5 @@
-//! A signal that many wait for, woken in the order in which they began to wait: with tokio's own `watch` that
-//! order is drawn at random, and a simulation would not be the same twice.
+//! A signal that wakes its waiters in the order in which they began to wait. With tokio's own `watch` that
+//! order is random, and simulations would not be reproducible.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Says that something has changed. Clones share it.
+/// Announces that something has changed. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Changes(Arc<Inner>);
 
@@ -18,7 +18,7 @@ struct Inner {
     notify: Notify,
 }
 
-/// Waits for changes that it has not seen yet.
+/// Waits for unseen changes.
 #[derive(Clone, Debug)]
 pub struct Changed {
     shared: Changes,
@@ -26,14 +26,14 @@ pub struct Changed {
 }
 
 impl Changes {
-    /// Something has changed: all who wait go on.
+    /// Announces a change: all waiters continue.
     pub fn announce(&self) {
         *self.0.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.0.count.fetch_add(1, Ordering::SeqCst);
         self.0.notify.notify_waiters();
     }
 
-    /// Sees the changes from now on.
+    /// Subscribes to changes from now on.
     pub fn subscribe(&self) -> Changed {
         Changed { shared: self.clone(), seen: self.count() }
     }
@@ -44,10 +44,10 @@ impl Changes {
 }
 
 impl Changed {
-    /// Waits for a change that was not seen yet, and sees all that there are.
+    /// Waits for an unseen change, and marks all changes as seen.
     pub async fn changed(&mut self) {
         loop {
-            // Enlisted before the look, so that nothing is missed in between.
+            // Registered before the check, so that no change in between is missed.
             let notified = self.shared.0.notify.notified();
             let count = self.shared.count();
             if count != self.seen {
@@ -58,18 +58,18 @@ impl Changed {
         }
     }
 
-    /// Whether there are changes that were not seen yet.
+    /// Whether there are unseen changes.
     pub fn has_changed(&self) -> bool {
         self.seen != self.shared.count()
     }
 
-    /// When the last change was announced that was not seen yet.
+    /// When the last unseen change was announced.
     pub fn pending(&self) -> Option<Instant> {
         let last = *self.shared.0.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.filter(|_| self.has_changed())
     }
 
-    /// Sees all changes that there are.
+    /// Marks all changes as seen.
     pub fn mark_unchanged(&mut self) {
         self.seen = self.shared.count();
     }

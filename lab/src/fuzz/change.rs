@@ -1,9 +1,9 @@
-//! Inputs made from others: bytes flipped, parts taken out, doubled, cut off, swapped with those of another,
-//! and values put in that have broken programs before.
+//! Inputs derived from others: bytes flipped; parts removed, doubled, cut off, or swapped with those of
+//! another; and values inserted that often break programs.
 
 use fastrand::Rng;
 
-/// What is put in.
+/// The values that are inserted.
 const AWKWARD: [&str; 42] = [
     "0",
     "-1",
@@ -51,14 +51,14 @@ const AWKWARD: [&str; 42] = [
 /// The largest input.
 const MOST: usize = 64 * 1024;
 
-/// Makes inputs from known ones.
+/// Derives inputs from known ones.
 pub struct Change {
     known: Vec<Vec<u8>>,
     random: Rng,
 }
 
 impl Change {
-    /// From these, of which there must be at least one.
+    /// From these inputs, of which there must be at least one.
     pub fn new(known: Vec<Vec<u8>>, random: Rng) -> Self {
         Self { known, random }
     }
@@ -68,7 +68,7 @@ impl Change {
         self.known.get(at).cloned().unwrap_or_default()
     }
 
-    /// The next one.
+    /// The next input.
     pub fn next(&mut self) -> Vec<u8> {
         let mut input = self.one();
         for _ in 0..self.random.u8(1..=6) {
@@ -117,7 +117,7 @@ impl Change {
         value.as_bytes().to_vec()
     }
 
-    /// Puts another number in the place of one.
+    /// Replaces a number by another one.
     fn number(&mut self, input: &mut Vec<u8>) {
         let digits: Vec<usize> =
             (0..input.len()).filter(|at| input.get(*at).is_some_and(u8::is_ascii_digit)).collect();
@@ -130,7 +130,7 @@ impl Change {
         input.splice(from..to.unwrap_or(input.len()), value);
     }
 
-    /// Swaps two lines, or says one twice.
+    /// Swaps two lines, or repeats one.
     fn lines(&mut self, input: &mut Vec<u8>) {
         let mut lines: Vec<Vec<u8>> = input.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
         let (one, other) = (self.random.usize(..lines.len()), self.random.usize(..lines.len()));

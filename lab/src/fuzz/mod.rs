@@ -1,9 +1,9 @@
 //! Hostile input for everything that the daemon reads: known inputs, changed at random, until something
 //! breaks.
 //!
-//! What must hold is in `targets`: nothing panics, nothing takes long, and what was understood means the same
-//! when it is written and read again. Known inputs are kept in `lab/corpus`, one folder a target; what breaks
-//! something is kept there, too.
+//! `targets` defines what must hold: nothing panics, nothing takes long, and valid input has the same meaning
+//! after it is written and read again. Known inputs are in `lab/corpus`, one folder for each target; failing
+//! inputs are saved there too.
 
 mod change;
 mod targets;
@@ -20,7 +20,7 @@ pub use targets::Target;
 
 use change::Change;
 
-/// An input that takes longer is a way to stop the daemon.
+/// An input that takes longer could be used to stop the daemon.
 const SLOW: Duration = Duration::from_secs(10);
 
 /// What is tried.
@@ -29,13 +29,13 @@ pub struct Wanted {
     /// What reads the input
     #[arg(value_enum)]
     target: Target,
-    /// How long
+    /// Duration in seconds
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// Seed of all changes
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The folder with known inputs, one folder a target
+    /// The folder with known inputs, with a folder for each target
     #[arg(long, default_value = "lab/corpus")]
     corpus: PathBuf,
 }
@@ -43,7 +43,7 @@ pub struct Wanted {
 /// Tries inputs for some time.
 ///
 /// # Errors
-/// Something broke: the input is shown, and kept beside the known ones.
+/// Something failed: the input is shown, and saved beside the known ones.
 pub fn fuzz(wanted: &Wanted) -> anyhow::Result<()> {
     let folder = wanted.corpus.join(wanted.target.name());
     let known = known(&folder)?;
@@ -62,7 +62,7 @@ pub fn fuzz(wanted: &Wanted) -> anyhow::Result<()> {
     }
     let (understood, longest) = (runner.understood, runner.longest);
     anstream::println!(
-        "{}: {tried} inputs in {} s from {} known ones, {understood} of them understood, at most {longest:?} for one: nothing broke",
+        "{}: {tried} inputs in {} s from {} known ones, {understood} of them valid, at most {longest:?} for one: no failure",
         wanted.target.name(),
         wanted.seconds,
         known.len(),
@@ -88,13 +88,13 @@ pub fn known(folder: &Path) -> anyhow::Result<Vec<Vec<u8>>> {
     Ok(inputs)
 }
 
-/// Hands inputs to a target.
+/// Passes inputs to a target.
 pub struct Runner {
     target: Target,
     runtime: tokio::runtime::Runtime,
-    /// Inputs that were understood.
+    /// The number of valid inputs.
     pub understood: u64,
-    /// The longest time that one took.
+    /// The longest time that an input took.
     pub longest: Duration,
 }
 
@@ -102,17 +102,17 @@ impl Runner {
     /// For one target.
     ///
     /// # Errors
-    /// No runtime can be had.
+    /// The runtime cannot be created.
     pub fn new(target: Target) -> anyhow::Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
         Ok(Self { target, runtime, understood: 0, longest: Duration::ZERO })
     }
 
-    /// Hands over one input.
+    /// Passes one input.
     ///
     /// # Errors
-    /// It panics, takes too long, or does not mean the same twice.
+    /// It panics, takes too long, or has a different meaning the second time.
     pub fn run(&mut self, input: &[u8]) -> anyhow::Result<()> {
         let begun = now();
         let outcome = catch_unwind(AssertUnwindSafe(|| self.target.reads(input, &self.runtime)));
@@ -133,7 +133,7 @@ impl Runner {
 /// Changes known inputs from a seed, for tests that try a few.
 ///
 /// # Errors
-/// As [`Runner::run`].
+/// Those of [`Runner::run`].
 pub fn try_some(target: Target, known: Vec<Vec<u8>>, seed: u64, number: u32) -> anyhow::Result<()> {
     let mut runner = Runner::new(target)?;
     known.iter().try_for_each(|input| runner.run(input))?;

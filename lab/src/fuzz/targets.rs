@@ -1,4 +1,4 @@
-//! What reads input, and what must hold whatever it is.
+//! The code that reads input, and what must hold for any input.
 
 use bytes::Bytes;
 use clap::ValueEnum;
@@ -12,23 +12,23 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tower::{BoxError, service_fn};
 
-/// Pools for plans of whatever a snapshot holds.
+/// Pools for planning any snapshot.
 const POOLS: &str = "[[pool]]\nname = \"w\"\nmax = 9\ncores = 4\nmemory = \"8GiB\"\n";
-/// The form of a bootstrap token: this many letters and digits before the dot and after it.
+/// The form of a bootstrap token: this many letters and digits before and after the dot.
 const TOKEN: (usize, usize) = (6, 16);
 
-/// What reads input.
+/// What reads the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Target {
     /// The configuration file
     Configuration,
     /// A snapshot of a cluster, and the plan for it
     Snapshot,
-    /// An answer of Proxmox VE: the status in the first line, then the body
+    /// A response of Proxmox VE: the status in the first line, then the body
     Answer,
-    /// What a program in a guest has written
+    /// The output of a program in a guest
     Agent,
-    /// A quantity of Kubernetes
+    /// A Kubernetes quantity
     Quantity,
     /// A property string of a VM
     Property,
@@ -51,7 +51,7 @@ impl Target {
         }
     }
 
-    /// Reads one input: whether it was understood, or what is wrong with how.
+    /// Reads one input: returns whether it was valid, or what went wrong.
     pub(super) fn reads(self, input: &[u8], runtime: &Runtime) -> Result<bool, String> {
         let text = String::from_utf8_lossy(input);
         match self {
@@ -96,16 +96,16 @@ fn snapshot(text: &str) -> Result<bool, String> {
     }
     if let Ok(written) = snapshot::write(&found) {
         let (again, _) =
-            snapshot::read(&written).map_err(|error| format!("what was written is refused: {error}"))?;
+            snapshot::read(&written).map_err(|error| format!("the written text is refused: {error}"))?;
         let rewritten = snapshot::write(&again).map_err(|error| error.to_string())?;
         if rewritten != written {
-            return Err("what was written and read is written in another way".to_owned());
+            return Err("reading and writing it again gives a different text".to_owned());
         }
     }
     Ok(true)
 }
 
-/// A client whose every call gets this answer.
+/// A client that gets this response to every call.
 fn client(status: u16, body: Vec<u8>) -> Result<Client, String> {
     let body = Bytes::from(body);
     let transport = Transport::new(service_fn(move |_: Request<Bytes>| {
@@ -128,7 +128,7 @@ async fn answer(text: &str) -> Result<bool, String> {
     let status = status.trim().parse().ok().filter(|status| (200..600).contains(status)).unwrap_or(200);
     let pve = client(status, body.as_bytes().to_vec())?;
     let Some(upid) = Upid::parse("UPID:pve1:00001234:00005678:66AABBCC:qmclone:9000:a@pve!b:") else {
-        return Err("a UPID is not read".to_owned());
+        return Err("a UPID cannot be parsed".to_owned());
     };
     let filter =
         TaskFilter { vmid: Some(Vmid(9000)), kind: Some("qmclone".to_owned()), since: Some(1), limit: None };
@@ -158,7 +158,7 @@ async fn answer(text: &str) -> Result<bool, String> {
     Ok(fine)
 }
 
-/// Everything that is ever asked of a VM's configuration.
+/// Reads everything that is ever read of a VM's configuration.
 fn look_at(config: &pve_autoscaler::proxmox::VmConfig) -> Result<(), String> {
     let _ = (config.owner(), config.digest(), config.lock(), config.is_template(), config.agent_enabled());
     let _ = (config.upgrades_packages(), config.cloudinit_drive(), config.smbios_uuid(), config.volumes());
@@ -172,7 +172,7 @@ fn look_at(config: &pve_autoscaler::proxmox::VmConfig) -> Result<(), String> {
     Ok(())
 }
 
-/// What a program has written, as the guest agent hands it on: each byte a character of its own.
+/// The output of a program as the guest agent passes it on: each byte is a character.
 async fn agent(input: &[u8]) -> Result<bool, String> {
     let text: String = input.iter().map(|byte| char::from(*byte)).collect();
     let mut fine = false;
@@ -181,7 +181,7 @@ async fn agent(input: &[u8]) -> Result<bool, String> {
         let pve = client(200, body.to_string().into_bytes())?;
         let status = pve.agent_exec_status("pve1", Vmid(9000), 1).await.map_err(|error| error.to_string())?;
         if status.stdout != String::from_utf8_lossy(input) {
-            return Err("the output is not what was written".to_owned());
+            return Err("the output differs from what was written".to_owned());
         }
         match bootstrap::read(&bootstrap::GuestCommand::Kubeadm, None, &status) {
             bootstrap::JoinEnd::Failed(why) => {
@@ -195,7 +195,7 @@ async fn agent(input: &[u8]) -> Result<bool, String> {
     Ok(fine)
 }
 
-/// Something in the text that has a token's form.
+/// A part of the text that has the form of a token.
 fn token_in(text: &str) -> Option<String> {
     let like_one = |part: &str| part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
@@ -213,7 +213,7 @@ fn quantity(text: &str) -> Result<bool, String> {
         fine = true;
         if quantity::milli(&quantity::from_milli(milli)) != Ok(milli) {
             return Err(format!(
-                "{milli} thousandths are not what is read of {}",
+                "{milli} thousandths cannot be read back from {}",
                 quantity::from_milli(milli)
             ));
         }
@@ -221,7 +221,7 @@ fn quantity(text: &str) -> Result<bool, String> {
     if let Ok(units) = quantity::units(text) {
         fine = true;
         if quantity::units(&quantity::binary(units)) != Ok(units) {
-            return Err(format!("{units} are not what is read of {}", quantity::binary(units)));
+            return Err(format!("{units} cannot be read back from {}", quantity::binary(units)));
         }
     }
     Ok(fine)

@@ -1,5 +1,5 @@
-//! An administrator with hands of their own: deletes, moves, renames, locks; makes VMs where machines could
-//! be; and carries out the commands that the daemon's reports name, word by word.
+//! An administrator who changes things by hand: deletes, moves, renames and locks VMs, creates VMs in the
+//! slots of machines, and carries out the commands in the daemon's reports word for word.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use super::hands::{Deed, Hands};
 use super::log::Log;
 use super::world::World;
 
-/// How long a command of a report waits for an administrator who reads it.
+/// How long a command of a report waits until an administrator reads it.
 const READS: std::ops::Range<u64> = 30..200;
 
-/// Between two tries to evict what is left on a node that is drained by hand.
+/// The time between two attempts to evict what is left on a node that is drained by hand.
 const EVICTS: Duration = Duration::from_secs(5);
 
 /// The administrator of one run.
@@ -28,14 +28,14 @@ pub struct Admin {
     checker: Checker,
     random: Rng,
     hands: Hands,
-    /// What they do with VMs, and leave a task of.
+    /// What they do with VMs that leaves a task.
     deeds: Rng,
-    /// Locks and cordons that are taken away again.
+    /// Locks and cordons that will be removed again.
     held: Vec<(Instant, Held)>,
     to_do: Vec<(Instant, String)>,
-    /// When pods of nodes that are drained are next asked to go.
+    /// When pods of drained nodes are next evicted.
     evicts: Instant,
-    /// VMs that the administrator made.
+    /// VMs that the administrator created.
     made: Vec<u32>,
 }
 
@@ -96,7 +96,7 @@ impl Admin {
                 pve.delete_by_hand(vmid);
             }
             3 | 14 if !locked && !self.checker.is_asked_about(vmid) && self.checker.may_be_taken(vmid) => {
-                self.say(&format!("deletes VM {vmid} and makes another with its id"));
+                self.say(&format!("deletes VM {vmid} and creates another with its id"));
                 self.checker.deleted_by_hand(vmid);
                 pve.delete_by_hand(vmid);
                 let mut taken = VmSpec::machine(vmid, &vm.node, "taken");
@@ -109,8 +109,8 @@ impl Admin {
                 let host = self.world.hosts.get(self.random.usize(..self.world.hosts.len())).cloned();
                 let host =
                     host.filter(|host| *host != vm.node && pve.is_online(host) && pve.is_online(&vm.node));
-                // Proxmox VE moves no VM with an image that is on its host alone, none that runs with a
-                // device of its host, and none to where there is no such device.
+                // Proxmox VE migrates no VM with an image that is only on its host, none that runs with a
+                // device of its host, and none to a host without such a device.
                 let devices = self.world.rules.devices;
                 let stays = |host: &String| {
                     seeds::is_bound(&vm) || (devices::has_one(&vm) && (vm.running || devices.on(host) == 0))
@@ -129,8 +129,8 @@ impl Admin {
                 pve.set_config_by_hand(vmid, "lock", Some("backup"));
                 self.held.push((until, Held::Lock(vmid)));
             }
-            // What was not looked at since it was cloned has no owner without its notes, and is left alone as
-            // it has to be.
+            // A VM that has not been checked since it was cloned has no owner without its notes, and must be
+            // left alone.
             8 if !locked && self.checker.is_known_by_uuid(vmid) => {
                 self.say(&format!("rewrites the notes of VM {vmid}"));
                 pve.set_config_by_hand(vmid, "description", Some("do not touch, belongs to the cluster"));
@@ -169,7 +169,7 @@ impl Admin {
         }
     }
 
-    /// Does one of the things that leave a task, or are taken back.
+    /// Does one of the things that leave a task, or that are undone later.
     fn do_a_deed(&mut self, ours: &[u32]) {
         let deed = Deed::ALL[self.deeds.usize(..Deed::ALL.len())];
         if let Some(vmid) = ours.get(self.deeds.usize(..ours.len())) {
@@ -185,11 +185,11 @@ impl Admin {
         if free && self.checker.may_be_taken(vmid) {
             let mut vm = VmSpec::machine(vmid, "pve3", "visitor");
             vm.running = self.random.bool();
-            // One that runs keeps a host on that could be switched off: not all do.
+            // A running VM keeps its host on that could be switched off, so not all of them run.
             if self.world.rules.power.is_some() && !vmid.is_multiple_of(4) {
                 "pve1".clone_into(&mut vm.node);
             }
-            self.say(&format!("makes VM {vmid}"));
+            self.say(&format!("creates VM {vmid}"));
             self.choose_pool(&mut vm);
             devices::give(&mut vm, self.world.rules.devices);
             if self.create(vm) {
@@ -207,13 +207,13 @@ impl Admin {
         self.checker.removed_by_hand(vmid);
         let seed = self.world.pve.vm(vmid).as_ref().and_then(seeds::of_machine);
         self.world.pve.delete_by_hand(vmid);
-        // One that was a machine has the seed of that.
+        // A VM that was a machine has that machine's seed.
         if let Some(volume) = seed {
             self.world.pve.free_by_hand(&volume);
         }
     }
 
-    /// In the pool of the machines the token may do everything with a VM.
+    /// In the resource pool of the machines, the token has all rights over a VM.
     fn choose_pool(&mut self, vm: &mut VmSpec) {
         vm.pool = self.random.bool().then(|| "k8s-workers".to_owned());
     }
@@ -227,8 +227,8 @@ impl Admin {
         made
     }
 
-    /// Goes on with drains as `kubectl drain --ignore-daemonsets` does: what a budget forbids is asked for
-    /// again.
+    /// Continues drains as `kubectl drain --ignore-daemonsets` does: evictions that a budget forbids are
+    /// tried again.
     fn evict(&mut self, now: Instant) {
         if now < self.evicts {
             return;
@@ -247,7 +247,7 @@ impl Admin {
         self.world.kube.patch_by_hand("Node", "", node, &json!({ "spec": { "unschedulable": value } }));
     }
 
-    /// Takes locks and cordons away whose time is over, and carries out what reports ask for.
+    /// Removes locks and cordons whose time is over, and carries out the commands of reports.
     pub fn tick(&mut self, everything: bool) {
         let now = Instant::now();
         for command in self.log.commands() {
@@ -277,7 +277,7 @@ impl Admin {
                     }
                 }
                 Held::Cordon(node) | Held::Drain(node) => {
-                    self.say(&format!("opens Node {node}"));
+                    self.say(&format!("uncordons Node {node}"));
                     self.cordon(&node, false);
                 }
             }
@@ -291,10 +291,10 @@ impl Admin {
         }
     }
 
-    /// `on HOST: COMMAND && COMMAND; then …: COMMAND`, as the reports have it.
+    /// A command as the reports write it: `on HOST: COMMAND && COMMAND; then …: COMMAND`.
     fn carry_out(&self, report: &str) {
         let report = match report.split_once("; or, if it is an unmanaged VM: ") {
-            // Whose it is can be seen: what an interrupted clone or destruction leaves is locked by it.
+            // Its owner is visible: what an interrupted clone or destruction leaves is locked by it.
             Some((half_made, foreign)) => {
                 let vmid = half_made.split_whitespace().find_map(|word| word.parse::<u32>().ok());
                 let Some(vmid) = vmid else { return };
@@ -303,7 +303,7 @@ impl Admin {
                 match lock.as_deref() {
                     Some("clone" | "destroyed") => half_made,
                     _ if self.checker.foreigners().contains(&vmid) => foreign,
-                    // Nothing is left to mend: it has come to its end, or is gone.
+                    // There is nothing left to fix: it has completed, or is gone.
                     _ => return,
                 }
             }
@@ -341,7 +341,7 @@ impl Admin {
                 ["pvesm", "free", volume] => {
                     let pve = &self.world.pve;
                     let has_it = |vmid: u32| pve.vm(vmid).as_ref().and_then(seeds::of_machine);
-                    // Who reads the report sees which VM has it.
+                    // A reader of the report sees which VM has it.
                     if !pve.vmids().into_iter().filter_map(has_it).any(|one| one == *volume) {
                         pve.free_by_hand(volume);
                     }

@@ -20,7 +20,7 @@ pub struct Databases {
 }
 
 impl Databases {
-    /// Puts it there, without a pod, and its volumes. `None` if a seed has none.
+    /// Creates it without pods, with its volumes. `None` if the seed has none.
     ///
     /// # Errors
     /// The cluster refuses an object, which is a mistake here.
@@ -41,7 +41,7 @@ impl Databases {
         Ok(Some(Self { kube: kube.clone(), random, most }))
     }
 
-    /// Now and then another number of them is wanted.
+    /// Changes the number of replicas from time to time.
     pub fn step(&mut self, log: &Log) {
         if self.random.u8(..4) == 0 {
             let replicas = self.random.u32(0..=self.most);
@@ -50,7 +50,7 @@ impl Databases {
         }
     }
 
-    /// None is wanted from now on.
+    /// No replicas are wanted from now on.
     pub fn end(&self) {
         self.scale(0);
     }

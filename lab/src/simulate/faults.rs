@@ -18,10 +18,10 @@ use super::storm::Storm;
 use super::troupe::Troupe;
 use super::world::World;
 
-/// How long an order to go on may take before an administrator sees to it by hand.
+/// How long an order to resume may take before an administrator does it by hand.
 const RESUMES: Duration = Duration::from_mins(1);
 
-/// Something that ends again.
+/// A fault that ends again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Ends {
     ProxmoxAway,
@@ -49,7 +49,7 @@ pub struct Faults {
     log: Log,
     checker: Checker,
     random: Rng,
-    /// What hinders from outside.
+    /// The random numbers for interference from outside.
     hinders: Rng,
     going_on: Vec<(Instant, Ends)>,
     /// Begun so far.
@@ -57,14 +57,14 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Nothing is wrong yet.
+    /// No faults yet.
     pub fn new(world: &World, log: &Log, checker: &Checker, random: Rng) -> Self {
         let hinders = Rng::with_seed(random.get_seed() ^ 0x41de_0f77_0e1d);
         let (world, log, checker) = (world.clone(), log.clone(), checker.clone());
         Self { world, log, checker, random, hinders, going_on: Vec::new(), begun: 0 }
     }
 
-    /// Something begins to go wrong.
+    /// Begins a fault.
     pub async fn step(&mut self, troupe: &mut Troupe, storm: &Storm) {
         self.begun += 1;
         if self.world.rules.hindered {
@@ -79,7 +79,8 @@ impl Faults {
                 self.begin("the quorum is lost", 20..300, Ends::Quorum, || {});
             }
             3 | 4 => {
-                // One at a time: with two of three gone the quorum is gone too, which is a fault of its own.
+                // One host at a time: with two of three gone, the quorum is gone too, which is a separate
+                // fault.
                 if let Some(host) = self.host()
                     && !self.going_on.iter().any(|(_, ends)| matches!(ends, Ends::Host(_)))
                 {
@@ -110,16 +111,16 @@ impl Faults {
                     });
                 }
             }
-            9 | 10 => self.begin("watches stand still", 1..40, Ends::Stall, || troupe.stall(true)),
+            9 | 10 => self.begin("watches stall", 1..40, Ends::Stall, || troupe.stall(true)),
             11 => {
-                self.log.say("fault", "Kubernetes forgets the past of all objects");
+                self.log.say("fault", "Kubernetes forgets the history of all objects");
                 kube.expire_resource_versions();
             }
             12 => self.guests(),
             13 => self.begin("pods do not become ready", 20..200, Ends::NeverReady, || {
                 kube.set_pods_never_ready(true);
             }),
-            14 | 15 => self.begin("calls meet a storm", 20..300, Ends::Storm, || storm.blow(true)),
+            14 | 15 => self.begin("a storm of faults hits calls", 20..300, Ends::Storm, || storm.blow(true)),
             16..=19 => self.worker(),
             20 => self.agent(),
             21 => self.begin("the token has no rights over machines", 10..120, Ends::Rights, || {
@@ -156,7 +157,7 @@ impl Faults {
         self.going_on.push((Instant::now() + Duration::from_secs(seconds), ends));
     }
 
-    /// Something from outside comes on top, now and then.
+    /// Adds interference from outside from time to time.
     async fn be_hindered(&mut self, troupe: &mut Troupe) {
         match self.hinders.u8(..12) {
             0 | 1 => self.hinder(),
@@ -170,7 +171,7 @@ impl Faults {
         }
     }
 
-    /// Something hinders from outside.
+    /// Begins interference from outside.
     fn hinder(&mut self) {
         let Some((what, seconds)) = Hindrance::draw(&mut self.hinders, &self.world) else { return };
         let is_like = |ends: &Ends| matches!(ends, Ends::Hindrance(other) if what.is_like(other));
@@ -183,10 +184,10 @@ impl Faults {
         self.going_on.push((Instant::now() + Duration::from_secs(seconds), Ends::Hindrance(what)));
     }
 
-    /// Everything stands still, and the clocks go on.
+    /// Everything is frozen, and the clocks go on.
     async fn stand_still(&mut self) {
         let time = standing::draw(&mut self.hinders);
-        self.log.say("fault", &format!("all stand still for {} s", time.as_secs()));
+        self.log.say("fault", &format!("all instances are frozen for {} s", time.as_secs()));
         tokio::time::advance(time).await;
         self.checker.all_stood_still(time);
     }
@@ -204,7 +205,7 @@ impl Faults {
         (!names.is_empty()).then(|| names.get(self.random.usize(..names.len())).cloned()).flatten()
     }
 
-    /// The guests of a template, and with them those of its next clones, come up badly.
+    /// The guests of a template, and those of its next clones, boot with problems.
     fn guests(&mut self) {
         let template = self.random.u32(9000..=9003);
         let faults = match self.random.u8(..8) {
@@ -219,7 +220,7 @@ impl Faults {
             6 => GuestFaults { maintenance: true, ..GuestFaults::default() },
             _ => GuestFaults { ignores_shutdown: true, ..GuestFaults::default() },
         };
-        // Every third lot does not see either what is plugged.
+        // In one of three cases, guests do not see plugged resources either.
         let faults = GuestFaults { deaf_to_plugs: self.begun.is_multiple_of(3), ..faults };
         let what = format!("clones of {template} come up with {faults:?}");
         let pve = self.world.pve.clone();
@@ -240,7 +241,7 @@ impl Faults {
             6 => TaskFault::Fails("storage 'old' does not exist".into()),
             _ => TaskFault::Forgotten,
         };
-        self.log.say("fault", &format!("the next {kind} meets {fault:?}"));
+        self.log.say("fault", &format!("the next {kind} hits {fault:?}"));
         self.world.pve.inject_task(kind, fault);
     }
 
@@ -257,7 +258,7 @@ impl Faults {
         }
     }
 
-    /// Ends what is over; everything, where it is time for that.
+    /// Ends faults whose time is over; all of them, if it is time for that.
     pub fn mend(&mut self, troupe: &mut Troupe, storm: &Storm, everything: bool) {
         let now = Instant::now();
         if !everything && self.going_on.iter().all(|(until, _)| *until > now) {
@@ -303,14 +304,14 @@ impl Faults {
         }
     }
 
-    /// Turns the switch back with one's own hands.
+    /// Turns the pause switch off by hand.
     fn resume(&self) {
         let nothing = json!({ "data": { "paused": null } });
         self.world.kube.patch_by_hand("ConfigMap", "pve-autoscaler", "autoscaler-state", &nothing);
     }
 }
 
-/// Takes the token's rights over the pool of machines away, or gives them back.
+/// Revokes the token's rights over the pool of machines, or restores them.
 fn rights(pve: &world::proxmox::Pve, there: bool) {
     const POOL: (&str, &str) = ("/pool/k8s-workers", "/pool/k8s-workers-not");
     let (from, to) = if there { (POOL.1, POOL.0) } else { (POOL.0, POOL.1) };

@@ -1,5 +1,5 @@
-//! What administrators and others do with machines' VMs, each with the task that it leaves; what of it is
-//! taken back after a while; and the same just when the daemon is about to do something with that VM.
+//! What administrators and others do with machines' VMs, each with its task. Some of it is undone after a
+//! while, and some is done just when the daemon is about to change that VM.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,19 +15,19 @@ use super::drawn::{devices, seeds};
 use super::log::Log;
 use super::world::World;
 
-/// Whose tasks they are.
+/// The user of these tasks.
 const WHO: &str = "root@pam";
 /// The pool of the machines.
 const POOL: &str = "k8s-workers";
-/// Of this many calls that change something about a VM, one comes while others do something with that VM.
+/// One in this many calls that change a VM coincides with another client's action on that VM.
 const AT_A_CALL: u32 = 160;
 /// Within this many milliseconds after the call.
 const SOON: std::ops::Range<u64> = 0..4000;
 /// How long Proxmox VE waits for the lock of a VM, and how often it looks in between.
 const LOCK: (Duration, Duration) = (Duration::from_secs(10), Duration::from_millis(200));
-/// What is taken back is taken back after this many seconds.
+/// Reversible actions are undone after this many seconds.
 const LASTS: std::ops::Range<u64> = 20..900;
-/// The token does not see a VM that is in no pool: for no longer than this.
+/// The longest time for which a VM is in no resource pool, so that the token cannot see it.
 const HIDDEN: std::ops::Range<u64> = 20..150;
 
 /// What is done.
@@ -35,23 +35,23 @@ const HIDDEN: std::ops::Range<u64> = 20..150;
 pub enum Deed {
     /// It is destroyed.
     Destroy,
-    /// Its plug is pulled.
+    /// It loses its power.
     Stop,
     /// Its reset button is pressed.
     Reset,
-    /// It goes back to a snapshot.
+    /// It is rolled back to a snapshot.
     RollBack,
     /// It gets another name.
     Rename,
     /// It is moved to another host.
     Migrate,
-    /// It is made a template, and is an administrator's from then on.
+    /// It is converted to a template, and belongs to an administrator from then on.
     Template,
-    /// It cannot be destroyed, for a while.
+    /// It is protected from destruction for a while.
     Protect,
-    /// It is in no pool, for a while.
+    /// It leaves its resource pool for a while.
     LeavePool,
-    /// HA sees to it, for a while or for good.
+    /// HA manages it, for a while or for good.
     Manage,
 }
 
@@ -70,13 +70,13 @@ impl Deed {
         Self::Manage,
     ];
 
-    /// Whether the VM must not be locked for it.
+    /// Whether the VM must not be locked for this.
     fn needs_no_lock(self) -> bool {
         matches!(self, Self::Destroy | Self::RollBack | Self::Migrate | Self::Template | Self::Manage)
     }
 }
 
-/// What is to be taken back.
+/// What is to be undone.
 #[derive(Clone, Copy, Debug)]
 enum Held {
     Protected(u32),
@@ -91,7 +91,7 @@ pub struct Hands {
     log: Log,
     checker: Checker,
     held: Arc<Mutex<Vec<(Instant, Held)>>>,
-    /// VMs that are an administrator's since, who has to remove them.
+    /// VMs that now belong to an administrator, who has to remove them.
     kept: Arc<Mutex<Vec<u32>>>,
 }
 
@@ -106,12 +106,12 @@ impl Hands {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// VMs that were made templates since the last call.
+    /// VMs that were converted to templates since the last call.
     pub fn kept(&self) -> Vec<u32> {
         std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Does it, if Proxmox VE lets it be done now.
+    /// Does it, if Proxmox VE allows it now.
     pub fn does(&self, deed: Deed, vmid: u32, random: &mut Rng, when: &str) {
         let pve = &self.world.pve;
         let Some(vm) = pve.vm(vmid).filter(|_| !self.checker.is_foreign(vmid)) else { return };
@@ -147,7 +147,7 @@ impl Hands {
             _ => {}
         }
         if deed == Deed::Template {
-            // Else HA would move it, or start it.
+            // Otherwise HA would move it, or start it.
             pve.set_ha(vmid, false);
         }
         match touch {
@@ -160,7 +160,7 @@ impl Hands {
         }
     }
 
-    /// What it is for Proxmox VE; nothing if it cannot be done, and orders to HA are none of these.
+    /// The operation in Proxmox VE; `None` if it is not possible. Orders to HA are no such operations.
     fn touch(&self, deed: Deed, vmid: u32, vm: &VmView, random: &mut Rng) -> Option<Touch> {
         let free = || !self.checker.is_asked_about(vmid) && self.checker.may_be_taken(vmid);
         let touch = match deed {
@@ -172,7 +172,7 @@ impl Hands {
             Deed::Migrate => Touch::Migrated(self.target(vm, random)?),
             Deed::Template if free() => Touch::Template,
             Deed::Protect => Touch::Protected,
-            // As long as its kubelet is heard nothing of it goes.
+            // As long as its kubelet reports, nothing of the machine is removed.
             Deed::LeavePool if self.serves(vmid) => Touch::LeftPool,
             _ => return None,
         };
@@ -189,14 +189,14 @@ impl Hands {
     fn target(&self, vm: &VmView, random: &mut Rng) -> Option<String> {
         let (pve, hosts) = (&self.world.pve, &self.world.hosts);
         let host = hosts.get(random.usize(..hosts.len()))?;
-        // Proxmox VE moves no VM with an image that is on its host alone, none that runs with a device of its
-        // host, and none to where there is no such device.
+        // Proxmox VE migrates no VM with an image that is only on its host, none that runs with a device of
+        // its host, and none to a host without such a device.
         let devices = self.world.rules.devices;
         let stays = seeds::is_bound(vm) || (devices::has_one(vm) && (vm.running || devices.on(host) == 0));
         (*host != vm.node && pve.is_online(host) && !stays).then(|| host.clone())
     }
 
-    /// Takes back what has lasted for long enough, or everything.
+    /// Undoes what has lasted long enough, or everything.
     pub fn tick(&self, everything: bool) {
         let now = Instant::now();
         let over: Vec<(Instant, Held)> =
@@ -220,7 +220,7 @@ impl Hands {
                     if self.checker.record(vmid).is_some() {
                         pve.move_to_pool_by_hand(vmid, Some(POOL));
                     } else {
-                        // It was forgotten meanwhile, as the daemon has said.
+                        // It was forgotten meanwhile, as the daemon has reported.
                         pve.touch(vmid, WHO, &Touch::Destroyed);
                     }
                 }
@@ -229,7 +229,7 @@ impl Hands {
         }
     }
 
-    /// A call is about to change something about a VM: now and then others do something with it at that
+    /// A call is about to change a VM: from time to time, another client does something with it at that
     /// moment.
     pub(super) fn may_meddle(&self, call: &Call<'_>, random: &mut Rng) {
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();

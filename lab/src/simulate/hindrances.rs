@@ -1,5 +1,5 @@
-//! What hinders from outside for a while: a `pvestatd` that says nothing, storages that are slow or lie, tags
-//! and networks that may no longer be used; and volumes that another host does not see yet.
+//! Temporary interference from outside: a silent `pvestatd`, storages that are slow or lie, tags and networks
+//! that may no longer be used, and volumes that another host does not see yet.
 
 use std::ops::Range;
 
@@ -13,22 +13,22 @@ use super::checker::memory::Right;
 use super::drawn::networks;
 use super::world::World;
 
-/// Bytes a second of a slow storage: a copy of a disk takes minutes.
+/// Speed of a slow storage in bytes per second: a copy of a disk takes minutes.
 const CRAWLS: u64 = 24 << 20;
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hindrance {
-    /// Nothing is heard of this host's `pvestatd`; at once: it has been so for long.
+    /// The `pvestatd` of this host is silent; `at_once`: it has been silent for long.
     Silent {
         /// The host.
         host: String,
-        /// Whether nothing is known from the first moment on.
+        /// Whether its data is unknown from the first moment on.
         at_once: bool,
     },
     /// Copies to this storage take long.
     Slow(&'static str),
-    /// This storage is full and says that it is almost empty.
+    /// This storage is full, but reports that it is almost empty.
     Lies(&'static str),
     /// The machines' tag may no longer be used.
     Tags,
@@ -55,7 +55,7 @@ impl Hindrance {
         })
     }
 
-    /// Whether only one of the kind may go on at a time.
+    /// Whether only one of the kind may be active at a time.
     pub fn is_like(&self, other: &Self) -> bool {
         let of_rights = |one: &Self| matches!(one, Self::Tags | Self::Network(_));
         self == other
@@ -69,7 +69,7 @@ impl Hindrance {
             Self::Silent { host, at_once: true } => format!("pvestatd of {host} has long been silent"),
             Self::Silent { host, .. } => format!("pvestatd of {host} falls silent"),
             Self::Slow(storage) => format!("{storage} is slow"),
-            Self::Lies(storage) => format!("{storage} is full, and says that it is empty"),
+            Self::Lies(storage) => format!("{storage} is full, but reports that it is empty"),
             Self::Tags => "the token may not use the machines' tag".to_owned(),
             Self::Network(path) => format!("the token may not use {path}"),
         }
@@ -121,8 +121,8 @@ impl Hindrance {
     }
 }
 
-/// What the next task of its kind meets: on another host than the one that made it, a volume is not seen yet.
-/// For the log.
+/// Makes the next task of its kind fail: on another host than the one that created it, a volume is not
+/// visible yet. Returns words for the log.
 pub fn volume_not_seen(random: &mut Rng, world: &World) -> String {
     let kind = if random.bool() { "resize" } else { "qmstart" };
     let text = "volume 'shared:9100/vm-9100-disk-0.qcow2' does not exist";

@@ -1,5 +1,5 @@
-//! What happened, line by line: the same seed gives the same lines. Everything that the daemon writes to its
-//! own log passes through here, so that nothing secret can be in it unseen.
+//! What happened, line by line: the same seed gives the same lines. Everything that the daemon logs passes
+//! through here, so that a secret in it is noticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use tracing_subscriber::layer::Context;
 
 /// Length of a bootstrap token's secret.
 const SECRET: usize = 16;
-/// What the daemon writes before a command for an administrator.
+/// The text before a command for an administrator in the daemon's reports.
 const COMMAND: &str = "to fix it: ";
 
 /// The log of one run. Clones share it.
@@ -25,15 +25,15 @@ struct Inner {
     began: Instant,
     text: String,
     verbose: bool,
-    /// Words that have the form of a token's secret, with the line that has them.
+    /// Words with the form of a token's secret, and the lines that contain them.
     suspects: BTreeMap<String, String>,
     leaks: Vec<String>,
     commands: Vec<String>,
 }
 
 impl Log {
-    /// An empty log that begins now; a verbose one has the daemon's debug messages too. Must be called inside
-    /// a tokio runtime.
+    /// An empty log that begins now; a verbose one also has the daemon's debug messages. Must be called
+    /// inside a tokio runtime.
     pub fn new(verbose: bool) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             began: Instant::now(),
@@ -59,18 +59,18 @@ impl Log {
         self.inner().text.clone()
     }
 
-    /// The commands that the daemon has asked an administrator for since the last call.
+    /// The commands in the daemon's reports since the last call.
     pub fn commands(&self) -> Vec<String> {
         std::mem::take(&mut self.inner().commands)
     }
 
-    /// How much there is in which a secret may be: it only grows.
+    /// The number of texts that may contain a secret: it only grows.
     pub fn suspicious(&self) -> usize {
         let inner = self.inner();
         inner.suspects.len() + inner.leaks.len()
     }
 
-    /// Lines of the daemon that hold one of these secrets, or one that is always secret.
+    /// Lines of the daemon that contain one of these secrets, or one that is always secret.
     pub fn leaks(&self, secrets: &BTreeSet<String>) -> Vec<String> {
         let inner = self.inner();
         let found = inner.suspects.iter().filter(|(word, _)| secrets.contains(*word));
@@ -95,7 +95,7 @@ impl Log {
     }
 }
 
-/// Takes in what the daemon says to `tracing`.
+/// Receives the daemon's `tracing` events.
 #[derive(Debug)]
 pub struct Ear {
     /// Where it goes.

@@ -37,40 +37,39 @@ use tokio::time::Instant;
 
 pub use play::{Outcome, play};
 
-/// What is simulated.
+/// What to simulate.
 #[derive(Clone, Debug, Args)]
 pub struct Wanted {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Hours of cluster life with faults for each seed; then it has to settle without them
+    /// Hours of cluster life with faults for each seed; after that, the cluster must settle without faults
     #[arg(long, default_value_t = 3)]
     hours: u64,
-    /// This many times as often something goes wrong, an administrator does something, and the workload
-    /// changes
+    /// Factor for how often faults, acts of an administrator and changes of the workload occur
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10))]
     often: u64,
-    /// Others, networks and storages hinder it, too: templates with options that no machine should have,
-    /// rights and tags that are missing, storages that are slow or lie, a silent pvestatd, and what
-    /// administrators do with a VM just when the daemon is about to
+    /// Add interference: templates with options that no machine should have, missing rights and tags,
+    /// storages that are slow or lie, a silent pvestatd, and administrators who change a VM just when the
+    /// daemon is about to
     #[arg(long)]
     hindered: bool,
-    /// How many seeds, one after the other from the first
+    /// Number of seeds, counted from the first
     #[arg(long, default_value_t = 1)]
     seeds: u64,
-    /// Begin no further seed after this many seconds
+    /// Start no further seed after this many seconds
     #[arg(long)]
     seconds: Option<u64>,
-    /// Seeds at a time
+    /// Number of seeds at a time
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// Print the log of every seed, not only of those that fail
+    /// Print the log of every seed, not only of failed ones
     #[arg(long)]
     log: bool,
-    /// With the daemon's debug messages
+    /// Include the daemon's debug messages
     #[arg(long)]
     verbose: bool,
-    /// Go on after a seed that fails
+    /// Continue after a failed seed
     #[arg(long)]
     keep_going: bool,
 }

@@ -22,25 +22,25 @@ use super::troupe::Troupe;
 use super::workload::Workload;
 use super::world::{K3S_TOKEN, World};
 
-/// How often everything is looked at.
+/// How often everything is checked.
 const TICK: Duration = Duration::from_millis(500);
-/// How many of them pass between two looks at whether everything is as it should be.
+/// How many of these ticks pass between two checks of the entire state.
 const TICKS: u32 = 4;
-/// Once nothing more goes wrong, everything has to be as it should within this time: back-offs, the time
-/// after which an unready node goes, the time until an administrator reads a report, and windows in which
-/// nothing may go are in it.
+/// Once there are no more faults, everything must reach its intended state within this time. It includes
+/// back-offs, the time after which an unready node is removed, the time until an administrator reads a
+/// report, and windows in which no node may be removed.
 const SETTLES: Duration = Duration::from_hours(5);
-/// What has settled stays so.
+/// For how long a settled state must last.
 const STAYS: Duration = Duration::from_mins(15);
-/// Between two faults, two acts of the administrator, two changes of the workload, in seconds, if they come
-/// once as often.
+/// Seconds between two faults, two acts of the administrator, and two changes of the workload, at the normal
+/// rate.
 const FAULTS: std::ops::Range<u64> = 20..400;
 const ACTS: std::ops::Range<u64> = 100..1500;
 const CHANGES: std::ops::Range<u64> = 15..600;
 /// Between two changes of the settings.
 const RELOADS: std::ops::Range<u64> = 3600..28_800;
 
-/// How a seed went.
+/// The result of a seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Promises that were broken.
@@ -49,11 +49,11 @@ pub struct Outcome {
     pub log: String,
     /// What the daemon did.
     pub figures: Figures,
-    /// Calls, faults at calls, other faults, runs of daemons, hand-overs from one to another.
+    /// Calls, faulty calls, other faults, runs of daemons, and hand-overs.
     pub counts: [u64; 5],
     /// How long it took to settle without faults.
     pub settled: Duration,
-    /// How much cluster life went by.
+    /// How much cluster time passed.
     pub lived: Duration,
 }
 
@@ -87,8 +87,8 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// Plays one seed, in which this many hours go by with faults before there are none. Faults, acts of the
-/// administrator and changes of the workload come this many times as `often` as they otherwise do.
+/// Plays one seed: this many hours with faults, then a time without. Faults, acts of the administrator and
+/// changes of the workload occur `often` times their normal rate.
 pub fn play(seed: u64, hours: u64, often: u64, hindered: bool, verbose: bool) -> Outcome {
     let built = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let failed = |what: String| Outcome {
@@ -113,7 +113,7 @@ pub fn play(seed: u64, hours: u64, often: u64, hindered: bool, verbose: bool) ->
     }
 }
 
-/// All that take part.
+/// All participants.
 struct Play {
     world: World,
     log: Log,
@@ -151,9 +151,9 @@ async fn whole(seed: u64, hours: u64, often: u64, hindered: bool, log: Log) -> a
     play.live(Duration::from_secs(hours * 3600), often).await?;
     let mut settled = Duration::ZERO;
     if play.is_fine() {
-        play.log.say("world", "nothing more goes wrong");
+        play.log.say("world", "no more faults from now on");
         play.faults.mend(&mut play.troupe, &play.storm, true);
-        // A daemon may decide by it before the next tick.
+        // A daemon may act on it before the next tick.
         play.checker.look_at_places();
         settled = play.settle(false).await?;
     }
@@ -182,7 +182,7 @@ impl Play {
         self.checker.violations().is_empty()
     }
 
-    /// Hours in which things happen, this many times as often.
+    /// Hours in which things happen, at this multiple of the normal rate.
     async fn live(&mut self, time: Duration, often: u64) -> anyhow::Result<()> {
         let begun = Instant::now();
         let after =
@@ -210,7 +210,7 @@ impl Play {
                 self.admin.step();
                 act = soon(&mut self.random, ACTS);
             }
-            // What they did is no older than this.
+            // Their actions are at most this old.
             self.checker.look_at_places();
             if now >= reload {
                 self.troupe.reload()?;
@@ -220,7 +220,7 @@ impl Play {
         Ok(())
     }
 
-    /// Waits until everything is as it should be, and stays so. Says how long the first took.
+    /// Waits until everything is in its intended state and stays so. Returns how long the first took.
     async fn settle(&mut self, idle: bool) -> anyhow::Result<Duration> {
         let begun = Instant::now();
         let mut fine_since: Option<Instant> = None;

@@ -1,4 +1,4 @@
-//! Faults at calls: at any of them, of every kind that the two APIs are known for.
+//! Faults at calls: at any call, of every kind that the two APIs are known for.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,13 +15,13 @@ use super::hands::Hands;
 use super::log::Log;
 use super::world::World;
 
-/// Of this many calls, in quiet times and in a storm, one meets a fault.
+/// One in this many calls gets a fault, in quiet times and in a storm.
 const RARE: (u32, u32) = (120, 8);
 
-/// Of this many clones, one finds its VMID taken at the last moment.
+/// One in this many clones finds its VMID taken at the last moment.
 const FASTER: u8 = 40;
 
-/// Stands between the daemon and the clusters: the checker sees each call first, then a fault may meet it.
+/// The wire between the daemon and the clusters: the checker sees each call first, then a fault may hit it.
 pub struct Storm {
     world: World,
     log: Log,
@@ -40,7 +40,7 @@ struct Inner {
 }
 
 impl Storm {
-    /// Calm weather with a shower now and then.
+    /// Few faults at first.
     pub fn new(world: &World, log: &Log, checker: &Checker, hands: &Hands, random: Rng) -> Self {
         let of_others = Rng::with_seed(random.get_seed() ^ 0x07e5_0f77_0e1d);
         let inner = Mutex::new(Inner { random, of_others, over: false, storm: false, met: 0 });
@@ -48,17 +48,17 @@ impl Storm {
         Self { world, log, checker, hands: hands.clone(), inner }
     }
 
-    /// Makes a storm, or ends it.
+    /// Begins a storm, or ends it.
     pub fn blow(&self, storm: bool) {
         self.inner().storm = storm;
     }
 
-    /// No further call meets a fault.
+    /// No further call gets a fault.
     pub fn end(&self) {
         self.inner().over = true;
     }
 
-    /// Calls that met a fault so far.
+    /// Calls that got a fault so far.
     pub fn met(&self) -> u64 {
         self.inner().met
     }
@@ -74,7 +74,7 @@ struct Watched {
     who: String,
 }
 
-/// What stands in the wires of the daemon on this host.
+/// The wires of the daemon on this host, with the checker and the faults.
 pub fn watched(storm: &Arc<Storm>, who: &str) -> Arc<dyn Observer> {
     Arc::new(Watched { storm: storm.clone(), who: who.to_owned() })
 }
@@ -135,7 +135,7 @@ impl Storm {
                 what
             }
         };
-        self.log.say("fault", &format!("{} {} meets {what}", call.method, call.path));
+        self.log.say("fault", &format!("{} {} gets {what}", call.method, call.path));
         Arrival::Once
     }
 
@@ -150,14 +150,14 @@ impl Storm {
         vm.pool = random.bool().then(|| "k8s-workers".to_owned());
         vm.running = random.bool();
         if self.world.pve.vm(vmid).is_none() && self.world.pve.create_by_hand(vm) {
-            self.log.say("admin", &format!("makes VM {vmid} just before its clone begins"));
+            self.log.say("admin", &format!("creates VM {vmid} just before its clone begins"));
             self.checker.made_by_hand(vmid);
         }
     }
 }
 
-/// What something between a client and a server may repeat by itself: methods that are safe to repeat.
-/// Streams are not.
+/// What a proxy between a client and a server may repeat by itself: methods that are safe to repeat, but not
+/// streams.
 fn repeats(call: &Call<'_>) -> bool {
     match call.side {
         Side::Proxmox => call.method == "GET",
@@ -167,7 +167,7 @@ fn repeats(call: &Call<'_>) -> bool {
     }
 }
 
-/// Whether it is not known afterwards what has become of the call.
+/// Whether the outcome of the call is unknown afterwards.
 fn leaves_doubt(effect: &proxmox::Effect) -> bool {
     match effect {
         proxmox::Effect::Answer { status, .. } => (596..=599).contains(status),

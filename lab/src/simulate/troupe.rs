@@ -1,5 +1,5 @@
-//! Who plays the daemon: one run after the other on each of some hosts, started, killed at a call, ended, cut
-//! off from one side or both for a while, with clocks that go wrong.
+//! The instances of the daemon: one run after the other on each of some hosts, started, killed at a call,
+//! stopped, cut off from one side or both for a while, with clocks that go wrong.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -23,10 +23,10 @@ use super::storm::{Storm, watched};
 use super::world;
 use super::world::World;
 
-/// A clock goes wrong by this many seconds at most.
+/// The largest error of a clock in seconds.
 const WRONG: i64 = 900;
 
-/// All that play the daemon.
+/// All instances of the daemon.
 pub struct Troupe {
     world: World,
     log: Log,
@@ -43,17 +43,17 @@ pub struct Troupe {
     pub fell: bool,
 }
 
-/// One host that has a daemon.
+/// A host with a daemon.
 struct Seat {
     host: String,
     clock: Wrong,
     stall: Stall,
     on_stage: Option<Actor>,
-    /// Since when no daemon plays, and until when.
+    /// Since when no daemon runs, and until when.
     pause: Option<Instant>,
     /// Sides that it is cut off from, until when.
     held: Vec<(Instant, Side)>,
-    /// Until when it stands still.
+    /// Until when it is frozen.
     still: Option<Instant>,
 }
 
@@ -101,7 +101,7 @@ impl Seat {
 }
 
 impl Troupe {
-    /// No daemon plays yet. How many hosts there are is drawn.
+    /// No daemon runs yet. The number of hosts is drawn.
     pub fn new(world: &World, log: &Log, checker: &Checker, storm: Arc<Storm>, mut random: Rng) -> Self {
         let number = random.usize(1..=world.hosts.len());
         let seat = |host: &String| Seat {
@@ -161,7 +161,7 @@ impl Troupe {
         Ok(())
     }
 
-    /// One of them, most often the one that leads.
+    /// One of the instances, most often the leader.
     fn pick(&mut self) -> usize {
         let leads = self.checker.leader();
         let leader = self.seats.iter().position(|seat| Some(&seat.host) == leads.as_ref());
@@ -169,7 +169,7 @@ impl Troupe {
         leader.filter(|_| self.random.u8(..3) > 0).unwrap_or(any)
     }
 
-    /// Kills a daemon right after one of the next calls was carried out, its answer lost.
+    /// Kills a daemon right after one of its next calls was carried out, so that the answer is lost.
     pub fn kill_soon(&mut self) {
         let (at, within) = (self.pick(), self.random.u64(1..60));
         if let Some((seat, actor)) = self.seats.get(at).and_then(|seat| Some((seat, seat.on_stage.as_ref()?)))
@@ -194,10 +194,10 @@ impl Troupe {
         }
     }
 
-    /// Ends a daemon as systemd does.
+    /// Stops a daemon as systemd does.
     pub async fn stop(&mut self) {
         let at = self.pick();
-        // A host that stands still gives no signal on.
+        // A frozen host passes on no signals.
         if let Some(seat) = self.seats.get_mut(at).filter(|seat| seat.still.is_some()) {
             seat.go_on();
         }
@@ -234,18 +234,18 @@ impl Troupe {
         }
     }
 
-    /// The host of one of them stands still for this time, and its clock goes on.
+    /// The host of one of them is frozen for this time, and its clock goes on.
     pub fn stand_still(&mut self, time: Duration) {
         let at = self.pick();
         let Some(seat) = self.seats.get_mut(at) else { return };
         let Some(actor) = seat.on_stage.as_ref().filter(|_| seat.still.is_none()) else { return };
-        self.log.say("fault", &format!("{} stands still for {} s", seat.host, time.as_secs()));
+        self.log.say("fault", &format!("{} is frozen for {} s", seat.host, time.as_secs()));
         actor.stand_still(true);
         seat.stall.set(true);
         seat.still = Some(Instant::now() + time);
     }
 
-    /// A clock goes wrong, or right again.
+    /// A clock goes wrong, or is correct again.
     pub fn set_clock(&mut self) {
         let at = self.random.usize(..self.seats.len());
         let wrong = if self.random.bool() { self.random.i64(-WRONG..WRONG) } else { 0 };
@@ -255,7 +255,7 @@ impl Troupe {
         }
     }
 
-    /// An administrator has other disks made for a pool, and all daemons read the settings again.
+    /// An administrator sets other disks for a pool, and all daemons reload the settings.
     ///
     /// # Errors
     /// The settings are refused, which is a mistake here.
@@ -272,20 +272,20 @@ impl Troupe {
         Ok(())
     }
 
-    /// Turns the switch that stops everything at one of them. Whether that works is not waited for.
+    /// Turns the pause switch at one of them, without waiting for the result.
     pub fn order(&mut self, order: Order) {
         let at = self.random.usize(..self.seats.len());
         if let Some(actor) = self.seats.get(at).and_then(|seat| seat.on_stage.as_ref()) {
             let switch = actor.switch.clone();
-            // An answer that does not come says nothing: the switch itself is looked at.
+            // A missing answer means nothing, so the switch itself is checked.
             tokio::spawn(async move { switch.follow(order).await.is_ok() });
         }
     }
 
-    /// Sees to it that a daemon plays when it is time.
+    /// Starts daemons when it is time.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// Those of [`Self::start`].
     pub fn tick(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         for at in 0..self.seats.len() {
@@ -305,7 +305,7 @@ impl Troupe {
         Ok(())
     }
 
-    /// No daemon is cut off by now, and all clocks are right.
+    /// Reconnects all daemons, and corrects all clocks.
     pub fn mend(&mut self) {
         for seat in &mut self.seats {
             seat.free(|_| true);
@@ -313,7 +313,7 @@ impl Troupe {
         }
     }
 
-    /// Makes the streams of the watches of one host, or of all, stand still; or lets all go on.
+    /// Stalls the watch streams of one host, or of all; or lets all continue.
     pub fn stall(&mut self, still: bool) {
         let all = !still || self.random.bool();
         let at = self.pick();
@@ -322,7 +322,7 @@ impl Troupe {
         }
     }
 
-    /// What the daemon that leads shows, if one does.
+    /// The status that the leader shows, if there is one.
     pub fn status(&self) -> Option<Status> {
         let leads = self.checker.leader();
         let leader = self.seats.iter().find(|seat| Some(&seat.host) == leads.as_ref());

@@ -1,5 +1,5 @@
-//! What runs in the cluster: Deployments with and without budgets that grow and shrink, a DaemonSet, Jobs
-//! that come and go.
+//! The workload: Deployments with and without budgets that grow and shrink, a DaemonSet, and Jobs that come
+//! and go.
 
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -10,7 +10,8 @@ use super::log::Log;
 
 /// The label of a pod that names the pools whose machines can take it, joined by dots.
 pub const FITS: &str = "lab/fits";
-/// What a machine gives its pods less than it has, at most: the DaemonSet's pod and what the kubelet keeps.
+/// The largest part of a machine that is not left for its pods: the DaemonSet's pod and what the kubelet
+/// reserves.
 const KEPT: (u32, u32) = (200, 640);
 
 /// The workload of one run.
@@ -27,7 +28,7 @@ struct Deployment {
 }
 
 impl Workload {
-    /// Puts the first of it there.
+    /// Creates the first part of it.
     ///
     /// # Errors
     /// The cluster refuses an object, which is a mistake here.
@@ -45,7 +46,7 @@ impl Workload {
         Ok(Self { kube: kube.clone(), random, deployments, jobs: 0 })
     }
 
-    /// Something changes.
+    /// Changes something.
     ///
     /// # Errors
     /// The cluster refuses an object, which is a mistake here.
@@ -53,21 +54,21 @@ impl Workload {
         if self.random.u8(..10) < 2 {
             self.jobs += 1;
             let name = format!("job-{}", self.jobs);
-            log.say("workload", &format!("{name} is made"));
+            log.say("workload", &format!("{name} is created"));
             return apply(&self.kube, &job(&name, pools, &mut self.random));
         }
         let at = self.random.usize(..self.deployments.len());
         let Some(deployment) = self.deployments.get(at) else { return Ok(()) };
-        // Nothing at all is wanted often enough for nodes to go.
+        // No pods are wanted often enough for nodes to be removed.
         let replicas = if self.random.bool() { 0 } else { self.random.u32(1..=deployment.most) };
         log.say("workload", &format!("{} has {replicas} replicas", deployment.name));
         self.kube.scale("default", &deployment.name, replicas);
         Ok(())
     }
 
-    /// Nothing more is wanted.
+    /// No more pods are wanted.
     pub fn end(&mut self, log: &Log) {
-        log.say("workload", "nothing more is wanted");
+        log.say("workload", "no more pods are wanted");
         for deployment in &self.deployments {
             self.kube.scale("default", &deployment.name, 0);
         }
@@ -88,7 +89,7 @@ fn size(pools: &[PoolShape], random: &mut Rng) -> (u32, u32, String) {
         0..=4 => (random.u32(1..8) * 100, random.u32(1..8) * 128),
         5..=7 => (random.u32(8..17) * 100, random.u32(4..12) * 256),
         8 => (random.u32(18..60) * 100, random.u32(4..12) * 1024),
-        // No machine is as large as that.
+        // No machine is that large.
         _ => (64_000, 1024),
     };
     let fitting =
@@ -181,7 +182,7 @@ fn daemon_set() -> Value {
     })
 }
 
-/// What such a pod has in its spec.
+/// The tolerations of such a pod.
 pub fn tolerations() -> Value {
     json!([{ "operator": "Exists" }])
 }

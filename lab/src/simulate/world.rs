@@ -76,7 +76,7 @@ impl World {
         let mut random = Rng::with_seed(seed ^ 0x5eed_0f77_0e1d);
         let mut pools = settings::pools(&mut random);
         let mut rules = settings::rules(&mut random, &mut pools);
-        // Apart from all else: what a seed is does not depend on it.
+        // Independent of all else, so that it does not change what a seed is.
         warm::draw(&mut Rng::with_seed(seed ^ 0x3a53_0f77_0e1d), rules.bootstrap, &mut pools);
         let mut of_places = Rng::with_seed(seed ^ 0x91ac_0f77_0e1d);
         places::draw(&mut of_places, &mut rules, &mut pools);
@@ -108,10 +108,10 @@ impl World {
         }
         let mut foreign: Vec<u32> = cluster.vms.iter().map(|vm| vm.vmid).collect();
         for pool in &pools {
-            // An unmanaged VM, in the midst of the pool's VMIDs.
+            // An unmanaged VM, in the middle of the pool's VMIDs.
             let vmid = pool.vmids.start() + random.u32(0..3);
             let mut vm = VmSpec::machine(vmid, "pve2", "unmanaged-vm");
-            // What runs on a host that may be switched off keeps it on for good.
+            // A guest on a host that may be switched off keeps it on for good.
             vm.running = random.bool() && rules.power.is_none();
             cluster.vms.push(vm);
             foreign.push(vmid);
@@ -120,14 +120,14 @@ impl World {
         let hosts: Vec<String> = cluster.hosts.iter().map(|host| host.name.clone()).collect();
         let decoy = random.bool().then(|| "decoy".to_owned());
         if rules.bootstrap == Bootstrap::Nothing {
-            // Such templates may do without an agent.
+            // Such templates may have no guest agent.
             cluster.vms.iter_mut().filter(|vm| vm.config.contains_key("template")).for_each(|vm| {
                 vm.config.remove("agent");
                 vm.faults = GuestFaults { agent_never: true, ..GuestFaults::default() };
             });
         }
         if random.bool() {
-            // Room for some copies and no more.
+            // Room for a few copies only.
             let small = cluster.storages.iter_mut().filter(|storage| storage.id == "local-lvm");
             small.for_each(|storage| storage.used = storage.size - random.u64(50..100) * GIB);
         }

@@ -62,18 +62,19 @@ async fn machines_are_made_for_a_whole_gang_that_the_real_scheduler_then_places(
     bench.start().await;
     // The real scheduler looks at none of the pods before the group and its minimum of pods are there.
     train(&bench, 2).await;
-    shown(&bench, 2, "waits for its PodGroup `default/train`").await;
+    shown(&bench, 2, "is waiting for its PodGroup `default/train`").await;
     let group = json!({
         "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup",
         "metadata": { "name": "train", "namespace": "default" },
         "spec": { "schedulingPolicy": { "gang": { "minCount": 3 } } },
     });
     bench.kube.apply(&group).await;
-    shown(&bench, 2, "its gang needs 3 pods, and kube-scheduler waits until they are there: 2 are now").await;
+    shown(&bench, 2, "its gang needs 3 pods, and kube-scheduler waits until all exist: 2 are there now")
+        .await;
     assert!(said(&bench).iter().all(Value::is_null), "{:?}", said(&bench));
     // Two machines are all that the pool may have.
     train(&bench, 3).await;
-    shown(&bench, 3, "its gang needs 3 pods at once, of which 2 would fit").await;
+    shown(&bench, 3, "its gang needs 3 pods at the same time, of which 2 would fit").await;
     let refused = |bench: &Bench<Real>| {
         let all = said(bench);
         all.len() == 3 && all.iter().all(|one| one["reason"] == "Unschedulable")

@@ -217,8 +217,8 @@ async fn the_admission_policy_keeps_the_daemon_to_its_own_bootstrap_tokens() {
         panic!("{words:?} {input}: {said}");
     };
     let create = ["create", "--validate=false", "-f", "-"];
-    let only_tokens = "may make and remove bootstrap tokens only";
-    let only_own = "may make and remove its own bootstrap tokens only";
+    let only_tokens = "may only create and remove bootstrap tokens";
+    let only_own = "may only create and remove its own bootstrap tokens";
     refused(&create, &secret("stranger", "Opaque", "pve-autoscaler"), only_tokens).await;
     refused(&create, &secret("bootstrap-token-abcdef", TOKEN, "another"), only_own).await;
     as_daemon(&create, &secret("bootstrap-token-abcdef", TOKEN, "pve-autoscaler")).await.unwrap();

@@ -1,4 +1,4 @@
-//! Can the machines of a pool be switched on and off that are there already?
+//! Can the machines of a bare-metal pool be switched on and off?
 
 use super::findings::{Answer, Line};
 use crate::cli::exit::{FINDINGS, UNREACHABLE, chain};
@@ -6,7 +6,7 @@ use crate::cli::live;
 use proxmox::redfish::{PowerState, Reset, SystemState};
 use settings::{PhysicalMachine, Pool};
 
-/// Asks the controller of each machine for its power, and for what it can be asked.
+/// Asks the controller of each machine for its power state and the resets that it supports.
 pub(super) async fn check(pool: &Pool, answer: &mut Answer) {
     for machine in &pool.machines {
         let what = format!("machine {}", machine.name);
@@ -27,21 +27,22 @@ fn judge(what: &str, pool: &Pool, machine: &PhysicalMachine, look: &SystemState,
     let takes = look.resets.join(", ");
     for reset in [Reset::On, Reset::ForceOff] {
         if lacks(reset) {
-            let words = format!("its controller does not take `{}`, only {takes}", reset.name());
+            let words = format!("its controller does not support `{}`, only {takes}", reset.name());
             wrong.push(Line::wrong(what.to_owned(), words).key("redfish"));
         }
     }
     if lacks(Reset::GracefulShutdown) {
-        let words = format!("it cannot be shut down gracefully, only by force: its controller takes {takes}");
+        let words =
+            format!("it cannot be shut down gracefully, only by force: its controller supports {takes}");
         wrong.push(Line::doubtful(what.to_owned(), words).key("redfish"));
     }
     if look.power == PowerState::Other {
-        let words = "its power state is unclear: the daemon does not switch it on".to_owned();
+        let words = "its power state is unknown: the daemon does not switch it on".to_owned();
         wrong.push(Line::doubtful(what.to_owned(), words));
     }
-    let uuid = look.uuid.as_deref().unwrap_or("no uuid: its Node is known by its name alone");
+    let uuid = look.uuid.as_deref().unwrap_or("no uuid: its Node is identified only by name");
     let closed = if machine.closed { ", closed" } else { "" };
-    let good = format!("answers, and says {:?}{closed}; {uuid}", look.power);
+    let good = format!("answers, power {:?}{closed}; {uuid}", look.power);
     let wrong = wrong.into_iter().map(|line| line.of(&pool.name)).collect();
     answer.say_all(wrong, Line::good(what.to_owned(), good).of(&pool.name), FINDINGS);
 }
@@ -58,11 +59,11 @@ mod tests {
         let config = parse("c.toml", text, Needs::Plan).unwrap();
         let pool = &config.pools[0];
         for (resets, power, expected) in [
-            (&["On", "ForceOff", "GracefulShutdown"][..], PowerState::Off, "answers, and says Off; no uuid"),
-            (&[][..], PowerState::On, "answers, and says On; no uuid"),
-            (&["On", "ForceOff"][..], PowerState::Off, "only by force: its controller takes On, ForceOff"),
-            (&["ForceOff", "GracefulShutdown"][..], PowerState::Off, "does not take `On`"),
-            (&[][..], PowerState::Other, "power state is unclear"),
+            (&["On", "ForceOff", "GracefulShutdown"][..], PowerState::Off, "answers, power Off; no uuid"),
+            (&[][..], PowerState::On, "answers, power On; no uuid"),
+            (&["On", "ForceOff"][..], PowerState::Off, "only by force: its controller supports On, ForceOff"),
+            (&["ForceOff", "GracefulShutdown"][..], PowerState::Off, "does not support `On`"),
+            (&[][..], PowerState::Other, "power state is unknown"),
         ] {
             let resets = resets.iter().map(|one| (*one).to_owned()).collect();
             let mut answer = Answer::default();

@@ -1,4 +1,4 @@
-//! The templates that the configuration describes: could they be made, and are they as they are described?
+//! The templates that the configuration describes: can they be created, and do they match their description?
 
 use super::findings::{Answer, Line};
 use super::proxmox_view::Pve;
@@ -18,7 +18,7 @@ pub(super) async fn check(pve: &Pve, config: &Config, answer: &mut Answer) {
                 .say(Line::wrong(what.clone(), format!("there is no host `{host}`")).key("hosts"), FINDINGS);
         }
         if places.is_empty() {
-            let message = format!("no host that is online has its storage `{}`", template.storage);
+            let message = format!("no online host has its storage `{}`", template.storage);
             answer.say(Line::wrong(what, message).key("storage"), FINDINGS);
             continue;
         }
@@ -33,8 +33,8 @@ pub(super) async fn check(pve: &Pve, config: &Config, answer: &mut Answer) {
     }
 }
 
-/// What is wrong with the storages that it names; the token may not see the one for images, which only its
-/// making needs.
+/// What is wrong with the template's storages. The token may not see the one for images, which is needed only
+/// to create the template.
 fn storages(pve: &Pve, template: &Template) -> Vec<Line> {
     let mut wrong = Vec::new();
     let kinds =
@@ -51,25 +51,25 @@ fn storages(pve: &Pve, template: &Template) -> Vec<Line> {
 }
 
 fn line(what: &str, template: &Template, step: &Step) -> Line {
-    let run = format!("`pve-autoscaler template {}` makes it", template.name);
+    let run = format!("run `pve-autoscaler template {}`", template.name);
     let version = templates::version(template);
     match step {
         Step::Keep(vmid, host) => {
-            Line::good(what, format!("VM {vmid} on {host} is as it is described, version {version}"))
+            Line::good(what, format!("VM {vmid} on {host} matches its description, version {version}"))
         }
         Step::Make(host, _) => {
-            Line::doubtful(what, format!("it is not there on {host} as it is described")).help(run)
+            Line::doubtful(what, format!("{host} has no template that matches the description")).help(run)
         }
         Step::Finish(vmid, host, _) | Step::Serve(vmid, host, _) => {
             Line::doubtful(what, format!("VM {vmid} on {host} is not finished")).help(run)
         }
         Step::Aside(vmid, host, mark) => {
-            Line::doubtful(what, format!("VM {vmid} on {host} is of version {}", mark.version)).help(run)
+            Line::doubtful(what, format!("VM {vmid} on {host} has version {}", mark.version)).help(run)
         }
         Step::Destroy(vmid, host, mark) => {
             let help =
                 format!("`pve-autoscaler template {}` destroys it if no clone needs it", template.name);
-            let message = format!("VM {vmid} on {host} is of version {}, which was replaced", mark.version);
+            let message = format!("VM {vmid} on {host} has version {}, which was replaced", mark.version);
             Line::good(what, message).help(help)
         }
         Step::Blocked(wrong, help) => Line::wrong(what, wrong.clone()).help(help.clone()),

@@ -1,5 +1,5 @@
-//! What a token needs so that Proxmox VE lets it clone a template and configure the clone: rights on what the
-//! template has, whatever the machine gets later.
+//! The rights that a token needs to clone a template and configure the clone. Proxmox VE checks them for
+//! everything the template has, even if the machine gets something else later.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use machines::Usable;
 use proxmox::{Drive, VmConfig};
 use settings::{CloneKind, CloudInit, Pool};
 
-/// The networks of the template that the token may not use. `looked_at`: those of which another line says so.
+/// The networks of the template that the token may not use. `looked_at`: networks that another line covers.
 pub(super) async fn networks(
     pve: &Pve,
     usable: &Usable,
@@ -31,7 +31,7 @@ pub(super) async fn networks(
     wrong
 }
 
-/// The rights on what else the template has.
+/// The rights on everything else that the template has.
 pub(super) fn needs(pve: &Pve, pool: &Pool, vm: &VmConfig) -> Vec<Need> {
     let mut needs: Vec<Need> = Vec::new();
     if pool.clone == CloneKind::Linked || pool.storages.is_empty() {
@@ -40,7 +40,7 @@ pub(super) fn needs(pve: &Pve, pool: &Pool, vm: &VmConfig) -> Vec<Need> {
         }
     }
     if pool.cloud_init != CloudInit::Drive && vm.cloudinit_drive().is_some() {
-        // A drive that is replaced or removed asks for what it needed itself.
+        // To replace or remove a drive takes the same rights as the drive itself.
         needs.push((pve.machines_path(), vec!["VM.Config.Cloudinit", "VM.Config.CDROM"]));
     }
     let asked = vm.asked_when_cloned(&pve.version);
@@ -48,8 +48,8 @@ pub(super) fn needs(pve: &Pve, pool: &Pool, vm: &VmConfig) -> Vec<Need> {
     needs
 }
 
-/// The paths of a bridge and its VLANs that the token may not use: of many VLANs the first ones are asked
-/// about.
+/// The paths of a bridge and its VLANs that the token may not use. If there are many VLANs, only the first
+/// ones are checked.
 async fn unusable(
     pve: &Pve,
     usable: &Usable,
@@ -57,7 +57,7 @@ async fn unusable(
     vlans: impl Iterator<Item = Option<u16>>,
 ) -> Vec<Line> {
     const MOST: usize = 4;
-    // The networks of other zones are only listed for a token that may use them.
+    // Networks of other zones are listed only for a token that may use them.
     let listed = pve.bridges(&usable.host).await;
     if listed.is_ok_and(|all| all.iter().any(|one| one.name == bridge && one.vnet)) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Do both clusters answer, and may we do what we need to?
+//! Do both clusters answer, and does the daemon have the rights it needs?
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,8 +21,8 @@ use model::{KubernetesVersion, Snapshot};
 use proxmox::{Client, Kind, agent_privilege};
 use settings::{Bootstrap, BootstrapMethod, Config, Power, Ssh};
 
-/// What a machine's whole life needs of Proxmox VE (measured on 9.2.11), and what is needed to see hosts,
-/// storages and quorum; the agent's privilege goes by the release.
+/// Privileges that machines need in Proxmox VE from creation to removal (measured on 9.2.11), and those
+/// needed to see hosts, storages and quorum. The privilege for the agent depends on the release.
 const PRIVILEGES: [&str; 13] = [
     "Datastore.AllocateSpace",
     "Datastore.Audit",
@@ -39,8 +39,8 @@ const PRIVILEGES: [&str; 13] = [
     "VM.PowerMgmt",
 ];
 
-/// What is needed of them on the path of the machines themselves; the rest is about templates, storages and
-/// networks.
+/// The privileges that are needed on the path of the machines themselves; the others concern templates,
+/// storages and networks.
 const ON_MACHINES: [&str; 8] = [
     "VM.Allocate",
     "VM.Audit",
@@ -52,11 +52,11 @@ const ON_MACHINES: [&str; 8] = [
     "VM.PowerMgmt",
 ];
 
-/// How long the control plane node may take that makes tokens over SSH.
+/// How long the control plane node that makes tokens over SSH may take.
 const TOKEN_HOST: Duration = Duration::from_secs(15);
 
-/// The secrets by which machines join, and by which hosts are switched: all that cannot be read, whatever
-/// else is wrong. Those of the clusters are read when these are asked.
+/// Checks that the secrets for joining machines and for switching hosts can be read. The clusters' own
+/// secrets are read when the clusters are asked.
 pub(super) fn secrets(config: &Config, answer: &mut Answer) {
     for (pool, bootstrap) in config.bootstraps() {
         let what = pool.map_or_else(|| "joining".to_owned(), |pool| format!("joining, pool {}", pool.name));
@@ -76,7 +76,7 @@ pub(super) fn secrets(config: &Config, answer: &mut Answer) {
     }
 }
 
-/// Looks at the Proxmox VE cluster as a whole; `None` if nothing else can be asked of it.
+/// Looks at the Proxmox VE cluster as a whole; `None` if no other checks of it are possible.
 pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve> {
     let settings = config.proxmox.as_ref()?;
     let region = settings.region.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
@@ -137,7 +137,7 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
     Some(pve)
 }
 
-/// Two tables for one cluster: each would take the other's machines for strangers'.
+/// Finds two tables for one cluster: each would treat the other's machines as unmanaged.
 pub(super) fn apart(all: &[(Option<Pve>, Config)], answer: &mut Answer) {
     let name =
         |config: &Config| config.proxmox.as_ref().and_then(|one| one.region.clone()).unwrap_or_default();
@@ -158,7 +158,8 @@ pub(super) fn apart(all: &[(Option<Pve>, Config)], answer: &mut Answer) {
                 let line =
                     Line::doubtful(what, "show the same guests on the same hosts: are they one cluster?");
                 answer.say(
-                    line.key("proxmox.also").help("hosts of one cluster go into one table, as `endpoints`"),
+                    line.key("proxmox.also")
+                        .help("list the hosts of one cluster in one table, as `endpoints`"),
                     FINDINGS,
                 );
             }
@@ -179,7 +180,7 @@ async fn token(pve: &mut Pve, answer: &mut Answer) {
         return answer.say(Line::good(what, format!("{count} of {count} privileges")), SUCCESS);
     }
     let missing: Vec<&str> = pve.lacking.iter().copied().collect();
-    let help = "give the roles to both the user and the token: a token has no more than its user";
+    let help = "give the roles to both the user and the token: a token has no more rights than its user";
     answer.say(Line::wrong(what, format!("lacks {}", missing.join(", "))).help(help), UNREACHABLE);
 }
 
@@ -187,22 +188,23 @@ async fn cluster(client: &Client, answer: &mut Answer) {
     let what = "  quorum";
     match client.cluster_status().await {
         Ok(status) if !status.quorate => {
-            let line = Line::wrong(what, "the cluster is not quorate: nothing can be made or removed");
-            answer.say(line.help("`pvecm status` on a host says who is missing"), UNREACHABLE);
+            let line = Line::wrong(what, "the cluster is not quorate: no machine can be created or removed");
+            answer.say(line.help("`pvecm status` on a host shows which hosts are missing"), UNREACHABLE);
         }
         Ok(status) => {
-            let name = status.name.map_or("a host alone".to_owned(), |name| format!("cluster {name}"));
+            let name = status.name.map_or("a single host".to_owned(), |name| format!("cluster {name}"));
             answer.say(Line::good(what, name), SUCCESS);
         }
         Err(error) if error.kind == Kind::Forbidden => {
-            let line = Line::wrong(what, "the token may not see it: without that nothing is ever removed");
-            answer.say(line.help("give it Sys.Audit on / (need not propagate)"), UNREACHABLE);
+            let line = Line::wrong(what, "the token may not see the quorum: no machine is ever removed");
+            answer.say(line.help("give the token Sys.Audit on / (propagation is not needed)"), UNREACHABLE);
         }
         Err(error) => answer.say(Line::wrong(what, chain(&error)), UNREACHABLE),
     }
 }
 
-/// The pool is there, or machines are made outside of any; and the token may do with them what it must.
+/// Checks that the resource pool exists, if one is set, and that the token has the rights it needs on
+/// machines.
 async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
     let first = config.pools.iter().find_map(|pool| pool.vmids.first()).map(|range| *range.start());
     let (what, path) = match &pve.resource_pool {
@@ -211,10 +213,10 @@ async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
             if let Err(error) = pve.client.pool_members(name).await {
                 let line = match error.kind {
                     Kind::NotFound => Line::wrong(what, "there is no such pool").help(format!(
-                        "`pvesh create /pools --poolid {name}`, or mend `proxmox.resource_pool`"
+                        "`pvesh create /pools --poolid {name}`, or fix `proxmox.resource_pool`"
                     )),
                     Kind::Forbidden => Line::wrong(what, "the token may not see it")
-                        .help(format!("give it VM.Audit on /pool/{name}; also check the name")),
+                        .help(format!("give the token VM.Audit on /pool/{name}; also check the name")),
                     _ => Line::wrong(what, chain(&error)),
                 };
                 return answer.say(line.key("proxmox.resource_pool"), FINDINGS);
@@ -230,7 +232,7 @@ async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
     if pve.resource_pool.is_some()
         && let Ok(Some((lacks, help))) = pve.lacks(&path, &["Pool.Audit"]).await
     {
-        let message = format!("{lacks}: the pool's VMs are not visible, so that `adopt` finds none there");
+        let message = format!("{lacks}: the pool's VMs are not visible, so `adopt` finds none there");
         answer.say(Line::doubtful(what.clone(), message).help(help).key("proxmox.resource_pool"), SUCCESS);
     }
     match pve.lacks(&path, &wanted).await {
@@ -254,14 +256,14 @@ fn kubernetes_version(what: String, version: &str) -> Line {
     match version.parse::<KubernetesVersion>() {
         Ok(parsed) => match parsed.newer_than_known() {
             Some(warning) => Line::doubtful(what, format!("{version}: {warning}"))
-                .help("look for a newer pve-autoscaler, and watch for pods that wait although a node should take them"),
+                .help("look for a newer pve-autoscaler, and watch for pods that stay pending although a node should take them"),
             None => Line::good(what, version),
         },
         Err(error) => Line::doubtful(what, chain(&error)),
     }
 }
 
-/// Looks at the Kubernetes cluster; its objects, if they could be listed.
+/// Checks the Kubernetes cluster; returns its objects, if they could be listed.
 pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<Snapshot> {
     config.kubernetes.as_ref()?;
     let cluster = match live::kubernetes(config).await {
@@ -278,7 +280,7 @@ pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<S
             if let Some(difference) = cluster.clock_difference() {
                 let line = Line::doubtful("  clock", difference.to_string());
                 answer.say(
-                    line.help("`timedatectl` and `chronyc tracking` on both show which is wrong"),
+                    line.help("`timedatectl` and `chronyc tracking` on both sides show which clock is wrong"),
                     SUCCESS,
                 );
             }
@@ -312,7 +314,7 @@ pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<S
     }
 }
 
-/// One line for each right that is missing; whether all are there.
+/// Adds a line for each missing right. Returns whether all rights are there.
 async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answer) -> bool {
     let what = "  rights";
     match cluster.rights().await {
@@ -321,16 +323,17 @@ async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answer) -> bool
             false
         }
         Ok(mut rights) => {
-            // Who has tokens made over SSH, or needs none, need not let us touch Secrets.
+            // If tokens are made over SSH or not needed, the daemon needs no access to Secrets.
             rights.retain(|right| right.resource != "secrets" || makes_tokens(config));
-            // Only kubeadm joins by it.
+            // Only joining with kubeadm needs it.
             rights.retain(|right| {
                 right.namespace.as_deref() != Some("kube-public") || joins_with_kubeadm(config)
             });
             let missing: Vec<&Right> = rights.iter().filter(|right| !right.granted).collect();
             let complete = missing.is_empty();
-            let line =
-                |right: &Right| Line::wrong(what, format!("may not {}, to {}", right.words(), right.purpose));
+            let line = |right: &Right| {
+                Line::wrong(what, format!("may not {}, which is needed to {}", right.words(), right.purpose))
+            };
             let mut wrong: Vec<Line> = missing.into_iter().map(line).collect();
             if let Some(last) = wrong.pop() {
                 wrong
@@ -342,7 +345,7 @@ async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answer) -> bool
     }
 }
 
-/// Whether a machine would find and trust the API server; with other methods than kubeadm's, how it joins.
+/// Whether a machine would find and trust the API server; with methods other than kubeadm's, how it joins.
 async fn joining(config: &Config, cluster: &Cluster, answer: &mut Answer) {
     for (pool, bootstrap) in config.bootstraps() {
         let what =
@@ -355,7 +358,7 @@ async fn joins(what: &str, bootstrap: &Bootstrap, cluster: &Cluster, answer: &mu
     let kubeadm = match &bootstrap.method {
         BootstrapMethod::Kubeadm(kubeadm) => kubeadm,
         BootstrapMethod::K3s(k3s) => {
-            return answer.say(Line::good(what, format!("agents of K3s, at {}", k3s.server)), SUCCESS);
+            return answer.say(Line::good(what, format!("K3s agents, at {}", k3s.server)), SUCCESS);
         }
         BootstrapMethod::Command(_) => {
             return answer.say(Line::good(what, "with the configured command, in the guest"), SUCCESS);
@@ -371,7 +374,7 @@ async fn joins(what: &str, bootstrap: &Bootstrap, cluster: &Cluster, answer: &mu
         }
         Err(error) => {
             let line = Line::wrong(what, chain(&error));
-            let help = "kubeadm makes it: `kubeadm init phase bootstrap-token` on a control plane node";
+            let help = "create it with `kubeadm init phase bootstrap-token` on a control plane node";
             answer.say(line.help(help), UNREACHABLE);
         }
     }
@@ -404,7 +407,7 @@ fn token_ssh(config: &Config) -> Vec<&Ssh> {
     all
 }
 
-/// Whether bootstrap tokens are made through the Kubernetes API; so too if nothing is said of it.
+/// Whether bootstrap tokens are made through the Kubernetes API, which is the default.
 fn makes_tokens(config: &Config) -> bool {
     any(config, |bootstrap| bootstrap.kubeadm().is_some() && bootstrap.ssh().is_none())
 }
@@ -413,7 +416,7 @@ fn joins_with_kubeadm(config: &Config) -> bool {
     any(config, |bootstrap| bootstrap.kubeadm().is_some())
 }
 
-/// Whether any pool's way to make nodes is so; without any it is kubeadm's.
+/// Whether this holds for the bootstrap method of any pool; if none is configured, for kubeadm's.
 fn any(config: &Config, is_so: impl Fn(&Bootstrap) -> bool) -> bool {
     let mut all = config.bootstraps().map(|(_, bootstrap)| bootstrap).peekable();
     all.peek().is_none() || all.any(is_so)

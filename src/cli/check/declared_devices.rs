@@ -12,12 +12,12 @@ pub(super) fn check(config: &Config, snapshot: &Snapshot, answer: &mut Answer) {
     for pool in config.pools.iter().filter(|pool| !pool.resource_slices.is_empty()) {
         let say = |line: Line| line.key("device").of(&pool.name);
         let wrong = if snapshot.device_classes.is_empty() {
-            let message = "there is no DeviceClass by which a pod could ask for them";
-            let help = "the driver's chart brings it; Kubernetes serves resource.k8s.io/v1 from 1.34 on";
+            let message = "there is no DeviceClass with which a pod could request them";
+            let help = "the driver's chart installs one; Kubernetes serves resource.k8s.io/v1 from 1.34 on";
             Some(Line::doubtful("declared devices", message).help(help))
         } else {
             unlike.get(&pool.name).map(|words| {
-                let help = "mend `[[pool.device]]`, or the driver: nodes count, and while there is none what is declared";
+                let help = "fix `[[pool.device]]` or the driver: the planner uses what nodes have, and the declaration only if there is no node";
                 Line::doubtful("declared devices", words.clone()).help(help)
             })
         };
@@ -26,12 +26,12 @@ pub(super) fn check(config: &Config, snapshot: &Snapshot, answer: &mut Answer) {
     }
 }
 
-/// `2 of gpu.example.com, 1 of nic.example.com for a machine`.
+/// `2 of gpu.example.com, 1 of nic.example.com per machine`.
 fn declared_text(pool: &Pool) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for slice in &pool.resource_slices {
         *counts.entry(&slice.driver).or_default() += slice.devices.len();
     }
     let counts = counts.iter().map(|(driver, count)| format!("{count} of {driver}"));
-    format!("{} for a machine", counts.collect::<Vec<_>>().join(", "))
+    format!("{} per machine", counts.collect::<Vec<_>>().join(", "))
 }

@@ -1,11 +1,11 @@
-//! Feature gates that a kubelet does not start with: those that a release has removed, and those that it has
+//! Feature gates with which a kubelet does not start: gates that a release has removed, and gates that it has
 //! locked to the other value.
 
 use super::findings::Line;
 use settings::Pool;
 
-/// By minor version of Kubernetes 1: the gates that kubelets do not know from it on (the constants of
-/// `pkg/features` and of the packages that add theirs to them).
+/// By minor version of Kubernetes 1: the gates that kubelets no longer know from that version on (the
+/// constants of `pkg/features` and of the packages that add gates to it).
 const GONE: [(u32, &str); 5] = [
     (
         33,
@@ -42,8 +42,8 @@ const GONE: [(u32, &str); 5] = [
     ),
 ];
 
-/// By minor version of Kubernetes 1: the gates that can only have this value from it on (`LockToDefault` of a
-/// kubelet's gates).
+/// By minor version of Kubernetes 1: the gates that can have only this value from that version on
+/// (`LockToDefault` of a kubelet's gates).
 const LOCKED: [(u32, bool, &str); 11] = [
     (30, true, "PodSchedulingReadiness"),
     (31, true, "LogarithmicScaleDown"),
@@ -99,7 +99,7 @@ const LOCKED: [(u32, bool, &str); 11] = [
     ),
 ];
 
-/// Looks at the gates that a pool sets, by an argument and by a field.
+/// Checks the gates that a pool sets, by an argument or by a field.
 pub(super) fn unfit(pool: &Pool, minor: u32) -> Vec<Line> {
     let argument = pool.kubelet_args.get("feature-gates").map_or("", String::as_str);
     let arguments = argument.split(',').filter_map(|gate| gate.split_once('='));
@@ -114,7 +114,7 @@ pub(super) fn unfit(pool: &Pool, minor: u32) -> Vec<Line> {
     arguments.chain(fields).filter_map(line).collect()
 }
 
-/// A value as the kubelet reads it (Go's `ParseBool`); what it cannot read is not judged here.
+/// A value as the kubelet parses it (Go's `ParseBool`); other values are not judged here.
 fn is_on(value: &str) -> Option<bool> {
     match value {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -131,23 +131,24 @@ fn judge(name: &str, value: Option<bool>, minor: u32) -> Option<Line> {
     let (line, help) = match (gone, locked) {
         (Some(since), _) if since <= minor => {
             let message = format!(
-                "`{name}` is gone: a kubelet of Kubernetes 1.{since} or newer does not start with it"
+                "`{name}` was removed: a kubelet of Kubernetes 1.{since} or newer does not start with it"
             );
             (Line::wrong(what, message), "remove it")
         }
         (_, Some((since, to, _))) if *since <= minor => {
             let message = format!(
-                "`{name}` is always {to} since Kubernetes 1.{since}: a kubelet does not start with another value"
+                "`{name}` is locked to {to} since Kubernetes 1.{since}: a kubelet does not start with another value"
             );
             (Line::wrong(what, message), "remove it")
         }
         (Some(since), _) => {
-            let message = format!("`{name}` goes with Kubernetes 1.{since}; this cluster has 1.{minor}");
+            let message = format!("`{name}` is removed in Kubernetes 1.{since}; this cluster has 1.{minor}");
             (Line::doubtful(what, message), "remove it before the upgrade")
         }
         (None, Some((since, to, _))) => {
-            let message =
-                format!("`{name}` is always {to} from Kubernetes 1.{since} on; this cluster has 1.{minor}");
+            let message = format!(
+                "`{name}` is locked to {to} from Kubernetes 1.{since} on; this cluster has 1.{minor}"
+            );
             (Line::doubtful(what, message), "remove it before the upgrade")
         }
         (None, None) => return None,
@@ -176,13 +177,13 @@ mod tests {
         let said =
             |name: &str, value: bool, minor: u32| judge(name, Some(value), minor).map(|line| line.message);
         for (name, value, minor, words) in [
-            ("SidecarContainers", true, 37, "is gone: a kubelet of Kubernetes 1.37"),
-            ("SidecarContainers", false, 38, "is gone"),
-            ("SidecarContainers", true, 36, "goes with Kubernetes 1.37; this cluster has 1.36"),
-            ("SidecarContainers", false, 36, "is always true since Kubernetes 1.33"),
-            ("NodeSwap", false, 37, "is always true since Kubernetes 1.34"),
-            ("GitRepoVolumeDriver", true, 37, "is always false since Kubernetes 1.36"),
-            ("GitRepoVolumeDriver", true, 35, "is always false from Kubernetes 1.36 on"),
+            ("SidecarContainers", true, 37, "was removed: a kubelet of Kubernetes 1.37"),
+            ("SidecarContainers", false, 38, "was removed"),
+            ("SidecarContainers", true, 36, "is removed in Kubernetes 1.37; this cluster has 1.36"),
+            ("SidecarContainers", false, 36, "is locked to true since Kubernetes 1.33"),
+            ("NodeSwap", false, 37, "is locked to true since Kubernetes 1.34"),
+            ("GitRepoVolumeDriver", true, 37, "is locked to false since Kubernetes 1.36"),
+            ("GitRepoVolumeDriver", true, 35, "is locked to false from Kubernetes 1.36 on"),
         ] {
             let said = said(name, value, minor).unwrap();
             assert!(said.contains(words), "{name}={value}, 1.{minor}: {said}");

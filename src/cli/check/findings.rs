@@ -1,4 +1,4 @@
-//! What `check` says: one line for each thing that was looked at, or for each thing that is wrong with it.
+//! The findings of `check`: one line for each subject, or for each problem with it.
 
 use std::fmt::Write;
 
@@ -14,15 +14,15 @@ use settings::{Finding, Report};
 const GOOD: Style = AnsiColor::Green.on_default();
 const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
 const WRONG: Style = AnsiColor::Red.on_default();
-/// A subject that is longer pushes its own verdict to the right, not the others'.
+/// The width up to which verdicts are aligned: a longer subject moves only its own verdict to the right.
 const WIDEST: usize = 60;
 
-/// How good a thing is.
+/// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
     Ok,
-    /// The daemon works, but perhaps not as its administrator meant it to.
+    /// The daemon works, but perhaps not as its administrator intends.
     Warning,
     Error,
 }
@@ -30,13 +30,13 @@ pub(super) enum Level {
 /// One line of the answer.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Line {
-    /// The pool that it is about; none for what concerns all.
+    /// The pool that the line is about; none if it concerns all pools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
-    /// What was looked at.
+    /// The subject.
     pub what: String,
     pub level: Level,
-    /// Not an error.
+    /// Whether the level is not an error.
     pub ok: bool,
     pub message: String,
     /// The setting to look at.
@@ -48,19 +48,19 @@ pub(super) struct Line {
     /// The place in the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Place>,
-    /// For how many things it stands.
+    /// How many findings the line stands for.
     #[serde(skip)]
     pub stands_for: usize,
 }
 
-/// A place in the configuration, counted from 1 on.
+/// A place in the configuration, counted from 1.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Place {
     line: usize,
     column: usize,
 }
 
-/// Everything that was found, and the exit status that goes with it.
+/// All findings, and the resulting exit status.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub lines: Vec<Line>,
@@ -103,7 +103,7 @@ impl Line {
         Self { help: Some(help.into()), ..self }
     }
 
-    /// It stands for this many things.
+    /// Sets how many findings the line stands for.
     pub(super) fn counts(self, stands_for: usize) -> Self {
         Self { stands_for, ..self }
     }
@@ -118,7 +118,7 @@ impl Line {
 }
 
 impl Answer {
-    /// Adds a line; an error has this status.
+    /// Adds a line; if it is an error, the exit status becomes `status`.
     pub(super) fn say(&mut self, line: Line, status: u8) {
         if line.level == Level::Error {
             self.status = self.status.max(status);
@@ -126,7 +126,7 @@ impl Answer {
         self.lines.push(line);
     }
 
-    /// Adds what is wrong with one thing, or that nothing is.
+    /// Adds the problems of one subject, or a good line if there are none.
     pub(super) fn say_all(&mut self, wrong: Vec<Line>, good: Line, status: u8) {
         if wrong.is_empty() {
             self.say(good, SUCCESS);
@@ -170,7 +170,7 @@ impl Answer {
         out
     }
 
-    /// How many things are wrong, and what follows.
+    /// The number of errors and warnings, and their consequence.
     fn conclude(&self, out: &mut String) {
         let of_level = |level| self.lines.iter().filter(move |line| line.level == level);
         let number = |level| of_level(level).map(|line| line.stands_for).sum();

@@ -1,11 +1,11 @@
-//! What `[pool.security]` names: security groups, and a firewall that is on.
+//! The requirements of `[pool.security]`: its security groups exist, and the firewall is on.
 
 use super::findings::{Answer, Line};
 use super::proxmox_view::Pve;
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
 use settings::Pool;
 
-/// Looks at what the pool's firewall needs of the datacenter.
+/// Checks what the pool's firewall requires of the datacenter.
 pub(super) async fn check(pve: &Pve, pool: &Pool, answer: &mut Answer) {
     let Some(security) = &pool.security else { return };
     let what = "  firewall";
@@ -19,8 +19,7 @@ pub(super) async fn check(pve: &Pve, pool: &Pool, answer: &mut Answer) {
         security.groups.iter().filter(|group| !groups.contains(*group)).map(String::as_str).collect();
     if !missing.is_empty() {
         let line = Line::wrong(what, format!("there is no security group {}", missing.join(", ")));
-        let help =
-            "make it in the datacenter's firewall, or mend `groups`: no machine of the pool would start";
+        let help = "create it in the datacenter's firewall, or fix `groups`: without it no machine of the pool starts";
         return answer.say(line.help(help).key("security").of(&pool.name), FINDINGS);
     }
     if !on {

@@ -1,5 +1,5 @@
-//! Can machines of a pool grow: does its template stand in the way, and are the hosts large enough for what
-//! they may become?
+//! Can machines of a pool grow: does their template prevent it, and are the hosts large enough for the
+//! maximum size?
 
 use super::findings::Line;
 use super::proxmox_view::Pve;
@@ -7,26 +7,27 @@ use machines::Usable;
 use proxmox::VmConfig;
 use settings::Pool;
 
-/// What of a template stands in the way. `what` of the lines is filled in later.
+/// Options of a template that prevent growth. `what` of the lines is filled in later.
 pub(super) fn unfit(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let Some(grow) = &pool.grow else { return Vec::new() };
     let mut wrong = Vec::new();
     let is_node = |key: &str| key.strip_prefix("numa").is_some_and(|number| number.parse::<u8>().is_ok());
     if let Some((key, _)) = vm.all().find(|(key, _)| is_node(key)).filter(|_| grow.grows_memory) {
         let message = format!(
-            "it has a NUMA topology of its own (`{key}`), with which no machine of another size starts: machines do not keep it"
+            "it has a NUMA topology (`{key}`), with which machines of any other size do not start: the daemon removes it from machines"
         );
         let help = format!("`qm set {} --delete {key}`", usable.vmid_text());
         wrong.push(Line::doubtful("", message).key("grow").help(help));
     }
     if vm.get("hugepages").is_some() && grow.grows_memory {
-        let message = "it has `hugepages`: they must be free on the host whenever memory grows".to_owned();
+        let message =
+            "it has `hugepages`: enough of them must be free on the host when memory grows".to_owned();
         wrong.push(Line::doubtful("", message).key("grow"));
     }
     wrong
 }
 
-/// Hosts on which no machine of the pool can be started.
+/// Hosts on which no machine of the pool can start.
 pub(super) fn hosts(pve: &Pve, pool: &Pool) -> Vec<Line> {
     let Some(grow) = pool.grow.as_ref().filter(|grow| grow.grows_cores) else { return Vec::new() };
     let small = |name: &&String| pve.seen.hosts.get(*name).is_some_and(|host| host.cores < grow.max_cores);

@@ -1,4 +1,4 @@
-//! Can the hosts be switched off and woken whose `[[host]]` says so?
+//! Can the hosts whose `[[host]]` has a `power` be switched off and woken?
 
 use super::findings::{Answer, Line};
 use super::proxmox_view::Pve;
@@ -8,7 +8,7 @@ use files::ReadSecret;
 use machines::answering_hosts;
 use settings::Power;
 
-/// Looks at rights, votes, Ceph, and at how each host is woken.
+/// Checks rights, votes, Ceph, and how each host is woken.
 pub(super) async fn check(pve: &Pve, answer: &mut Answer) {
     let hosts: Vec<(&str, bool, bool)> = pve
         .special
@@ -39,8 +39,9 @@ pub(super) async fn check(pve: &Pve, answer: &mut Answer) {
         if let Some(why) = &one.stays_on {
             answer.say(Line::wrong(what, format!("it is never switched off: {why}")).key("power"), FINDINGS);
         } else if (all - own) * 2 <= all {
-            let message =
-                format!("it is never switched off: without its {own} of {all} votes there is no majority");
+            let message = format!(
+                "it is never switched off: without its {own} of {all} votes the others have no majority"
+            );
             answer.say(Line::doubtful(what, message).key("power"), SUCCESS);
         } else {
             answer.say(Line::good(what, "can be switched off, and woken"), SUCCESS);
@@ -48,11 +49,11 @@ pub(super) async fn check(pve: &Pve, answer: &mut Answer) {
     }
 }
 
-/// The management controllers answer, and know our user.
+/// Checks that the management controllers answer and accept the daemon's user.
 async fn controllers(pve: &Pve, answer: &mut Answer) {
     for (name, own) in &pve.special {
         let Some(Power::Redfish(settings)) = &own.power else { continue };
-        // Said with the other credentials.
+        // Reported with the other credentials.
         if settings.password.read().is_err() {
             continue;
         }
@@ -62,7 +63,7 @@ async fn controllers(pve: &Pve, answer: &mut Answer) {
             Err(failure) => Err(failure.words()),
         };
         match power {
-            Ok(power) => answer.say(Line::good(what, format!("answers, and says {power:?}")), SUCCESS),
+            Ok(power) => answer.say(Line::good(what, format!("answers, power {power:?}")), SUCCESS),
             Err(why) => answer.say(Line::wrong(what, why).key("redfish"), UNREACHABLE),
         }
     }

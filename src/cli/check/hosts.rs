@@ -1,4 +1,4 @@
-//! Are a pool's hosts there, with room and with its network?
+//! Do a pool's hosts exist, and do they have room and the pool's network?
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,10 @@ pub(super) async fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mu
     for host in pool.hosts.iter().filter(|host| !pve.seen.hosts.contains_key(host.as_str())) {
         let names: Vec<&str> = pve.seen.hosts.keys().map(String::as_str).collect();
         let line = Line::wrong(format!("host {host}"), "there is no such host");
-        answer
-            .say(line.key("hosts").help(format!("there are {}", names.join(", "))).of(&pool.name), FINDINGS);
+        answer.say(
+            line.key("hosts").help(format!("the hosts are {}", names.join(", "))).of(&pool.name),
+            FINDINGS,
+        );
     }
     for size in &pool.sizes {
         let sized = Pool { cores: size.cores, memory: size.memory, ..pool.clone() };
@@ -26,36 +28,36 @@ pub(super) async fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mu
     network(pve, pool, templates, answer).await;
 }
 
-/// The hosts that the configuration says something of are there.
+/// Checks that the hosts with a `[[host]]` exist.
 pub(super) fn special(pve: &Pve, answer: &mut Answer) {
     for name in pve.special.keys().filter(|name| !pve.seen.hosts.contains_key(name.as_str())) {
         let names: Vec<&str> = pve.seen.hosts.keys().map(String::as_str).collect();
         let line = Line::wrong(format!("host {name}"), "there is no such host").key("host");
-        answer.say(line.help(format!("there are {}", names.join(", "))), FINDINGS);
+        answer.say(line.help(format!("the hosts are {}", names.join(", "))), FINDINGS);
     }
 }
 
-/// Hosts that say nothing of themselves, of their VMs and of their storages.
+/// Finds hosts that report nothing about themselves, their VMs and their storages.
 pub(super) fn silent(pve: &Pve, answer: &mut Answer) {
     for host in pve.seen.silent() {
         let name = &host.name;
-        let message = "pvestatd has said nothing for five minutes: neither its memory nor the names of its VMs and templates are known";
-        let help = format!("on {name}: systemctl restart pvestatd; a storage that hangs may hold it up");
+        let message = "pvestatd has reported nothing for five minutes: the host's memory and the names of its VMs and templates are unknown";
+        let help = format!("run `systemctl restart pvestatd` on {name}; a storage that hangs may block it");
         answer.say(Line::wrong(format!("host {name}"), message).help(help), FINDINGS);
     }
 }
 
-/// Whether a pool cannot be looked at, for a host that it may use says nothing; that is said.
+/// Whether a pool cannot be checked because a host that it may use reports nothing; adds a line if so.
 pub(super) fn is_unknown(pve: &Pve, pool: &Pool, answer: &mut Answer) -> bool {
     let silent = |host: &&String| pve.seen.hosts.get(*host).is_some_and(|host| host.silent);
     let Some(host) = pve.allowed(pool).find(silent) else { return false };
-    let message = format!("not looked at: nothing is known of host {host}");
+    let message = format!("not checked: host {host} reports nothing");
     answer.say(Line::doubtful("template, room and network", message).of(&pool.name), FINDINGS);
     true
 }
 
-/// How many more machines of this size the hosts take, counted as a plan does; `key` is where the size is
-/// written.
+/// How many more machines of this size the hosts can take, counted as a plan does; `key` is the setting with
+/// the size.
 fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &mut Answer) {
     let reached: BTreeSet<&String> = templates.iter().flat_map(|fit| &fit.reach).collect();
     let allowed: BTreeSet<&str> = pve
@@ -90,7 +92,7 @@ fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &m
     }
     let parts = parts.join(", ");
     if all > 0 {
-        return answer.say(Line::good(what, format!("{parts} more machines")).of(&pool.name), SUCCESS);
+        return answer.say(Line::good(what, format!("for more machines: {parts}")).of(&pool.name), SUCCESS);
     }
     let largest =
         pve.hosts.iter().filter(|host| allowed.contains(host.name.as_str())).map(|host| host.memory).max();
@@ -101,13 +103,13 @@ fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &m
     } else {
         let message = format!("no host has room for a machine of {size} now: {parts}");
         let help =
-            "a new machine waits for room; `cpu_overcommit` and `memory_reserve` say how much stays free";
+            "a new machine waits for room; `cpu_overcommit` and `memory_reserve` set how much stays free";
         Line::doubtful(what, message).key(key).help(help)
     };
     answer.say(line.of(&pool.name), FINDINGS);
 }
 
-/// How many more machines of the pool the host takes, `here` being there already.
+/// How many more machines of the pool the host can take; it already has `here` of them.
 #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "a count for people")]
 fn fits(pool: &Pool, host: &Host, own: Option<&HostSettings>, here: usize) -> i64 {
     let promised = (host.memory as f64 * pool.memory_overcommit) as i64 - host.memory_assigned;
@@ -129,8 +131,8 @@ fn in_range(pool: &Pool, vmid: Vmid) -> bool {
     pool.vmids.iter().any(|range| range.contains(&vmid.0))
 }
 
-/// The bridges of the machines' network devices are on every host, and the token may use them with their
-/// VLANs.
+/// Checks that every host has the bridges of the machines' network devices, and that the token may use them
+/// with their VLANs.
 async fn network(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer) {
     let wanted: BTreeSet<(String, Option<u16>)> = networks(pool, templates);
     let up: Vec<&str> =
@@ -153,7 +155,7 @@ async fn network(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer)
     }
 }
 
-/// The bridges and VLANs of the machines' network devices: as the pool says, else as the templates do.
+/// The bridges and VLANs of the machines' network devices: the pool's, or else the templates'.
 pub(super) fn networks(pool: &Pool, templates: &[Fit]) -> BTreeSet<(String, Option<u16>)> {
     let mut all = BTreeSet::new();
     let of = |fit: &Fit, key: &str, name| fit.vm.parts(key).get(name).map(ToOwned::to_owned);
@@ -166,7 +168,7 @@ pub(super) fn networks(pool: &Pool, templates: &[Fit]) -> BTreeSet<(String, Opti
         }
         all.extend(templates.iter().filter_map(|fit| Some((of(fit, &key, "bridge")?, tag(Some(fit))))));
     }
-    // Devices of the template that the pool says nothing of stay as they are.
+    // Machines keep the template's devices that the pool does not mention.
     for fit in templates {
         let beyond = |key: &&str| {
             let number = key.strip_prefix("net").and_then(|number| number.parse::<usize>().ok());
@@ -188,7 +190,7 @@ async fn on_hosts(pve: &Pve, what: &str, hosts: &[&str], bridge: &str) -> Result
         match bridges.iter().find(|one| one.name == bridge) {
             Some(found) if found.active => {}
             Some(_) => down.push(*host),
-            // The list shows nothing to a token without the privilege, and that was said already.
+            // Without the privilege the list is empty, and the missing privilege was already reported.
             None if pve.lacking.contains("SDN.Use") => {}
             None => {
                 without.push(*host);
@@ -201,7 +203,7 @@ async fn on_hosts(pve: &Pve, what: &str, hosts: &[&str], bridge: &str) -> Result
         let there: Vec<String> = there.into_iter().collect();
         let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
         let help = format!(
-            "it may use {there} there: set `bridge` or `hosts`, or give it SDN.Use on /sdn/zones/localnetwork/{bridge}"
+            "the token may use {there} there: set `bridge` or `hosts`, or give it SDN.Use on /sdn/zones/localnetwork/{bridge}"
         );
         let message = format!("no bridge `{bridge}` on {}, or the token may not use it", without.join(", "));
         wrong.push(Line::wrong(what, message).help(help));
@@ -213,8 +215,8 @@ async fn on_hosts(pve: &Pve, what: &str, hosts: &[&str], bridge: &str) -> Result
     Ok(wrong)
 }
 
-/// A bridge of the hosts has a path of its own for each VLAN, which its rights reach only if they propagate.
-/// An SDN network has none.
+/// A bridge of the hosts has a separate path for each VLAN, which is covered by the bridge's rights only if
+/// they propagate. An SDN network has no such paths.
 async fn tagged(pve: &Pve, what: &str, bridge: &str, tag: u16) -> Option<Line> {
     let path = format!("/sdn/zones/localnetwork/{bridge}");
     let local = pve.client.privileges_on(&path).await.is_ok_and(|has| has.contains("SDN.Use"));

@@ -1,5 +1,5 @@
-//! What machines would inherit from a template, perhaps against the administrator's intention: said
-//! beforehand. `what` of the lines is filled in later.
+//! Warns of what machines would inherit from a template, perhaps against the administrator's intention.
+//! `what` of the lines is filled in later.
 
 use super::findings::Line;
 use super::proxmox_view::Pve;
@@ -22,13 +22,13 @@ pub(super) fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> V
     wrong
 }
 
-/// What keeps machines from the CPUs that their Nodes promise.
+/// Options that keep machines from using the CPUs that their Nodes offer.
 fn cpus(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let vmid = usable.vmid_text();
     let mut wrong = Vec::new();
     if let Some(cpus) = vm.get("affinity").filter(|_| pool.pinning.is_none()) {
         let message =
-            format!("every machine of it runs on the CPUs {cpus} of its host, as the template does");
+            format!("every machine cloned from it runs on CPUs {cpus} of its host, like the template");
         let help =
             format!("`qm set {vmid} --delete affinity`; `[pool.pinning]` gives machines CPUs of their own");
         wrong.push(Line::doubtful("", message).help(help));
@@ -39,13 +39,13 @@ fn cpus(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
         limit.filter(|limit| *limit < f64::from(most) && !pool.vm_options.contains_key("cpulimit"))
     {
         let message = format!(
-            "its `cpulimit` is {limit}, and machines have {most} cores: their Nodes promise more than they have"
+            "its `cpulimit` is {limit}, but machines have {most} cores: their Nodes offer more CPU than they get"
         );
         let help = format!("`qm set {vmid} --delete cpulimit`, or set `cpulimit` in `vm_options`");
         wrong.push(Line::doubtful("", message).key("cores").help(help));
     }
     if vm.get("kvm").and_then(truth) == Some(false) {
-        let message = "its `kvm` is off: machines are emulated, and slow";
+        let message = "its `kvm` is off: machines are emulated and slow";
         wrong.push(Line::doubtful("", message).help(format!("`qm set {vmid} --delete kvm`")));
     }
     wrong
@@ -57,7 +57,7 @@ fn memory(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Option<Line> {
     let mib: i64 = pages.parse().unwrap_or(2);
     let odd = pool.sizes.iter().find(|size| (size.memory >> 20) % mib.max(1) != 0)?;
     let message = format!(
-        "it has `hugepages` of {mib} MiB, and {} MiB of memory are no whole number of them: no such machine starts",
+        "it has `hugepages` of {mib} MiB, and {} MiB of memory is not a multiple of that: no such machine starts",
         odd.memory >> 20
     );
     let help = format!(
@@ -67,7 +67,7 @@ fn memory(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Option<Line> {
     Some(Line::wrong("", message).key("memory").help(help))
 }
 
-/// Devices of the host, of which there is one for all.
+/// Devices of the host, each of which exists only once.
 fn devices(usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let real = |(key, value): &(&str, &str)| match stem(key) {
         "serial" => *value != "socket",
@@ -76,7 +76,7 @@ fn devices(usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     };
     let line = |(key, value): (&str, &str)| {
         let message = format!(
-            "its `{key}` is `{value}` of the host: one machine on a host can have it, if it is there"
+            "its `{key}` is the host's `{value}`: only one machine on each host can use it, if the host has it"
         );
         Line::doubtful("", message).help(format!("`qm set {} --delete {key}`", usable.vmid_text()))
     };
@@ -96,7 +96,7 @@ fn addresses(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     };
     let line = |key: &str| {
         let message = format!(
-            "its `{key}` has a static address, which every machine would have: it is removed from them"
+            "its `{key}` has a static address, which every machine would share: the daemon removes it from machines"
         );
         let help = format!(
             "give the device addresses with `[[pool.network]]`, or `qm set {} --delete {key}`",
@@ -107,12 +107,12 @@ fn addresses(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     vm.all().map(|(key, _)| key).filter(beyond).map(line).collect()
 }
 
-/// The operator's own cloud-init files: what they replace, and whether they are on every host.
+/// The administrator's own cloud-init files: what they replace, and whether they are on every host.
 fn snippets(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let parts = vm.parts("cicustom");
     let mut wrong = Vec::new();
     if parts.get("network").is_some() && pool.gives_addresses() {
-        let message = "its `cicustom` has a network for all machines, which would all have one address: that part is removed from them";
+        let message = "its `cicustom` has network data, with which all machines would have the same address: the daemon removes that part from machines";
         let help = format!("leave `network` out of `qm set {} --cicustom`", usable.vmid_text());
         wrong.push(Line::doubtful("", message).key("addresses").help(help));
     }
@@ -120,11 +120,8 @@ fn snippets(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line>
         let set = [(pool.user.is_some(), "`user`"), (!pool.ssh_keys.is_empty(), "`ssh_keys`")];
         let set = set.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name);
         let void = set.chain(["the machine's name"]).collect::<Vec<_>>().join(", ");
-        let message = format!(
-            "its `cicustom` has user data of its own, in which {void} are not: the guest does not get them"
-        );
-        let help =
-            "put them into `vendor` in place of `user`, or use `[pool.cloud_init]` with `method = \"seed\"`";
+        let message = format!("its `cicustom` replaces the user data, so the guest does not get {void}");
+        let help = "use `vendor` instead of `user`, or `[pool.cloud_init]` with `method = \"seed\"`";
         wrong.push(Line::doubtful("", message).key("cloud_init").help(help));
     }
     let kept = parts.all().filter(|(key, _)| *key != "network" || !pool.gives_addresses());
@@ -132,7 +129,7 @@ fn snippets(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line>
     wrong
 }
 
-/// A file that every host needs on which a machine starts, on a storage that is not on all of them.
+/// A file that a host needs to start a machine, on a storage that some of the hosts lack.
 fn elsewhere(pve: &Pve, pool: &Pool, usable: &Usable, option: &str, volume: &str) -> Option<Line> {
     let (name, file) = volume.split_once(':')?;
     let storage = pve.storages.get(name);
@@ -144,7 +141,7 @@ fn elsewhere(pve: &Pve, pool: &Pool, usable: &Usable, option: &str, volume: &str
         .collect();
     if !hosts.is_empty() {
         let message = format!(
-            "its `{option}` names {volume}, and {} has no storage `{name}`: no machine starts there",
+            "its `{option}` names {volume}, and there is no storage `{name}` on {}: no machine starts there",
             hosts.join(", ")
         );
         return Some(
@@ -155,7 +152,9 @@ fn elsewhere(pve: &Pve, pool: &Pool, usable: &Usable, option: &str, volume: &str
     }
     let several = usable.reach.len() > 1 && storage.is_none_or(|storage| !storage.shared);
     several.then(|| {
-        let message = format!("its `{option}` names {volume}: no machine starts on a host on which storage `{name}` has no {file}");
+        let message = format!(
+            "its `{option}` names {volume}: no machine starts on a host whose storage `{name}` lacks {file}"
+        );
         Line::doubtful("", message).help("put the file on every host, or on a storage that they share")
     })
 }

@@ -1,12 +1,12 @@
-//! Arguments of the kubelet that a release of Kubernetes takes away: a kubelet that is given one does not
-//! start, and its machine never becomes a node. The same goes for feature gates ([`super::feature_gates`]).
+//! Kubelet arguments that a release of Kubernetes removes: a kubelet does not start with one of them, and its
+//! machine never becomes a node. The same applies to feature gates ([`super::feature_gates`]).
 
 use super::feature_gates;
 use super::findings::{Answer, Line};
 use crate::cli::exit::FINDINGS;
 use settings::{Config, Pool};
 
-/// An argument that is gone, or will be.
+/// An argument that was or will be removed.
 struct Gone {
     argument: &'static str,
     /// The first minor version of Kubernetes 1 without it.
@@ -14,11 +14,11 @@ struct Gone {
     help: &'static str,
 }
 
-/// Flags of cAdvisor that the kubelet had by mistake.
+/// cAdvisor flags that the kubelet had by mistake.
 const CADVISOR: &str = "remove it: nothing has taken its place";
-/// Where cAdvisor wrote what it measured; the kubelet never did.
+/// Flags for cAdvisor's database, which the kubelet never used.
 const STORAGE: &str = "remove it: the kubelet's cAdvisor writes to no database";
-/// What each release has removed, by its change log and its `cmd/kubelet/app/options`.
+/// What each release has removed, according to its change log and `cmd/kubelet/app/options`.
 const GONE: [Gone; 22] = [
     gone("application-metrics-count-limit", 37, CADVISOR),
     gone("boot-id-file", 37, "remove it: the kubelet reads the kernel's own"),
@@ -48,8 +48,8 @@ const fn gone(argument: &'static str, since: u32, help: &'static str) -> Gone {
     Gone { argument, since, help }
 }
 
-/// Looks at what pools tell their kubelets; the cluster's own minor version is what their templates have,
-/// too.
+/// Checks the arguments that pools give their kubelets. Their templates are assumed to have the cluster's
+/// minor version.
 pub(super) fn arguments(config: &Config, version: &str, answer: &mut Answer) {
     let minor = version.trim_start_matches('v').split('.').nth(1);
     let minor = minor.map(|minor| minor.trim_end_matches(|sign: char| !sign.is_ascii_digit()));
@@ -68,13 +68,13 @@ fn unfit(pool: &Pool, minor: u32) -> Vec<Line> {
         let what = "  kubelet arguments";
         let line = if since <= minor {
             let message = format!(
-                "`{argument}` is gone: a kubelet of Kubernetes 1.{since} or newer does not start with it"
+                "`{argument}` was removed: a kubelet of Kubernetes 1.{since} or newer does not start with it"
             );
             Line::wrong(what, message)
         } else {
             Line::doubtful(
                 what,
-                format!("`{argument}` goes with Kubernetes 1.{since}, this cluster has 1.{minor}"),
+                format!("`{argument}` is removed in Kubernetes 1.{since}; this cluster has 1.{minor}"),
             )
         };
         line.of(&pool.name).key("kubelet_args").help(gone.help)

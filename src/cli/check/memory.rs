@@ -1,4 +1,4 @@
-//! Where machines that are kept suspended put their memory: is there such a storage, and room on it?
+//! The storage for the memory of suspended machines: does it exist, and has it room?
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use settings::{CloneKind, Pool};
 
 /// The option of a VM that names the storage.
 const NAMED: &str = "vmstatestorage";
-/// Where it goes if the VM has no disk.
+/// The storage that is used if the VM has no disk.
 const FALLBACK: &str = "local";
 
-/// The storages that the pool's machines may put their memory on; none if they are not kept suspended.
+/// The storages on which the pool's machines may save their memory; none if they are not kept suspended.
 pub(super) fn storages(pve: &Pve, pool: &Pool, vm: &VmConfig) -> BTreeSet<String> {
     if pool.warm.count == 0 || pool.warm.state.state_bytes(pool.memory) == 0 {
         return BTreeSet::new();
@@ -34,8 +34,8 @@ pub(super) fn storages(pve: &Pve, pool: &Pool, vm: &VmConfig) -> BTreeSet<String
     [with(of_template.collect())].into()
 }
 
-/// The one that Proxmox VE takes of those that a VM's disks are on (`find_vmstate_storage` of qemu-server's
-/// `QemuConfig`): one that hosts share before others, and of those alike one of files before others.
+/// The storage that Proxmox VE chooses among those of a VM's disks (`find_vmstate_storage` of qemu-server's
+/// `QemuConfig`): it prefers a shared storage, and among equals one that stores files.
 fn taken(pve: &Pve, used: &BTreeSet<&str>) -> String {
     let known = || used.iter().filter_map(|name| pve.storages.get(*name));
     let of = |shared: bool| {
@@ -51,14 +51,14 @@ fn taken(pve: &Pve, used: &BTreeSet<&str>) -> String {
     found.or_else(|| used.first().copied()).unwrap_or(FALLBACK).to_owned()
 }
 
-/// What would make suspending fail. `what` of the lines is filled in later.
+/// Reasons why suspending would fail. `what` of the lines is filled in later.
 pub(super) fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let mut wrong = Vec::new();
     let one = pool.warm.state.state_bytes(pool.memory);
     for storage in storages(pve, pool, vm) {
-        let of = format!("storage `{storage}`, where the memory of suspended machines goes,");
+        let of = format!("storage `{storage}`, which takes the memory of suspended machines,");
         let Some(known) = pve.storages.get(&storage).filter(|one| one.holds_disks()) else {
-            let message = format!("{of} is not there for the token, or takes no disks of VMs");
+            let message = format!("{of} is not visible to the token, or takes no VM disks");
             let help = format!("name another as `{NAMED}` in `vm_options`");
             wrong.push(Line::wrong("", message).key("warm").help(help));
             continue;
@@ -69,12 +69,12 @@ pub(super) fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> V
             if let Some(free) = seen.map(|seen| seen.size.total - seen.size.used).filter(|free| *free < all) {
                 let (free, all, one) = (binary(free), binary(all), binary(one));
                 let message = format!(
-                    "{of} has {free} left on {host}; {} suspended machines need {all}",
+                    "{of} has {free} left on {host}, but {} suspended machines need {all}",
                     pool.warm.count
                 );
-                let help = format!("each takes {one}: twice its memory and 500 MiB");
+                let help = format!("each machine takes {one}: twice its memory and 500 MiB");
                 wrong.push(Line::doubtful("", message).key("warm").help(help));
-                // Every host has the same room on one that they share.
+                // On a shared storage, every host has the same room.
                 if known.shared {
                     break;
                 }

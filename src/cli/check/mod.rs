@@ -1,8 +1,7 @@
-//! `check`: is the configuration right, do both clusters answer, may we do what we need to, and is there what
-//! the pools name?
+//! `check`: is the configuration right, do both clusters answer, does the daemon have its rights, and does
+//! everything that the pools name exist?
 //!
-//! Everything is looked at and said at once; what cannot be looked at because of something else that is wrong
-//! is left out.
+//! All findings are reported together; what cannot be checked because of another problem is left out.
 
 mod bare_metal;
 mod built_templates;
@@ -52,13 +51,13 @@ use proxmox_view::Pve;
 pub(super) struct Arguments {
     #[command(flatten)]
     config: ConfigFile,
-    /// Only look at the configuration
+    /// Check only the configuration
     #[arg(long)]
     offline: bool,
     /// The command that the configuration is for
     #[arg(long = "for", value_enum, default_value_t)]
     purpose: Purpose,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
@@ -94,7 +93,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         }
         Err(report) => {
             shown = refused(&path, &report, arguments.output, &mut answer);
-            // What is there may be enough to look at the clusters all the same.
+            // The configuration may still be sufficient to check the clusters.
             files::load(&arguments.config.config, Needs::Plan).ok()
         }
     };
@@ -120,8 +119,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     Ok(answer.status)
 }
 
-/// A program gets each finding with its place; a person gets the places shown, in what comes back, and a line
-/// that says so.
+/// With JSON, each finding is added with its place. As text, the findings are returned with an excerpt of the
+/// file, and a line with their number is added.
 fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) -> String {
     if output == Output::Json {
         for finding in report.findings() {
@@ -135,7 +134,7 @@ fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) -> 
     format!("{}\n", report.styled())
 }
 
-/// What `migrate` and `setup` have left to the operator, as long as it is marked so.
+/// Values that `migrate` and `setup` have left to the administrator, as long as they are marked.
 fn to_fill_in(path: &Path) -> Option<Line> {
     /// How many lines are named.
     const NAMED: usize = 20;
@@ -176,7 +175,7 @@ async fn look(file: &Path, config: &Config, answer: &mut Answer) {
     }
 }
 
-/// Looks at what the pools of one cluster name.
+/// Checks what the pools of one cluster name.
 async fn region(pve: &Pve, config: &Config, nodes: Option<&[Arc<Node>]>, answer: &mut Answer) {
     let configured = match slots::configured(pve).await {
         Ok(configured) => configured,

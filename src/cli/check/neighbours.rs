@@ -1,4 +1,4 @@
-//! What the other clusters of this host have in their configurations, too.
+//! What the configuration shares with those of other clusters on this host.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::cli::exit::{FINDINGS, SUCCESS, USAGE};
 use crate::cli::neighbours;
 use settings::Config;
 
-/// Holds a configuration against those of the other clusters of this host.
+/// Compares a configuration with those of the other clusters on this host.
 pub(super) fn check(file: &Path, config: &Config, answer: &mut Answer) {
     for other in neighbours::read_beside(file) {
         let what = format!("beside {}", other.words());
@@ -20,27 +20,26 @@ pub(super) fn check(file: &Path, config: &Config, answer: &mut Answer) {
     }
     for (what, error) in neighbours::unusable(file) {
         answer
-            .say(Line::doubtful(what, error).help("its daemon does not start until that is mended"), SUCCESS);
+            .say(Line::doubtful(what, error).help("its daemon does not start until that is fixed"), SUCCESS);
     }
     let pinned = config.pools.iter().find(|pool| pool.pinning.is_some());
     if let (Some(pool), Some((_, Some(_)))) = (pinned, cluster::base_of(file)) {
-        let words =
-            "the helper that runs as root reads the configuration of the cluster without a name alone";
-        let help = "leave `[pool.pinning]` out, or let that cluster have the pool";
+        let words = "the helper that runs as root reads only the configuration of the cluster without a name";
+        let help = "leave `[pool.pinning]` out, or move the pool to that cluster";
         answer.say(Line::wrong("pinning", words).of(&pool.name).key("pinning").help(help), FINDINGS);
     }
 }
 
-/// Whether the token sees the VMs of other clusters: if it does not, it is not known what they were promised.
+/// Whether the token sees the VMs of other clusters: if not, the room promised to those VMs is unknown.
 pub(super) async fn rights(file: &Path, pve: &Pve, answer: &mut Answer) {
     if neighbours::read_beside(file).is_empty() {
         return;
     }
-    // What hinders this question is said elsewhere.
+    // If this question fails, the reason is reported elsewhere.
     if let Ok(Some((lacks, help))) = pve.lacks("/vms", &["VM.Audit"]).await {
-        let words =
-            format!("{lacks}: what machines of other clusters were promised is not seen before they use it");
-        answer
-            .say(Line::doubtful("hosts that are shared", words).key("proxmox.token_id").help(help), SUCCESS);
+        let words = format!(
+            "{lacks}: room that was promised to machines of other clusters is not seen before they use it"
+        );
+        answer.say(Line::doubtful("shared hosts", words).key("proxmox.token_id").help(help), SUCCESS);
     }
 }

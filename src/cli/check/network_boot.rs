@@ -1,4 +1,4 @@
-//! Can machines be made that boot from the network?
+//! Can machines that boot from the network be created?
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::cli::exit::FINDINGS;
 use proxmox::StorageConfig;
 use settings::{Boot, Pool};
 
-/// Looks at the storages of a pool without template, and at what the token may do there.
+/// Checks the storages of a pool without a template, and the token's rights there.
 pub(super) async fn check(pve: &Pve, pool: &Pool, answer: &mut Answer) {
     if pool.boot != Boot::Network {
         return;
@@ -35,10 +35,10 @@ pub(super) async fn check(pve: &Pve, pool: &Pool, answer: &mut Answer) {
     answer.say_all(wrong, Line::good(what, disk).of(&pool.name), FINDINGS);
 }
 
-/// Why no disk can be made on a storage.
+/// Why no disk can be created on a storage.
 fn unfit(pve: &Pve, pool: &Pool, storage: &str) -> Option<Line> {
     let Some(known) = pve.storages.get(storage).filter(|one| StorageConfig::holds_disks(one)) else {
-        let message = format!("there is no storage `{storage}` for disks that the token may see");
+        let message = format!("the token sees no storage `{storage}` for disks");
         let help = "name another, or grant Datastore.AllocateSpace and Datastore.Audit on it";
         return Some(Line::wrong("", message).key("storage").help(help));
     };

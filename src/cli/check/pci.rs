@@ -1,4 +1,4 @@
-//! Are the PCI devices there that a pool gives its machines, and can machines be started with them?
+//! Do the PCI devices of a pool exist, and can machines start with them?
 
 use super::findings::{Answer, Line};
 use super::proxmox_view::Pve;
@@ -12,9 +12,9 @@ pub(super) fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answ
         let mut wrong = Vec::new();
         let there = hosts(pve, pool, one);
         if there.is_empty() {
-            let message = "none of the pool's hosts has a device of it, or the token may not see it";
+            let message = "no host of the pool has a device of this mapping, or the token may not see it";
             let help = format!(
-                "make it under Datacenter, Resource Mappings, and give the token Mapping.Use on /mapping/pci/{}",
+                "create it under Datacenter, Resource Mappings, and give the token Mapping.Use on /mapping/pci/{}",
                 one.mapping
             );
             wrong.push(Line::wrong(what.clone(), message).help(help));
@@ -22,14 +22,14 @@ pub(super) fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answ
         for (host, problem) in there.iter().filter_map(|one| Some((one.name, one.problem?))) {
             let help = "if the mapping no longer fits what the host has, map the device again";
             wrong.push(
-                Line::doubtful(what.clone(), format!("no machine can have it on {host}: {problem}"))
+                Line::doubtful(what.clone(), format!("no machine can use it on {host}: {problem}"))
                     .help(help),
             );
         }
         wrong.extend(bus(pool, one, templates).map(|line| Line { what: what.clone(), ..line }));
         let parts = there.iter().map(|host| format!("{} {} of {}", host.name, host.machines, host.devices));
         let parts = parts.collect::<Vec<_>>().join(", ");
-        let good = Line::good(what, format!("{parts} free for machines")).of(&pool.name);
+        let good = Line::good(what, format!("free for machines: {parts}")).of(&pool.name);
         let wrong: Vec<Line> = wrong.into_iter().map(|line| line.key("pci").of(&pool.name)).collect();
         if wrong.is_empty() {
             answer.say(good, SUCCESS);
@@ -40,10 +40,10 @@ pub(super) fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answ
     }
 }
 
-/// What a host has of a mapping.
+/// A host's devices of a mapping.
 struct Here<'p> {
     name: &'p str,
-    /// Machines of the pool that its free devices are enough for.
+    /// How many machines of the pool the free devices suffice for.
     machines: u32,
     devices: usize,
     problem: Option<&'p String>,
@@ -64,14 +64,14 @@ fn hosts<'p>(pve: &'p Pve, pool: &'p Pool, one: &Pci) -> Vec<Here<'p>> {
         .collect()
 }
 
-/// Only machines of the type `q35` have a PCI Express bus: `q35 machine model is not enabled` is what a start
-/// fails with else.
+/// Only machines of the type `q35` have a PCI Express bus. Others fail to start with `q35 machine model is
+/// not enabled`.
 fn bus(pool: &Pool, one: &Pci, templates: &[Fit]) -> Option<Line> {
     let express = |machine: &str| machine.contains("q35");
     let own = pool.vm_options.get("machine").map(|machine| express(machine));
     let inherited = || templates.iter().all(|fit| fit.vm.get("machine").is_some_and(express));
     (one.pcie == Some(true) && !own.unwrap_or_else(inherited)).then(|| {
         let help = "set `vm_options = { machine = \"q35\" }`, or leave `pcie` out";
-        Line::wrong("", "`pcie` needs machines of the type q35, and they are of another").help(help)
+        Line::wrong("", "`pcie` needs the machine type q35, and the pool's machines have another").help(help)
     })
 }

@@ -1,5 +1,4 @@
-//! Does the helper of this host answer that gives machines CPUs of their own? Those of other hosts can only
-//! be asked there.
+//! Does the pinning helper on this host answer? Helpers on other hosts can be asked only there.
 
 use super::findings::{Answer, Line};
 use crate::cli::exit::{FINDINGS, SUCCESS, chain};
@@ -8,7 +7,7 @@ use settings::Config;
 
 const WHAT: &str = "pinning helper of this host";
 
-/// Asks it what is free, if a pool has machines that are to be pinned.
+/// Asks the helper which CPUs are free, if a pool pins its machines.
 pub(super) async fn check(config: &Config, answer: &mut Answer) {
     if config.pools.iter().any(|pool| pool.pinning.is_some()) {
         judge(SocketDoor::new(SOCKET).ask(Request::Look {}).await, answer);
@@ -26,11 +25,11 @@ fn judge(said: Result<pinning::Answer, DoorError>, answer: &mut Answer) {
             answer.say(Line::wrong(WHAT, reason).key("pinning"), FINDINGS);
         }
         Ok(pinning::Answer::Pinned { .. } | pinning::Answer::Runs { .. }) => {
-            answer.say(Line::wrong(WHAT, "its answer is not understood").key("pinning"), FINDINGS);
+            answer.say(Line::wrong(WHAT, "the helper's answer could not be parsed").key("pinning"), FINDINGS);
         }
-        // This may be no host of a pool's machines, or none of Proxmox VE at all.
+        // Pools may not use this host, or it may not run Proxmox VE.
         Err(error) => {
-            let help = format!("as root on each host that pools with `[pool.pinning]` may use: {ENABLE}");
+            let help = format!("run as root on each host that pools with `[pool.pinning]` may use: {ENABLE}");
             answer.say(Line::doubtful(WHAT, chain(&error)).key("pinning").help(help), SUCCESS);
         }
     }

@@ -1,4 +1,4 @@
-//! The Proxmox side as `check` has found it.
+//! The Proxmox VE cluster as `check` sees it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use model::machine::Host;
 use proxmox::{Bridge, Client, ClusterResources, Error, StorageConfig};
 use settings::{HostSettings, Pool};
 
-/// A cluster that answers.
+/// A Proxmox VE cluster that answers.
 pub(super) struct Pve {
     pub client: Client,
     /// The release, e.g. `9.2.11`.
@@ -18,22 +18,22 @@ pub(super) struct Pve {
     /// The resource pool that machines are put into.
     pub resource_pool: Option<String>,
     pub seen: ClusterResources,
-    /// The hosts as a plan counts them.
+    /// The hosts, with their room as a plan counts it.
     pub hosts: Vec<Host>,
-    /// What the configuration says of hosts, by their names.
+    /// The `[[host]]` settings, by host.
     pub special: BTreeMap<HostKey, HostSettings>,
     /// Storages by name.
     pub storages: BTreeMap<String, StorageConfig>,
-    /// Privileges that the token has nowhere: said once.
+    /// Privileges that the token has on no path; they are reported once.
     pub lacking: BTreeSet<&'static str>,
-    /// Bridges by host, as they are asked for.
+    /// Bridges by host, filled in as they are requested.
     pub bridges: Mutex<BTreeMap<String, Vec<Bridge>>>,
-    /// The privilege for agent calls in this release, if programs are run in guests.
+    /// The privilege for agent calls in this release, if the daemon runs programs in guests.
     pub agent: Option<&'static str>,
 }
 
 impl Pve {
-    /// The hosts that the pool's machines may be put on and that there are.
+    /// The existing hosts that the pool may use.
     pub(super) fn allowed<'p>(&'p self, pool: &'p Pool) -> impl Iterator<Item = &'p String> {
         self.seen
             .hosts
@@ -56,7 +56,7 @@ impl Pve {
         Ok(bridges)
     }
 
-    /// Of these privileges those that the token has elsewhere but not on this path, in words, with the
+    /// The privileges among these that the token has elsewhere but not on this path, in words, with the
     /// command that grants them.
     pub(super) async fn lacks(
         &self,
@@ -72,7 +72,7 @@ impl Pve {
         let user = self.token_id.split('!').next().unwrap_or_default();
         let what = format!("the token lacks {} on {path}", missing.join(", "));
         let help = format!(
-            "with a role that has them: `pveum acl modify {path} --users {user} --tokens '{}' --roles ROLE`",
+            "grant a role that has them: `pveum acl modify {path} --users {user} --tokens '{}' --roles ROLE`",
             self.token_id
         );
         Ok(Some((what, help)))

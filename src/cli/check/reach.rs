@@ -1,20 +1,20 @@
-//! Ways out if a cluster cannot be reached, by what hinders.
+//! Ways out if a cluster cannot be reached, by cause.
 
 use std::path::Path;
 
 use proxmox::{Error, Kind};
 use settings::{Proxmox, ProxmoxTrust};
 
-/// What hinders a connection, as far as its error tells.
+/// Why a connection fails, as far as its error shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
-    /// Nothing listens there.
+    /// No server listens there.
     Refused,
     /// The name has no address.
     UnknownName,
-    /// There is no way there.
+    /// There is no route.
     NoRoute,
-    /// Nothing came back.
+    /// No answer came back.
     Silence,
     /// No trusted authority has signed the certificate.
     UnknownIssuer,
@@ -24,11 +24,11 @@ enum Obstacle {
     Expired,
     /// It is not the pinned certificate.
     OtherFingerprint,
-    /// What answers does not speak TLS.
+    /// The server does not speak TLS.
     NoTls,
 }
 
-/// The texts are those of the operating system, of rustls, and of our own check of fingerprints.
+/// Error texts of the operating system, of rustls, and of this program's check of fingerprints.
 const TEXTS: [(&str, Obstacle); 14] = [
     ("fingerprint", Obstacle::OtherFingerprint),
     ("unknownissuer", Obstacle::UnknownIssuer),
@@ -51,7 +51,7 @@ fn obstacle(text: &str) -> Option<Obstacle> {
     TEXTS.iter().find(|(part, _)| text.contains(part)).map(|(_, obstacle)| *obstacle)
 }
 
-/// A way out if Proxmox VE does not answer, or does not know us.
+/// A way out if Proxmox VE does not answer or rejects the token.
 pub(super) fn proxmox(error: &Error, settings: &Proxmox) -> Option<String> {
     let (user, name) = settings.token_id.split_once('!').unwrap_or((&settings.token_id, ""));
     match error.kind {
@@ -69,50 +69,50 @@ fn hindered(obstacle: Option<Obstacle>, trust: &ProxmoxTrust) -> String {
     const SHOW: &str = "openssl x509 -noout -fingerprint -sha256 -in /etc/pve/local/pve-ssl.pem";
     match obstacle {
         Some(Obstacle::Refused) => {
-            "nothing listens there: `endpoints` must name hosts of the cluster with port 8006; `systemctl status pveproxy` on the host"
+            "no server listens there: `endpoints` must name hosts of the cluster with port 8006; check `systemctl status pveproxy` on the host"
                 .to_owned()
         }
         Some(Obstacle::UnknownName) => {
             "this host cannot resolve that name: fix `endpoints`, DNS or /etc/hosts (`getent hosts NAME` asks the same way)".to_owned()
         }
-        Some(Obstacle::NoRoute) => "this host has no way there: look at its routes, and at the address in `endpoints`".to_owned(),
+        Some(Obstacle::NoRoute) => "this host has no route to it: check the routes and the address in `endpoints`".to_owned(),
         Some(Obstacle::Silence) => {
-            "nothing comes back: is the address in `endpoints` right, the host up, and port 8006 open in firewalls between?".to_owned()
+            "no answer: check the address in `endpoints`, whether the host is up, and whether firewalls in between allow port 8006".to_owned()
         }
         Some(Obstacle::UnknownIssuer) => authority(trust),
         Some(Obstacle::OtherName) => {
-            "name the host in `endpoints` as its certificate does: `openssl x509 -noout -ext subjectAltName -in \
-             /etc/pve/local/pve-ssl.pem` on the host shows how"
+            "use the name from the host's certificate in `endpoints`: `openssl x509 -noout -ext subjectAltName -in \
+             /etc/pve/local/pve-ssl.pem` on the host shows it"
                 .to_owned()
         }
         Some(Obstacle::Expired) => {
-            "`pvecm updatecerts --force` on the host makes a new certificate; is the clock of this host right?".to_owned()
+            "`pvecm updatecerts --force` on the host creates a new certificate; also check the clock of this host".to_owned()
         }
         Some(Obstacle::OtherFingerprint) => format!(
             "if the host has a new certificate, put its fingerprint into `fingerprint`: `{SHOW}` on the host shows the right one \
              (pveproxy-ssl.pem in the same folder if the host has a certificate of its own)"
         ),
-        Some(Obstacle::NoTls) => "what answers there speaks no TLS: `endpoints` must name port 8006 of a Proxmox VE host".to_owned(),
+        Some(Obstacle::NoTls) => "the server there does not speak TLS: `endpoints` must name port 8006 of a Proxmox VE host".to_owned(),
         None => {
-            "`endpoints` must name hosts of the cluster with port 8006, and whom to trust must be its CA or certificate".to_owned()
+            "`endpoints` must name hosts of the cluster with port 8006, and the trusted CA or certificate must be the cluster's".to_owned()
         }
     }
 }
 
-/// Proxmox VE signs its certificates itself, unless others were ordered.
+/// Proxmox VE signs its certificates itself, unless an administrator has installed others.
 fn authority(trust: &ProxmoxTrust) -> String {
     const OWN: &str = "/etc/pve/pve-root-ca.pem";
     const UNIT: &str = "`ca_credential = \"pve-root-ca\"` (the unit loads it from /etc/pve-autoscaler/credentials/pve-root-ca)";
     match trust {
         ProxmoxTrust::System => format!(
-            "Proxmox VE's own CA is none of the system's: copy {OWN} of a host and name it with `ca_file`, or with {UNIT}, instead of `ca`"
+            "the system does not trust Proxmox VE's own CA: copy {OWN} from a host and name it with `ca_file`, or with {UNIT}, instead of `ca`"
         ),
         ProxmoxTrust::CaFile(path) if path == Path::new(OWN) => {
-            "the host has a certificate of another authority: `ca = \"system\"` if that is a public one, else its file in `ca_file`"
+            "the host's certificate is from another authority: set `ca = \"system\"` if that is a public one, otherwise name its file in `ca_file`"
                 .to_owned()
         }
         ProxmoxTrust::CaFile(_) | ProxmoxTrust::CaCredential(_) => format!(
-            "that is another CA than the host's: its own is {OWN} on any host of the cluster; `ca = \"system\"` if the host has a \
+            "that CA is not the host's: the cluster's own is {OWN} on any of its hosts; set `ca = \"system\"` if the host has a \
              certificate of a public authority"
         ),
         ProxmoxTrust::Fingerprint(_) => hindered(Some(Obstacle::OtherFingerprint), trust),
@@ -121,31 +121,31 @@ fn authority(trust: &ProxmoxTrust) -> String {
 
 /// A way out if the API server does not answer.
 pub(super) fn kubernetes(text: &str) -> String {
-    let same = "`kubectl --kubeconfig FILE version` with the same kubeconfig takes the same way: try that";
+    let same = "also try `kubectl --kubeconfig FILE version` with the same kubeconfig";
     let what = match obstacle(text) {
         Some(Obstacle::Refused) => {
-            "nothing listens there: is `server` in the kubeconfig right, and the API server up?"
+            "no server listens there: check `server` in the kubeconfig, and whether the API server is up"
         }
         Some(Obstacle::UnknownName) => {
             "this host cannot resolve that name: fix `server` in the kubeconfig, DNS or /etc/hosts"
         }
         Some(Obstacle::NoRoute) => {
-            "this host has no way there: look at its routes, and at `server` in the kubeconfig"
+            "this host has no route to it: check the routes and `server` in the kubeconfig"
         }
         Some(Obstacle::Silence) => {
-            "nothing comes back: is `server` in the kubeconfig right, the API server up, and its port open in firewalls between?"
+            "no answer: check `server` in the kubeconfig, whether the API server is up, and whether firewalls in between allow its port"
         }
         Some(Obstacle::UnknownIssuer) => {
-            "`certificate-authority-data` in the kubeconfig is another CA than the API server's: /etc/kubernetes/pki/ca.crt of a \
+            "`certificate-authority-data` in the kubeconfig is not the API server's CA: /etc/kubernetes/pki/ca.crt of a \
              control plane node is kubeadm's"
         }
         Some(Obstacle::OtherName) => {
-            "name the API server in the kubeconfig (`server`) as its certificate does, or say the name in `tls-server-name`"
+            "use the name from the API server's certificate in the kubeconfig (`server`), or set it as `tls-server-name`"
         }
         Some(Obstacle::Expired) => {
-            "`kubeadm certs check-expiration` on a control plane node says which certificate is old; is the clock of this host right?"
+            "`kubeadm certs check-expiration` on a control plane node shows which certificate has expired; also check the clock of this host"
         }
-        Some(Obstacle::NoTls) => "what answers there speaks no TLS: look at `server` in the kubeconfig",
+        Some(Obstacle::NoTls) => "the server there does not speak TLS: check `server` in the kubeconfig",
         Some(Obstacle::OtherFingerprint) | None => return same.to_owned(),
     };
     format!("{what}; {same}")
@@ -180,7 +180,7 @@ mod tests {
                 own(),
                 "openssl x509 -noout -fingerprint",
             ),
-            ("received corrupt message of type InvalidContentType", own(), "no TLS"),
+            ("received corrupt message of type InvalidContentType", own(), "speak TLS"),
             ("something else", own(), "port 8006"),
         ] {
             let help = hindered(obstacle(text), &trust);
@@ -188,6 +188,6 @@ mod tests {
             assert!(kubernetes(text).contains("kubectl"), "{text}");
         }
         let refused = kubernetes("cannot ask the API server for its version: Connection refused");
-        assert!(refused.starts_with("nothing listens there"), "{refused}");
+        assert!(refused.starts_with("no server listens there"), "{refused}");
     }
 }

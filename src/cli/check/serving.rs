@@ -1,4 +1,5 @@
-//! May serving certificates be approved, if that is switched on, and of which pools can they be?
+//! If approval of serving certificates is on: does the daemon have the rights, and for which pools does it
+//! work?
 
 use super::findings::{Answer, Line};
 use crate::cli::exit::{SUCCESS, UNREACHABLE, chain};
@@ -7,7 +8,7 @@ use settings::{Addressing, Config, Pool};
 
 const KEY: &str = "kubernetes.approve_serving_certificates";
 
-/// Whether they are to be approved.
+/// Whether serving certificates are to be approved.
 fn is_on(config: &Config) -> bool {
     config.kubernetes.as_ref().is_some_and(|settings| settings.approve_serving_certificates)
 }
@@ -24,7 +25,7 @@ pub(super) async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answ
     };
     let missing = rights.iter().filter(|right| !right.granted);
     let line = |right: &kubernetes::Right| {
-        Line::wrong(what, format!("may not {}, to {}", right.words(), right.purpose)).key(KEY)
+        Line::wrong(what, format!("may not {}, which is needed to {}", right.words(), right.purpose)).key(KEY)
     };
     let mut wrong: Vec<Line> = missing.map(line).collect();
     if let Some(last) = wrong.pop() {
@@ -35,12 +36,14 @@ pub(super) async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answ
     answer.say_all(wrong, Line::good(what, format!("{0} of {0} rights", rights.len())), UNREACHABLE);
 }
 
-/// A pool whose machines' addresses are not known beforehand.
+/// A pool whose machines' addresses are not known in advance.
 pub(super) fn addresses(config: &Config, pool: &Pool, answer: &mut Answer) {
     if is_on(config) && matches!(pool.addressing, Addressing::Dhcp) {
-        let line =
-            Line::doubtful("serving certificates", "its machines' addresses come by DHCP: none is approved");
-        let help = "give the pool `addresses`, or have another approver approve them";
+        let line = Line::doubtful(
+            "serving certificates",
+            "its machines get their addresses by DHCP: no certificate is approved",
+        );
+        let help = "give the pool `addresses`, or use another approver";
         answer.say(line.help(help).key(KEY).of(&pool.name), SUCCESS);
     }
 }

@@ -17,27 +17,27 @@ use proxmox::marker::Description;
 use proxmox::{Error, Guest, Kind};
 use settings::{Addressing, Config, Pool};
 
-/// Calls at a time.
+/// How many calls are made at a time.
 const AT_A_TIME: usize = 4;
-/// VMIDs of a pool that are asked for one by one, to find guests that the token may not see.
+/// How many VMIDs of a pool are queried one by one, to find guests that the token may not see.
 const ASKED: usize = 256;
-/// VMs whose addresses are read.
+/// How many VMs' addresses are read.
 const READ: usize = 500;
-/// Slots of one kind that are named at most.
+/// How many slots of one kind are named.
 const NAMED: usize = 5;
 
-/// A guest that went in the meantime, or is on a host that is off: nothing can be said about it.
+/// Errors for a guest that has disappeared meanwhile or is on a host that is off: nothing is known about it.
 const GONE: [Kind; 4] = [Kind::NotFound, Kind::Forbidden, Kind::HostUnreachable, Kind::OutcomeUnknown];
 
-/// Who has a VMID of the pool.
+/// Which guest has a VMID of the pool.
 enum Holder {
-    /// A machine of this cluster, with its SMBIOS uuid; its pool if it is another one.
+    /// A machine of this cluster, with its SMBIOS uuid, and its pool if that is a different one.
     Ours { uuid: Option<String>, other_pool: Option<PoolName> },
-    /// Another owner's, in words.
+    /// A guest of another owner, in words.
     Foreign(String),
-    /// A VM has it that the token may not see.
+    /// A VM that the token may not see.
     Hidden,
-    /// It is being made, or cannot be asked now.
+    /// The VM is being created, or cannot be queried now.
     Unknown,
 }
 
@@ -71,7 +71,7 @@ pub(super) async fn check(
     };
     let leave_out =
         "such a slot is never used: leave it out (`vmids = [\"9100-9149\", \"!9110\"]`), or move that guest";
-    let choose = "such a slot is never used: choose addresses that no other machine has, also outside of any DHCP range";
+    let choose = "such a slot is never used: choose addresses that no other machine has and that are outside any DHCP range";
     let mut wrong: Vec<Line> = named(strangers).into_iter().map(doubtful("vmids", leave_out)).collect();
     wrong.extend(named(elsewhere).into_iter().map(doubtful("addresses", choose)));
     let alone = Config { pools: vec![pool.clone()], ..config.clone() };
@@ -79,7 +79,7 @@ pub(super) async fn check(
     let count = format!("{} slots, {left} free", slots.len());
     let can = left + ours;
     if can < pool.max as usize {
-        let message = format!("{count}: enough for {can} machines, and `max` is {}", pool.max);
+        let message = format!("{count}: enough for {can} machines, but `max` is {}", pool.max);
         let line = if can == 0 { Line::wrong } else { Line::doubtful };
         let help = "widen `vmids` and `addresses`, or lower `max`";
         wrong.push(line(what.clone(), message).key("max").help(help));
@@ -88,7 +88,7 @@ pub(super) async fn check(
     answer.say_all(wrong, Line::good(what, count).of(&pool.name), FINDINGS);
 }
 
-/// Who has which VMID of the pool.
+/// Which guest has which VMID of the pool.
 async fn holders(
     pve: &Pve,
     config: &Config,
@@ -115,7 +115,7 @@ async fn holders(
     Ok(holders)
 }
 
-/// Guests with VMIDs of the pool that are none of its machines, in words.
+/// Guests with VMIDs of the pool that are not its machines, in words.
 fn strangers(holders: &BTreeMap<Vmid, Holder>) -> Vec<String> {
     let words = |(vmid, holder): (&Vmid, &Holder)| match holder {
         Holder::Foreign(words) => Some(format!("{vmid} is {words}")),
@@ -130,7 +130,7 @@ fn strangers(holders: &BTreeMap<Vmid, Holder>) -> Vec<String> {
     holders.iter().filter_map(words).collect()
 }
 
-/// SMBIOS uuids of our machines.
+/// SMBIOS uuids of the pool's machines.
 fn uuids(holders: &BTreeMap<Vmid, Holder>) -> BTreeSet<&str> {
     let mut all = BTreeSet::new();
     for holder in holders.values() {
@@ -165,8 +165,8 @@ async fn holder(pve: &Pve, config: &Config, pool: &Pool, guest: &Guest) -> Resul
     })
 }
 
-/// The static addresses of all VMs that the token may see, with each VM's VMID and name: asked once, for all
-/// pools.
+/// The static addresses of all VMs that the token may see, with each VM's VMID and name. They are read once
+/// for all pools.
 pub(super) async fn configured(pve: &Pve) -> Result<Vec<(IpAddr, Vmid, String)>, Error> {
     let guests = pve.seen.guests.values().filter(|guest| !guest.container && !guest.template);
     let asked = guests.take(READ).map(|guest| async move {

@@ -1,5 +1,4 @@
-//! Is a pool's template there, fit to be cloned the way the pool wants, and reachable from the hosts it may
-//! use?
+//! Does a pool's template exist, can it be cloned the way the pool wants, and can the pool's hosts reach it?
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,25 +11,24 @@ use proxmox::cloning::asked_by;
 use proxmox::{Drive, VmConfig, makes_linked_clones};
 use settings::{Addressing, CloneKind, CloudInit, Config, Pool, Seed, TemplateRef, option_privilege};
 
-/// The drive that a machine's seed is put into.
+/// The drive that holds a machine's seed.
 const SEED_DRIVE: &str = "ide2";
 
 /// A template that can be cloned.
 pub(super) struct Fit {
     pub vm: VmConfig,
-    /// Hosts on which a clone of it can be made.
+    /// Hosts on which it can be cloned.
     pub reach: BTreeSet<String>,
 }
 
-/// Looks at the pool's templates with the daemon's own eyes first, then at what would fail only when a clone
-/// is made.
+/// Checks the pool's templates first as the daemon does, then for what would fail only when a clone is made.
 pub(super) async fn check(pve: &Pve, config: &Config, pool: &Pool, answer: &mut Answer) -> Vec<Fit> {
     let Some(wanted) = &pool.template else { return Vec::new() };
     let general = format!("template {wanted}");
     let alone = Config { pools: vec![pool.clone()], ..config.clone() };
     let templates = Templates::default();
     let looked = templates.refresh(&pve.client, &alone, &pve.seen).await;
-    // One that cannot be read is among the problems.
+    // A template that cannot be read is among the problems.
     let status = if looked.is_err() { UNREACHABLE } else { FINDINGS };
     let found = templates.all().remove(&pool.name).unwrap_or_default();
     for problem in &found.problems {
@@ -83,11 +81,12 @@ fn described(pve: &Pve, pool: &Pool, wanted: &TemplateRef, usable: &Usable) -> S
     format!("{name} ({} on {}, {kind})", usable.vmid_text(), usable.host)
 }
 
-/// What would make a clone or its configuration fail. `what` of the lines is filled in later.
+/// Reasons why a clone or its configuration would fail. `what` of the lines is filled in later.
 fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let mut wrong = Vec::new();
     if let Some(lock) = vm.lock() {
-        let help = format!("see what task runs; a stale lock goes with `qm unlock {}`", usable.vmid_text());
+        let help =
+            format!("check which task is running; `qm unlock {}` removes a stale lock", usable.vmid_text());
         wrong.push(Line::wrong("", format!("it is locked ({lock}): it cannot be cloned")).help(help));
     }
     match pool.clone {
@@ -100,16 +99,18 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     {
         let (has, wants) = (binary(has), binary(disk.bytes));
         let line =
-            Line::wrong("", format!("its disk {} has {has} already, and `disk` is {wants}", disk.device));
-        wrong.push(line.key("disk").help("a disk only grows: set `disk` to at least that, or leave it out"));
+            Line::wrong("", format!("its disk {} already has {has}, but `disk` is {wants}", disk.device));
+        wrong.push(
+            line.key("disk").help("a disk can only grow: set `disk` to at least that size, or leave it out"),
+        );
     }
     for disk in &pool.extra_disks {
         if vm.get(&disk.device).is_some() {
-            let line = Line::wrong("", format!("it has a drive {} already", disk.device));
+            let line = Line::wrong("", format!("it already has a drive {}", disk.device));
             wrong.push(line.key("extra_disks").help("give the additional disk another number"));
         }
         if !pve.storages.get(&disk.storage).is_some_and(proxmox::StorageConfig::holds_disks) {
-            let message = format!("there is no storage `{}` for disks that the token may see", disk.storage);
+            let message = format!("the token sees no storage `{}` for disks", disk.storage);
             let help = "name another, or grant Datastore.AllocateSpace and Datastore.Audit on it";
             wrong.push(Line::wrong("", message).key("extra_disks").help(help));
         }
@@ -133,7 +134,7 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     wrong
 }
 
-/// A linked clone needs storages that can make one, and disks that became base images with the template.
+/// A linked clone needs storages that support it, and disks that became base images with the template.
 fn linked(pve: &Pve, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
     let mut told = BTreeSet::new();
     // TPM state is always copied.
@@ -159,10 +160,10 @@ fn linked(pve: &Pve, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
         if !image.starts_with("base-") && !image.starts_with("basevol-") {
             let line = Line::wrong(
                 "",
-                format!("its disk `{volume}` is no base image, of which a linked clone is made"),
+                format!("its disk `{volume}` is not a base image, which a linked clone needs"),
             );
             let help = format!(
-                "it was added after the conversion: convert a VM that has it, or run `qm template {} --disk DISK`",
+                "it was added after the conversion to a template: convert a VM that has it, or run `qm template {} --disk DISK`",
                 usable.vmid_text()
             );
             wrong.push(line.key("clone").help(help));
@@ -180,16 +181,16 @@ fn full(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<
     };
     for storage in targets {
         let Some(known) = pve.storages.get(storage) else {
-            let line = Line::wrong("", format!("there is no storage `{storage}` that the token may see"));
+            let line = Line::wrong("", format!("the token sees no storage `{storage}`"));
             let names = pve.storages.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-            wrong.push(
-                line.key("storage").help(format!("it sees {names}; Datastore.AllocateSpace on it is needed")),
-            );
+            wrong
+                .push(line.key("storage").help(format!(
+                    "the token sees {names}; it needs Datastore.AllocateSpace on the storage"
+                )));
             continue;
         };
         if !known.holds_disks() {
-            let line =
-                Line::wrong("", format!("storage `{storage}` takes no disks of VMs, or is switched off"));
+            let line = Line::wrong("", format!("storage `{storage}` takes no VM disks, or is disabled"));
             wrong.push(
                 line.key("storage").help(format!("`pvesm set {storage} --content images`, or name another")),
             );
@@ -206,7 +207,7 @@ fn full(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<
             if let Some(free) = seen.map(|one| one.size.total - one.size.used).filter(|free| *free < wants) {
                 let (free, wants) = (binary(free), binary(wants));
                 let message =
-                    format!("storage `{storage}` on {host} has {free} left, and one machine takes {wants}");
+                    format!("storage `{storage}` on {host} has {free} left, but one machine takes {wants}");
                 wrong.push(Line::doubtful("", message).key("storage"));
             }
         }
@@ -234,7 +235,7 @@ pub(super) type Need = (String, Vec<&'static str>);
 
 /// The privileges among these that the token lacks, by their paths.
 pub(super) async fn lacking(pve: &Pve, needs: Vec<Need>) -> Vec<Line> {
-    // Each path once, with all that is needed there.
+    // Each path once, with every privilege that is needed there.
     let mut paths: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
     for (path, privileges) in needs {
         let wanted = paths.entry(path).or_default();
@@ -255,13 +256,13 @@ pub(super) async fn lacking(pve: &Pve, needs: Vec<Need>) -> Vec<Line> {
     wrong
 }
 
-/// What machines need besides, whatever they are made of.
+/// Further needs of machines, whatever their source.
 pub(super) fn of_machines(pve: &Pve, pool: &Pool) -> Vec<Need> {
     let mut paths: Vec<Need> = Vec::new();
     let machines = pve.machines_path();
     if let CloudInit::Seed(seed) = &pool.cloud_init {
         let path = format!("/storage/{}", seed.storage);
-        // Upload; removal, for which Proxmox VE asks for the right over the storage itself.
+        // For upload, and for removal, for which Proxmox VE requires a right on the storage itself.
         paths.push((path, vec!["Datastore.AllocateTemplate", "Datastore.Allocate", "Datastore.Audit"]));
         paths.push((machines.clone(), vec!["VM.Config.CDROM"]));
     }
@@ -278,31 +279,34 @@ pub(super) fn of_machines(pve: &Pve, pool: &Pool) -> Vec<Need> {
     paths
 }
 
-/// A storage for seeds that takes none, or a disk in their place.
+/// A storage that takes no seeds, or a disk in the seed's place.
 pub(super) fn seeds(pve: &Pve, pool: &Pool, vm: Option<&VmConfig>) -> Option<Line> {
     let CloudInit::Seed(seed) = &pool.cloud_init else { return None };
     let storage = &seed.storage;
     if let Some(disk) = vm.and_then(|vm| vm.disks().find(|disk| disk.key == SEED_DRIVE)) {
         let message =
-            format!("its `{SEED_DRIVE}` is the disk {}, and the seed of a machine goes there", disk.volume);
+            format!("its `{SEED_DRIVE}` is the disk {}, but a machine's seed goes there", disk.volume);
         let help = "move the disk to another bus or number in the VM that becomes the template";
         return Some(Line::wrong("", message).key("cloud_init").help(help));
     }
     if pve.storages.get(storage).is_some_and(|one| one.content.iter().any(|kind| kind == "iso")) {
         return without_name_servers(pool, seed);
     }
-    let message =
-        format!("storage `{storage}` for seeds is not there for the token, or takes no content `iso`");
-    let help = format!("`pvesm set {storage} --content iso` adds it to what else is listed; or name another");
+    let message = format!(
+        "the token sees no storage `{storage}` for seeds, or the storage does not take the content `iso`"
+    );
+    let help = format!(
+        "add `iso` to the storage's content (`pvesm set {storage} --content …,iso`), or name another storage"
+    );
     Some(Line::wrong("", message).key("cloud_init").help(help))
 }
 
-/// Proxmox VE's own drive has the host's name servers if none are given; a seed has not.
+/// If no name servers are set, Proxmox VE's own drive has the host's; a seed does not.
 fn without_name_servers(pool: &Pool, seed: &Seed) -> Option<Line> {
     let Addressing::Static { dns, .. } = &pool.addressing else { return None };
-    let message = "its machines have no name servers: the pool has no `dns`, and a seed has not the host's";
-    let help =
-        "give `dns`, or a `network_config` or `user_data` that sets them; ignore it if the template does";
+    let message =
+        "its machines have no name servers: the pool has no `dns`, and a seed does not contain the host's";
+    let help = "set `dns`, or a `network_config` or `user_data` with name servers; ignore this if the template sets them";
     (dns.is_empty() && seed.network_config.is_none())
         .then(|| Line::doubtful("", message).key("cloud_init").help(help))
 }
@@ -320,12 +324,12 @@ fn reach(pve: &Pve, pool: &Pool, general: &str, fit: &[Fit], answer: &mut Answer
     let any = pve.allowed(pool).any(|host| reached.contains(host));
     let verdict = if any { Line::doubtful } else { Line::wrong };
     let message =
-        format!("no clone can be made on {}: the template's storage is not shared with it", lost.join(", "));
+        format!("no clone can be made on {}: the template's storage is not available there", lost.join(", "));
     let help = match &pool.template {
         Some(TemplateRef::Name(name)) => {
             format!("put a template called `{name}` on each of them too, or move it to a shared storage, or set `hosts`")
         }
-        _ => "move the template to a shared storage, or give templates on each host one name and use that, or set `hosts`"
+        _ => "move the template to a shared storage, or give the templates of all hosts the same name and use that, or set `hosts`"
             .to_owned(),
     };
     answer.say(verdict(what, message).key("hosts").help(help).of(&pool.name), FINDINGS);
@@ -336,7 +340,7 @@ fn kind(pve: &Pve, storage: &str) -> String {
     pve.storages.get(storage).map(|one| one.kind.clone()).or_else(seen).unwrap_or_default()
 }
 
-/// A storage of this host that takes disks and makes linked clones.
+/// A storage of this host that takes disks and supports linked clones.
 fn thin<'p>(pve: &'p Pve, host: &str) -> Option<&'p str> {
     let fine = |one: &&proxmox::StorageConfig| {
         one.holds_disks() && one.is_on(host) && makes_linked_clones(&one.kind) == Some(true)
@@ -344,7 +348,7 @@ fn thin<'p>(pve: &'p Pve, host: &str) -> Option<&'p str> {
     pve.storages.values().find(fine).map(|one| one.name.as_str())
 }
 
-/// A size in the largest binary unit in which it is at least one.
+/// A size in the largest binary unit that gives at least 1.
 pub(super) fn binary(bytes: i64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20)];
     let (unit, shift) = units.into_iter().find(|(_, shift)| bytes >> shift > 0).unwrap_or(("KiB", 10));

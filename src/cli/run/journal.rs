@@ -1,5 +1,5 @@
-//! The journal, over its own protocol: each event with its fields, and a message that has them as well, for
-//! `journalctl` shows nothing but the message unless it is asked for more.
+//! The journal, over its native protocol. Each event has its fields, and its message repeats them, because
+//! `journalctl` shows only the message by default.
 //!
 //! The protocol: <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>.
 
@@ -14,10 +14,9 @@ use tracing_subscriber::layer::Context;
 
 /// Where the journal listens.
 const SOCKET: &str = "/run/systemd/journal/socket";
-/// What the journal knows us as.
+/// The identifier of this program in the journal.
 const IDENTIFIER: &str = "pve-autoscaler";
-/// The longest value that is sent, in bytes: the rest of a longer one is cut off. A datagram may have some
-/// 200 KiB.
+/// The longest value that is sent, in bytes; longer values are cut. A datagram can have about 200 KiB.
 const LONGEST: usize = 32 * 1024;
 
 /// Sends events to the journal.
@@ -33,7 +32,7 @@ impl Journal {
     fn at(socket: &Path) -> std::io::Result<Self> {
         let datagram = UnixDatagram::unbound()?;
         datagram.connect(socket)?;
-        // A journal that hangs must not hold up who logs.
+        // A journal that hangs must not block the thread that logs.
         datagram.set_nonblocking(true)?;
         Ok(Self(datagram))
     }
@@ -43,12 +42,12 @@ impl<S: Subscriber> Layer<S> for Journal {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut told = Told::default();
         event.record(&mut told);
-        // A log that is full or gone is nothing to end for.
+        // A journal that is full or gone must not end the daemon.
         let _ = self.0.send(&told.datagram(*event.metadata().level(), event.metadata().target()));
     }
 }
 
-/// What an event says.
+/// The message and fields of an event.
 #[derive(Default)]
 struct Told {
     message: String,
@@ -102,7 +101,7 @@ impl Told {
     }
 }
 
-/// As syslog(3) has them.
+/// Priorities of syslog(3).
 fn priority(level: Level) -> &'static str {
     match level {
         Level::ERROR => "3",
@@ -112,7 +111,7 @@ fn priority(level: Level) -> &'static str {
     }
 }
 
-/// One field: a value with several lines goes with its length before it.
+/// Writes one field; a value with several lines is preceded by its length.
 fn put(out: &mut Vec<u8>, name: &str, value: &str) {
     let mut end = value.len().min(LONGEST);
     while !value.is_char_boundary(end) {

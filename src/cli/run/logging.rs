@@ -1,5 +1,5 @@
-//! Where the daemon's log goes: to the journal with its fields if systemd has connected standard error to it,
-//! else to standard error as text.
+//! The daemon's log: it goes to the journal with its fields if systemd has connected standard error to it,
+//! otherwise to standard error as text.
 
 use std::fs::File;
 use std::io::IsTerminal;
@@ -14,19 +14,19 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Checks what `--log-level` says. A level alone is ours: of libraries only warnings are logged with it, for
-/// what they say below that is about requests and may quote them.
+/// Checks the value of `--log-level`. A level alone applies to this program: libraries then log only
+/// warnings, because their lower levels are about requests and may quote them.
 pub(super) fn directives(text: &str) -> Result<String, String> {
     let text = text.trim();
     let level = text.to_ascii_lowercase();
     if LEVELS.contains(&level.as_str()) {
         let others = if ["off", "error"].contains(&level.as_str()) { level.as_str() } else { "warn" };
-        // This one logs each call that fails, which those who made the call do already.
+        // kube_client logs each failed call, which the callers already do.
         let own: String = CRATES.iter().flat_map(|name| [",", name, "=", &level]).collect();
         return Ok(format!("{others},kube_client=off{own}"));
     }
     match EnvFilter::try_new(text) {
-        // A word that is no level is read as the name of a crate.
+        // A word that is not a level is read as the name of a crate.
         Ok(_) if text.contains(['=', ',']) => Ok(text.to_owned()),
         Ok(_) => Err(format!("expected one of {}, or directives", LEVELS.join(", "))),
         Err(error) => Err(error.to_string()),
@@ -37,7 +37,7 @@ pub(super) fn directives(text: &str) -> Result<String, String> {
 pub(super) fn start(directives: &str) {
     let journal = if is_journal() { Journal::connect().ok() } else { None };
     let layer = journal.map_or_else(text, Layer::boxed).with_filter(EnvFilter::new(directives));
-    // Fails only if another one was set before: then that one is meant.
+    // Fails only if another subscriber was set before: then that one is used.
     let _ = tracing_subscriber::registry().with(layer).try_init();
 }
 
@@ -50,7 +50,7 @@ fn colours() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
 }
 
-/// Whether standard error is the stream that `JOURNAL_STREAM` names (systemd.exec(5)): not where it was
+/// Whether standard error is the stream that `JOURNAL_STREAM` names (systemd.exec(5)). It is not, if it was
 /// redirected since.
 fn is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };

@@ -1,8 +1,8 @@
 //! `run`: the daemon.
 //!
-//! It ends at once if the configuration, a secret or the control socket cannot be used: waiting would not
-//! help. A cluster that does not answer never ends it. SIGTERM and SIGINT end it, a second one at once;
-//! SIGHUP reads the configuration again.
+//! It ends immediately if the configuration, a secret or the control socket cannot be used, because waiting
+//! would not help. A cluster that does not answer never ends it. SIGTERM and SIGINT end it, a second one
+//! immediately; SIGHUP reloads the configuration.
 
 mod journal;
 mod logging;
@@ -34,16 +34,16 @@ use proxmox::Client;
 use runtime::clock::{SharedClock, SystemClock};
 use settings::{Config, Mode, Needs};
 
-/// The rounds have one thread, and what serves beside them the other. The lease has another one of its own.
+/// One thread for the rounds, and one for everything beside them. The lease has a thread of its own.
 const THREADS: usize = 2;
-/// How long the daemon may take to end. Machines' tasks end at their next wait, and their records say how to
-/// go on.
+/// How long the daemon may take to end. Machines' tasks end at their next wait, and continue from their
+/// records.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 const SIGNALS: &str = "\
 Signals:
-  SIGTERM, SIGINT  end it; machines under way go on at the next start; a second one ends it at once
-  SIGHUP           reads the configuration again; if it is wrong, the old one stays in force";
+  SIGTERM, SIGINT  stop the daemon; work on machines continues at the next start; a second signal stops it immediately
+  SIGHUP           reload the configuration; if it is wrong, the old one stays in force";
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -51,10 +51,10 @@ Signals:
 pub(super) struct Arguments {
     #[command(flatten)]
     config: ConfigFile,
-    /// Where `status` asks
+    /// The socket on which to listen for `status` and other commands
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
-    /// How much to log: error, warn, info, debug or trace; or directives such as `info,kube=debug`
+    /// Log level: error, warn, info, debug or trace, or directives such as `info,kube=debug`
     #[arg(
         long,
         value_name = "LEVEL",
@@ -69,7 +69,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let config = files::load(&arguments.config.config, Needs::Run).map_err(Failure::Configuration)?;
     logging::start(&arguments.log_level);
-    // A second installation changes nothing.
+    // Installing it a second time has no effect.
     let _ = aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::System("start threads", error))?;
@@ -83,13 +83,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let board = Board::default();
     let ended = renewal(&lease, &config, &board)
         .and_then(|renewal| runtime.block_on(serve(arguments, config, secrets, board, renewal)));
-    // A name that is being looked up holds a thread for as long as the resolver likes.
+    // A name lookup occupies a thread for as long as the resolver takes.
     runtime.shutdown_background();
     lease.shutdown_background();
     ended
 }
 
-/// Threads and connections for the lease alone: however much is to be done elsewhere, it is renewed in time.
+/// Separate threads and connections for the lease: it is renewed in time, however busy the daemon is.
 fn renewal(lease: &Runtime, config: &Config, board: &Board) -> Result<Renewal, Failure> {
     let kubernetes = lease.block_on(live::kubernetes(config))?;
     let kubernetes = Box::new(kubernetes.with_observer(board.metrics().of_kubernetes()));
@@ -108,7 +108,7 @@ async fn serve(
     let regions = regions(&config, &board)?;
     let kubernetes = live::kubernetes(&config).await?.with_observer(board.metrics().of_kubernetes());
     let listener = Listener::bind(&arguments.socket).await.map_err(refused)?;
-    // Only after it listens: of two that start together, each sees the other one.
+    // Only once the daemon listens: if two start together, each sees the other.
     neighbours::refuse_shared(&arguments.config.config, &config, &arguments.socket).await?;
 
     let clock: SharedClock = Arc::new(SystemClock);
@@ -168,36 +168,36 @@ async fn serve(
                 },
                 ended = &mut daemon => {
                     over(ended)?;
-                    let error = std::io::Error::other("its rounds have ended without being asked to");
-                    return Err(Failure::System("go on", error));
+                    let error = std::io::Error::other("its rounds have ended unexpectedly");
+                    return Err(Failure::System("continue", error));
                 }
                 () = &mut beside => {}
             }
         }
     };
     supervisor.stopping();
-    tracing::info!(signal = ends.name(), "ending; what is under way goes on at the next start");
+    tracing::info!(signal = ends.name(), "stopping; unfinished work continues at the next start");
     cancel.cancel();
     end(daemon, &mut signals).await
 }
 
-/// Waits until the daemon has ended, or is not waited for any longer.
+/// Waits until the daemon has ended, or until the limit or a second signal.
 async fn end(mut daemon: JoinHandle<()>, signals: &mut Signals) -> Result<u8, Failure> {
     tokio::select! {
         biased;
         ended = &mut daemon => over(ended),
         again = signals.end() => {
-            tracing::warn!(signal = again.name(), "ending at once");
+            tracing::warn!(signal = again.name(), "stopping immediately");
             Ok(again.status())
         }
         () = tokio::time::sleep(STOP_LIMIT) => {
-            tracing::warn!("something did not end in time and is left behind; its record says how to go on");
+            tracing::warn!("a task did not end in time and was abandoned; it continues from its record at the next start");
             Ok(SUCCESS)
         }
     }
 }
 
-/// The daemon's task has ended: a panic there is one here, so that the process's supervisor starts it again.
+/// The daemon's task has ended. A panic in it is passed on, so that the process's supervisor restarts it.
 fn over(ended: Result<(), JoinError>) -> Result<u8, Failure> {
     match ended.map_err(JoinError::try_into_panic) {
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
@@ -212,7 +212,7 @@ fn refused(error: SocketError) -> Failure {
     }
 }
 
-/// Clients of the further clusters, by the names of their regions.
+/// Clients of the further Proxmox VE clusters, by region name.
 fn regions(config: &Config, board: &Board) -> Result<BTreeMap<String, Client>, Failure> {
     let mut regions = BTreeMap::new();
     for table in &config.also {
@@ -242,7 +242,7 @@ fn host_name() -> String {
     if name.is_empty() { "pve-autoscaler".to_owned() } else { name }
 }
 
-/// From the operating system: two instances, or one that starts twice, never make the same names and ids.
+/// Random bytes from the operating system: no two instances or starts generate the same names and ids.
 fn seed() -> Result<u64, Failure> {
     let mut bytes = [0; 8];
     let filled = aws_lc_rs::default_provider().secure_random.fill(&mut bytes);
@@ -257,7 +257,7 @@ struct Signals {
     hangup: Signal,
 }
 
-/// What a signal asks for.
+/// The meaning of a signal.
 enum Heard {
     End(Ending),
     Reload,
@@ -278,7 +278,7 @@ impl Ending {
         }
     }
 
-    /// As a shell reports a program that the signal has killed.
+    /// The status that a shell reports for a program killed by the signal.
     fn status(self) -> u8 {
         match self {
             Self::Terminate => 128 + 15,

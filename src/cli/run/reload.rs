@@ -1,10 +1,9 @@
-//! SIGHUP: the configuration is read again, and applied as far as that can be done while machines live.
+//! SIGHUP: reloads the configuration, and applies what can change while machines exist.
 
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use model::HostKey;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::watch;
 
@@ -14,16 +13,16 @@ use files::ReadSecret;
 use observability::MachineStatus;
 use settings::{Config, Needs, PhysicalMachine, Pool, SecretSource};
 
-/// The secrets that the daemon works with: another one in the same file is only seen by comparing.
+/// The secrets in use: that a file has a new secret is only seen by comparing.
 pub(super) struct Secrets {
-    /// Those of all clusters, that of `[proxmox]` first.
+    /// The tokens of all clusters, the one of `[proxmox]` first.
     tokens: Vec<SecretString>,
     kubeconfig: Option<SecretString>,
 }
 
 impl Secrets {
     pub(super) fn read(config: &Config) -> Result<Self, Failure> {
-        // What is missing is said at once, not start by start.
+        // All missing secrets are reported together, not one at each start.
         let mut wrong = Vec::new();
         let mut read = |what: &str, secret: &SecretSource| match secret.read() {
             Ok(read) => Some(read),
@@ -37,7 +36,7 @@ impl Secrets {
         let kubeconfig =
             config.kubernetes.as_ref().and_then(|table| read("the kubeconfig", &table.kubeconfig));
         for (_, bootstrap) in config.bootstraps() {
-            // Read again for each machine: only that they can be matters here.
+            // These are read again for each machine: here it matters only that they can be read.
             for (what, secret) in bootstrap.secrets() {
                 read(what, secret);
             }
@@ -53,10 +52,9 @@ impl Secrets {
     }
 }
 
-/// Reads the file again. What is wrong with it is said in full on the log, and the old settings stay in
-/// force.
+/// Reads the file again. If it is wrong, the log has the full report, and the old settings stay in force.
 ///
-/// What an operator has to do something about comes back in one line.
+/// Returns one line about what the administrator has to do, if anything.
 pub(super) fn reload(
     (path, socket): (&Path, &Path),
     settings: &watch::Sender<Arc<Config>>,
@@ -92,7 +90,7 @@ pub(super) fn reload(
         Err(failure) => tracing::warn!("a restart would fail now: {}", failure.words()),
     }
     for what in &restart {
-        tracing::warn!("{what} has changed, which needs a restart; until then the old value holds");
+        tracing::warn!("{what} has changed; the old value stays in force until a restart");
     }
     for pool in old.pools.iter().filter(|old| new.pools.iter().all(|new| new.name != old.name)) {
         let left = machines.iter().filter(|machine| machine.pool == pool.name).count();
@@ -106,21 +104,21 @@ pub(super) fn reload(
     }
     let pools = new.pools.len();
     settings.send_replace(Arc::new(new));
-    tracing::info!(pools, "the configuration is applied");
+    tracing::info!(pools, "configuration applied");
     (!restart.is_empty()).then(|| format!("a restart is needed to apply {}", restart.join(", ")))
 }
 
 fn refused(findings: &[String], report: &str) -> String {
-    tracing::error!("the configuration is not applied, the old one stays in force:\n{report}");
+    tracing::error!("configuration not applied, the old one stays in force:\n{report}");
     let first = findings.first().map_or("it cannot be read", String::as_str);
     let more = match findings.len() {
         0 | 1 => String::new(),
         many => format!(", and {} more", many - 1),
     };
-    format!("the file is not applied, the old settings stay in force: {first}{more} (see the log)")
+    format!("the file was not applied, the old settings stay in force: {first}{more} (see the log)")
 }
 
-/// The new settings with the old values of what only a start can change, and the keys of these that differ.
+/// The new settings, with the old values of keys that need a restart, and those of these keys that differ.
 fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
     let mut differs = Vec::new();
     let mut keep = |key: &'static str, same: bool| {
@@ -169,11 +167,11 @@ fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
     (new, differs)
 }
 
-/// What a bare-metal machine and is on has otherwise than the new settings say.
+/// How a bare-metal machine that is on differs from the new settings.
 fn changed(pool: &Pool, new: &PhysicalMachine, machine: &MachineStatus) -> Option<String> {
     if pool.name != machine.pool {
         return Some(format!(
-            "pool `{}`: machine `{}` is on, and of pool `{}`: move it while it is off",
+            "pool `{}`: machine `{}` is on and belongs to pool `{}`: move it while it is off",
             pool.name, machine.name, machine.pool
         ));
     }
@@ -186,21 +184,21 @@ fn changed(pool: &Pool, new: &PhysicalMachine, machine: &MachineStatus) -> Optio
     })
 }
 
-/// Records name regions, and clients are connected under their names: another name, or another order, begins
-/// with a start.
+/// Records name regions, and clients are connected by region name: a change of names or order needs a
+/// restart.
 fn renamed(old: &Config, new: &Config) -> Option<String> {
     let mut both = old.clusters().zip(new.clusters());
     let (old, new) = both.find(|(old, new)| old.region != new.region)?;
     let name = |region: &Option<String>| region.clone().unwrap_or_else(|| "nothing".to_owned());
     Some(format!(
-        "a cluster is called {} and was {}: names and order of regions change with a restart",
+        "a region is now named {} and was {}: changed names or order of regions need a restart",
         name(&new.region),
         name(&old.region)
     ))
 }
 
-/// What living machines have that the new settings give to others, in words. A machine whose VMID or address
-/// is no longer in a range keeps what it has.
+/// VMIDs and addresses of existing machines that the new settings give to others, in words. A machine whose
+/// VMID or address is no longer in a range keeps it.
 fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
     let mut found = Vec::new();
     for pool in &new.pools {
@@ -219,7 +217,7 @@ fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
             let here = machine.host.region() == pool.prefix;
             if pool.name == machine.pool && !here {
                 found.push(format!(
-                    "pool `{}` is now in another region than its machine `{name}` on {}: give the other region a pool of its own",
+                    "pool `{}` is now in a different region from its machine `{name}` on {}: give the new region a pool of its own",
                     pool.name, machine.host
                 ));
                 continue;
@@ -227,13 +225,13 @@ fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
             if pool.name != machine.pool {
                 if by_vmid.is_some() && here {
                     found.push(format!(
-                        "pool `{}`: `vmids` has {vmid}, which machine `{name}` of pool `{}` has",
+                        "pool `{}`: `vmids` contains {vmid}, which machine `{name}` of pool `{}` uses",
                         pool.name, machine.pool
                     ));
                 }
                 if let Some(address) = by_address {
                     found.push(format!(
-                        "pool `{}`: `addresses` has {address}, which machine `{name}` of pool `{}` has",
+                        "pool `{}`: `addresses` contains {address}, which machine `{name}` of pool `{}` uses",
                         pool.name, machine.pool
                     ));
                 }
@@ -245,7 +243,7 @@ fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
             };
             found.extend(machine.further_addresses.iter().find_map(differs).map(|(other, own)| {
                 format!(
-                    "pool `{}`: VMID {vmid} would go with {other}, but machine `{name}` has it with {own}",
+                    "pool `{}`: VMID {vmid} would get {other}, but machine `{name}` has it with {own}",
                     pool.name
                 )
             }));
@@ -253,7 +251,7 @@ fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
                 && let Some(other) = slot.address.filter(|other| *other != own)
             {
                 found.push(format!(
-                    "pool `{}`: VMID {vmid} would go with {other}, but machine `{name}` has it with {own}",
+                    "pool `{}`: VMID {vmid} would get {other}, but machine `{name}` has it with {own}",
                     pool.name
                 ));
             }
@@ -300,17 +298,17 @@ mod tests {
             (
                 "vmids = \"9100-9101\"\naddresses = \"10.0.0.21-10.0.0.22\"",
                 others,
-                Some("VMID 9101 would go with 10.0.0.22, but machine `workers-a` has it with 10.0.0.12"),
+                Some("VMID 9101 would get 10.0.0.22, but machine `workers-a` has it with 10.0.0.12"),
             ),
             (
                 "vmids = \"9300-9301\"\naddresses = \"10.0.0.70-10.0.0.71\"",
                 "vmids = \"9101-9102\"\naddresses = \"10.0.1.1-10.0.1.2\"",
-                Some("`vmids` has 9101, which machine `workers-a` of pool `workers` has"),
+                Some("`vmids` contains 9101, which machine `workers-a` of pool `workers` uses"),
             ),
             (
                 "vmids = \"9300-9301\"\naddresses = \"10.0.0.70-10.0.0.71\"",
                 "vmids = \"9200-9201\"\naddresses = \"10.0.0.12-10.0.0.13\"",
-                Some("`addresses` has 10.0.0.12"),
+                Some("`addresses` contains 10.0.0.12"),
             ),
         ] {
             let found = conflicts(&with_ranges(workers, others), &[machine()]).join("\n");

@@ -1,4 +1,4 @@
-//! What there is on both sides that a first configuration can be made of.
+//! What exists on both sides and can go into a first configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,12 +14,12 @@ use proxmox::Client;
 use proxmox::cloning::AskedFor;
 use settings::Config;
 
-/// Guests that are asked about at a time.
+/// How many guests are queried at a time.
 const AT_A_TIME: usize = 4;
 /// The first VMID that is proposed.
 const FIRST: u32 = 9100;
 
-/// A template with what a pool takes from it.
+/// A template, with the values that a pool takes from it.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
     pub vmid: Vmid,
@@ -30,37 +30,37 @@ pub(super) struct Template {
     pub cores: u32,
     /// In bytes.
     pub memory: i64,
-    /// Bridges and storages of its own, which a clone asks for whatever a machine gets later.
+    /// The template's own bridges and storages: cloning needs rights on them, whatever a machine gets later.
     pub bridges: BTreeSet<String>,
     pub storages: BTreeSet<String>,
-    /// Resource mappings and the like: paths and privileges.
+    /// Resource mappings and similar objects: paths and privileges.
     pub asked: Vec<AskedFor>,
-    /// Of one that `pve-autoscaler template` has made.
+    /// The mark of a template that `pve-autoscaler template` has created.
     pub mark: Option<TemplateMark>,
 }
 
 impl Template {
-    /// As a configuration names it: one that is made of a `[[template]]` gets another VMID with each version.
+    /// How a configuration names it: by name if a `[[template]]` creates it, as its VMID then changes.
     pub fn in_configuration(&self) -> String {
         self.mark.as_ref().map_or_else(|| self.vmid.to_string(), |mark| super::draft::quoted(&mark.template))
     }
 
-    /// A version that another one has replaced.
+    /// Whether this version was replaced by another one.
     fn is_aside(&self) -> bool {
         self.mark.as_ref().is_some_and(|mark| mark.template != self.name)
     }
 }
 
-/// What there is.
+/// What exists on both sides.
 #[derive(Debug)]
 pub(super) struct Discovered {
     /// The release of Proxmox VE.
     pub version: String,
     pub templates: Vec<Template>,
     pub vmids: BTreeSet<Vmid>,
-    /// Addresses that Nodes and guests have.
+    /// Addresses of Nodes and guests.
     pub addresses: BTreeSet<IpAddr>,
-    /// Addresses that other clusters of this host have for their machines.
+    /// Addresses that other clusters of this host reserve for their machines.
     reserved: BTreeSet<IpAddr>,
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn look(proxmox: &Client, kubernetes: &Cluster) -> Result<Disco
     let asking = machines.map(|guest| async move { (guest, proxmox.config(&guest.host, guest.vmid).await) });
     let mut configs = futures::stream::iter(asking).buffered(AT_A_TIME);
     while let Some((guest, config)) = configs.next().await {
-        // A guest on a host that is away tells nothing.
+        // Guests on unreachable hosts cannot be read.
         let Ok(config) = config else { continue };
         addresses.extend(config.static_addresses());
         if !guest.template {
@@ -102,7 +102,7 @@ pub(super) async fn look(proxmox: &Client, kubernetes: &Cluster) -> Result<Disco
 }
 
 impl Discovered {
-    /// What the other clusters of this host have in their configurations is not free.
+    /// Excludes what the configurations of other clusters on this host reserve.
     #[must_use]
     pub fn without(mut self, reserved: &Reserved) -> Self {
         self.vmids.extend(&reserved.vmids);
@@ -110,7 +110,7 @@ impl Discovered {
         self
     }
 
-    /// This many free VMIDs in a row.
+    /// A range of this many free VMIDs.
     pub fn free_vmids(&self, count: u32) -> (u32, u32) {
         let mut first = FIRST;
         while let Some(taken) = self.vmids.range(Vmid(first)..Vmid(first.saturating_add(count))).next_back() {
@@ -119,7 +119,7 @@ impl Discovered {
         (first, first + count.max(1) - 1)
     }
 
-    /// The network of a Node, where it is a private one of IPv4: its first three numbers.
+    /// The first three octets of a Node's network, if it is a private IPv4 network.
     pub fn network(&self) -> Option<[u8; 3]> {
         self.addresses.iter().find_map(|address| match address {
             IpAddr::V4(address) if address.is_private() => {
@@ -130,8 +130,8 @@ impl Discovered {
         })
     }
 
-    /// The longest run of addresses of the network's upper half that no machine is seen to have, at most 50
-    /// of them.
+    /// The longest range of addresses in the network's upper half that no known machine has, at most 50
+    /// addresses.
     pub fn free_addresses(&self) -> Option<(Ipv4Addr, Ipv4Addr)> {
         let [a, b, c] = self.network()?;
         let (mut best, mut run): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
@@ -150,19 +150,19 @@ impl Discovered {
         Some((at(best.first()?), at(best.last()?)))
     }
 
-    /// Templates as they can be chosen: no version that another one has replaced.
+    /// The templates to choose from, without versions that were replaced.
     pub fn offered(&self) -> Vec<&Template> {
         self.templates.iter().filter(|one| !one.is_aside()).collect()
     }
 
-    /// The same in words, by VMID.
+    /// The templates to choose from in words, by VMID.
     pub fn choices(&self) -> BTreeMap<String, String> {
         let about = |one: &Template| format!("{} on {}", one.name, one.host);
         self.offered().into_iter().map(|one| (one.vmid.to_string(), about(one))).collect()
     }
 
-    /// The VMIDs of all versions of a template: of those that are there, and if a `[[template]]` of this
-    /// configuration makes it, of those to come.
+    /// The VMIDs of all versions of a template: of existing ones, and of future ones if a `[[template]]` of
+    /// this configuration creates it.
     pub fn versions(&self, template: &Template, configured: Option<&Config>) -> BTreeSet<Vmid> {
         let mut all = BTreeSet::from([template.vmid]);
         let Some(mark) = &template.mark else { return all };

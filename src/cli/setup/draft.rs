@@ -1,4 +1,4 @@
-//! A first configuration.
+//! The text of a first configuration.
 
 use std::fmt::Write;
 
@@ -9,10 +9,10 @@ use crate::SCHEMA_LINE;
 use crate::cli::cluster::ClusterName;
 use crate::cli::neighbours::Reserved;
 
-/// The first port that figures of a further cluster are served on: the one after the default.
+/// The first metrics port for a further cluster: the one after the default.
 const FIRST_PORT: u16 = 9737;
 
-/// Everything that has to be said; all else is at its default.
+/// The settings without a usable default; all others keep their defaults.
 pub(super) fn configuration(
     arguments: &Arguments,
     choice: &Choice,
@@ -34,7 +34,7 @@ pub(super) fn configuration(
     let listen = name.map(|_| format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n\n"));
     let (id, listen) = (id.unwrap_or_default(), listen.unwrap_or_default());
     let mut out = format!(
-        "{SCHEMA_LINE}\n# Made by `pve-autoscaler setup`. Every other setting is at its default: pve-autoscaler.toml(5) has all of them.\n\n\
+        "{SCHEMA_LINE}\n# Created by `pve-autoscaler setup`. Every other setting has its default: pve-autoscaler.toml(5) has all of them.\n\n\
          {id}[proxmox]\nendpoints = [{}]\ntoken_id = {}\n{}\n{}\nresource_pool = {}\n\n[kubernetes]\n{}\n\n{listen}[bootstrap]\n\n\
          [[pool]]\nname = \"workers\"\nmin = 0\nmax = {}\ncores = {}\nmemory = \"{}MiB\"\ntemplate = {}\nvmids = {}\n\
          addresses = {}\nprefix = {}\n",
@@ -62,7 +62,7 @@ pub(super) fn configuration(
     out
 }
 
-/// A string of TOML.
+/// A TOML string.
 pub(super) fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }

@@ -1,4 +1,4 @@
-//! The files that are made: no other user can read the secrets at any time, and no existing one is lost.
+//! The files that are written. Other users can never read the secrets, and no existing file is lost.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io::{ErrorKind, Write};
@@ -15,16 +15,16 @@ use crate::cli::cluster;
 use crate::cli::exit::Failure;
 use kubernetes::{AccountToken, Cluster};
 
-/// The configuration that the package installs, and the reference that was copied there: neither says
-/// anything of this cluster yet.
+/// The configuration that the package installs, and the reference copied in its place: neither has settings
+/// of this cluster yet.
 const UNTOUCHED: [&str; 2] =
     [include_str!("../../../packaging/config.minimal.toml"), include_str!("../../../config.example.toml")];
 
-/// What others need of the configuration, and of the folder that it is in.
+/// The rights that others need on the configuration, and on its folder.
 const READ: u32 = 0o004;
 const PASS: u32 = 0o001;
 
-/// Where everything goes.
+/// The paths of all files.
 #[derive(Debug)]
 pub(super) struct Places {
     folder: PathBuf,
@@ -46,19 +46,19 @@ impl Places {
         }
     }
 
-    /// The service finds them by their names there.
+    /// Whether the service looks for its credentials in this folder.
     pub fn are_the_units(&self) -> bool {
         cluster::is_the_units(&self.folder)
     }
 
-    /// The command that lets the service's user read the configuration, if it cannot. Nothing is opened
-    /// unasked that an administrator may have closed on purpose: what else is in the folder may count on it.
+    /// The command that lets the service's user read the configuration, if that user cannot. Access is not
+    /// opened automatically: an administrator may have restricted it on purpose, for other files there.
     pub fn opening(&self) -> Option<String> {
         let file = self.folder.join("config.toml");
         let shut = |path: &Path, right| fs::metadata(path).is_ok_and(|found| is_closed(&found, right));
         let mut places = vec![(self.folder.as_path(), PASS, "0755"), (&file, READ, "0644")];
         if let Some((base, Some(_))) = cluster::base_of(&file) {
-            // Those that lead to the folder of a cluster with a name.
+            // The folders that lead to a named cluster's folder.
             let above = self.folder.ancestors().skip(1).take_while(|folder| folder.starts_with(&base));
             places.splice(
                 0..0,
@@ -77,18 +77,18 @@ impl Places {
         fs::metadata(&self.token).is_ok_and(|file| file.len() > 0)
     }
 
-    /// Makes the folders, before anything is made that would have to go into them.
+    /// Creates the folders before the files that belong in them.
     pub fn prepare(&self, dry: bool) -> Result<(), Failure> {
         if dry {
             return Ok(());
         }
         let made = folder(&self.folder, 0o755).and_then(|()| folder(&self.credentials, 0o700));
         made.map_err(|error| {
-            Failure::Named(format!("cannot make {}", named(&self.credentials)), error.into())
+            Failure::Named(format!("cannot create {}", named(&self.credentials)), error.into())
         })
     }
 
-    /// Writes all of them; the configuration is returned.
+    /// Writes all files, and returns the path of the configuration.
     pub fn write(
         &self,
         ca: &Path,
@@ -135,8 +135,7 @@ impl Places {
     }
 }
 
-/// Makes a folder with this mode, and those that lead to it, whatever the umask; one that is there keeps its
-/// own.
+/// Creates a folder with this mode, whatever the umask, and its parents. An existing folder keeps its mode.
 fn folder(path: &Path, mode: u32) -> std::io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -148,9 +147,9 @@ fn folder(path: &Path, mode: u32) -> std::io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// Keeps the configuration that `setup` has made, and opens it if a umask had closed it.
+/// Keeps the configuration that `setup` wrote, and makes it readable if a umask prevented that.
 fn keep_open(file: &Path, say: &Steps) -> Result<(), Failure> {
-    // Not through a link: what that leads to belongs to another user.
+    // Not through a link: its target may belong to another user.
     if !fs::symlink_metadata(file).is_ok_and(|found| found.is_file() && is_closed(&found, READ)) {
         return kept(&named(file));
     }
@@ -163,15 +162,15 @@ fn is_closed(found: &Metadata, right: u32) -> bool {
     keeps_out(found.mode(), found.gid(), right)
 }
 
-/// Whether the service's user lacks a right. It is neither root nor in root's group; another group may have
-/// the right so that the service has it.
+/// Whether the service's user lacks a right. The user is neither root nor in root's group; another group may
+/// have been given the right for the service.
 fn keeps_out(mode: u32, group: u32, right: u32) -> bool {
     let by_group = group != 0 && mode & (right << 3) != 0;
     mode & right == 0 && !by_group
 }
 
-/// Writes beside the file, and puts that in its place: no reader sees half of it, or sees it with other
-/// rights. The umask takes none of the rights away: the service's user has to read the configuration.
+/// Writes a new file and renames it into place, so no reader sees a part of it or sees it with other rights.
+/// The mode is independent of the umask: the service's user has to read the configuration.
 fn replace(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
@@ -190,7 +189,7 @@ fn replace(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
 }
 
 fn kubeconfig(server: &str, account: &AccountToken) -> String {
-    // JSON is YAML, and needs no second thought about quotes.
+    // JSON is valid YAML, and has no pitfalls with quotes.
     let text = json!({
         "apiVersion": "v1",
         "kind": "Config",

@@ -8,15 +8,15 @@ use files::ReadSecret;
 use kubernetes::{AccountToken, Cluster, ConnectOptions, Error};
 use settings::SecretSource;
 
-/// What the package ships for those who apply it by hand.
+/// The manifest that the package ships for applying by hand.
 const MANIFEST: &str = include_str!("../../../packaging/rbac.yaml");
 const NAMESPACE: &str = "pve-autoscaler";
 const SECRET: &str = "pve-autoscaler-token";
-/// The cluster puts the token into its Secret a moment later.
+/// How long to wait until the cluster has put the token into its Secret.
 const TOKEN_LIMIT: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The cluster, as its administrator reaches it.
+/// The cluster, with the administrator's access.
 pub(super) async fn administrator(arguments: &Arguments) -> Result<Cluster, Failure> {
     let wrong = |error| {
         let what = "the administrator's kubeconfig (`--admin-kubeconfig`; a control plane node has it at \
@@ -40,7 +40,7 @@ pub(super) async fn make(cluster: &Cluster, say: &Steps) -> Result<Option<Accoun
         return Ok(None);
     }
     let applied = cluster.apply_manifest(MANIFEST).await.map_err(|error| failed(cluster, error))?;
-    say.made(&format!("{} objects of rbac.yaml, as far as they were missing", applied.len()))?;
+    say.made(&format!("{} objects of rbac.yaml, unless they existed", applied.len()))?;
     let waiting = async {
         loop {
             if let Some(token) = cluster.account_token(SECRET).await? {
@@ -52,7 +52,7 @@ pub(super) async fn make(cluster: &Cluster, say: &Steps) -> Result<Option<Accoun
     match tokio::time::timeout(TOKEN_LIMIT, waiting).await {
         Ok(token) => token.map(Some).map_err(|error| failed(cluster, error)),
         Err(_) => Err(Failure::NotFound(format!(
-            "the cluster has put no token into the secret {NAMESPACE}/{SECRET} within {} s",
+            "the cluster put no token into the secret {NAMESPACE}/{SECRET} within {} s",
             TOKEN_LIMIT.as_secs()
         ))),
     }

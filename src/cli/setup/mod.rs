@@ -1,5 +1,5 @@
-//! `setup`: makes what the daemon needs on both sides, and a first configuration. Each step is made only if
-//! it is missing, so that it can be run again; with `--dry-run` it is only said.
+//! `setup`: creates what the daemon needs on both sides, and a first configuration. It creates only what is
+//! missing, so it can be run again; with `--dry-run` it only prints the steps.
 
 mod discovered;
 mod draft;
@@ -20,60 +20,59 @@ use prompts::Answers;
 use settings::Needs;
 
 const HELP: &str = r#"Administrators
-  One is needed on each side, once.
-  Proxmox VE   root on any of its hosts: it asks through pvesh there. Elsewhere a token of root without privilege separation
-               (`--admin-token-file`), made and removed as root on a host:
+  Setup needs an administrator on each side, once.
+  Proxmox VE   root on any of its hosts, where setup uses pvesh. Elsewhere a token of root without privilege separation
+               (`--admin-token-file`), created and removed as root on a host:
                  umask 077; pveum user token add root@pam setup --privsep 0 --output-format json |
                    sed 's/.*"value":"\([^"]*\)".*/\1/' > admin-token
                  pveum user token remove root@pam setup
   Kubernetes   a kubeconfig of a cluster administrator, e.g. /etc/kubernetes/admin.conf of a control plane node
 
-It makes the resource pool, roles, user, token and grants in Proxmox VE; the objects of rbac.yaml in Kubernetes; and, in its folder,
-config.toml and the credential files, which no other user can read. No secret is printed. What exists already is kept, a
-configuration too: then the proposal is written beside it. At the end it checks what it has made.
+Setup creates the resource pool, roles, user, token and grants in Proxmox VE, the objects of rbac.yaml in Kubernetes, and, in its
+folder, config.toml and the credential files, which no other user can read. No secret is printed. What already exists is kept. If
+there is a configuration, the proposal is written beside it. At the end the result is checked.
 
-With `--cluster NAME` it sets up a further Kubernetes cluster on the same host (docs/guides/several-clusters.md): by default the
-folder is /etc/pve-autoscaler/clusters/NAME, the user autoscaler-NAME@pve and the resource pool kubernetes-NAME. It proposes nothing
-that another cluster on this host already uses."#;
+With `--cluster NAME`, setup adds a further Kubernetes cluster to the same host (docs/guides/several-clusters.md): by default the
+folder is /etc/pve-autoscaler/clusters/NAME, the user autoscaler-NAME@pve and the resource pool kubernetes-NAME. The proposal contains
+nothing that another cluster on this host already uses."#;
 
 /// Arguments of `setup`.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Arguments {
-    /// Proxmox VE: the address of any host of the cluster
+    /// The address of any host of the Proxmox VE cluster
     #[arg(long, value_name = "URL", default_value = "https://127.0.0.1:8006")]
     proxmox: String,
     /// The certificate authority of Proxmox VE
     #[arg(long, value_name = "FILE", default_value = "/etc/pve/pve-root-ca.pem")]
     proxmox_ca: PathBuf,
-    /// The administrator's token
+    /// The ID of the administrator's token
     #[arg(long, value_name = "USER@REALM!NAME", default_value = "root@pam!setup")]
     admin_token_id: String,
-    /// The file with the secret of the administrator's token; without it Proxmox VE is asked through `pvesh`,
-    /// as root
+    /// The file with the secret of the administrator's token (default: no token, but `pvesh` as root)
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
-    /// The program that asks Proxmox VE without a token
+    /// The `pvesh` program, which needs no token
     #[arg(long, value_name = "PROGRAM", default_value = "pvesh", conflicts_with = "admin_token_file")]
     pvesh: PathBuf,
     /// The administrator's kubeconfig
     #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/admin.conf")]
     admin_kubeconfig: PathBuf,
-    /// Where configuration and credentials go
+    /// The folder for the configuration and credentials
     #[arg(long, value_name = "FOLDER", default_value = "/etc/pve-autoscaler")]
     folder: PathBuf,
-    /// The user that is made in Proxmox VE
+    /// The user to create in Proxmox VE
     #[arg(long, value_name = "USER@REALM", default_value = "autoscaler@pve")]
     user: String,
-    /// The name of its token
+    /// The name of that user's token
     #[arg(long, value_name = "NAME", default_value = "agent")]
     token: String,
-    /// The resource pool of its machines
+    /// The resource pool for the machines
     #[arg(long, value_name = "NAME", default_value = "kubernetes")]
     resource_pool: String,
     #[command(flatten)]
     answers: Answers,
-    /// Say what would be done, and do nothing
+    /// Show what would be done without doing it
     #[arg(long)]
     dry_run: bool,
 }
@@ -84,10 +83,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         Some(file) => {
             let status = check::whole(&file)?;
             let places = files::Places::of(&arguments.folder);
-            // Root, who has just checked it, is kept out by nothing.
+            // The check ran as root, which can read everything.
             if let Some(command) = places.opening() {
                 input::text(&format!(
-                    "\nthe packaged unit has a user of its own, which cannot read the configuration: run `{command}`\n"
+                    "\nthe packaged unit runs as a user that cannot read the configuration: run `{command}`\n"
                 ))?;
             }
             if status == super::exit::SUCCESS && places.are_the_units() {
@@ -109,7 +108,7 @@ async fn set_up(arguments: &Arguments) -> Result<Option<PathBuf>, Failure> {
     let cluster = kubernetes::administrator(arguments).await?;
     let reserved = Reserved::by(&neighbours::read_beside(&arguments.folder.join("config.toml")));
     let found = discovered::look(&admin, &cluster).await?.without(&reserved);
-    // One that is wrong, or of another kind, says nothing of templates.
+    // A file that is wrong or of another kind has no usable templates.
     let configured = ::files::load(&arguments.folder.join("config.toml"), Needs::Plan).ok();
     let choice = prompts::choose(&arguments.answers, &found, configured.as_ref(), &admin).await?;
     let say = Steps { dry: arguments.dry_run };
@@ -130,13 +129,13 @@ async fn set_up(arguments: &Arguments) -> Result<Option<PathBuf>, Failure> {
     Ok(Some(file))
 }
 
-/// Tells what is done.
+/// Prints the steps.
 struct Steps {
     dry: bool,
 }
 
 impl Steps {
-    /// Something was missing, and is there now.
+    /// Something was missing and was created.
     fn made(&self, what: &str) -> Result<(), Failure> {
         let word = if self.dry { "would make" } else { "made" };
         input::text(&format!("  {word:<10}  {what}\n"))
@@ -147,7 +146,7 @@ fn part(what: &str) -> Result<(), Failure> {
     input::text(&format!("{what}\n"))
 }
 
-/// Something is there already.
+/// Something already exists.
 fn kept(what: &str) -> Result<(), Failure> {
     input::text(&format!("  {:<10}  {what}\n", "kept"))
 }

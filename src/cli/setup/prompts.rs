@@ -1,4 +1,4 @@
-//! What only the administrator knows: from flags, else asked on a terminal, with a proposal if there is one.
+//! What only the administrator knows: from flags, or asked on a terminal, with a proposal if there is one.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal};
@@ -13,36 +13,36 @@ use crate::cli::table::plain;
 use proxmox::Client;
 use settings::Config;
 
-/// Flags; what is missing is asked for.
+/// Flags; missing answers are asked for.
 #[derive(Debug, Args)]
 pub(super) struct Answers {
     /// The template of the workers, by VMID or name
     #[arg(long, value_name = "TEMPLATE")]
     template: Option<String>,
-    /// The workers' addresses, FIRST-LAST, which nothing else uses or hands out
+    /// The workers' addresses, FIRST-LAST, not used or assigned by anything else
     #[arg(long, value_name = "RANGE")]
     addresses: Option<String>,
-    /// The length of their network's prefix; 24 unless given, with IPv6 64
+    /// The prefix length of their network (default: 24, or 64 with IPv6)
     #[arg(long, value_name = "BITS")]
     prefix: Option<u8>,
     /// Their gateway
     #[arg(long, value_name = "ADDRESS")]
     gateway: Option<IpAddr>,
-    /// Their name server; the gateway unless given
+    /// Their name server (default: the gateway)
     #[arg(long, value_name = "ADDRESS")]
     dns: Option<IpAddr>,
-    /// The workers' VMIDs, FIRST-LAST; a free row unless given
+    /// The workers' VMIDs, FIRST-LAST (default: a free range)
     #[arg(long, value_name = "RANGE")]
     vmids: Option<String>,
-    /// Their bridge; the template's unless given
+    /// Their bridge (default: the template's)
     #[arg(long, value_name = "NAME")]
     bridge: Option<String>,
-    /// The most workers at a time
+    /// The maximum number of workers
     #[arg(long, value_name = "NUMBER")]
     max: Option<u32>,
 }
 
-/// What the first pool is made of.
+/// The settings of the first pool.
 #[derive(Debug)]
 pub(super) struct Choice {
     pub template: Template,
@@ -60,7 +60,7 @@ pub(super) struct Choice {
     pub agent_privilege: &'static str,
 }
 
-/// `configured`: the configuration that is there already, if it is one.
+/// `configured`: the existing configuration, if it is valid.
 pub(super) async fn choose(
     given: &Answers,
     found: &Discovered,
@@ -82,11 +82,11 @@ pub(super) async fn choose(
     let text = match &given.addresses {
         Some(text) => text.clone(),
         None => {
-            ask("--addresses", "addresses of the workers, which nothing else uses or hands out", proposal)?
+            ask("--addresses", "addresses of the workers, not used or assigned by anything else", proposal)?
         }
     };
     let addresses = range(&text).ok_or_else(|| {
-        Failure::NotFound(format!("`{}` is no range such as 10.0.0.50-10.0.0.99", plain(&text)))
+        Failure::NotFound(format!("`{}` is not a range such as 10.0.0.50-10.0.0.99", plain(&text)))
     })?;
     let gateway = match given.gateway {
         Some(gateway) => Some(gateway),
@@ -97,7 +97,7 @@ pub(super) async fn choose(
         None => None,
     };
     let count = length(addresses).ok_or_else(|| {
-        Failure::NotFound(format!("`{}` is no range of at most 1000 addresses", plain(&text)))
+        Failure::NotFound(format!("`{}` is not a range of at most 1000 addresses", plain(&text)))
     })?;
     let vmids = given.vmids.clone().unwrap_or_else(|| {
         let (first, last) = found.free_vmids(count);
@@ -127,7 +127,7 @@ fn template(given: &Answers, found: &Discovered) -> Result<Template, Failure> {
     let offered = found.offered();
     if offered.is_empty() {
         return Err(Failure::NotFound(
-            "there is no template of a VM yet: docs/guides/template.md says how to make one".to_owned(),
+            "there is no VM template yet: docs/guides/template.md explains how to create one".to_owned(),
         ));
     }
     let wanted = match (&given.template, offered.as_slice()) {
@@ -140,16 +140,16 @@ fn template(given: &Answers, found: &Discovered) -> Result<Template, Failure> {
     };
     let is_it = |one: &&Template| one.vmid.to_string() == wanted || one.name == wanted;
     found.templates.iter().find(is_it).cloned().ok_or_else(|| {
-        Failure::NotFound(format!("there is no template `{}`; there are {}", plain(&wanted), list()))
+        Failure::NotFound(format!("there is no template `{}`; the templates are {}", plain(&wanted), list()))
     })
 }
 
-/// Asks on the terminal; without one the flag has to be given.
+/// Asks on the terminal; without a terminal, the flag is required.
 fn ask(flag: &str, what: &str, proposal: Option<String>) -> Result<String, Failure> {
     if !std::io::stdin().is_terminal() {
         let hint = proposal.map(|text| format!(", e.g. `{flag} {text}`")).unwrap_or_default();
         return Err(Failure::NotFound(format!(
-            "there is no terminal to ask on: give `{flag}` ({what}){hint}"
+            "cannot ask without a terminal: give `{flag}` ({what}){hint}"
         )));
     }
     let shown = proposal.as_ref().map(|text| format!(" [{text}]")).unwrap_or_default();
@@ -161,13 +161,13 @@ fn ask(flag: &str, what: &str, proposal: Option<String>) -> Result<String, Failu
         .map_err(|error| Failure::System("read the answer", error))?;
     match (line.trim(), proposal) {
         ("", Some(proposal)) => Ok(proposal),
-        ("", None) => Err(Failure::NotFound(format!("nothing was answered: `{flag}`"))),
+        ("", None) => Err(Failure::NotFound(format!("no answer was given for `{flag}`"))),
         (answer, _) => Ok(answer.to_owned()),
     }
 }
 
 fn parsed(text: &str) -> Result<IpAddr, Failure> {
-    text.parse().map_err(|_| Failure::NotFound(format!("`{}` is no address", plain(text))))
+    text.parse().map_err(|_| Failure::NotFound(format!("`{}` is not an address", plain(text))))
 }
 
 fn range(text: &str) -> Option<(IpAddr, IpAddr)> {

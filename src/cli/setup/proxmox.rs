@@ -28,9 +28,9 @@ const GUESTS: &str = "AutoscalerGuests";
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const REQUEST_LIMIT: Duration = Duration::from_secs(35);
 
-/// A client with the administrator's token, or of `pvesh`, which needs none.
+/// A client with the administrator's token, or one that uses `pvesh`, which needs no token.
 pub(super) fn administrator(arguments: &Arguments) -> Result<Client, Failure> {
-    // Before anything is made: at the end it is kept for the daemon, whichever user asks now.
+    // Read before anything is created: it is also kept for the daemon at the end.
     let trust = live::authorities(&arguments.proxmox_ca)?;
     let (transport, token_id, secret) = if let Some(file) = &arguments.admin_token_file {
         let secret = SecretSource::File(file.clone()).read();
@@ -55,7 +55,7 @@ pub(super) fn administrator(arguments: &Arguments) -> Result<Client, Failure> {
         .map_err(|error| Failure::Named("the administrator's token".to_owned(), error.into()))
 }
 
-/// Where the program is.
+/// The path of the program.
 fn pvesh(name: &Path) -> Result<PathBuf, Failure> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let named = name.components().count() > 1;
@@ -63,13 +63,13 @@ fn pvesh(name: &Path) -> Result<PathBuf, Failure> {
     let found = if named { Some(name.to_owned()) } else { places.find(|place| place.is_file()) };
     found.filter(|place| place.is_file()).ok_or_else(|| {
         Failure::NotFound(format!(
-            "`{}` is not there: run this as root on a Proxmox VE host, or give `--admin-token-file`",
+            "`{}` was not found: run this as root on a Proxmox VE host, or give `--admin-token-file`",
             name.display()
         ))
     })
 }
 
-/// Makes what is missing. The secret of the token, if one was made.
+/// Creates what is missing. Returns the token's secret, if a token was created.
 pub(super) async fn make(
     client: &Client,
     arguments: &Arguments,
@@ -101,7 +101,7 @@ pub(super) async fn make(
             say.made(&format!("role {role}: {privileges}"))?;
             continue;
         };
-        // It may have more: for settings that need it.
+        // The role may have more privileges, for settings that need them.
         let lacks: Vec<&str> = privileges.split_whitespace().filter(|one| !has.contains(*one)).collect();
         if lacks.is_empty() {
             kept(&format!("role {role}"))?;
@@ -111,7 +111,7 @@ pub(super) async fn make(
         if !dry {
             client.extend_role(role, &lacks).await.map_err(failed)?;
         }
-        say.made(&format!("role {role}: {lacks}, besides what it has"))?;
+        say.made(&format!("role {role}: {lacks}, in addition to what it has"))?;
     }
     let pool = &arguments.resource_pool;
     if client.pool_names().await.map_err(failed)?.contains(pool) {
@@ -149,7 +149,7 @@ async fn token(
     if names.contains(token) {
         if !places.token_is_there() {
             return Err(Failure::NotFound(format!(
-                "the token {user}!{token} is there, and its secret is not in {}: put it there, choose another `--token`, \
+                "the token {user}!{token} exists, but its secret is not in {}: put it there, choose another `--token`, \
                  or remove it (`pveum user token remove {user} {token}`)",
                 named(&places.token)
             )));
@@ -157,7 +157,7 @@ async fn token(
         kept(&format!("token {user}!{token}"))?;
         return Ok(None);
     }
-    // Before there is a secret that could be lost.
+    // Before a secret exists that could be lost.
     places.prepare(arguments.dry_run)?;
     let secret = if arguments.dry_run {
         None
@@ -179,7 +179,7 @@ async fn grants(client: &Client, arguments: &Arguments, choice: &Choice, say: &S
         ("/".to_owned(), "AutoscalerHosts", true),
     ];
     if ClusterName::of_folder(&arguments.folder).is_some() {
-        // What the machines of other clusters were promised is seen only so.
+        // This is needed to see the room that was promised to machines of other clusters.
         wanted.push(("/vms".to_owned(), GUESTS, true));
     }
     let versions = choice.versions.iter();
@@ -207,8 +207,8 @@ async fn grants(client: &Client, arguments: &Arguments, choice: &Choice, say: &S
     Ok(())
 }
 
-/// What Proxmox VE asks for when it clones the template, whatever a machine gets later: paths and the roles
-/// there. A right on a drive or on hosts as a whole is left to an administrator.
+/// The paths and roles that Proxmox VE requires for cloning the template, whatever a machine gets later.
+/// Rights on a drive or on entire hosts are left to an administrator.
 fn of_template(template: &Template) -> Vec<(String, &'static str)> {
     let storages = template.storages.iter().map(|storage| (format!("/storage/{storage}"), STORAGE));
     let bridges = template.bridges.iter();

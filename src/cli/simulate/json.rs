@@ -1,4 +1,4 @@
-//! A simulation for a program.
+//! A simulation as JSON for programs.
 
 use serde_json::{Map, Value, json};
 
@@ -35,7 +35,7 @@ pub(super) fn render(found: &Found) -> Value {
     })
 }
 
-/// Two digits are more than enough.
+/// Rounds to two digits, which is sufficient.
 fn rounded(number: f64) -> f64 {
     (number * 100.0).round() / 100.0
 }

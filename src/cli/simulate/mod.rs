@@ -1,4 +1,4 @@
-//! `simulate`: what configurations would have done with recorded rounds.
+//! `simulate`: what configurations would have done in recorded rounds.
 
 mod json;
 mod picture;
@@ -19,27 +19,27 @@ use settings::{Config, Needs};
 /// Arguments of `simulate`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// A folder of recorded rounds (`[record] days`); without it that of the first configuration
+    /// A folder of recorded rounds (`[record] days`; default: the first configuration's folder)
     #[arg(long, value_name = "DIR")]
     records: Option<PathBuf>,
-    /// A configuration; repeat it to compare several
+    /// A configuration; repeat the option to compare several
     #[arg(long, value_name = "FILE", default_value = "/etc/pve-autoscaler/config.toml")]
     config: Vec<PathBuf>,
-    /// What if there were so many times as many pods? e.g. `2.0` or `0.5`
+    /// Simulate this many times as many pods, e.g. `2.0` or `0.5`
     #[arg(long, value_name = "TIMES", default_value = "1", value_parser = thousandths)]
     scale: u32,
-    /// What if this host were not there? Repeat it for more of them
+    /// Simulate without this host; repeat the option for several hosts
     #[arg(long, value_name = "HOST")]
     without_host: Vec<String>,
-    /// Also draw nodes and waiting pods over time into this file (SVG)
+    /// Also draw nodes and pending pods over time into this file (SVG)
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
 
-/// What came of one configuration, or of the record itself.
+/// The result of one configuration, or of the record itself.
 struct Column {
     name: String,
     figures: Figures,
@@ -51,7 +51,7 @@ struct Found {
     what_if: WhatIf,
     columns: Vec<Column>,
     damages: Vec<Damage>,
-    /// What does not fit together.
+    /// Warnings about inputs that do not fit together.
     doubts: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     Ok(SUCCESS)
 }
 
-/// Reads the record twice: what it says of the cluster is known before anything is simulated.
+/// Reads the record twice: the facts about the cluster are needed before the simulation.
 fn simulate(arguments: &Arguments, what_if: WhatIf) -> Result<Found, Failure> {
     let mut configs = Vec::new();
     for path in &arguments.config {
@@ -112,7 +112,7 @@ fn simulate(arguments: &Arguments, what_if: WhatIf) -> Result<Found, Failure> {
         .map(|(name, config)| (name, Simulation::new(config, facts.clone(), what_if.clone())))
         .collect();
     let (mut rounds, mut demand) = (recording.rounds(), Demand::default());
-    // No further than was read before: the daemon may go on recording, and drop what is oldest.
+    // Only as far as the first pass: the daemon may still be recording, and may drop the oldest rounds.
     while rounds.next_round() && rounds.fold().time() <= facts.to {
         let round = rounds.fold().snapshot();
         let events = demand.round(&round);
@@ -125,14 +125,14 @@ fn simulate(arguments: &Arguments, what_if: WhatIf) -> Result<Found, Failure> {
     Ok(Found { facts, what_if, columns, damages, doubts })
 }
 
-/// Recorded pools that a configuration does not have: it may be that of another cluster.
+/// Recorded pools that a configuration lacks: the record may be of another cluster.
 fn doubt(name: &str, config: &Config, facts: &Facts) -> Option<String> {
     let has = |pool: &&PoolName| config.pools.iter().any(|own| own.name == **pool);
     let unknown: Vec<&str> =
         facts.happened.pools.keys().filter(|pool| !has(pool)).map(PoolName::as_str).collect();
     (!unknown.is_empty()).then(|| {
         format!(
-            "{name} has no pool {}, of which the record has machines: they stay as they are. \
+            "{name} has no pool {}, but the record has machines of it: they stay as they are. \
              If this is the record of another cluster, name the right one with `--records`",
             unknown.join(", ")
         )

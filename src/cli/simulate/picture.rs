@@ -1,4 +1,4 @@
-//! Nodes and waiting pods over time, as a drawing (SVG).
+//! Nodes and pending pods over time, as a drawing (SVG).
 
 use std::fmt::Write;
 
@@ -8,14 +8,14 @@ use super::{Column, Found};
 use replay::Series;
 
 const WIDTH: f64 = 960.0;
-/// Of one chart, and what is around it.
+/// The height of one chart and its margins.
 const HEIGHT: f64 = 170.0;
 const LEFT: f64 = 52.0;
 const TOP: f64 = 58.0;
 const GAP: f64 = 46.0;
-/// Labels on the axis of time.
+/// Labels on the time axis.
 const LABELS: u32 = 6;
-/// Told apart by people who see colours in other ways, too (Okabe and Ito).
+/// Colours that colour-blind people can distinguish (Okabe and Ito).
 const COLOURS: [&str; 6] = ["#6b7686", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900"];
 
 const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#5c6675}.title{font-weight:600}\
@@ -27,12 +27,12 @@ pub(super) fn render(found: &Found) -> String {
     let height = TOP + 2.0 * HEIGHT + GAP + 40.0;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
-         aria-label=\"Nodes and waiting pods over time\">\n<style>{STYLE}</style>\n"
+         aria-label=\"Nodes and pending pods over time\">\n<style>{STYLE}</style>\n"
     );
     key(&found.columns, &mut out);
     let bottom = TOP + HEIGHT + GAP;
     chart("ready nodes", TOP, &found.columns, |point| point.0, &mut out);
-    chart("pods that wait", bottom, &found.columns, |point| point.1, &mut out);
+    chart("pending pods", bottom, &found.columns, |point| point.1, &mut out);
     axis(found, bottom + HEIGHT, &mut out);
     out.push_str("</svg>\n");
     out
@@ -76,7 +76,7 @@ fn chart(title: &str, top: f64, columns: &[Column], of: fn(&(u32, u32)) -> u32, 
     let y = |value: u32| bottom - f64::from(value) / f64::from(most) * HEIGHT;
     let width = right - LEFT;
     let longest = columns.iter().map(|column| seconds(&column.figures.series)).fold(1.0, f64::max);
-    // The record is drawn last, thin over what should be equal to it.
+    // The record is drawn last, as a thin line over those that should equal it.
     for (number, column) in columns.iter().enumerate().rev() {
         let line = steps(&column.figures.series, of, |passed| LEFT + passed / longest * width, y);
         let dashes = if number == 0 { " stroke-dasharray=\"4 3\"" } else { "" };

@@ -1,4 +1,4 @@
-//! A simulation for a person.
+//! A simulation as text for people.
 
 use std::fmt::Write;
 
@@ -44,7 +44,7 @@ pub(super) fn render(found: &Found) -> String {
     out
 }
 
-/// Seconds as people say them.
+/// Seconds in a readable form.
 fn time(seconds: Option<i64>) -> String {
     match seconds {
         None => String::new(),
@@ -71,16 +71,16 @@ fn percentiles(waits: &Waits) -> [String; 4] {
 fn machines(found: &Found, out: &mut String) {
     let mut table = Table::new(&[
         ("configuration", Left),
-        ("made", Right),
+        ("created", Right),
         ("removed", Right),
         ("node-hours", Right),
-        ("nodes at most", Right),
+        ("max nodes", Right),
         ("pods waited", Right),
         ("p50", Right),
         ("p95", Right),
         ("worst", Right),
         ("went without", Right),
-        ("wait still", Right),
+        ("still pending", Right),
     ]);
     for Column { name, figures } in &found.columns {
         let sum =
@@ -104,7 +104,7 @@ fn waits(found: &Found, out: &mut String) {
     let mut table = Table::new(&[
         ("configuration", Left),
         ("pool", Left),
-        ("made", Right),
+        ("created", Right),
         ("removed", Right),
         ("node-hours", Right),
         ("pods", Right),
@@ -130,7 +130,7 @@ fn waits(found: &Found, out: &mut String) {
     table.render(out);
 }
 
-/// What is there and what it is used for, divided by the hours.
+/// The hosts' resources and their use, averaged over the hours.
 fn hosts(found: &Found, out: &mut String) {
     let mut table = Table::new(&[
         ("configuration", Left),
@@ -177,8 +177,8 @@ fn host_hours(found: &Found, out: &mut String) {
     }
     table.render(out);
     out.push_str(
-        "off: as the planner decides, of hosts with a `power`. Others could have been off while they were empty, \
-         at most: what else speaks against it is not looked at.\n",
+        "off: as the planner decides, for hosts with a `power`. Other hosts could have been off at most while they were empty; \
+         other obstacles are not considered.\n",
     );
 }
 
@@ -192,29 +192,34 @@ fn refusals(found: &Found, out: &mut String) {
     let mut text = String::new();
     table.render(&mut text);
     if !text.is_empty() {
-        let _ = write!(out, "\nPods that no machine was made for at some time\n{text}");
+        let _ = write!(out, "\nPods for which no machine was created at some time\n{text}");
     }
 }
 
 fn assumptions(found: &Found, out: &mut String) {
-    out.push_str("\nTaken for granted\n");
+    out.push_str("\nAssumptions\n");
     for line in ASSUMPTIONS {
         let _ = writeln!(out, "* {line}");
     }
     let facts = &found.facts;
     let mut said = Vec::new();
-    for (what, all) in [("comes", &facts.creation), ("is woken", &facts.waking), ("goes", &facts.retirement)]
+    for (what, all) in
+        [("is created", &facts.creation), ("is woken", &facts.waking), ("is removed", &facts.retirement)]
     {
         let told = |(pool, took): (&PoolName, &Took)| {
-            Some(format!("one of {pool} {what} in {} (median of {})", time(took.median()), took.count()))
-                .filter(|_| took.count() > 0)
+            Some(format!(
+                "a machine of {pool} {what} in {} (median of {})",
+                time(took.median()),
+                took.count()
+            ))
+            .filter(|_| took.count() > 0)
         };
         said.extend(all.iter().filter_map(told));
     }
-    let said = if said.is_empty() { "none was seen".to_owned() } else { said.join(", ") };
+    let said = if said.is_empty() { "none were seen".to_owned() } else { said.join(", ") };
     let _ = writeln!(
         out,
-        "* Machines: {said}; others come in {} s, are woken in {} s and go in {} s.",
+        "* Machines: {said}; others are created in {} s, woken in {} s and removed in {} s.",
         CREATION.as_secs(),
         WAKING.as_secs(),
         RETIREMENT.as_secs()

@@ -1,4 +1,4 @@
-//! `disruption` of a `NodePool`: when its nodes go, and how many at a time.
+//! `disruption` of a `NodePool`: when its nodes are removed, and how many at a time.
 
 use serde_json::Value as Json;
 use toml::{Table as Inline, Value};
@@ -7,7 +7,7 @@ use super::super::draft::Table;
 use super::super::parts;
 use super::super::source::{Tree, text_at};
 
-/// Its reasons, and ours.
+/// Karpenter's reasons, and ours.
 const REASONS: [(&str, &[&str]); 4] = [
     ("Empty", &["empty"]),
     ("Underutilized", &["underutilized", "consolidation"]),
@@ -36,23 +36,23 @@ pub(super) fn read(tree: &mut Tree, pool: &str, down: &mut Table, several: bool)
         None => down.set(
             "consolidation",
             true,
-            format!("{place}: WhenEmptyOrUnderutilized, as by default there"),
+            format!("{place}: WhenEmptyOrUnderutilized, which is Karpenter's default"),
         ),
         Some("Balanced") => down.set(
             "consolidation",
             true,
-            format!("{place}: Balanced there weighs what is saved against what it disturbs; here nodes are replaced whenever fewer or smaller ones do, one step at a time"),
+            format!("{place}: Balanced in Karpenter weighs savings against disruption; here nodes are replaced whenever fewer or smaller ones suffice, one step at a time"),
         ),
-        Some(_) => down.note(format!("{place}: not a policy that is known; without `consolidation` only nodes below `utilization_threshold` go")),
+        Some(_) => down.note(format!("{place}: not a known policy; without `consolidation` only nodes below `utilization_threshold` are removed")),
     }
     let path = ["disruption", "consolidateAfter"];
     let place = tree.place(&path);
     match tree.text(&path).as_deref() {
         Some("Never") => down.set("enabled", false, place),
         Some(text) if text != "0s" => down.set("unneeded_time", text, place),
-        _ => down.note(format!(
-            "{place}: Karpenter acts at once; here `unneeded_time` is 10m unless you say less"
-        )),
+        _ => {
+            down.note(format!("{place}: Karpenter acts immediately; here `unneeded_time` is 10m by default"))
+        }
     }
     let path = ["disruption", "budgets"];
     let place = tree.place(&path);
@@ -85,10 +85,7 @@ fn one(budget: &Json, pool: &str, place: &str, down: &mut Table, several: bool) 
         listed.iter().filter(|reason| REASONS.iter().all(|(theirs, _)| theirs != *reason)).collect();
     if !unknown.is_empty() {
         let names: Vec<&str> = unknown.iter().map(|reason| name_of(reason)).collect();
-        down.note(format!(
-            "{place}: a budget for reasons that are not known here is not taken over for them: {}",
-            names.join(", ")
-        ));
+        down.note(format!("{place}: a budget is not converted for unknown reasons: {}", names.join(", ")));
         if ours.is_empty() {
             return None;
         }
@@ -106,24 +103,28 @@ fn one(budget: &Json, pool: &str, place: &str, down: &mut Table, several: bool) 
             table.set(
                 "closed",
                 Value::Array(vec![Value::Table(window)]),
-                format!("{place}: none in these windows, in UTC"),
+                format!("{place}: no removals in these windows, in UTC"),
             );
         }
         (_, _, Some(_)) => {
-            down.note(format!("{place}: {nodes} in a window has no counterpart; `[[disruption]]` has windows that are open or closed"));
+            down.note(format!("{place}: {nodes} in a window has no counterpart; windows of `[[disruption]]` are open or closed"));
             return None;
         }
         (_, Some(share), None) => {
-            down.note(format!("{place}: {share} per cent there"));
+            down.note(format!("{place}: {share} per cent in Karpenter"));
             if listed.is_empty() && share > 0 {
-                down.set("max_removal_percentage", share, format!("{place}; but one node always may go"));
+                down.set("max_removal_percentage", share, format!("{place}; one node may always be removed"));
                 return None;
             }
-            table.set("max_nodes", i64::from(share > 0), format!("{place}: a share there, a number here"));
+            table.set(
+                "max_nodes",
+                i64::from(share > 0),
+                format!("{place}: a share in Karpenter, a number here"),
+            );
         }
         (nodes, None, None) => {
             let Ok(most) = nodes.parse::<i64>() else {
-                down.note(format!("{place}: its number of nodes is not understood"));
+                down.note(format!("{place}: its number of nodes could not be parsed"));
                 return None;
             };
             table.set("max_nodes", parts::count(most), format!("{place}.nodes"));
@@ -132,9 +133,9 @@ fn one(budget: &Json, pool: &str, place: &str, down: &mut Table, several: bool) 
     Some(table)
 }
 
-/// The same times in a crontab. A step over all days (`*/2`) beside a day of the week means either there
-/// (robfig/cron 3), and both in a crontab, which takes a field that begins with `*` for one that says
-/// nothing.
+/// The same times for a crontab. A step over all days (`*/2`) together with a day of the week means either of
+/// them in Karpenter (robfig/cron 3), but both in a crontab, which treats a field that begins with `*` as
+/// unrestricted.
 fn as_in_a_crontab(start: &str) -> String {
     let fields =
         start.split_whitespace().enumerate().map(|(at, field)| match (at, field.strip_prefix("*/")) {
@@ -145,7 +146,7 @@ fn as_in_a_crontab(start: &str) -> String {
     fields.collect::<Vec<_>>().join(" ")
 }
 
-/// A reason as it is repeated: only what looks like one.
+/// A reason's name, if it looks like one.
 fn name_of(reason: &str) -> &str {
     if reason.len() < 64 && reason.chars().all(|c| c.is_ascii_alphanumeric()) {
         reason

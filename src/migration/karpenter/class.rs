@@ -8,8 +8,8 @@ use super::super::parts;
 use super::super::source::{Tree, text_at};
 use super::{Objects, image};
 
-/// Settings of `kubeletConfiguration`, which are fields of the kubelet's own; `maxPods` has a name of its own
-/// here.
+/// Settings of `kubeletConfiguration` that are fields of the kubelet's own configuration; `maxPods` has a
+/// setting of its own here.
 const KUBELET: [&str; 19] = [
     "cpuManagerPolicy",
     "cpuCFSQuota",
@@ -32,8 +32,8 @@ const KUBELET: [&str; 19] = [
     "evictionMaxPodGracePeriod",
 ];
 
-/// Adds to the pool's table, and returns those below it. Classes that several pools use are read for each of
-/// them.
+/// Adds to the pool's table, and returns the tables below it. A class that several pools use is read for each
+/// of them.
 pub(super) fn read(ours: &str, name: &str, table: &mut Table, objects: &mut Objects) -> Vec<Table> {
     let Some(mut tree) = objects.classes.get(name).cloned() else { return Vec::new() };
     placement(table, &mut tree);
@@ -42,7 +42,7 @@ pub(super) fn read(ours: &str, name: &str, table: &mut Table, objects: &mut Obje
     let method = ["bootMethod"];
     if tree.text(&method).as_deref() == Some("pxe") {
         let place = tree.place(&method);
-        table.note(format!("{place}: pxe; `boot = \"network\"` makes such machines without a template, and they join by themselves (docs/guides/network-boot.md)"));
+        table.note(format!("{place}: pxe; `boot = \"network\"` creates such machines without a template, and they join by themselves (docs/guides/network-boot.md)"));
     }
     let reference = tree.take(&["instanceTemplateRef"]);
     let older = tree.text(&["template"]);
@@ -64,7 +64,7 @@ pub(super) fn read(ours: &str, name: &str, table: &mut Table, objects: &mut Obje
     if !names.is_empty() {
         let mut security = Table::of_pool("[pool.security]", ours);
         security.set("groups", parts::list(names), format!("{place}; on all devices"));
-        security.set("policy_in", "drop", "as there");
+        security.set("policy_in", "drop", "as in Karpenter");
         further.push(security);
     }
     objects.left.insert(tree.what().to_owned(), tree);
@@ -79,13 +79,21 @@ fn placement(table: &mut Table, tree: &mut Tree) {
             table.set("placement", "balance", format!("{}; by free memory", tree.place(&path)));
         }
         Some(_) => {
-            table.set("placement", "spread", format!("{}; by their number, not by load", tree.place(&path)));
+            table.set(
+                "placement",
+                "spread",
+                format!("{}; by the number of machines, not by load", tree.place(&path)),
+            );
         }
-        None => table.set("placement", "spread", format!("{}: Balanced is its default", tree.place(&path))),
+        None => table.set(
+            "placement",
+            "spread",
+            format!("{}: Balanced is Karpenter's default", tree.place(&path)),
+        ),
     }
 }
 
-/// The cluster that its machines are on: written, and returned.
+/// Writes and returns the cluster that its machines are on.
 fn region(table: &mut Table, tree: &mut Tree, known: &[String]) -> Option<String> {
     let place = tree.place(&["region"]);
     let named = tree.text(&["region"]);
@@ -94,16 +102,16 @@ fn region(table: &mut Table, tree: &mut Tree, known: &[String]) -> Option<String
         return named;
     }
     match (named, known) {
-        (Some(name), []) => table.note(format!("{place}: {name}, of which no cluster is in the files")),
+        (Some(name), []) => table.note(format!("{place}: {name}, but the files have no such cluster")),
         (Some(name), [first, ..]) => {
+            table.fill("region", first.as_str(), format!("{place}: no cluster in the files is named {name}"));
+        }
+        (None, [first, _, ..]) => {
             table.fill(
                 "region",
                 first.as_str(),
-                format!("{place}: no cluster in the files is called {name}"),
+                "the cluster: a pool is on one cluster, in Karpenter on any of them",
             );
-        }
-        (None, [first, _, ..]) => {
-            table.fill("region", first.as_str(), "the cluster: a pool is on one, there on any of them");
         }
         (None, _) => return None,
     }
@@ -114,12 +122,12 @@ fn boot_device(table: &mut Table, tree: &mut Tree) {
     let size = ["bootDevice", "size"];
     let given = tree.text(&size);
     let text = given.clone().unwrap_or_else(|| "30G".to_owned());
-    // Both 50G and 50Gi are GiB for Proxmox VE.
+    // Proxmox VE reads both 50G and 50Gi as GiB.
     let binary = format!("{}i", text.trim_end_matches('i'));
     match parts::size_of(&binary) {
         Some(disk) if given.is_some() => table.set("disk", disk, tree.place(&size)),
-        Some(disk) => table.set("disk", disk, format!("{}: its default there", tree.place(&size))),
-        None => table.note(format!("{}: is not a size", tree.place(&size))),
+        Some(disk) => table.set("disk", disk, format!("{}: Karpenter's default", tree.place(&size))),
+        None => table.note(format!("{}: not a valid size", tree.place(&size))),
     }
     let storage = ["bootDevice", "storage"];
     match tree.text(&storage) {
@@ -134,7 +142,7 @@ fn boot_device(table: &mut Table, tree: &mut Tree) {
         None => table.set(
             "clone",
             "full",
-            "as there; \"linked\" takes a second instead of minutes, where the template's storage can",
+            "as in Karpenter; \"linked\" takes a second instead of minutes, if the template's storage supports it",
         ),
     }
 }
@@ -145,12 +153,12 @@ fn metadata(table: &mut Table, tree: &mut Tree) {
     for key in ["templatesRef", "valuesRef", "secretRef"] {
         if tree.was(&["metadataOptions", key]) {
             let place = tree.place(&["metadataOptions", key]);
-            table.note(format!("{place}: Proxmox VE's own cloud-init drive tells guests what they are; texts of yours go into `[pool.cloud_init]` with `method = \"seed\"`, with other variables and without secrets (docs/guides/cloud-init.md)"));
+            table.note(format!("{place}: Proxmox VE's own cloud-init drive configures guests; put your own texts into `[pool.cloud_init]` with `method = \"seed\"`, with different variables and without secrets (docs/guides/cloud-init.md)"));
         }
     }
     if kind.as_deref() == Some("cdrom") {
         table.note(format!(
-            "{}: the join runs over the guest agent, no token lies in a disk",
+            "{}: the join runs over the guest agent, and no token is on a disk",
             tree.place(&path)
         ));
     }
@@ -182,18 +190,18 @@ fn template(
 ) {
     let name = reference.and_then(|one| text_at(one, &["name"])).unwrap_or_default();
     let unmanaged = reference.and_then(|one| text_at(one, &["kind"])) == Some("ProxmoxUnmanagedTemplate");
-    let addresses = "as is usual there; a range of addresses of the pool's own is safer";
+    let addresses = "as usual in Karpenter; a range of addresses of the pool's own is safer";
     if let Some(mut read) = objects.unmanaged.get(name).filter(|_| unmanaged).cloned() {
         match read.text(&["templateName"]) {
             Some(template) => table.set("template", template, read.place(&["templateName"])),
             None => table.missing(
                 "template",
                 "\"k8s-worker\"",
-                "the template, by name or VMID; there it is found by tags",
+                "the template, by name or VMID; Karpenter finds it by tags",
             ),
         }
         if !read.texts(&["tags"]).is_empty() {
-            table.note(format!("{}: templates are found by name", read.place(&["tags"])));
+            table.note(format!("{}: here templates are found by name", read.place(&["tags"])));
         }
         read.was(&["region"]);
         objects.left.insert(read.what().to_owned(), read);
@@ -203,11 +211,11 @@ fn template(
     if let Some(mut read) = objects.templates.get(name).filter(|_| !unmanaged).cloned() {
         match image::made(name, region, &mut read, objects.made.len()) {
             Some(made) => {
-                table.set("template", name, "`pve-autoscaler template` makes it, of the table above");
+                table.set("template", name, "`pve-autoscaler template` creates it from the table above");
                 let key = (name.to_owned(), region.unwrap_or_default().to_owned());
                 objects.made.entry(key).or_insert(made);
             }
-            None => table.missing("template", "\"k8s-worker\"", format!("ProxmoxTemplate {name} is made there by the provider; here by `pve-autoscaler template`, of a table `[[template]]` with its image and the checksum (docs/guides/template.md)")),
+            None => table.missing("template", "\"k8s-worker\"", format!("ProxmoxTemplate {name} is created by the provider in Karpenter; here by `pve-autoscaler template`, from a table `[[template]]` with its image and the checksum (docs/guides/template.md)")),
         }
         further.extend(image::of_clones(ours, table, &mut read));
         objects.left.insert(read.what().to_owned(), read);
@@ -218,7 +226,7 @@ fn template(
         None => table.missing(
             "template",
             "\"k8s-worker\"",
-            "the template, by name or VMID; what the class names is in none of the files",
+            "the template, by name or VMID; the one that the class names is not in the files",
         ),
     }
     table.set("addresses", "dhcp", addresses);

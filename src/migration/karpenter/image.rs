@@ -1,5 +1,5 @@
-//! A `ProxmoxTemplate`: what it is made of, which is a `[[template]]`, and what it says of its clones, which
-//! is their pool's.
+//! A `ProxmoxTemplate`: its image settings become a `[[template]]`, its settings for clones go into their
+//! pool.
 
 use serde_json::Value as Json;
 use toml::Value;
@@ -7,17 +7,17 @@ use toml::Value;
 use super::super::draft::Table;
 use super::super::source::{Tree, text_at};
 
-/// VMIDs that stand in for those of a template: this many for each.
+/// How many placeholder VMIDs each template gets.
 const VMIDS: usize = 20;
 
-/// The template itself, for the pools of a region; `None` if the image has no URL. `number`: how many were
+/// The `[[template]]` for the pools of a region; `None` if the image has no URL. `number`: how many were
 /// written before.
 pub(super) fn made(name: &str, region: Option<&str>, tree: &mut Tree, number: usize) -> Option<Table> {
     let url = tree.text(&["sourceImage", "url"])?;
     let mut table = Table::new("[[template]]");
     table.set("name", name, format!("ProxmoxTemplate {name}: metadata.name"));
     if let Some(region) = region {
-        table.set("region", region, "as its pools");
+        table.set("region", region, "the region of its pools");
     }
     tree.was(&["region"]);
     table.set("image", url, tree.place(&["sourceImage", "url"]));
@@ -36,10 +36,10 @@ pub(super) fn made(name: &str, region: Option<&str>, tree: &mut Tree, number: us
         None => table.fill(
             "checksum",
             format!("sha256:{}", "0".repeat(64)),
-            "the image's, as its publisher lists it: nothing is made of an image that has another",
+            "the image's, as its publisher lists it: an image with a different checksum is refused",
         ),
     }
-    // The name of the file that the image becomes.
+    // The name of the image's file.
     tree.was(&["sourceImage", "imageName"]);
     let storages = tree.texts(&["storageIDs"]);
     let place = tree.place(&["storageIDs"]);
@@ -47,9 +47,11 @@ pub(super) fn made(name: &str, region: Option<&str>, tree: &mut Tree, number: us
         Some(first) => table.set(
             "storage",
             first.as_str(),
-            format!("{place}: of its disk; `image_storage` is where the image itself goes, with the content `import`"),
+            format!(
+                "{place}: for its disk; `image_storage` is for the image itself, with the content `import`"
+            ),
         ),
-        None => table.fill("storage", "local-lvm", "where its disk is"),
+        None => table.fill("storage", "local-lvm", "the storage for its disk"),
     }
     let first = 9000 + number * VMIDS;
     table.fill(
@@ -71,20 +73,20 @@ pub(super) fn made(name: &str, region: Option<&str>, tree: &mut Tree, number: us
     table.set(
         "vm_options",
         Value::Table(options),
-        format!("{}: q35 is its default", tree.place(&["machine"])),
+        format!("{}: q35 is Karpenter's default", tree.place(&["machine"])),
     );
     if tree.text(&["bios"]).is_some_and(|bios| bios != "seabios") {
         table.note(format!(
-            "{}: a template with UEFI is made by hand, with its disk for the variables",
+            "{}: create a template with UEFI by hand, with its disk for the variables",
             tree.place(&["bios"])
         ));
     }
     for (key, why) in [
-        ("description", "it says of which version it is"),
-        ("tags", "a template is known by its name"),
-        ("tpm", "made by hand"),
+        ("description", "the description has the template's version"),
+        ("tags", "templates are found by name"),
+        ("tpm", "create such a template by hand"),
         ("agent", "always on"),
-        ("vga", "a serial console is the display: `serial`, and `vga` in `vm_options`"),
+        ("vga", "the display is a serial console: `serial`, and `vga` in `vm_options`"),
         ("onBoot", "a template does not start"),
     ] {
         if tree.was(&[key]) {
@@ -94,7 +96,7 @@ pub(super) fn made(name: &str, region: Option<&str>, tree: &mut Tree, number: us
     Some(table)
 }
 
-/// What it says of its clones: added to the pool's table, and the tables below that.
+/// Adds the settings for clones to the pool's table, and returns the tables below it.
 pub(super) fn of_clones(ours: &str, table: &mut Table, tree: &mut Tree) -> Vec<Table> {
     for key in [
         "sourceImage",
@@ -133,7 +135,7 @@ fn device_of_host(ours: &str, device: &Json, place: &str) -> Option<Table> {
         pci.set(
             "mdev",
             mdev,
-            format!("{place}; `per_device` says for how many machines one device is enough"),
+            format!("{place}; `per_device` is the number of machines that can share one device"),
         );
     }
     for (theirs, key) in [("pcie", "pcie"), ("xvga", "x_vga")] {
@@ -144,12 +146,12 @@ fn device_of_host(ours: &str, device: &Json, place: &str) -> Option<Table> {
     pci.missing(
         "resource",
         "\"nvidia.com/gpu\"",
-        "what the device plugin announces, so that pods which ask for it get a machine; there PCI devices are no capacity",
+        "the resource of the device plugin, so that pods which request it get a machine; in Karpenter PCI devices are not counted",
     );
     Some(pci)
 }
 
-/// The first device is the pool's own; further ones have tables.
+/// The first device goes into the pool's own table; further devices get their own tables.
 fn network(ours: &str, table: &mut Table, tree: &mut Tree) -> Vec<Table> {
     let place = tree.place(&["network"]);
     let mut devices = tree.list(&["network"]);
@@ -160,7 +162,7 @@ fn network(ours: &str, table: &mut Table, tree: &mut Tree) -> Vec<Table> {
         if number == 0 {
             one_device(table, device, &place);
             if network_of(device).is_none() {
-                table.set("addresses", "dhcp", format!("{place}: as there, without address4"));
+                table.set("addresses", "dhcp", format!("{place}: as in Karpenter, without address4"));
             }
             continue;
         }
@@ -172,7 +174,7 @@ fn network(ours: &str, table: &mut Table, tree: &mut Tree) -> Vec<Table> {
         further.push(own);
     }
     if devices.is_empty() {
-        table.set("addresses", "dhcp", format!("{place}: as there, without address4"));
+        table.set("addresses", "dhcp", format!("{place}: as in Karpenter, without address4"));
     }
     further
 }
@@ -193,10 +195,12 @@ fn one_device(table: &mut Table, device: &Json, place: &str) {
     }
     if let Some((network, prefix)) = network_of(device) {
         let example = format!("\"{network}-…\"");
-        let why = format!("{place}.address4 is the network; here a range in it that nothing else uses");
+        let why =
+            format!("{place}.address4 is the network; here a range in it that is not used by anything else");
         table.missing("addresses", &example, why);
-        table
-            .note(format!("{place}: with such a range, prefix = {prefix}, and `gateway` and `dns` as there"));
+        table.note(format!(
+            "{place}: with such a range, also set prefix = {prefix}, and `gateway` and `dns` as in Karpenter"
+        ));
     }
 }
 

@@ -14,7 +14,7 @@ use super::parts::{self, ProxmoxSide, Said};
 use super::source::{Tree, all_documents, documents, text_at};
 use super::{SourceError, SourceFile};
 
-/// What the files hold, by kind and name.
+/// The objects in the files, by kind and name.
 #[derive(Default)]
 struct Objects {
     pools: Vec<(String, Tree)>,
@@ -22,11 +22,11 @@ struct Objects {
     templates: BTreeMap<String, Tree>,
     unmanaged: BTreeMap<String, Tree>,
     clusters: Vec<Tree>,
-    /// Templates that are to be made, by name and region.
+    /// Templates to create, by name and region.
     made: BTreeMap<(String, String), Table>,
     /// The regions' names, in the order of the clusters.
     regions: Vec<String>,
-    /// What is left of each class and template after a pool has read it; several may read the same.
+    /// The unread rest of each class and template; several pools may read the same one.
     left: BTreeMap<String, Tree>,
 }
 
@@ -50,20 +50,20 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     let mut tables = Vec::new();
     for (name, mut tree) in pools {
         let ours = parts::pool_name(&name);
-        // One table speaks for all pools there: what they differ in is said.
+        // One table `[scale_down]` applies to all pools: differences are reported.
         let mut own = Table::new("[scale_down]");
         let settings = if down.is_empty() { &mut down } else { &mut own };
         rules.extend(budgets::read(&mut tree, &ours, settings, several));
         if !own.is_empty() {
             draft.unneeded(
                 format!("NodePool {name}: disruption"),
-                "`[scale_down]` holds for all pools: see the first one's",
+                "`[scale_down]` applies to all pools: see the first NodePool's",
             );
         }
         tables.extend(pool::read(&ours, &mut tree, &mut objects));
         draft.unknown(tree.rest());
     }
-    let drift = "drift is always looked for there";
+    let drift = "Karpenter always replaces drifted nodes";
     let mut replace = Table::new("[replace]");
     replace.set("drift", true, drift);
     draft.push(down);
@@ -110,13 +110,10 @@ impl Objects {
                         self.cloud_configuration(document);
                     }
                 }
-                draft.unneeded(
-                    format!("Secret {name}"),
-                    "secrets are in files of their own, and are not copied",
-                );
+                draft.unneeded(format!("Secret {name}"), "secrets are in separate files, and are not copied");
             }
             "NodeClaim" => {
-                draft.unneeded(format!("NodeClaim {name}"), "a record for each machine, made by itself");
+                draft.unneeded(format!("NodeClaim {name}"), "the daemon keeps a record for each machine");
             }
             "CapacityBuffer" => draft.unneeded(
                 format!("CapacityBuffer {name}"),
@@ -124,9 +121,9 @@ impl Objects {
             ),
             "NodeOverlay" => draft.unneeded(
                 format!("NodeOverlay {name}"),
-                "machines have no prices; what a fresh node offers is `allocatable` of its pool",
+                "machines have no prices; `allocatable` of a pool is what its fresh nodes offer",
             ),
-            _ => draft.unneeded(format!("{kind} {name}"), "it is a service on a host, not a pod"),
+            _ => draft.unneeded(format!("{kind} {name}"), "the daemon is a service on a host, not a pod"),
         }
     }
 
@@ -139,12 +136,12 @@ impl Objects {
     }
 }
 
-/// A cluster for each region.
+/// The Proxmox VE side of each region.
 fn sides(objects: &mut Objects) -> Vec<ProxmoxSide> {
     let mut pools: BTreeMap<String, Said> = BTreeMap::new();
     for tree in objects.classes.values_mut() {
         let place = tree.place(&["resourcePool"]);
-        // A class that names no region speaks for all that no other speaks for.
+        // A class without a region applies to all regions without a class of their own.
         let region = tree.clone().text(&["region"]).unwrap_or_default();
         if let Some(said) = Said::new(tree.text(&["resourcePool"]), place) {
             pools.entry(region).or_insert(said);

@@ -16,13 +16,13 @@ const TYPE: &str = "node.kubernetes.io/instance-type";
 const REGION: &str = "topology.kubernetes.io/region";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// GiB for each vCPU of the families that the provider makes by itself.
+/// GiB for each vCPU, in the families that the provider defines.
 const FAMILIES: [(&str, i64); 4] = [("c1", 2), ("t1", 3), ("s1", 4), ("m1", 8)];
 
-/// At most this many sizes, the first one not counted, are taken over.
+/// How many sizes are converted at most, not counting the first.
 const MOST_SIZES: usize = 14;
 
-/// What its requirements say.
+/// The requirements of a NodePool.
 #[derive(Debug, Default)]
 struct Requirements {
     sizes: Option<BTreeSet<(i64, i64)>>,
@@ -42,7 +42,7 @@ pub(super) fn read(ours: &str, tree: &mut Tree, objects: &mut Objects) -> Vec<Ta
     let why = if requirements.sizes.is_some() {
         "the instance types that its requirements name"
     } else {
-        "the provider's own instance types, as the pool names none"
+        "the provider's default instance types, because the pool names none"
     };
     table.must("cores", first.0, 2, why);
     table.must("memory", format!("{}GiB", first.1), "4GiB", why);
@@ -66,7 +66,7 @@ pub(super) fn read(ours: &str, tree: &mut Tree, objects: &mut Objects) -> Vec<Ta
         table.set(
             "hosts",
             parts::list(requirements.hosts),
-            format!("requirements on {ZONE}: zones are hosts there"),
+            format!("requirements on {ZONE}: in Karpenter, zones are hosts"),
         );
     }
     requirements.notes.into_iter().for_each(|note| table.note(note));
@@ -77,14 +77,14 @@ pub(super) fn read(ours: &str, tree: &mut Tree, objects: &mut Objects) -> Vec<Ta
     if objects.classes.contains_key(&name) {
         further = class::read(ours, &name, &mut table, objects);
     } else {
-        table.note(format!("its ProxmoxNodeClass {name} is in none of the files"));
+        table.note(format!("its ProxmoxNodeClass {name} is not in the files"));
         table.missing("template", "\"k8s-worker\"", "the template, by name or VMID");
         table.missing("addresses", "\"dhcp\"", "how machines get addresses: \"dhcp\", or a range");
     }
     table.missing(
         "vmids",
         "\"20000-20049\"",
-        "VMIDs that are this pool's alone, at least `max`; there the next free one from `--proxmox-vmid` on",
+        "VMIDs for this pool only, at least `max`; Karpenter uses the next free one from `--proxmox-vmid` on",
     );
     let mut tables = vec![table];
     tables.extend(further);
@@ -94,10 +94,14 @@ pub(super) fn read(ours: &str, tree: &mut Tree, objects: &mut Objects) -> Vec<Ta
         let pairs = tree.pairs(&path);
         parts::labels(&mut map, &pairs, &tree.place(&path));
         if key == "labels" && !pairs.iter().any(|(key, _)| key == ZONE) {
-            map.set(ZONE, "{{ host }}", "as there: zones are hosts; `{{ zone }}` names those of `[[host]]`");
+            map.set(
+                ZONE,
+                "{{ host }}",
+                "as in Karpenter: zones are hosts; `{{ zone }}` names those of `[[host]]`",
+            );
         }
         if key == "labels" && !objects.regions.is_empty() && !pairs.iter().any(|(key, _)| key == REGION) {
-            map.set(REGION, "{{ region }}", "as there");
+            map.set(REGION, "{{ region }}", "as in Karpenter");
         }
         tables.push(map);
     }
@@ -117,12 +121,12 @@ fn limits(table: &mut Table, tree: &mut Tree, (cores, _): (i64, i64)) {
         (Some(most), _) => table.must("max", parts::count(most), 10, tree.place(&["limits", "nodes"])),
         (None, Some(cpu)) => {
             let why = format!(
-                "{} of the smallest size; the vCPUs are what limits it",
+                "{}, in machines of the smallest size; the limit is in vCPUs",
                 tree.place(&["limits", "cpu"])
             );
             table.must("max", parts::count((cpu / cores.max(1)).max(1)), 10, why);
         }
-        (None, None) => table.fill("max", 10, "there is no limit there; here there is one"),
+        (None, None) => table.fill("max", 10, "Karpenter's pool has no limit; here there must be one"),
     }
     if let Some(cpu) = cpu {
         table.set("max_cores", parts::count(cpu), tree.place(&["limits", "cpu"]));
@@ -140,7 +144,7 @@ fn settings(table: &mut Table, tree: &mut Tree) {
         let unregistered = |taint: &Json| text_at(taint, &["key"]) == Some("karpenter.sh/unregistered");
         if taints.iter().any(unregistered) {
             table.note(format!(
-                "{place}: karpenter.sh/unregistered is not needed, labels and taints are there from the start"
+                "{place}: karpenter.sh/unregistered is not needed, because labels and taints are set from the start"
             ));
         }
         let ours_now: Vec<_> =
@@ -160,14 +164,14 @@ fn settings(table: &mut Table, tree: &mut Tree) {
         table.set(
             "drain",
             limit,
-            format!("{}; at its end the drain is given up here, never forced", tree.place(&path)),
+            format!("{}; when it ends, the drain is given up here, never forced", tree.place(&path)),
         );
     }
     if let Some(weight) = tree.whole(&["weight"]) {
         table.set(
             "priority",
             weight,
-            format!("{}; counts with `expander = \"priority\"` of [scale_up]", tree.place(&["weight"])),
+            format!("{}; used with `expander = \"priority\"` in [scale_up]", tree.place(&["weight"])),
         );
     }
 }
@@ -192,8 +196,8 @@ fn requirements(tree: &mut Tree) -> Requirements {
             (FAMILY, "In") => families = Some(values.iter().map(ToString::to_string).collect::<Vec<_>>()),
             (ZONE, "In") => read.hosts = values.iter().map(ToString::to_string).collect(),
             ("kubernetes.io/arch" | "kubernetes.io/os", _) => read.notes.push(format!("{place}: {key} is the template's")),
-            ("karpenter.sh/capacity-type", _) => read.notes.push(format!("{place}: {key}: there is one kind of machines")),
-            _ => read.notes.push(format!("{place}: {key} {operator} has no counterpart; `labels` of the pool, `hosts` or `sizes` may do")),
+            ("karpenter.sh/capacity-type", _) => read.notes.push(format!("{place}: {key}: there is only one kind of machine")),
+            _ => read.notes.push(format!("{place}: {key} {operator} has no counterpart; the pool's `labels`, `hosts` or `sizes` may serve instead")),
         }
     }
     if let Some(families) = families.filter(|_| read.sizes.is_none()) {
@@ -212,13 +216,13 @@ fn instance_type(text: &str) -> Option<(i64, i64)> {
     Some((cores.parse().ok()?, memory.strip_suffix("GB")?.parse().ok()?))
 }
 
-/// What the provider offers by default.
+/// The sizes that the provider offers by default.
 fn usual() -> BTreeSet<(i64, i64)> {
     made(&FAMILIES.map(|(_, rate)| rate))
 }
 
 fn made(rates: &[i64]) -> BTreeSet<(i64, i64)> {
     let cores = [1, 2, 4, 8, 16];
-    // One with less than 2 GiB holds little more than a kubelet.
+    // A machine with less than 2 GiB has room for little more than a kubelet.
     cores.iter().flat_map(|cores| rates.iter().map(move |rate| (*cores, cores * rate))).collect()
 }

@@ -1,5 +1,5 @@
-//! Some figures under the names that Cluster Autoscaler has for them (`cluster-autoscaler/metrics`), so that
-//! its dashboards and alerts go on. Where it counts all nodes of the cluster, the nodes of the pools are
+//! Some metrics under Cluster Autoscaler's names (`cluster-autoscaler/metrics`), so that its dashboards and
+//! alerts keep working. Cluster Autoscaler counts all nodes of the cluster; here only the pools' nodes are
 //! counted.
 
 use std::fmt;
@@ -17,10 +17,10 @@ use super::{Counters, Shown, locked};
 use model::machine::Phase;
 use model::plan::RemovalReason;
 
-/// What all names begin with.
+/// The prefix of all names.
 const PREFIX: &str = "cluster_autoscaler";
 
-/// What is counted under its names, with the registry that serves all of them.
+/// The counters with Cluster Autoscaler's names, and the registry that serves them.
 #[derive(Debug)]
 pub(super) struct ClusterAutoscaler {
     pub registry: Registry,
@@ -35,7 +35,7 @@ impl ClusterAutoscaler {
         let mut registry = Registry::with_prefix(PREFIX);
         registry.register_collector(Box::new(Gauges(shown)));
         let (added, removed, failed) = (Counter::default(), Counters::default(), Counters::default());
-        // Its own buckets.
+        // Cluster Autoscaler's own buckets.
         let main = Histogram::new([
             0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 7.5, 10.0, 12.5, 15.0, 17.5, 20.0, 22.5, 25.0, 27.5, 30.0,
             50.0, 75.0, 100.0, 1000.0,
@@ -60,7 +60,7 @@ impl ClusterAutoscaler {
         self.removed.get_or_create(&vec![("reason", word(reason))]).inc();
     }
 
-    /// A machine did not become a node; `outcome` as `machines_made` has it.
+    /// A machine did not become a node; `outcome` as in `machines_made`.
     pub(super) fn failed(&self, outcome: &str) {
         self.failed.get_or_create(&vec![("reason", outcome.to_lowercase())]).inc();
     }
@@ -70,12 +70,12 @@ impl ClusterAutoscaler {
     }
 }
 
-/// `underutilized`, as it writes its reasons.
+/// `underutilized`, as Cluster Autoscaler writes its reasons.
 fn word(reason: Option<RemovalReason>) -> String {
     reason.map_or_else(|| "asked".to_owned(), |reason| reason.code().to_lowercase())
 }
 
-/// What is so, as the last round and the board have it.
+/// The current state, from the last round and the board.
 #[derive(Debug)]
 struct Gauges(Arc<Shown>);
 
@@ -86,7 +86,7 @@ impl Collector for Gauges {
             phases.iter().map(|phase| board.sum_with(names::MACHINES, phase.code())).sum()
         };
         let before = [Phase::Requested, Phase::Cloning, Phase::Configuring, Phase::Starting, Phase::Booting];
-        // A machine whose node has registered and was not ready yet is one of those that are not ready, too.
+        // A machine whose node has registered but is not ready yet is also counted among unready nodes.
         let starting = phases(&[Phase::Registered]);
         let states = [
             ("ready", round.sum_with(names::NODES, "Ready")),
@@ -95,17 +95,17 @@ impl Collector for Gauges {
             ("unregistered", phases(&before) + phases(&[Phase::Joining])),
             ("longUnregistered", phases(&[Phase::Failed])),
         ];
-        let help = "Number of nodes of the pools, and of machines that are none yet.";
+        let help = "Number of nodes of the pools, and of machines that are not nodes yet.";
         let mut family = encoder.encode_descriptor("nodes_count", help, None, MetricType::Gauge)?;
         for (state, value) in states {
             family.encode_family(&[("state", state)])?.encode_gauge(&value)?;
         }
-        // What causes no node by its nature is not unschedulable there either.
+        // Pods that never get a node are not unschedulable in Cluster Autoscaler either.
         let held_back: f64 = ["Gated", "DaemonSet", "TooYoung", "Expendable"]
             .iter()
             .map(|verdict| round.sum_with(names::PENDING, verdict))
             .sum();
-        // Of who stands by it is not there: its age would raise an alert.
+        // An instance on standby does not serve it: its age would raise an alert.
         if round.count_of(names::LAST_SUCCESS) > 0.0 {
             let help = "When a round last decided.";
             let mut family = encoder.encode_descriptor("last_activity", help, None, MetricType::Gauge)?;
@@ -116,13 +116,13 @@ impl Collector for Gauges {
         for (name, help, label, value) in [
             (
                 "cluster_safe_to_autoscale",
-                "1 once both clusters were seen and rounds run",
+                "1 once both clusters have been seen and rounds are running",
                 None,
                 board.sum(names::READY),
             ),
             (
                 "unschedulable_pods_count",
-                "Number of pods that wait",
+                "Number of pending pods",
                 Some(("type", "unschedulable")),
                 round.sum(names::PENDING) - held_back,
             ),
@@ -133,7 +133,7 @@ impl Collector for Gauges {
                 board.count_of(names::MAX),
             ),
             ("max_nodes_count", "Maximum number of nodes in all pools", None, board.sum(names::MAX)),
-            ("unneeded_nodes_count", "Number of nodes that are unneeded", None, unneeded),
+            ("unneeded_nodes_count", "Number of unneeded nodes", None, unneeded),
             ("scale_down_in_cooldown", "1 while a cool-down keeps a node", None, cooling),
             (
                 "cluster_cpu_current_cores",

@@ -1,4 +1,4 @@
-//! Gauges as one look has found them: shown together, so that what is gone is no longer shown.
+//! Gauges from one look, shown together: values of things that no longer exist disappear.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,19 +11,19 @@ use super::names::Metric;
 /// Label values, in the order of the metric's labels, → value.
 type Samples = BTreeMap<Vec<String>, f64>;
 
-/// Gauges as one look has found them.
+/// Gauges from one look.
 #[derive(Clone, Debug, Default)]
 pub struct GaugeValues(BTreeMap<&'static str, (&'static Metric, Samples)>);
 
 impl GaugeValues {
-    /// Puts a value in. There are as many label values as the metric has labels.
+    /// Sets a value. There must be as many label values as the metric has labels.
     pub fn put(&mut self, metric: &'static Metric, labels: &[&str], value: f64) {
         debug_assert_eq!(metric.labels.len(), labels.len(), "{}", metric.name);
         let samples = &mut self.0.entry(metric.name).or_insert((metric, BTreeMap::new())).1;
         samples.insert(labels.iter().map(|&label| label.to_owned()).collect(), value);
     }
 
-    /// Adds one to a value that begins at zero.
+    /// Adds one to a value, which starts at zero.
     pub fn count(&mut self, metric: &'static Metric, labels: &[&str]) {
         let labels: Vec<String> = labels.iter().map(|&label| label.to_owned()).collect();
         let samples = &mut self.0.entry(metric.name).or_insert((metric, BTreeMap::new())).1;
@@ -35,7 +35,7 @@ impl GaugeValues {
         self.0.get(metric.name).map_or(0.0, |(_, samples)| total(samples.values()))
     }
 
-    /// The sum of those of its values whose labels have this value among them.
+    /// The sum of a metric's values that have this label value.
     pub(super) fn sum_with(&self, metric: &'static Metric, label: &str) -> f64 {
         let samples = self.0.get(metric.name).map(|(_, samples)| samples);
         let of_it = samples.into_iter().flatten().filter(|(labels, _)| labels.iter().any(|one| one == label));
@@ -76,12 +76,12 @@ impl GaugeValues {
     }
 }
 
-/// The sum; that of nothing is 0, if `sum` has -0.
+/// The sum; 0 for no values, for which `sum` gives -0.
 fn total<'v>(values: impl Iterator<Item = &'v f64>) -> f64 {
     values.fold(0.0, |sum, value| sum + value)
 }
 
-/// A count or an amount as metrics have it.
+/// A count or an amount as a metric value.
 #[expect(clippy::cast_precision_loss, reason = "metrics are floating point, and exact up to 2^53")]
 pub fn number(value: i64) -> f64 {
     value as f64

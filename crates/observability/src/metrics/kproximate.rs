@@ -1,18 +1,17 @@
-//! Some figures under the names that kproximate 0.3 has for them, so that dashboards and alerts of before go
-//! on.
+//! Some metrics under the names of kproximate 0.3, so that its dashboards and alerts keep working.
 //!
-//! Its names are kept as they are, `_total` of a gauge as well. They are sums over all pools.
+//! The names are unchanged, even `_total` for a gauge. The values are sums over all pools.
 
 use std::fmt::Write;
 
 use super::gauges::GaugeValues;
 use super::names;
 
-/// Its eight gauges as OpenMetrics text, without the mark of the end.
+/// kproximate's eight gauges as OpenMetrics text, without the end marker.
 pub(super) fn text(board: &GaugeValues, round: &GaugeValues) -> String {
     let gauges = [
         ("kpnodes_total", "Machines of all pools", board.sum(names::MACHINES)),
-        ("kpnodes_running", "Nodes of all pools that are ready", round.sum_with(names::NODES, "Ready")),
+        ("kpnodes_running", "Ready nodes of all pools", round.sum_with(names::NODES, "Ready")),
         ("cpu_provisioned_total", "vCPUs of all machines", round.sum(names::CPU_PROVISIONED)),
         ("memory_provisioned_total", "Memory of all machines in bytes", round.sum(names::MEMORY_PROVISIONED)),
         (

@@ -1,4 +1,4 @@
-//! Metrics: what happened is counted where it happens, what is so is taken from the last round and from the
+//! Metrics: events are counted where they happen, the current state is taken from the last round and from the
 //! board.
 
 mod cluster_autoscaler;
@@ -48,14 +48,14 @@ const STEPS: [(&str, Phase, Phase); 7] = [
     ("ready", Phase::Registered, Phase::Ready),
     ("whole", Phase::Requested, Phase::Ready),
 ];
-/// What came of a round.
+/// The outcome of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundOutcome {
-    /// It was decided what is to be done.
+    /// The round has decided.
     Decided,
     /// Too little could be seen to decide anything.
     Blind,
-    /// What was being decided was no longer wanted.
+    /// The decision was no longer wanted.
     Obsolete,
 }
 
@@ -76,18 +76,18 @@ const TERM_ENDS: [&str; 4] = ["Taken", "HostSlow", "ApiSlow", "ApiFailed"];
 const MADE: [&str; 5] = ["Ready", "SlotTaken", "Pool", "Host", "Other"];
 const REMOVED: [&str; 4] = ["Removed", "GivenUp", "Discarded", "Stuck"];
 const GROWN: [&str; 2] = ["Grown", "NotGrown"];
-/// Why a node is taken back that an operator asked for.
+/// The reason for removing a node on an operator's order.
 const ASKED: &str = "Asked";
 
-/// What is decided about a pool, each with its reasons.
+/// The decisions about a pool, each with its reasons.
 fn decisions() -> impl Iterator<Item = (&'static str, &'static str)> {
     let removed = RemovalReason::ALL.iter().map(|reason| ("remove", reason.code()));
     [("add", "Pods"), ("add", "Minimum"), ("grow", "Pods"), ("remove", ASKED)].into_iter().chain(removed)
 }
-/// Machines whose pods' waiting is followed at most; there are never so many at a time.
+/// The most machines for which waiting pods are tracked; there are never that many at a time.
 const FOLLOWED: usize = 4096;
 
-/// Whose names for figures are served beside our own.
+/// The other projects under whose names metrics are served as well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OthersNames {
     /// kproximate's gauges.
@@ -96,7 +96,7 @@ pub struct OthersNames {
     pub cluster_autoscaler: bool,
 }
 
-/// Everything that is counted. Cheap to clone.
+/// All metrics. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Inner>);
 
@@ -107,11 +107,11 @@ struct Inner {
     counted: Counted,
     cluster_autoscaler: ClusterAutoscaler,
     shown: Arc<Shown>,
-    /// Machine's id → since when the pod that it is for has been unschedulable.
+    /// Machine id → since when the pod that it is for has been unschedulable.
     waiting: Mutex<BTreeMap<MachineId, Timestamp>>,
 }
 
-/// What only grows.
+/// Counters and histograms, which only grow.
 #[derive(Debug)]
 struct Counted {
     rounds: Counters,
@@ -130,14 +130,14 @@ struct Counted {
     to_ready: Histogram,
 }
 
-/// What is so: as the last round found it, and as the board shows it now.
+/// The current state: as the last round found it, and as the board shows it now.
 #[derive(Debug, Default)]
 struct Shown {
     round: Mutex<GaugeValues>,
     board: Mutex<GaugeValues>,
 }
 
-/// Encodes what is so on each scrape.
+/// Encodes the current state on each scrape.
 #[derive(Debug)]
 struct Gauges(Arc<Shown>);
 
@@ -169,7 +169,7 @@ impl Default for Metrics {
             clone_request: registered(&mut registry, names::CLONE_REQUEST, middling()),
             to_ready: registered(&mut registry, names::TO_READY, slow()),
         };
-        // A series that is there from the start shows its first event as a growth.
+        // Only a series that exists from the start shows its first event as an increase.
         for outcome in RoundOutcome::ALL.map(RoundOutcome::label) {
             drop(counted.rounds.get_or_create_owned(&vec![("outcome", outcome.to_owned())]));
         }
@@ -196,7 +196,7 @@ impl Metrics {
         self.encode_beside(status, OthersNames::default())
     }
 
-    /// The same, and some of it once more under the names of others.
+    /// Everything as OpenMetrics text, with some metrics also under the names of other projects.
     ///
     /// # Errors
     /// A value cannot be written as text.
@@ -216,12 +216,12 @@ impl Metrics {
         Ok(text)
     }
 
-    /// Another instance leads: what the last round has found is old.
+    /// Another instance leads: the values of the last round are old.
     pub(crate) fn forget(&self) {
         *locked(&self.0.shown.round) = GaugeValues::default();
     }
 
-    /// What a round that could decide has found.
+    /// Shows the values of a round that could decide.
     pub fn show(&self, seen: GaugeValues, pools: &[PoolName]) {
         *locked(&self.0.shown.round) = seen;
         let counted = &self.0.counted;
@@ -240,7 +240,7 @@ impl Metrics {
         }
     }
 
-    /// A round is over.
+    /// A round has ended.
     pub fn round(&self, outcome: RoundOutcome, took: Duration) {
         self.0.counted.rounds.get_or_create(&vec![("outcome", outcome.label().to_owned())]).inc();
         self.0.counted.round.observe(took.as_secs_f64());
@@ -252,7 +252,7 @@ impl Metrics {
         self.0.counted.terms_ended.get_or_create(&vec![("cause", cause.to_owned())]).inc();
     }
 
-    /// A machine is asked for, for pods of which one has been unschedulable since then, or for the pool's
+    /// A machine is requested, for pods of which one has been unschedulable since then, or for the pool's
     /// minimum.
     pub fn asked_for(&self, pool: &PoolName, machine: &MachineId, for_pods: bool, since: Option<Timestamp>) {
         self.decided(pool, "add", if for_pods { "Pods" } else { "Minimum" });
@@ -268,12 +268,12 @@ impl Metrics {
         self.decided(pool, "grow", "Pods");
     }
 
-    /// kube-scheduler did something else than what was expected of a pool's nodes.
+    /// kube-scheduler did not place pods on a pool's nodes as expected.
     pub fn missed(&self, pool: &PoolName) {
         self.0.counted.missed.get_or_create(&vec![("pool", pool.to_string())]).inc();
     }
 
-    /// A node is taken back; `None`: an operator asked for it.
+    /// A node is to be removed; `None`: on an operator's order.
     pub fn taken_back(&self, pool: &PoolName, reason: Option<RemovalReason>) {
         self.0.cluster_autoscaler.removed(reason);
         let reason = reason.map_or(ASKED, RemovalReason::code);
@@ -307,7 +307,7 @@ impl Metrics {
             Ending::Discarded => (&counted.removed, "Discarded"),
             Ending::GivenUp(_) => (&counted.removed, "GivenUp"),
             Ending::Stuck(_) => (&counted.removed, "Stuck"),
-            // Nothing was made or removed.
+            // No machine was created or removed.
             Ending::LookedAfter(_) | Ending::Touched(_) => return,
         };
         family.get_or_create(&pool_and_outcome(&told.record.pool, outcome)).inc();
@@ -415,7 +415,7 @@ fn decision_labels(pool: &str, decision: &str, reason: &str) -> Labels {
     vec![("pool", pool.to_owned()), ("decision", decision.to_owned()), ("reason", reason.to_owned())]
 }
 
-/// Seconds, if both are known and in their order: clocks are set.
+/// Seconds, if both times are known and in order: clocks may be set back.
 fn between(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<f64> {
     let took = to?.duration_since(from?).as_secs_f64();
     (took >= 0.0).then_some(took)
@@ -440,22 +440,22 @@ where
     made
 }
 
-/// For rounds.
+/// Buckets for rounds.
 fn quick() -> Histogram {
     Histogram::new([0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0])
 }
 
-/// For calls: Proxmox VE gives up after 30 s.
+/// Buckets for calls: Proxmox VE gives up after 30 s.
 fn calls() -> Histogram {
     Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0])
 }
 
-/// For what a decision should take, and may take if clones wait for their turn.
+/// Buckets for the time from a pod to its clone: what it should take, and may take if clones queue.
 fn middling() -> Histogram {
     Histogram::new([0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0])
 }
 
-/// For what machines take.
+/// Buckets for the steps of machines.
 fn slow() -> Histogram {
     Histogram::new([0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0])
 }

@@ -1,29 +1,29 @@
-//! Every metric there is: its name, type, unit, labels and meaning. What is served and
+//! Every metric: its name, type, unit, labels and meaning. The served metrics and
 //! `docs/reference/metrics.md` both come from here.
 
 use prometheus_client::registry::Unit;
 
-/// What all names begin with.
+/// The prefix of all names.
 pub(super) const PREFIX: &str = "pve_autoscaler";
 
-/// What a metric does over time.
+/// How a metric behaves over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Goes up and down.
     Gauge,
     /// Only grows, from each start of the daemon on.
     Counter,
-    /// How often which durations were seen.
+    /// A distribution of durations.
     Histogram,
 }
 
 /// A metric.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Its name without prefix, unit and `_total`.
+    /// The name without prefix, unit and `_total`.
     pub(super) name: &'static str,
     pub(super) kind: Kind,
-    /// The last part of its name.
+    /// The last part of the name.
     pub(super) unit: Option<&'static str>,
     pub(super) labels: &'static [&'static str],
     /// One sentence without its full stop, which the encoder adds.
@@ -35,7 +35,7 @@ impl Metric {
         self.unit.map(|unit| Unit::Other(unit.to_owned()))
     }
 
-    /// The name as samples of it have it; histograms have `_bucket`, `_sum` and `_count` behind it.
+    /// The name as it appears in samples; histograms append `_bucket`, `_sum` and `_count`.
     #[cfg(test)]
     pub(super) fn full_name(&self) -> String {
         let unit = self.unit.map(|unit| format!("_{unit}")).unwrap_or_default();
@@ -63,7 +63,7 @@ macro_rules! metrics {
             };
         )*)*
 
-        /// All of them, by what they are about.
+        /// All metrics, by subject.
         #[cfg(test)]
         pub(super) const ALL: &[(&str, &[&Metric])] = &[$(($title, &[$($id),*])),*];
     };
@@ -71,69 +71,69 @@ macro_rules! metrics {
 
 metrics! {
     "The daemon" {
-        BUILD: Gauge "build_info" None, &["version"], "Always 1, with the version that runs";
-        READY: Gauge "ready" None, &[], "1 once both clusters were seen and rounds run";
+        BUILD: Gauge "build_info" None, &["version"], "Always 1, labelled with the running version";
+        READY: Gauge "ready" None, &[], "1 once both clusters have been seen and rounds are running";
         LEADER: Gauge "leader" None, &[], "1 while this instance leads; metrics about pools, pods, machines and hosts come from the leader";
-        TERMS_ENDED: Counter "terms_ended" None, &["cause"], "Times that this instance led and stopped to, other than at its end: `Taken` by another instance, `HostSlow` if a timer of this process fired much too late, `ApiSlow` if the Kubernetes API did not answer in time, `ApiFailed` if it refused or could not be reached";
-        PAUSED: Gauge "paused" None, &[], "1 while an operator has paused everything; only the leader knows";
-        OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which nothing is done";
-        PROBLEM: Gauge "problem" None, &["about"], "1 while something is wrong: with what, and what to do, is in [alerts](alerts.md#pveautoscalerproblem)";
-        ROUNDS: Counter "rounds" None, &["outcome"], "Rounds: `decided`, `blind` if too little could be seen to decide anything, or `obsolete` if settings changed or the term ended while it was being decided";
-        ROUND: Histogram "round_duration" SECONDS, &[], "How long a round took, without the waits between rounds";
+        TERMS_ENDED: Counter "terms_ended" None, &["cause"], "How often this instance lost the lead, other than by stopping: `Taken` by another instance, `HostSlow` if a timer of this process fired much too late, `ApiSlow` if the Kubernetes API did not answer in time, `ApiFailed` if the API refused or could not be reached";
+        PAUSED: Gauge "paused" None, &[], "1 while the daemon is paused; only the leader reports it";
+        OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which nothing is changed";
+        PROBLEM: Gauge "problem" None, &["about"], "1 while the problem lasts; [alerts](alerts.md#pveautoscalerproblem) explains each one";
+        ROUNDS: Counter "rounds" None, &["outcome"], "Rounds: `decided`, `blind` if too little could be seen to decide anything, or `obsolete` if settings changed or the term ended during the round";
+        ROUND: Histogram "round_duration" SECONDS, &[], "Duration of a round, without the waits between rounds";
         LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "When a round last decided";
-        REGION_ACTS: Gauge "region_acts" None, REGION, "1 while the Proxmox VE cluster of the region is seen and quorate, so that its pools get decisions; only if there are several";
-        CREDENTIAL_END: Gauge "credential_end_timestamp" SECONDS, &["credential"], "When a credential that the daemon works with ends, of those that say so: the client certificate or token and the certificate authority of the kubeconfig, and the authorities in the `ca_file` of Proxmox VE";
-        LAST_LOOK: Gauge "last_proxmox_look_timestamp" SECONDS, &[], "When Proxmox VE was last looked at with success";
-        DECISIONS: Counter "decisions" None, &["pool", "decision", "reason"], "Machines asked for (`add`, for `Pods` or the pool's `Minimum`), running machines made larger (`grow`, for `Pods`) and nodes taken back (`remove`, with the plan's reason, or `Asked` by an operator)";
-        CALLS: Counter "calls" None, &["api", "outcome"], "Calls to the APIs `proxmox` and `kubernetes`, without watches: `Ok`, or the kind of the failure";
-        CALL: Histogram "call_duration" SECONDS, &["api"], "How long a call took from being sent to its answer";
+        REGION_ACTS: Gauge "region_acts" None, REGION, "1 while the region's Proxmox VE cluster is visible and quorate, so its pools get decisions; only if there are several regions";
+        CREDENTIAL_END: Gauge "credential_end_timestamp" SECONDS, &["credential"], "When a credential of the daemon expires, if it has an expiry time: the client certificate or token and the certificate authority of the kubeconfig, and the authorities in Proxmox VE's `ca_file`";
+        LAST_LOOK: Gauge "last_proxmox_look_timestamp" SECONDS, &[], "When Proxmox VE was last read successfully";
+        DECISIONS: Counter "decisions" None, &["pool", "decision", "reason"], "Machines requested (`add`, for `Pods` or the pool's `Minimum`), running machines enlarged (`grow`, for `Pods`) and nodes removed (`remove`, with the plan's reason, or `Asked` by an operator)";
+        CALLS: Counter "calls" None, &["api", "outcome"], "Calls to the APIs `proxmox` and `kubernetes`, without watches: `Ok`, or the kind of failure";
+        CALL: Histogram "call_duration" SECONDS, &["api"], "Time from sending a call to its answer";
     }
     "Pools" {
         MIN: Gauge "pool_min_nodes" None, POOL, "The pool's `min`";
         MAX: Gauge "pool_max_nodes" None, POOL, "The pool's `max`";
-        SLOTS: Gauge "pool_free_slots" None, POOL, "VMIDs (with their addresses) that the pool can still use";
-        POOL_BACKOFF: Gauge "pool_backoff" None, POOL, "1 while the pool is left alone after failures, or has no usable template";
-        POOL_BACKOFF_END: Gauge "pool_backoff_end_timestamp" SECONDS, POOL, "When the pool is tried again; only while it is left alone after failures";
-        NODES: Gauge "nodes" None, &["pool", "state"], "Nodes of the pool: `Ready`, `NotReady`, or `Leaving` whatever their condition";
+        SLOTS: Gauge "pool_free_slots" None, POOL, "VMIDs, with their addresses, that the pool can still use";
+        POOL_BACKOFF: Gauge "pool_backoff" None, POOL, "1 while the pool is in back-off after failures, or has no usable template";
+        POOL_BACKOFF_END: Gauge "pool_backoff_end_timestamp" SECONDS, POOL, "When the pool is tried again; only while it is in back-off";
+        NODES: Gauge "nodes" None, &["pool", "state"], "Nodes of the pool: `Ready`, `NotReady`, or `Leaving` if they are being removed, whatever their condition";
         CPU_PROVISIONED: Gauge "cpu_provisioned" CORES, POOL, "vCPUs of the pool's machines";
-        CPU_ALLOCATABLE: Gauge "cpu_allocatable" CORES, POOL, "What the pool's nodes offer to pods";
-        CPU_ALLOCATED: Gauge "cpu_allocated" CORES, POOL, "What the pods on the pool's nodes request";
+        CPU_ALLOCATABLE: Gauge "cpu_allocatable" CORES, POOL, "CPU that the pool's nodes offer to pods";
+        CPU_ALLOCATED: Gauge "cpu_allocated" CORES, POOL, "CPU that pods on the pool's nodes request";
         MEMORY_PROVISIONED: Gauge "memory_provisioned" BYTES, POOL, "Memory of the pool's machines";
-        MEMORY_ALLOCATABLE: Gauge "memory_allocatable" BYTES, POOL, "What the pool's nodes offer to pods";
-        MEMORY_ALLOCATED: Gauge "memory_allocated" BYTES, POOL, "What the pods on the pool's nodes request";
-        NODE_VERDICTS: Gauge "node_verdicts" None, &["pool", "verdict", "reason"], "Nodes by the verdict of the last decision, as `plan` names it, with the reason if one is `Blocked`";
+        MEMORY_ALLOCATABLE: Gauge "memory_allocatable" BYTES, POOL, "Memory that the pool's nodes offer to pods";
+        MEMORY_ALLOCATED: Gauge "memory_allocated" BYTES, POOL, "Memory that pods on the pool's nodes request";
+        NODE_VERDICTS: Gauge "node_verdicts" None, &["pool", "verdict", "reason"], "Nodes by the verdict of the last decision, as `plan` names it, with the reason if the node is `Blocked`";
     }
     "Pods" {
-        PENDING: Gauge "pending_pods" None, &["reason"], "Pods that wait for a node, by the verdict of the last decision, as `plan` names it; in a gang that waits for something else than room, by its `gang.reason`";
-        MISSED: Counter "predictions_missed" None, POOL, "Times that pods were found to fit a ready node of the pool and kube-scheduler refused them there, or that pods of a removed node did not run elsewhere; without a pool: on nodes of none";
-        MISSED_NOW: Gauge "predictions_missed_now" None, POOL, "Missed predictions in force: kinds of pods for which the pool gets no machine, because kube-scheduler refused them on a node that they were found to fit, and removals whose pods did not run elsewhere";
-        UNFINISHED: Gauge "unfinished" None, &["what"], "`Pods` that wait and `Nodes` that could perhaps go which the last round could not look at: later ones do";
-        BUFFER_CHUNKS: Gauge "buffer_chunks" None, &["buffer", "state"], "Chunks of each CapacityBuffer (`namespace/name`): `Filled` by room on nodes that are there, `Coming` with machines that are on their way or made now, or `Short` of room";
-        POD_WAIT: Histogram "pod_waiting" SECONDS, &[], "How long a pod waited from being unschedulable until it had a node";
+        PENDING: Gauge "pending_pods" None, &["reason"], "Pending pods by the verdict of the last decision, as `plan` names it; pods of a gang that waits for something other than room by its `gang.reason`";
+        MISSED: Counter "predictions_missed" None, POOL, "How often kube-scheduler refused pods on a ready node of the pool that they were found to fit, or pods of a removed node did not run elsewhere; without a pool for nodes outside pools";
+        MISSED_NOW: Gauge "predictions_missed_now" None, POOL, "Missed predictions that are in force: kinds of pods for which the pool gets no machine, because kube-scheduler refused them on a node that they were found to fit, and removals whose pods did not run elsewhere";
+        UNFINISHED: Gauge "unfinished" None, &["what"], "Pending `Pods` and removable `Nodes` that the last round left to later rounds";
+        BUFFER_CHUNKS: Gauge "buffer_chunks" None, &["buffer", "state"], "Chunks of each CapacityBuffer (`namespace/name`): `Filled` by room on existing nodes, `Coming` with machines that are being created, or `Short` of room";
+        POD_WAIT: Histogram "pod_waiting" SECONDS, &[], "Time from a pod being unschedulable until it had a node";
     }
     "Machines" {
-        MACHINES: Gauge "machines" None, &["pool", "phase"], "Machines by their phase, as `status` names it";
-        MADE: Counter "machines_made" None, &["pool", "outcome"], "Ends of creations: `Ready`, `Warm` if it is kept until it is needed, `SlotTaken` by another VM or Node, or failed through the `Pool`, the `Host` or an `Other` cause";
-        GROWN: Counter "machines_grown" None, &["pool", "outcome"], "Ends of attempts to make a running machine larger: `Grown`, or `NotGrown` so that it serves on as it was";
-        REMOVED: Counter "machines_removed" None, &["pool", "outcome"], "Ends of removals: `Removed`, `GivenUp` so that the node serves again, `Discarded` after a failed creation, or `Stuck` and tried again later";
-        STEP: Histogram "machine_step" SECONDS, &["step"], "How long each step of a machine's creation took (`clone`, `configure`, `start`, `boot`, `join`, `ready`), the `whole` of it from the decision on, and of its removal (`drain`, `remove`)";
-        CLONE_REQUEST: Histogram "unschedulable_to_clone" SECONDS, &[], "From a pod being unschedulable until the clone for it began";
-        TO_READY: Histogram "unschedulable_to_ready" SECONDS, &[], "From a pod being unschedulable until the node for it was ready";
-        ORPHANS: Gauge "orphans" None, &["state"], "VMs that bear this cluster's mark and have no record: `Proven` if each proof is there that they are left over, else `Unproven`";
-        ASTRAY: Gauge "nodes_astray" None, POOL, "Nodes whose labels with `{{ zone }}` or `{{ host }}` name another place than that in which their VMs are; only of pools with such labels";
+        MACHINES: Gauge "machines" None, &["pool", "phase"], "Machines by phase, as `status` names it";
+        MADE: Counter "machines_made" None, &["pool", "outcome"], "Finished creations: `Ready`, `Warm` if the machine is kept until it is needed, `SlotTaken` by another VM or Node, or failed because of the `Pool`, the `Host` or an `Other` cause";
+        GROWN: Counter "machines_grown" None, &["pool", "outcome"], "Finished attempts to enlarge a running machine: `Grown`, or `NotGrown` if it stays in service unchanged";
+        REMOVED: Counter "machines_removed" None, &["pool", "outcome"], "Finished removals: `Removed`, `GivenUp` if the node returned to service, `Discarded` after a failed creation, or `Stuck` and tried again later";
+        STEP: Histogram "machine_step" SECONDS, &["step"], "Duration of each step of a machine's creation (`clone`, `configure`, `start`, `boot`, `join`, `ready`), of the `whole` creation from the decision on, and of its removal (`drain`, `remove`)";
+        CLONE_REQUEST: Histogram "unschedulable_to_clone" SECONDS, &[], "Time from a pod being unschedulable until the clone for it began";
+        TO_READY: Histogram "unschedulable_to_ready" SECONDS, &[], "Time from a pod being unschedulable until the node for it was ready";
+        ORPHANS: Gauge "orphans" None, &["state"], "VMs with this cluster's mark but no record: `Proven` if there is full evidence that they are left over, else `Unproven`";
+        ASTRAY: Gauge "nodes_astray" None, POOL, "Nodes whose labels with `{{ zone }}` or `{{ host }}` name a different place from that of their VMs; only for pools with such labels";
         DRAINS: Gauge "drains" None, POOL, "Nodes that are being drained";
     }
     "Hosts" {
         HOST_ONLINE: Gauge "host_online" None, HOST, "1 while the host is up and not in maintenance";
-        HOST_BACKOFF: Gauge "host_backoff" None, HOST, "1 while nothing new is put on the host after failures there";
-        HOST_BACKOFF_END: Gauge "host_backoff_end_timestamp" SECONDS, HOST, "When the host is tried again; only while it is left alone";
+        HOST_BACKOFF: Gauge "host_backoff" None, HOST, "1 while no new machine is placed on the host after failures there";
+        HOST_BACKOFF_END: Gauge "host_backoff_end_timestamp" SECONDS, HOST, "When the host is tried again; only while it is in back-off";
         HOST_CPU: Gauge "host_cpu" CORES, HOST, "Threads of the host";
         HOST_CPU_ASSIGNED: Gauge "host_cpu_assigned" CORES, HOST, "vCPUs of all running guests on the host";
         HOST_MEMORY: Gauge "host_memory" BYTES, HOST, "Memory of the host";
         HOST_MEMORY_USED: Gauge "host_memory_used" BYTES, HOST, "Memory in use, as Proxmox VE reports it";
-        HOST_MEMORY_ASSIGNED: Gauge "host_memory_assigned" BYTES, HOST, "Memory that all running guests on the host were given";
+        HOST_MEMORY_ASSIGNED: Gauge "host_memory_assigned" BYTES, HOST, "Memory assigned to all running guests on the host";
         HOST_STORAGE: Gauge "host_storage" BYTES, &["host", "storage"], "Size of a storage on the host";
-        HOST_STORAGE_USED: Gauge "host_storage_used" BYTES, &["host", "storage"], "What is used of it";
+        HOST_STORAGE_USED: Gauge "host_storage_used" BYTES, &["host", "storage"], "Used part of a storage on the host";
     }
 }
 
@@ -148,25 +148,25 @@ mod tests {
     fn page() -> String {
         let mut text = String::from(
             "# Metrics\n\n\
-             Served in the OpenMetrics text format at `http://127.0.0.1:9736/metrics`; where, and whether at all, is said in \
-             `[metrics]` of the configuration. Beside it there are `/healthz`, which is 200 while rounds come in time, and \
-             `/readyz`, which is 200 once both clusters were seen. Nothing here asks for a password: let it listen on other \
-             addresses than loopback only if every client that reaches them may see the names of pools, hosts and storages.\n\n\
-             Counters and histograms begin again with each start of the daemon. Times of machines and pods are taken from what \
-             is written on them, so that a restart in between changes none.\n\n\
-             Of several instances each serves its own; those that stand by know nothing of pools, pods, machines and hosts. Sum or \
-             take the maximum over instances.\n\n\
-             With `kproximate_names = true` in `[metrics]` eight gauges are there once more under kproximate's names, as sums over \
-             all pools: `kpnodes_total` (machines), `kpnodes_running` (nodes that are ready), `cpu_provisioned_total`, \
+             The daemon serves metrics in the OpenMetrics text format at `http://127.0.0.1:9736/metrics`; `[metrics]` in the \
+             configuration sets the address, or turns them off. `/healthz` returns 200 while rounds come in time, and `/readyz` \
+             returns 200 once both clusters have been seen. There is no password: listen on addresses other than loopback only \
+             if every client that reaches them may see the names of pools, hosts and storages.\n\n\
+             Counters and histograms begin again at each start of the daemon. Times of machines and pods are taken from the \
+             objects themselves, so a restart in between does not change them.\n\n\
+             Each instance serves its own metrics; instances on standby know nothing of pools, pods, machines and hosts. Use the \
+             sum or the maximum over instances.\n\n\
+             With `kproximate_names = true` in `[metrics]`, eight gauges are also served under kproximate's names, as sums over \
+             all pools: `kpnodes_total` (machines), `kpnodes_running` (ready nodes), `cpu_provisioned_total`, \
              `memory_provisioned_total`, `cpu_allocatable_total`, `memory_allocatable_total`, `cpu_allocated_total`, \
              `memory_allocated_total`.\n\n\
-             With `cluster_autoscaler_names = true` what Cluster Autoscaler's dashboards and alerts show is there under its names, all \
-             beginning with `cluster_autoscaler_`: `cluster_safe_to_autoscale`, `nodes_count`, `node_groups_count`, \
+             With `cluster_autoscaler_names = true`, the metrics that Cluster Autoscaler's dashboards and alerts use are served under \
+             its names, all beginning with `cluster_autoscaler_`: `cluster_safe_to_autoscale`, `nodes_count`, `node_groups_count`, \
              `node_group_min_count`, `node_group_max_count`, `max_nodes_count`, `unschedulable_pods_count`, `unneeded_nodes_count`, \
              `scale_down_in_cooldown`, `last_activity`, `cluster_cpu_current_cores`, `cluster_memory_current_bytes`, \
              `scaled_up_nodes_total`, `scaled_down_nodes_total`, `failed_scale_ups_total`, `function_duration_seconds` (of `main`, a \
-             whole round). Where it counts all nodes of the cluster, those of the pools are counted.\n\n\
-             What the process uses is there as with other programs: `process_cpu_seconds_total`, `process_start_time_seconds`, \
+             whole round). Cluster Autoscaler counts all nodes of the cluster; here only the pools' nodes are counted.\n\n\
+             The usual metrics of the process are served as well: `process_cpu_seconds_total`, `process_start_time_seconds`, \
              `process_resident_memory_bytes`, `process_virtual_memory_bytes`, `process_open_fds`, `process_max_fds`, \
              `process_threads`.\n",
         );

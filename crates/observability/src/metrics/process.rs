@@ -1,4 +1,4 @@
-//! What the process itself uses, under the names that all Prometheus clients have for it.
+//! The resources of the process, under the usual names of Prometheus clients.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::gauges::number;
 
-/// Reads `/proc` on each scrape. If it cannot be read, nothing is served.
+/// Reads `/proc` on each scrape. If it cannot be read, these metrics are not served.
 #[derive(Debug)]
 pub(super) struct OfProcess;
 

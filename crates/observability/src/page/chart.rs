@@ -12,27 +12,27 @@ use crate::Status;
 use crate::status_board::DECISIONS;
 use crate::timeline::Sample;
 
-/// The width of a drawing in its own units; what it is on the screen is the browser's matter.
+/// The width of a drawing in its own units; the browser scales it to the screen.
 const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 100.0;
-/// The least time that the axis shows.
+/// The shortest time that the axis shows.
 const LEAST: SignedDuration = SignedDuration::from_mins(1);
-/// An axis that is shorter has seconds on it.
+/// A shorter axis has labels with seconds.
 const SHORT: f64 = 300.0;
-/// Between two samples that are further apart the daemon did not watch.
+/// If two samples are further apart, the daemon did not watch in between.
 const GAP: SignedDuration = SignedDuration::from_secs(120);
-/// Steps that are drawn of one quantity, about.
+/// About how many steps are drawn of one quantity.
 const STEPS: f64 = 700.0;
 /// Labels on the axis.
 const LABELS: u32 = 4;
 
-/// What the charts show: in words alone, and with their keys.
+/// The charts' captions: as plain words, and with their keys.
 const NODES: (&str, &str) = (
     "nodes over time",
-    "nodes: <i class=\"line ready\"></i> ready, <i class=\"line coming\"></i> with those coming; \
-     <i class=\"mark add\"></i> made, <i class=\"mark remove\"></i> removed",
+    "nodes: <i class=\"line ready\"></i> ready, <i class=\"line coming\"></i> including those starting; \
+     <i class=\"mark add\"></i> created, <i class=\"mark remove\"></i> removed",
 );
-const PODS: (&str, &str) = ("waiting pods over time", "<i class=\"line waiting\"></i> pods that wait");
+const PODS: (&str, &str) = ("pending pods over time", "<i class=\"line waiting\"></i> pending pods");
 
 /// The time that is shown.
 struct Axis {
@@ -41,7 +41,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// As much of the wanted time as there are samples of.
+    /// The wanted time, as far as there are samples.
     fn new(wanted: Span, first: Timestamp, now: Timestamp) -> Self {
         let before = |length| now.saturating_sub(length).unwrap_or(first);
         let from = first.max(before(wanted.length())).min(before(LEAST));
@@ -56,7 +56,7 @@ impl Axis {
 pub(super) fn section(status: &Status, timeline: &[Sample], view: &View<'_>, out: &mut String) {
     out.push_str("<section id=\"timeline\"><h2>The last hours</h2>");
     let Some(first) = timeline.first() else {
-        out.push_str("<p class=\"none\">Nothing was seen yet.</p></section>");
+        out.push_str("<p class=\"none\">No data yet.</p></section>");
         return;
     };
     let axis = Axis::new(view.asked.span, first.time, view.now);
@@ -72,7 +72,7 @@ pub(super) fn section(status: &Status, timeline: &[Sample], view: &View<'_>, out
     });
     let oldest = status.decisions.last().filter(|oldest| oldest.time > axis.from);
     if oldest.is_some() && status.decisions.len() >= DECISIONS {
-        let _ = write!(out, "<p class=\"none\">Made and removed: the last {DECISIONS} decisions.</p>");
+        let _ = write!(out, "<p class=\"none\">Created and removed: the last {DECISIONS} decisions.</p>");
     }
     let pods = most(|one| one.waiting);
     figure(PODS, pods, &axis, view.zone, out, |out| {
@@ -81,7 +81,7 @@ pub(super) fn section(status: &Status, timeline: &[Sample], view: &View<'_>, out
     out.push_str("</section>");
 }
 
-/// Links to the page with more or less of the time.
+/// Links to the page with a longer or shorter time.
 fn choice(asked: Asked, out: &mut String) {
     out.push_str("<nav aria-label=\"time shown\">");
     for span in Span::ALL {
@@ -92,7 +92,7 @@ fn choice(asked: Asked, out: &mut String) {
     out.push_str("</nav>");
 }
 
-/// The samples on the axis, with the one that reaches into it, and several that follow closely as one.
+/// The samples on the axis, with the last one before it; several that follow closely are merged.
 fn drawn(timeline: &[Sample], axis: &Axis) -> Vec<Sample> {
     let begin = timeline.partition_point(|one| one.time < axis.from).saturating_sub(1);
     let step = step(axis);
@@ -143,7 +143,7 @@ fn figure(
     out.push_str("</div></figure>");
 }
 
-/// One quantity, as steps with what is below them.
+/// One quantity, as steps with the area below them.
 fn steps(
     timeline: &[Sample],
     axis: &Axis,
@@ -174,7 +174,7 @@ fn steps(
         write!(out, "<path class=\"area {kind}\" d=\"{area}\"/><path class=\"line {kind}\" d=\"{line}\"/>");
 }
 
-/// Time that was watched without a gap: values with the time until which each held.
+/// A time without gaps: values with the time until which each one held.
 struct Run {
     from: Timestamp,
     steps: Vec<(usize, Timestamp)>,
@@ -197,7 +197,7 @@ fn runs(timeline: &[Sample], now: Timestamp, gap: SignedDuration, of: fn(&Sample
     runs
 }
 
-/// Decisions: machines that were made rise from below, nodes that were removed hang from above.
+/// Decisions: created machines are marked from below, removed nodes from above.
 fn marks(status: &Status, axis: &Axis, out: &mut String) {
     for decision in status.decisions.iter().filter(|one| one.time >= axis.from) {
         let (kind, from, to) = match decision.what.as_bytes().first() {

@@ -1,5 +1,5 @@
-//! Hosts with their machines: memory and CPU drawn to scale (what others use, each of our machines, what is
-//! left), and storages.
+//! Hosts with their machines: memory and CPU drawn to scale (other guests, each managed machine, free room),
+//! and storages.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,27 +8,27 @@ use super::html::{escaped, gib};
 use crate::{HostStatus, MachineStatus, Status, StorageStatus};
 use model::HostKey;
 
-/// Hosts that are drawn, machines of one, and storages in one place.
+/// How many hosts are drawn, how many machines of each, and how many storages in one place.
 const HOSTS: usize = 64;
 const MACHINES: usize = 64;
 const STORAGES: usize = 12;
-/// A part of the bar that is narrower, in percent, bears its VMID; one that is narrower still, nothing.
+/// Below this width in percent, a part of the bar shows its VMID; below the next width, nothing.
 const NAMED: f64 = 12.0;
 const NUMBERED: f64 = 4.0;
-/// A storage of which more is used, in percent, stands out.
+/// A storage that is used more than this, in percent, is highlighted.
 const FULL: f64 = 90.0;
 
 pub(super) fn section(status: &Status, out: &mut String) {
     out.push_str("<section id=\"hosts\"><h2>Hosts</h2>");
     if status.hosts.is_empty() {
-        out.push_str("<p class=\"none\">No host was seen yet.</p></section>");
+        out.push_str("<p class=\"none\">No host has been seen yet.</p></section>");
         return;
     }
     out.push_str(
-        "<p class=\"key\"><span class=\"m ready\">ready</span><span class=\"m coming\">coming</span>\
-         <span class=\"m going\">going</span><span class=\"m failed\">failed</span>\
+        "<p class=\"key\"><span class=\"m ready\">ready</span><span class=\"m coming\">starting</span>\
+         <span class=\"m going\">leaving</span><span class=\"m failed\">failed</span>\
          <span class=\"m others\">other guests</span><span class=\"m free\">free</span>\
-         <span><i class=\"limit\"></i> what the host has, if more is given</span></p>",
+         <span><i class=\"limit\"></i> the host's capacity, if more is assigned</span></p>",
     );
     let most = |of: fn(&HostStatus) -> i64| status.hosts.iter().map(of).max().unwrap_or(0).max(1);
     let largest = (most(|host| host.memory), most(|host| i64::from(host.cores.max(host.cores_assigned))));
@@ -57,7 +57,7 @@ fn one(host: &HostStatus, machines: &[&MachineStatus], largest: (i64, i64), out:
         escaped(&host.name),
         machines.len(),
     );
-    let words = format!("{} of {} given", gib(host.memory_assigned), gib(host.memory));
+    let words = format!("{} of {} assigned", gib(host.memory_assigned), gib(host.memory));
     label("memory", &words, out);
     let bar = Bar { has: host.memory, given: host.memory_assigned, of: |one| one.memory, words: gib };
     bar.draw(machines, largest.0, out);
@@ -79,7 +79,8 @@ fn label(name: &str, words: &str, out: &mut String) {
     let _ = write!(out, "<p><b>{name}</b> {words}</p>");
 }
 
-/// How much of something a host has and has given to guests, and how a machine's share is counted and said.
+/// A host's amount of one resource, how much of it is assigned, and how a machine's share is computed and
+/// shown.
 struct Bar {
     has: i64,
     given: i64,
@@ -91,7 +92,7 @@ impl Bar {
     fn draw(&self, machines: &[&MachineStatus], largest: i64, out: &mut String) {
         let running: i64 = machines.iter().filter(|one| runs(one)).map(|one| (self.of)(one)).sum();
         let others = (self.given - running).max(0);
-        // More than there is may have been given away: then the bar is as long as that.
+        // If more is assigned than there is, the bar has that length.
         let ours: i64 = machines.iter().map(|one| (self.of)(one)).sum();
         let whole = self.has.max(others + ours);
         let _ = write!(out, "<div class=\"bar\" style=\"width:{:.2}%\">", share(whole, largest).min(100.0));
@@ -112,7 +113,7 @@ impl Bar {
         if whole > self.has {
             let _ = write!(
                 out,
-                "<i class=\"limit\" style=\"left:{:.2}%\" title=\"what the host has\"></i>",
+                "<i class=\"limit\" style=\"left:{:.2}%\" title=\"the host's capacity\"></i>",
                 share(self.has, whole)
             );
         }
@@ -143,7 +144,7 @@ fn part(width: f64, kind: &str, name: &str, words: &str, out: &mut String) {
     );
 }
 
-/// Storages that several hosts see, once for each cluster.
+/// Storages that several hosts share, once for each cluster.
 fn shared(status: &Status, out: &mut String) {
     let mut all: BTreeMap<String, &StorageStatus> = BTreeMap::new();
     for host in &status.hosts {
@@ -179,7 +180,7 @@ fn stores(stores: &[(String, &StorageStatus)], out: &mut String) {
     out.push_str("</div>");
 }
 
-/// Whether Proxmox counts its memory as given already.
+/// Whether Proxmox VE already counts its memory as assigned.
 fn runs(machine: &MachineStatus) -> bool {
     !["Requested", "Cloning", "Configuring", "Deleting", "Clearing", "Gone"].contains(&machine.phase.as_str())
 }

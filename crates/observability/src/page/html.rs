@@ -1,10 +1,10 @@
-//! Text as a browser takes it.
+//! HTML for a browser.
 
 use std::fmt::Write;
 
 use jiff::SignedDuration;
 
-/// Text that others have written, as text.
+/// Untrusted text, escaped.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -21,7 +21,7 @@ pub(super) fn escaped(text: &str) -> String {
     out
 }
 
-/// A time span for people, in its largest unit or two.
+/// A time span for people, in the largest suitable unit.
 pub(super) fn span(time: SignedDuration) -> String {
     let seconds = time.as_secs().max(0);
     match seconds {
@@ -32,7 +32,7 @@ pub(super) fn span(time: SignedDuration) -> String {
     }
 }
 
-/// Bytes in GiB, or in TiB from one of them on.
+/// Bytes in GiB, or in TiB from 1 TiB on.
 #[expect(clippy::cast_precision_loss, reason = "a size for people to read")]
 pub(super) fn gib(bytes: i64) -> String {
     let gib = bytes as f64 / f64::from(1 << 30);
@@ -44,10 +44,10 @@ pub(super) fn gib(bytes: i64) -> String {
     }
 }
 
-/// What a cell holds; it is escaped when it is written.
+/// The content of a cell; it is escaped when it is written.
 pub(super) enum Cell {
     Text(String),
-    /// Where it leads, and its text.
+    /// The link's target and its text.
     Link(String, String),
 }
 
@@ -69,7 +69,7 @@ impl Cell {
     }
 }
 
-/// Rows that belong together, and what is above them, if anything.
+/// Rows that belong together, with an optional heading.
 struct Group {
     heading: String,
     rows: Vec<Vec<Cell>>,
@@ -105,7 +105,7 @@ impl Table {
         self
     }
 
-    /// Appends it under a title; if there is no row `none` says so.
+    /// Appends the table under a title, or the text `none` if there are no rows.
     pub fn section(&self, id: &str, title: &str, none: &str, out: &mut String) {
         let _ = write!(out, "<section id=\"{id}\"><h2>{title}</h2>");
         if self.groups.iter().all(|group| group.rows.is_empty()) {

@@ -1,4 +1,4 @@
-//! Machines and nodes, in one table by pool: a row is a machine with its node.
+//! Machines and nodes in one table by pool: each row is a machine with its node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::tables::{percent, verdict_text};
 use super::view::View;
 use crate::{MachineStatus, NodeStatus, PoolStatus, Status};
 
-/// Rows of all pools together, about; and how many each has at least.
+/// About how many rows all pools have together, and how many each has at least.
 const LISTED: usize = 300;
 const EACH: usize = 10;
 
@@ -23,7 +23,7 @@ pub(super) fn section(status: &Status, view: &View<'_>, out: &mut String) {
     let named = status.pools.iter().map(|pool| (pool.name.as_str(), Some(pool)));
     let configured: Vec<_> =
         named.filter_map(|(name, pool)| Some((name, pool, groups.remove(name)?))).collect();
-    // What is of no pool comes last.
+    // Rows without a pool come last.
     let without = groups.remove("");
     let others = groups.into_iter().map(|(name, rows)| (name, None, rows));
     for (name, pool, rows) in configured.into_iter().chain(others).chain(without.map(|rows| ("", None, rows)))
@@ -31,10 +31,10 @@ pub(super) fn section(status: &Status, view: &View<'_>, out: &mut String) {
         let rows = rows.into_values().map(|row| cells(row, view));
         table = table.group(heading(name, pool), rows, most);
     }
-    table.section("machines", "Machines and nodes", "There is no machine and no node of a pool.", out);
+    table.section("machines", "Machines and nodes", "There are no machines and no nodes of pools.", out);
 }
 
-/// Rows by the name of their pool, and then by their own.
+/// Rows by the name of their pool, then by their own.
 fn grouped(status: &Status) -> BTreeMap<&str, BTreeMap<&str, Row<'_>>> {
     let mut groups: BTreeMap<&str, BTreeMap<&str, Row<'_>>> = BTreeMap::new();
     let nodes: BTreeMap<&str, &NodeStatus> =
@@ -59,7 +59,7 @@ fn heading(name: &str, pool: Option<&PoolStatus>) -> String {
             name => format!("{name}: not in the configuration"),
         };
     };
-    let counts = [(pool.ready, "ready"), (pool.coming, "coming"), (pool.going, "going")];
+    let counts = [(pool.ready, "ready"), (pool.coming, "starting"), (pool.going, "leaving")];
     let counts: Vec<String> = counts
         .iter()
         .filter(|(count, _)| *count > 0)
@@ -91,10 +91,10 @@ fn cells((machine, node): Row<'_>, view: &View<'_>) -> Vec<Cell> {
 
 fn verdict(node: &NodeStatus, now: Timestamp) -> String {
     let verdict = verdict_text(&node.verdict);
-    // Of others the time alone says little: something else keeps them.
+    // For other verdicts the time alone says little: something else keeps the node.
     let waits = ["Unneeded", "CoolingDown", "Unready"].contains(&node.verdict.as_str());
     match node.removable_at.map(|at| at.duration_since(now)).filter(|_| waits) {
-        Some(wait) if wait > SignedDuration::ZERO => format!("{verdict}, may go in {}", span(wait)),
+        Some(wait) if wait > SignedDuration::ZERO => format!("{verdict}, removable in {}", span(wait)),
         _ => verdict,
     }
 }

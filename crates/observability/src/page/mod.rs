@@ -1,5 +1,5 @@
-//! The status page: what `status` shows, drawn for a browser. One page without scripts, images or anything
-//! else to fetch; it reloads itself every few seconds.
+//! The status page: what `status` shows, for a browser. It is one page without scripts, images or other
+//! resources to fetch, and it reloads itself every few seconds.
 
 mod chart;
 mod hosts;
@@ -17,15 +17,15 @@ use super::{Status, counted};
 use html::{escaped, span};
 pub(super) use view::{Asked, Links, View};
 
-/// What a browser may do with the page: show it, with the styles that are in it.
+/// The browser may only show the page, with the styles that are in it.
 pub(super) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const STYLE: &str = include_str!("style.css");
-/// How often it loads itself again, in seconds.
+/// How often the page reloads itself, in seconds.
 const RELOAD: u32 = 10;
-/// A status that is older than this says so.
+/// A status older than this is shown as such.
 const OLD: SignedDuration = SignedDuration::from_secs(60);
 
-/// The page, as it was asked for.
+/// The page for a request.
 pub(super) fn render(status: &Status, timeline: &[Sample], view: &View<'_>) -> String {
     let mut out = String::with_capacity(64 << 10);
     out.push_str(
@@ -56,20 +56,20 @@ pub(super) fn render(status: &Status, timeline: &[Sample], view: &View<'_>) -> S
 fn head(status: &Status, view: &View<'_>, out: &mut String) {
     let _ = write!(out, "<header><h1>pve-autoscaler</h1><p>on <b>{}</b>, ", escaped(&status.instance));
     let age = view.now.duration_since(status.time).max(SignedDuration::ZERO);
-    let mode = if status.mode == "observe" { "only observes" } else { "active" };
+    let mode = if status.mode == "observe" { "observing only" } else { "active" };
     if !status.ready {
-        out.push_str("waits for its first look at both clusters");
+        out.push_str("waiting for the first look at both clusters");
     } else if status.leads {
         let _ = write!(out, "{mode}, {}, the last {} ago", counted(status.rounds, "round"), span(age));
     } else {
         let leader = if status.leader.is_empty() { "none yet" } else { &status.leader };
-        let _ = write!(out, "stands by: <b>{}</b> leads, and its page shows more", escaped(leader));
+        let _ = write!(out, "on standby: <b>{}</b> leads, and its page shows more", escaped(leader));
     }
     let other = Asked { still: !view.asked.still, ..view.asked }.address();
     let words = if view.asked.still {
         format!("As of now. <a href=\"{other}\">Reload every {RELOAD} s</a>")
     } else {
-        format!("Reloads every {RELOAD} s. <a href=\"{other}\">Stop that</a>")
+        format!("Reloads every {RELOAD} s. <a href=\"{other}\">Stop reloading</a>")
     };
     let _ = write!(out, "</p><p class=\"reload\">{words}</p></header>");
     let mut warn = |text: String| {
@@ -79,7 +79,7 @@ fn head(status: &Status, view: &View<'_>, out: &mut String) {
         warn(format!("The last round was {} ago.", span(age)));
     }
     if let Some(pause) = &status.paused {
-        warn(format!("<b>Paused</b>: {}. Nothing new is begun.", escaped(pause.words())));
+        warn(format!("<b>Paused</b>: {}. Nothing new is started.", escaped(pause.words())));
     }
     for (about, what) in status.problems.iter().chain(&status.warnings) {
         warn(format!("<b>{}</b>: {}", escaped(about), escaped(what)));
@@ -207,7 +207,7 @@ pub(super) mod tests {
     #[test]
     fn a_daemon_that_has_seen_nothing_or_stands_by_has_a_page_too() {
         let page = drawn(&Status::default(), &[], "");
-        assert!(page.contains("waits for its first look"));
+        assert!(page.contains("waiting for the first look"));
         let by = Status { ready: true, leader: "pve2".to_owned(), time: at(0), ..Status::default() };
         assert!(drawn(&by, &[], "").contains("<b>pve2</b> leads"));
     }

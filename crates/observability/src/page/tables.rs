@@ -4,9 +4,9 @@ use super::html::Table;
 use super::view::View;
 use crate::{Decision, Status};
 
-/// Rows of the longer tables.
+/// The most rows of the longer tables.
 const LISTED: usize = 100;
-/// Decisions that come first on the page, and those at its end.
+/// How many decisions are at the top of the page, and how many at its end.
 const LATEST: usize = 8;
 const EARLIER: usize = 50;
 
@@ -15,8 +15,8 @@ pub(super) fn pools(status: &Status, out: &mut String) {
         "pool",
         "ready",
         "nodes",
-        "coming",
-        "going",
+        "starting",
+        "leaving",
         "min",
         "max",
         "free slots",
@@ -32,17 +32,17 @@ pub(super) fn pools(status: &Status, out: &mut String) {
         row.extend([percent(pool.cpu_used), percent(pool.memory_used), next.clone()]);
         row
     });
-    table.rows(rows, LISTED).section("pools", "Pools", "Nothing was decided yet.", out);
+    table.rows(rows, LISTED).section("pools", "Pools", "No decisions yet.", out);
 }
 
 pub(super) fn pods(status: &Status, out: &mut String) {
     let rows =
         status.pods.iter().map(|pod| vec![pod.pod.clone(), verdict_text(&pod.verdict), pod.why.clone()]);
     let table = Table::new(&["pod", "verdict", "why"]).rows(rows, LISTED);
-    table.section("pods", "Pods that wait", "No pod waits for a node.", out);
+    table.section("pods", "Pending pods", "No pod is pending.", out);
 }
 
-/// Nothing if there is no buffer: most clusters have none.
+/// Empty if there are no buffers, as in most clusters.
 pub(super) fn buffers(status: &Status, out: &mut String) {
     if status.buffers.is_empty() {
         return;
@@ -58,11 +58,11 @@ pub(super) fn buffers(status: &Status, out: &mut String) {
 /// The latest decisions.
 pub(super) fn decisions(status: &Status, view: &View<'_>, out: &mut String) {
     let latest = status.decisions.get(..LATEST).unwrap_or(&status.decisions);
-    let title = "Decisions, and what became of them";
-    told(latest, view).section("decisions", title, "Nothing was decided yet.", out);
+    let title = "Decisions and their outcomes";
+    told(latest, view).section("decisions", title, "No decisions yet.", out);
 }
 
-/// Those before, if there are any.
+/// The earlier decisions, if there are any.
 pub(super) fn earlier(status: &Status, view: &View<'_>, out: &mut String) {
     if let Some(earlier) = status.decisions.get(LATEST..).filter(|earlier| !earlier.is_empty()) {
         told(earlier, view).section("earlier", "Earlier decisions", "", out);

@@ -1,4 +1,4 @@
-//! What a browser asked to see of the page, and what it is drawn with.
+//! A browser's request for the page, and what the page is drawn with.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use model::{HostKey, Vmid};
 use settings::Config;
 
-/// How much of the last day the charts show, as it stands in the page's address.
+/// How much of the last day the charts show, as in the page's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Span {
     Hour,
@@ -33,7 +33,7 @@ impl Span {
         SignedDuration::from_hours(self.hours())
     }
 
-    /// Its name for people.
+    /// The span in words.
     pub fn words(self) -> String {
         format!("{} h", self.hours())
     }
@@ -43,11 +43,11 @@ impl Span {
     }
 }
 
-/// What the page's address asks for. What it does not know it passes over.
+/// The request in the page's address. Unknown parts are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(super) span: Span,
-    /// The page stays as it is until it is loaded again.
+    /// The page does not reload itself.
     pub(super) still: bool,
 }
 
@@ -64,7 +64,7 @@ impl Asked {
         asked
     }
 
-    /// As a link from the page to itself, already escaped.
+    /// The same request as a link from the page to itself, already escaped.
     pub(super) fn address(self) -> String {
         let mut out = format!("?span={}h", self.span.hours());
         if self.still {
@@ -74,8 +74,7 @@ impl Asked {
     }
 }
 
-/// Where a browser finds VMs in Proxmox VE's web interface, by what the names of a cluster's hosts
-/// begin with.
+/// Where a browser finds VMs in Proxmox VE's web interface, by the prefix of a cluster's host names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Links(BTreeMap<String, String>);
 
@@ -88,7 +87,7 @@ impl Links {
         Self(config.clusters().filter_map(one).collect())
     }
 
-    /// A machine's page there; bare-metal machines have none.
+    /// A machine's page in the web interface; bare-metal machines have none.
     pub(super) fn vm(&self, host: &HostKey, vmid: Vmid) -> Option<String> {
         let base = self.0.get(host.region()).filter(|_| !vmid.is_bare_metal())?;
         Some(format!("{base}/#v1:0:=qemu%2F{vmid}"))

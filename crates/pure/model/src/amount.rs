@@ -6,18 +6,19 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::quantity::{self, QuantityError};
 
-/// Thousand-millionths in one.
+/// Billionths in one.
 const NANO: i128 = 1_000_000_000;
 
-/// An exact amount. Kubernetes knows nothing smaller than a thousand-millionth, and rounds up to it.
+/// An exact amount. Kubernetes supports nothing smaller than a billionth, and rounds up to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount(i128);
 
 impl Amount {
-    /// Reads a quantity such as `1.5Gi`. One that is larger than Kubernetes can count is the largest.
+    /// Parses a quantity such as `1.5Gi`. A quantity that is too large for Kubernetes becomes the largest
+    /// possible one.
     ///
     /// # Errors
-    /// The text is no quantity.
+    /// The text is not a quantity.
     pub fn read(text: &str) -> Result<Self, QuantityError> {
         let most = i128::from(i64::MAX) * NANO;
         Ok(Self(quantity::nano(text)?.clamp(-most, most)))
@@ -54,7 +55,7 @@ impl Amount {
         i64::from(self.0.signum() == 1) - i64::from(self.0.signum() == -1)
     }
 
-    /// About how much it is.
+    /// The approximate amount.
     #[expect(clippy::cast_precision_loss, reason = "it is asked for approximately")]
     pub fn approximate(self) -> f64 {
         self.0 as f64 / NANO as f64

@@ -1,4 +1,4 @@
-//! Spare capacity that the cluster asks for (`autoscaling.x-k8s.io/v1beta1`): CapacityBuffers, and templates
+//! Spare capacity that the cluster requests (`autoscaling.x-k8s.io/v1beta1`): CapacityBuffers, and templates
 //! of pods.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use super::condition::StatusCondition;
 use super::pod::Pod;
 use super::workload::Controller;
 
-/// The strategy of a buffer that names none: its chunks are placed as pods, and machines are made for them.
+/// The default strategy of a buffer: its chunks are placed as pods, and machines are created for them.
 pub const ACTIVE: &str = "buffer.x-k8s.io/active-capacity";
 
 /// A CapacityBuffer.
@@ -30,7 +30,7 @@ pub struct CapacityBuffer {
     pub created: Option<Timestamp>,
     /// `spec.provisioningStrategy`, [`ACTIVE`] if absent.
     pub strategy: String,
-    /// What a chunk looks like; `None`: the buffer does not say.
+    /// What a chunk looks like; `None`: the buffer does not define it.
     pub template: Option<TemplateRef>,
     /// `spec.replicas`.
     pub replicas: Option<i64>,
@@ -38,7 +38,7 @@ pub struct CapacityBuffer {
     pub percentage: Option<i64>,
     /// `spec.limits` in thousandths, by resource.
     pub limits: Option<BTreeMap<String, i64>>,
-    /// What its status says.
+    /// Its status.
     pub status: BufferStatus,
 }
 
@@ -48,7 +48,7 @@ impl CapacityBuffer {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Whether a chunk looks like a pod of this controller.
+    /// Whether a chunk of this buffer looks like a pod of this controller.
     pub fn refers_to(&self, controller: &Controller) -> bool {
         let Some(TemplateRef::Scalable { group, kind, name }) = &self.template else { return false };
         let of = controller.api_version.split_once('/').map_or("", |(group, _)| group);
@@ -57,8 +57,8 @@ impl CapacityBuffer {
     }
 }
 
-/// Whether a reference to `group` means a kind of the group `of`. One that names none means `apps` for
-/// Karpenter, and the core group by the API; Cluster Autoscaler calls that `core`.
+/// Whether a reference to `group` means a kind of the group `of`. An empty reference means `apps` for
+/// Karpenter, and the core group for the API; Cluster Autoscaler calls the latter `core`.
 fn is_group(group: &str, of: &str) -> bool {
     match of {
         "apps" => group == "apps" || group.is_empty(),
@@ -90,11 +90,11 @@ pub struct BufferStatus {
     pub template: Option<String>,
     /// Its generation.
     pub template_generation: Option<i64>,
-    /// How many chunks there are to be.
+    /// How many chunks there should be.
     pub replicas: Option<i64>,
     /// The strategy that was followed.
     pub strategy: Option<String>,
-    /// Conditions, ours and others'.
+    /// Conditions, the daemon's own and others'.
     pub conditions: Vec<StatusCondition>,
 }
 
@@ -107,6 +107,6 @@ pub struct PodTemplate {
     pub name: String,
     /// `metadata.generation`.
     pub generation: i64,
-    /// A pod of it, without a node.
+    /// A pod of the template, without a node.
     pub pod: Pod,
 }

@@ -1,7 +1,7 @@
-//! Codes: what a variant is called in JSON, labels of metrics and messages. They are the contract's, and stay
-//! as they are if a variant is renamed.
+//! Codes: the names of variants in JSON, in labels of metrics and in messages. They are part of the contract,
+//! and stay the same if a variant is renamed.
 
-/// Gives an enum `ALL` and `code()`; a variant that is left out does not compile.
+/// Gives an enum `ALL` and `code()`. It does not compile if a variant is left out.
 #[macro_export]
 macro_rules! codes {
     ($name:ty { $($variant:ident => $code:literal),* $(,)? }) => {
@@ -9,7 +9,7 @@ macro_rules! codes {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// What it is called in JSON, labels of metrics and messages.
+            /// Its name in JSON, in labels of metrics and in messages.
             pub const fn code(self) -> &'static str {
                 match self {
                     $(Self::$variant => $code,)*

@@ -14,7 +14,7 @@ pub struct StatusCondition {
     pub reason: String,
     /// In words.
     pub message: String,
-    /// Since when the status is what it is.
+    /// Since when the condition has had this status.
     pub since: Option<Timestamp>,
     /// The generation of the object that it is about.
     pub generation: Option<i64>,

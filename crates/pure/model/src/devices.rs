@@ -9,7 +9,7 @@ use super::amount::Amount;
 use super::pod::Owner;
 use super::selector::NodeSelector;
 
-/// What the name of an extended resource begins with that is served by the DeviceClass of the name's rest.
+/// Prefix of an extended resource that is served by the DeviceClass named in the rest.
 pub const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
 /// Names of counters, or of capacities, with amounts.
@@ -26,7 +26,7 @@ pub struct ResourceClaim {
     pub uid: String,
     /// Its controller: the pod that it was generated for.
     pub owner: Option<Owner>,
-    /// The scheduler made it for the extended resources of its pod.
+    /// The scheduler created it for the extended resources of its pod.
     pub extended: bool,
     /// It is being deleted.
     pub deleted: bool,
@@ -45,18 +45,18 @@ pub struct ResourceClaim {
 pub struct DeviceRequest {
     /// Its name.
     pub name: String,
-    /// What is asked for.
+    /// What it asks for.
     pub kind: RequestKind,
 }
 
-/// How a request says what it asks for.
+/// How a request describes the devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RequestKind {
     /// `exactly`.
     Exactly(DeviceAsk),
-    /// `firstAvailable`: the first of these that can be had.
+    /// `firstAvailable`: the first of these that can be satisfied.
     FirstAvailable(Vec<DeviceAsk>),
-    /// In a way that is not known.
+    /// A form of request that is not known.
     #[default]
     Unknown,
 }
@@ -72,24 +72,24 @@ pub struct DeviceAsk {
     pub selectors: Vec<Option<String>>,
     /// How many.
     pub mode: AllocationMode,
-    /// `adminAccess`: the devices may be in use.
+    /// `adminAccess`: the devices may already be in use.
     pub admin: bool,
     /// `tolerations`.
     pub tolerations: Vec<DeviceToleration>,
     /// `capacity.requests`.
     pub capacity: Amounts,
-    /// `derivedAttributes`, which no scheduler takes by default.
+    /// `derivedAttributes`, which no scheduler supports by default.
     pub derived: bool,
 }
 
-/// How many devices are asked for.
+/// How many devices a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AllocationMode {
     /// This many.
     ExactCount(i64),
     /// All that match.
     All,
-    /// A word that is not known.
+    /// A mode that is not known.
     Other(String),
 }
 
@@ -112,23 +112,23 @@ pub struct DeviceToleration {
     pub effect: String,
 }
 
-/// What the devices of a claim have in common, or not.
+/// What the devices of a claim must have in common, or must not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceConstraint {
-    /// The requests (or `request/subrequest`) that it holds for; all if empty.
+    /// The requests (or `request/subrequest`) that it applies to; all if empty.
     pub requests: Vec<String>,
-    /// What it demands.
+    /// What it requires.
     pub kind: ConstraintKind,
 }
 
-/// What a constraint demands.
+/// What a constraint requires.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConstraintKind {
-    /// All devices have one value of this attribute.
+    /// All devices have the same value of this attribute.
     Match(String),
-    /// Each device has another value of it.
+    /// Each device has a different value of this attribute.
     Distinct(String),
-    /// Something that is not known.
+    /// A constraint that is not known.
     Unknown,
 }
 
@@ -137,7 +137,7 @@ pub enum ConstraintKind {
 pub struct Allocation {
     /// The devices.
     pub devices: Vec<AllocatedDevice>,
-    /// From which nodes they can be used; `None` is from all.
+    /// The nodes that can use them; `None`: all.
     pub nodes: Option<NodeSelector>,
 }
 
@@ -150,9 +150,9 @@ pub struct AllocatedDevice {
     pub pool: String,
     /// The device.
     pub device: String,
-    /// It stays free for others.
+    /// Admin access: the device stays free for others.
     pub admin: bool,
-    /// It has a share of the device only.
+    /// The allocation is only a share of the device.
     pub share: Option<String>,
     /// What the share consumes.
     pub consumed: Option<Amounts>,
@@ -171,7 +171,7 @@ pub struct DeviceClass {
     pub created: Option<Timestamp>,
 }
 
-/// From which nodes a device can be used.
+/// The nodes that can use a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reach {
     /// `nodeName`.
@@ -195,9 +195,9 @@ pub struct ResourceSlice {
     pub generation: i64,
     /// `spec.pool.resourceSliceCount`.
     pub slices: i64,
-    /// From which nodes its devices can be used.
+    /// The nodes that can use its devices.
     pub reach: Reach,
-    /// `perDeviceNodeSelection`: each device says so itself.
+    /// `perDeviceNodeSelection`: each device has its own selection.
     pub reach_by_device: bool,
     /// `sharedCounters`.
     pub counters: Vec<CounterSet>,
@@ -217,9 +217,9 @@ pub struct CounterSet {
 /// A device of a slice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// Its name, of its own in its pool.
+    /// Its name, unique in its pool.
     pub name: String,
-    /// Attributes; a name without a domain is of the driver's.
+    /// Attributes; a name without a domain belongs to the driver's domain.
     pub attributes: BTreeMap<String, Attribute>,
     /// Capacities, named in the same way.
     pub capacity: BTreeMap<String, Capacity>,
@@ -229,34 +229,34 @@ pub struct Device {
     pub consumes: Vec<CounterSet>,
     /// Taints.
     pub taints: Vec<DeviceTaint>,
-    /// From which nodes it can be used, if the slice leaves it to the devices.
+    /// The nodes that can use it, if the slice leaves this to the devices.
     pub reach: Reach,
-    /// It has conditions that must hold before a pod is bound: it is taken last.
+    /// It has conditions that must hold before a pod is bound, so it is used last.
     pub waits: bool,
-    /// `bindsToNode`: a pod that has it stays on the node.
+    /// `bindsToNode`: a pod that uses it stays on the node.
     pub binds_to_node: bool,
 }
 
 /// An attribute's value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Attribute {
-    /// A text.
+    /// A string.
     String(String),
     /// A number.
     Int(i64),
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
     /// A semantic version.
     Version(String),
-    /// Texts.
+    /// Strings.
     Strings(Vec<String>),
     /// Numbers.
     Ints(Vec<i64>),
-    /// Yes and no.
+    /// Booleans.
     Bools(Vec<bool>),
     /// Semantic versions.
     Versions(Vec<String>),
-    /// A kind that is not known.
+    /// A type that is not known.
     Unknown,
 }
 
@@ -265,14 +265,14 @@ pub enum Attribute {
 pub struct Capacity {
     /// How much there is.
     pub value: Amount,
-    /// How much a request takes of it.
+    /// How much of it a request takes.
     pub policy: Option<CapacityPolicy>,
 }
 
 /// `requestPolicy` of a capacity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityPolicy {
-    /// What a request takes that names no amount.
+    /// The amount for a request that names none.
     pub default: Option<Amount>,
     /// `validRange`.
     pub range: Option<CapacityRange>,
@@ -283,11 +283,11 @@ pub struct CapacityPolicy {
 /// `validRange` of a capacity's policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityRange {
-    /// The least.
+    /// The minimum.
     pub min: Amount,
-    /// The most.
+    /// The maximum.
     pub max: Option<Amount>,
-    /// In which steps.
+    /// The step.
     pub step: Option<Amount>,
 }
 
@@ -298,22 +298,22 @@ pub struct DeviceTaint {
     pub key: String,
     /// Value.
     pub value: String,
-    /// `NoSchedule`, `NoExecute`, or one that keeps no pod away.
+    /// `NoSchedule`, `NoExecute`, or an effect that does not keep pods away.
     pub effect: String,
 }
 
-/// A DeviceTaintRule: a taint for devices that another client publishes.
+/// A DeviceTaintRule: a taint that another client sets on devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceTaintRule {
     /// Its name.
     pub name: String,
-    /// Which devices; `None` is none of them.
+    /// Which devices; `None`: no devices.
     pub selector: Option<TaintedDevices>,
     /// The taint.
     pub taint: DeviceTaint,
 }
 
-/// `deviceSelector` of a DeviceTaintRule: what is not said may be anything.
+/// `deviceSelector` of a DeviceTaintRule: an absent field matches anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaintedDevices {
     /// The driver.
@@ -336,21 +336,21 @@ pub struct PodClaim {
 /// Which claim a pod uses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ClaimSource {
-    /// One that is there by itself, by name.
+    /// An existing claim, by name.
     Named(String),
-    /// One of its own, made of a template.
+    /// A claim of the pod's own, created from a template.
     Template {
         /// The template's name.
         template: String,
-        /// The claim that was made.
+        /// The claim that was created.
         made: Made,
     },
-    /// A kind that is not known.
+    /// A source that is not known.
     Unknown,
 }
 
 impl PodClaim {
-    /// What pods have in common whose claims of their own are made of one template.
+    /// What pods have in common whose own claims are created from the same template.
     pub fn kind(&self) -> (&str, &str, bool) {
         match &self.source {
             ClaimSource::Named(name) => ("", name, true),
@@ -360,23 +360,23 @@ impl PodClaim {
     }
 }
 
-/// Whether a claim was made of a template.
+/// Whether a claim was created from a template.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Made {
     /// Not yet.
     NotYet,
-    /// None is needed.
+    /// No claim is needed.
     None,
-    /// It has this name.
+    /// A claim with this name.
     As(String),
 }
 
-/// This many of an extended resource for one container.
+/// An amount of an extended resource for one container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ExtendedRequest {
     /// The resource.
     pub resource: String,
-    /// How many devices it takes beside those of containers that end before.
+    /// How many devices it takes beyond those of containers that have ended by then.
     pub count: i64,
 }
 

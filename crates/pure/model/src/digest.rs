@@ -1,7 +1,7 @@
-//! What every decision asks of every pod, worked out once for each pod and not in each round.
+//! What every decision asks about every pod, computed once for each pod instead of in each round.
 //!
-//! A pod that is shared no longer changes: its digest is made when it arrives (or when it is first asked for)
-//! and stays with it. A clone begins without one, because clones are made to be changed.
+//! A pod that is shared no longer changes. Its digest is computed when it arrives (or when it is first
+//! needed) and stays with it. A clone starts without a digest, because clones are made to be changed.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,35 +14,35 @@ use super::devices::PodClaim;
 use super::pod::{Pod, Scheduling};
 use super::pod_spec::PodSpec;
 
-/// Stands for what it was made of: who could make two different pods with one fingerprint could break
+/// Identifies the data that it was computed from. Two different pods with the same fingerprint would break
 /// SHA-256.
 ///
-/// Its order means nothing and holds for this run of the program alone.
+/// Its order has no meaning, and is the same only during one run of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fingerprint([u64; 2]);
 
-/// What decisions ask of a pod again and again, close together in memory.
+/// What decisions often ask about a pod, close together in memory.
 #[derive(Clone, Debug)]
 pub struct Digest {
     /// `namespace/name`.
     pub id: Arc<str>,
-    /// Equal for pods that no filter of kube-scheduler tells apart but by their names and by where they are.
+    /// Equal for pods that kube-scheduler's filters treat alike, whatever their names and nodes.
     pub class: Fingerprint,
     /// Equal for pods that other pods' affinity, anti-affinity and topology spread cannot tell apart.
     pub seen_as: Fingerprint,
-    /// What it asks of others, if it asks anything.
+    /// What it requires of other pods, if anything.
     looks: Option<Arc<Looks>>,
-    /// Where the `/` is, if that is not far.
+    /// The position of `/`, if it is small enough.
     slash: u8,
-    /// It has no node and is neither finished nor on its way out.
+    /// It has no node, and is neither finished nor being deleted.
     pub waits: bool,
-    /// It says itself for how long it is too young to cause a machine.
+    /// It sets for how long it is too young to cause a machine.
     pub delayed: bool,
     /// A scheduling gate holds it back.
     pub gated: bool,
     /// Preemption makes room for it on a node.
     pub nominated: bool,
-    /// A DaemonSet's pod, or one that says it should be treated like one.
+    /// A DaemonSet's pod, or a pod that asks to be treated like one.
     pub daemon: bool,
     /// A static pod's mirror in the API.
     pub mirror: bool,
@@ -50,10 +50,10 @@ pub struct Digest {
     pub annotated: bool,
 }
 
-/// What pods with one spec have in common of their digests.
+/// The part of the digest that pods with the same spec share.
 #[derive(Clone, Debug)]
 pub struct SpecDigest {
-    /// [`Digest::class`] of a pod that the cluster has.
+    /// [`Digest::class`] of a pod in the cluster.
     pub class: Fingerprint,
     /// [`Digest::seen_as`] of a pod that stays.
     seen_as: Fingerprint,
@@ -64,28 +64,28 @@ pub struct SpecDigest {
     annotated: bool,
 }
 
-/// What a pod asks of others, apart from the digest, which fits a line of the processor's cache: few pods ask
-/// anything.
+/// What a pod requires of other pods. It is kept apart from the digest, which fits a cache line, because few
+/// pods require anything.
 #[derive(Clone, Debug)]
 pub struct Looks {
     /// Equal for pods with the same affinity and anti-affinity; `None` for those without.
     pub asks: Option<Fingerprint>,
-    /// Equal for pods that have to be spread in the same way, over the same nodes; `None` for those that need
-    /// not be.
+    /// Equal for pods that must be spread in the same way, over the same nodes; `None` for those that need
+    /// not be spread.
     pub spread_as: Option<Fingerprint>,
 }
 
-/// The `/` is behind this many bytes at least. Namespaces are shorter.
+/// The smallest position of `/` that is too large. Namespaces are shorter.
 const FAR: u8 = u8::MAX;
 
-/// A pod says with it for how long it is too young to cause a machine.
+/// Annotation of a pod with the time for which it is too young to cause a machine.
 pub const DELAY: &str = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
 
-/// Where a pod or its spec keeps what is worked out of it. Two are equal whether they have it or not.
+/// Where a pod or its spec keeps computed values. Comparing two ignores whether they have any.
 pub struct Memo<T>(OnceLock<T>);
 
 impl<T> Memo<T> {
-    /// What is kept, worked out if it is not there yet.
+    /// The value, computed if it is not there yet.
     pub fn get_or_init(&self, work_out: impl FnOnce() -> T) -> &T {
         self.0.get_or_init(work_out)
     }
@@ -118,12 +118,12 @@ impl<T> fmt::Debug for Memo<T> {
 }
 
 impl Pod {
-    /// The pod's digest. From the first call on the pod must not be changed: change a clone.
+    /// The pod's digest. After the first call the pod must not be changed: change a clone.
     pub fn digest(&self) -> &Digest {
         self.memo.get_or_init(|| Digest::of(self))
     }
 
-    /// What the pod asks of others, if it does. The same holds as for its digest.
+    /// What the pod requires of other pods, if anything. The rule for [`Pod::digest`] applies here too.
     pub fn looks(&self) -> Option<&Looks> {
         self.digest().looks.as_deref()
     }
@@ -152,7 +152,7 @@ impl Digest {
     /// Compares by namespace, then by name.
     pub fn compare(&self, other: &Self) -> Ordering {
         let (a, b) = (self.id.as_bytes(), other.id.as_bytes());
-        // If the namespaces are of one length, the texts compare as their parts do.
+        // If the namespaces have the same length, comparing the texts compares their parts.
         let same = self.slash == other.slash && self.slash != FAR;
         if same { a.cmp(b) } else { self.parts().cmp(&other.parts()) }
     }
@@ -179,13 +179,13 @@ impl SpecDigest {
     }
 }
 
-/// What other pods' affinity, anti-affinity and topology spread see of a pod.
+/// What other pods' affinity, anti-affinity and topology spread can see of a pod.
 fn seen_as(spec: &PodSpec, leaves: bool) -> Fingerprint {
     Fingerprint::of(&(&spec.namespace, &spec.labels, &spec.affinity.anti, leaves))
 }
 
-/// Everything of a pod that scheduling looks at. Volumes count without their names: the volume with a pod's
-/// token has a name of its own in each pod.
+/// Everything of a pod that scheduling reads. The names of volumes are left out, because the volume with a
+/// pod's token has a different name in each pod.
 fn class(pod: &PodSpec, chunk: bool) -> Fingerprint {
     let volumes: Vec<_> =
         pod.volumes.iter().filter(|volume| volume.decides_place()).map(|volume| &volume.source).collect();
@@ -236,7 +236,7 @@ impl Fingerprint {
     }
 }
 
-/// Takes down what is hashed, every length and end with it.
+/// Collects the text to hash, with every length and end.
 struct Text(Vec<u8>);
 
 impl Hasher for Text {

@@ -1,19 +1,19 @@
-//! The sizes that the memory of a VM with memory hotplug can have.
+//! The sizes of memory that a VM with memory hotplug can have.
 //!
 //! qemu-server starts such a VM with 1 GiB and plugs DIMMs until the size is reached: 32 of 512 MiB, then 32
-//! each of twice the size of those before, eight times (`foreach_dimm` of its `Memory.pm`). A size in between
-//! is rounded up by it.
+//! each of twice the previous size, eight times (`foreach_dimm` of its `Memory.pm`). It rounds up any other
+//! size.
 
-/// What every VM with memory hotplug begins with, in bytes.
+/// The initial memory of every VM with memory hotplug, in bytes.
 pub const FIRST: i64 = 1 << 30;
 /// The smallest DIMM in bytes.
 const SMALLEST: i64 = 512 << 20;
 /// How many DIMMs of each size …
 const EACH: i64 = 32;
-/// … and this many sizes.
+/// … and how many sizes there are.
 const SIZES: usize = 8;
 
-/// The smallest size of at least this many bytes; `None`: more than can be plugged.
+/// The smallest size of at least this many bytes; `None`: this much cannot be plugged.
 pub fn at_least(bytes: i64) -> Option<i64> {
     let (mut floor, mut dimm) = (FIRST, SMALLEST);
     if bytes <= floor {

@@ -1,19 +1,19 @@
-//! Why a node stays with its pods: a code of the contract, and words with what would let the pod go.
+//! Why a node keeps its pods: a code of the contract, and words with what would allow the pod to leave.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// Why a pod keeps its node: which of the drain rules said so.
+/// Why a pod keeps its node: the drain rule that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blocking {
-    /// Its controller should exist and does not.
+    /// Its controller should exist, but does not.
     ControllerNotFound,
-    /// No controller would make it again.
+    /// No controller would recreate it.
     NotReplicated,
     /// A pod of kube-system that no budget covers.
     UnmovableKubeSystemPod,
-    /// An annotation of its own.
+    /// Its own annotation keeps it.
     NotSafeToEvictAnnotation,
     /// hostPath, or emptyDir on disk.
     LocalStorageRequested,
@@ -36,25 +36,23 @@ crate::codes!(
 );
 
 impl Blocking {
-    /// Why the pod must stay, and what would let it go.
+    /// Why the pod must stay, and what would allow it to leave.
     pub fn words(self) -> &'static str {
         match self {
-            Self::ControllerNotFound => {
-                "its controller is gone, so that nothing would make it again; delete it"
-            }
+            Self::ControllerNotFound => "its controller is gone and would not recreate it; delete it",
             Self::NotReplicated => {
-                "no controller would make it again; delete it, or annotate it `cluster-autoscaler.kubernetes.io/safe-to-evict: \"true\"`"
+                "no controller would recreate it; delete it, or annotate it `cluster-autoscaler.kubernetes.io/safe-to-evict: \"true\"`"
             }
             Self::UnmovableKubeSystemPod => {
-                "it is in kube-system and no disruption budget covers it; give it one, or set `skip_nodes_with_system_pods = false`"
+                "it is in kube-system and no disruption budget covers it; create one, or set `skip_nodes_with_system_pods = false`"
             }
-            Self::NotSafeToEvictAnnotation => "an annotation on it says so",
+            Self::NotSafeToEvictAnnotation => "an annotation forbids its eviction",
             Self::LocalStorageRequested => {
                 "it has local storage; annotate the pod `cluster-autoscaler.kubernetes.io/safe-to-evict: \"true\"` to allow its eviction"
             }
             Self::NotEnoughPdb => "a disruption budget has no room for its eviction",
             Self::SeveralPdbs => {
-                "several disruption budgets select it, and the API server evicts no such pod"
+                "several disruption budgets select it; the API server refuses to evict such a pod"
             }
         }
     }
@@ -66,24 +64,24 @@ impl fmt::Display for Blocking {
     }
 }
 
-/// Why a node's verdict is what it is, as far as the verdict leaves that open.
+/// The reason for a node's verdict, if the verdict alone does not show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeReason {
     /// One of its pods keeps it.
     Pod(Blocking),
-    /// The node does not say what it offers.
+    /// The node does not report what it offers.
     UnexpectedError,
-    /// A removal of it was given up lately.
+    /// Its last removal was given up recently.
     RemovalGivenUp,
     /// A CapacityBuffer needs its room.
     CapacityBuffer,
 }
 
 impl NodeReason {
-    /// Those that are no pod's.
+    /// The reasons that are not about a pod.
     pub const OWN: [Self; 3] = [Self::UnexpectedError, Self::RemovalGivenUp, Self::CapacityBuffer];
 
-    /// The contract's name.
+    /// Its name in the contract.
     pub fn code(self) -> &'static str {
         match self {
             Self::Pod(blocking) => blocking.code(),

@@ -1,4 +1,4 @@
-//! Features of a kubelet that pods need: a Node declares those that it has (`status.declaredFeatures`).
+//! Features of a kubelet that pods need. A Node declares its features (`status.declaredFeatures`).
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::version::KubernetesVersion;
 
-/// A feature that the scheduler asks of a node for pods that use it.
+/// A feature that the scheduler requires of a node for pods that use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
-    /// A rule of a container restarts all containers of the pod.
+    /// A container's rule restarts all containers of the pod.
     RestartAllContainers,
-    /// Together with the host's network the pod has users of its own (`hostUsers: false`).
+    /// The pod has its own users (`hostUsers: false`) together with the host's network.
     UserNamespacesOnHostNetwork,
     /// Options of a bind mount (`bindMountOptions`).
     BindMountOptions,
@@ -22,7 +22,7 @@ impl Feature {
     pub const ALL: [Self; 3] =
         [Self::RestartAllContainers, Self::UserNamespacesOnHostNetwork, Self::BindMountOptions];
 
-    /// The name that a Node declares it by; it is the kubelet's feature gate, too.
+    /// The name in a Node's declaration, which is also the kubelet's feature gate.
     pub fn name(self) -> &'static str {
         match self {
             Self::RestartAllContainers => "RestartAllContainersOnContainerExits",
@@ -31,7 +31,7 @@ impl Feature {
         }
     }
 
-    /// The first version whose scheduler asks for it.
+    /// The first version whose scheduler requires it.
     fn since(self) -> KubernetesVersion {
         match self {
             Self::RestartAllContainers | Self::UserNamespacesOnHostNetwork => KubernetesVersion::V1_36,
@@ -45,13 +45,13 @@ impl Feature {
 pub struct Features(u8);
 
 impl Features {
-    /// The features of these names; others are nothing that the scheduler asks for.
+    /// The features with these names; others are ignored, because the scheduler does not require them.
     pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let known = |name: &str| Feature::ALL.into_iter().find(|one| one.name() == name);
         names.into_iter().filter_map(known).collect()
     }
 
-    /// What a kubelet of this version declares by default. The other features are off by default.
+    /// What a kubelet of this version declares by default. Features that are not listed are off by default.
     pub fn by_default(version: KubernetesVersion) -> Self {
         Feature::ALL
             .into_iter()
@@ -59,12 +59,12 @@ impl Features {
             .collect()
     }
 
-    /// Those of them that the scheduler of this version asks of a node.
+    /// The features that the scheduler of this version requires of a node.
     pub fn asked_by(self, version: KubernetesVersion) -> Self {
         self.iter().filter(|one| one.since() <= version).collect()
     }
 
-    /// Those that `others` lack.
+    /// The features that `others` lack.
     pub fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)
     }
@@ -81,7 +81,7 @@ impl Features {
         self.0 & (1 << feature as u8) != 0
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0 == 0
     }

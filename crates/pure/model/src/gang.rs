@@ -33,7 +33,7 @@ impl PodGroup {
     }
 }
 
-/// What the pods of a gang wait for.
+/// Why the pods of a gang are pending.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GangWait {
@@ -45,18 +45,18 @@ pub struct GangWait {
     pub message: String,
 }
 
-/// Why no machine is made for a gang.
+/// Why no machine is created for a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum GangReason {
-    /// Its PodGroup is not there.
+    /// Its PodGroup does not exist.
     NoPodGroup,
-    /// Fewer pods than its minimum are there.
+    /// It has fewer pods than its minimum.
     TooFewPods,
-    /// There is no room for its minimum, and not enough can be made.
+    /// There is no room for its minimum, and not enough machines can be created.
     NoRoom,
-    /// kube-scheduler refuses all of its pods, because they do not belong together.
+    /// kube-scheduler refuses all of its pods, because they do not match each other.
     Mismatch,
-    /// It asks for something that is not planned for.
+    /// It asks for something that the planner does not support.
     NotSupported,
 }
 
@@ -71,7 +71,7 @@ crate::codes!(
 );
 
 impl GangReason {
-    /// Whether it is more than pods and PodGroups that come one after the other.
+    /// Whether the reason remains after all pods and PodGroups have been created.
     pub fn lasts(self) -> bool {
         !matches!(self, Self::NoPodGroup | Self::TooFewPods)
     }

@@ -1,4 +1,4 @@
-//! Values of annotations that Go programs define, read as they read them.
+//! Values of annotations that Go programs define, parsed as those programs parse them.
 
 use jiff::SignedDuration;
 
@@ -13,10 +13,10 @@ const UNITS: [(&str, u64); 8] = [
     ("m", 60_000_000_000),
     ("h", 3_600_000_000_000),
 ];
-/// No sum of nanoseconds is larger; as large it may be with a minus only.
+/// The largest sum of nanoseconds; this large only with a minus sign.
 const MOST: u64 = 1 << 63;
 
-/// A duration as `time.ParseDuration` reads it: `1h30m`, `-1.5h`, `0`; `1d` is none.
+/// A duration as `time.ParseDuration` parses it: `1h30m`, `-1.5h`, `0`, but not `1d`.
 pub fn duration(text: &str) -> Option<SignedDuration> {
     let (minus, mut rest) = match text.strip_prefix(['-', '+']) {
         Some(rest) => (text.starts_with('-'), rest),
@@ -41,7 +41,7 @@ fn signed(nanos: u64, minus: bool) -> Option<SignedDuration> {
     Some(SignedDuration::from_nanos(nanos))
 }
 
-/// The first number with its unit, in nanoseconds, and what follows.
+/// The first number with its unit, in nanoseconds, and the rest.
 fn first(text: &str) -> Option<(u64, &str)> {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let (whole, rest) = text.split_at(digits(text));
@@ -60,7 +60,7 @@ fn first(text: &str) -> Option<(u64, &str)> {
     sum.checked_add(fraction(part, nanos)).filter(|sum| *sum <= MOST).map(|sum| (sum, rest))
 }
 
-/// This much of a unit; digits that no longer count are cut off.
+/// This many of a unit; digits that are too small to count are cut off.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

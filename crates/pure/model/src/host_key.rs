@@ -28,7 +28,7 @@ impl HostKey {
         Self::split(self).1
     }
 
-    /// The same of a key that is only there as a text: its region, and its plain name.
+    /// The region and the plain name of a key that is only available as text.
     pub fn split(key: &str) -> (&str, &str) {
         key.split_once('/').unwrap_or(("", key))
     }

@@ -1,4 +1,4 @@
-//! Plain data that every part speaks: what a round sees ([`Snapshot`]), what it decides ([`Plan`]), and the
+//! Plain data that all parts share: what a round sees ([`Snapshot`]), what it decides ([`Plan`]), and the
 //! nouns in them.
 //!
 //! No I/O, no clock, no randomness, no kube or reqwest types.

@@ -1,4 +1,4 @@
-//! A machine: one VM of a pool from the first intent to its end, and the hosts that carry it.
+//! A machine: one VM of a pool from the first intent to its end, and the hosts that run machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,25 +14,25 @@ use super::text_id::{MachineId, PoolName};
 use super::vmid::Vmid;
 use super::workload::Backoff;
 
-/// Where a machine is in its life. Derived from what is seen against the record, in this order.
+/// Where a machine is in its life, derived from what is seen and from its record, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
-    /// The record is written, nothing is asked of Proxmox yet.
+    /// The record is written; nothing has been requested from Proxmox VE yet.
     #[default]
     Requested,
-    /// The clone runs.
+    /// The clone is being made.
     Cloning,
-    /// The clone is there; its configuration and disk size are being set.
+    /// The clone exists; its configuration and disk size are being set.
     Configuring,
-    /// It is kept ahead of demand, as [`Machine::warm`] says, and waits to be asked to join.
+    /// It is kept ahead of demand, as in [`Machine::warm`], and waits to be asked to join.
     Warm,
     /// The VM is being started.
     Starting,
-    /// The VM runs; the guest agent or systemd is awaited.
+    /// The VM runs; the daemon waits for the guest agent and systemd.
     Booting,
-    /// The join runs inside.
+    /// The guest is joining the cluster.
     Joining,
-    /// The Node object is there, not ready yet.
+    /// The Node object exists, but is not ready yet.
     Registered,
     /// The node is ready.
     Ready,
@@ -42,11 +42,11 @@ pub enum Phase {
     Stopping,
     /// The Node object and the VM are being deleted.
     Deleting,
-    /// Its VM is gone; what that has left behind is being removed.
+    /// Its VM is gone; what is left of it is being removed.
     Clearing,
-    /// Nothing is left.
+    /// All of it is gone.
     Gone,
-    /// It failed and is being cleaned away.
+    /// It failed and is being removed.
     Failed,
 }
 
@@ -71,7 +71,7 @@ crate::codes!(
 );
 
 impl Phase {
-    /// Whether nothing is there that could be a machine: at most what its VM has left behind.
+    /// Whether the machine no longer exists, except for what its VM may have left behind.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Clearing | Self::Gone)
     }
@@ -81,12 +81,12 @@ impl Phase {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WarmState {
-    /// Cloned and configured, never started: it takes disk space alone.
+    /// Cloned and configured, but never started: it takes only disk space.
     #[default]
     Stopped,
-    /// Started, systemd is up, nothing has joined: it takes memory and cores too.
+    /// Started, with systemd up but not joined: it takes memory and cores too.
     Booted,
-    /// As booted, then suspended to disk: it takes disk space for its memory, but no memory.
+    /// Booted, then suspended to disk: it takes disk space for its memory, but no memory.
     Suspended,
 }
 
@@ -100,38 +100,38 @@ impl WarmState {
         }
     }
 
-    /// Whether QEMU runs while the machine waits, so that it holds its host's memory and cores.
+    /// Whether QEMU runs while the machine waits, so that it occupies its host's memory and cores.
     pub fn runs(self) -> bool {
         self == Self::Booted
     }
 
-    /// What a machine with this many bytes of memory takes of disk space beside its disks while it waits:
-    /// Proxmox VE allocates twice the memory and 500 MiB for devices (`__snapshot_save_vmstate` of
-    /// qemu-server's `QemuConfig`).
+    /// How much disk space a waiting machine with this many bytes of memory takes beside its disks. Proxmox
+    /// VE allocates twice the memory, and 500 MiB for devices (`__snapshot_save_vmstate` of qemu-server's
+    /// `QemuConfig`).
     pub fn state_bytes(self, memory: i64) -> i64 {
         if self == Self::Suspended { memory.saturating_mul(2).saturating_add(500 << 20) } else { 0 }
     }
 }
 
-/// How far a machine is that is given CPUs of its own.
+/// The progress of a machine that gets dedicated CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pinned {
-    /// The helper on its host is to give it some.
+    /// The helper on its host has yet to assign them.
     Awaited,
-    /// It has them.
+    /// The CPUs are assigned.
     Done,
 }
 
-/// Which of its pool's storages a machine's clone is on, among what it was made of.
+/// Key in `made_of` for the pool's storage that holds a machine's clone.
 pub const STORED_ON: &str = "stored_on";
 
 /// A VMID and the addresses that go with it; or a bare-metal machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slot {
-    /// The VMID; for a bare-metal machine its number ([`Vmid::of_bare_metal`]).
+    /// The VMID; for a bare-metal machine, its number ([`Vmid::of_bare_metal`]).
     pub vmid: Vmid,
-    /// The bare-metal machine, by its name; `None`: a VM is made.
+    /// The bare-metal machine, by its name; `None`: a VM is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
     /// The address, `None` with DHCP.
@@ -153,8 +153,8 @@ impl Slot {
         self.address.into_iter().chain(self.further.values().copied())
     }
 
-    /// The addresses of its first device, if more than one address makes it worth saying which are the
-    /// node's: the kubelet takes two families only if it is given both (`--node-ip`).
+    /// The addresses of its first device, if there are several, so that the node's must be named: the kubelet
+    /// takes two families only if it gets both (`--node-ip`).
     pub fn node_ips(&self) -> Option<String> {
         let own = self.address.filter(|_| !self.further.is_empty())?;
         let six = self.further.get("net0/ip6").map(|six| format!(",{six}")).unwrap_or_default();
@@ -166,7 +166,7 @@ impl Slot {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Machine {
-    /// Its name, which is the VM's, the guest's and the Node's.
+    /// Its name, which is also that of the VM, the guest and the Node.
     pub name: String,
     /// Its pool.
     pub pool: PoolName,
@@ -174,8 +174,8 @@ pub struct Machine {
     pub vmid: Vmid,
     /// The Proxmox host it is on.
     pub host: HostKey,
-    /// Another host on which Proxmox VE shows it: an administrator has moved it, or is about to, and it is
-    /// not followed yet.
+    /// Another host on which Proxmox VE shows it. An administrator has moved it, or is about to, and the
+    /// daemon has not followed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_on: Option<HostKey>,
     /// vCPUs.
@@ -184,54 +184,54 @@ pub struct Machine {
     pub memory: i64,
     /// Where it is in its life.
     pub phase: Phase,
-    /// What it has put on storages last, its disks or its memory, may not be in what they say of themselves
-    /// yet.
+    /// The disks or memory that it has just put on storages may not be included in the storages' usage yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub just_stored: bool,
     /// Since when it has been in this phase.
     pub since: Option<Timestamp>,
-    /// Since when it is on its way to be a node ([`Record::wanted_since`]), if that is known.
+    /// Since when it has been on its way to become a node ([`Record::wanted_since`]), if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested: Option<Timestamp>,
     /// The Node, once it has registered.
     pub node: Option<String>,
-    /// Pods it was made for, `namespace/name`.
+    /// Pods that it was created for, `namespace/name`.
     #[serde(default)]
     pub pods: Vec<String>,
-    /// How it is kept, or is to be kept, until it is asked to join; `None`: it is to be a node.
+    /// How it is kept, or is to be kept, until it is asked to join; `None`: it is to become a node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm: Option<WarmState>,
-    /// It runs and is being given more: what it had before; `cores` and `memory` are what it is to have.
+    /// Set while the running machine is being given more: what it had before. `cores` and `memory` are what
+    /// it is to have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growing: Option<Growing>,
-    /// Its growth has failed: it is not tried again until then.
+    /// Its growth has failed, and is not tried again until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grow_backoff: Option<Backoff>,
-    /// CPUs that were plugged did not come to be its Node's: it gets no more.
+    /// Its Node did not report CPUs that were plugged: it gets no more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_no_cpus: bool,
-    /// The same of memory.
+    /// The same for memory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_no_memory: bool,
-    /// What it was made of, setting by setting (`settings::Pool::made_of`, and its `template`); empty:
-    /// not known.
+    /// The settings and the `template` that it was created from (`settings::Pool::made_of`); empty: not
+    /// known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub made_of: BTreeMap<String, String>,
 }
 
 impl Machine {
-    /// Since when it is on its way to be a node, or at least so far.
+    /// Since when it has been on its way to become a node, or the earliest time that is known.
     pub fn wanted_since(&self) -> Option<Timestamp> {
         self.requested.or(self.since)
     }
 
-    /// The hosts that it is to be counted on.
+    /// The hosts on which it counts.
     pub fn hosts(&self) -> impl Iterator<Item = &HostKey> {
         std::iter::once(&self.host).chain(&self.seen_on)
     }
 }
 
-/// A running machine that is being given more: what it had before, and what its Node said then.
+/// A running machine that is being given more: what it had before, and what its Node reported then.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Growing {
@@ -239,19 +239,19 @@ pub struct Growing {
     pub cores: u32,
     /// Memory before, in bytes.
     pub memory: i64,
-    /// CPUs that the Node had before, in thousandths.
+    /// CPUs that the Node reported before, in thousandths.
     pub node_cpu_milli: i64,
-    /// Memory that the Node had before, in bytes.
+    /// Memory that the Node reported before, in bytes.
     pub node_memory: i64,
     /// Since when.
     pub since: Timestamp,
-    /// Why it is given up: what was plugged and did not come to be its Node's is being taken back.
+    /// Why the growth is given up: what was plugged but not reported by the Node is being removed again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
 
 impl Growing {
-    /// What a Node has with this capacity still to report once the machine has grown to so much: thousandths
+    /// What a Node with this capacity has yet to report once the machine has grown to this size: thousandths
     /// of CPUs, and bytes.
     pub fn missing(&self, (cores, memory): (u32, i64), seen: &Resources) -> (i64, i64) {
         let cpu = self.node_cpu_milli + (i64::from(cores) - i64::from(self.cores)) * 1000;
@@ -259,8 +259,8 @@ impl Growing {
         ((cpu - seen.cpu_milli).max(0), (memory - seen.memory).max(0))
     }
 
-    /// Whether a Node with this capacity reports more than a machine of so much has. A kubelet goes on saying
-    /// what it has found at its start, whatever is taken out of the machine since.
+    /// Whether a Node with this capacity reports more than a machine of this size has. A kubelet keeps
+    /// reporting what it found at its start, even if something was removed from the machine since.
     pub fn says_more(&self, (cores, memory): (u32, i64), seen: &Resources) -> bool {
         let cpu = self.node_cpu_milli + (i64::from(cores) - i64::from(self.cores)) * 1000;
         let memory = self.node_memory + (memory - self.memory);
@@ -268,10 +268,10 @@ impl Growing {
     }
 }
 
-/// Less memory than this is no more of a Node: kernels differ a little in what they keep from start to start.
+/// A difference in memory below this is ignored: kernels reserve a little more or less at each start.
 pub const NO_MORE: i64 = 64 << 20;
 
-/// What a guest makes of this many bytes of memory that are plugged: its kernel keeps a part for itself.
+/// How much of this many plugged bytes a guest can use: its kernel reserves a part for itself.
 pub fn guest_sees(bytes: i64) -> i64 {
     bytes - bytes / 50
 }
@@ -283,7 +283,7 @@ pub struct Storage {
     pub total: i64,
     /// What is used.
     pub used: i64,
-    /// Every host sees the same one.
+    /// Whether every host sees the same storage.
     #[serde(default)]
     pub shared: bool,
 }
@@ -294,45 +294,45 @@ pub struct Storage {
 pub struct Host {
     /// Its name.
     pub name: HostKey,
-    /// It is up and part of the cluster.
+    /// Whether it is up and part of the cluster.
     pub online: bool,
-    /// It is in (HA) maintenance.
+    /// Whether it is in (HA) maintenance.
     #[serde(default)]
     pub maintenance: bool,
     /// Its threads.
     pub cores: u32,
     /// Its memory in bytes.
     pub memory: i64,
-    /// Memory in use in bytes, as Proxmox reports it.
+    /// Memory in use in bytes, as Proxmox VE reports it.
     pub memory_used: i64,
-    /// vCPUs of the running VMs and containers on it, ours included, if known.
+    /// vCPUs of the running VMs and containers on it, including managed machines, if known.
     #[serde(default)]
     pub cores_assigned: u32,
-    /// Memory in bytes that running guests were given, ours included, if known.
+    /// Memory in bytes assigned to running guests, including managed machines, if known.
     #[serde(default)]
     pub memory_assigned: i64,
     /// Its storages.
     #[serde(default)]
     pub storage: BTreeMap<String, Storage>,
-    /// Its PCI devices, if a pool gives any to its machines.
+    /// Its PCI devices, if a pool passes any to its machines.
     #[serde(default, skip_serializing_if = "HostPci::is_empty")]
     pub pci: HostPci,
 }
 
-/// What a machine's record says is meant to become of it.
+/// What is intended for a machine, according to its record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Intent {
-    /// It is being created, or lives.
+    /// It is being created, or is in service.
     Create,
-    /// It is on its way out, for this reason.
+    /// It is being removed, for this reason.
     Retire {
         /// In words, for logs and events.
         reason: String,
         /// Since when.
         since: Timestamp,
     },
-    /// Its creation failed and what there is of it is being removed.
+    /// Its creation failed, and what exists of it is being removed.
     Discard {
         /// What failed.
         reason: String,
@@ -341,13 +341,13 @@ pub enum Intent {
     },
 }
 
-/// The record of a machine, kept in Kubernetes before anything is asked of Proxmox and dropped last.
+/// The record of a machine. It is stored in Kubernetes before the first call to Proxmox VE, and dropped last.
 ///
-/// It names what was given out, so that a later change of configuration contradicts nothing.
+/// It names everything that was assigned, so that a later change of the configuration does not contradict it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// Unique id of the machine (a random UUID), part of the VM's marker.
+    /// Unique id of the machine (a random UUID), part of the VM's mark.
     pub id: MachineId,
     /// Its pool.
     pub pool: PoolName,
@@ -358,101 +358,101 @@ pub struct Record {
     /// The region whose cluster has its VM; `None`: the cluster in `[proxmox]`, which had no name then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// The Proxmox host that it was put on.
+    /// The Proxmox VE host that it was placed on.
     pub host: String,
-    /// Hosts that its VM was on before it was moved: files that do not move with a VM may be left there.
+    /// Hosts that its VM was on before it was moved. Files that do not move with a VM may be left there.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub left_hosts: BTreeSet<String>,
-    /// VMID of the template; `None`: it is a clone of none.
+    /// VMID of the template; `None`: it has no template.
     #[serde(default, with = "machine_kind::template")]
     pub template: Option<Vmid>,
-    /// The host that holds the template, or its own.
+    /// The host that holds the template, or else its own.
     pub template_host: String,
     /// vCPUs.
     pub cores: u32,
     /// Memory in bytes.
     pub memory: i64,
-    /// What is meant to become of it.
+    /// What is intended for it.
     pub intent: Intent,
     /// When it was requested.
     pub created: Timestamp,
-    /// UPID of the Proxmox task under way, if any.
+    /// UPID of the Proxmox VE task in progress, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
-    /// The VM's SMBIOS uuid, once known: equals the Node's `systemUUID`.
+    /// The VM's SMBIOS uuid, once known. It equals the Node's `systemUUID`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smbios_uuid: Option<String>,
-    /// Id (not the secret) of the bootstrap token minted for it.
+    /// Id (not the secret) of the bootstrap token created for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_id: Option<String>,
-    /// Ids of tokens that an earlier run of the daemon minted for it: a join with one of them may be under
-    /// way in the guest.
+    /// Ids of tokens that an earlier run of the daemon created for it: a join with one of them may be in
+    /// progress in the guest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub old_token_ids: Vec<String>,
     /// uid of the Node that it became.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_uid: Option<String>,
-    /// We cordoned the Node (so we may uncordon it).
+    /// The daemon cordoned the Node, so it may uncordon it.
     #[serde(default)]
     pub cordoned: bool,
-    /// When a bare-metal machine was seen to be off while it was ours; `None` again once its Node is heard
-    /// of. After that, only another client switches it on.
+    /// When a bare-metal machine was seen to be off while the daemon owned it; reset to `None` once its Node
+    /// reports again. After that time, only another client switches it on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_off: Option<Timestamp>,
-    /// A clone was asked for and its outcome is not known: a VM with this VMID that cannot be seen may be
-    /// ours.
+    /// A clone was requested, and its outcome is not known: a VM with this VMID that cannot be seen may
+    /// belong to this machine.
     #[serde(default)]
     pub clone_in_doubt: bool,
-    /// The destruction of its VM was asked for, or is about to be: a VM with this VMID that cannot be seen
+    /// The destruction of its VM was requested, or is about to be: a VM with this VMID that cannot be seen
     /// may be what is left of it.
     #[serde(default)]
     pub destroy_asked: bool,
-    /// Names of the storages that disks of its VM may be on, whatever can be seen of it by then.
+    /// Names of the storages that may hold disks of its VM, even if they can no longer be seen there.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub storages: BTreeSet<String>,
-    /// When each phase was entered: the machine's own timeline.
+    /// When it entered each phase.
     #[serde(default)]
     pub entered: BTreeMap<Phase, Timestamp>,
-    /// When its VM was seen to be gone, its Node too: what is left of them is all that keeps the record. Not
-    /// among `entered`, which an earlier release could not read then.
+    /// When its VM and its Node were seen to be gone. Only what they left behind keeps the record. It is not
+    /// part of `entered`, which an earlier release could not read then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm_gone: Option<Timestamp>,
-    /// Pods it was made for, `namespace/name`, in the order of the plan, which keeps their places for them.
+    /// Pods that it was created for, `namespace/name`, in the order of the plan, which reserves their places.
     #[serde(default)]
     pub pods: Vec<String>,
-    /// How it is kept until it is asked to join; `None`: it is to be a node.
+    /// How it is kept until it is asked to join; `None`: it is to become a node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm: Option<WarmState>,
-    /// When a machine that was kept warm was asked to join: what it becomes is timed from here.
+    /// When a machine that was kept warm was asked to join. Its time limits count from here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Timestamp>,
-    /// How it was kept before it was asked to join; `None` also in a record of an earlier release.
+    /// How it was kept before it was asked to join; also `None` in a record of an earlier release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<WarmState>,
-    /// How far it is with CPUs of its own; `None`: it is to have none, or has not come to it yet.
+    /// The progress of its dedicated CPUs; `None`: it gets none, or is not there yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<Pinned>,
-    /// It runs and is being given more: what it had before; `cores` and `memory` are what it is to have.
+    /// Set while the running machine is being given more: what it had before. `cores` and `memory` are what
+    /// it is to have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growing: Option<Growing>,
-    /// Its growth has failed: it is not tried again until then.
+    /// Its growth has failed, and is not tried again until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grow_backoff: Option<Backoff>,
-    /// CPUs that were plugged did not come to be its Node's: it gets no more.
+    /// Its Node did not report CPUs that were plugged: it gets no more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_no_cpus: bool,
-    /// The same of memory.
+    /// The same for memory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_no_memory: bool,
-    /// What it is made of, setting by setting (`settings::Pool::made_of`, and its `template`). Empty
-    /// in a record of an earlier release.
+    /// The settings and the `template` that it was created from (`settings::Pool::made_of`). Empty in a
+    /// record of an earlier release.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub made_of: BTreeMap<String, String>,
 }
 
 impl Record {
-    /// One of a machine that was just requested: nothing is known of it but what it is to be called and where
-    /// it is to be.
+    /// The record of a machine that was just requested: only its name and its place are known.
     pub fn new(
         id: MachineId,
         pool: PoolName,
@@ -500,7 +500,7 @@ impl Record {
         }
     }
 
-    /// One that was just requested, for tests to change.
+    /// The record of a machine that was just requested, for tests to change.
     pub fn example() -> Self {
         let (pool, name, host) = ("workers".to_owned(), "workers-a1".to_owned(), "pve1".to_owned());
         let slot = Slot { vmid: Vmid(9101), ..Slot::default() };
@@ -522,7 +522,7 @@ impl Record {
         }
     }
 
-    /// Where a daemon that finds the record goes on with its machine.
+    /// Where a daemon that finds the record continues with its machine.
     pub fn phase(&self) -> Phase {
         match self.intent {
             Intent::Create => Phase::Requested,
@@ -532,25 +532,25 @@ impl Record {
         }
     }
 
-    /// Whether it was given up before it was a node: its pool loses none when it goes.
+    /// Whether it was given up before it became a node, so that its removal costs its pool no node.
     pub fn was_never_a_node(&self) -> bool {
         matches!(self.intent, Intent::Discard { .. }) && self.node_uid.is_none()
     }
 
-    /// Its VM was moved to another host.
+    /// Updates the host after its VM was moved.
     pub fn follow(&mut self, host: String) {
         let left = std::mem::replace(&mut self.host, host);
         self.left_hosts.insert(left);
         self.left_hosts.remove(&self.host);
     }
 
-    /// Since when it is on its way to be a node. What it waits before anything of it is begun does not count:
-    /// a pause, or its turn among clones.
+    /// Since when it has been on its way to become a node. Time before its creation starts does not count: a
+    /// pause, or waiting for its turn among clones.
     pub fn wanted_since(&self) -> Timestamp {
         self.entered.get(&Phase::Requested).copied().or(self.asked).unwrap_or(self.created)
     }
 
-    /// Ids of all tokens that were minted for it and may live.
+    /// Ids of all tokens that were created for it and may still exist.
     pub fn tokens(&self) -> impl Iterator<Item = &String> {
         self.old_token_ids.iter().chain(&self.token_id)
     }

@@ -1,19 +1,19 @@
-//! What a machine is made from.
+//! What a machine is created from.
 
 use super::vmid::Vmid;
 
-/// What a machine is made from.
+/// What a machine is created from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MachineKind {
     /// A clone of the template with this VMID.
     Clone(Vmid),
-    /// A VM that is made without a template, and boots from the network.
+    /// A VM that is created without a template, and boots from the network.
     Blank,
-    /// A machine that is there already: it is switched on and off.
+    /// A bare-metal machine, which is switched on and off.
     BareMetal,
 }
 
-/// A record's template. If there is none, 0 is written: an earlier release reads a number there.
+/// A record's template. Without a template, 0 is written, because an earlier release expects a number there.
 pub(super) mod template {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -1,4 +1,4 @@
-//! What names of Kubernetes may look like (`k8s.io/apimachinery/pkg/util/validation`).
+//! Which names Kubernetes accepts (`k8s.io/apimachinery/pkg/util/validation`).
 
 /// A DNS label (RFC 1123): at most 63 lower-case letters, digits and `-`, none at the ends.
 pub fn is_label(text: &str) -> bool {
@@ -31,12 +31,12 @@ pub fn is_value(text: &str) -> bool {
     text.is_empty() || is_word(text)
 }
 
-/// The letters of a machine's suffix: none that is easily taken for another.
+/// The letters of a machine's suffix, without those that are easily confused.
 pub const SUFFIX_LETTERS: &[u8; 31] = b"bcdfghjklmnpqrstvwxz23456789aeu";
 /// How many of them a machine's name ends with.
 pub const SUFFIX_LENGTH: usize = 5;
 
-/// Whether a name is one that machines of this pool get.
+/// Whether machines of this pool can have this name.
 pub fn is_machine_of(pool: &str, name: &str) -> bool {
     let suffix = name.strip_prefix(pool).and_then(|rest| rest.strip_prefix('-'));
     suffix.is_some_and(|suffix| {

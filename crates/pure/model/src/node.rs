@@ -80,7 +80,8 @@ pub struct Node {
     pub conditions: Vec<Condition>,
     /// `status.volumesAttached` names.
     pub volumes_attached: Vec<String>,
-    /// In thought alone, and in no file: the planner decides as if it were being replaced, for this reason.
+    /// Only during a decision, and in no file: the planner decides as if the node were being replaced, for
+    /// this reason.
     #[serde(skip)]
     pub replaced: Option<RemovalReason>,
 }

@@ -1,35 +1,35 @@
-//! Taints that pass: a node starts with them, and something takes them away once the node is set up.
+//! Temporary taints: a node starts with them, and another component removes them once the node is set up.
 //!
-//! Some keys are known to pass wherever they are found, as Cluster Autoscaler and Karpenter know them; others
-//! are named by a pool (`startup_taints`), one by one or by the domain of their keys.
+//! Some keys are always known to be temporary, as in Cluster Autoscaler and Karpenter. A pool names others
+//! (`startup_taints`), one by one or by the domain of their keys.
 
 use super::node::{Taint, TaintEffect};
 use super::snapshot::STARTING_TAINT;
 
-/// Keys of taints that pass by themselves.
+/// Keys of taints that are always temporary.
 const KEYS: [&str; 5] = [
     STARTING_TAINT,
     // Set by the node lifecycle controller until the kubelet, and a network with routes, are up.
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/network-unavailable",
-    // Set by a kubelet with `--cloud-provider=external`; the cloud controller manager takes it away.
+    // Set by a kubelet with `--cloud-provider=external`; removed by the cloud controller manager.
     "node.cloudprovider.kubernetes.io/uninitialized",
-    // Taken away by Cilium's agent or operator (`agent-not-ready-taint-key`, its default).
+    // Removed by Cilium's agent or operator (`agent-not-ready-taint-key`, its default).
     "node.cilium.io/agent-not-ready",
 ];
 
-/// Beginnings of such keys.
+/// Prefixes of such keys.
 const PREFIXES: [&str; 3] = [
-    // Set and taken away by the node readiness controller.
+    // Set and removed by the node readiness controller.
     "readiness.k8s.io/",
     "startup-taint.cluster-autoscaler.kubernetes.io/",
     "ignore-taint.cluster-autoscaler.kubernetes.io/",
 ];
 
-/// Taints whose keys are of one domain, e.g. `example.com/*`.
+/// Taints whose keys are in one domain, for example `example.com/*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaintDomain {
-    /// How their keys begin, with the `/`.
+    /// The prefix of their keys, including the `/`.
     pub prefix: String,
     /// Their effect; `None`: any.
     pub effect: Option<TaintEffect>,
@@ -42,7 +42,7 @@ impl TaintDomain {
     }
 }
 
-/// Whether a taint of this key passes without being named.
+/// Whether a taint with this key is temporary without being named.
 pub fn passes_by_itself(key: &str) -> bool {
     KEYS.contains(&key) || PREFIXES.iter().any(|prefix| key.starts_with(prefix))
 }

@@ -1,34 +1,34 @@
-//! What operators say to the leader: the switch that stops everything, and that something is to be tried
+//! Orders of operators to the leader: the switch that pauses everything, and the order to try something
 //! again.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Nothing new is begun since then.
+/// The daemon begins nothing new while this is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pause {
-    /// Since when; `None` if it was switched by hand.
+    /// Since when; `None` if it was set by hand.
     pub since: Option<Timestamp>,
-    /// The instance that got the order.
+    /// The instance that received the order.
     pub by: String,
     /// Why, in the operator's words.
     pub reason: String,
 }
 
-/// What is left alone after failures is to be tried again now.
+/// Whatever is left alone after failures is to be tried again now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Retry {
     /// A host or a pool; `None`: all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The instance that got the order.
+    /// The instance that received the order.
     pub by: String,
 }
 
 impl Pause {
-    /// Why, for people.
+    /// The reason in words.
     pub fn words(&self) -> &str {
         if self.reason.is_empty() { "no reason was given" } else { &self.reason }
     }

@@ -1,27 +1,28 @@
-//! PCI devices of hosts as resource mappings name them: what there is, and who holds it.
+//! PCI devices of hosts, by resource mapping: which devices there are, and which VMs have them.
 
 use crate::vmid::Vmid;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// The PCI devices of one host that machines may be given.
+/// The PCI devices of one host that machines may get.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostPci {
-    /// The devices of each resource mapping on this host, by their addresses, e.g. `0000:01:00`; of a device
-    /// with several functions that go together `0000:01:00.0;0000:01:00.1`.
+    /// The devices of each resource mapping on this host, by their addresses, for example `0000:01:00`; for a
+    /// device with several functions that belong together `0000:01:00.0;0000:01:00.1`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub mappings: BTreeMap<String, BTreeSet<String>>,
-    /// The mappings that no VM can be started with here, and why: one wrong entry spoils all of a host's.
+    /// The mappings with which no VM can be started here, and why: one wrong entry breaks all of a host's
+    /// mappings.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub broken: BTreeMap<String, String>,
-    /// What VMs hold, ours and others', one for each device.
+    /// The devices that VMs have, managed or not, one entry for each device.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<Held>,
 }
 
-/// A device that a VM holds. Proxmox VE does not tell which one of a mapping's it is.
+/// A device that a VM has. Proxmox VE does not show which of a mapping's devices it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Held {
@@ -30,20 +31,20 @@ pub struct Held {
     /// The mapping that it is of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mapping: Option<String>,
-    /// Its address, if the VM was given it without a mapping.
+    /// Its address, if the VM got it without a mapping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
 
 impl HostPci {
-    /// Whether nothing is known of any device.
+    /// Whether no devices are known.
     pub fn is_empty(&self) -> bool {
         self == &Self::default()
     }
 }
 
-/// Whether two addresses have a function in common. Without a function an address means all of its device's,
-/// and without a domain the first.
+/// Whether two addresses have a function in common. An address without a function means all of the device's
+/// functions, and one without a domain means the first domain.
 pub fn overlap(one: &str, other: &str) -> bool {
     one.split(';').any(|a| other.split(';').any(|b| same_function(a, b)))
 }

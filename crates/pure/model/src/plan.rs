@@ -1,7 +1,7 @@
-//! What a decision says: the machines to make, the nodes to remove, and a verdict with its reason for each
-//! pod and node.
+//! The result of a decision: the machines to create, the nodes to remove, and a verdict with its reason for
+//! each pod and node.
 //!
-//! Serialises to the format of `plan --output json`.
+//! Serializes to the format of `plan --output json`.
 
 use crate::vmid::Vmid;
 use std::collections::BTreeMap;
@@ -26,12 +26,12 @@ use super::unfinished::Unfinished;
 pub struct Plan {
     /// The time of the decision.
     pub time: Timestamp,
-    /// Machines to make, by pool.
+    /// Machines to create, by pool.
     pub scale_up: Vec<PoolGrowth>,
     /// Pools that stay below their minimum, and why they get no more machines now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub below_minimum: Vec<PoolReason>,
-    /// Running machines that are given more where they are.
+    /// Running machines that are given more in place.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub grow: Vec<GrownMachine>,
     /// Every pending pod once.
@@ -40,29 +40,28 @@ pub struct Plan {
     pub scale_down: Vec<Removal>,
     /// Every node once.
     pub nodes: Vec<NodeVerdict>,
-    /// Machines to make ahead of demand, by pool: they are kept warm until they are asked to join.
+    /// Machines to create ahead of demand, by pool: they are kept warm until they are asked to join.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<PoolGrowth>,
     /// Pools that would keep more warm machines, and why they get none now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep_refused: Vec<PoolReason>,
-    /// Machines that are kept warm no longer.
+    /// Machines that are no longer kept warm.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unkept: Vec<Unkept>,
-    /// Annotations whose values cannot be read: they are treated as if they were not there. The first of
-    /// them.
+    /// Annotations whose values cannot be parsed, which are ignored. Only the first of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ignored_annotations: Vec<IgnoredAnnotation>,
-    /// Every host once that may be switched off.
+    /// Every host that may be switched off, once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostVerdict>,
     /// Every CapacityBuffer once, the oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub buffers: Vec<BufferVerdict>,
-    /// Chunks of CapacityBuffers, each once: no pods, but decided like them.
+    /// Chunks of CapacityBuffers, each once: not pods, but decided like pods.
     #[serde(skip)]
     pub chunks: Vec<PodVerdict>,
-    /// What the round could not look at: later ones do.
+    /// What the round could not look at, and later rounds will.
     #[serde(skip_serializing_if = "Unfinished::is_empty")]
     pub unfinished: Unfinished,
     /// Every ProvisioningRequest once, the oldest first.
@@ -70,17 +69,17 @@ pub struct Plan {
     pub requests: Vec<RequestVerdict>,
 }
 
-/// An annotation whose value cannot be read.
+/// An annotation whose value cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IgnoredAnnotation {
-    /// What has it: `pod NAMESPACE/NAME` or `node NAME`.
+    /// The object that has it: `pod NAMESPACE/NAME` or `node NAME`.
     pub object: String,
     /// Its key.
     pub annotation: String,
     /// Its value.
     pub value: String,
-    /// What is wrong with that.
+    /// What is wrong with the value.
     pub why: &'static str,
 }
 
@@ -94,14 +93,14 @@ pub struct PoolGrowth {
     pub machines: Vec<NewMachine>,
 }
 
-/// A machine to make, so specific that acting on it decides nothing.
+/// A machine to create, in enough detail that carrying it out needs no further decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewMachine {
     /// Its name, if free slots are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its VMID, if free slots are known. Without a meaning for a bare-metal machine.
+    /// Its VMID, if free slots are known. Has no meaning for a bare-metal machine.
     #[serde(skip_serializing_if = "is_no_vmid")]
     pub vmid: Option<Vmid>,
     /// Its address, if free slots are known and the pool has addresses.
@@ -110,9 +109,9 @@ pub struct NewMachine {
     /// Its further addresses by device and family, e.g. `net0/ip6`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub further_addresses: BTreeMap<String, IpAddr>,
-    /// The host it goes to.
+    /// The host that it is placed on.
     pub host: HostKey,
-    /// The storage of its clone, if its pool names several or one.
+    /// The storage of its clone, if its pool names any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<String>,
     /// vCPUs.
@@ -124,12 +123,12 @@ pub struct NewMachine {
     pub memory_bytes: i64,
     /// Pods planned on it, `namespace/name`.
     pub pods: Vec<Arc<str>>,
-    /// It is there already, kept like this, and is asked to join.
+    /// How the existing machine was kept that is now asked to join; `None`: it is new.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub woken: Option<WarmState>,
 }
 
-/// A running machine that is given more vCPUs or memory where it is.
+/// A running machine that is given more vCPUs or memory in place.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GrownMachine {
@@ -145,7 +144,7 @@ pub struct GrownMachine {
     pub to: GrownSize,
     /// Why, in words.
     pub reason: String,
-    /// Pods that fit it then, `namespace/name`.
+    /// Pods that will then fit, `namespace/name`.
     pub pods: Vec<Arc<str>>,
 }
 
@@ -168,7 +167,7 @@ impl GrownSize {
     }
 }
 
-/// Whether there is none, or the number of a machine that is no VM.
+/// Whether it should be left out: there is none, or it is the number of a machine that is not a VM.
 #[expect(
     clippy::ref_option,
     clippy::trivially_copy_pass_by_ref,
@@ -178,7 +177,7 @@ fn is_no_vmid(vmid: &Option<Vmid>) -> bool {
     vmid.is_none_or(Vmid::is_bare_metal)
 }
 
-/// A machine that is kept warm no longer: it is destroyed without having been a node.
+/// A machine that is no longer kept warm: it is destroyed without having been a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unkept {
     /// The machine.
@@ -192,19 +191,19 @@ pub struct Unkept {
 /// What happens to a pending pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum PodOutcome {
-    /// A new machine is made for it.
+    /// A new machine is created for it.
     NewNode,
-    /// It fits a node that is there.
+    /// It fits an existing node.
     ExistingNode,
-    /// It fits a node that is there once its machine has grown.
+    /// It fits an existing node once its machine has grown.
     GrownNode,
-    /// It fits a machine that is on its way.
+    /// It fits a machine that is being created.
     UpcomingNode,
     /// No pool's node could take it.
     NoPoolFits,
     /// The pools that fit are at their maximum.
     PoolAtMax,
-    /// The pools that fit find no host with room.
+    /// No host has room for the pools that fit.
     NoHostCapacity,
     /// Its priority is below the cut-off.
     Expendable,
@@ -216,14 +215,14 @@ pub enum PodOutcome {
     TooYoung,
     /// The pools that fit are backing off after failures.
     BackingOff,
-    /// kube-scheduler refuses such pods where they were found to fit.
+    /// kube-scheduler refuses such pods where the planner found that they fit.
     PredictionMissed,
-    /// The round has looked at all that one may: a later one looks at it.
+    /// The round has reached its limit: a later one looks at it.
     Unfinished,
     /// It is part of a ProvisioningRequest for which there is no room yet.
     AwaitsRequest,
-    /// It is part of a gang that kube-scheduler would not place yet, and no machine is made for a part of
-    /// one.
+    /// It is part of a gang that kube-scheduler would not place yet. No machine is created for a part of a
+    /// gang.
     AwaitsGang,
 }
 
@@ -248,30 +247,30 @@ crate::codes!(
     }
 );
 
-/// What becomes of a ProvisioningRequest.
+/// What happens to a ProvisioningRequest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum RequestOutcome {
     /// There is room for all of its pods.
     Found,
-    /// Machines are made, so that there will be.
+    /// Machines are being created for its pods.
     Provisioned,
-    /// There is not, and nothing is made.
+    /// There is no room, and no machine is created.
     NotFound,
-    /// The round has looked at all that one may, or a PodTemplate may be on its way: a later one looks at it.
+    /// The round has reached its limit, or a PodTemplate may still arrive: a later round looks at it.
     Unfinished,
-    /// Its room is held.
+    /// Its room is reserved.
     Booked,
-    /// Its room was held for long enough.
+    /// Its room was reserved for long enough.
     BookingExpired,
     /// All of its pods have a node.
     Consumed,
-    /// It was answered for good.
+    /// It has been answered finally.
     Over,
-    /// No room was found for it in its time.
+    /// No room was found in time.
     Expired,
     /// It is not known which pods it asks about.
     Broken,
-    /// Its class is another autoscaler's.
+    /// Its class belongs to another autoscaler.
     NotOurs,
 }
 
@@ -297,33 +296,33 @@ crate::codes!(
 pub struct RequestVerdict {
     /// `namespace/name`.
     pub request: String,
-    /// What becomes of it.
+    /// What happens to it.
     pub verdict: RequestOutcome,
     /// Why, in words.
     pub message: String,
     /// How many pods it is for.
     pub pods: i64,
-    /// How many of them get machines that are made now.
+    /// How many of them get machines that are created now.
     pub on_new_machines: usize,
-    /// Why the pools do not take one of them.
+    /// Why the pools take none of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<PoolReason>,
 }
 
-/// How a CapacityBuffer is filled.
+/// How far a CapacityBuffer is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum BufferOutcome {
-    /// All of its chunks fit nodes that are there.
+    /// All of its chunks fit existing nodes.
     Filled,
-    /// Some of its chunks wait for machines that are on their way or are made now.
+    /// Some of its chunks wait for machines that are being created or will be.
     Filling,
-    /// Some of its chunks find no room, and no machine is made for them now.
+    /// Some of its chunks find no room, and no machine is created for them now.
     Short,
     /// It has no chunks.
     Empty,
     /// It is not known what its chunks are.
     NotReady,
-    /// Its strategy is another autoscaler's.
+    /// Its strategy belongs to another autoscaler.
     NotOurs,
 }
 
@@ -344,28 +343,28 @@ crate::codes!(
 pub struct BufferVerdict {
     /// `namespace/name`.
     pub buffer: String,
-    /// How it is filled.
+    /// How far it is filled.
     pub verdict: BufferOutcome,
     /// Why it is not ready, in one word, e.g. `PodTemplateNotFound`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
-    /// The same, or what becomes of its chunks, in words.
+    /// The same in words, or what happens to its chunks.
     pub message: String,
     /// How many chunks it is to have, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunks: Option<i64>,
-    /// How many of them fit nodes that are there.
+    /// How many of them fit existing nodes.
     pub on_nodes: usize,
-    /// How many fit machines that are on their way, or grow.
+    /// How many fit machines that are being created, or that grow.
     pub on_machines: usize,
-    /// How many get machines that are made now.
+    /// How many get machines that are created now.
     pub on_new_machines: usize,
     /// How many find no room.
     pub nowhere: usize,
     /// The PodTemplate that was used, and its generation.
     #[serde(skip)]
     pub template: Option<(String, i64)>,
-    /// What becomes of the first that finds no room.
+    /// The verdict of the first chunk that finds no room.
     #[serde(skip)]
     pub nowhere_because: Option<PodOutcome>,
     /// Why the pools do not take it.
@@ -380,30 +379,31 @@ pub struct PoolReason {
     pub pool: PoolName,
     /// One of the contract's names, e.g. `InsufficientCpu`.
     pub reason: &'static str,
-    /// The same in words, with figures.
+    /// The same in words, with numbers.
     pub message: String,
 }
 
-/// kube-scheduler refuses pods where they were found to fit: why they were expected there, and what it says.
+/// kube-scheduler refuses pods where the planner found that they fit: why they were expected there, and what
+/// kube-scheduler reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MissedPrediction {
     /// The node that they were expected on.
     pub node: String,
-    /// Its pool, which gets no machine for them until then.
+    /// The node's pool, which gets no machine for them for a while.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
-    /// When it turned out.
+    /// When it was noticed.
     pub at: Timestamp,
     /// Until when.
     pub until: Timestamp,
     /// Why they were expected there.
     pub ours: String,
-    /// What kube-scheduler said, in its own words.
+    /// What kube-scheduler reported, in its own words.
     pub theirs: String,
 }
 
 impl MissedPrediction {
-    /// As it is remembered.
+    /// From the memory of a missed prediction.
     pub fn of(missed: &Missed) -> Self {
         Self {
             node: missed.node.clone(),
@@ -435,27 +435,27 @@ pub struct PodVerdict {
     /// The existing node it fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<Arc<str>>,
-    /// The machine on its way that it fits.
+    /// The machine being created that it fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<Arc<str>>,
     /// Why the pools do not take it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<PoolReason>,
-    /// Where it was expected instead, and what kube-scheduler says, if its verdict is `PredictionMissed`.
+    /// Where it was expected instead, and what kube-scheduler reports, if its verdict is `PredictionMissed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<Arc<MissedPrediction>>,
-    /// What its gang waits for, if its verdict is `AwaitsGang`.
+    /// Why its gang is pending, if its verdict is `AwaitsGang`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gang: Option<Arc<GangWait>>,
 }
 
 impl PodVerdict {
-    /// Whether it waits with its gang, and for room.
+    /// Whether it is pending because its gang has no room.
     pub fn awaits_room_with_gang(&self) -> bool {
         self.missed.is_none() && self.gang.as_ref().is_some_and(|gang| gang.reason == GangReason::NoRoom)
     }
 
-    /// Why no machine is made for it, in words; empty: there is no pool.
+    /// Why no machine is created for it, in words; empty: there is no pool.
     pub fn why(&self) -> String {
         let reasons: Vec<String> =
             self.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
@@ -483,21 +483,21 @@ pub struct Move {
 /// Why a node is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum RemovalReason {
-    /// Nothing runs on it that has to move.
+    /// No pod on it needs to be moved.
     Empty,
     /// Below the threshold, and its pods fit elsewhere.
     Underutilized,
     /// Not ready for too long.
     Unready,
-    /// Fewer or smaller machines do.
+    /// Fewer or smaller machines are enough.
     Consolidation,
-    /// Made from settings that have changed.
+    /// Created from settings that have changed since.
     Drifted,
     /// Older than allowed.
     Expired,
     /// Its host is in maintenance.
     Maintenance,
-    /// Its host is to be switched off.
+    /// Its host is to be shut down.
     HostOff,
 }
 
@@ -528,32 +528,32 @@ pub struct Removal {
     pub moves: Vec<Move>,
 }
 
-/// What holds for a node.
+/// The verdict on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum NodeOutcome {
     /// Not in a managed pool.
     NotManaged,
     /// Above the threshold.
     Utilized,
-    /// A pod holds it.
+    /// A pod keeps it.
     Blocked,
     /// Its pods fit nowhere else.
     NoPlaceToMovePods,
     /// Its pool is at its minimum.
     AtMinimum,
-    /// Unneeded, waiting for its time.
+    /// Unneeded, and waiting for its time.
     Unneeded,
-    /// A cool-down runs.
+    /// A cool-down is running.
     CoolingDown,
     /// Too many nodes of its pool are not ready.
     PoolUnhealthy,
     /// An annotation keeps it.
     Disabled,
-    /// Not ready, waiting for its time.
+    /// Not ready, and waiting for its time.
     Unready,
-    /// On its way out already.
+    /// Already being removed.
     BeingDeleted,
-    /// It goes.
+    /// It is removed.
     Remove,
 }
 
@@ -586,7 +586,7 @@ pub struct NodeVerdict {
     /// Its utilization, rounded to four digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization: Option<f64>,
-    /// What holds for it.
+    /// The verdict.
     pub verdict: NodeOutcome,
     /// Why it is blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -594,13 +594,13 @@ pub struct NodeVerdict {
     /// The pod that blocks it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// More about it, in words.
+    /// More about the verdict, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// Since when it has been unneeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// When it may go at the earliest.
+    /// When it may be removed at the earliest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removable_at: Option<Timestamp>,
 }

@@ -27,7 +27,7 @@ pub enum PodPhase {
     Unknown,
 }
 
-/// What the scheduler said of a pod without a node.
+/// What the scheduler reported on a pod without a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Scheduling {
     /// No `PodScheduled` condition: the scheduler has not looked at it yet.
@@ -150,13 +150,13 @@ pub struct HostPort {
 pub struct Volume {
     /// The volume's name in the pod.
     pub name: String,
-    /// Where it comes from.
+    /// Its source.
     pub source: VolumeSource,
 }
 
 impl Volume {
-    /// Whether any filter looks at this volume. Tokens, configuration and scratch space go wherever the pod
-    /// goes.
+    /// Whether any filter looks at this volume. Tokens, configuration and scratch space can be used on any
+    /// node.
     pub fn decides_place(&self) -> bool {
         matches!(
             self.source,
@@ -212,7 +212,7 @@ pub struct Deletion {
     pub grace_seconds: Option<i64>,
 }
 
-/// A pod: what is its own, and what it has in common with pods like it, whose fields read as if they were its
+/// A pod: its own fields, and those that it shares with similar pods, which can be read as if they were its
 /// own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pod {
@@ -232,20 +232,20 @@ pub struct Pod {
     pub nominated_node: Option<String>,
     /// `status.phase`.
     pub phase: PodPhase,
-    /// What the scheduler said.
+    /// What the scheduler reported.
     pub scheduling: Scheduling,
-    /// Why it refuses the pod, in its own words (`message` of the condition `PodScheduled`); empty if it does
-    /// not.
+    /// Why the scheduler refuses the pod, in its own words (`message` of the condition `PodScheduled`); empty
+    /// if it does not.
     pub refusal: String,
     /// Condition `Ready`.
     pub ready: bool,
-    /// In thought alone: a chunk of a CapacityBuffer, or a pod that a ProvisioningRequest asks about. It
-    /// gives way to every pod.
+    /// Only during a decision: a chunk of a CapacityBuffer, or a pod of a ProvisioningRequest. It yields to
+    /// every real pod.
     #[serde(skip)]
     pub chunk: bool,
-    /// The rest.
+    /// The shared fields.
     pub spec: Arc<PodSpec>,
-    /// What decisions ask again and again ([`Pod::digest`]).
+    /// Computed values that decisions often need ([`Pod::digest`]).
     #[serde(skip)]
     pub memo: Memo<Digest>,
 }
@@ -256,7 +256,7 @@ impl Pod {
         [self.namespace.as_str(), self.name.as_str()].join("/")
     }
 
-    /// Whether all its containers ended for good: it no longer holds room.
+    /// Whether all its containers have ended for good, so that it occupies no room.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }

@@ -1,4 +1,4 @@
-//! What pods have in common, kept once for all of them.
+//! What pods have in common, stored once for all of them.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -34,7 +34,7 @@ pub struct PodSpec {
     pub priority_class: String,
     /// `spec.preemptionPolicy: Never`.
     pub never_preempts: bool,
-    /// What it requests in all, as kube-scheduler computes it (init, sidecar and pod-level resources,
+    /// The sum of its requests, as kube-scheduler computes it (init, sidecar and pod-level resources,
     /// overhead, resized); `pods` is 1.
     pub requests: Resources,
     /// `spec.nodeSelector`.
@@ -49,24 +49,24 @@ pub struct PodSpec {
     pub host_ports: Vec<HostPort>,
     /// `spec.volumes`.
     pub volumes: Vec<Volume>,
-    /// What it needs of a node's kubelet.
+    /// Features of a node's kubelet that it needs.
     pub features: Features,
     /// `spec.resourceClaims`.
     pub resource_claims: Vec<PodClaim>,
-    /// Extended resources that several containers ask for, container by container. What one alone asks for is
-    /// in the requests.
+    /// Extended resources that several containers request, by container. Those of a single container are in
+    /// the requests.
     pub extended: Vec<ExtendedRequest>,
     /// `spec.restartPolicy: Always` (the default).
     pub restarts_always: bool,
     /// `spec.terminationGracePeriodSeconds`, 30 if absent.
     pub grace_seconds: i64,
-    /// The same for all pods with this spec.
+    /// Computed values, the same for all pods with this spec.
     #[serde(skip)]
     pub memo: Memo<SpecDigest>,
 }
 
 impl PodSpec {
-    /// What decisions ask of it, worked out once. From the first call on it must not be changed.
+    /// Computed values that decisions need. After the first call the spec must not be changed.
     pub fn digest(&self) -> &SpecDigest {
         self.memo.get_or_init(|| SpecDigest::of(self))
     }
@@ -80,7 +80,7 @@ impl Deref for Pod {
     }
 }
 
-/// A change makes the pod's spec its own, and what was worked out of it is forgotten.
+/// Changing a pod gives it its own spec, and discards computed values.
 impl DerefMut for Pod {
     fn deref_mut(&mut self) -> &mut PodSpec {
         self.memo = Memo::default();
@@ -90,12 +90,11 @@ impl DerefMut for Pod {
     }
 }
 
-/// Specs that are known, so that pods with equal ones share them: tens of thousands of pods have a few
-/// hundred.
+/// Known specs, so that pods with equal specs share them: tens of thousands of pods have a few hundred.
 #[derive(Debug, Default)]
 pub struct Specs {
     known: BTreeMap<Key, Weak<PodSpec>>,
-    /// At this many, those that no pod has by then are forgotten.
+    /// At this size, specs that no pod uses are forgotten.
     full: usize,
 }
 
@@ -103,10 +102,10 @@ pub struct Specs {
 type Key = (Fingerprint, String);
 
 impl Specs {
-    /// The fewest specs that are looked through for those that no pod has by then.
+    /// The smallest number of specs at which unused ones are searched for.
     const FEW: usize = 256;
 
-    /// Lets a pod have its spec in common with those that came before it.
+    /// Makes a pod share the spec of an earlier equal one.
     pub fn share(&mut self, pod: &mut Pod) {
         let key =
             (pod.spec.digest().class, pod.owner.as_ref().map(|owner| owner.uid.clone()).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! The power of whole hosts: what a decision reads of it, what is remembered, and what is decided.
+//! The power of entire hosts: what a decision reads about it, what is remembered, and what is decided.
 
 use super::host_key::HostKey;
 use super::text_id::PoolName;
@@ -10,94 +10,95 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::Host;
 
-/// What is known of the hosts that may be switched off. Nothing is where it is not known.
+/// What is known of the hosts that may be switched off. What is not known is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PowerFacts {
-    /// The hosts' votes in the quorum, those of hosts that are off included: `quorum_votes` of corosync.
-    /// Votes of a `QDevice` are left out, on the safe side.
+    /// The hosts' votes in the quorum, including hosts that are off: `quorum_votes` of corosync. Votes of a
+    /// `QDevice` are left out, to be on the safe side.
     pub votes: BTreeMap<HostKey, u32>,
     /// The hosts that may be switched off, by their names.
     pub hosts: BTreeMap<HostKey, HostFacts>,
 }
 
-/// What is known of one of them.
+/// What is known of one such host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostFacts {
     /// Its API answers.
     pub answers: bool,
-    /// VMs and containers there that are unmanaged and may run: those that are not known to be stopped, those
-    /// with a task at work, and those of the HA manager.
+    /// Unmanaged VMs and containers there that may run: those not known to be stopped, those with a task in
+    /// progress, and those of the HA manager.
     pub others: BTreeSet<Vmid>,
-    /// VMs that were our machines until a moment ago: they are gone, and what is seen may be older than that.
+    /// VMs that were managed machines until recently. They are gone, and the data on guests may be older than
+    /// that.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub going: BTreeSet<Vmid>,
-    /// VMs and containers of its cluster that are being migrated: one that comes to it is shown by its old
-    /// host until it is there.
+    /// VMs and containers of its cluster that are being migrated. One that is moving to this host is shown on
+    /// its old host until it has arrived.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub migrating: BTreeSet<Vmid>,
-    /// Why it has to stay on besides, in words.
+    /// Another reason to keep it on, in words.
     pub stays_on: Option<String>,
 }
 
-/// How far the switching of a host has come.
+/// The progress of switching a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum PowerStep {
-    /// Its machines leave it; nothing new is put there.
+    /// Its machines leave it, and no new ones are placed on it.
     #[default]
     Emptying,
     /// It was asked to shut down.
     ShuttingDown,
-    /// It is off, and was switched off by us.
+    /// It is off, and the daemon switched it off.
     Off,
-    /// It was asked to come up.
+    /// It was asked to start.
     Waking,
 }
 
-/// What is remembered of a host that we switch. Without it a host that is off was switched off by another
-/// client.
+/// What is remembered of a host that the daemon switches. Without it, a host that is off was switched off by
+/// another client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PowerMemory {
-    /// How far it has come.
+    /// The progress.
     pub step: PowerStep,
     /// Since when.
     pub since: Timestamp,
-    /// When it was last asked to come up.
+    /// When it was last asked to start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<Timestamp>,
-    /// The host as it was once our machines no longer ran there: the room that it has once it is on.
+    /// The host as it was after the last managed machine had left it: the room that it has once it is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub room: Option<Host>,
-    /// The pools whose machines can be made there.
+    /// The pools whose machines can be created there.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub reached_by: BTreeSet<PoolName>,
-    /// Those of them that have no template of their own there.
+    /// Those of these pools that have no template of their own there.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub across: BTreeSet<PoolName>,
 }
 
-/// What holds for a host that may be switched off.
+/// The verdict on a host that may be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum HostOutcome {
-    /// It is on, and has to be.
+    /// It is on, and is needed.
     Needed,
-    /// It is on and could be done without: it waits for its time, or for its turn.
+    /// It is on but could be done without, and waits for its time or its turn.
     Idle,
     /// Its machines leave it.
     Emptied,
-    /// Nothing is left on it: it is shut down now.
+    /// Nothing is left on it: it is being shut down.
     SwitchOff,
     /// It was asked to shut down.
     GoingOff,
     /// It is off until it is needed.
     Off,
-    /// It is asked to come up now.
+    /// It is being woken.
     Wake,
-    /// It was asked to come up.
+    /// It was asked to start.
     Waking,
-    /// It did not do what it was asked: it is left alone for a while.
+    /// It did not do what it was asked, and is left alone for a while.
     GivenUp,
     /// Another client switched it off.
     NotOurs,
@@ -124,14 +125,14 @@ crate::codes!(
 pub struct HostVerdict {
     /// The host.
     pub host: HostKey,
-    /// What holds for it.
+    /// The verdict.
     pub verdict: HostOutcome,
     /// Why, in words.
     pub message: String,
-    /// Since when: of an idle host, since when it could be done without.
+    /// Since when; for an idle host, since when it could be done without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// When an idle host goes at the earliest, and by when one that was asked has to have done it.
+    /// When an idle host is shut down at the earliest, or by when a host must have done what it was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<Timestamp>,
 }

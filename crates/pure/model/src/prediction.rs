@@ -1,7 +1,7 @@
-//! What kube-scheduler was expected to do with pods, and what it did: the memory by which a wrong prediction
-//! is noticed.
+//! What kube-scheduler was expected to do with pods, and what it did. This memory shows when a prediction was
+//! wrong.
 //!
-//! All of it is remembered by kinds of pods ([`kind`]), because the pods themselves come and go.
+//! All of it is stored by kinds of pods ([`kind`]), because individual pods come and go.
 
 use std::fmt::Write;
 
@@ -15,7 +15,8 @@ use super::selector::Labels;
 use super::text_id::PoolName;
 use super::workload::Backoff;
 
-/// Labels that a controller gives each of its pods or each of its runs: they set no kind apart.
+/// Labels that a controller sets to a different value on each pod or in each run. They do not distinguish
+/// kinds.
 const OF_ONE_POD: &[&str] = &[
     "statefulset.kubernetes.io/pod-name",
     "apps.kubernetes.io/pod-index",
@@ -30,16 +31,16 @@ const OF_ONE_POD: &[&str] = &[
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Predictions {
-    /// Pods that fit a ready node and are not on it yet, one of each kind.
+    /// Pods that fit a ready node but are not on it yet, one of each kind.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub awaited: Vec<Awaited>,
-    /// Machines that were made for pods, until one of these has come.
+    /// Machines that were created for pods, until the first of these pods is scheduled there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub made: Vec<MadeFor>,
-    /// What turned out to be wrong.
+    /// Predictions that turned out to be wrong.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missed: Vec<Missed>,
-    /// Nodes that were taken back, until their pods run elsewhere.
+    /// Nodes that were removed, until their pods run elsewhere.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub moved: Vec<Moved>,
 }
@@ -51,7 +52,7 @@ impl Predictions {
     }
 }
 
-/// A pod that fits a ready node, so that kube-scheduler is expected to put it there.
+/// A pod that fits a ready node, so kube-scheduler is expected to place it there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Awaited {
@@ -63,18 +64,19 @@ pub struct Awaited {
     pub uid: String,
     /// The node.
     pub node: String,
-    /// What was on the node then: others may have taken the room since.
+    /// The pods on the node at that time: others may have taken the room since.
     pub company: String,
     /// Since when every decision has found that it fits there.
     pub since: Timestamp,
-    /// Stands for what kube-scheduler said of the pod last.
+    /// A fingerprint of what kube-scheduler last reported on the pod.
     pub words: String,
-    /// When it said something else last since then: it has looked again, and refused the pod again.
+    /// When kube-scheduler last reported something else since then: it looked again, and refused the pod
+    /// again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused_again: Option<Timestamp>,
 }
 
-/// A machine that was made for pods, none of which has come yet.
+/// A machine that was created for pods, none of which has been scheduled there yet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MadeFor {
@@ -84,15 +86,15 @@ pub struct MadeFor {
     pub pool: PoolName,
     /// The kinds of the pods.
     pub kinds: Vec<String>,
-    /// When it was asked for.
+    /// When it was requested.
     pub at: Timestamp,
-    /// Its node was ready, held nothing, and did not take the pods all the same.
+    /// Its node was ready and empty, but did not get the pods.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub in_vain: bool,
 }
 
-/// A prediction that turned out to be wrong: kube-scheduler refuses pods of a kind where they were found to
-/// fit.
+/// A prediction that turned out to be wrong: kube-scheduler refuses pods of a kind where the planner found
+/// that they fit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Missed {
@@ -105,26 +107,26 @@ pub struct Missed {
     pub pool: Option<PoolName>,
     /// The node.
     pub node: String,
-    /// When it turned out. Nodes that were there then are no longer expected to take the pods.
+    /// When it was noticed. Nodes that existed then are no longer expected to take the pods.
     pub at: Timestamp,
     /// Why they were expected there.
     pub ours: String,
-    /// What kube-scheduler said, in its own words.
+    /// What kube-scheduler reported, in its own words.
     pub theirs: String,
-    /// For how long the pool is left alone for such pods; longer each time.
+    /// For how long the pool is left alone for such pods; it grows each time.
     pub backoff: Backoff,
-    /// Stands for what the pool was made of.
+    /// A fingerprint of the pool's settings.
     pub settings: String,
-    /// Stands for what the node was.
+    /// A fingerprint of the node.
     pub seen: String,
-    /// Stands for what the pod's volumes were; empty without any.
+    /// A fingerprint of the pod's volumes; empty if it has none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub volumes: String,
-    /// The uids of pods of the kind that waited.
+    /// The uids of pods of the kind that were pending.
     pub waiting: Vec<String>,
 }
 
-/// A node that was taken back, whose pods are expected to run elsewhere.
+/// A removed node whose pods are expected to run elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Moved {
@@ -136,16 +138,16 @@ pub struct Moved {
     pub kinds: Vec<String>,
     /// How many pods of these kinds there were in all.
     pub pods: usize,
-    /// When it began to go.
+    /// When its removal began.
     pub at: Timestamp,
-    /// Which of them does not run and why, in words, once that took too long: no further node of the pool
-    /// goes meanwhile.
+    /// Which of them does not run and why, in words, once that took too long. Meanwhile, no further node of
+    /// the pool is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<String>,
 }
 
-/// Stands for everything of a pod that scheduling depends on, but for what tells it from others of its
-/// controller. The same in each run of the program.
+/// A fingerprint of everything that scheduling reads of a pod, except what distinguishes it from other pods
+/// of its controller. It is the same in each run of the program.
 pub fn kind(pod: &Pod) -> String {
     let labels: Labels = pod
         .labels
@@ -175,9 +177,9 @@ pub fn kind(pod: &Pod) -> String {
     ))
 }
 
-/// Sixteen digits that stand for what they were made of.
+/// Sixteen digits that identify their input.
 pub fn fingerprint(what: &impl Serialize) -> String {
-    // What cannot be written is like nothing else that cannot be: it only sets less apart.
+    // If it cannot be serialized, fewer kinds are distinguished, which is harmless.
     let text = serde_json::to_vec(what).unwrap_or_default();
     Sha256::digest(&text)[..8].iter().fold(String::with_capacity(16), |mut digits, byte| {
         let _ = write!(digits, "{byte:02x}");

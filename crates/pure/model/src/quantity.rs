@@ -1,10 +1,9 @@
 //! Kubernetes quantities (`100m`, `1.5Gi`, `12e6`), by the rules of `k8s.io/apimachinery/pkg/api/resource`.
 //!
-//! A quantity is read exactly, as a rational number with a power of ten or of two as its factor, and rounded
-//! up where an integer is asked for, as `Quantity.Value()` and `Quantity.MilliValue()` do. Kubernetes refuses
-//! no number that is too large for an `i64`: its scheduler counts what is left of it, which may be zero or
-//! negative, and so do we. Amounts below zero, which its API takes for nothing that matters here, end at the
-//! limit.
+//! A quantity is parsed exactly, as a rational number with a power of ten or of two as its factor. It is
+//! rounded up if an integer is needed, as `Quantity.Value()` and `Quantity.MilliValue()` do. Kubernetes does
+//! not refuse numbers that are too large for an `i64`: its scheduler uses what is left of them, which may be
+//! zero or negative, and so does this module. Negative amounts, which do not matter here, saturate.
 
 use thiserror::Error;
 
@@ -14,7 +13,7 @@ use thiserror::Error;
     "`{text}` is not a quantity: expected a number with an optional suffix such as `m`, `k`, `Mi`, `Gi` or `e3`"
 )]
 pub struct QuantityError {
-    /// The text as it was written.
+    /// The text.
     pub text: String,
 }
 
@@ -28,7 +27,7 @@ pub fn units(text: &str) -> Result<i64, QuantityError> {
     scaled(text, 0)
 }
 
-/// The same as [`units`], and what no `i64` holds is the largest it holds: for what people write in settings,
+/// The same as [`units`], but values too large for an `i64` become the largest one: for values in settings,
 /// and where Kubernetes compares quantities exactly (`Cmp`).
 pub fn limited(text: &str) -> Result<i64, QuantityError> {
     Written::read(text).map(|written| saturated(written.magnitude(0)))
@@ -43,7 +42,7 @@ fn saturated(value: i128) -> i64 {
     i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// A part of an amount in bytes, e.g. what an overcommit allows of a host's memory.
+/// A fraction of an amount in bytes, for example the part of a host's memory that an overcommit allows.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -70,7 +69,7 @@ pub fn from_milli(milli: i64) -> String {
     if milli % 1000 == 0 { format!("{}", milli / 1000) } else { format!("{milli}m") }
 }
 
-/// The value of a quantity in thousand-millionths, rounded up. Nothing smaller is known.
+/// The value of a quantity in billionths, rounded up. Nothing smaller is supported.
 pub(super) fn nano(text: &str) -> Result<i128, QuantityError> {
     magnitude(text, 9)
 }
@@ -90,10 +89,10 @@ fn magnitude(text: &str, shift: i32) -> Result<i128, QuantityError> {
 /// A quantity as it is written.
 struct Written {
     negative: bool,
-    /// All digits, those after the point included.
+    /// All digits, including those after the point.
     mantissa: u128,
     digits: usize,
-    /// How many of them stand after the point.
+    /// How many of them are after the point.
     places: i32,
     /// The suffix, as powers of ten and of two.
     tens: i32,
@@ -127,25 +126,24 @@ impl Written {
 
     fn magnitude(&self, shift: i32) -> i128 {
         let magnitude = round_up(self.mantissa, self.doublings, self.tens + shift - self.places);
-        // The least value has no positive counterpart: it is a value all the same, and what is written of it
-        // is read again.
+        // The lowest value has no positive counterpart, but it is valid, and its text must be parsed again.
         let value = i128::try_from(magnitude).unwrap_or(i128::MAX);
         if self.negative { -value } else { value }
     }
 
-    /// What Kubernetes makes of a value above zero that no `i64` holds. It has two ways to keep a quantity,
-    /// and asks in neither whether the number fits.
+    /// What Kubernetes makes of a positive value that does not fit an `i64`. It stores quantities in two
+    /// ways, and checks in neither whether the number fits.
     fn overflown(&self, shift: i32) -> i64 {
         if self.negative {
             return i64::MIN;
         }
         if self.doublings > 0 {
-            // Only these have a limit, and only before they are scaled.
+            // Only these are limited, and only before they are scaled.
             let whole = round_up(self.mantissa, self.doublings, self.tens - self.places);
             low(whole.min(u128::from(i64::MAX.unsigned_abs())), shift)
         } else if self.digits <= 18 && self.tens - self.places >= -9 {
-            // A number of 64 bits with a power of ten: these powers are multiplied at once, and wrap round;
-            // others by one ten after the other, which ends with nothing.
+            // A 64-bit number with a power of ten: these powers are multiplied in one step, and wrap around.
+            // Others are multiplied ten by ten, which ends at zero.
             match self.tens - self.places + shift {
                 tens @ (1 | 2 | 3 | 6 | 9) => low(self.mantissa, tens),
                 _ => 0,

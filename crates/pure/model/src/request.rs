@@ -1,5 +1,5 @@
-//! ProvisioningRequests (`autoscaling.x-k8s.io/v1`): pods that are to be made only once there is room for all
-//! of them.
+//! ProvisioningRequests (`autoscaling.x-k8s.io/v1`): pods that will be created only once there is room for
+//! all of them.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::condition::StatusCondition;
 
-/// Is there room for all now?
+/// Checks whether there is room for all now.
 pub const CHECK_CAPACITY: &str = "check-capacity.autoscaling.x-k8s.io";
-/// Make room for all, or do nothing.
+/// Makes room for all, or does nothing.
 pub const ATOMIC: &str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io";
 
-/// The annotation of a pod that names the request which it is part of, and its name of before.
+/// The annotation of a pod that names its request, and its former name.
 pub const CONSUMES: [&str; 2] = [
     "autoscaling.x-k8s.io/consume-provisioning-request",
     "cluster-autoscaler.kubernetes.io/consume-provisioning-request",

@@ -45,8 +45,8 @@ impl Resources {
         }
     }
 
-    /// How many pods with these requests fit into what is free (`self`); an amount that is not asked for does
-    /// not count (kube-scheduler's `fitsRequest`).
+    /// How many pods with these requests fit what is free (`self`). Resources that are not requested do not
+    /// count (kube-scheduler's `fitsRequest`).
     pub fn copies(&self, wanted: &Self) -> i64 {
         let times = |wanted: i64, free: i64| if wanted > 0 { (free / wanted).max(0) } else { i64::MAX };
         let other = wanted.other.iter().map(|(name, amount)| {
@@ -60,8 +60,7 @@ impl Resources {
             .min(other.min().unwrap_or(i64::MAX))
     }
 
-    /// Whether a pod with these requests fits into what is free (`self`): [`Resources::copies`] says at least
-    /// one.
+    /// Whether a pod with these requests fits what is free (`self`): [`Resources::copies`] is at least one.
     pub fn fits(&self, wanted: &Self) -> bool {
         let fits = |wanted: i64, free: i64| wanted <= 0 || wanted <= free;
         fits(wanted.cpu_milli, self.cpu_milli)
@@ -86,7 +85,7 @@ impl Resources {
         }
     }
 
-    /// Raises every amount to that of `other` if that is larger.
+    /// Raises every amount to that of `other` if it is larger.
     pub fn raise_to(&mut self, other: &Self) {
         self.cpu_milli = self.cpu_milli.max(other.cpu_milli);
         self.memory = self.memory.max(other.memory);

@@ -12,9 +12,9 @@ pub type Labels = BTreeMap<String, String>;
 pub enum Operator {
     /// The value is one of those listed.
     In,
-    /// The value is none of those listed, or the key is absent.
+    /// The value is not one of those listed, or the key is absent.
     NotIn,
-    /// The key is there.
+    /// The key is present.
     Exists,
     /// The key is absent.
     DoesNotExist,
@@ -35,9 +35,9 @@ pub struct Requirement {
     pub values: Vec<String>,
 }
 
-/// A label selector: all requirements must hold. One without requirements matches everything.
+/// A label selector: all requirements must match. Without requirements, it matches everything.
 ///
-/// An absent selector (`None` if this is optional) matches nothing.
+/// An absent selector (`None`, if it is optional) matches nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LabelSelector {
     /// `matchLabels` and `matchExpressions`, in this order.

@@ -1,4 +1,4 @@
-//! Semantic versions, read and compared as Kubernetes does (`github.com/blang/semver/v4`).
+//! Semantic versions, parsed and compared as Kubernetes does (`github.com/blang/semver/v4`).
 
 use std::cmp::Ordering;
 
@@ -50,7 +50,7 @@ impl Version {
         })
     }
 
-    /// The same of one in a shorter form: `v1`, `1.02`.
+    /// Parses also shorter forms: `v1`, `1.02`.
     pub fn read_loosely(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();
@@ -71,7 +71,7 @@ impl PartialOrd for Version {
 impl Ord for Version {
     fn cmp(&self, other: &Self) -> Ordering {
         let before = |one: &Self| one.before.is_empty();
-        // A version without anything behind `-` is the later one.
+        // A version without a part after `-` is the later one.
         let parts = before(self).cmp(&before(other)).then_with(|| self.before.cmp(&other.before));
         self.numbers.cmp(&other.numbers).then(parts)
     }

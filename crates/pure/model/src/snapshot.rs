@@ -50,42 +50,42 @@ pub const KNOWN_ANNOTATIONS: &[&str] = &[
     CONSUMES[1],
 ];
 
-/// The label that makes a Node one of a pool's.
+/// The label that makes a Node part of a pool.
 pub const POOL_LABEL: &str = "pve-autoscaler/pool";
 /// Since when a node has been unneeded (annotation, RFC 3339).
 pub const UNNEEDED_SINCE: &str = "pve-autoscaler/unneeded-since";
-/// `true` on a Node keeps it, whatever it is used for (annotation): what `pin` writes.
+/// `true` on a Node keeps it, however much it is used (annotation): what `pin` writes.
 pub const PINNED: &str = "pve-autoscaler/scale-down-disabled";
-/// Why an operator pinned a Node, if that was said (annotation).
+/// Why an operator pinned a Node, if a reason was given (annotation).
 pub const PINNED_WHY: &str = "pve-autoscaler/scale-down-disabled-reason";
-/// An operator wants the node gone, for the reason that is its value (annotation): what `retire` writes.
+/// An operator wants the node removed, for the reason in its value (annotation): what `retire` writes.
 pub const RETIRE: &str = "pve-autoscaler/retire";
-/// Keeps pods away from a Node until its labels and taints were read back: kubeadm and kubelet may have
+/// Keeps pods away from a Node until its labels and taints have been read back: kubeadm and kubelet may have
 /// dropped some.
 pub const STARTING_TAINT: &str = "pve-autoscaler/starting";
-/// An administrator has protected the node's VM, which could not be removed then. Never written to a Node:
-/// rounds and snapshot files have it.
+/// An administrator has protected the node's VM, so it cannot be removed. Never written to a Node; only
+/// rounds and snapshot files contain it.
 pub const VM_PROTECTED: &str = "pve-autoscaler/vm-protected";
-/// The taint of a node on its way out.
+/// The taint of a node that is being removed.
 pub const BEING_DELETED_TAINT: &str = "pve-autoscaler/being-deleted";
-/// Taint of a node whose machine is given more, from before its kubelet starts again until that has said what
-/// there is now: until its own watch shows it, a kubelet turns away what the scheduler sends it for what was
-/// added (`OutOfcpu`).
+/// Taint of a node whose machine is being given more, from before its kubelet restarts until the kubelet has
+/// reported the new size. Until its own watch shows that, a kubelet refuses pods that the scheduler sends it
+/// for the added resources (`OutOfcpu`).
 pub const GROWING_TAINT: &str = "pve-autoscaler/growing";
-/// Kubernetes' own taint of a Node that is known to be off: its pods and volumes are let go of without its
+/// Kubernetes' own taint of a Node that is known to be off: its pods and volumes are released without its
 /// kubelet.
 pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
-/// Its value if we have set it.
+/// Its value if the daemon set it.
 pub const OUT_OF_SERVICE_BY: &str = "pve-autoscaler";
 
-/// CSI driver → how many volumes of it a node takes, `None` for no limit.
+/// CSI driver → how many of its volumes a node takes, `None` for no limit.
 pub type DriverLimits = BTreeMap<String, Option<i64>>;
 
 /// What is remembered of a pool between rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PoolMemory {
-    /// The last time a machine was asked for.
+    /// The last time a machine was requested.
     pub last_add: Option<Timestamp>,
     /// The last time a node was removed.
     pub last_removal: Option<Timestamp>,
@@ -93,14 +93,14 @@ pub struct PoolMemory {
     pub last_removal_failure: Option<Timestamp>,
     /// The pool is left alone until then.
     pub backoff: Option<Backoff>,
-    /// Hosts on which a machine of it could not be made through no fault of the host as a whole, and until
+    /// Hosts on which a machine of the pool could not be created although the host itself is fine, and until
     /// when they are its last choice: a storage or a bridge of that host may be broken.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub failed_on: BTreeMap<HostKey, Timestamp>,
-    /// None of its running machines is made larger until then.
+    /// Until then, no running machine of the pool grows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grow_backoff: Option<Backoff>,
-    /// What a ready node of the pool's own `cores` and `memory` offers.
+    /// What a ready node with the pool's own `cores` and `memory` offers.
     pub learnt_allocatable: Option<Resources>,
     /// What ready nodes of each size offer, by size.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -108,39 +108,38 @@ pub struct PoolMemory {
     /// The CSI drivers of its nodes, with their limits.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub csi_limits: DriverLimits,
-    /// The slices of devices that a node of it has.
+    /// The slices of devices of one of its nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub device_slices: Vec<ResourceSlice>,
-    /// What told the declared devices apart from others then; empty: none were declared. If it has changed,
-    /// the slices tell nothing.
+    /// The fingerprint of the declared devices at that time; empty: none were declared. If it has changed,
+    /// the slices are not used.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub declared_devices: String,
     /// What its nodes declare.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declared: Option<DeclaredFeatures>,
-    /// The hosts on which a clone of its template can be made, if that is known: nothing is put on others.
+    /// The hosts on which its template can be cloned, if that is known. Machines are placed on no others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reach: Option<Vec<HostKey>>,
-    /// Those of them that have no template of their own: what is cloned to another host can only be put on a
-    /// storage that hosts share (`POST /nodes/{node}/qemu/{vmid}/clone` with `target`).
+    /// Those of these hosts that have no template of their own. A clone to another host must be on a storage
+    /// that the hosts share (`POST /nodes/{node}/qemu/{vmid}/clone` with `target`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub across: Vec<HostKey>,
-    /// Its back-off is there because none of its templates can be cloned now: one on a host that is off would
-    /// end it.
+    /// Its back-off exists because none of its templates can be cloned now. A template on a host that is off
+    /// would end it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub without_template: bool,
-    /// Why its cluster cannot be acted on now, if so: it gets no machine and loses no node.
+    /// Why its cluster cannot be acted on now, if so: the pool gets no machine and loses no node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_sight: Option<String>,
-    /// Bytes that a full clone of its template takes of the storage that it goes to: of several templates the
-    /// one with the largest disks; 0 if that is not known, or clones are linked.
+    /// Bytes that a full clone of its template takes on its storage; if there are several templates, of the
+    /// one with the largest disks. 0 if that is not known, or if clones are linked.
     #[serde(skip_serializing_if = "is_zero")]
     pub clone_bytes: i64,
-    /// What tells its present templates from all others; empty: not all of them could be looked at.
+    /// Fingerprints of its present templates; empty: not all of them could be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<String>,
-    /// Machines of it that are there already and may not be switched on now, and why: what goes on after
-    /// their names.
+    /// Its bare-metal machines that may not be switched on now, and why (words that follow their names).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub out_of_service: BTreeMap<String, String>,
 }
@@ -151,7 +150,7 @@ pub struct PoolMemory {
 pub struct DeclaredFeatures {
     /// The features, as far as the scheduler asks for them.
     pub features: Features,
-    /// What was set of its kubelet, as the machine's record has it.
+    /// The kubelet's settings, as in the machine's record.
     pub kubelet: String,
 }
 
@@ -165,7 +164,7 @@ pub struct Learnt {
     pub memory: i64,
     /// What its node offers.
     pub allocatable: Resources,
-    /// What was set of its kubelet, as the machine's record has it.
+    /// The kubelet's settings, as in the machine's record.
     pub kubelet: String,
 }
 
@@ -183,15 +182,15 @@ pub struct Decision {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostMemory {
-    /// Nothing new is put on the host until then.
+    /// Until then, no new machines are placed on the host.
     pub backoff: Option<Backoff>,
-    /// It is not emptied to be switched off until then: it was before, and in vain.
+    /// Until then, it is not emptied to be switched off, because an earlier attempt failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emptying_backoff: Option<Backoff>,
     /// Since when it could be done without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_since: Option<Timestamp>,
-    /// How far we are with switching it off or on.
+    /// The progress of switching it off or on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power: Option<PowerMemory>,
 }
@@ -202,19 +201,19 @@ pub struct HostMemory {
 pub struct NodeMemory {
     /// Its pool.
     pub pool: PoolName,
-    /// Its removal was given up: the next one does not begin before.
+    /// Its removal was given up: the next one does not begin before this ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removal_backoff: Option<Backoff>,
-    /// Since when it has been seen not to be ready, by the clock of who saw it.
+    /// Since when it has been seen not ready, by the clock of the instance that saw it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unready_since: Option<Timestamp>,
 }
 
-/// What the daemon remembers and no object shows (`kind: AutoscalerState`).
+/// What the daemon remembers that no object shows (`kind: AutoscalerState`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
-    /// When the last round ran; the time since then counts for no timer.
+    /// When the last round ran. The time since then counts for no timer.
     pub last_round: Option<Timestamp>,
     /// By pool.
     pub pools: BTreeMap<PoolName, PoolMemory>,
@@ -227,9 +226,9 @@ pub struct Memory {
     pub free_slots: Option<BTreeMap<PoolName, Vec<Slot>>>,
     /// Seed of the names of new machines.
     pub name_seed: u64,
-    /// Times of the latest removals, for the hourly brake.
+    /// Times of the latest removals, for the hourly limit.
     pub removals: Vec<Timestamp>,
-    /// When the last orphan was collected, for the brake on that.
+    /// When the last orphan was collected, for the limit on that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub orphan_collected: Option<Timestamp>,
     /// What kube-scheduler is expected to do, and where it did something else.
@@ -238,10 +237,10 @@ pub struct Memory {
     /// What the last round could not look at.
     #[serde(skip_serializing_if = "Unfinished::is_empty")]
     pub unfinished: Unfinished,
-    /// The first length of a back-off by which the present ones were reckoned, in seconds.
+    /// The initial length of a back-off on which the present ones are based, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff_initial: Option<i64>,
-    /// The latest decisions, oldest first, for those who ask what happened. Nothing is decided by them.
+    /// The latest decisions, oldest first, for people who ask what happened. Decisions do not depend on them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<Decision>,
 }
@@ -252,12 +251,12 @@ pub struct Memory {
 pub struct TemplateSeen {
     /// The pool that uses it.
     pub pool: PoolName,
-    /// Its VMID; `None`: machines of the pool are made without one.
+    /// Its VMID; `None`: machines of the pool have no template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vmid: Option<Vmid>,
     /// The host that holds it.
     pub host: HostKey,
-    /// Hosts on which a clone of it can be made.
+    /// Hosts on which it can be cloned.
     pub hosts: Vec<HostKey>,
 }
 
@@ -266,12 +265,12 @@ pub struct TemplateSeen {
 pub struct Inventory {
     /// The hosts. `None`: unlimited room on one host called `pve`.
     pub hosts: Option<Vec<Host>>,
-    /// Every machine of the pools. `None`: the Nodes alone say what there is.
+    /// Every machine of the pools. `None`: only the Nodes are known.
     pub machines: Option<Vec<Machine>>,
     /// Templates found, by pool; empty in a snapshot file.
     #[serde(default)]
     pub templates: Vec<TemplateSeen>,
-    /// What is known of hosts that may be switched off; `None`: nothing, so that none is.
+    /// What is known of hosts that may be switched off; `None`: nothing, so none is.
     #[serde(default)]
     pub power: Option<PowerFacts>,
 }
@@ -323,7 +322,7 @@ pub struct Snapshot {
     pub buffers: Vec<Arc<CapacityBuffer>>,
     /// ProvisioningRequests; `None`: the API server has none.
     pub requests: Option<Vec<Arc<ProvisioningRequest>>>,
-    /// PodGroups; `None`: the API server has none, or does not show them.
+    /// PodGroups; `None`: the API server has none, or does not return them.
     pub pod_groups: Option<Vec<Arc<PodGroup>>>,
     /// PodTemplates, as far as buffers may refer to them.
     pub pod_templates: Vec<Arc<PodTemplate>>,

@@ -1,4 +1,4 @@
-//! CSI drivers, the room that they have, and disks that they serve in place of Kubernetes' own code.
+//! CSI drivers, the room that they have, and in-tree disks that they serve in place of Kubernetes' own code.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,13 +9,14 @@ use super::selector::LabelSelector;
 pub struct CsiDriver {
     /// Its name.
     pub name: String,
-    /// `spec.storageCapacity`: a volume is only made where a [`StorageCapacity`] has room for it.
+    /// `spec.storageCapacity`: a volume is only created where a [`StorageCapacity`] has room for it.
     pub storage_capacity: bool,
-    /// `spec.preventPodSchedulingIfMissing`: no pod with a volume of it goes to a node that lacks the driver.
+    /// `spec.preventPodSchedulingIfMissing`: a pod with a volume of this driver is not scheduled to a node
+    /// without it.
     pub required_on_node: bool,
 }
 
-/// A CSIStorageCapacity: how much room there is for volumes of a class that are used on some nodes.
+/// A CSIStorageCapacity: how much room there is for volumes of a class on some nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorageCapacity {
     /// Its namespace.
@@ -24,22 +25,22 @@ pub struct StorageCapacity {
     pub name: String,
     /// The StorageClass.
     pub class: String,
-    /// `nodeTopology`: which nodes; `None` is none of them, an empty selector all.
+    /// `nodeTopology`: which nodes; `None`: no nodes, an empty selector: all.
     pub nodes: Option<LabelSelector>,
     /// `capacity` in bytes.
     pub capacity: Option<i64>,
-    /// `maximumVolumeSize` in bytes, which counts in place of the capacity.
+    /// `maximumVolumeSize` in bytes, which takes precedence over the capacity.
     pub maximum: Option<i64>,
 }
 
 impl StorageCapacity {
-    /// Whether a volume of this many bytes may be made of it.
+    /// Whether a volume of this many bytes may be created.
     pub fn holds(&self, bytes: i64) -> bool {
         self.maximum.or(self.capacity).is_some_and(|limit| limit >= bytes)
     }
 }
 
-/// What kind a disk is that a CSI driver serves in place of Kubernetes' own code.
+/// The kinds of in-tree disks that a CSI driver serves in place of Kubernetes' own code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InTreeKind {
@@ -56,8 +57,8 @@ pub enum InTreeKind {
 }
 
 impl InTreeKind {
-    /// All of them. Azure files and vSphere volumes are left out: kube-scheduler takes them for what they
-    /// are.
+    /// All of them. Azure files and vSphere volumes are left out, because kube-scheduler does not convert
+    /// them.
     pub const ALL: [Self; 5] = [
         Self::AwsElasticBlockStore,
         Self::AzureDisk,
@@ -92,13 +93,13 @@ impl InTreeKind {
     }
 }
 
-/// A disk that a CSI driver serves in place of Kubernetes' own code.
+/// An in-tree disk that a CSI driver serves in place of Kubernetes' own code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InTreeDisk {
     /// Its kind.
     pub kind: InTreeKind,
     /// What identifies it.
     pub identity: String,
-    /// An Azure disk that is no managed one, which the driver does not serve.
+    /// An Azure disk that is not a managed one, which the driver does not serve.
     pub unmanaged: bool,
 }

@@ -1,18 +1,17 @@
-//! What a round could not look at, because it had looked at all that one round may: the next ones go on with
-//! it.
+//! What a round could not look at because it reached its limit. The next rounds continue with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// What is left over of a round, and where the next one goes on.
+/// What a round left over, and where the next one continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Unfinished {
-    /// Pods that wait.
+    /// Pending pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<PodTurns>,
-    /// Nodes that could perhaps go.
+    /// Nodes that could perhaps be removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeTurns>,
 }
@@ -23,14 +22,14 @@ pub struct Unfinished {
 pub struct PodTurns {
     /// How many were not looked at.
     pub left: usize,
-    /// How many kinds of pods are looked at in the next round; every namespace has its turn.
+    /// How many kinds of pods the next round looks at; every namespace gets its turn.
     pub most: usize,
     /// By priority and namespace (`PRIORITY/NAMESPACE`), the first pod of the kind that was looked at last.
     pub after: BTreeMap<String, String>,
     /// By priority, the namespace that had its turn last.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub last: BTreeMap<i32, String>,
-    /// Kinds, by their first pod, that are too much for a round by themselves: they come last.
+    /// Kinds, by their first pod, that are too much for one round: they come last.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub heavy: BTreeSet<String>,
 }
@@ -41,7 +40,7 @@ pub struct PodTurns {
 pub struct NodeTurns {
     /// How many were not looked at.
     pub left: usize,
-    /// How many are looked at in the next round.
+    /// How many the next round looks at.
     pub most: usize,
     /// The node that was looked at last.
     pub after: Option<String>,
@@ -55,9 +54,10 @@ impl Unfinished {
 
     /// The same in words.
     pub fn words(&self) -> String {
-        let pods = self.pods.as_ref().map(|turns| format!("{} waiting pods", turns.left));
-        let nodes = self.nodes.as_ref().map(|turns| format!("{} nodes that could perhaps go", turns.left));
+        let pods = self.pods.as_ref().map(|turns| format!("{} pending pods", turns.left));
+        let nodes =
+            self.nodes.as_ref().map(|turns| format!("{} nodes that could perhaps be removed", turns.left));
         let left: Vec<String> = pods.into_iter().chain(nodes).collect();
-        format!("a round looked at all that one may; the next ones go on with {}", left.join(" and "))
+        format!("a round reached its limit; the next ones continue with {}", left.join(" and "))
     }
 }

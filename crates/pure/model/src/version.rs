@@ -1,4 +1,4 @@
-//! The version of the control plane: kube-scheduler decides by other rules in each minor version.
+//! The version of the control plane: the rules of kube-scheduler change with each minor version.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,8 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
-/// The control plane's version, as far as rules depend on it. Without anything said it is the newest that is
-/// known.
+/// The control plane's version, as far as rules depend on it. The default is the newest known version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KubernetesVersion {
     /// `1`.
@@ -16,9 +15,9 @@ pub struct KubernetesVersion {
     pub minor: u32,
 }
 
-/// A text that is no version of Kubernetes.
+/// A text that is not a Kubernetes version.
 #[derive(Debug, Error)]
-#[error("`{0}` is not a version of Kubernetes such as `v1.37.2`")]
+#[error("`{0}` is not a Kubernetes version such as `v1.37.2`")]
 pub struct VersionError(String);
 
 impl KubernetesVersion {
@@ -26,10 +25,10 @@ impl KubernetesVersion {
     pub const V1_36: Self = Self { major: 1, minor: 36 };
     /// Kubernetes 1.37.
     pub const V1_37: Self = Self { major: 1, minor: 37 };
-    /// The newest version whose scheduler is simulated. Newer ones are taken for it.
+    /// The newest version whose scheduler is simulated. Newer versions are treated like it.
     pub const NEWEST: Self = Self::V1_37;
 
-    /// What to say of a version whose scheduler may have rules that are not simulated.
+    /// The warning for a version whose scheduler may have rules that are not simulated.
     pub fn newer_than_known(self) -> Option<String> {
         (self > Self::NEWEST).then(|| {
             format!(
@@ -61,7 +60,7 @@ impl<'de> Deserialize<'de> for KubernetesVersion {
 impl FromStr for KubernetesVersion {
     type Err = VersionError;
 
-    /// Reads `v1.37.2`, `v1.37.2+k3s1`, `1.37` and the like.
+    /// Parses `v1.37.2`, `v1.37.2+k3s1`, `1.37` and similar texts.
     fn from_str(text: &str) -> Result<Self, VersionError> {
         let number = |part: &str| {
             let end = part.find(|one: char| !one.is_ascii_digit()).unwrap_or(part.len());

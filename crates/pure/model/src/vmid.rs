@@ -9,22 +9,22 @@ use serde::{Deserialize, Serialize};
 /// The first number that no VM has: Proxmox VE's VMIDs end before it (`pve-vmid` of pve-common).
 const BEYOND: u32 = 1_000_000_000;
 
-/// A VMID: the number of a VM in its Proxmox VE cluster. What is not made by Proxmox VE, a bare-metal
-/// machine, has a number beyond those that a VM can have, so that both kinds stand in one list.
+/// A VMID: the number of a VM in its Proxmox VE cluster. A bare-metal machine has a number beyond those that
+/// a VM can have, so both kinds can be in the same list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Vmid(pub u32);
 
 impl Vmid {
-    /// The smallest that Proxmox VE gives to a VM, and the largest.
+    /// The smallest VMID that Proxmox VE assigns, and the largest.
     pub const RANGE: std::ops::RangeInclusive<u32> = 100..=BEYOND - 1;
 
-    /// The number of a bare-metal machine that any 64 bits choose, such as a hash of its name.
+    /// The number of a bare-metal machine for any 64 bits, such as a hash of its name.
     pub fn of_bare_metal(bits: u64) -> Self {
         Self(BEYOND + u32::try_from(bits % u64::from(u32::MAX - BEYOND)).unwrap_or(0))
     }
 
-    /// Whether it is a bare-metal machine's number, which means nothing to Proxmox VE.
+    /// Whether it is a bare-metal machine's number, which has no meaning in Proxmox VE.
     pub fn is_bare_metal(self) -> bool {
         self.0 >= BEYOND
     }

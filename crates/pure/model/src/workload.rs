@@ -30,11 +30,11 @@ pub struct Controller {
     pub selector: Option<LabelSelector>,
     /// It is being deleted.
     pub deleted: bool,
-    /// A pod of its template, without a node: only of those that a CapacityBuffer refers to.
+    /// A pod of its template, without a node: only for controllers that a CapacityBuffer refers to.
     pub template: Option<Box<Pod>>,
 }
 
-/// A DaemonSet, with the pod that it puts on a node.
+/// A DaemonSet, with the pod that it creates on a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DaemonSet {
     /// Its namespace.
@@ -81,7 +81,7 @@ pub struct VolumeClaim {
     pub attributes_class: String,
     /// It is completely bound (annotation `pv.kubernetes.io/bind-completed`).
     pub bound: bool,
-    /// Requested bytes, 0 if it does not say.
+    /// Requested bytes, 0 if absent.
     pub request: i64,
     /// Access modes, e.g. `ReadWriteOncePod`.
     pub access_modes: Vec<String>,
@@ -118,14 +118,14 @@ pub struct PersistentVolume {
     pub node_affinity: Option<NodeSelector>,
     /// `namespace/name` of the claim that it is bound or reserved to.
     pub claim: Option<String>,
-    /// uid of that claim, empty if the reference has none: a claim of the same name with another uid is not
-    /// meant.
+    /// uid of that claim, empty if the reference has none. A claim with the same name but another uid does
+    /// not match.
     pub claim_uid: String,
     /// `status.phase: Available`.
     pub available: bool,
     /// CSI driver and volume handle.
     pub csi: Option<(String, String)>,
-    /// A disk that a CSI driver serves in place of Kubernetes' own code.
+    /// An in-tree disk that a CSI driver serves in place of Kubernetes' own code.
     pub in_tree: Option<InTreeDisk>,
     /// `spec.volumeMode: Block`.
     pub block: bool,
@@ -138,7 +138,7 @@ pub struct PersistentVolume {
 pub struct StorageClass {
     /// Its name.
     pub name: String,
-    /// Its provisioner; `kubernetes.io/no-provisioner` makes no volumes.
+    /// Its provisioner; `kubernetes.io/no-provisioner` creates no volumes.
     pub provisioner: String,
     /// `volumeBindingMode: WaitForFirstConsumer`.
     pub waits_for_consumer: bool,
@@ -182,7 +182,7 @@ pub struct PriorityClass {
     pub name: String,
     /// Its value.
     pub value: i32,
-    /// It applies to pods that name none.
+    /// It applies to pods that name no class.
     pub global_default: bool,
     /// `preemptionPolicy: Never`.
     pub never_preempts: bool,
@@ -197,7 +197,7 @@ pub struct Namespace {
     pub labels: Labels,
 }
 
-/// When something failed often enough to be left alone for a while.
+/// The time for which something that failed is left alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Backoff {
@@ -205,14 +205,14 @@ pub struct Backoff {
     pub until: Timestamp,
     /// Why, in words.
     pub reason: String,
-    /// How long the present one is, in seconds: the next one is twice that.
+    /// The length of the present one, in seconds. The next one is twice as long.
     #[serde(default)]
     pub seconds: i64,
 }
 
 impl Backoff {
-    /// The next one: the first, or twice the last, and never more than the most. Several failures while one
-    /// runs count once.
+    /// The next one: the first, or twice the last, and never longer than the maximum. Several failures during
+    /// one count once.
     pub fn next(
         before: Option<&Self>,
         reason: &str,
@@ -230,8 +230,8 @@ impl Backoff {
         Self { until, reason: reason.to_owned(), seconds }
     }
 
-    /// Makes it as short as it would be with another first length, and no longer than the most. It never gets
-    /// longer.
+    /// Shortens it to the length that it would have with another initial length, and to the maximum. It never
+    /// gets longer.
     ///
     /// Returns whether it has changed.
     pub fn shorten(&mut self, (before, first): (i64, i64), most: i64) -> bool {
@@ -250,8 +250,8 @@ impl Backoff {
         true
     }
 
-    /// Whether it runs now. One that lies further ahead than it lasts was begun before the clock was set
-    /// back.
+    /// Whether it is running now. One that ends further ahead than its length was begun before the clock was
+    /// set back.
     pub fn runs(&self, now: Timestamp) -> bool {
         let left = self.until.duration_since(now);
         left.is_positive() && (self.seconds == 0 || left.as_secs() <= self.seconds)

@@ -1,5 +1,5 @@
-//! Which of the nodes that could go do go now: the limits of a round, counted down, and what a node waits
-//! for.
+//! Which of the nodes that could be removed are removed now: the limits of a round, counted down, and what a
+//! node waits for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ use model::plan::{NodeOutcome, NodeVerdict};
 use model::pod::Pod;
 use scheduling::NodeIndex;
 
-/// Why a node that could go does not go now.
+/// Why a node that could be removed is not removed now.
 pub(super) struct Deferral {
     verdict: Option<NodeOutcome>,
     reason: Option<NodeReason>,
@@ -56,18 +56,20 @@ impl Deferral {
     /// What [`super::scale_up_check`] found: why the node stays, or that it was not looked at.
     pub(super) fn after(need: Option<&Need>) -> Self {
         let message = match need {
-            Some(Need::Machine) => "without it, a new machine would be asked for",
+            Some(Need::Machine) => "without it, a new machine would be needed",
             Some(Need::SchedulerChoice) => {
                 "its pods fit elsewhere only if kube-scheduler happens to place them so"
             }
             None => {
-                return Self::waits(Some("waits until it is known whether other nodes can go".to_owned()));
+                return Self::waits(Some(
+                    "waiting until it is known whether other nodes can be removed".to_owned(),
+                ));
             }
         };
         Self::because(NodeOutcome::NoPlaceToMovePods, message.to_owned())
     }
 
-    /// It goes later; what its verdict is does not change.
+    /// It is removed later; its verdict does not change.
     pub(super) fn waits(message: Option<String>) -> Self {
         Self { verdict: None, reason: None, pod: None, message }
     }
@@ -78,13 +80,13 @@ pub(super) struct Round<'a> {
     /// What `[[disruption]]` allows.
     pub(super) allowed: Allowed<'a>,
     sizes: BTreeMap<PoolName, u32>,
-    /// Of those the ones that have not been ready yet: what does not become ready is taken away again.
+    /// Those of them that have not been ready yet: a node that does not become ready will be removed again.
     joining: BTreeMap<PoolName, u32>,
     unhealthy: BTreeSet<PoolName>,
     /// Why the cluster of each of these pools cannot be acted on.
     out_of_sight: BTreeMap<PoolName, String>,
     cooling: BTreeMap<PoolName, String>,
-    /// Drains under way, those that begin in this round included.
+    /// Drains in progress, including those that begin in this round.
     pub(super) drains: usize,
 }
 
@@ -97,7 +99,8 @@ impl<'a> Round<'a> {
             machines.filter(|machine| is(machine.phase)).map(|machine| machine.name.as_str()).collect()
         };
         let coming = names(|phase| phase < Phase::Ready);
-        // A machine that is given up may be a Node once more before its VM is gone, without our taint.
+        // A machine that is given up may become a Node again before its VM is gone, without the daemon's
+        // taint.
         let leaving = names(|phase| phase > Phase::Ready);
         let out_of_sight: BTreeMap<PoolName, String> = (view.snapshot.memory.pools.iter())
             .filter_map(|(pool, memory)| Some((pool.clone(), memory.out_of_sight.clone()?)))
@@ -109,8 +112,8 @@ impl<'a> Round<'a> {
                 continue;
             }
             if is_leaving(node) {
-                // What cannot go on there holds up no pod elsewhere, nor do pods that a dead kubelet does not
-                // end.
+                // Removals that cannot proceed there do not delay pods elsewhere, nor do pods that a dead
+                // kubelet does not end.
                 let drained =
                     |pod: &Pod| !is_daemon(pod) && !is_mirror(pod) && !overdue(pod, view.snapshot.time);
                 let busy = view.bound[at].iter().any(|pod| drained(pod));
@@ -140,7 +143,7 @@ impl<'a> Round<'a> {
         self.sizes.get(pool).copied().unwrap_or(0)
     }
 
-    /// How many of them count towards the minimum: those that were ready once.
+    /// How many of them count towards the minimum: those that have been ready.
     pub(super) fn established(&self, pool: &str) -> u32 {
         self.size(pool).saturating_sub(self.joining.get(pool).copied().unwrap_or(0))
     }
@@ -158,18 +161,23 @@ impl<'a> Round<'a> {
         Some(Deferral::because(NodeOutcome::CoolingDown, why.clone()))
     }
 
-    /// Why a node stays whose pool is at its minimum. One that is lost goes once another has taken its place.
+    /// Why a node stays whose pool is at its minimum. A lost node is removed once another has taken its
+    /// place.
     pub(super) fn why_kept(&self, node: &Drainable, now: Timestamp) -> Deferral {
         let (pool, min) = (node.pool, node.pool.min);
         if node.ready || node.removable_at > now {
             return Deferral::at_minimum(min);
         }
-        let next = if self.size(&pool.name) >= pool.max { "`max` leaves no room for" } else { "goes after" };
-        let message = format!("pool at its minimum of {min}: {next} a node in its place");
+        let next = if self.size(&pool.name) >= pool.max {
+            "`max` leaves no room for its replacement"
+        } else {
+            "to be removed once its replacement is ready"
+        };
+        let message = format!("pool at its minimum of {min}: {next}");
         Deferral::because(NodeOutcome::AtMinimum, message)
     }
 
-    /// Lets a node go now, or says why not.
+    /// Admits the node's removal now, or returns why not.
     pub(super) fn admit(
         &mut self,
         view: &View,
@@ -183,7 +191,7 @@ impl<'a> Round<'a> {
             return Err(Deferral::at_minimum(node.pool.min));
         }
         if let Some(pod) = &node.drain.awaited {
-            return Err(Deferral::waits(Some(format!("waits for {pod} to end"))));
+            return Err(Deferral::waits(Some(format!("waiting for {pod} to end"))));
         }
         if node.removable_at > view.snapshot.time {
             return Err(Deferral::waits(None));
@@ -192,7 +200,7 @@ impl<'a> Round<'a> {
             return Err(why);
         }
         if let Some(why) = rests(view.snapshot, &view.snapshot.nodes[at]) {
-            // That may be long: what waits for nodes that go by themselves does not wait for this one.
+            // That may take long, so nodes whose pods end by themselves do not wait for this one.
             let blocked = Deferral::because(NodeOutcome::Blocked, why);
             return Err(Deferral { reason: Some(NodeReason::RemovalGivenUp), ..blocked });
         }
@@ -202,7 +210,7 @@ impl<'a> Round<'a> {
         let drains = !node.drain.moves.is_empty();
         let most = view.config.scale_down.max_parallel_drains;
         if drains && self.drains >= most {
-            return Err(Deferral::waits(Some(format!("waits for its turn: {most} drains at a time"))));
+            return Err(Deferral::waits(Some(format!("waiting for its turn: {most} drains at a time"))));
         }
         debug_assert!(at < view.existing, "only existing nodes are removed");
         if let Err(pod) = budgets.allow(node.drain.asked()) {

@@ -1,37 +1,37 @@
 //! How much one decision may look at. It is counted in questions and never in time, so that the same snapshot
-//! is decided in the same way on every computer, and a record can be played again. What is left over goes on
-//! in the next round: see [`super::kind_turns`] and [`super::candidate_turns`].
+//! leads to the same decision on every computer, and a record can be replayed. The next round continues with
+//! what is left over: see [`super::kind_turns`] and [`super::candidate_turns`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use scheduling::Effort;
 
-/// Ends a decision that is no longer wanted, from another thread: what it has found so far is of no use.
+/// Stops a decision that is no longer wanted, from another thread. Its result so far is of no use.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Ends it at its next step.
+    /// Stops it at its next step.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is to end.
+    /// Whether it is to stop.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// How much the parts of a decision may look at. A glance at a node is a unit, which takes two or three
+/// How much each part of a decision may look at. One unit is one look at a node, which takes two or three
 /// nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Placing pods that wait.
+    /// Placing pending pods.
     pub growth: u64,
-    /// What comes on top to say why pods fit nowhere.
+    /// Explaining why pods fit nowhere, in addition.
     pub reasons: u64,
-    /// Finding nodes that can go, with all that is thought through for it.
+    /// Finding nodes that can be removed, including all simulations for that.
     pub shrinkage: u64,
     /// Deciding about hosts.
     pub power: u64,
@@ -58,17 +58,17 @@ impl Allowance {
         Self { effort: effort.clone(), limits, until: u64::MAX, stop: Stop::default() }
     }
 
-    /// The same, which ends early if it is stopped.
+    /// The same, but stopping early on request.
     pub(super) fn unless(self, stop: &Stop) -> Self {
         Self { stop: stop.clone(), ..self }
     }
 
-    /// For placing pods that wait.
+    /// For placing pending pods.
     pub(super) fn of_growth(&self) -> Self {
         self.part(self.limits.growth)
     }
 
-    /// For finding nodes that can go.
+    /// For finding nodes that can be removed.
     pub(super) fn of_shrinkage(&self) -> Self {
         self.part(self.limits.shrinkage)
     }
@@ -83,19 +83,19 @@ impl Allowance {
         self.part(self.until.saturating_sub(self.effort.spent()) / 2)
     }
 
-    /// What is left, and more for pods in thought: what those cost takes nothing from real ones.
+    /// What is left, and more for imagined pods: their cost takes nothing from real ones.
     pub(super) fn and_thought(&self) -> Self {
         let until = self.until.max(self.effort.spent()).saturating_add(self.limits.growth / 4);
         Self { until, ..self.clone() }
     }
 
-    /// What is left, and more to say why pods fit nowhere.
+    /// What is left, and more to explain why pods fit nowhere.
     pub(super) fn and_reasons(&self) -> Self {
         let until = self.until.max(self.effort.spent()).saturating_add(self.limits.reasons);
         Self { until, ..self.clone() }
     }
 
-    /// This many units from now on, but no more than what is left of this.
+    /// This many units from now on, but no more than what is left here.
     fn part(&self, units: u64) -> Self {
         Self { until: self.effort.spent().saturating_add(units).min(self.until), ..self.clone() }
     }
@@ -110,7 +110,7 @@ impl Allowance {
         if self.stop.is_set() { 0 } else { self.until.saturating_sub(self.effort.spent()) }
     }
 
-    /// Nothing is left.
+    /// Whether nothing is left.
     pub(super) fn is_spent(&self) -> bool {
         self.stop.is_set() || self.effort.spent() >= self.until
     }

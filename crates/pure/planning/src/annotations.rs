@@ -1,5 +1,5 @@
-//! Annotations of pods with a value to be read: for how long a pod stays where it is, what moving it costs,
-//! how long it waits.
+//! Annotations of pods with values: for how long a pod stays where it is, what moving it costs, and how long
+//! it waits.
 
 use std::sync::Arc;
 
@@ -10,34 +10,34 @@ use model::plan::IgnoredAnnotation;
 use model::pod::Pod;
 use model::{Snapshot, go};
 
-/// Keep a pod, and its node with it: `true`, or for how long after its start (on pods alone).
+/// These keep a pod, and its node with it: `true`, or for how long after its start (on pods only).
 const KEPT: [&str; 2] = ["pve-autoscaler/do-not-disrupt", "karpenter.sh/do-not-disrupt"];
-/// What moving a pod costs; the second counts if the first is absent.
+/// The cost of moving a pod; the second annotation counts if the first is absent.
 const COSTS: [&str; 2] = ["karpenter.sh/disruption-cost", "controller.kubernetes.io/pod-deletion-cost"];
-/// How many that are ignored are named.
+/// How many ignored annotations are named.
 const NAMED: usize = 50;
 
 /// Whether the pod's own annotation keeps it where it is.
 pub(super) fn is_kept(pod: &Pod, now: Timestamp) -> bool {
     KEPT.iter().filter_map(|key| pod.annotations.get(*key)).any(|value| {
-        // One that has not started, as far as is known, has its whole time before it.
+        // A pod that has not started, as far as is known, still has its entire time.
         let runs = |time: SignedDuration| pod.started.is_none_or(|start| now.duration_since(start) < time);
         value == "true" || kept_for(value).is_some_and(runs)
     })
 }
 
-/// What moving the pod costs, in comparison with others.
+/// The cost of moving the pod, compared with others.
 pub(super) fn cost(pod: &Pod) -> i64 {
     let written = COSTS.iter().find_map(|key| pod.annotations.get(*key));
     written.and_then(|value| value.parse::<i32>().ok()).map_or(0, i64::from)
 }
 
-/// For how long the pod says that it is too young to cause a machine.
+/// For how long the pod asks to be too young to cause a machine.
 pub(super) fn delay(pod: &Pod) -> Option<SignedDuration> {
     go::duration(pod.annotations.get(DELAY)?)
 }
 
-/// Annotations whose values cannot be read: they are treated as if they were not there.
+/// Annotations whose values cannot be parsed, which are ignored.
 pub(super) fn ignored(snapshot: &Snapshot, annotated: &[&Arc<Pod>]) -> Vec<IgnoredAnnotation> {
     let of_pods = annotated.iter().filter(|pod| !pod.is_finished()).flat_map(|pod| {
         let wrong = pod.annotations.iter().filter_map(|(key, value)| Some((key, value, wrong(key, value)?)));
@@ -46,9 +46,8 @@ pub(super) fn ignored(snapshot: &Snapshot, annotated: &[&Arc<Pod>]) -> Vec<Ignor
     let of_nodes = snapshot.nodes.iter().flat_map(|node| {
         let kept = KEPT.iter().filter_map(|key| Some((*key, node.annotations.get(*key)?)));
         let wrong = kept.filter(|(_, value)| !["true", "false"].contains(&value.as_str()));
-        wrong.map(|(key, value)| {
-            ignore(format!("node {}", node.name), key, value, "a Node is kept by `true` alone")
-        })
+        wrong
+            .map(|(key, value)| ignore(format!("node {}", node.name), key, value, "only `true` keeps a Node"))
     });
     let mut all: Vec<IgnoredAnnotation> = of_nodes.chain(of_pods).collect();
     all.sort_by(|a, b| (&a.object, &a.annotation).cmp(&(&b.object, &b.annotation)));
@@ -67,7 +66,7 @@ fn wrong(key: &str, value: &str) -> Option<&'static str> {
         return (!fine).then_some("neither `true` nor a duration such as `4h` or `90m`");
     }
     if COSTS.contains(&key) {
-        return value.parse::<i32>().is_err().then_some("not a whole number of 32 bits");
+        return value.parse::<i32>().is_err().then_some("not a 32-bit integer");
     }
     (key == DELAY && go::duration(value).is_none()).then_some("not a duration such as `30s` or `5m`")
 }

@@ -1,7 +1,7 @@
 //! Bare-metal machines: which of them may be switched on next.
 //!
-//! One is free that has no record, is off as far as is known, is not closed, and does not back off after a
-//! failure. With a snapshot without free slots, those count whose names no machine has.
+//! A machine is free if it has no record, is off as far as is known, is not closed, and does not back off
+//! after a failure. If a snapshot has no free slots, the machines whose names no machine uses count.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,7 +13,7 @@ use model::machine::Phase;
 use model::workload::Backoff;
 use settings::Pool;
 
-/// What is left of a pool's machines.
+/// The machines of a pool that are left.
 #[derive(Clone, Debug, Default)]
 struct Left {
     free: VecDeque<Slot>,
@@ -23,7 +23,7 @@ struct Left {
     resting: Option<String>,
 }
 
-/// The same of all pools that have any, by their names.
+/// The same for all pools that have any, by their names.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Machines(BTreeMap<PoolName, Left>);
 
@@ -56,7 +56,7 @@ impl Machines {
         Self(view.config.pools.iter().filter(|pool| pool.is_physical()).map(of_pool).collect())
     }
 
-    /// The machine that is next.
+    /// The next machine.
     pub(super) fn next(&self, pool: &Pool) -> Result<Slot, NoRoom> {
         let none = Left::default();
         let left = self.0.get(&pool.name).unwrap_or(&none);
@@ -75,7 +75,7 @@ impl Machines {
     }
 }
 
-/// The machines of the pool that no machine and no Node is called after.
+/// The pool's machines whose names no machine and no Node has.
 fn unnamed(view: &View, pool: &Pool) -> Vec<Slot> {
     let machines = view.snapshot.proxmox.machines.iter().flatten();
     let there = machines.filter(|machine| machine.phase != Phase::Gone);

@@ -1,6 +1,6 @@
-//! PodDisruptionBudgets, counted over all evictions that a plan makes.
+//! PodDisruptionBudgets, counted over all evictions that a plan causes.
 //!
-//! A budget that asks for a value of a label is only looked at for pods that have it, so that a thousand
+//! A budget that requires a label's value is only checked for pods with that value, so that a thousand
 //! budgets cost little more than one.
 
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ impl OfNamespace {
         self.finder.add(place, budget.selector.iter());
     }
 
-    /// The places of the budgets that speak of the pod.
+    /// The places of the budgets that select the pod.
     fn matching(&self, pod: &Pod) -> impl Iterator<Item = usize> {
         self.finder.candidates(&pod.labels).filter(|&place| matches(&self.all[place].0, pod))
     }
@@ -54,7 +54,7 @@ impl Budgets {
         of_namespace.flat_map(|own| own.matching(pod).map(|place| &own.all[place]))
     }
 
-    /// Whether any budget speaks of the pod.
+    /// Whether any budget selects the pod.
     pub(super) fn covers(&self, pod: &Pod) -> bool {
         self.matching(pod).next().is_some()
     }
@@ -70,18 +70,18 @@ impl Budgets {
             .or_else(|| (count > 1 && is_asked(pod)).then_some(Blocking::SeveralPdbs))
     }
 
-    /// Whether several budgets speak of the pod: the API server evicts no such pod.
+    /// Whether several budgets select the pod: the API server refuses to evict such a pod.
     pub(super) fn several(&self, pod: &Pod) -> bool {
         is_asked(pod) && self.matching(pod).nth(1).is_some()
     }
 
-    /// The budgets that the pod's eviction takes from.
+    /// The budgets that the pod's eviction uses up.
     fn spending<'s>(&'s self, pod: &'s Pod) -> impl Iterator<Item = &'s (Arc<DisruptionBudget>, i64)> {
         self.matching(pod).filter(|(budget, _)| takes_from(budget, pod))
     }
 
-    /// Whether the budgets allow the eviction of all these pods together; else names the first that is one
-    /// too many.
+    /// Whether the budgets allow the eviction of all these pods together; otherwise returns the first pod
+    /// that is too many.
     pub(super) fn allow<'p>(&self, pods: impl Iterator<Item = &'p Arc<Pod>>) -> Result<(), String> {
         let mut used: BTreeMap<*const DisruptionBudget, i64> = BTreeMap::new();
         for pod in pods {
@@ -96,7 +96,7 @@ impl Budgets {
         Ok(())
     }
 
-    /// Takes the eviction of all these pods from the budgets, which allow it.
+    /// Counts the eviction of all these pods, which the budgets allow.
     pub(super) fn take<'p>(&mut self, pods: impl Iterator<Item = &'p Arc<Pod>>) {
         for pod in pods {
             let Some(own) = self.by_namespace.get_mut(&pod.namespace) else { continue };
@@ -108,14 +108,14 @@ impl Budgets {
     }
 }
 
-/// Whether the API server asks any budget before it evicts the pod: not if it has not started yet, has ended,
-/// or is on its way out (`canIgnorePDB`).
+/// Whether the API server checks budgets before it evicts the pod: not if it has not started yet, has ended,
+/// or is being deleted (`canIgnorePDB`).
 fn is_asked(pod: &Pod) -> bool {
     pod.deletion.is_none() && matches!(pod.phase, PodPhase::Running | PodPhase::Unknown)
 }
 
-/// Whether the pod's eviction takes from the budget. One that is not ready counts as disrupted already: it
-/// may go if the budget says so, or if enough others are healthy.
+/// Whether the pod's eviction uses up the budget. A pod that is not ready counts as disrupted already: it may
+/// be evicted if the budget allows it, or if enough others are healthy.
 fn takes_from(budget: &DisruptionBudget, pod: &Pod) -> bool {
     let (healthy, desired) = budget.healthy;
     is_asked(pod) && (pod.ready || !(budget.always_allows_unhealthy || (desired > 0 && healthy >= desired)))

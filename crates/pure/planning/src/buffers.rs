@@ -1,11 +1,11 @@
-//! CapacityBuffers: room that the cluster asks to be kept free, in chunks that each look like a pod.
+//! CapacityBuffers: room that the cluster asks to keep free, in chunks that each look like a pod.
 //!
-//! * What a buffer means is worked out as Cluster Autoscaler's buffer controller does: the larger of
-//!   `replicas` and `percentage`, no more than fits `limits`, and as much as that if nothing else is said.
-//! * A chunk is a pod in thought. It is placed after all pods that wait, so that it takes nothing from them,
-//!   and like one of them: it makes pools grow, and a node stays as long as its chunks fit nowhere else. No
-//!   object is made for it, so that there is nothing to preempt: a real pod is bound at once where room is
-//!   kept, and the next decision makes room in another place.
+//! * A buffer's size is computed as in Cluster Autoscaler's buffer controller: the larger of `replicas` and
+//!   `percentage`, but no more than fits `limits`, and as much as fits them if nothing else is set.
+//! * A chunk is an imagined pod. It is placed after all pending pods, so that it takes no room from them, and
+//!   it is treated like them: it makes pools grow, and a node stays as long as its chunks fit nowhere else.
+//!   No object is created for it, so nothing needs to be preempted: a real pod is bound immediately where
+//!   room is kept, and the next decision makes room elsewhere.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,19 +23,19 @@ use model::pod_spec::PodSpec;
 use scheduling::NodeIndex;
 use scheduling::selector::labels_match;
 
-/// How many chunks of all buffers are provided for.
+/// Maximum number of chunks of all buffers together.
 const MOST: i64 = 10_000;
 
 /// A buffer and its chunks.
 pub(super) struct Buffer<'a> {
     of: &'a CapacityBuffer,
     size: Result<i64, NotReady>,
-    /// The PodTemplate that is used, and its generation.
+    /// The PodTemplate in use, and its generation.
     template: Option<(String, i64)>,
     chunks: Vec<Arc<Pod>>,
 }
 
-/// Why it is not known what a buffer's chunks are.
+/// Why a buffer's chunks are not known.
 struct NotReady {
     outcome: BufferOutcome,
     reason: &'static str,
@@ -51,9 +51,9 @@ impl NotReady {
 /// What a chunk looks like.
 struct Template<'a> {
     pod: &'a Pod,
-    /// The name and the generation of the PodTemplate that says so.
+    /// The name and the generation of the PodTemplate, if there is one.
     of: Option<(String, i64)>,
-    /// How many pods its controller is to have.
+    /// How many pods its controller should have.
     replicas: Option<i64>,
 }
 
@@ -78,7 +78,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Buffer<'_>> {
     resolved.collect()
 }
 
-/// The pods, and those in thought after them.
+/// The pods, followed by the imagined ones.
 pub(super) fn beside<'p>(
     pods: &'p [Arc<Pod>],
     buffers: &[Buffer],
@@ -92,7 +92,7 @@ pub(super) fn beside<'p>(
     pods.iter().chain(imagined).cloned().collect()
 }
 
-/// Takes the verdicts of chunks out of the plan, and says of each buffer how it is filled.
+/// Takes the verdicts of chunks out of the plan, and determines how far each buffer is filled.
 pub(super) fn tell(buffers: &[Buffer], plan: &mut Plan) {
     if buffers.is_empty() {
         return;
@@ -139,7 +139,7 @@ pub(super) fn holders(view: &View, growth: &ScaleUpDecision) -> BTreeMap<NodeInd
 
 fn template<'a>(snapshot: &'a Snapshot, buffer: &CapacityBuffer) -> Result<Template<'a>, NotReady> {
     if buffer.strategy != ACTIVE {
-        let message = format!("its strategy `{}` is another autoscaler's", buffer.strategy);
+        let message = format!("its strategy `{}` belongs to another autoscaler", buffer.strategy);
         return Err(NotReady { outcome: BufferOutcome::NotOurs, reason: "OtherStrategy", message });
     }
     match &buffer.template {
@@ -161,7 +161,8 @@ fn template<'a>(snapshot: &'a Snapshot, buffer: &CapacityBuffer) -> Result<Templ
     }
 }
 
-/// The newest pod of a controller shows best what the next one will be; without one, its template does.
+/// The newest pod of a controller shows best what the next one will be like; if there is none, its template
+/// does.
 fn of_scalable<'a>(
     snapshot: &'a Snapshot,
     buffer: &CapacityBuffer,
@@ -170,7 +171,7 @@ fn of_scalable<'a>(
     const KINDS: [&str; 5] = ["Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job"];
     if !KINDS.contains(&kind) {
         let kinds = KINDS.join(", ");
-        let message = format!("kind `{kind}` of group `{group}` is none of those that are known: {kinds}");
+        let message = format!("kind `{kind}` of group `{group}` is not supported; supported are {kinds}");
         return Err(NotReady::because("ResolutionFailed", message));
     }
     let Some(controller) = snapshot.controllers.iter().find(|one| buffer.refers_to(one)) else {
@@ -195,7 +196,7 @@ fn of_scalable<'a>(
     Ok(Template { pod, of: None, replicas: Some(controller.replicas) })
 }
 
-/// How many chunks the buffer is to have.
+/// How many chunks the buffer should have.
 fn size(buffer: &CapacityBuffer, template: &Template) -> Result<i64, NotReady> {
     let by_share = buffer.percentage.zip(template.replicas);
     let by_share = by_share.map(|(share, of)| {
@@ -208,8 +209,7 @@ fn size(buffer: &CapacityBuffer, template: &Template) -> Result<i64, NotReady> {
         (Some(asked), Some(fitting)) => asked.min(fitting),
         (Some(one), None) | (None, Some(one)) => one,
         (None, None) => {
-            let message =
-                "neither `replicas` nor `percentage` nor `limits` says how many chunks there are to be";
+            let message = "neither `replicas` nor `percentage` nor `limits` sets the number of chunks";
             return Err(NotReady::because("ResolutionFailed", message.to_owned()));
         }
     };
@@ -236,7 +236,7 @@ fn fitting(limits: &BTreeMap<String, i64>, pod: &Pod) -> Result<i128, NotReady> 
     })
 }
 
-/// A chunk as a pod that waits.
+/// A chunk as a pending pod.
 fn chunk(buffer: &CapacityBuffer, template: &Pod, number: i64) -> Pod {
     let owner = Owner {
         api_version: "autoscaling.x-k8s.io/v1beta1".to_owned(),
@@ -249,7 +249,8 @@ fn chunk(buffer: &CapacityBuffer, template: &Pod, number: i64) -> Pod {
     imagined(template, &buffer.namespace, name, owner)
 }
 
-/// A pod in thought that waits. It has no claims: what a real pod's would be bound to is not known.
+/// An imagined pending pod. It has no claims, because it is not known what a real pod's claims would be bound
+/// to.
 pub(super) fn imagined(template: &Pod, namespace: &str, name: String, owner: Owner) -> Pod {
     let claims = |source: &VolumeSource| matches!(source, VolumeSource::Claim { .. });
     let uid = format!("{}/{name}", owner.uid);
@@ -277,7 +278,7 @@ pub(super) fn imagined(template: &Pod, namespace: &str, name: String, owner: Own
     Pod { name, uid, chunk: true, spec: spec.into(), ..Pod::default() }
 }
 
-/// A verdict without what became of the chunks.
+/// A verdict that does not yet contain what happens to the chunks.
 fn begun(buffer: &Buffer) -> BufferVerdict {
     let mut verdict = BufferVerdict {
         buffer: buffer.of.id(),
@@ -332,8 +333,8 @@ fn conclude(verdict: &mut BufferVerdict, buffer: &Buffer) {
     };
     let mut parts = Vec::new();
     for (number, one, more) in [
-        (verdict.on_nodes, "fits nodes that are there", "fit nodes that are there"),
-        (verdict.on_machines, "fits machines on their way", "fit machines on their way"),
+        (verdict.on_nodes, "fits existing nodes", "fit existing nodes"),
+        (verdict.on_machines, "fits machines being created", "fit machines being created"),
         (verdict.on_new_machines, "gets a new machine", "get new machines"),
     ] {
         if number > 0 {
@@ -354,7 +355,7 @@ fn conclude(verdict: &mut BufferVerdict, buffer: &Buffer) {
     }
     let beyond = size.saturating_sub(i64::try_from(planned).unwrap_or(i64::MAX));
     if beyond > 0 {
-        parts.push(format!("{beyond} are more than the {MOST} that are provided for"));
+        parts.push(format!("{beyond} exceed the limit of {MOST}"));
     }
     let chunks = if size == 1 { "1 chunk".to_owned() } else { format!("{size} chunks") };
     verdict.message = if parts.is_empty() { chunks } else { format!("{chunks}: {}", parts.join(", ")) };

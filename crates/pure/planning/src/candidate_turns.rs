@@ -1,5 +1,5 @@
-//! Which nodes are looked at if one round cannot find out of all of them whether they can go: in the order of
-//! their names, and each round goes on where the last one stopped.
+//! Which nodes are looked at if one round cannot check all of them for removal. They are taken in the order
+//! of their names, and each round continues where the last one stopped.
 
 use super::removal::Candidate;
 use super::view::View;
@@ -19,7 +19,7 @@ pub(super) struct CandidateTurns {
 }
 
 impl CandidateTurns {
-    /// Leaves out what has to wait, if the last round was not finished.
+    /// Leaves out the nodes that have to wait, if the last round was not finished.
     pub(super) fn take(view: &View, candidates: &mut Vec<Candidate>) -> Self {
         let name = |one: &Candidate| view.snapshot.nodes[one.node].name.as_str();
         let Some(last) = &view.snapshot.memory.unfinished.nodes else {
@@ -42,13 +42,13 @@ impl CandidateTurns {
         self.late.iter().copied()
     }
 
-    /// Where the next round goes on, if it has to; `spent`: this one could not look at all that it should
-    /// have, and `left` nodes were not looked at.
+    /// Where the next round continues, if it has to. `spent`: this round could not look at all that it should
+    /// have. `left` nodes were not looked at.
     pub(super) fn next(self, spent: bool, left: usize) -> Option<NodeTurns> {
         if !spent && self.late.is_empty() {
             return None;
         }
-        // One that is too much by itself does not hold up those after it.
+        // A node that is too much for one round does not delay those after it.
         let goes_on = !spent || self.looked_at <= 1;
         let after = if goes_on { self.last.or(self.after) } else { self.after };
         let most = if spent { (self.looked_at / 2).max(1) } else { self.looked_at.saturating_mul(2).max(1) };

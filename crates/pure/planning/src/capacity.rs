@@ -22,7 +22,7 @@ use model::plan::PoolReason;
 use model::snapshot::PoolMemory;
 use settings::{Pool, ScaleUp};
 
-/// Hosts that are named in a reason at most.
+/// Maximum number of hosts that a reason names.
 const HOSTS_NAMED: usize = 4;
 
 /// Why a pool gets no further machine now.
@@ -32,20 +32,21 @@ pub(super) enum NoRoom {
     AtMax(String),
     /// No free slot is left.
     NoSlot,
-    /// No bare-metal machine can be switched on: why, one by one.
+    /// No bare-metal machine can be switched on: why, for each of them.
     NoMachine(Vec<String>),
-    /// No host has room: why each of them has none.
+    /// No host has room: why, for each of them.
     NoHost(Vec<String>),
     /// The pool or every host that has room backs off after failures.
     BackingOff(String),
     /// The pool has just changed: until when it is left alone, in words.
     Settling(String),
-    /// kube-scheduler refuses such pods where they were found to fit: what is known of it, in words.
+    /// kube-scheduler refuses such pods where the planner found that they fit: what is known about it, in
+    /// words.
     Missed(String),
 }
 
 impl NoRoom {
-    /// Reasons that are over once a machine of the pool goes.
+    /// Reasons that end once a machine of the pool is removed.
     pub(super) const NEEDS_A_PLACE: [&str; 2] = ["PoolAtMax", "NoFreeSlot"];
 
     pub(super) fn reason(&self) -> &'static str {
@@ -61,7 +62,7 @@ impl NoRoom {
     pub(super) fn message(&self) -> String {
         match self {
             Self::AtMax(which) => which.clone(),
-            Self::NoSlot => "no free VMID and address is left".to_owned(),
+            Self::NoSlot => "no free VMID and address left".to_owned(),
             Self::NoMachine(why) if why.is_empty() => "no other machine is left".to_owned(),
             Self::NoMachine(why) => format!("no machine can be switched on: {}", named(why)),
             Self::NoHost(why) if why.is_empty() => "no host has room for another machine".to_owned(),
@@ -72,13 +73,13 @@ impl NoRoom {
         }
     }
 
-    /// The same as what is said of a pool.
+    /// The same, for a pool's refusal.
     pub(super) fn of(&self, pool: PoolName) -> PoolReason {
         PoolReason { pool, reason: self.reason(), message: self.message() }
     }
 }
 
-/// The first of several.
+/// The first of several names.
 fn named(why: &[String]) -> String {
     let more = why.len().saturating_sub(HOSTS_NAMED);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
@@ -86,16 +87,16 @@ fn named(why: &[String]) -> String {
     format!("{}{more}", named.join("; "))
 }
 
-/// Where the next machine of a pool goes.
+/// The place of a pool's next machine.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub host: HostKey,
     /// The storage of the clone, if the pool names any.
     pub storage: Option<String>,
-    /// How good the host is: less is better. One on which the pool failed lately comes after all others.
+    /// How good the host is: less is better. A host on which the pool failed recently comes after all others.
     pub rank: (bool, i64, i64),
     pub slot: Option<Slot>,
-    /// The machine that waits there already and is asked to join.
+    /// The waiting machine that is asked to join instead.
     pub woken: Option<Woken>,
 }
 
@@ -108,14 +109,14 @@ pub(super) struct Rooms<'a> {
     slots: Option<BTreeMap<PoolName, VecDeque<Slot>>>,
     machines: Machines,
     counts: BTreeMap<PoolName, Sum>,
-    /// How many of them are on their way out.
+    /// How many of them are being removed.
     leaving: BTreeMap<PoolName, u32>,
     /// How many of them are kept ahead of demand, and those that may be asked to join.
     kept: BTreeMap<PoolName, u32>,
     waiting: BTreeMap<PoolName, VecDeque<Woken>>,
     total: Sum,
     backoffs: BTreeMap<PoolName, String>,
-    /// Pools of which no machine is made larger now.
+    /// Pools of which no machine grows now.
     grow_backoffs: BTreeSet<PoolName>,
     settling: BTreeMap<PoolName, String>,
     memory: &'a BTreeMap<PoolName, PoolMemory>,
@@ -165,8 +166,8 @@ impl<'a> Rooms<'a> {
         rooms
     }
 
-    /// Counts Nodes, and machines without one. A Node on its way out counts as long as its VM exists, if VMs
-    /// are known. One that has lost the pool's label is its machine's all the same.
+    /// Counts Nodes, and machines without one. A Node that is being removed counts as long as its VM exists,
+    /// if VMs are known. A Node that has lost the pool's label still counts for its machine.
     fn count_present(&mut self, view: &View) {
         let machines = view.snapshot.proxmox.machines.as_deref();
         let present = || machines.into_iter().flatten().filter(|machine| !machine.phase.is_over());
@@ -190,7 +191,7 @@ impl<'a> Rooms<'a> {
         }
         for machine in present() {
             let name = machine.node.as_ref().unwrap_or(&machine.name).as_str();
-            // Guests that were given the same name share a Node.
+            // Guests with the same name share a Node.
             let is_its = by_node.get(name).is_some_and(|its| std::ptr::eq(*its, machine));
             if !nodes.contains(name) || !is_its {
                 self.total.add(machine.into());
@@ -202,14 +203,13 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// Machines of the pool that are nodes or will be, and not on their way out, those that are planned
-    /// included.
+    /// Machines of the pool that are or will be nodes and are not being removed, including planned ones.
     pub(super) fn staying(&self, pool: &str) -> u32 {
         let of = |counts: &BTreeMap<PoolName, u32>| counts.get(pool).copied().unwrap_or(0);
         self.count(pool).saturating_sub(of(&self.leaving)).saturating_sub(of(&self.kept))
     }
 
-    /// Machines of the pool, those that are planned included.
+    /// Machines of the pool, including planned ones.
     pub(super) fn count(&self, pool: &str) -> u32 {
         self.sum(pool).machines
     }
@@ -218,12 +218,12 @@ impl<'a> Rooms<'a> {
         self.counts.get(pool).copied().unwrap_or_default()
     }
 
-    /// Where the next machine of the pool would go.
+    /// The place of the pool's next machine.
     pub(super) fn next(&self, pool: &Pool) -> Result<Place, NoRoom> {
         self.settled(pool, self.next_of_minimum(pool)?)
     }
 
-    /// The same for one that is made to be kept, whether others wait to be asked or not.
+    /// The same for a machine that will be kept warm, even if others wait to be asked.
     pub(super) fn next_kept(&self, pool: &Pool, state: WarmState) -> Result<Place, NoRoom> {
         self.settled(pool, self.made(pool, state.state_bytes(pool.memory))?)
     }
@@ -235,7 +235,7 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// The same for a machine that the pool's minimum asks for: it does not wait for the pool to settle.
+    /// The same for a machine that the pool's minimum requires: it does not wait for the pool to settle.
     pub(super) fn next_of_minimum(&self, pool: &Pool) -> Result<Place, NoRoom> {
         match self.woken(pool) {
             Some(place) => Ok(place),
@@ -243,8 +243,8 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// A machine that waits to be asked, is what the pool makes, and can run where it is. It is within all
-    /// maxima already.
+    /// A waiting machine that is like a new one of the pool, and can run where it is. It is within all maxima
+    /// already.
     fn woken(&self, pool: &Pool) -> Option<Place> {
         let waiting = self.waiting.get(&pool.name).filter(|_| !self.backoffs.contains_key(&pool.name))?;
         let can_run = |one: &&Woken| match self.hosts.as_ref().map(|hosts| hosts.get(&one.host)) {
@@ -262,15 +262,15 @@ impl<'a> Rooms<'a> {
         })
     }
 
-    /// Whether a machine of the pool that does not run could not be started on this host, and another host
-    /// has room for one.
+    /// Whether a stopped machine of the pool could not be started on this host while another host has room
+    /// for one.
     pub(super) fn runs_elsewhere(&self, pool: &Pool, host: &str) -> bool {
         let here = self.hosts.as_ref().and_then(|hosts| hosts.get(host));
         here.is_some_and(|here| !here.runs(pool, false))
             && self.host(pool, 0).is_ok_and(|place| place.host != host)
     }
 
-    /// Where a machine that is made for the pool goes, with this many bytes of its memory on disk.
+    /// The place of a machine that is created for the pool, with this many bytes of its memory on disk.
     fn made(&self, pool: &Pool, state: i64) -> Result<Place, NoRoom> {
         if let Some(which) = limits::broken(pool, self.settings, self.sum(&pool.name), self.total) {
             return Err(NoRoom::AtMax(which));
@@ -305,8 +305,8 @@ impl<'a> Rooms<'a> {
         self.put(pool, place, 0, true);
     }
 
-    /// Counts a machine that is made to be kept: one that is never started before it is asked takes disk
-    /// space alone.
+    /// Counts a machine that will be kept warm. If it is never started before it is asked to join, it takes
+    /// only disk space.
     pub(super) fn keep(&mut self, pool: &Pool, place: &Place, state: WarmState) {
         self.put(pool, place, state.state_bytes(pool.memory), state != WarmState::Stopped);
     }
@@ -324,7 +324,7 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// Counts a machine that waited as one that is to be a node.
+    /// Counts a waiting machine as one that will become a node.
     fn wake(&mut self, pool: &Pool, woken: &Woken) {
         if let Some(waiting) = self.waiting.get_mut(&pool.name) {
             waiting.retain(|one| one.vmid != woken.vmid || one.name != woken.name);
@@ -346,14 +346,14 @@ impl<'a> Rooms<'a> {
         !held && !out_of_sight && host.unwrap_or(true)
     }
 
-    /// Whether a machine of the pool that runs there may become so much larger.
+    /// Whether a running machine of the pool there may grow by this much.
     pub(super) fn holds_grown(&self, pool: &Pool, host: &str, from: Shape, to: Shape) -> bool {
         let host = self.hosts.as_ref().map(|hosts| hosts.get(host));
         host.is_none_or(|host| host.is_some_and(|host| host.holds_more(pool, from, to)))
             && limits::allow_growth(pool, self.settings, (self.sum(&pool.name), self.total), (from, to))
     }
 
-    /// Counts a machine of the pool that runs there as so much larger.
+    /// Counts a running machine of the pool there as larger by this much.
     pub(super) fn grow(&mut self, pool: &Pool, host: &str, from: Shape, to: Shape) {
         self.counts.entry(pool.name.clone()).or_default().grow(from, to);
         self.total.grow(from, to);
@@ -371,7 +371,7 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// The best of the allowed hosts that have room, without a slot.
+    /// The best of the allowed hosts with room, without a slot.
     fn host(&self, pool: &Pool, state: i64) -> Result<Place, NoRoom> {
         let Some(hosts) = &self.hosts else {
             let host = pool.hosts.first().cloned().unwrap_or_else(|| pool.host_key("pve"));
@@ -389,7 +389,7 @@ impl<'a> Rooms<'a> {
                 continue;
             }
             if !reached {
-                // No template is seen to reach one that is off.
+                // No template is known to reach a host that is off.
                 refusals.extend(host.switched(pool).map(|why| format!("{name} {why}")));
                 continue;
             }

@@ -1,26 +1,26 @@
-//! A class: pods that are equal but for their names are handled together.
+//! A class: pods that are equal except for their names are handled together.
 
 use std::sync::Arc;
 
 use super::prediction_holds::Hold;
 use model::pod::Pod;
 
-/// Pods that are equal but for their names.
+/// Pods that are equal except for their names.
 #[derive(Clone, Debug)]
 pub(super) struct Class<'a> {
     /// One of them.
     pub sample: &'a Arc<Pod>,
-    /// Their places in the list of waiting pods, in its order.
+    /// Their places in the list of pending pods, in its order.
     pub pods: Vec<usize>,
     pub priority: i32,
-    /// How many are placed: the first ones.
+    /// How many of them are placed: the first ones.
     pub done: usize,
-    /// Which pools' nodes they accept, by the pools' order, whatever room is there: a row of
+    /// Which pools' nodes they accept, in the pools' order and independent of room: a row of
     /// [`super::classes::Demands`].
     pub demands: usize,
-    /// What a missed prediction keeps from them.
+    /// What a missed prediction holds back for them.
     pub hold: Option<Arc<Hold>>,
-    /// Not all nodes that are there were asked: no machine is made for them before that.
+    /// Not all existing nodes were asked. No machine is created for the pods until that has been done.
     pub cut: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The classes of what waits, and which pools' nodes they accept.
+//! The classes of pending pods, and which pools' nodes they accept.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,18 +17,18 @@ use model::pod::{Pod, Toleration};
 use model::selector::{Labels, NodeSelector};
 use scheduling::{EXPRESSION, SimNode, World};
 
-/// What classes demand of labels and taints, and which pools meet it.
+/// The demands of classes on labels and taints, and which pools meet them.
 #[derive(Debug, Default)]
 pub(super) struct Demands {
     pub suits: Vec<Vec<bool>>,
     /// The same by pool.
     pub met: Vec<Met>,
-    /// By pool, the first one whose fresh nodes no plain pod tells apart from its own.
+    /// By pool, the first pool whose fresh nodes look the same to all plain pods.
     pub twins: Vec<usize>,
 }
 
 impl Demands {
-    /// To be called once all rows are known.
+    /// Call this once all rows are known.
     pub(super) fn compare(&mut self, prototypes: &[SimNode]) {
         let column = |pool: usize| self.suits.iter().map(|row| row[pool]).collect();
         self.met = (0..prototypes.len()).map(|pool| Met::new(column(pool))).collect();
@@ -39,7 +39,7 @@ impl Demands {
     }
 }
 
-/// The classes of what is still waiting: by priority, largest first, then in the pods' order.
+/// The classes of pods that are still pending: by priority, largest first, then in the pods' order.
 pub(super) fn of<'a>(
     pods: &[Waiting],
     spots: &[PodPlace],
@@ -91,13 +91,13 @@ pub(super) fn of<'a>(
     (classes, demands)
 }
 
-/// How many expressions a node's labels have to meet.
+/// How many expressions a node's labels must match.
 fn expressions(pod: &Pod) -> usize {
     let terms = pod.affinity.node.iter().flat_map(|node| &node.terms);
     terms.map(|term| term.match_expressions.len()).sum()
 }
 
-/// What a pod demands of a node's labels, taints and kubelet.
+/// The demands of a pod on a node's labels, taints and kubelet.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Demand<'p> {
     selector: &'p Labels,

@@ -1,8 +1,8 @@
-//! Nodes that fewer or smaller machines could replace. Nothing is begun that is not safe to be left off: the
-//! new machines come first, and the nodes go in a later round, as any node does whose pods fit elsewhere.
+//! Nodes that fewer or smaller machines could replace. Every step can be abandoned safely: the new machines
+//! come first, and the nodes are removed in a later round, like any node whose pods fit elsewhere.
 //!
-//! Whatever is replaced gets smaller: no more machines, cores and memory than before, and less of one of
-//! them. So a cluster whose pods stay the same comes to rest.
+//! A replacement is always smaller: no more machines, cores and memory than before, and less of one of them.
+//! So a cluster whose pods stay the same settles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use model::snapshot::UNNEEDED_SINCE;
 use scheduling::NodeIndex;
 use settings::Room;
 
-/// Nodes and the machines that could stand in for them.
+/// Nodes, and the machines that could replace them.
 #[derive(Debug)]
 pub(super) struct Replacement {
     pub nodes: Vec<NodeIndex>,
@@ -40,10 +40,10 @@ impl Replacement {
     }
 }
 
-/// Sets of nodes are tried until about this many pods and nodes have been looked at, but a few sets always.
+/// Sets of nodes are tried until about this many pods and nodes have been looked at, but always a few sets.
 const EFFORT: usize = 300_000;
 const FEWEST: usize = 4;
-/// No set has more nodes.
+/// Maximum number of nodes in a set.
 const LARGEST: usize = 16;
 
 /// The replacement of some of these nodes that saves most; `count` is how many nodes a pool has.
@@ -77,7 +77,7 @@ pub(super) fn best(
     best.map(|(_, replacement)| replacement)
 }
 
-/// Sets of nodes that are worth a try: the emptiest and the smallest ones, more and more of them, and each
+/// Sets of nodes that are worth a try: growing sets of the emptiest and of the smallest nodes, and each node
 /// alone.
 fn sets(nodes: &BTreeMap<NodeIndex, &Drainable>, shape: impl Fn(NodeIndex) -> Shape) -> Vec<Vec<NodeIndex>> {
     let mut emptiest: Vec<NodeIndex> = nodes.keys().copied().collect();
@@ -98,7 +98,7 @@ fn sets(nodes: &BTreeMap<NodeIndex, &Drainable>, shape: impl Fn(NodeIndex) -> Sh
     sets
 }
 
-/// How much less the machines are that scaling up would make without these nodes, and which; `None` if they
+/// The machines that scaling up would create without these nodes, and how much less they are; `None` if they
 /// are not less, or if a pod, a minimum or a maximum forbids it.
 fn replace(
     view: &View,
@@ -133,7 +133,7 @@ fn replace(
     within_limits.then(|| (gone.cost(view.offers) - made.cost(view.offers), growth.pools))
 }
 
-/// Whether these nodes do go, and no new one does, once the machines have become nodes.
+/// Whether these nodes would be removed, and no new one, once the machines have become nodes.
 fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
     let (mut snapshot, mut pods) = (view.snapshot.clone(), view.pods.to_vec());
     let mut new: BTreeSet<String> = BTreeSet::new();
@@ -153,7 +153,7 @@ fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
             pods.extend(node.pods.iter().map(bound));
             snapshot.nodes.push(node.node);
             if let Some(machines) = &mut snapshot.proxmox.machines {
-                // One that waited is the same machine.
+                // A warm machine stays the same machine.
                 machines.retain(|one| one.name != name);
                 machines.push(Machine {
                     name: name.clone(),
@@ -169,7 +169,7 @@ fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
             new.insert(name);
         }
     }
-    // The time of those that are to go will have come.
+    // By then, the time of the nodes to be removed will have come.
     for &at in set {
         let long_ago = (UNNEEDED_SINCE.to_owned(), Timestamp::UNIX_EPOCH.to_string());
         Arc::make_mut(&mut snapshot.nodes[at]).annotations.extend([long_ago]);

@@ -1,5 +1,5 @@
-//! For how long a pool that has just changed is left alone. Times are remembered, so that a restart ends no
-//! pause.
+//! How long a pool that has just changed is left alone. The times are remembered, so that a restart does not
+//! end a pause.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use super::facts::time::after;
 use super::view::View;
 
-/// A time, what follows it, and what it is the time of.
+/// A time, the length of the pause after it, and what happened then.
 type Pause = (Option<Timestamp>, Duration, &'static str);
 
-/// Until when the pool gets no further machine, and why, if so.
+/// Until when the pool gets no further machine, and why, if a pause is running.
 pub(super) fn growth(view: &View, pool: &str) -> Option<String> {
     let settings = &view.config.scale_up;
     let memory = view.snapshot.memory.pools.get(pool)?;
@@ -25,7 +25,7 @@ pub(super) fn growth(view: &View, pool: &str) -> Option<String> {
     )
 }
 
-/// Until when the pool loses no node, and why, if so; `grows` says that it grows in this very round.
+/// Until when the pool loses no node, and why, if a pause is running; `grows`: the pool grows in this round.
 pub(super) fn removal(view: &View, pool: &str, grows: bool) -> Option<String> {
     let settings = &view.config.scale_down;
     if grows && !settings.delay_after_add.max(settings.stabilization_window).is_zero() {
@@ -42,13 +42,13 @@ pub(super) fn removal(view: &View, pool: &str, grows: bool) -> Option<String> {
         [
             (memory.last_add, settings.delay_after_add, "the last addition"),
             (memory.last_removal, settings.delay_after_delete, "the last removal"),
-            (memory.last_removal_failure, settings.delay_after_failure, "a removal that failed"),
+            (memory.last_removal_failure, settings.delay_after_failure, "a failed removal"),
             (last, settings.stabilization_window, "the last change of the pool"),
         ],
     )
 }
 
-/// The pause that ends last, if any runs; of several the first.
+/// The running pause that ends last, if any; the first of equal ones.
 fn longest<const N: usize>(view: &View, pauses: [Pause; N]) -> Option<String> {
     let ends = pauses.into_iter().filter_map(|(since, wait, what)| Some((after(since?, wait), what)));
     let running = ends.filter(|(end, _)| *end > view.snapshot.time);

@@ -1,9 +1,9 @@
 //! Which CSI drivers a fresh node has, and how many volumes of each it takes.
 //!
-//! A driver comes with a DaemonSet and registers once its node is ready, so that only nodes that are there
-//! tell. What the pool sets counts first, then what its nodes have, the newest first. What they had is
-//! remembered for when there are none. Of a pool that never had a node the drivers of all others are
-//! expected, with the largest limit that one of them has.
+//! A driver comes with a DaemonSet and registers once its node is ready, so only existing nodes show it. The
+//! pool's settings take precedence, then what its nodes have, the newest first. What they had is remembered
+//! for the time when there are none. For a pool that never had a node, the drivers of all other pools are
+//! expected, each with the largest known limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use settings::{Config, Pool};
 #[derive(Debug, Default)]
 pub(super) struct Drivers {
     pools: BTreeMap<PoolName, PoolDrivers>,
-    /// What the nodes of all pools have.
+    /// The drivers of the nodes of all pools.
     anywhere: DriverLimits,
     /// In-tree plugins whose disks CSI drivers serve.
     migrated: Vec<String>,
 }
 
-/// What the nodes of a pool have.
+/// The drivers of a pool's nodes.
 #[derive(Debug, Default)]
 struct PoolDrivers {
     limits: DriverLimits,
-    /// One of them is too old to be still without a driver that it will have.
+    /// One of them is too old to be still missing a driver that it will have.
     settled: bool,
 }
 
@@ -50,7 +50,7 @@ impl Drivers {
         Self { pools: seen(snapshot, config), anywhere, migrated: migrated.cloned().unwrap_or_default() }
     }
 
-    /// The CSINode of a fresh node of the pool. `None`: nothing is known of any driver.
+    /// The CSINode of a fresh node of the pool. `None`: no driver is known.
     pub(super) fn of_fresh(&self, pool: &Pool, memory: &Memory) -> Option<Arc<CsiNode>> {
         let limits = self.limits(pool, memory);
         let known = !limits.is_empty() || !self.anywhere.is_empty();
@@ -70,7 +70,7 @@ impl Drivers {
     }
 }
 
-/// What the nodes of each pool have: of each driver what the newest node with it says.
+/// The drivers of each pool's nodes: for each driver, the newest node with it counts.
 fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, PoolDrivers> {
     let csi: BTreeMap<&str, &CsiNode> =
         snapshot.csi_nodes.iter().map(|node| (node.name.as_str(), node.as_ref())).collect();
@@ -94,7 +94,7 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, PoolDrivers>
     pools
 }
 
-/// Remembers the drivers of each pool's nodes. Whether anything changed.
+/// Remembers the drivers of each pool's nodes. Returns whether anything changed.
 pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
     let mut changed = false;
     for (pool, seen) in seen(snapshot, config) {
@@ -113,8 +113,9 @@ pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -
     changed
 }
 
-/// Adds to the CSINodes of young nodes, in the planner's copy of the snapshot, the drivers that are still to
-/// come. Until then kube-scheduler may refuse a node that was made for the very pods that wait.
+/// Adds the drivers that are still to come to the CSINodes of young nodes, in the planner's copy of the
+/// snapshot. Until then, kube-scheduler may refuse a node that was created for the very pods that are
+/// pending.
 pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     let drivers = Drivers::new(snapshot, config);
     if drivers.anywhere.is_empty() {

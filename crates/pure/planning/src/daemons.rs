@@ -1,9 +1,9 @@
-//! Pods of DaemonSets. On a fresh node they are there before the pods that it is made for, on a young one
-//! they are still to come: no filter of kube-scheduler sees such a node without them.
+//! Pods of DaemonSets. On a fresh node they start before the pods that it is created for, and on a young node
+//! they are still to come: no filter of kube-scheduler ever sees such a node without them.
 //!
-//! Where one runs its controller decides by node selector, node affinity and taints
-//! (`NodeShouldRunDaemonPod`), and kube-scheduler then by all that it looks at: of two that want one host
-//! port only one is there.
+//! A DaemonSet's controller decides where its pods run by node selector, node affinity and taints
+//! (`NodeShouldRunDaemonPod`), and kube-scheduler then decides by everything else: if two need the same host
+//! port, only one of them runs.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,26 +17,26 @@ use model::selector::Operator;
 use model::workload::DaemonSet;
 use scheduling::{NodeIndex, Prepared, Refusal, SimNode, VolumeProblem, World};
 
-/// The pods that DaemonSets put on nodes, by priority: kube-scheduler takes the highest first.
+/// The pods that DaemonSets create on nodes, by priority: kube-scheduler takes the highest first.
 #[derive(Default)]
 pub(super) struct Daemons<'a> {
     all: Vec<Daemon<'a>>,
-    /// Pods that are to run on a node of the world and have no room there.
+    /// Pods that should run on a node of the world but have no room there.
     pub without_room: Vec<(Arc<Pod>, NodeIndex)>,
 }
 
 struct Daemon<'a> {
     set: &'a DaemonSet,
-    /// Its pod on any node. That its claims are met is taken for granted.
+    /// Its pod on any node. Its claims are assumed to be satisfied.
     pod: Arc<Pod>,
-    /// What of it is checked: a claim that does not exist yet may come.
+    /// The part of it that is checked: a claim that does not exist yet may still be created.
     probe: Prepared,
-    /// What it takes of a node if it only waits for pods that are to come.
+    /// The room that it takes of a node if it only waits for pods to come.
     room: Arc<Pod>,
 }
 
 impl<'a> Daemons<'a> {
-    /// The pods of the snapshot's sets; `view` has all that run.
+    /// For the snapshot's DaemonSets; `view` has all running pods.
     pub(super) fn new(view: &View<'a>) -> Self {
         let sets = view.snapshot.daemon_sets.iter();
         let mut all: Vec<Daemon> = sets.map(|set| Daemon::new(view, set)).collect();
@@ -45,7 +45,7 @@ impl<'a> Daemons<'a> {
         Self { all, without_room: Vec::new() }
     }
 
-    /// Puts on a node that is in no world those that will run there and do not yet.
+    /// Adds the pods that will run but do not yet to a node that is in no world.
     pub(super) fn settle(&self, world: &World, node: &mut SimNode) {
         for daemon in &self.all {
             if !node.pods.iter().any(|pod| daemon.owns(pod))
@@ -60,12 +60,11 @@ impl<'a> Daemons<'a> {
 impl<'a> Daemon<'a> {
     fn new(view: &View<'a>, set: &'a DaemonSet) -> Self {
         let mut pod = set.pod.clone();
-        // Defaults of the namespace, sidecars that are injected and autoscalers of pods may ask for more than
-        // the template does.
+        // Namespace defaults, injected sidecars and pod autoscalers may request more than the template does.
         if let Some(newest) = view.newest.get(set.uid.as_str()) {
             pod.requests.raise_to(&newest.requests);
             if pod.volumes.iter().any(is_ephemeral) {
-                // Of which class these are, their claims say.
+                // Their claims contain the class.
                 pod.volumes.clone_from(&newest.volumes);
             }
         }
@@ -87,13 +86,13 @@ impl<'a> Daemon<'a> {
         pod.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet" && owner.uid == self.set.uid)
     }
 
-    /// Whether its controller makes a pod for the node.
+    /// Whether its controller creates a pod for the node.
     fn is_for(&self, node: &SimNode) -> bool {
         let named = self.set.pod.node.as_ref().is_none_or(|name| *name == node.node.name);
         named && World::accepts(&self.pod, &node.node)
     }
 
-    /// What it puts on a node that is in no world.
+    /// The pods that it creates on a node that is in no world.
     fn on_fresh(&self, world: &World, node: &SimNode) -> Option<&Arc<Pod>> {
         if !self.is_for(node) {
             return None;
@@ -102,7 +101,7 @@ impl<'a> Daemon<'a> {
         let prepared = prepared.as_ref().unwrap_or(&self.probe);
         match world.check_fresh(prepared, node) {
             Ok(()) => Some(&self.pod),
-            // Others were first. Which of them are, is not known: what there is of room goes to them.
+            // Others came first. It is not known which, so they get whatever room there is.
             Err(refusal) if is_room(&refusal) => {
                 let alone = world.check_fresh(prepared, &node.emptied());
                 (!alone.is_err_and(|refusal| is_room(&refusal))).then_some(&self.pod)
@@ -113,7 +112,7 @@ impl<'a> Daemon<'a> {
         }
     }
 
-    /// What the world means for one that looks at other pods; none if it was found out once for all.
+    /// What the world means for a pod that looks at other pods; none if it was determined once for all.
     fn prepared(&self, world: &World) -> Option<Prepared> {
         let own = self.probe.pod();
         let looks = !own.affinity.pods.is_empty() || !own.affinity.anti.is_empty() || !own.spread.is_empty();
@@ -121,7 +120,7 @@ impl<'a> Daemon<'a> {
     }
 }
 
-/// The pods with anti-affinity that these nodes come with, each once.
+/// The pods with anti-affinity that come with these nodes, each once.
 pub(super) fn repelling(prototypes: &[SimNode]) -> Vec<Arc<Pod>> {
     let all = prototypes.iter().flat_map(|node| &node.pods).filter(|pod| !pod.affinity.anti.is_empty());
     let once: BTreeMap<*const Pod, &Arc<Pod>> = all.map(|pod| (Arc::as_ptr(pod), pod)).collect();
@@ -136,16 +135,16 @@ fn is_ephemeral(volume: &Volume) -> bool {
     matches!(volume.source, VolumeSource::Claim { ephemeral: true, .. })
 }
 
-/// Whether a volume of the pod is one that a filter can look at by now.
+/// Whether a volume of the pod exists, so that a filter can look at it.
 fn is_there(view: &View, pod: &Pod, volume: &Volume) -> bool {
     let VolumeSource::Claim { name, ephemeral, .. } = &volume.source else { return true };
     let mut claims = view.snapshot.claims.iter();
     !ephemeral && claims.any(|claim| claim.namespace == pod.namespace && claim.name == *name)
 }
 
-/// Puts pods of DaemonSets into the world that are still to come to nodes which are there: those that wait
-/// for theirs, and on young nodes those that are still to be made. One that is missing for longer than a
-/// machine may take to become a node is not waited for.
+/// Puts pods of DaemonSets into the world that are still to come to existing nodes: pending ones, and on
+/// young nodes those that are still to be created. A pod that is missing for longer than a machine may take
+/// to become a node is not expected any longer.
 pub(super) fn expect(view: &mut View) {
     let mut there: BTreeSet<(NodeIndex, &str)> = BTreeSet::new();
     let waiting = expect_waiting(view, &mut there);
@@ -172,8 +171,7 @@ pub(super) fn expect(view: &mut View) {
     view.daemons.without_room = without_room;
 }
 
-/// Puts those that wait on the nodes that they were made for, if these take them; returns those for which
-/// there is no room.
+/// Puts pending pods on the nodes that they were created for, if these take them; returns those without room.
 fn expect_waiting<'a>(
     view: &mut View<'a>,
     there: &mut BTreeSet<(NodeIndex, &'a str)>,
@@ -206,14 +204,14 @@ fn expect_waiting<'a>(
     without_room
 }
 
-/// The node that a DaemonSet's pod was made for, by its name.
+/// The node that a DaemonSet's pod was created for, by its name.
 fn meant_for(pod: &Pod) -> Option<&str> {
     let fields = pod.affinity.node.as_ref()?.terms.iter().flat_map(|term| &term.match_fields);
     let mut names = fields.filter(|one| one.key == "metadata.name" && one.operator == Operator::In);
     names.next()?.values.first().map(String::as_str)
 }
 
-/// Nodes that take pods and are younger than a machine may take to become one.
+/// Nodes that take pods and are younger than the time that a machine may take to become a node.
 pub(super) fn young(view: &View) -> Vec<NodeIndex> {
     let (now, patience) = (view.snapshot.time, view.config.scale_up.max_node_provision_time);
     let young = |at: &NodeIndex| {

@@ -1,4 +1,4 @@
-//! Where the devices that a pool declares are not those of its nodes.
+//! Compares the devices that a pool declares with those of its nodes.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use model::Snapshot;
 use model::devices::{Attribute, Device, ResourceSlice};
 use settings::{Config, Pool};
 
-/// What nodes have in place of the devices that their pool declares, by pool, in words. What nodes have
-/// beyond it is no difference.
+/// How the devices of nodes differ from those that their pool declares, by pool, in words. Further devices of
+/// a node are no difference.
 pub fn unlike_declared(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, String> {
     let mut all = BTreeMap::new();
     if config.pools.iter().all(|pool| pool.resource_slices.is_empty()) {
@@ -43,13 +43,14 @@ fn difference(driver: &str, declared: &[&Device], seen: &[ResourceSlice]) -> Opt
     let count = |number: usize| format!("{number} device{}", if number == 1 { "" } else { "s" });
     let wanted = format!("{} of {driver}", count(declared.len()));
     let Some(node) = seen.first().and_then(|slice| slice.reach.node.as_ref()) else {
-        return Some(format!("declared are {wanted}, and its nodes have none"));
+        return Some(format!("{wanted} declared, but its nodes have none"));
     };
     let mut there: Vec<&Device> = seen.iter().flat_map(|slice| &slice.devices).collect();
     if there.len() != declared.len() {
-        return Some(format!("declared are {wanted}, and node {node} has {}", there.len()));
+        return Some(format!("{wanted} declared, but node {node} has {}", there.len()));
     }
-    // Those of which most is declared choose first: another's device may be all that is left for them.
+    // Devices with the most declared properties choose first: the only device left for them may match others
+    // too.
     let mut declared = declared.to_vec();
     declared.sort_by_key(|device| std::cmp::Reverse(device.attributes.len() + device.capacity.len()));
     for device in declared {
@@ -58,14 +59,12 @@ fn difference(driver: &str, declared: &[&Device], seen: &[ResourceSlice]) -> Opt
             continue;
         }
         let lacks = there.first().and_then(|other| lacking(device, other, driver))?;
-        return Some(format!(
-            "declared are devices of {driver} with {lacks}, and node {node} has none left that is so"
-        ));
+        return Some(format!("devices of {driver} with {lacks} declared, but node {node} has none left"));
     }
     None
 }
 
-/// The first of a device's attributes and capacities that another one does not have so.
+/// The first of a device's attributes and capacities that another device lacks or has with another value.
 fn lacking(device: &Device, other: &Device, driver: &str) -> Option<String> {
     let theirs =
         |name: &str| other.attributes.iter().find(|(key, _)| full(key, driver) == full(name, driver));
@@ -82,7 +81,7 @@ fn lacking(device: &Device, other: &Device, driver: &str) -> Option<String> {
         })
 }
 
-/// A name with its domain: one without is of the driver's.
+/// A name with its domain: a name without one belongs to the driver's domain.
 fn full<'n>(name: &'n str, driver: &'n str) -> (&'n str, &'n str) {
     name.split_once('/').unwrap_or((driver, name))
 }

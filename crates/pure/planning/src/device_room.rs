@@ -1,5 +1,5 @@
-//! PCI devices that are left on a host for new machines: those of the resource mappings, without what VMs
-//! hold.
+//! PCI devices that are left on a host for new machines: those of the resource mappings, without those that
+//! VMs have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ use settings::{Pci, Pool};
 /// What is left of a host's PCI devices.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeviceRoom {
-    /// The devices of each mapping that no VM holds by their address.
+    /// The devices of each mapping that no VM has by their address.
     mappings: BTreeMap<String, BTreeSet<String>>,
     broken: BTreeMap<String, String>,
-    /// Devices of each mapping that VMs hold or are to hold.
+    /// How many devices of each mapping VMs have or will have.
     used: BTreeMap<String, u32>,
 }
 
 impl DeviceRoom {
     /// Managed machines count from their record on until they have stopped, also while they wait to be
-    /// started; unmanaged VMs, and managed ones beyond that, as they are seen to hold devices.
+    /// started. Unmanaged VMs, and further devices of managed ones, count as Proxmox VE shows them.
     pub(super) fn new(host: &Host, machines: &[Machine], pools: &[Pool]) -> Self {
         let mut room = Self {
             mappings: host.pci.mappings.clone(),
@@ -72,7 +72,7 @@ impl DeviceRoom {
                 let free = free.max(0);
                 let count = one.count;
                 return Some(format!(
-                    "has {free} of {all} devices of `{mapping}` left, and a machine takes {count}"
+                    "has {free} of {all} devices of `{mapping}` left, but a machine needs {count}"
                 ));
             }
             left.hold(one);
@@ -80,12 +80,12 @@ impl DeviceRoom {
         None
     }
 
-    /// Whether a machine of the pool that is not started yet could not be.
+    /// Whether a machine of the pool that has not started yet could not be started.
     pub(super) fn starts_none(&self, pool: &Pool) -> bool {
         self.overdrawn(pool) || pool.pci.iter().any(|one| self.broken.contains_key(&one.mapping))
     }
 
-    /// Whether more is promised of the pool's mappings than there is: another VM took a device, or a machine
+    /// Whether more of the pool's mappings is promised than there is: another VM took a device, or a machine
     /// was moved here.
     pub(super) fn overdrawn(&self, pool: &Pool) -> bool {
         pool.pci.iter().any(|one| self.free(one) < 0)
@@ -103,9 +103,9 @@ impl DeviceRoom {
         *used = used.saturating_add(one.count);
     }
 
-    /// How many of a mapping's devices are surely free. A device may be in more than one mapping, and Proxmox
-    /// VE does not say which device of a mapping a VM has: what is held of the others counts as held of this
-    /// one, as far as they share devices.
+    /// How many of a mapping's devices are certainly free. A device may be in several mappings, and Proxmox
+    /// VE does not show which device of a mapping a VM has. So devices in use from other mappings count for
+    /// this one too, as far as the mappings share devices.
     fn free(&self, one: &Pci) -> i64 {
         let Some(own) = self.mappings.get(&one.mapping) else { return 0 };
         let shared = |other: &str| -> u32 {
@@ -121,7 +121,7 @@ impl DeviceRoom {
     }
 }
 
-/// How many more machines of the pool a host has devices for, by what VMs are seen to hold.
+/// For how many more machines of the pool a host has devices, counting those that VMs are seen to have.
 pub fn devices_left(pool: &Pool, host: &Host) -> u32 {
     let mut room = DeviceRoom::new(host, &[], std::slice::from_ref(pool));
     let mut count = 0;
@@ -132,8 +132,8 @@ pub fn devices_left(pool: &Pool, host: &Host) -> u32 {
     count
 }
 
-/// Whether a machine holds what its pool gives, or will. One that runs with other settings holds what it is
-/// seen to hold.
+/// Whether a machine has the devices that its pool passes, or will have them. A running machine with other
+/// settings has the devices that are seen.
 fn asks(machine: &Machine, pool: &Pool) -> bool {
     let made_so = || machine.made_of.get("pci") == pool.made_of().get("pci");
     machine.phase < Phase::Booting || machine.phase <= Phase::Stopping && made_so()
@@ -192,7 +192,7 @@ mod tests {
                 "[[pool.pci]]\nmapping = \"gpu\"\ncount = 2\n",
                 TWO,
                 vec![(Vmid(300), "gpu")],
-                Err("has 1 of 2 devices of `gpu` left, and a machine takes 2"),
+                Err("has 1 of 2 devices of `gpu` left, but a machine needs 2"),
             ),
             (
                 "[[pool.pci]]\nmapping = \"gpu\"\nmdev = \"nvidia-63\"\nper_device = 4\n",

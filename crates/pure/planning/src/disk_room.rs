@@ -1,5 +1,5 @@
-//! Room on storages for the disks of new machines, and for the memory of those that are kept suspended: if
-//! the configuration says which storage they are on, and what they take.
+//! Room on storages for the disks of new machines, and for the memory of suspended ones, if the configuration
+//! says which storage they use and how much they take.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct DiskRoom {
     clones: Arc<CloneBytes>,
 }
 
-/// What a full clone takes of its storage, by pool.
+/// What a full clone takes on its storage, by pool.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CloneBytes(BTreeMap<PoolName, i64>);
 
@@ -30,14 +30,14 @@ impl CloneBytes {
         Self(pools.map(|(pool, memory)| (pool.clone(), memory.clone_bytes)).collect())
     }
 
-    /// At least the disk that the pool asks for: a snapshot may say nothing of templates.
+    /// At least the disk that the pool sets: a snapshot may contain nothing about templates.
     fn of(&self, pool: &Pool) -> i64 {
         let asked = pool.disk.as_ref().map_or(0, |disk| disk.bytes);
         self.0.get(&pool.name).copied().unwrap_or_default().max(asked)
     }
 }
 
-/// What a machine takes of each storage.
+/// What a machine takes on each storage.
 type Needs<'a> = BTreeMap<&'a str, i64>;
 
 fn add<'a>(needs: &mut Needs<'a>, storage: &'a str, bytes: i64) {
@@ -50,7 +50,7 @@ impl DiskRoom {
         Self { storages: host.storage.clone(), clones }
     }
 
-    /// What the disks of a machine take, with its clone on this storage.
+    /// What the disks of a machine take if its clone is on this storage.
     fn disks<'a>(&self, pool: &'a Pool, clone: Option<&'a str>) -> Needs<'a> {
         let mut all = Needs::new();
         for disk in &pool.extra_disks {
@@ -62,10 +62,10 @@ impl DiskRoom {
         all
     }
 
-    /// The storage for the clone of the next machine of the pool (`None`: the template's), the one with the
-    /// most free space of those that have enough; or which storage lacks what, in words. What comes `across`
-    /// from the template of another host can only be put on a storage that hosts share. `state`: bytes of its
-    /// memory that are to be on disk.
+    /// The storage for the clone of the pool's next machine (`None`: the template's): of those with enough
+    /// room, the one with the most free space. Otherwise, which storage lacks what, in words. A clone that
+    /// comes `across` from the template of another host must be on a storage that hosts share. `state`: bytes
+    /// of its memory that will be on disk.
     pub(super) fn choose(&self, pool: &Pool, across: bool, state: i64) -> Result<Option<String>, String> {
         self.check_all(pool, None, state)?;
         if pool.storages.is_empty() {
@@ -92,7 +92,7 @@ impl DiskRoom {
     }
 
     /// Whether there is room for a machine whose clone is on this storage. A storage that a host does not
-    /// show cannot be used; if no storage is known at all, nothing is known to be full.
+    /// show cannot be used. If no storage is known at all, none is known to be full.
     fn check_all(&self, pool: &Pool, clone: Option<&str>, state: i64) -> Result<(), String> {
         if self.storages.is_empty() {
             return Ok(());
@@ -109,9 +109,9 @@ impl DiskRoom {
             let free = self.free(storage, pool);
             if free < bytes {
                 let (free, bytes) = (quantity::binary(free.max(0)), quantity::binary(bytes));
-                let memory = if remembering.contains(&storage) { ", with its memory" } else { "" };
+                let memory = if remembering.contains(&storage) { ", including its memory" } else { "" };
                 return Err(format!(
-                    "has {free} left on storage `{storage}`, and a machine takes {bytes}{memory}"
+                    "has {free} left on storage `{storage}`, but a machine needs {bytes}{memory}"
                 ));
             }
         }
@@ -124,15 +124,15 @@ impl DiskRoom {
         self.storages.get(storage).map_or(i64::MAX, left)
     }
 
-    /// Where the memory of a suspended machine goes, as far as that is known (`find_vmstate_storage` of
-    /// qemu-server's `QemuConfig`): the storage that the VM names, else one of its disks' that hosts share,
-    /// else one of the others. Which of several alike Proxmox VE takes depends on their kinds: all of them
-    /// are to have room.
+    /// The storages for the memory of a suspended machine, as far as they are known (`find_vmstate_storage`
+    /// of qemu-server's `QemuConfig`): the one that the VM names, or else one of its disks' storages that
+    /// hosts share, or else one of the others. Which of several equal ones Proxmox VE uses depends on their
+    /// types, so all of them must have room.
     fn state_storages<'a>(&self, pool: &'a Pool, clone: Option<&'a str>) -> Vec<&'a str> {
         if let Some(named) = pool.vm_options.get(STATE_STORAGE) {
             return vec![named];
         }
-        // Beside a disk of which it is not known where it is, nothing can be said.
+        // If the storage of a disk is unknown, so is the storage of the memory.
         let Some(clone) = clone else { return Vec::new() };
         let mut all: Vec<&str> = self.disks(pool, Some(clone)).into_keys().collect();
         let shared = |storage: &&str| self.storages.get(*storage).is_some_and(|seen| seen.shared);
@@ -142,8 +142,8 @@ impl DiskRoom {
         all
     }
 
-    /// Counts a machine of the pool, with this many bytes of its memory on disk; `here`: it is on this host,
-    /// else only storages that hosts share have less left.
+    /// Counts a machine of the pool, with this many bytes of its memory on disk. `here`: it is on this host;
+    /// otherwise, only shared storages have less left.
     pub(super) fn take(&mut self, pool: &Pool, clone: Option<&str>, state: i64, here: bool) {
         self.count(self.disks(pool, clone), here);
         self.count_state(pool, clone, state, here);
@@ -164,7 +164,8 @@ impl DiskRoom {
         }
     }
 
-    /// Counts the machines whose disks, or whose memory on disk, may not be in what the storages say yet.
+    /// Counts the machines whose disks, or whose memory on disk, may not be included in the storages' usage
+    /// yet.
     pub(super) fn count_coming(&mut self, host: &str, machines: &[Machine], pools: &[Pool]) {
         let coming = |machine: &&Machine| machine.phase <= Phase::Booting || machine.just_stored;
         for machine in machines.iter().filter(coming) {

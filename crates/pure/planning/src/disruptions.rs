@@ -1,5 +1,5 @@
-//! How many nodes may be on their way out, and when (`[[disruption]]`). A removal must be allowed by every
-//! rule that speaks of it.
+//! How many nodes may be removed at a time, and when (`[[disruption]]`). Every rule that applies must allow a
+//! removal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ struct Rule<'a> {
     settings: &'a Disruption,
     /// Why nothing is allowed at this time, if so.
     shut: Option<String>,
-    /// Nodes of its pools that are on their way out.
+    /// Nodes of its pools that are being removed.
     leaving: usize,
 }
 
@@ -45,24 +45,24 @@ impl<'a> Allowed<'a> {
             .filter(move |rule| rule.settings.reasons.contains(&reason) && concerns(rule.settings, pool))
     }
 
-    /// Why no node of the pool goes for this reason at this time, if so.
+    /// Why no node of the pool is removed for this reason at this time, if so.
     pub(super) fn shut(&self, reason: RemovalReason, pool: &str) -> Option<String> {
         self.about(reason, pool).find_map(|rule| rule.shut.clone())
     }
 
-    /// The same, or because enough others are on their way out.
+    /// The same, or that enough others are being removed.
     pub(super) fn refuses(&self, reason: RemovalReason, pool: &str) -> Option<String> {
         self.shut(reason, pool).or_else(|| {
             let mut most = self.about(reason, pool).filter_map(|rule| Some((rule, rule.settings.max_nodes?)));
             let (_, most) = most.find(|(rule, most)| rule.leaving >= *most)?;
             Some(match most {
                 0 => "`[[disruption]]` allows none".to_owned(),
-                most => format!("waits for its turn: `[[disruption]]` allows {most} at a time"),
+                most => format!("waiting for its turn: `[[disruption]]` allows {most} at a time"),
             })
         })
     }
 
-    /// Counts a node of the pool as on its way out.
+    /// Counts a node of the pool as being removed.
     pub(super) fn take(&mut self, pool: &str) {
         for rule in self.rules.iter_mut().filter(|rule| concerns(rule.settings, pool)) {
             rule.leaving += 1;
@@ -70,20 +70,20 @@ impl<'a> Allowed<'a> {
     }
 }
 
-/// How many nodes of each pool are on their way out. One whose Node is deleted already is until its VM is
-/// gone, whatever that leaves behind.
+/// How many nodes of each pool are being removed. A node whose Node is already deleted counts until its VM is
+/// gone, whatever it leaves behind.
 pub(super) fn leaving(snapshot: &Snapshot) -> BTreeMap<&str, usize> {
     let mut leaving: BTreeMap<&str, usize> = BTreeMap::new();
     let mut names: BTreeSet<&str> = BTreeSet::new();
     for node in &snapshot.nodes {
-        // A guest that was started again is a Node without our label: its machine is counted.
+        // A guest that was started again is a Node without the daemon's label, so its machine is counted.
         if let Some(pool) = pool_of(node) {
             names.insert(&node.name);
             *leaving.entry(pool).or_default() += usize::from(is_leaving(node));
         }
     }
     for machine in snapshot.proxmox.machines.iter().flatten() {
-        // One that was kept warm was no node.
+        // A warm machine was not a node.
         let leaves = machine.warm.is_none()
             && matches!(machine.phase, Phase::Draining | Phase::Stopping | Phase::Deleting);
         if leaves && !names.contains(machine.node.as_ref().unwrap_or(&machine.name).as_str()) {
@@ -108,7 +108,7 @@ fn shut(settings: &Disruption, now: Timestamp) -> Option<String> {
     }
     let next = settings.windows.iter().filter_map(|one| one.opens(now)).min();
     Some(match next {
-        Some(next) => format!("outside the windows of `[[disruption]]`, the next opens at {next}"),
+        Some(next) => format!("outside the windows of `[[disruption]]`; the next one opens at {next}"),
         None => "outside the windows of `[[disruption]]`".to_owned(),
     })
 }

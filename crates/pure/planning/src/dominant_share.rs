@@ -1,8 +1,8 @@
-//! How large amounts are beside the largest.
+//! Amounts relative to the largest one.
 
 use model::Resources;
 
-/// How large amounts are: their parts of the largest of these CPUs and memories, summed, in millionths.
+/// Amounts relative to the largest CPU and memory among these: the sum of both shares, in millionths.
 pub(super) fn largest_share<'r, I>(all: I) -> impl Fn(&Resources) -> i64 + use<I>
 where
     I: Iterator<Item = &'r Resources> + Clone,

@@ -1,10 +1,12 @@
-//! Existing nodes and machines on their way come first: what is there is used before anything is made.
+//! Existing nodes and machines that are being created come first: what exists is used before anything is
+//! created.
 //!
-//! * A machine on its way was made for certain pods: as long as these wait it is theirs. So what a plan has
-//!   made for each pod is there for it in the next plan, whatever else has come to wait meanwhile.
-//! * Pods that few pools' nodes take come before those that any node takes, and those that look at other pods
-//!   before those that look at room alone, as on new machines: a pod that fits anywhere takes no room that is
-//!   the only one for another.
+//! * A machine that is being created is reserved for the pods that it was created for, as long as they are
+//!   pending. So what one plan has created for each pod is there for it in the next plan, whatever else has
+//!   become pending meanwhile.
+//! * As on new machines, pods that few pools' nodes take come before those that any node takes, and those
+//!   that look at other pods before those that need only room. A pod that fits anywhere does not take the
+//!   only room of another.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,17 +18,18 @@ use super::waiting::Waiting;
 use model::machine::{Machine, Phase};
 use scheduling::NodeIndex;
 
-/// The node of the world that was made for a pod, by the pod's place in the list of waiting ones.
+/// The node of the world that was created for a pod, by the pod's place in the list of pending ones.
 type Seats = BTreeMap<usize, NodeIndex>;
 
 impl<'a> Packer<'_, 'a> {
-    /// Places what fits on nodes that are there and on machines on their way; pods of higher priority first.
+    /// Places what fits on existing nodes and on machines that are being created; pods of higher priority
+    /// first.
     pub(super) fn fill_known(&mut self, classes: &mut [Class<'a>]) {
         let nodes = 0..self.view.world.nodes().len();
         if classes.is_empty() || nodes.is_empty() {
             return;
         }
-        // What is left of the rest makes machines for those that were looked at here.
+        // What is left of the others causes machines for those that were looked at here.
         let whole = self.view.allowance.clone();
         self.view.allowance = whole.half();
         self.fill_within(classes, nodes);
@@ -36,14 +39,14 @@ impl<'a> Packer<'_, 'a> {
 
     fn fill_within(&mut self, classes: &mut [Class<'a>], nodes: Range<NodeIndex>) {
         let seats = self.seats();
-        // Pods can wait for each other's affinity: passes are repeated as long as one places a pod.
+        // Pods can wait for each other's affinity, so passes are repeated as long as one places a pod.
         let attracted = classes.iter().any(|class| !class.sample.affinity.pods.is_empty());
         loop {
             let before = left(classes);
             for equal in classes.chunk_by_mut(|a, b| a.priority == b.priority) {
                 self.take_seats(equal, &seats);
-                // One that was kept from its machine may only wait for others of its kind, spread as they
-                // are: no other takes its place.
+                // A pod that was kept from its machine may only wait for others of its kind, to which it is
+                // spread: no other pod takes its place.
                 let kept_out =
                     |class: &Class| class.pods[class.done..].iter().any(|pod| seats.contains_key(pod));
                 for number in (0..equal.len()).filter(|&number| kept_out(&equal[number])).collect::<Vec<_>>()
@@ -71,7 +74,7 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// The order in which these classes get what is there.
+    /// The order in which these classes get existing room.
     fn scarce_first(&self, classes: &[Class<'a>]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..classes.len()).collect();
         if classes.len() > 1 {
@@ -86,8 +89,8 @@ impl<'a> Packer<'_, 'a> {
         order
     }
 
-    /// Puts pods on the machines that were made for them, one by one: what one of them waits for may come
-    /// with another.
+    /// Places pods on the machines that were created for them, one by one: the pod that one of them waits for
+    /// may come with another.
     fn take_seats(&mut self, classes: &mut [Class<'a>], seats: &Seats) {
         if seats.is_empty() {
             return;
@@ -123,7 +126,7 @@ impl<'a> Packer<'_, 'a> {
         class.pods.append(&mut others);
     }
 
-    /// Which pods have a machine that was made for them and is on its way or has just come.
+    /// Which pods have a machine that was created for them and is not ready yet, or has just become ready.
     fn seats(&self) -> Seats {
         let snapshot = self.view.snapshot;
         let machines = snapshot.proxmox.machines.iter().flatten();

@@ -1,4 +1,4 @@
-//! Which pool grows: the expanders.
+//! The expanders, which choose the pool that grows.
 
 use super::capacity::{Place, Rooms};
 use super::class::Class;
@@ -20,13 +20,13 @@ pub(super) struct Ranked {
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     pods: i64,
-    /// It is smaller than what waits for it in the mean.
+    /// It is smaller than the average of the pods that are pending for it.
     short: bool,
     waste: i64,
 }
 
 impl Ranked {
-    /// Comes after all that are as good otherwise, whatever they waste.
+    /// Comes after all that are otherwise equal, whatever they waste.
     fn later(mut self) -> Self {
         self.rank.1 += 1;
         self
@@ -56,8 +56,8 @@ impl Packer<'_, '_> {
         })
     }
 
-    /// The pools for pods that each need a node of their own: `nodes` of them will share the others that
-    /// wait.
+    /// The pools for pods that each need a separate node: `nodes` of them will be shared by the other pending
+    /// pods.
     pub(super) fn rank_for_loners(&self, class: &Class, nodes: usize, others: &[Resources]) -> Vec<Ranked> {
         let nodes = i64::try_from(nodes.max(1)).unwrap_or(i64::MAX);
         let wanted = self.view.world.amounts(class.sample);
@@ -76,7 +76,7 @@ impl Packer<'_, '_> {
             free.pods -= part(share.pods);
             let short = free.cpu_milli < 0 || free.memory < 0 || free.pods < 0;
             let idle = filling::idle(&free, &self.prototypes[pool].node.allocatable);
-            // Of nodes that are all too small the largest lacks least.
+            // If all nodes are too small, the largest lacks least.
             let lack = idle.saturating_sub(free.cpu_milli.min(0)).saturating_sub(free.memory.min(0) >> 20);
             Trial { pods: 1, short, waste: if short { lack } else { idle } }
         })
@@ -102,7 +102,7 @@ impl Packer<'_, '_> {
         ranked
     }
 
-    /// The best pool with room for another machine that `takes`; of equally good ones that with the fewest
+    /// The best pool with room for another machine that `takes`; among equals, the one with the fewest
     /// machines.
     pub(super) fn pick(
         &self,
@@ -112,7 +112,7 @@ impl Packer<'_, '_> {
     ) -> Option<(usize, Place)> {
         let equal = |a: &Ranked, b: &Ranked| (a.rank, a.waste) == (b.rank, b.waste);
         ranked.chunk_by(equal).find_map(|group| {
-            // Of sets of hosts of one pool the one whose host is best.
+            // For the sets of hosts of one pool, the one with the best host.
             let key = |(pool, place): &(usize, Place)| {
                 let name = &self.view.offers[*pool].name;
                 (rooms.count(name), name, place.rank)
@@ -127,6 +127,6 @@ impl Packer<'_, '_> {
     }
 }
 
-/// A node that is shared gets one part in so many more than the mean, because pods do not come in fitting
-/// sizes.
+/// A shared node gets a little more than the average (one part in this many), because pods do not come in
+/// fitting sizes.
 const SLACK: i64 = 8;

@@ -1,9 +1,9 @@
-//! Nodes that have the devices of their pool, and do not offer them yet: a device plugin begins once the node
+//! Nodes that have the devices of their pool but do not offer them yet: a device plugin starts once the node
 //! is ready.
 //!
-//! For a while such a node is thought of as if it did, so that no second machine is made for the pods that
-//! wait for it (Cluster Autoscaler holds a node with a GPU for not ready as long). One that never offers them
-//! is believed no longer than a machine may take to become a node.
+//! For a while, such a node is treated as if it offered them, so that no second machine is created for the
+//! pods that are pending for it (Cluster Autoscaler treats a node with a GPU as not ready for that time).
+//! This ends once a machine would have had to become a node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::learned_allocatable;
 use model::Snapshot;
 use settings::Config;
 
-/// Adds to young nodes, in the planner's copy of the snapshot, what they are still to offer.
+/// Adds what young nodes are still to offer, in the planner's copy of the snapshot.
 pub(super) fn expect_devices(snapshot: &mut Snapshot, config: &Config) {
     let with_devices = config.pools.iter().filter(|pool| !pool.pci.is_empty());
     let pools: BTreeMap<&str, BTreeMap<&str, i64>> =

@@ -1,9 +1,9 @@
-//! Nodes whose machine is on its way out, and whose taint cannot be seen yet: the API server shows late what
-//! was decided before.
+//! Nodes whose machine is being removed and whose taint is not visible yet, because the API server shows
+//! earlier decisions late.
 //!
-//! Each rule that looks at nodes that leave would have to ask about their machines, too; in their place the
-//! taint is added to the planner's copy of the snapshot. Without it a round that follows soon after another
-//! would count the node as one that stays.
+//! Otherwise, each rule about leaving nodes would have to check their machines too. Instead, the taint is
+//! added to the planner's copy of the snapshot. Without it, a round that follows soon after another would
+//! count the node as one that stays.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use model::machine::Phase;
 use model::node::{Taint, TaintEffect};
 use model::snapshot::{BEING_DELETED_TAINT, GROWING_TAINT};
 
-/// Names of the nodes whose machines are on their way out, tainted or not.
+/// Names of the nodes whose machines are being removed, tainted or not.
 pub fn leaving(snapshot: &Snapshot) -> BTreeSet<&str> {
     let machines = snapshot.proxmox.machines.iter().flatten();
-    // One that is given up may have become a Node all the same.
+    // A machine that is given up may still have become a Node.
     let leave = machines.filter(|machine| machine.warm.is_none() && machine.phase > Phase::Ready);
     leave.map(|machine| machine.node.as_deref().unwrap_or(&machine.name)).collect()
 }
 
-/// Taints the nodes of machines that leave, and takes from those of machines that grow what keeps pods away
-/// for a moment.
+/// Taints the nodes of machines that are being removed, and removes the temporary taint from those of
+/// machines that grow.
 pub(super) fn expect_taints(snapshot: &mut Snapshot) {
     let names: BTreeSet<String> = leaving(snapshot).into_iter().map(ToOwned::to_owned).collect();
     let grow = snapshot.proxmox.machines.iter().flatten().filter(|machine| machine.growing.is_some());

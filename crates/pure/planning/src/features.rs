@@ -1,4 +1,5 @@
-//! What a fresh node of a pool declares to have: what its template's kubelet does, as nodes have shown it.
+//! The features that a fresh node of a pool will declare: those of its template's kubelet, as nodes have
+//! shown.
 
 use super::facts::machine::by_node;
 use super::facts::node::{pool_of, ready};
@@ -8,9 +9,9 @@ use model::node::Node;
 use model::snapshot::{DeclaredFeatures, Memory};
 use settings::Pool;
 
-/// What a fresh node of the pool declares: what its newest ready node does, else what was learnt from one,
-/// else what a kubelet of the control plane's version would. Nodes whose kubelets have other settings teach
-/// nothing.
+/// The features that a fresh node of the pool will declare: those of its newest ready node, or else those
+/// learned from one, or else those of a kubelet with the control plane's version. Nodes whose kubelets have
+/// other settings are ignored.
 pub(super) fn declared_by_fresh_nodes(snapshot: &Snapshot, pool: &Pool) -> Features {
     let kubelet = pool.kubelet.words();
     let memory = || snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.declared.clone());
@@ -18,7 +19,7 @@ pub(super) fn declared_by_fresh_nodes(snapshot: &Snapshot, pool: &Pool) -> Featu
     known.map_or_else(|| told(pool, Features::by_default(snapshot.kubernetes)), |known| known.features)
 }
 
-/// Remembers what nodes of the pool declare. Whether anything changed.
+/// Remembers what nodes of the pool declare. Returns whether anything changed.
 pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, pool: &Pool) -> bool {
     let Some(seen) = seen(snapshot, pool) else { return false };
     let before = memory.pools.get(&pool.name).and_then(|own| own.declared.as_ref());
@@ -29,7 +30,7 @@ pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, pool: &Pool) -> bo
     true
 }
 
-/// What the newest ready node of the pool declares whose kubelet has the settings that the pool's have now.
+/// The features of the pool's newest ready node whose kubelet has the pool's present settings.
 fn seen(snapshot: &Snapshot, pool: &Pool) -> Option<DeclaredFeatures> {
     let machines = by_node(snapshot.proxmox.machines.as_deref());
     let kubelet = pool.kubelet.words();
@@ -43,7 +44,7 @@ fn seen(snapshot: &Snapshot, pool: &Pool) -> Option<DeclaredFeatures> {
     Some(DeclaredFeatures { features: newest.features, kubelet: kubelet.clone() })
 }
 
-/// The same with the feature gates that the pool's kubelets are given; an argument wins.
+/// The same, with the feature gates in the settings of the pool's kubelets; the argument takes precedence.
 fn told(pool: &Pool, features: Features) -> Features {
     let arguments = pool.kubelet_args.get("feature-gates").map_or("", String::as_str);
     let argument = |one: Feature| {

@@ -1,4 +1,4 @@
-//! What one fresh node takes of the pods that wait: arithmetic on amounts, without a world.
+//! Which of the pending pods a fresh node takes: arithmetic on amounts, without a world.
 
 use super::waiting_stock::Item;
 use model::Resources;
@@ -6,7 +6,7 @@ use model::Resources;
 /// How many of which items (by their place in the list) a node takes.
 pub(super) type Filling = Vec<(usize, i64)>;
 
-/// The share of CPU and memory that is idle in sum, in millionths.
+/// The sum of the idle shares of CPU and memory, in millionths.
 pub(super) fn idle(free: &Resources, offered: &Resources) -> i64 {
     let part = |free: i64, offered: i64| {
         let part = i128::from(free.max(0)) * 1_000_000 / i128::from(offered.max(1));
@@ -15,12 +15,12 @@ pub(super) fn idle(free: &Resources, offered: &Resources) -> i64 {
     part(free.cpu_milli, offered.cpu_milli) + part(free.memory, offered.memory)
 }
 
-/// How much more a resource counts that is demanded more: found by trying 1 to 5 on random mixes.
+/// How much more weight the scarcer resource has: found by trying 1 to 5 on random mixes.
 const EMPHASIS: i32 = 5;
 
-/// One of the first item, then always the item that leaves the node most evenly used, where the resource that
-/// all that waits demands most of counts most: the norm-based greedy of vector bin packing (Panigrahy and
-/// others, 2011).
+/// One of the first item, then always the item that leaves the node most evenly used. The resource that all
+/// pending pods need most of has the most weight: the norm-based greedy algorithm of vector bin packing
+/// (Panigrahy and others, 2011).
 pub(super) fn evenly(mut free: Resources, offered: &Resources, items: &[Item]) -> Filling {
     let share = |amount: i64, of: i64| ratio(amount, of.max(1));
     let parts = |one: &Resources| {

@@ -1,9 +1,9 @@
 //! Which devices a fresh node has.
 //!
-//! Their driver publishes them in ResourceSlices once it runs on the node, so that only nodes that are there
-//! tell. Of each driver the pool's newest node that has published all of its slices speaks. What nodes had is
-//! remembered for when there are none. What the pool declares (`[[pool.device]]`) counts for drivers of which
-//! neither is known, and no longer than no node is old enough to have it.
+//! Their driver publishes them in ResourceSlices once it runs on the node, so only existing nodes show them.
+//! For each driver, the pool's newest node that has published all of its slices counts. What nodes had is
+//! remembered for the time when there are none. What the pool declares (`[[pool.device]]`) counts for drivers
+//! for which neither is known, as long as no node is old enough to have the devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,11 +17,9 @@ use model::snapshot::Memory;
 use model::{Machine, Snapshot};
 use settings::{Config, Pool};
 
-/// Of a node with more devices than this nothing is remembered: what is remembered has to fit into a
-/// ConfigMap …
+/// Nodes with more devices than this are not remembered, because the memory has to fit into a ConfigMap …
 const MOST_REMEMBERED: usize = 64;
-/// … which holds 1 MiB: the devices of all pools get this many bytes of it, in the order of the
-/// configuration.
+/// … of at most 1 MiB: the devices of all pools get this many bytes of it, in the order of the configuration.
 const MOST_BYTES: usize = 384 << 10;
 
 /// Slices of a node, by driver.
@@ -33,11 +31,11 @@ pub(super) struct Slices {
     pools: BTreeMap<PoolName, PoolDevices>,
 }
 
-/// What the nodes of a pool have.
+/// The devices of a pool's nodes.
 #[derive(Debug, Default)]
 struct PoolDevices {
     drivers: ByDriver,
-    /// One of them is too old to be still without devices that it will have.
+    /// One of them is too old to be still missing devices that it will have.
     settled: bool,
 }
 
@@ -58,7 +56,8 @@ impl Slices {
         (!all.is_empty()).then(|| all.into_values().flatten().map(Arc::new).collect())
     }
 
-    /// What a node of the pool will have: what others of it have, else what they had, else what is declared.
+    /// What a node of the pool will have: what its other nodes have, or else what they had, or else what is
+    /// declared.
     fn of_node(&self, pool: &Pool, memory: &Memory, node: &str) -> ByDriver {
         let settled = self.pools.get(&pool.name).is_some_and(|seen| seen.settled);
         let declared = if settled { Vec::new() } else { pool.slices_for(node) };
@@ -69,7 +68,7 @@ impl Slices {
         all
     }
 
-    /// What the pool's nodes have or had. What they had before other devices were declared tells nothing.
+    /// What the pool's nodes have or had. What they had before other devices were declared does not count.
     fn learnt(&self, pool: &Pool, memory: &Memory) -> ByDriver {
         let seen = self.pools.get(&pool.name);
         let remembered = memory.pools.get(&pool.name).filter(|own| !own.device_slices.is_empty());
@@ -84,8 +83,8 @@ impl Slices {
         all
     }
 
-    /// What the newest node with a driver has of it; nothing if a node should have it by now, and has not.
-    /// `None`: that is not known.
+    /// The slices of the newest node with a driver; none if a node should have them by now but has not.
+    /// `None`: not known.
     pub(super) fn published(&self, pool: &str, driver: &str) -> Option<&[ResourceSlice]> {
         let seen = self.pools.get(pool)?;
         let nothing = seen.settled.then_some(&[][..]);
@@ -101,8 +100,8 @@ fn by_driver(slices: impl IntoIterator<Item = ResourceSlice>) -> ByDriver {
     all
 }
 
-/// What the nodes of each pool have: of each driver what the newest node with it says. Newest nodes come
-/// first, so that the slices of the others are not looked into.
+/// The slices of each pool's nodes: for each driver, the newest node with it counts. Newest nodes come first,
+/// so that the slices of the others need not be read.
 fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, PoolDevices> {
     let mut slices: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
     for slice in &snapshot.resource_slices {
@@ -129,10 +128,10 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, PoolDevices>
     pools
 }
 
-/// Nodes that teach nothing of new ones: the pool declares devices, and their machines were given others of
-/// the host.
+/// Nodes that do not show what new ones will have: their pool declares devices, and their machines got other
+/// devices of the host.
 struct Others<'a> {
-    /// What machines of pools that declare devices are given.
+    /// The devices of machines of pools that declare devices.
     given: BTreeMap<&'a str, String>,
     machines: BTreeMap<&'a str, &'a Machine>,
 }
@@ -152,7 +151,7 @@ impl<'a> Others<'a> {
     }
 }
 
-/// What drivers have published in full for a node, without what is wrong with single devices.
+/// What drivers have published in full for a node, without defects of single devices.
 fn complete(slices: &[&ResourceSlice]) -> ByDriver {
     let mut pools: BTreeMap<(&str, &str), Vec<&ResourceSlice>> = BTreeMap::new();
     for slice in slices {
@@ -177,7 +176,7 @@ fn complete(slices: &[&ResourceSlice]) -> ByDriver {
     all
 }
 
-/// A taint that not all devices of a driver have is one of the device's own: others may be well.
+/// A taint that only some devices of a driver have is a device's own: others may be fine.
 fn keep_common_taints(slices: &mut [ResourceSlice]) {
     let devices = || slices.iter().flat_map(|slice| &slice.devices);
     let has = |device: &Device, taint: &DeviceTaint| device.taints.contains(taint);
@@ -189,7 +188,7 @@ fn keep_common_taints(slices: &mut [ResourceSlice]) {
     }
 }
 
-/// Remembers the devices of each pool's nodes, as far as they fit. Whether anything changed.
+/// Remembers the devices of each pool's nodes, as far as they fit. Returns whether anything changed.
 pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
     let slices = Slices::new(snapshot, config);
     let mut changed = forget_others(memory, config);
@@ -233,7 +232,7 @@ fn forget_others(memory: &mut Memory, config: &Config) -> bool {
     changed
 }
 
-/// What slices take where they are stored.
+/// The stored size of slices.
 fn bytes(slices: &[ResourceSlice]) -> usize {
     if slices.is_empty() {
         return 0;
@@ -241,8 +240,8 @@ fn bytes(slices: &[ResourceSlice]) -> usize {
     serde_json::to_string(slices).map_or(usize::MAX, |text| text.len())
 }
 
-/// Adds to young nodes, in the planner's copy of the snapshot, the slices that are still to come. Until then
-/// kube-scheduler refuses a node that was made for the very pods that wait.
+/// Adds the slices that are still to come to young nodes, in the planner's copy of the snapshot. Until then,
+/// kube-scheduler refuses a node that was created for the very pods that are pending.
 pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     let of_pool = |node: &&Arc<Node>| is_young(node, snapshot, config) && pool_of(node).is_some();
     let young: Vec<&Arc<Node>> = snapshot.nodes.iter().filter(of_pool).collect();
@@ -262,7 +261,7 @@ pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     let mut late = Vec::new();
     for node in young {
         let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name));
-        // One whose machine was given other devices gets none of those that new ones have.
+        // A node whose machine has other devices gets none of those that new ones have.
         let Some(pool) = pool.filter(|pool| !others.include(&pool.name, node)) else { continue };
         for (driver, all) in slices.of_node(pool, &snapshot.memory, &node.name) {
             if !there.contains(&(node.name.as_str(), driver.as_str())) {
@@ -273,7 +272,7 @@ pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     snapshot.resource_slices.extend(late);
 }
 
-/// The slice as another node has it. A pool is mostly named after its node.
+/// The slice as another node has it. A pool is usually named after its node.
 fn of_node(slice: &ResourceSlice, node: &str) -> ResourceSlice {
     let mut slice = slice.clone();
     let like = slice.reach.node.replace(node.to_owned()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a fresh node of a pool looks like.
+//! A fresh node of a pool.
 
 use std::sync::Arc;
 

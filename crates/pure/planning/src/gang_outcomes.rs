@@ -1,5 +1,5 @@
-//! Gangs that are not awaited where they were found to fit: kube-scheduler places none of their pods as
-//! things are, or looks at none.
+//! Gangs that are not expected where the planner found that they fit: kube-scheduler cannot place their pods
+//! at present, or does not look at them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +11,10 @@ use model::plan::Plan;
 /// By namespace and name of PodGroups.
 #[derive(Default)]
 pub(super) struct GangOutcomes<'a> {
-    /// Less than the minimum runs or fits what is there: kube-scheduler refuses all until there is more.
+    /// Less than the minimum runs or fits existing nodes: kube-scheduler refuses all of its pods until there
+    /// is more.
     pub split: BTreeSet<Key<'a>>,
-    /// The PodGroup or pods of its minimum are not there yet: kube-scheduler looks at none.
+    /// The PodGroup, or pods of its minimum, do not exist yet: kube-scheduler looks at none of its pods.
     pub unlooked: BTreeSet<Key<'a>>,
 }
 
@@ -22,7 +23,7 @@ pub(super) struct GangOutcomes<'a> {
 struct Counts {
     /// Those that kube-scheduler counts.
     there: i64,
-    /// Those that run or fit what is there.
+    /// Those that run or fit existing nodes.
     placed: i64,
     /// They have no place because a prediction was missed.
     missed: bool,
@@ -52,7 +53,7 @@ impl<'a> GangOutcomes<'a> {
         let mut outcomes = Self::default();
         for (key, counts) in all {
             let group = groups.get(&key);
-            // Without a minimum, or with one pod for it, they are placed one by one.
+            // Without a minimum, or with a minimum of one pod, they are placed one by one.
             let minimum = group.and_then(|group| group.minimum).filter(|minimum| *minimum > 1).unwrap_or(0);
             let is_child = group.is_some_and(|group| group.parent.is_some());
             if group.is_none() || is_child || counts.there < minimum {

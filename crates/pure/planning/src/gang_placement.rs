@@ -1,10 +1,10 @@
-//! Places pods so that each gang ([`super::gangs`]) has its minimum or nothing.
+//! Places pods so that each gang ([`super::gangs`]) gets its minimum or nothing.
 //!
-//! * All pods are placed together first, as if there were no gangs. If a gang has less than its minimum, all
-//!   is done again without those after it that ask for machines (the more important gang comes first, then
-//!   the older one), and if that does not help, without it as well. So of two gangs that took each other's
-//!   room one is whole. Those that were left out are tried at last, one after the other, and keep what they
-//!   get only if that is enough.
+//! * First, all pods are placed together, as if there were no gangs. If a gang gets less than its minimum,
+//!   placement is repeated without the later gangs that need machines (the more important gang comes first,
+//!   then the older one), and if that does not help, without that gang too. So if two gangs took each other's
+//!   room, one of them is complete. The gangs that were left out are tried at the end, one after the other,
+//!   and keep what they get only if it is enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use model::pod::{Pod, Volume};
 use model::pod_spec::PodSpec;
 use model::prediction::kind;
 
-/// All pods are placed this many times at most before every gang is tried by itself.
+/// Maximum number of times that all pods are placed before every gang is tried by itself.
 const RUNS: usize = 3;
 
 /// The minimum of a gang, how many of its pods have a node, and the kinds of the others with their numbers.
 type Alike = (usize, usize, Vec<(String, usize)>);
 
 impl<'a> Packer<'_, 'a> {
-    /// Places all pods so that each gang has its minimum or nothing. What is in thought is left for later.
+    /// Places all pods so that each gang gets its minimum or nothing. Imagined pods are left for later.
     pub(super) fn place_with_gangs(
         &mut self,
         samples: &[&'a Arc<Pod>],
@@ -68,7 +68,7 @@ impl<'a> Packer<'_, 'a> {
         imagined
     }
 
-    /// Gangs that were placed with all others, and have less than their minimum.
+    /// Gangs that were placed with all others, but got less than their minimum.
     fn broken_gangs(&self) -> Vec<usize> {
         let all = self.gangs.all.iter().enumerate();
         all.filter(|(number, gang)| !gang.apart && !self.is_whole(*number))
@@ -76,8 +76,8 @@ impl<'a> Packer<'_, 'a> {
             .collect()
     }
 
-    /// Whether it has less than its minimum, or only with machines that are not there yet and are not on
-    /// their way.
+    /// Whether it has less than its minimum, or reaches it only with machines that do not exist and are not
+    /// being created.
     fn asks_for_machines(&self, gang: usize) -> bool {
         let is_new = |pod: &usize| match self.spots[*pod] {
             PodPlace::Node(node) => self.machine_at(node).is_some(),
@@ -96,7 +96,7 @@ impl<'a> Packer<'_, 'a> {
         gang.bound + gang.members.iter().filter(|&&pod| self.spots[pod] != PodPlace::None).count()
     }
 
-    /// Tries gangs by themselves, one after the other.
+    /// Tries gangs separately, one after the other.
     fn try_gangs(&mut self, mut classes: BTreeMap<usize, Vec<Class<'a>>>) {
         let mut failed: BTreeMap<Alike, Waits> = BTreeMap::new();
         for gang in
@@ -133,9 +133,9 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// What gangs have in common that find room or do not: room only becomes less from one to the next.
-    /// `None`: it may be otherwise for each, because its pods look for others or spread, or their volumes are
-    /// in different places.
+    /// What gangs share that find room or do not: room only shrinks from one to the next. `None`: the result
+    /// may differ for each, because its pods look at other pods or spread, or their volumes are in different
+    /// places.
     fn alike(&self, gang: usize, classes: &[Class<'a>]) -> Option<Alike> {
         let Gang { minimum, bound, .. } = &self.gangs.all[gang];
         self.view.allowance.spend(100 * classes.len());
@@ -147,14 +147,14 @@ impl<'a> Packer<'_, 'a> {
         (!social).then(|| (*minimum, *bound, kinds()))
     }
 
-    /// Why less than the minimum of a gang was placed: its first pod that was not speaks for all.
+    /// Why less than the minimum of a gang was placed: its first pod without a place is taken as an example.
     fn why_broken(&self, number: usize) -> Waits {
         let gang = &self.gangs.all[number];
         let first = gang.members.iter().find(|&&pod| self.spots[pod] == PodPlace::None);
         let why = first.map(|&pod| why_nowhere(self, &self.pods[pod]));
         let fit = self.placed_of(number);
-        let fit = if fit == 0 { "none of them fits".to_owned() } else { format!("{fit} would fit") };
-        let message = format!("its gang needs {} pods at once, of which {fit}", gang.minimum);
+        let fit = if fit == 0 { "none fits".to_owned() } else { format!("{fit} would fit") };
+        let message = format!("its gang needs {} pods at the same time, of which {fit}", gang.minimum);
         let waits = gang.without_room(message);
         match why {
             Some(why) => Waits { reasons: why.reasons, missed: why.missed, ..waits },
@@ -162,8 +162,8 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// The round cannot place all pods once more: these gangs go without their machines to a later one, as
-    /// those do that are still to be tried.
+    /// The round cannot place all pods once more: these gangs, and those that are still to be tried, wait for
+    /// a later round.
     fn drop_gangs(&mut self, gangs: &[usize]) {
         for gang in self.gangs.all.iter().filter(|gang| gang.apart) {
             put_off(&mut self.pods, &gang.members);

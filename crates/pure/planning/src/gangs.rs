@@ -1,10 +1,10 @@
-//! Gangs: kube-scheduler places the pods of a PodGroup only once its minimum finds room, so machines are made
-//! for all of a minimum or for none of it.
+//! Gangs: kube-scheduler places the pods of a PodGroup only once there is room for its minimum, so machines
+//! are created for all of a minimum or for none of it.
 //!
 //! * Pods with a node count towards the minimum, as they do for kube-scheduler (`PlacementFeasible` of its
 //!   plugin `GangScheduling`). Once there are enough of them, the others are placed one by one.
-//! * The plugin looks at no pod of a gang before its PodGroup and its minimum of pods are there: no machine
-//!   is made before that either.
+//! * The plugin looks at no pod of a gang before its PodGroup and its minimum of pods exist, so no machine is
+//!   created before that either.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,17 +24,17 @@ use model::prediction::kind;
 /// How many kinds of pods of one gang are looked at in a round in which only one of them has its turn.
 const KINDS: usize = 16;
 
-/// Gangs that wait, in the order of their turns.
+/// Pending gangs, in the order of their turns.
 #[derive(Default)]
 pub(super) struct Gangs<'a> {
     pub all: Vec<Gang<'a>>,
     /// The gang of a pod, each by its place in the list.
     of_pod: BTreeMap<usize, usize>,
-    /// Why a pod waits with its gang, by the pod's place in the list.
+    /// Why a pod is pending with its gang, by the pod's place in the list.
     waits: BTreeMap<usize, Arc<Waits>>,
 }
 
-/// Why the pods of a gang wait.
+/// Why the pods of a gang are pending.
 pub(super) struct Waits {
     pub gang: Arc<GangWait>,
     /// Why the pools do not take the first of its pods that fits nowhere.
@@ -42,7 +42,7 @@ pub(super) struct Waits {
     pub missed: Option<Arc<MissedPrediction>>,
 }
 
-/// A gang of which less than the minimum has a node.
+/// A gang with less than its minimum of pods on nodes.
 pub(super) struct Gang<'a> {
     group: &'a PodGroup,
     pub minimum: usize,
@@ -50,7 +50,7 @@ pub(super) struct Gang<'a> {
     pub bound: usize,
     /// Its other pods, by their places in the list.
     pub members: Vec<usize>,
-    /// It is tried by itself.
+    /// It is tried separately.
     pub apart: bool,
 }
 
@@ -60,13 +60,13 @@ pub(super) type Key<'a> = (&'a str, &'a str);
 /// The pods of a PodGroup.
 #[derive(Default)]
 struct Members<'a> {
-    /// Those that wait, by their places in the list.
+    /// The pending ones, by their places in the list.
     waiting: Vec<usize>,
     bound: Vec<&'a Pod>,
 }
 
 impl<'a> Gangs<'a> {
-    /// Finds them among the pods that wait, and settles those that wait for something else than room.
+    /// Finds the gangs among the pending pods, and settles those that wait for something other than room.
     pub(super) fn find(view: &View<'a>, pods: &mut [Waiting<'a>], priorities: &Priorities) -> Self {
         let mut gangs = Self::default();
         let Some(groups) = &view.snapshot.pod_groups else { return gangs };
@@ -79,7 +79,7 @@ impl<'a> Gangs<'a> {
             groups.iter().map(|one| ((one.namespace.as_str(), one.name.as_str()), &**one)).collect();
         for ((namespace, name), members) in members {
             let Some(group) = groups.get(&(namespace, name)) else {
-                let message = format!("kube-scheduler waits for its PodGroup `{namespace}/{name}`");
+                let message = format!("kube-scheduler is waiting for its PodGroup `{namespace}/{name}`");
                 gangs.settle(
                     pods,
                     &members.waiting,
@@ -95,7 +95,7 @@ impl<'a> Gangs<'a> {
                 gangs.settle(pods, &members.waiting, Waits::of(namespace, name, reason, why));
             } else if let Some(minimum) = group.minimum {
                 let minimum = usize::try_from(minimum).unwrap_or(0);
-                // One alone is no gang.
+                // A minimum of one pod is not a gang.
                 if minimum > 1 && members.bound.len() < minimum {
                     gangs.add(Gang::new(group, minimum, members), pods, &view.allowance);
                 }
@@ -112,17 +112,17 @@ impl<'a> Gangs<'a> {
         gangs
     }
 
-    /// Why the pod waits with its gang.
+    /// Why the pod is pending with its gang.
     pub(super) fn waits(&self, pod: usize) -> Option<&Waits> {
         self.waits.get(&pod).map(AsRef::as_ref)
     }
 
-    /// Takes a gang in if enough of its pods are there.
+    /// Adds a gang if it has enough pods.
     fn add(&mut self, mut gang: Gang<'a>, pods: &mut [Waiting<'a>], allowance: &Allowance) {
         let is_late = |pod: &usize, pods: &[Waiting]| pods[*pod].settled == Some(PodOutcome::Unfinished);
         let late: Vec<usize> = gang.members.iter().copied().filter(|pod| is_late(pod, pods)).collect();
         if !late.is_empty() {
-            // Pods of an Indexed Job have a label each that sets them apart, and are of one kind.
+            // Pods of an Indexed Job each have a distinguishing label, but are of one kind.
             let groups: BTreeMap<usize, usize> = late.iter().map(|&pod| (pods[pod].group, pod)).collect();
             allowance.spend(10 * groups.len());
             let kinds: BTreeSet<String> = groups.into_values().map(|pod| kind(pods[pod].pod)).collect();
@@ -145,7 +145,7 @@ impl<'a> Gangs<'a> {
             return;
         }
         let mut message = format!(
-            "its gang needs {} pods, and kube-scheduler waits until they are there: {there} {} now",
+            "its gang needs {} pods, and kube-scheduler waits until all exist: {there} {} there now",
             gang.minimum,
             if there == 1 { "is" } else { "are" },
         );
@@ -167,7 +167,7 @@ impl<'a> Gangs<'a> {
         }
     }
 
-    /// Takes the pods of gangs that are tried by themselves out of the classes, gang by gang.
+    /// Takes the pods of gangs that are tried separately out of the classes, gang by gang.
     pub(super) fn take_apart(&self, classes: &mut Vec<Class<'a>>) -> BTreeMap<usize, Vec<Class<'a>>> {
         let mut apart: BTreeMap<usize, Vec<Class<'a>>> = BTreeMap::new();
         if !self.all.iter().any(|gang| gang.apart) {
@@ -176,7 +176,7 @@ impl<'a> Gangs<'a> {
         let gang = |pod: &usize| self.of_pod.get(pod).copied().filter(|&number| self.all[number].apart);
         for class in classes.iter_mut() {
             let Some(number) = class.pods.iter().find_map(gang) else { continue };
-            // Pods that will have to leave their node are placed as all others are.
+            // Pods that will have to leave their node are placed like all others.
             let (own, others) = class.pods.iter().partition(|pod| gang(pod).is_some());
             class.pods = own;
             apart.entry(number).or_default().push(class.clone());
@@ -192,7 +192,7 @@ impl<'a> Gang<'a> {
         Self { group, minimum, bound: members.bound.len(), members: members.waiting, apart: false }
     }
 
-    /// It waits for the same as another.
+    /// It waits for the same as another gang.
     pub(super) fn as_other(&self, other: &Waits) -> Waits {
         Waits {
             reasons: other.reasons.clone(),
@@ -223,14 +223,14 @@ pub(super) fn put_off(pods: &mut [Waiting], members: &[usize]) {
     }
 }
 
-/// The pods of each PodGroup of which one waits.
+/// The pods of each PodGroup that has a pending pod.
 fn members<'a>(view: &View<'a>, pods: &[Waiting<'a>]) -> BTreeMap<Key<'a>, Members<'a>> {
     let mut all: BTreeMap<Key, Members> = BTreeMap::new();
     let mut moved: BTreeSet<&str> = BTreeSet::new();
     for (index, waiting) in pods.iter().enumerate().filter(|(_, one)| one.listed && !one.pod.chunk) {
         let Some(key) = key(waiting.pod) else { continue };
         all.entry(key).or_default().waiting.push(index);
-        // In thought it has lost its node.
+        // In the simulation it has lost its node.
         moved.extend(waiting.pod.node.is_some().then_some(&*waiting.pod.digest().id));
     }
     if all.is_empty() {
@@ -250,7 +250,7 @@ pub(super) fn key(pod: &Pod) -> Option<Key<'_>> {
     Some((pod.namespace.as_str(), pod.scheduling_group.as_deref()?))
 }
 
-/// What a PodGroup asks for that is not planned for.
+/// What a PodGroup asks for that the planner does not support.
 fn unsupported(group: &PodGroup) -> Option<String> {
     let what = if let Some(key) = &group.topology {
         format!("wants all of its pods on nodes with one value of the label `{key}`")
@@ -264,7 +264,7 @@ fn unsupported(group: &PodGroup) -> Option<String> {
     Some(format!("not supported: its PodGroup {what}"))
 }
 
-/// What keeps kube-scheduler from placing any pod of the group (`validatePodGroup`).
+/// Why kube-scheduler would place no pod of the group (`validatePodGroup`).
 fn mismatch(
     group: &PodGroup,
     members: &Members,
@@ -283,9 +283,9 @@ fn mismatch(
     let why = if other.scheduler != first.scheduler {
         format!("pods `{}` and `{}` name different schedulers", first.name, other.name)
     } else if priorities.of(other) != own {
-        format!("pod `{}` has the priority {} and its PodGroup {own}", other.name, priorities.of(other))
+        format!("pod `{}` has the priority {}, but its PodGroup {own}", other.name, priorities.of(other))
     } else if group.never_preempts.is_some() {
-        format!("pod `{}` has another preemptionPolicy than its PodGroup", other.name)
+        format!("pod `{}` has a different preemptionPolicy from its PodGroup", other.name)
     } else {
         format!("pods `{}` and `{}` have different preemptionPolicies", first.name, other.name)
     };

@@ -1,4 +1,4 @@
-//! Pods that are equal but for their names share a number.
+//! Pods that are equal except for their names share a number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::priorities::Priorities;
 use model::digest::Fingerprint;
 use model::pod::Pod;
 
-/// Pods that are equal but for their names share a number.
+/// Pods that are equal except for their names share a number.
 #[derive(Default)]
 pub(super) struct Groups<'a> {
     numbers: BTreeMap<Fingerprint, usize>,
@@ -21,7 +21,7 @@ impl<'a> Groups<'a> {
     /// The number of the pod's group, and whether its pods are expendable.
     pub(super) fn number(&mut self, pod: &'a Arc<Pod>, priorities: &Priorities) -> (usize, bool) {
         let class = pod.digest().class;
-        // Pods of one owner mostly come one after the other.
+        // Pods of one owner usually follow each other.
         if let Some((_, number)) = self.last.filter(|last| last.0 == class) {
             return (number, self.expendable[number]);
         }

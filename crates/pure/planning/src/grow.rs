@@ -1,13 +1,13 @@
-//! Running machines that grow where they are, before others are made for the pods that wait.
+//! Running machines that grow in place, before others are created for pending pods.
 //!
-//! * A machine that grows already counts with what it is to have, for pods that fit nowhere else. Nothing is
-//!   moved to it and it is not taken back meanwhile.
-//! * Of those that may grow, each pod gets the one that has to grow least for it, and of equals one that
-//!   grows anyway. A machine gets no more than what its pods need.
-//! * Only what a machine was made for is made of it: one of before `[pool.grow]`, or of another `max_cores`,
-//!   stays as it is.
-//! * What is thought through to make another decision plans no growth: nodes go only if nothing would have to
-//!   grow for their pods.
+//! * A machine that is already growing counts with its future size, for pods that fit nowhere else.
+//!   Meanwhile, nothing is moved to it and it is not removed.
+//! * Each pod gets the machine that has to grow least for it; among equals, one that grows anyway. A machine
+//!   gets no more than its pods need.
+//! * A machine can only grow if it was created for that: one from before `[pool.grow]`, or with another
+//!   `max_cores`, stays as it is.
+//! * Simulations for other decisions plan no growth: nodes are removed only if nothing would have to grow for
+//!   their pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use scheduling::{NodeIndex, Prepared};
 use settings::{Grow, Pool};
 
 impl<'a> Packer<'_, 'a> {
-    /// Machines that grow are there for the pods that fit only then, and further ones are to grow.
+    /// Uses machines that are growing for pods that fit only then, and plans the growth of further ones.
     pub(super) fn grow(&mut self, classes: &mut [Class<'a>]) {
         self.expect_growth(classes);
         if !self.view.grows || classes.iter().all(|class| class.left() == 0) {
@@ -37,7 +37,8 @@ impl<'a> Packer<'_, 'a> {
         }
         let mut candidates = self.candidates();
         let settings: Vec<&Pool> = self.view.config.pools.iter().collect();
-        // Each offers all that it may have while pods are tried: what it gets of it is reckoned.
+        // While pods are tried, each node offers its maximum: how much of it the machine gets is computed
+        // afterwards.
         let mut daemons = Vec::new();
         for one in &candidates {
             self.extend(one.node, one.gain(settings[one.pool], one.most), 1);
@@ -51,7 +52,7 @@ impl<'a> Packer<'_, 'a> {
             self.extend(one.node, one.gain(settings[one.pool], one.to), 1);
         }
         candidates.retain(|one| one.to != one.from);
-        // They are no reason to grow.
+        // These pods are no reason to grow.
         for (pod, at) in daemons {
             if !candidates.iter().any(|one| one.node == at) {
                 self.view.world.remove(&pod, at);
@@ -61,8 +62,8 @@ impl<'a> Packer<'_, 'a> {
         self.growths.planned = candidates;
     }
 
-    /// Puts pods of DaemonSets on the node that had no room there until now: before all others they take what
-    /// it gets.
+    /// Places pods of DaemonSets on the node that had no room for them until now. They take what it gets
+    /// before all others.
     fn admit_daemons(&mut self, node: NodeIndex) -> Vec<(Arc<Pod>, NodeIndex)> {
         let world = &mut self.view.world;
         let waiting = self.view.daemons.without_room.iter().filter(|(_, at)| *at == node);
@@ -80,7 +81,7 @@ impl<'a> Packer<'_, 'a> {
         self.view.world.extend(node, cpu_milli * times, memory * times);
     }
 
-    /// What machines that grow are still to offer goes to pods that fit nowhere else.
+    /// Gives what growing machines are still to offer to pods that fit nowhere else.
     fn expect_growth(&mut self, classes: &mut [Class<'a>]) {
         let snapshot = self.view.snapshot;
         let machines = snapshot.proxmox.machines.iter().flatten();
@@ -99,7 +100,7 @@ impl<'a> Packer<'_, 'a> {
             if before.failed.is_some() {
                 continue;
             }
-            // What takes as long as a new machine may is not waited for.
+            // A growth that takes as long as a new machine may take is not waited for.
             let age = snapshot.time.duration_since(before.since).unsigned_abs();
             if age > self.view.config.scale_up.max_node_provision_time {
                 continue;
@@ -153,17 +154,16 @@ impl<'a> Packer<'_, 'a> {
         (0..view.existing).filter_map(candidate).collect()
     }
 
-    /// Pools, with their templates, of which a guest has taken no CPUs that were plugged: those of the same
-    /// template do not either. A machine whose VM has CPUs that its Node does not report for another reason
-    /// says nothing of others.
+    /// Pools, with their templates, with a guest that did not use plugged CPUs: guests of the same template
+    /// will not either. A machine whose Node does not report its VM's CPUs for another reason does not count.
     fn deaf<'m>(&self, machines: &BTreeMap<&str, &'m Machine>) -> BTreeSet<Kind<'m>> {
         let nodes = self.view.snapshot.nodes.iter().take(self.view.existing);
         let machines = nodes.filter_map(|node| machines.get(node.name.as_str()));
         machines.filter(|machine| machine.takes_no_cpus).map(|machine| kind(machine)).collect()
     }
 
-    /// Places as many pods of a class as machines can grow for. Pods of nodes on their way out, which come
-    /// last, are no reason to grow.
+    /// Places as many pods of a class as machines can grow for. Pods of nodes that are being removed, which
+    /// come last, are no reason to grow.
     fn grow_for(&mut self, class: &mut Class<'a>, candidates: &mut [Candidate]) {
         let mut prepared = self.view.world.prepare(class.sample);
         let plain = self.view.world.is_plain(class.sample);
@@ -192,7 +192,7 @@ impl<'a> Packer<'_, 'a> {
             let Some((cost, _, number, to)) = found else { return };
             let one = &mut candidates[number];
             self.give(class, &mut prepared, (one, to), plain);
-            // For none of the others has it become less meanwhile.
+            // For none of the others has the room become smaller meanwhile.
             while plain && self.waiting_of(class) > 0 {
                 let next = self.size_for(one, &class.sample.requests).filter(|to| one.cost(*to) <= cost);
                 let Some(to) = next.filter(|_| self.view.world.check(&prepared, one.node).is_ok()) else {
@@ -208,8 +208,7 @@ impl<'a> Packer<'_, 'a> {
         class.pods[class.done..].iter().take_while(|&&pod| self.pods[pod].listed).count()
     }
 
-    /// Lets a machine grow, and places as many of the class as fit then; the others than plain ones one by
-    /// one.
+    /// Lets a machine grow, and places as many of the class as fit then; if they are not plain, one by one.
     fn give(
         &mut self,
         class: &mut Class<'a>,
@@ -251,7 +250,7 @@ impl<'a> Packer<'_, 'a> {
         (allowed && self.rooms.holds_grown(own, &one.host, one.to, to)).then_some(to)
     }
 
-    /// How many such pods fit what a machine is to have.
+    /// How many such pods fit a machine's future size.
     fn room_in(&self, one: &Candidate, wanted: &Resources) -> i64 {
         let own = &self.view.config.pools[one.pool];
         let (most, gets) = (one.gain(own, one.most), one.gain(own, one.to));
@@ -261,7 +260,7 @@ impl<'a> Packer<'_, 'a> {
         free.copies(wanted)
     }
 
-    /// The machines that are to grow, by their names.
+    /// The machines that will grow, by their names.
     pub(super) fn grown(&self) -> Vec<GrownMachine> {
         let mut grown: Vec<GrownMachine> = self.growths.planned.iter().map(|one| self.words(one)).collect();
         grown.sort_by(|a, b| a.machine.cmp(&b.machine));
@@ -284,27 +283,27 @@ impl<'a> Packer<'_, 'a> {
             node: self.view.snapshot.nodes[one.node].name.clone(),
             from: size(one.from),
             to: size(one.to),
-            reason: format!("for {first}{more}, which fit no node; it may have up to {}", most.words()),
+            reason: format!("for {first}{more}, which fit no node; it may grow up to {}", most.words()),
             pods,
         }
     }
 }
 
 impl Candidate {
-    /// What its node offers more with such a size: thousandths of CPUs, and bytes.
+    /// How much more its node offers with such a size: thousandths of CPUs, and bytes.
     fn gain(&self, pool: &Pool, to: Shape) -> (i64, i64) {
         let cpu = (i64::from(to.cores) - i64::from(self.from.cores)) * 1000;
         (cpu, self.gained_memory(pool, to.memory))
     }
 
-    /// What a kubelet keeps may be a part of all that there is.
+    /// What a kubelet reserves may be a share of the total.
     fn gained_memory(&self, pool: &Pool, to: i64) -> i64 {
         let plugged = guest_sees(to - self.from.memory);
         let kept = |memory: i64| pool.kubelet.kept_memory(memory);
         plugged - (kept(self.capacity + plugged) - kept(self.capacity)).max(0)
     }
 
-    /// The smallest memory of the machine with which its node offers so much more.
+    /// The smallest memory of the machine with which its node offers this much more.
     fn memory_for(&self, pool: &Pool, short: i64) -> Option<i64> {
         let mut memory = self.from.memory;
         while self.gained_memory(pool, memory) < short {
@@ -314,7 +313,7 @@ impl Candidate {
         Some(memory)
     }
 
-    /// How much more it would have, in millionths of what it may have at most, cores and memory summed.
+    /// How much more it would have, in millionths of its maximum, cores and memory summed.
     fn cost(&self, to: Shape) -> i64 {
         let part = |more: i64, most: i64| more.saturating_mul(1_000_000) / most.max(1);
         part(i64::from(to.cores) - i64::from(self.to.cores), i64::from(self.most.cores))
@@ -322,15 +321,15 @@ impl Candidate {
     }
 }
 
-/// Whether a machine whose growth has failed has CPUs that its Node does not report. Why may be unknown, but
-/// it is not repeated with more.
+/// Whether a machine whose growth has failed has CPUs that its Node does not report. Even if the reason is
+/// unknown, it is not tried again with more.
 fn lacks_cpus(machine: &Machine, node: &Node) -> bool {
     let reported = node.capacity.cpu_milli;
     machine.grow_backoff.is_some() && reported > 0 && reported < i64::from(machine.cores) * 1000
 }
 
-/// The same of memory, and whether it had to give that back. A kernel keeps a tenth and a bit of it for
-/// itself at most.
+/// The same for memory, and whether it had to give memory back. A kernel reserves at most a little more than
+/// a tenth for itself.
 fn lacks_memory(machine: &Machine, node: &Node) -> bool {
     let kept = machine.memory / 10 + (256 << 20);
     let reported = node.capacity.memory;
@@ -345,7 +344,7 @@ fn kind(machine: &Machine) -> Kind<'_> {
     (&machine.pool, machine.made_of.get("template"))
 }
 
-/// The pool of a machine that may grow, by its place in the configuration, and how far.
+/// The pool of a machine that may grow, by its place in the configuration, and its limits.
 fn pool<'v>(view: &View<'v>, node: &Node, machine: &Machine) -> Option<(usize, &'v Grow)> {
     let name = pool_of(node).filter(|name| *name == machine.pool)?;
     let number = view.config.pools.iter().position(|pool| pool.name == name)?;

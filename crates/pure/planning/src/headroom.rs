@@ -11,10 +11,10 @@ use model::quantity;
 use scheduling::NodeIndex;
 use settings::Room;
 
-/// What is free in pools that keep room, counted down while nodes are admitted to go.
+/// The free room of pools that keep some, counted down while removals are admitted.
 pub(super) struct Headroom<'a> {
     pools: BTreeMap<&'a str, Kept>,
-    /// Pods that wait and were placed on a node, by its index.
+    /// Pending pods that were placed on a node, by its index.
     arriving: BTreeMap<NodeIndex, Vec<&'a Arc<Pod>>>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Headroom<'a> {
         Self { pools, arriving }
     }
 
-    /// Counts the node as gone and its pods as moved; or says what room would be missing.
+    /// Counts the node as gone and its pods as moved; otherwise returns what room would be missing.
     pub(super) fn admit(
         &mut self,
         view: &View,
@@ -65,7 +65,7 @@ impl<'a> Headroom<'a> {
         let before = self.pools.clone();
         let node = &view.snapshot.nodes[at];
         let arriving = self.arriving.get(&at).map(Vec::as_slice).unwrap_or_default();
-        // A pod may pass through on its way from another node: that one has counted it.
+        // A pod may pass through on its way from another node: that node has counted it.
         let own = |pod: &Arc<Pod>| {
             pod.node.as_ref() == Some(&node.name) || arriving.iter().any(|one| Arc::ptr_eq(one, pod))
         };
@@ -83,14 +83,17 @@ impl<'a> Headroom<'a> {
         }
         let short = self.pools.iter().find(|(name, pool)| pool.refuses(before[*name].free));
         let Some((name, pool)) = short else { return Ok(()) };
-        let why =
-            format!("pool `{name}` keeps {} free: {} would be", room_text(pool.kept), room_text(pool.free));
+        let why = format!(
+            "pool `{name}` keeps {} free, but only {} would be left",
+            room_text(pool.kept),
+            room_text(pool.free)
+        );
         self.pools = before;
         Err(why)
     }
 }
 
-/// What a node has for more pods: nothing while it takes none.
+/// The node's room for more pods: none while it takes no pods.
 fn free(view: &View, at: NodeIndex) -> Room {
     let node = &view.snapshot.nodes[at];
     if !view.world.node(at).open || node.unschedulable || !ready(node) {

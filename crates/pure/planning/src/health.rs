@@ -1,5 +1,5 @@
-//! Is a pool healthy enough to lose nodes? Cluster Autoscaler's two limits, but for each pool: unready nodes
-//! elsewhere do not stop it, and timers go on.
+//! Whether a pool is healthy enough to lose nodes. Cluster Autoscaler's two limits, but for each pool:
+//! unready nodes of other pools do not stop it, and timers continue.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What is left of the hosts for new machines: memory, vCPUs, and how many machines of a pool are there.
+//! What is left of the hosts for new machines: memory, vCPUs, and the number of machines of a pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,68 +18,69 @@ use settings::Pool;
 pub(super) struct HostRoom {
     /// Its memory in bytes.
     memory: i64,
-    /// Of that in use, and promised to guests that run, those that are planned included in both.
+    /// Its memory in use, and its memory promised to running guests, both including planned ones.
     used: i64,
     promised: i64,
-    /// What stays free of it, if the host says so itself.
+    /// Memory that stays free, if the host's table sets it.
     reserve: Option<i64>,
     threads: u32,
     all_threads: u32,
     vcpus: u32,
-    /// Why nothing new may be put there, if so.
+    /// Why nothing new may be placed there, if so.
     shut: Option<&'static str>,
     pub backoff: Option<String>,
     pub disks: DiskRoom,
     devices: DeviceRoom,
     by_pool: BTreeMap<PoolName, u32>,
-    /// The pools whose machines it takes once it is on again, if we switch it.
+    /// The pools whose machines it takes once it is on again, if the daemon switches it.
     awaited_by: BTreeSet<PoolName>,
 }
 
 impl HostRoom {
-    /// Why it takes no machine of the pool now, if we have switched it off and it will once it is on.
+    /// Why it takes no machine of the pool now, if the daemon has switched it off and it will take one once
+    /// it is on.
     pub(super) fn switched(&self, pool: &Pool) -> Option<&'static str> {
         self.shut.filter(|_| self.awaited_by.contains(&pool.name))
     }
 
-    /// Why the host takes no machine of the pool, if so: what goes on after its name.
+    /// Why the host takes no machine of the pool, if so (words that follow its name).
     pub(super) fn refusal(&self, pool: &Pool) -> Option<String> {
         if let Some(why) = self.shut {
             return Some(why.to_owned());
         }
         if let Some(most) = pool.max_per_host.filter(|most| self.of_pool(pool) >= *most) {
-            return Some(format!("has {most} of the pool's machines, and `max_per_host` allows no more"));
+            return Some(format!("has {most} of the pool's machines, the most that `max_per_host` allows"));
         }
         self.too_small(pool).or_else(|| self.devices.lacks(pool)).or_else(|| self.lacks(pool))
     }
 
-    /// QEMU is started for all vCPUs that a machine may have some time, and Proxmox VE starts none with more
-    /// than its host has threads.
+    /// QEMU is started with all vCPUs that a machine may have at some time, and Proxmox VE refuses more than
+    /// its host has threads.
     fn too_small(&self, pool: &Pool) -> Option<String> {
         let most = pool.grow.as_ref().filter(|grow| grow.grows_cores)?.max_cores;
-        let words = || format!("has {} threads, and a machine may grow to {most} cores", self.all_threads);
+        let words = || format!("has {} threads, but a machine may grow to {most} cores", self.all_threads);
         (most > self.all_threads).then(words)
     }
 
-    /// Whether a machine of the pool that is there can run; `has_room`: what it takes counts already. Its
-    /// devices count from the day it was made on, but another VM may have taken them since.
+    /// Whether an existing machine of the pool can run there; `has_room`: its room is already counted. Its
+    /// devices count from its creation, but another VM may have taken them since.
     pub(super) fn runs(&self, pool: &Pool, has_room: bool) -> bool {
         self.shut.is_none() && !self.devices.starts_none(pool) && (has_room || self.lacks(pool).is_none())
     }
 
-    /// What the host lacks for one more machine of the pool to run, in words.
+    /// What the host lacks to run one more machine of the pool, in words.
     fn lacks(&self, pool: &Pool) -> Option<String> {
         let free = self.free(pool);
         if free < pool.memory {
             let left = quantity::binary(free.max(0));
             return Some(format!(
-                "has {left} of memory left, and a machine takes {}",
+                "has {left} of memory left, but a machine needs {}",
                 quantity::binary(pool.memory)
             ));
         }
         let vcpus = f64::from(self.threads) * pool.cpu_overcommit - f64::from(self.vcpus);
         (vcpus < f64::from(pool.cores)).then(|| {
-            format!("has {:.0} vCPUs left, and a machine takes {}", vcpus.max(0.0).floor(), pool.cores)
+            format!("has {:.0} vCPUs left, but a machine needs {}", vcpus.max(0.0).floor(), pool.cores)
         })
     }
 
@@ -94,32 +95,32 @@ impl HostRoom {
         self.count(pool);
     }
 
-    /// Counts a machine of the pool that is there and does not run.
+    /// Counts a machine of the pool that exists but does not run.
     pub(super) fn count(&mut self, pool: &Pool) {
         self.devices.take(pool);
         *self.by_pool.entry(pool.name.clone()).or_default() += 1;
     }
 
-    /// Counts what one that is there takes once it runs.
+    /// Counts what an existing machine takes once it runs.
     pub(super) fn start(&mut self, pool: &Pool) {
         self.used = self.used.saturating_add(pool.memory);
         self.promised = self.promised.saturating_add(pool.memory);
         self.vcpus = self.vcpus.saturating_add(pool.cores);
     }
 
-    /// Whether machines that run there may be given more.
+    /// Whether machines that run there may grow.
     pub(super) fn may_grow(&self) -> bool {
         self.shut.is_none() && self.backoff.is_none()
     }
 
-    /// Whether there is room for so much more of a machine that runs.
+    /// Whether a running machine may grow by this much.
     pub(super) fn holds_more(&self, pool: &Pool, from: Shape, to: Shape) -> bool {
         let vcpus = f64::from(self.threads) * pool.cpu_overcommit - f64::from(self.vcpus);
         (to.memory == from.memory || to.memory - from.memory <= self.free(pool))
             && (to.cores == from.cores || f64::from(to.cores - from.cores) <= vcpus)
     }
 
-    /// Counts so much more of a machine that runs.
+    /// Counts the growth of a running machine.
     pub(super) fn give(&mut self, from: Shape, to: Shape) {
         let more = to.memory - from.memory;
         self.used = self.used.saturating_add(more);
@@ -132,8 +133,8 @@ impl HostRoom {
         self.by_pool.get(&pool.name).copied().unwrap_or(0)
     }
 
-    /// Memory in bytes that is left for machines of the pool: neither is more promised than the pool's
-    /// `memory_overcommit` allows, nor more used than there is.
+    /// Memory in bytes that is left for machines of the pool. Promises stay within the pool's
+    /// `memory_overcommit`, and use stays within what there is.
     fn free(&self, pool: &Pool) -> i64 {
         let promised = quantity::share(self.memory, pool.memory_overcommit).saturating_sub(self.promised);
         let unused = self.memory.saturating_sub(self.used);
@@ -190,13 +191,13 @@ pub(super) fn hosts(
     Some(rooms.collect())
 }
 
-/// What our machines hold of a host.
+/// What managed machines take of a host.
 #[derive(Default)]
 struct Ours {
-    /// Memory of those that do not run yet: nothing that the host reports contains it.
+    /// Memory of those that do not run yet: the host's report does not include it.
     coming: i64,
     coming_cores: u32,
-    /// Memory of those that run and have not used it yet.
+    /// Memory of those that run but have not used it yet.
     booting: i64,
     /// Memory of all that run.
     running: i64,
@@ -211,7 +212,7 @@ impl Ours {
         }
         *self.by_pool.entry(machine.pool.clone()).or_default() += 1;
         if let Some(before) = machine.growing.as_ref().filter(|_| machine.phase == Phase::Ready) {
-            // What it is being given is in nothing that the host reports yet.
+            // What the machine is being given is not included in the host's report yet.
             self.coming = self.coming.saturating_add(machine.memory - before.memory);
             self.coming_cores = self.coming_cores.saturating_add(machine.cores.saturating_sub(before.cores));
             self.running = self.running.saturating_add(before.memory);
@@ -239,13 +240,13 @@ impl Ours {
                     self.booting = self.booting.saturating_add(machine.memory);
                 }
             }
-            // Whether these still run, only the host knows.
+            // Only the host knows whether these still run.
             Phase::Stopping | Phase::Deleting | Phase::Clearing | Phase::Gone | Phase::Failed => {}
         }
     }
 
-    /// Memory that is in use, and that of machines which do not run yet. A host that does not say what it
-    /// promised uses little for a machine that boots: all of it counts.
+    /// Memory in use, plus the memory of machines that do not run yet. If a host does not report its
+    /// promises, a booting machine counts in full, because it uses little at first.
     fn memory_used(&self, host: &Host) -> i64 {
         let unsaid = if host.memory_assigned == 0 { self.booting } else { 0 };
         host.memory_used.saturating_add(unsaid).saturating_add(self.coming)

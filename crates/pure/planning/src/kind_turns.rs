@@ -1,6 +1,6 @@
-//! Whose turn it is if one round cannot look at all pods that wait: those of the highest priority, and of
-//! these the oldest of each namespace in turn, so that no namespace holds up the others. The next round goes
-//! on where this one stopped. A kind that is too much for a round by itself comes after all others.
+//! Whose turn it is if one round cannot look at all pending pods: those with the highest priority, and of
+//! these the oldest of each namespace in turn, so that no namespace delays the others. The next round
+//! continues where this one stopped. A kind that is too much for one round comes after all others.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,13 +15,13 @@ use model::plan::PodOutcome;
 use model::pod::Pod;
 use model::unfinished::PodTurns;
 
-/// Up to this many places are remembered; others begin with their oldest pod.
+/// Up to this many places are remembered; other namespaces begin with their oldest pod.
 const PLACES: usize = 500;
 /// Up to this many kinds are remembered that are too much for a round.
 const HEAVY: usize = 100;
 
-/// The kinds of pods whose turn it is in this round. There are none if the last round was finished: all of
-/// them are looked at.
+/// The kinds of pods whose turn it is in this round. If the last round was finished, all kinds are looked at
+/// and there are no turns.
 pub(super) struct KindTurns<'a> {
     /// In the order of their turns.
     looked_at: Vec<Kind<'a>>,
@@ -30,13 +30,13 @@ pub(super) struct KindTurns<'a> {
     last: PodTurns,
 }
 
-/// A kind of pods that waits.
+/// A kind of pending pods.
 #[derive(Clone, Debug)]
 struct Kind<'a> {
     group: usize,
     priority: i32,
     namespace: &'a str,
-    /// Its oldest pod, and since when that is there.
+    /// Its oldest pod, and that pod's age.
     first: &'a str,
     created: Option<Timestamp>,
 }
@@ -48,8 +48,8 @@ impl Kind<'_> {
 }
 
 impl<'a> KindTurns<'a> {
-    /// Leaves out what has to wait, if the last round was not finished. Pods that lose their node have no
-    /// turn: they are always looked at. What pods in thought get is decided after all others.
+    /// Leaves out the kinds that have to wait, if the last round was not finished. Pods that lose their node
+    /// are always looked at. Imagined pods are decided after all others.
     pub(super) fn take(view: &View<'a>, pods: &mut [Waiting<'a>], priorities: &Priorities) -> Self {
         let Some(last) = &view.snapshot.memory.unfinished.pods else {
             return Self { looked_at: Vec::new(), some_wait: false, last: PodTurns::default() };
@@ -72,7 +72,7 @@ impl<'a> KindTurns<'a> {
         self.some_wait
     }
 
-    /// Where the next round goes on, if it has to; `spent`: this one could not look at all that it should
+    /// Where the next round continues, if it has to. `spent`: this round could not look at all that it should
     /// have. There are this many `kinds` of pods, and `left` pods were not looked at.
     pub(super) fn next(self, spent: bool, kinds: usize, left: usize) -> Option<PodTurns> {
         if !spent && !self.some_wait {
@@ -115,7 +115,7 @@ fn order<'a>(kinds: Vec<Kind<'a>>, last: &PodTurns) -> Vec<Kind<'a>> {
         let stopped = kinds.first().and_then(|kind| last.after.get(&kind.place()));
         let stopped = stopped.and_then(|last| kinds.iter().position(|kind| kind.first == last));
         kinds.rotate_left(stopped.map_or(0, |at| at + 1));
-        // The namespaces after the one that had its turn last come before those up to it.
+        // The namespaces after the one that last had its turn come before those up to it.
         let had_it = last.last.get(&priority).is_some_and(|last| namespace <= last.as_str());
         all.extend(kinds.into_iter().enumerate().map(|(turn, kind)| {
             let heavy = last.heavy.contains(kind.first);
@@ -126,7 +126,7 @@ fn order<'a>(kinds: Vec<Kind<'a>>, last: &PodTurns) -> Vec<Kind<'a>> {
     all.into_iter().map(|(_, kind)| kind).collect()
 }
 
-/// The kinds of real pods that wait for room, each with its oldest pod.
+/// The kinds of real pods that are pending for want of room, each with its oldest pod.
 fn kinds<'a>(pods: &[Waiting<'a>], priorities: &Priorities) -> Vec<Kind<'a>> {
     let mut oldest: BTreeMap<usize, &'a Arc<Pod>> = BTreeMap::new();
     let mut leaving: BTreeSet<usize> = BTreeSet::new();

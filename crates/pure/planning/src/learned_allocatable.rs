@@ -1,11 +1,11 @@
 //! What a fresh node of a pool offers to pods.
 //!
-//! What kubelets are configured to keep changes with the pool's settings: nodes of before teach nothing then.
+//! What kubelets reserve changes with the pool's settings, so earlier nodes do not count then.
 //!
-//! What static pods take of a node counts for nothing: those of the template come to every node.
+//! What static pods take of a node is ignored: those of the template are on every node.
 //!
-//! Declared, else learnt from a ready node on a machine of the same size, else carried over from one of
-//! another size of the pool, else computed from the VM alone.
+//! The values are declared, or else learned from a ready node on a machine of the same size, or else derived
+//! from another size of the pool, or else computed from the VM alone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use model::snapshot::{Learnt, Memory};
 use model::{Resources, Snapshot};
 use settings::{Config, Pool};
 
-/// Remembers what ready nodes offer: of each size what the newest node does, since a template may have
-/// changed. What no longer is a size of its pool is forgotten. Whether anything changed.
+/// Remembers what ready nodes offer: for each size the newest node counts, because a template may have
+/// changed. Sizes that their pool no longer has are forgotten. Returns whether anything changed.
 pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
     let mut changed = false;
     let statics = statics(&snapshot.pods);
@@ -60,10 +60,10 @@ pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool 
     changed
 }
 
-/// What static pods request, by the names of their nodes.
+/// The requests of static pods, by the names of their nodes.
 pub(super) type Statics<'a> = BTreeMap<&'a str, Resources>;
 
-/// What these pods' static ones request.
+/// The requests of the static pods among these.
 pub(super) fn statics(pods: &[Arc<Pod>]) -> Statics<'_> {
     let mut all = Statics::new();
     for pod in pods {
@@ -72,14 +72,14 @@ pub(super) fn statics(pods: &[Arc<Pod>]) -> Statics<'_> {
     all
 }
 
-/// Counts the pod where it is a static one.
+/// Counts the pod if it is a static one.
 pub(super) fn count_static<'a>(all: &mut Statics<'a>, pod: &'a Pod) {
     if let Some(node) = pod.node.as_deref().filter(|_| is_mirror(pod) && !pod.is_finished()) {
         all.entry(node).or_default().add(&pod.requests);
     }
 }
 
-/// What a node offers beside its static pods.
+/// What a node offers to pods other than its static ones.
 fn beside(node: &Node, statics: &Statics) -> Resources {
     let mut offered = node.allocatable.clone();
     if let Some(taken) = statics.get(node.name.as_str()) {
@@ -96,7 +96,7 @@ pub(super) fn allocatable_for(
     statics: &Statics,
 ) -> Resources {
     let mut offered = without_devices(snapshot, config, pool, statics);
-    // A node's device plugin comes late, and what was learnt before lacks its resource.
+    // A node's device plugin starts late, and earlier values lack its resource.
     let resources = devices(pool);
     offered.other.retain(|name, _| !resources.contains_key(name.as_str()));
     offered.other.extend(resources.into_iter().map(|(name, amount)| (name.to_owned(), amount)));
@@ -133,13 +133,13 @@ fn without_devices(snapshot: &Snapshot, config: &Config, pool: &Pool, statics: &
     offered
 }
 
-/// What ready nodes of the pool offer, one for each size of their machines: the newest, in an order that does
-/// not depend on theirs.
+/// What ready nodes of the pool offer, one node for each size of their machines: the newest, independent of
+/// their order.
 fn live(snapshot: &Snapshot, pool: &str, statics: &Statics) -> Vec<Learnt> {
     let machines = by_node(snapshot.proxmox.machines.as_deref());
     let mut newest: BTreeMap<(u32, i64), &Arc<Node>> = BTreeMap::new();
     for (node, machine) in ready_nodes(snapshot, pool, &machines) {
-        // What one that is being given more offers is neither the one nor the other.
+        // A node whose machine is growing offers neither its old nor its new size.
         let Some(machine) = machine.filter(|machine| machine.growing.is_none()) else { continue };
         let best = newest.entry((machine.cores, machine.memory)).or_insert(node);
         if (node.created, &node.name) > (best.created, &best.name) {
@@ -156,7 +156,7 @@ fn live(snapshot: &Snapshot, pool: &str, statics: &Statics) -> Vec<Learnt> {
     newest.into_iter().map(learnt).collect()
 }
 
-/// Ready nodes of the pool that say what they offer, with their machines where those and their sizes are
+/// Ready nodes of the pool that report what they offer, with their machines if those and their sizes are
 /// known.
 fn ready_nodes<'s>(
     snapshot: &'s Snapshot,
@@ -169,7 +169,7 @@ fn ready_nodes<'s>(
     snapshot.nodes.iter().filter(of_pool).map(|node| (node, sized(node))).collect()
 }
 
-/// What was learnt, or is offered by a ready node, of an unknown size: the pool's own, if it has others.
+/// What was learned, or is offered by a ready node, for an unknown size: the pool's own, if it has others.
 fn of_unknown_size(
     snapshot: &Snapshot,
     config: &Config,
@@ -181,7 +181,7 @@ fn of_unknown_size(
         return None;
     }
     let memory = snapshot.memory.pools.get(&pool.name);
-    // Together with sizes it is one of them, and judged there.
+    // With `sizes`, it is one of them, and is handled there.
     let memory = memory.filter(|memory| memory.learnt_sizes.is_empty());
     let learnt = memory.and_then(|memory| memory.learnt_allocatable.clone());
     let seen = || {
@@ -193,8 +193,8 @@ fn of_unknown_size(
     learnt.or_else(seen)
 }
 
-/// What the most similar known size offers, with the same CPU kept back, and the same memory but for the part
-/// that the guest's kernel takes of all memory.
+/// Derived from the most similar known size: the same CPU is reserved, and the same memory, except for the
+/// kernel's share of all memory.
 fn carried_over(known: &[Learnt], pool: &Pool) -> Option<Resources> {
     let nearest = known.iter().min_by_key(|one| {
         (one.cores.abs_diff(pool.cores), one.memory.abs_diff(pool.memory), one.cores, one.memory)
@@ -209,14 +209,14 @@ fn carried_over(known: &[Learnt], pool: &Pool) -> Option<Resources> {
     (offered.cpu_milli > 0 && offered.memory > 0).then_some(offered)
 }
 
-/// About what a guest's kernel takes of all memory for itself.
+/// The approximate share of all memory that a guest's kernel reserves.
 fn kernel(memory: i64) -> i64 {
     memory / 50
 }
 
-/// What a kubelet leaves of a VM: the guest's kernel keeps about 2 % of the memory and 64 MiB; of the rest
-/// the kubelet what the pool's settings say, without any the eviction threshold of 100 MiB; 110 pods unless
-/// another number is set.
+/// What a kubelet leaves of a VM. The guest's kernel takes about 2 % of the memory and 64 MiB. From the rest,
+/// the kubelet reserves what the pool's settings say, by default the eviction threshold of 100 MiB. There are
+/// 110 pods unless the pool sets another number.
 fn computed(pool: &Pool) -> Resources {
     let capacity = pool.memory - kernel(pool.memory) - (64 << 20);
     let memory = capacity - pool.kubelet.kept_memory(capacity);
@@ -229,9 +229,9 @@ fn computed(pool: &Pool) -> Resources {
     }
 }
 
-/// What a kubelet leaves of the root disk: a tenth is its eviction threshold, and file systems keep some for
-/// themselves. How large the template's disk is, where the pool says nothing of it, its first node tells:
-/// until then anything may fit.
+/// What a kubelet leaves of the root disk: a tenth is its eviction threshold, and file systems reserve some.
+/// If the pool sets no disk size, the size of the template's disk is learned from the first node: until then
+/// anything may fit.
 fn ephemeral(pool: &Pool) -> i64 {
     pool.disk.as_ref().map_or(i64::MAX / 4, |disk| disk.bytes / 20 * 17)
 }

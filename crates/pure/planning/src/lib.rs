@@ -118,8 +118,8 @@ use model::{Plan, Snapshot};
 use scheduling::Effort;
 use settings::{Config, Pool};
 
-/// Remembers what nodes teach of those that will be made: what they offer, and which CSI drivers and devices
-/// they have; and since when they are not ready. Whether anything changed.
+/// Remembers what nodes show about future ones: what they offer, and which CSI drivers and devices they have;
+/// and since when they have not been ready. Returns whether anything changed.
 pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
     let shapes = learned_allocatable::learn(memory, snapshot, config);
     let devices = fresh_devices::learn(memory, snapshot, config);
@@ -127,7 +127,7 @@ pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool 
     csi::learn(memory, snapshot, config) || shapes || devices || unready
 }
 
-/// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
+/// Decides: the machines to create, the nodes to remove, and a verdict for each pending pod and each node.
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
     plan_within(snapshot, config, Limits::default())
 }
@@ -171,19 +171,19 @@ fn decided(snapshot: &Snapshot, config: &Config, whole: &Allowance) -> Plan {
     plan
 }
 
-/// Whether a decision is for real, or thought through to make another.
+/// Whether a decision is real, or a simulation for another decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
     Real,
-    /// It looks for no nodes to replace, and for no machines to make larger.
+    /// It looks for no nodes to replace, and for no machines to grow.
     Thought,
 }
 
-/// What was decided of a snapshot.
+/// The decision about a snapshot.
 struct Decision {
     plan: Plan,
-    /// Nodes on their way out of which a pod finds no place, neither on what is there or comes nor on what is
-    /// made: its name.
+    /// Nodes that are being removed and have a pod that finds no place, neither on existing or upcoming
+    /// machines nor on new ones: the pod's name.
     homeless: BTreeMap<String, String>,
 }
 
@@ -203,7 +203,7 @@ fn decide(
     view.allowance = allowance.of_shrinkage();
     let shrinkage = scale_down::decide(&mut view, &growth, depth);
     for verdict in &mut growth.verdicts {
-        // The node that a waiting pod would fit goes in this round: it is another that takes it.
+        // The node that a pending pod would fit is removed in this round: another one takes the pod.
         if let Some(node) = shrinkage.rehoused.get(&*verdict.pod) {
             verdict.node = Some(Arc::from(node.as_str()));
         }
@@ -227,12 +227,12 @@ fn decide(
     Decision { plan, homeless: homeless.collect() }
 }
 
-/// The pods that leave a node which is being drained, by the rules that chose it. `others` are pods that end
-/// with the machines of other nodes: those that are still there count for their budgets as those that stay
-/// here.
+/// The pods to evict from a node that is being drained, by the rules with which it was chosen. `others` are
+/// pods that end with the machines of other nodes: as long as they exist, they count for their budgets like
+/// those that stay here.
 ///
 /// # Errors
-/// A pod has come that must not be evicted: it, and why.
+/// A pod has come that must not be evicted: the pod, and why.
 pub fn evictions(
     snapshot: &Snapshot,
     config: &Config,
@@ -256,7 +256,7 @@ pub fn evictions(
 }
 
 /// The first pod of a node that must not be evicted, with the rule; `None`: the node can be drained, as far
-/// as rules go that do not pass by themselves.
+/// as permanent rules allow it.
 pub fn must_stay(snapshot: &Snapshot, config: &Config, node: &str) -> Option<String> {
     let pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     let rules = drain::Rules::new(snapshot, &config.scale_down);
@@ -264,7 +264,7 @@ pub fn must_stay(snapshot: &Snapshot, config: &Config, node: &str) -> Option<Str
     Some(format!("pod {} must stay ({}): {}", blocker.pod, blocker.reason, blocker.reason.words()))
 }
 
-/// The snapshot as decisions see it: sorted, with what is known to come on its nodes.
+/// The snapshot as decisions see it: sorted, and with what is known to come to its nodes.
 fn expected(snapshot: &Snapshot, config: &Config) -> Snapshot {
     let mut sorted = sorted(snapshot);
     expected_taints::expect_taints(&mut sorted);
@@ -274,8 +274,8 @@ fn expected(snapshot: &Snapshot, config: &Config) -> Snapshot {
     sorted
 }
 
-/// The snapshot without its pods, with everything else in order of its names, so that the order of arrival
-/// decides nothing.
+/// The snapshot without its pods, with everything else sorted by name, so that the order of arrival has no
+/// effect.
 fn sorted(snapshot: &Snapshot) -> Snapshot {
     let mut sorted = Snapshot {
         time: snapshot.time,

@@ -1,4 +1,4 @@
-//! What there may be at most: machines, vCPUs and memory, of each pool and in the whole cluster.
+//! The maximum numbers of machines, vCPUs and memory, for each pool and for the entire cluster.
 
 use super::facts::node::pool_of;
 use super::view::View;
@@ -7,7 +7,7 @@ use model::node::Node;
 use model::quantity;
 use settings::{Pool, ScaleUp};
 
-/// What is there, those that are planned included.
+/// The sum of what exists, including planned machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub machines: u32,
@@ -48,7 +48,7 @@ impl Sum {
         self.memory = self.memory.saturating_add(to.memory - from.memory);
     }
 
-    /// No more of anything, and less of something.
+    /// Whether it has no more of anything, and less of something.
     pub(super) fn is_less_than(self, other: Self) -> bool {
         self != other
             && self.machines <= other.machines
@@ -56,7 +56,7 @@ impl Sum {
             && self.memory <= other.memory
     }
 
-    /// Cores and memory as one number: both count as much as the largest of these machines has of them.
+    /// Cores and memory as one number: each is counted relative to the largest of these machines.
     pub(super) fn cost(self, offers: &[Pool]) -> i128 {
         let cores = offers.iter().map(|pool| pool.cores).max().unwrap_or(1);
         let memory = offers.iter().map(|pool| pool.memory).max().unwrap_or(1);
@@ -64,7 +64,7 @@ impl Sum {
     }
 }
 
-/// What a Node's machine has: as its record says, else as the Node reports, else as its pool makes them.
+/// The size of a Node's machine: from its record, or else as the Node reports it, or else from its pool.
 pub(super) fn shape(view: &View, node: &Node, machine: Option<&Machine>) -> Shape {
     if let Some(machine) = machine.filter(|machine| machine.cores > 0) {
         return machine.into();
@@ -75,14 +75,14 @@ pub(super) fn shape(view: &View, node: &Node, machine: Option<&Machine>) -> Shap
         memory: offers.memory,
     };
     let pool = pool_of(node).and_then(|name| view.config.pools.iter().find(|pool| pool.name == name));
-    // A guest sees less memory than its machine has: if a pool has one shape, that is it.
+    // A guest sees less memory than its machine has. If a pool has only one size, that is used.
     match pool {
         Some(pool) if node.capacity.cpu_milli == 0 => pool.into(),
         _ => seen,
     }
 }
 
-/// Which limit one more machine of this shape would break, in words; `own` is what the pool has, `all` the
+/// Which limit one more machine of this size would exceed, in words; `own` is what the pool has, `all` the
 /// cluster.
 pub(super) fn broken(pool: &Pool, settings: &ScaleUp, own: Sum, all: Sum) -> Option<String> {
     let shape = Shape::from(pool);
@@ -113,7 +113,7 @@ pub(super) fn broken(pool: &Pool, settings: &ScaleUp, own: Sum, all: Sum) -> Opt
     ))
 }
 
-/// Whether one machine of the pool may become so much larger; `own` is what the pool has, `all` the cluster.
+/// Whether one machine of the pool may grow by this much; `own` is what the pool has, `all` the cluster.
 pub(super) fn allow_growth(
     pool: &Pool,
     settings: &ScaleUp,

@@ -1,7 +1,7 @@
-//! Nodes that are lost: not ready for long enough to go, if their pool were not at its minimum; and machines
-//! that should have become nodes by now, and cannot be given up.
+//! Lost nodes: those that have not been ready for long enough to be removed, if their pool were not at its
+//! minimum; and machines that should have become nodes by now, but cannot be given up.
 //!
-//! A pool does not go below its minimum, so the machine that takes a lost node's place comes first.
+//! A pool does not go below its minimum, so the machine that replaces a lost node comes first.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,7 @@ use super::view::View;
 use super::{health, upcoming_nodes};
 use scheduling::NodeIndex;
 
-/// How many lost nodes each pool has; if too many are not ready, it is not known what is wrong, and none
-/// counts.
+/// How many lost nodes each pool has. If too many nodes are not ready, the cause is unknown, and none counts.
 pub(super) fn lost<'a>(view: &View<'a>) -> BTreeMap<&'a str, u32> {
     let with_minimum = |at: &NodeIndex| {
         let node = &view.snapshot.nodes[*at];

@@ -7,12 +7,12 @@ use model::HostKey;
 use model::resources::Resources;
 use scheduling::NodeIndex;
 
-/// What scaling up finds out about machines that grow.
+/// What scaling up finds out about growing machines.
 #[derive(Default)]
 pub(super) struct Growths {
-    /// Nodes whose machines grow, now or by this decision.
+    /// Nodes whose machines are growing, or will by this decision.
     pub nodes: BTreeSet<NodeIndex>,
-    /// Pods, by their places in the list of waiting ones, that fit only what a machine is to have.
+    /// Pods, by their places in the list of pending ones, that fit only a machine's future size.
     pub pods: BTreeSet<usize>,
     pub planned: Vec<Candidate>,
 }
@@ -30,6 +30,6 @@ pub(super) struct Candidate {
     /// What its node offers now, and the memory that the guest has.
     pub offered: Resources,
     pub capacity: i64,
-    /// Pods that it grows for, by their places in the list of waiting ones.
+    /// Pods that it grows for, by their places in the list of pending ones.
     pub pods: Vec<usize>,
 }

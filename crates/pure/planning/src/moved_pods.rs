@@ -1,5 +1,5 @@
-//! Whether the pods of nodes that were taken back run elsewhere, as every removal expects. While they do not,
-//! no further node of the pool goes: what was wrong of one would be wrong of the next.
+//! Checks whether the pods of removed nodes run elsewhere, as every removal expects. As long as they do not,
+//! no further node of the pool is removed: the same mistake would be made again.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ use model::prediction::Moved;
 
 /// A pod that kube-scheduler has refused for this long is not merely between two nodes.
 const LEFT: SignedDuration = SignedDuration::from_secs(30);
-/// A removal of which nothing was seen after this time was not begun.
+/// A removal that has not been seen after this time was not begun.
 const BEGUN: SignedDuration = SignedDuration::from_mins(2);
-/// Removals that are followed at most.
+/// Maximum number of removals that are followed.
 const MOST: usize = 64;
 
 impl Follower<'_> {
-    /// Takes in the removals that the plan begins, and finds out what became of the pods of earlier ones.
+    /// Adds the removals that the plan begins, and checks the pods of earlier ones.
     pub(super) fn follow_moves(&self, moved: &mut Vec<Moved>) {
         for removal in self.plan.scale_down.iter().filter(|removal| !removal.moves.is_empty()) {
             if moved.len() < MOST && moved.iter().all(|one| one.node != removal.node) {
@@ -43,7 +43,7 @@ impl Follower<'_> {
         all.filter(|pod| kinds.contains(&self.kind(pod)))
     }
 
-    /// False if there is nothing more to be found out.
+    /// False if there is nothing more to find out.
     fn go_on_moving(&self, one: &mut Moved) -> bool {
         let age = self.now.duration_since(one.at);
         let settings = &self.config.scale_up;
@@ -53,7 +53,7 @@ impl Follower<'_> {
             return false;
         }
         match self.left_behind(one) {
-            // The first is said: its words change with the number of nodes.
+            // The first message is kept, because its words change with the number of nodes.
             Some(why) => _ = one.missed.get_or_insert(why),
             None => one.missed = None,
         }
@@ -62,8 +62,8 @@ impl Follower<'_> {
             || age < signed(settings.prediction_timeout)
     }
 
-    /// A pod of the node's kinds that came after it and does not run, in words, if there are no more of them
-    /// than there were: those that were added since were not on the node.
+    /// A pod of the node's kinds that is newer than the removal and does not run, in words, unless there are
+    /// more of them than before: pods that were added since were not on the node.
     fn left_behind(&self, one: &Moved) -> Option<String> {
         let came = |pod: &&Pod| pod.created >= Some(one.at) && pod.phase == PodPhase::Pending;
         if !self.snapshot.pods.iter().any(|pod| came(&pod.as_ref())) {
@@ -78,7 +78,7 @@ impl Follower<'_> {
             (None, words) => format!("kube-scheduler says: {words}"),
         };
         Some(format!(
-            "pod {} in place of one on {}, which was removed, does not run: {words}",
+            "pod {}, which replaces one on the removed node {}, does not run: {words}",
             pod.id(),
             one.node
         ))

@@ -3,12 +3,12 @@
 use model::names::{SUFFIX_LENGTH, SUFFIX_LETTERS};
 use model::{Slot, Vmid};
 
-/// The name of a machine in this slot: its own where it is there already, else a new one.
+/// The name of a machine in this slot: its existing one, or else a new one.
 pub(super) fn machine_name(pool: &str, seed: u64, slot: &Slot) -> String {
     slot.machine.clone().unwrap_or_else(|| machine(pool, seed, slot.vmid))
 }
 
-/// A name for the machine in this slot: the same seed and slot give the same name.
+/// A new name for the machine in this slot: the same seed and slot give the same name.
 fn machine(pool: &str, seed: u64, vmid: Vmid) -> String {
     // SplitMix64 spreads the bits of its input evenly.
     let mut state = seed ^ u64::from(vmid.0).wrapping_mul(0x9E37_79B9_7F4A_7C15);

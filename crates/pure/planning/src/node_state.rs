@@ -1,5 +1,5 @@
-//! What holds for a node by itself: who manages it, how full it is, what drains it, and since when it is
-//! unneeded.
+//! What is decided for a node by itself: who manages it, how full it is, what draining it involves, and since
+//! when it is unneeded.
 
 use jiff::Timestamp;
 
@@ -26,12 +26,12 @@ pub(super) struct Drainable<'a> {
     pub utilization: f64,
     pub removable_at: Timestamp,
     pub ready: bool,
-    /// It is fuller than what makes a node underutilized: only consolidation takes it back.
+    /// It is above the threshold for underutilized nodes: only consolidation removes it.
     pub above: bool,
 }
 
 impl Drainable<'_> {
-    /// Why the node would go.
+    /// The reason for the node's removal.
     pub(super) fn reason(&self) -> RemovalReason {
         if !self.ready {
             RemovalReason::Unready
@@ -45,7 +45,7 @@ impl Drainable<'_> {
     }
 }
 
-/// Everything about a node that does not depend on the others.
+/// Everything about a node that does not depend on other nodes.
 pub(super) fn judge<'a>(
     view: &View<'a>,
     at: NodeIndex,
@@ -81,7 +81,7 @@ pub(super) fn judge<'a>(
     let Some(used) = used else {
         verdict.verdict = NodeOutcome::Blocked;
         verdict.reason = Some(NodeReason::UnexpectedError);
-        verdict.message = Some("the node does not say what CPU and memory it offers".to_owned());
+        verdict.message = Some("the node does not report its allocatable CPU and memory".to_owned());
         return (verdict, None);
     };
     let above = used > settings.utilization_threshold;
@@ -100,8 +100,8 @@ pub(super) fn judge<'a>(
     };
     let ready = ready(node);
     let since = unneeded_since(view, node);
-    // It may have been unneeded for hours and kept by something else, which is no reason to take a restart of
-    // its kubelet for a loss.
+    // It may have been unneeded for hours and kept by something else. A restart of its kubelet must not count
+    // as a loss.
     let silent =
         || unready::since(view.snapshot, view.config, node).map_or(since, |silent| silent.max(since));
     let removable_at =
@@ -128,8 +128,8 @@ fn kept(view: &View, node: &Node) -> Option<(NodeOutcome, Option<String>)> {
     (!view.config.scale_down.enabled).then(|| (NodeOutcome::Disabled, Some(off.to_owned())))
 }
 
-/// What draining the node means, if the rules allow it. Expendable pods need no other place, and hold their
-/// node as others do: they are evicted by the same rules.
+/// What draining the node involves, if the rules allow it. Expendable pods need no other place, but keep
+/// their node as others do: they are evicted by the same rules.
 pub(super) fn drain(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
     let mut drain = rules.drain(&view.bound[at], budgets)?;
     let expendable = rules.drain(&view.expendable[at], budgets)?;
@@ -141,13 +141,13 @@ pub(super) fn drain(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets
 /// The same, if the budgets allow it too.
 fn within_budgets(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
     let drain = drain(view, at, rules, budgets)?;
-    // A node that overspends a budget by itself stays: others may count on its room.
+    // A node that exceeds a budget by itself stays: others may count on its room.
     budgets.allow(drain.asked()).map_err(|pod| Blocker { reason: Blocking::NotEnoughPdb, pod })?;
     Ok(drain)
 }
 
-/// Since when the node has been unneeded. While no instance watched, the time stood still: after a gap of
-/// more than three scan intervals the beginning moves forward by the gap.
+/// Since when the node has been unneeded. While no instance was watching, time stood still: after a gap of
+/// more than three scan intervals, the beginning moves forward by the gap.
 pub(super) fn unneeded_since(view: &View, node: &Node) -> Timestamp {
     let now = view.snapshot.time;
     let written = node.annotations.get(UNNEEDED_SINCE).and_then(|text| text.parse::<Timestamp>().ok());

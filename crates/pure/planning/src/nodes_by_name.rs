@@ -1,4 +1,4 @@
-//! Nodes by name, for tens of thousands of pods that each name theirs.
+//! Nodes by name, for tens of thousands of pods that each name a node.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use scheduling::NodeIndex;
 /// Finds nodes by name.
 pub(super) struct Named<'a> {
     nodes: &'a [Arc<Node>],
-    /// Only looked things up in: the order of its entries decides nothing.
+    /// Only used for lookups: the order of its entries has no effect.
     table: HashTable<NodeIndex>,
 }
 
@@ -31,13 +31,13 @@ impl<'a> Named<'a> {
         named
     }
 
-    /// The node of this name; of several the last.
+    /// The node with this name; the last one, if there are several.
     pub(super) fn find(&self, name: &str) -> Option<NodeIndex> {
         self.table.find(number(name), |&at| self.nodes[at].name == name).copied()
     }
 }
 
-/// The same for equal names.
+/// A hash: the same for equal names.
 fn number(name: &str) -> u64 {
     FixedState::default().hash_one(name)
 }

@@ -1,8 +1,8 @@
-//! Pods that each need a node of their own: how many nodes that makes, and what is left for others to share.
+//! Pods that each need a separate node: how many nodes they need, and what is left for others to share.
 //!
 //! Which classes repel each other on a host follows from the terms of their anti-affinity. Classes with the
-//! same terms, of which the same terms speak, repel the same ones: what these need is summed once for all of
-//! them.
+//! same terms, selected by the same terms, repel the same classes: the needs of these are summed once for all
+//! of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::class::Class;
 use model::Resources;
 use scheduling::World;
 
-/// What pods that repel each other need, kept up while they are placed.
+/// What pods that repel each other need, kept up to date while they are placed.
 pub(super) struct Loners {
     /// By class, its group: the same for classes that repel the same ones.
     group: Vec<usize>,
@@ -21,21 +21,21 @@ pub(super) struct Loners {
     waiting: Vec<usize>,
     /// By row of demands, what all classes need.
     all: Vec<Resources>,
-    /// By term: the classes whose it is, and those of which it speaks.
+    /// By term: the classes that have it, and those that it selects.
     owners: BTreeMap<usize, Vec<usize>>,
     meant: BTreeMap<usize, Vec<usize>>,
 }
 
 /// What classes with the same terms repel.
 struct Group {
-    /// Their terms, and those that speak of them.
+    /// Their terms, and those that select them.
     own: Vec<usize>,
     about: Vec<usize>,
-    /// Once it was asked for.
+    /// Computed when it is first needed.
     sum: Option<Sum>,
 }
 
-/// What the classes need that a group repels.
+/// The needs of the classes that a group repels.
 struct Sum {
     pods: usize,
     /// By row of demands.
@@ -43,7 +43,7 @@ struct Sum {
 }
 
 impl Loners {
-    /// Of all classes, with this many rows of demands.
+    /// For all classes, with this many rows of demands.
     pub(super) fn new(classes: &[Class], rows: usize, world: &World) -> Self {
         let mut loners = Self {
             group: Vec::with_capacity(classes.len()),
@@ -73,8 +73,8 @@ impl Loners {
         loners
     }
 
-    /// How many pods of all classes the pods of this one repel, and by row of demands what those need that
-    /// they do not.
+    /// How many pods of all classes the pods of this one repel, and, by row of demands, the needs of those
+    /// that they do not repel.
     pub(super) fn beside(&mut self, class: usize, classes: &[Class]) -> (usize, Vec<Resources>) {
         self.update(class, &classes[class]);
         let number = self.group[class];
@@ -105,7 +105,7 @@ impl Loners {
         sum
     }
 
-    /// Learns that pods of a class were placed.
+    /// Counts pods of a class that were placed.
     pub(super) fn update(&mut self, number: usize, class: &Class) {
         let placed = std::mem::replace(&mut self.waiting[number], class.left()) - class.left();
         add(&mut self.all[class.demands], class, -times(placed));

@@ -1,6 +1,5 @@
-//! The state of one decision to scale up: what waits, where it was placed, and the machines that are planned.
-//! What changes it in one step is here; who takes the steps is in [`super::scale_up`] and the files that it
-//! names.
+//! The state of one decision to scale up: what is pending, where it was placed, and the planned machines.
+//! Single steps that change it are here; [`super::scale_up`] and the files that it names decide on the steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -28,7 +27,7 @@ pub(super) struct Packer<'v, 'a> {
     pub rooms: Rooms<'a>,
     pub pods: Vec<Waiting<'a>>,
     pub spots: Vec<PodPlace>,
-    /// New nodes stand next to each other in the world, in this order.
+    /// New nodes are next to each other in the world, in this order.
     pub planned: Vec<Planned>,
     /// A fresh node of each pool.
     pub prototypes: Vec<SimNode>,
@@ -41,25 +40,25 @@ pub(super) struct Packer<'v, 'a> {
     pub demands: Demands,
     /// What missed predictions hold back, by the number of the group of pods.
     pub holds: BTreeMap<usize, Arc<Hold>>,
-    /// Machines on their way: their nodes in the world.
+    /// Machines that are being created: their nodes in the world.
     pub upcoming: BTreeMap<NodeIndex, String>,
     /// Machines that grow where they are.
     pub growths: Growths,
-    /// Not all of what waits was looked at.
+    /// Not all of what is pending was looked at.
     pub cut: bool,
-    /// Not all real pods were.
+    /// Not all real pods were looked at.
     pub spent: bool,
-    /// Nor was it to be: some real pods have no turn in this round.
+    /// Some real pods have no turn in this round.
     pub partial: bool,
-    /// Once a pod needs more than what is there, nothing else matters.
+    /// The result is complete once a pod needs more than what exists.
     pub is_enough: bool,
     /// Why pools stay below their minimum, by pool.
     pub short: BTreeMap<String, NoRoom>,
-    /// The first this many of the new machines are there for the minimum of their pools.
+    /// The first this many of the new machines are for the minimum of their pools.
     pub of_minimum: usize,
-    /// Gangs that wait.
+    /// Pending gangs.
     pub gangs: Gangs<'a>,
-    /// New machines that are not made: they were for gangs that a later round looks at.
+    /// New machines that will not be created: they were for gangs that a later round looks at.
     pub dropped: BTreeSet<usize>,
 }
 
@@ -71,7 +70,7 @@ pub(super) struct Planned {
 }
 
 impl<'a> Packer<'_, 'a> {
-    /// Takes back all that was placed: these are the world and the rooms of before.
+    /// Takes back all placements: these are the original world and rooms.
     pub(super) fn start_over(&mut self, (world, rooms): (World, Rooms<'a>)) {
         (self.view.world, self.rooms) = (world, rooms);
         self.spots.fill(PodPlace::None);
@@ -99,7 +98,7 @@ impl<'a> Packer<'_, 'a> {
         !self.dropped.is_empty() && self.machine_at(node).is_some_and(|number| self.dropped.contains(&number))
     }
 
-    /// Takes a node with the pods that it holds into the world.
+    /// Adds a node with its pods to the world.
     pub(super) fn adopt(&mut self, node: &SimNode, mut prepared: Option<&mut Prepared>) -> NodeIndex {
         let world = &mut self.view.world;
         let index = match &mut prepared {
@@ -166,7 +165,7 @@ impl<'a> Packer<'_, 'a> {
             self.spots[index] = PodPlace::Node(at);
         }
         if at < self.view.existing {
-            // Scaling down may have to take them off again.
+            // Scaling down may have to remove them again.
             for &index in taken {
                 self.view.world.place(self.pods[index].pod, at);
             }
@@ -177,7 +176,7 @@ impl<'a> Packer<'_, 'a> {
         class.done += count;
     }
 
-    /// Plans a node of the pool there, and takes it into the world.
+    /// Plans a node of the pool there, and adds it to the world.
     pub(super) fn open(&mut self, pool: usize, place: Place, prepared: Option<&mut Prepared>) -> NodeIndex {
         let settings = &self.pools()[pool];
         let mut node = self.prototypes[pool].clone();
@@ -191,8 +190,8 @@ impl<'a> Packer<'_, 'a> {
         index
     }
 
-    /// Why no pool takes this pod, pool by pool: what refuses it on a fresh node, or why there is no fresh
-    /// node. Of a pool with several sizes the largest that does not take it speaks, if none would.
+    /// Why no pool takes this pod, for each pool: what refuses it on a fresh node, or why there is no fresh
+    /// node. For a pool with several sizes, the reason is that of the largest size that does not take it.
     pub(super) fn refusals(
         &self,
         prepared: &Prepared,
@@ -216,7 +215,7 @@ impl<'a> Packer<'_, 'a> {
         refusals
     }
 
-    /// Why no machine of a pool is made for pods that its nodes would take.
+    /// Why no machine of a pool is created for pods that its nodes would take.
     fn no_machine(&self, pool: &Pool, hold: Option<&Hold>) -> Option<NoRoom> {
         let missed = |why: &str| NoRoom::Missed(why.to_owned());
         if let Some(why) = hold.and_then(|hold| hold.of_pool(&pool.name)) {

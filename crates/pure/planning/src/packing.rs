@@ -1,8 +1,8 @@
 //! New machines: first for pods that other pods attract or repel, one by one; then for all the others, class
 //! by class.
 //!
-//! Plain classes are packed by arithmetic ([`super::packing_drafts`]): one node is filled with what is
-//! left, and the same filling is repeated as long as the pods and the room for it last.
+//! Plain classes are packed by arithmetic ([`super::packing_drafts`]): one node is filled, and the same
+//! filling is repeated as long as the pods and the room for it last.
 
 use super::class::Class;
 use super::expander::Ranked;
@@ -15,9 +15,9 @@ use super::waiting_stock::{Item, Stock};
 impl<'a> Packer<'_, 'a> {
     /// Plans machines for what is left of the classes.
     ///
-    /// Pods that are spread go early, with others that attract or repel. If a later machine opens a domain
-    /// that they did not know, kube-scheduler would not put them where they were placed: then they go after
-    /// all others of their priority.
+    /// Pods with spread constraints come early, with others that attract or repel. If a later machine opens a
+    /// domain that they did not know, kube-scheduler would not put them where they were placed: then they
+    /// come after all others of their priority.
     pub(super) fn pack(&mut self, classes: &mut [Class<'a>]) {
         if !classes.iter().any(|class| class.left() > 0 && is_spread(class)) {
             return self.pack_some(classes, |_| true);

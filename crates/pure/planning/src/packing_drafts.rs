@@ -1,5 +1,5 @@
-//! Ways to fill new machines with plain pods, thought through on counts alone, so that the best can be
-//! carried out.
+//! Ways to fill new machines with plain pods, computed on counts alone, so that the best one can be carried
+//! out.
 
 use std::cmp::Reverse;
 
@@ -17,7 +17,7 @@ use model::Resources;
 pub(super) enum Way {
     /// Largest first.
     Largest,
-    /// So that all resources are used up together.
+    /// So that all resources are used up at the same rate.
     Evenly,
 }
 
@@ -31,11 +31,11 @@ pub(super) struct Draft {
     order: Vec<usize>,
     /// How many pods of each (in that order) have no machine.
     left: Vec<usize>,
-    /// What the machines offer, in parts of the largest pool's.
+    /// What the machines offer, relative to the largest pool's.
     cost: i64,
 }
 
-/// Above this many comparisons only the largest-first way is tried.
+/// Above this many comparisons, only the largest-first way is tried.
 const MANY: usize = 20_000_000;
 
 impl<'a> Packer<'_, 'a> {
@@ -89,8 +89,7 @@ impl<'a> Packer<'_, 'a> {
         draft
     }
 
-    /// The classes by priority, then the largest first: how large they are depends on what they are to be put
-    /// on.
+    /// The classes by priority, then the largest first, relative to the nodes that they will be on.
     fn ordered(&self, classes: &[Class<'a>], plain: &[usize], size: Option<usize>) -> Vec<usize> {
         let mut order = plain.to_vec();
         if let Some(size) = size {
@@ -104,8 +103,8 @@ impl<'a> Packer<'_, 'a> {
         order
     }
 
-    /// Adds a machine for the first of the items that wait, filled with all of them, and the same again while
-    /// its pods and the room last. False if no pool can grow for it.
+    /// Adds a machine for the first of the pending items, fills it with all of them, and repeats the same
+    /// filling while its pods and the room last. False if no pool can grow for it.
     fn add(
         &self,
         plain: &[usize],
@@ -131,7 +130,7 @@ impl<'a> Packer<'_, 'a> {
         let counts = filling.iter().map(|&(one, count)| (plain[one], usize::try_from(count).unwrap_or(0)));
         draft.fillings.push(counts.collect());
         loop {
-            // One that is there has its size.
+            // An existing machine has its size.
             let fitting = if place.woken.is_some() { pool } else { self.smallest(pool, &wanted) };
             rooms.take(&self.pools()[fitting], &place);
             draft.machines.push((fitting, place, number));

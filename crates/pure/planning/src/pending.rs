@@ -1,4 +1,4 @@
-//! Which pods wait for a node, and which of them may cause one.
+//! Which pods are pending, and which of them may cause a node.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -12,7 +12,7 @@ use model::plan::PodOutcome;
 use model::pod::Pod;
 use settings::Config;
 
-/// Adds pods that will lose their node to those that wait for one.
+/// Adds pods that will lose their node to the pending ones.
 pub(super) fn add_leaving<'a>(
     view: &View<'a>,
     priorities: &Priorities,
@@ -30,7 +30,7 @@ pub(super) fn add_leaving<'a>(
     }
 }
 
-/// What is decided of a pod that waits without looking for room; `expendable` is what [`Priorities`] says of
+/// What is decided for a pending pod without looking for room; `expendable` is what [`Priorities`] says about
 /// its group.
 pub(super) fn settled(pod: &Pod, expendable: bool, config: &Config, now: Timestamp) -> Option<PodOutcome> {
     let digest = pod.digest();

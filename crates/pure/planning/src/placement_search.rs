@@ -1,8 +1,8 @@
-//! Where equal pods go one after the other.
+//! Where to put equal pods one after the other.
 
 use scheduling::{NodeIndex, Prepared, World};
 
-/// Goes round the nodes that can still take pods of a class. A node that can no longer is not asked again.
+/// Goes round the nodes that can still take pods of a class. A node that no longer can is not asked again.
 pub(super) struct Search {
     open: Vec<NodeIndex>,
     at: usize,
@@ -16,16 +16,16 @@ impl Search {
         Self { open: nodes.filter(|&at| world.has_room(prepared, at)).collect(), at: 0 }
     }
 
-    /// Asks this node too, next of all.
+    /// Adds a node, which is asked next.
     pub(super) fn add(&mut self, node: NodeIndex) {
         self.at = self.open.len();
         self.open.push(node);
     }
 
-    /// The next node that takes the pod: the one that took the last, if it can, then those after it.
+    /// The next node that takes the pod: the one that took the last pod, if it can, then those after it.
     pub(super) fn next(&mut self, world: &World, prepared: &Prepared) -> Option<NodeIndex> {
         for asked in 0..self.open.len() {
-            // Most are settled by a glance.
+            // Most are decided by a single look.
             if asked % 16 == 15 {
                 world.effort().add(16);
             }
@@ -34,7 +34,7 @@ impl Search {
             }
             let node = self.open[self.at];
             if node != SPENT {
-                // If many pods repel each other, this is mostly why.
+                // If many pods repel each other, this is usually the reason.
                 if world.keeps_off(prepared, node) {
                     self.open[self.at] = SPENT;
                     self.at += 1;

@@ -1,4 +1,4 @@
-//! Pods of DaemonSets on machines that are planned or on their way ([`super::daemons`]).
+//! Pods of DaemonSets on machines that are planned or being created ([`super::daemons`]).
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use model::pod::Pod;
 use scheduling::{NodeIndex, Prepared, SimNode};
 
 impl Packer<'_, '_> {
-    /// Takes a node that is on its way into the world: the pods that it has there already stay on it, those
-    /// of DaemonSets come. What static ones take it does not offer.
+    /// Adds a node that is being created to the world: its pods stay on it, and those of DaemonSets are
+    /// added. What static pods take of it is not offered.
     pub(super) fn expect_node(&mut self, node: Node, pool: usize, there: Option<NodeIndex>) -> NodeIndex {
         let mut soon = SimNode::empty(Arc::new(node));
         soon.expect(&self.prototypes[pool]);
         if let Some(at) = there {
-            // Its slices, those that it will publish among them, are known under its own name.
+            // Its slices, including those that it will publish, are known under its own name.
             soon.expect_no_slices();
             let bound = self.view.bound[at].iter().filter(|pod| !pod.is_finished() && !is_mirror(pod));
             for pod in bound {
@@ -33,7 +33,7 @@ impl Packer<'_, '_> {
         world.is_plain(pod) && !self.repelling.iter().any(|one| world.repels(one, pod))
     }
 
-    /// The DaemonSet without whose pod a new node of this pool would take the one that is prepared.
+    /// The DaemonSet whose pod prevents a new node of this pool from taking the prepared pod.
     pub(super) fn daemon_in_the_way(&self, prepared: &Prepared, pool: usize) -> Option<String> {
         let (world, fresh) = (&self.view.world, &self.prototypes[pool]);
         let refuses = |daemon: Option<&Arc<Pod>>| {

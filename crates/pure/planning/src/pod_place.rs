@@ -7,6 +7,6 @@ use scheduling::NodeIndex;
 pub(super) enum PodPlace {
     /// Nowhere.
     None,
-    /// On this node of the world: an existing one, one on its way, or a new one.
+    /// On this node of the world: an existing one, one that is being created, or a new one.
     Node(NodeIndex),
 }

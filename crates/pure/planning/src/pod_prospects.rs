@@ -1,4 +1,5 @@
-//! What becomes of a pod: what each pool says to it, judged alone, and what if the node that it runs on goes.
+//! The prospects of a pod: what each pool would do with it, considered alone, and what happens if its node is
+//! removed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,41 +20,41 @@ use model::pod::Pod;
 use scheduling::{Effort, Prepared, Refusal, SimNode};
 use settings::{Config, Pool};
 
-/// What becomes of one pod.
+/// The prospects of one pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Prospects {
-    /// Every pool, in the order of the configuration. Nothing that waits was placed before.
+    /// Every pool, in the order of the configuration. No pending pods were placed before.
     pub pools: Vec<PoolAnswer>,
-    /// What its node's end means for it, if it has one.
+    /// What the removal of its node means for it, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removal: Option<Removal>,
 }
 
-/// What a pool says to a pod.
+/// What a pool would do with a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PoolAnswer {
     /// The pool.
     pub pool: PoolName,
-    /// A machine of it would be made for the pod, which would fit.
+    /// A machine of it would be created for the pod, which would fit.
     pub fits: bool,
-    /// The first filter that refuses the pod on a fresh node, in kube-scheduler's names.
+    /// The first filter that refuses the pod on a fresh node, by kube-scheduler's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<&'static str>,
     /// Why there is no fresh node that it would fit: `PoolAtMax`, `NoFreeSlot`, `NoHostCapacity`,
     /// `BackingOff`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
-    /// Either in words, with figures.
+    /// Either reason in words, with numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// What the end of its node means for a pod.
+/// What the removal of its node means for a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Removal {
-    /// Where it runs.
+    /// Its node.
     pub node: String,
-    /// What is done with it.
+    /// What happens to it.
     pub treatment: Treatment,
     /// Why it keeps its node: the drain rule.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,22 +64,22 @@ pub struct Removal {
     pub message: Option<String>,
 }
 
-/// What a removal of its node does with a pod.
+/// What the removal of its node does with a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Treatment {
     /// It is evicted, and needs another place.
     Evicted,
     /// It is evicted, and needs none: its priority is below the cut-off.
     Expendable,
-    /// It ends with its node: a DaemonSet's pod, or one that is over or on its way out.
+    /// It ends with its node: it is a DaemonSet's pod, has finished, or is being deleted.
     EndsWithNode,
-    /// The node waits for its end.
+    /// The removal waits until it has finished.
     Awaited,
     /// The node stays for it.
     KeepsNode,
 }
 
-/// What becomes of the pods with these ids (`namespace/name`).
+/// The prospects of the pods with these ids (`namespace/name`).
 pub fn prospects<'i>(
     snapshot: &Snapshot,
     config: &Config,
@@ -124,8 +125,8 @@ fn bound(view: &View, pod: &Arc<Pod>) -> Option<usize> {
     (counts && !pod.is_finished()).then_some(at)
 }
 
-/// An answer for each pool. Of one with several sizes, or several sets of hosts, the first that takes the pod
-/// speaks, else the first whose nodes would, else the last.
+/// An answer for each pool. If a pool has several sizes, or several sets of hosts, the answer is that of the
+/// first that takes the pod, or else of the first whose nodes would, or else of the last.
 fn pools(view: &View, rooms: &Rooms, fresh: &[SimNode], prepared: &Prepared) -> Vec<PoolAnswer> {
     let mut answers: Vec<PoolAnswer> = Vec::new();
     for (offer, node) in view.offers.iter().zip(fresh) {

@@ -88,7 +88,7 @@ fn empty_lists(packer: &Packer) -> Vec<Vec<Arc<str>>> {
     counts.into_iter().map(Vec::with_capacity).collect()
 }
 
-/// On a node that exists, or that is on its way.
+/// On an existing node, or one that is being created.
 fn place(packer: &Packer, node: NodeIndex, pod: usize, verdict: &mut PodVerdict) {
     if let Some(machine) = packer.upcoming.get(&node) {
         verdict.verdict = PodOutcome::UpcomingNode;
@@ -100,10 +100,10 @@ fn place(packer: &Packer, node: NodeIndex, pod: usize, verdict: &mut PodVerdict)
     }
 }
 
-/// No pool fits; or those that do are at their maximum, find no host, or back off: then the one that passes
-/// soonest counts.
+/// No pool fits; or those that do are at their maximum, have no host with room, or back off: then the reason
+/// that ends soonest counts.
 pub(super) fn why_nowhere(packer: &Packer, waiting: &Waiting) -> Nowhere {
-    // What pods in thought cost hides no reason of a real one.
+    // The cost of imagined pods hides no reason of a real one.
     let cut = if waiting.pod.chunk { packer.cut } else { packer.spent };
     if cut || packer.view.allowance.is_spent() {
         return Nowhere { outcome: PodOutcome::Unfinished, reasons: Vec::new(), missed: None };

@@ -7,18 +7,18 @@
 //!    └─────────┴──────────────────────── it is on, and its API answers ──────────────────────────────┘
 //! ```
 //!
-//! * What is remembered ([`PowerMemory`]) says how far a host has come; here is only said what comes next. A
-//!   host that is off and of which nothing is remembered was switched off by another client: it is not ours.
-//! * A host goes only if nothing but our machines runs there, every pod on them has a place without it, each
-//!   pool keeps its minimum, the hosts that stay have a majority of **all** votes, and `min_hosts_on` and
-//!   `max_hosts_off` allow it. All of that is asked again in each round until the host is empty, and a "no"
-//!   ends it: the host is used as before.
-//! * One host at a time is emptied, shut down or (beyond the first) begun to be woken: the next one is looked
-//!   at with the one before on its way.
-//! * Its nodes leave as those of a host in maintenance do ([`super::replacement_due`]): new ones first,
-//!   within the pools' budgets.
-//! * Pods that find no room, and minima that are not reached, wake a host if they could be placed with it on.
-//!   The room of a host that is off is what it had when it was empty.
+//! * [`PowerMemory`] contains how far a host has come; this module decides only what comes next. If nothing
+//!   is remembered about a host that is off, another client switched it off, and the daemon leaves it alone.
+//! * A host is switched off only if nothing but managed machines runs there, every pod on them has a place
+//!   elsewhere, each pool keeps its minimum, the remaining hosts have a majority of **all** votes, and
+//!   `min_hosts_on` and `max_hosts_off` allow it. All of this is checked again in each round until the host is
+//!   empty. If one condition fails, the host is used as before.
+//! * Only one host at a time begins to be emptied or shut down. Hosts are woken one after the other too: the
+//!   next one is considered with the one before counted as on.
+//! * Its nodes leave like those of a host in maintenance ([`super::replacement_due`]): new ones first, within
+//!   the pools' budgets.
+//! * A host is woken for pods without room, and for minima that are not reached, if they could be placed with
+//!   it on. The room of a host that is off is what it had when it was empty.
 
 mod waking;
 
@@ -46,12 +46,12 @@ use model::workload::Backoff;
 use model::{HostKey, Snapshot};
 use settings::{Config, Pool, PowerSettings};
 
-/// A host that was asked to come up is asked again after this time: a packet may be lost, and one that is
-/// still going off does not hear it.
+/// A host that was asked to start is asked again after this time: a packet may be lost, and a host that is
+/// still shutting down does not receive it.
 const ASK_AGAIN: Duration = Duration::from_mins(1);
 /// Why a host can be done without.
-const PLACE_ELSEWHERE: &str = "everything on it has a place elsewhere";
-/// Guests that are named in a reason at most.
+const PLACE_ELSEWHERE: &str = "everything on it fits elsewhere";
+/// Maximum number of guests that a reason names.
 const NAMED: usize = 3;
 
 /// The verdict of each host that may be switched off, in order of their names.
@@ -78,11 +78,11 @@ pub(super) fn decide(
     verdicts
 }
 
-/// The shortage if not all that waits was looked at.
+/// The shortage if not all pending pods were looked at.
 const UNKNOWN: usize = usize::MAX;
 
-/// How many pods are left waiting and how many machines are missing to the pools' minima, were this the
-/// cluster; `gone` are nodes that are no longer there.
+/// How many pods are left pending and how many machines are missing to the pools' minima if this were the
+/// cluster; `gone` are nodes that no longer exist.
 fn shortage(
     snapshot: &Snapshot,
     pods: &[Arc<Pod>],
@@ -105,7 +105,7 @@ fn shortage(
     waiting + growth.homeless.len() + missing.map(|count| count as usize).sum::<usize>()
 }
 
-/// What the verdicts of one round are made with.
+/// The inputs for the verdicts of one round.
 struct HostPowerRules<'a> {
     snapshot: &'a Snapshot,
     pods: &'a [Arc<Pod>],
@@ -126,19 +126,19 @@ impl HostPowerRules<'_> {
         self.snapshot.memory.hosts.get(host)?.power.as_ref()
     }
 
-    /// The reason for which a host is left alone after a failure.
+    /// Why a host is left alone after a failure.
     fn backoff(&self, host: &str) -> Option<&str> {
         let backoff = self.snapshot.memory.hosts.get(host)?.backoff.as_ref()?;
         backoff.runs(self.snapshot.time).then_some(backoff.reason.as_str())
     }
 
-    /// What holds for a host by itself.
+    /// The verdict on a host by itself.
     fn judge(&self, host: &Host) -> HostVerdict {
         let Some(memory) = self.memory(&host.name) else {
             return if host.online {
                 self.used(host)
             } else {
-                verdict(host, HostOutcome::NotOurs, "it is off, and was not switched off by us")
+                verdict(host, HostOutcome::NotOurs, "it is off, but the daemon did not switch it off")
             };
         };
         let now = self.snapshot.time;
@@ -154,7 +154,7 @@ impl HostPowerRules<'_> {
             (PowerStep::Emptying, false) => verdict(
                 host,
                 HostOutcome::NotOurs,
-                "it went off while it was being emptied, and not through us",
+                "it went off while it was being emptied, but the daemon did not switch it off",
             ),
             (PowerStep::ShuttingDown, false) => self.off(host, now),
             (PowerStep::ShuttingDown, true) if by(settings.shutdown_time) > now => {
@@ -164,19 +164,19 @@ impl HostPowerRules<'_> {
                 verdict(host, HostOutcome::GivenUp, "it did not go off within `power.shutdown_time`")
             }
             (PowerStep::Off, false) => self.off(host, memory.since),
-            // Another client has switched it on, or it has come up after all.
+            // Another client has switched it on, or it has started late.
             (PowerStep::Off, true) => self.used(host),
             (PowerStep::Waking, _) if is_up(self.snapshot, &host.name) => self.used(host),
             (PowerStep::Waking, _) if by(settings.wake_time) <= now => {
-                verdict(host, HostOutcome::GivenUp, "it did not come up within `power.wake_time`")
+                verdict(host, HostOutcome::GivenUp, "it did not start within `power.wake_time`")
             }
             (PowerStep::Waking, true) => {
-                asked(HostOutcome::Waking, "it is on, and its API does not answer yet", settings.wake_time)
+                asked(HostOutcome::Waking, "it is on, but its API does not answer yet", settings.wake_time)
             }
             (PowerStep::Waking, false) => {
                 let again = memory.asked.is_none_or(|asked| after(asked, ASK_AGAIN) <= now);
                 let outcome = if again { HostOutcome::Wake } else { HostOutcome::Waking };
-                asked(outcome, "it was asked to come up", settings.wake_time)
+                asked(outcome, "it was asked to start", settings.wake_time)
             }
         }
     }
@@ -189,7 +189,7 @@ impl HostPowerRules<'_> {
         HostVerdict { since: Some(since), ..verdict(host, HostOutcome::Off, &message) }
     }
 
-    /// One that is on, and used as any other.
+    /// A host that is on and used normally.
     fn used(&self, host: &Host) -> HostVerdict {
         if let Some(why) = self.stays(host).or_else(|| self.needs(host)) {
             return verdict(host, HostOutcome::Needed, &why);
@@ -202,14 +202,14 @@ impl HostPowerRules<'_> {
         let (due, message) = match self.in_vain(&host.name) {
             Some(backoff) => (
                 due.max(backoff.until),
-                format!("{PLACE_ELSEWHERE}; it was emptied in vain before: {}", backoff.reason),
+                format!("{PLACE_ELSEWHERE}; an earlier attempt to empty it failed: {}", backoff.reason),
             ),
             None => (due, PLACE_ELSEWHERE.to_owned()),
         };
         HostVerdict { since: Some(since), due: Some(due), ..verdict(host, HostOutcome::Idle, &message) }
     }
 
-    /// Why and how long it is not emptied again, if that was given up before.
+    /// Why and for how long it is not emptied again, if that was given up before.
     fn in_vain(&self, host: &str) -> Option<&Backoff> {
         let backoff = self.snapshot.memory.hosts.get(host)?.emptying_backoff.as_ref()?;
         backoff.runs(self.snapshot.time).then_some(backoff)
@@ -219,7 +219,7 @@ impl HostPowerRules<'_> {
         if let Some(why) = self.stays(host).or_else(|| self.needs(host)) {
             return verdict(host, HostOutcome::Needed, &why);
         }
-        // What waits now may wait for its room.
+        // What is pending now may wait for its room.
         if self.short > 0 && self.short_with(&[&host.name]) < self.short {
             return verdict(host, HostOutcome::Needed, "its room is needed");
         }
@@ -233,35 +233,35 @@ impl HostPowerRules<'_> {
         if due <= self.snapshot.time {
             return verdict(host, HostOutcome::GivenUp, "it could not be emptied within `power.empty_time`");
         }
-        let message = waits.unwrap_or_else(|| format!("{left} of our machines are left on it"));
+        let message = waits.unwrap_or_else(|| format!("still in use by {left} of the daemon's machines"));
         HostVerdict { since, due: Some(due), ..verdict(host, HostOutcome::Emptied, &message) }
     }
 
-    /// Our machines that are there, including warm ones and those on their way out.
+    /// Managed machines on the host, including warm ones and those that are being removed.
     fn machines<'s>(&'s self, host: &'s str) -> impl Iterator<Item = &'s Machine> {
         let machines = self.snapshot.proxmox.machines.iter().flatten();
         machines.filter(move |machine| machine.host == host && machine.phase != Phase::Gone)
     }
 
-    /// How many of them have not gone yet, as far as is known.
+    /// How many of them are still there, as far as is known.
     fn left(&self, host: &str) -> usize {
         let facts = self.snapshot.proxmox.power.as_ref().and_then(|facts| facts.hosts.get(host));
         self.machines(host).count() + facts.map_or(0, |facts| facts.going.len())
     }
 
-    /// What a host has to wait for because it may be on its way to it, if anything is.
+    /// The migration to this host that it may have to wait for, if any.
     fn migration(&self, host: &str) -> Option<String> {
         let vmid = self.snapshot.proxmox.power.as_ref()?.hosts.get(host)?.migrating.first()?;
-        Some(format!("waits for {vmid}, which is being migrated"))
+        Some(format!("waiting for {vmid}, which is being migrated"))
     }
 
-    /// What has to be removed from a host before it is worth emptying: with it off, that is impossible.
+    /// What has to be removed from a host before it is emptied, because that is impossible once it is off.
     fn remains(&self, host: &str) -> Option<String> {
         let over = self.machines(host).find(|machine| machine.phase.is_over())?;
-        Some(format!("waits until what {} has left there is removed", over.name))
+        Some(format!("waiting until what {} left there is removed", over.name))
     }
 
-    /// Why a host stays on whatever our machines need.
+    /// Why a host stays on, whatever the managed machines need.
     fn stays(&self, host: &Host) -> Option<String> {
         let name = &host.name;
         let Some(facts) = &self.snapshot.proxmox.power else {
@@ -282,7 +282,7 @@ impl HostPowerRules<'_> {
         if !own.others.is_empty() {
             let named: Vec<String> = own.others.iter().take(NAMED).map(ToString::to_string).collect();
             let more = if own.others.len() > NAMED { " and more" } else { "" };
-            return Some(format!("others run there: {}{more}", named.join(", ")));
+            return Some(format!("unmanaged guests run there: {}{more}", named.join(", ")));
         }
         if let Some(why) = self.backoff(name) {
             return Some(format!("it is left alone after a failure: {why}"));
@@ -290,10 +290,10 @@ impl HostPowerRules<'_> {
         self.too_few(name, &facts.votes)
     }
 
-    /// Whether enough hosts and votes stay without this one.
+    /// Whether too few hosts or votes would be left without this one.
     fn too_few(&self, name: &HostKey, votes: &BTreeMap<HostKey, u32>) -> Option<String> {
         let all = || self.snapshot.proxmox.hosts.iter().flatten();
-        // One that was to be off by now and is not may go off yet.
+        // A host that should be off by now may still go off.
         let going = |host: &Host| {
             let step = self.memory(&host.name).map(|memory| memory.step);
             matches!(step, Some(PowerStep::ShuttingDown | PowerStep::Off))
@@ -309,28 +309,29 @@ impl HostPowerRules<'_> {
         };
         let off = all().filter(ours).count();
         if let Some(most) = self.settings().max_hosts_off.filter(|most| off >= *most) {
-            return Some(format!("`power.max_hosts_off` lets {most} be off at a time"));
+            return Some(format!("`power.max_hosts_off` allows {most} to be off at a time"));
         }
         // Each cluster has a quorum of its own.
         let here = |other: &HostKey| other.region() == name.region();
         let expected: u32 = votes.iter().filter(|(host, _)| here(host)).map(|(_, votes)| votes).sum();
         let kept = stay.iter().filter(|host| here(&host.name));
         let kept: u32 = kept.filter_map(|host| votes.get(&host.name)).sum();
-        (kept * 2 <= expected)
-            .then(|| format!("the cluster would have {kept} of {expected} votes left, which is no majority"))
+        (kept * 2 <= expected).then(|| {
+            format!("the cluster would have {kept} of {expected} votes left, which is not a majority")
+        })
     }
 
-    /// Why our machines need the host, if they do.
+    /// Why the managed machines need the host, if they do.
     fn needs(&self, host: &Host) -> Option<String> {
         let made = self
             .machines(&host.name)
             .find(|machine| machine.phase < Phase::Ready && machine.phase != Phase::Warm);
         if let Some(machine) = made {
-            return Some(format!("{} is being made there", machine.name));
+            return Some(format!("{} is being created there", machine.name));
         }
         let growth = self.plan.scale_up.iter().chain(&self.plan.keep).flat_map(|pool| &pool.machines);
         if growth.into_iter().any(|machine| machine.host == host.name) {
-            return Some("a machine is put there now".to_owned());
+            return Some("a machine is being placed there".to_owned());
         }
         let nodes = self.nodes(&host.name);
         if !nodes.is_empty() && !self.config.scale_down.enabled {
@@ -342,13 +343,13 @@ impl HostPowerRules<'_> {
             let why = if short == UNKNOWN {
                 "the round could not find out whether it is needed"
             } else {
-                "what runs there would not find room without it"
+                "what runs there would not find room elsewhere"
             };
             (short > self.short || short == UNKNOWN).then(|| why.to_owned())
         })
     }
 
-    /// The nodes whose machines are there.
+    /// The nodes whose machines are on the host.
     fn nodes(&self, host: &str) -> BTreeSet<&str> {
         let named = self.machines(host).filter_map(|machine| machine.node.as_deref());
         let named: BTreeSet<&str> = named.collect();
@@ -356,7 +357,7 @@ impl HostPowerRules<'_> {
         nodes.filter(|name| named.contains(name)).collect()
     }
 
-    /// What holds one of these nodes, if anything does.
+    /// What keeps one of these nodes, if anything does.
     fn holds(&self, nodes: &BTreeSet<&str>) -> Option<String> {
         let (rules, budgets) =
             (Rules::new(self.snapshot, &self.config.scale_down), Budgets::new(self.snapshot));
@@ -386,7 +387,7 @@ impl HostPowerRules<'_> {
         snapshot
     }
 
-    /// What would be missing with these hosts on and open.
+    /// The shortage with these hosts on and open.
     fn short_with(&self, names: &[&str]) -> usize {
         let mut snapshot = self.snapshot.clone();
         for name in names {
@@ -395,8 +396,8 @@ impl HostPowerRules<'_> {
         shortage(&snapshot, self.pods, (self.config, self.offers), &BTreeSet::new(), &self.allowance)
     }
 
-    /// Of the hosts whose time has come the one with the fewest nodes begins to be emptied, if none is on its
-    /// way.
+    /// Of the hosts whose time has come, the one with the fewest nodes begins to be emptied, unless one is in
+    /// progress.
     fn begin_one(&self, verdicts: &mut [HostVerdict]) {
         use HostOutcome::{Emptied, GoingOff, Idle, SwitchOff, Wake, Waking};
         let busy = verdicts
@@ -406,8 +407,8 @@ impl HostPowerRules<'_> {
         let now = self.snapshot.time;
         let due = |one: &HostVerdict| one.verdict == Idle && one.due.is_some_and(|due| due <= now);
         let held = match busy {
-            Some(host) => Some(format!("waits for its turn, which {host} has")),
-            None => (self.short > 0).then(|| "waits while pods wait for room".to_owned()),
+            Some(host) => Some(format!("waiting for its turn, after {host}")),
+            None => (self.short > 0).then(|| "waiting until pending pods have room".to_owned()),
         };
         let held = |host: &str| held.clone().or_else(|| self.migration(host)).or_else(|| self.remains(host));
         let first = (0..verdicts.len())
@@ -422,16 +423,16 @@ impl HostPowerRules<'_> {
                 (one.since, one.due) = (Some(now), None);
                 (one.verdict, one.message) = match left {
                     0 => (SwitchOff, "nothing runs on it".to_owned()),
-                    _ => (Emptied, format!("{PLACE_ELSEWHERE}: {left} of our machines leave it")),
+                    _ => (Emptied, format!("{PLACE_ELSEWHERE}: {left} of the daemon's machines leave it")),
                 };
             } else {
-                one.message.push_str("; waits for its turn");
+                one.message.push_str("; waiting for its turn");
             }
         }
     }
 }
 
-/// Makes a host that we have switched off, or are emptying, one like any other.
+/// Makes a host that the daemon has switched off or is emptying look like any other.
 fn open(snapshot: &mut Snapshot, name: &str) {
     let Some(memory) = snapshot.memory.hosts.get_mut(name).and_then(|memory| memory.power.take()) else {
         return;
@@ -450,11 +451,11 @@ fn open(snapshot: &mut Snapshot, name: &str) {
         let Some(known) = snapshot.memory.pools.get_mut(pool.as_str()) else { continue };
         let across = memory.across.contains(pool);
         if known.without_template {
-            // A template of another host is missing still.
+            // A template of another host is still missing.
             if across {
                 continue;
             }
-            // Its only template may be on that host: that is no failure.
+            // Its only template may be on that host: that is not a failure.
             known.backoff = None;
             known.reach.get_or_insert_default();
         }

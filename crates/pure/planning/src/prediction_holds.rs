@@ -13,11 +13,11 @@ use model::plan::MissedPrediction;
 pub(super) struct Hold {
     /// Pools that get no machine for them, and why.
     pub pools: BTreeMap<PoolName, String>,
-    /// This many of them may have a machine made, and why not more.
+    /// For how many of them machines may be created, and why not for more.
     pub most: Option<(usize, String)>,
-    /// No gang may have machines made either: so many were made in vain.
+    /// No machines for gangs either, because too many were created in vain.
     pub ends_gangs: bool,
-    /// Nodes that were there then are not expected to take them.
+    /// Nodes that existed at that time are not expected to take them.
     pub before: Option<Timestamp>,
     /// The prediction that was missed last.
     pub missed: Option<Arc<MissedPrediction>>,
@@ -34,7 +34,7 @@ impl Hold {
         self.most.as_ref().map(|(_, why)| why.as_str())
     }
 
-    /// The prediction that was missed last, if any was.
+    /// The prediction that was missed last, if any.
     pub(super) fn missed(&self) -> Option<&Arc<MissedPrediction>> {
         self.missed.as_ref()
     }

@@ -1,10 +1,11 @@
-//! What came of decisions: whether kube-scheduler puts pods where they were found to fit.
+//! The outcome of decisions: whether kube-scheduler puts pods where the planner found that they fit.
 //!
-//! A pod that fits a ready node is awaited there. It is a missed prediction if the scheduler has looked at it
-//! since and refused it again, or if it is still refused after a time in which the scheduler takes up every
-//! pod more than once. That the scheduler looked is seen by its words: it writes the condition only if they
-//! change, and leaves its time alone. Nothing counts while others took the room, while pods wait that the
-//! scheduler has not looked at, or while no instance watched.
+//! A pod that fits a ready node is expected there. The prediction is missed if the scheduler has looked at
+//! the pod since and refused it again, or if the pod is still refused after a time in which the scheduler
+//! retries every pod more than once. A new message shows that the scheduler has looked: it writes the
+//! condition only if the message changes, and leaves its time alone. A prediction does not count while others
+//! took the room, while there are pods that the scheduler has not looked at, or while no instance was
+//! watching.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,23 +32,22 @@ use model::workload::{Backoff, PersistentVolume, VolumeClaim};
 use model::{Machine, Snapshot};
 use settings::Config;
 
-/// After the scheduler has refused a pod again it must have left it so for this long: what it writes may be
-/// older than it looks, and a change of the cluster that it learns of makes it try the pod again within ten
-/// seconds.
+/// After the scheduler has refused a pod again, the refusal must stand for this long: the message may be
+/// older than it looks, and a change of the cluster makes the scheduler try the pod again within ten seconds.
 pub(super) const SETTLED: SignedDuration = SignedDuration::from_mins(2);
-/// While a pod is older than this and the scheduler has not looked at it, the scheduler is behind.
+/// If there is a pod older than this that the scheduler has not looked at, the scheduler is behind.
 const BEHIND: SignedDuration = SignedDuration::from_mins(1);
-/// Without a round for this long, no instance watched.
+/// After a gap this long without a round, no instance was watching.
 const GAP: SignedDuration = SignedDuration::from_mins(5);
-/// A missed prediction that no pod waits for is forgotten this long after its back-off.
+/// A missed prediction without pending pods is forgotten this long after its back-off.
 const FORGOTTEN: SignedDuration = SignedDuration::from_hours(1);
-/// Kinds that are awaited or missed at most, machines that are followed at most, and pods named of each kind
-/// at most.
+/// Maximum number of kinds that are expected or missed, of machines that are followed, and of pods named for
+/// each kind.
 const MOST: (usize, usize, usize) = (64, 256, 16);
-/// Pods of different classes that are looked at in a round at most.
+/// Maximum number of pods of different classes that are looked at in a round.
 const EXAMINED: usize = 256;
 
-/// What is to be remembered of predictions after this decision, which was made on this snapshot.
+/// What to remember of predictions after this decision, which was based on this snapshot.
 pub fn follow(snapshot: &Snapshot, plan: &Plan, config: &Config) -> Predictions {
     let before = &snapshot.memory.predictions;
     if plan.pods.is_empty() && plan.chunks.is_empty() && plan.scale_down.is_empty() && before.is_empty() {
@@ -62,7 +62,7 @@ pub fn follow(snapshot: &Snapshot, plan: &Plan, config: &Config) -> Predictions 
     after
 }
 
-/// What is asked again and again.
+/// Data that is needed repeatedly.
 pub(super) struct Follower<'a> {
     pub snapshot: &'a Snapshot,
     pub plan: &'a Plan,
@@ -70,9 +70,10 @@ pub(super) struct Follower<'a> {
     pub now: Timestamp,
     pub nodes: BTreeMap<&'a str, &'a Arc<Node>>,
     waiting: BTreeMap<&'a str, &'a Arc<Pod>>,
-    /// Chunks of buffers: kube-scheduler never sees them, but a machine that was made for one has to take it.
+    /// Chunks of buffers: kube-scheduler never sees them, but a machine that was created for one must be able
+    /// to take it.
     chunks: BTreeMap<Arc<str>, Arc<Pod>>,
-    /// Pods on nodes, but for those that every node has.
+    /// Pods on nodes, without those that every node has.
     pub guests: BTreeMap<&'a str, Vec<&'a Pod>>,
     gangs: GangOutcomes<'a>,
     kinds: RefCell<BTreeMap<Fingerprint, String>>,
@@ -112,7 +113,7 @@ impl<'a> Follower<'a> {
         self.kinds.borrow_mut().entry(pod.digest().class).or_insert_with(|| kind(pod)).clone()
     }
 
-    /// Which pods fit a ready node, and what has become of those that did before.
+    /// Finds pods that fit a ready node, and what happened to those that did before.
     fn await_pods(&self, after: &mut Predictions) {
         let fits: BTreeMap<&str, &str> = self.expected().collect();
         let mut awaited: Vec<Awaited> = Vec::new();
@@ -139,7 +140,7 @@ impl<'a> Follower<'a> {
             let pod = self.waiting[one.pod.as_str()];
             if self.is_missed(&one, pod) {
                 let pool = self.nodes.get(one.node.as_str()).and_then(|node| pool_of(node));
-                let ours = format!("from {} on it was found to fit {}", one.since, one.node);
+                let ours = format!("since {}, it was found to fit {}", one.since, one.node);
                 self.miss(&mut after.missed, pod, pool, &one.node, ours);
             } else {
                 after.awaited.push(one);
@@ -158,7 +159,7 @@ impl<'a> Follower<'a> {
         })
     }
 
-    /// Whether its gang cannot be placed as things are.
+    /// Whether its gang cannot be placed at present.
     fn is_split(&self, pod: &Pod) -> bool {
         gangs::key(pod).is_some_and(|key| self.gangs.split.contains(&key))
     }
@@ -191,7 +192,7 @@ impl<'a> Follower<'a> {
         one
     }
 
-    /// Stands for the pods that have come to the node.
+    /// A fingerprint of the pods on the node.
     fn company(&self, node: &str) -> String {
         let there = self.guests.get(node).into_iter().flatten();
         let mut uids: Vec<(&str, &str)> = there.map(|pod| (&*pod.digest().id, pod.uid.as_str())).collect();
@@ -203,7 +204,7 @@ impl<'a> Follower<'a> {
         if !is_refused(pod) {
             return false;
         }
-        // While its volume is made, kube-scheduler holds a pod that it has already found a node for.
+        // While its volume is created, kube-scheduler holds a pod for which it has already found a node.
         let at_once = !pod.volumes.iter().any(model::pod::Volume::decides_place);
         let again = one.refused_again.is_some_and(|at| self.now.duration_since(at) >= SETTLED);
         let timeout = signed(self.config.scale_up.prediction_timeout);
@@ -211,7 +212,7 @@ impl<'a> Follower<'a> {
         (at_once && again) || late
     }
 
-    /// Whether pods wait that the scheduler has not looked at.
+    /// Whether there are pods that the scheduler has not looked at.
     fn is_behind(&self, scheduler: &str) -> bool {
         self.waiting.values().any(|pod| {
             let old = pod.created.is_none_or(|created| self.now.duration_since(created) >= BEHIND);
@@ -220,7 +221,7 @@ impl<'a> Follower<'a> {
         })
     }
 
-    /// Machines that were made for pods, and whether any has come.
+    /// Follows machines that were created for pods, until one of the pods has been scheduled there.
     fn follow_machines(&self, after: &mut Predictions) {
         let machines: BTreeMap<&str, &Machine> = self
             .snapshot
@@ -251,7 +252,7 @@ impl<'a> Follower<'a> {
                 return false;
             }
             let is_ready = self.nodes.get(node).is_some_and(|node| ready(node) && !being_deleted(node));
-            // One whose gang is not complete is not kept waiting by the machine.
+            // A pod whose gang is incomplete does not wait because of the machine.
             let is_refused = |pod: &str| self.waiting.get(pod).is_some_and(|pod| !self.is_split(pod));
             let waits = machine.pods.iter().any(|pod| is_refused(pod) || short.contains(pod.as_str()));
             let placed = || self.plan.pods.iter().chain(&self.plan.chunks);
@@ -263,7 +264,7 @@ impl<'a> Follower<'a> {
         self.miss_by_machines(after);
     }
 
-    /// A machine that was made, if pods that it was made for still wait.
+    /// A machine that was created, if pods that it was created for are still pending.
     fn made(&self, machine: &Machine) -> Option<MadeFor> {
         let real = |pod: &str| self.waiting.get(pod).copied();
         let pods = machine.pods.iter().filter_map(|pod| real(pod).or_else(|| self.chunks.get(pod.as_str())));
@@ -277,7 +278,8 @@ impl<'a> Follower<'a> {
         })
     }
 
-    /// Machines one after the other for a kind of pods, none of which has come, are a missed prediction, too.
+    /// If several machines were created one after the other for a kind of pods, and none got such a pod, the
+    /// prediction is missed too.
     fn miss_by_machines(&self, after: &mut Predictions) {
         let mut by_kind: BTreeMap<&str, Vec<&MadeFor>> = BTreeMap::new();
         for one in after.made.iter().filter(|one| one.in_vain) {
@@ -331,7 +333,7 @@ impl<'a> Follower<'a> {
         });
     }
 
-    /// Forgets what pods have proved wrong since, what may be otherwise by now, and what is long ago.
+    /// Forgets what pods have disproved since, what may have changed by now, and what is long ago.
     fn forget(&self, missed: &mut Vec<Missed>) {
         if missed.is_empty() {
             return;
@@ -353,7 +355,7 @@ impl<'a> Follower<'a> {
         });
     }
 
-    /// Whether a pod of the kind has come to the pool, or to the node, since.
+    /// Whether a pod of the kind has been scheduled in the pool, or on the node, since.
     fn has_landed(&self, one: &Missed) -> bool {
         let there = |node: &str| match &one.pool {
             Some(pool) => self.nodes.get(node).and_then(|node| pool_of(node)) == Some(pool.as_str()),
@@ -366,7 +368,7 @@ impl<'a> Follower<'a> {
         self.guests.iter().filter(|(node, _)| there(node)).any(|(_, pods)| pods.iter().any(&came))
     }
 
-    /// Stands for what fresh nodes of the pool are made of.
+    /// A fingerprint of the settings of the pool's fresh nodes.
     fn settings(&self, pool: Option<&str>) -> String {
         let mut daemons: Vec<String> = self.snapshot.daemon_sets.iter().map(|set| kind(&set.pod)).collect();
         daemons.sort_unstable();
@@ -375,8 +377,8 @@ impl<'a> Follower<'a> {
         fingerprint(&(own, daemons))
     }
 
-    /// Stands for what the scheduler sees of a node, without what passes by itself; `None`: it is gone, or
-    /// goes.
+    /// A fingerprint of what the scheduler sees of a node, without what is temporary; `None`: it is gone, or
+    /// is being removed.
     fn seen(&self, node: &str) -> Option<String> {
         let node = self.nodes.get(node).filter(|node| !being_deleted(node))?;
         let passes = |key: &str| key.starts_with("node.kubernetes.io/") || key.starts_with("pve-autoscaler/");
@@ -386,7 +388,7 @@ impl<'a> Follower<'a> {
         Some(fingerprint(&(&node.labels, taints, &node.allocatable, volumes)))
     }
 
-    /// Stands for what the volumes of a pod depend on, without how much room storages have: that changes all
+    /// A fingerprint of what the volumes of a pod depend on, without the room on storages, which changes all
     /// the time.
     fn volumes(&self, pod: &Pod) -> String {
         let claims = pod.volumes.iter().filter_map(|volume| match &volume.source {
@@ -410,7 +412,7 @@ impl<'a> Follower<'a> {
             None => one.claim.is_none() && class.is_some_and(|class| class.name == one.class),
         };
         let volumes: Vec<_> = snapshot.volumes.iter().filter(suits).cloned().collect();
-        // The scheduler chooses a node, and takes it back, each time that it tries.
+        // The scheduler chooses a node, and gives it up, each time that it tries.
         let claim = claim.map(|claim| VolumeClaim { selected_node: None, ..VolumeClaim::clone(claim) });
         (claim, class.cloned(), driver.cloned(), volumes)
     }

@@ -1,14 +1,15 @@
-//! Missed predictions hold back machines: if kube-scheduler refuses pods although they were found to fit,
-//! another machine of the same pool would only be made in vain ([`super::prediction_outcomes`] finds out
-//! which).
+//! Missed predictions hold back machines: if kube-scheduler refuses pods although the planner found that they
+//! fit, another machine of the same pool would only be created in vain ([`super::prediction_outcomes`] finds
+//! out which).
 //!
-//! * A pool of which a prediction was missed gets no machine for pods of that kind until its back-off is
-//!   over, and such pods are expected on none of its nodes. The same goes for every other pool that has a
-//!   ready node which should have taken them.
-//! * After that a machine may be tried again. Nodes that were there when the prediction was missed are not
+//! * A pool with a missed prediction gets no machine for pods of that kind until its back-off is over, and
+//!   such pods are expected on none of its nodes. The same applies to every other pool with a ready node that
+//!   should have taken them.
+//! * After that, a machine may be tried again. Nodes that existed when the prediction was missed are not
 //!   counted on: the scheduler has refused them.
-//! * Of machines for pods that never come there are two an hour at most. Two pods of a gang are of no use
-//!   without the others: it may have machines made for all of it, and no more of them if two were in vain.
+//! * At most two machines an hour are created for pods that are never scheduled there. Two pods of a gang are
+//!   of no use without the others: a gang may have machines for all of it, and no more of them if two were in
+//!   vain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,19 +29,20 @@ use model::plan::MissedPrediction;
 use model::prediction::{MadeFor, Missed, kind};
 use scheduling::NodeIndex;
 
-/// How many machines are made within [`BOUND_TIME`] at most for pods of a kind that never come.
+/// Maximum number of machines that are created within [`BOUND_TIME`] for pods of a kind that are never
+/// scheduled there.
 pub(super) const BOUND: usize = 2;
 /// See [`BOUND`].
 pub(super) const BOUND_TIME: SignedDuration = SignedDuration::from_hours(1);
 
-/// Whether a made machine says something of the bound at this time.
+/// Whether a machine was created recently enough to count for the bound.
 pub(super) fn is_recent(made: &MadeFor, now: Timestamp) -> bool {
     made.at <= now && now.duration_since(made.at) < BOUND_TIME
 }
 
-/// Two or more machines that took none of the pods that they were made for, in words.
+/// Two or more machines that took none of the pods that they were created for, in words.
 pub(super) fn in_vain(machines: &[&str]) -> String {
-    format!("{} were made for such pods and took none of them", machines.join(" and "))
+    format!("{} were created for such pods, but none was scheduled there", machines.join(" and "))
 }
 
 impl<'a> Packer<'_, 'a> {
@@ -87,7 +89,7 @@ impl<'a> Packer<'_, 'a> {
         pool_of(node).is_some_and(|pool| hold.pools.contains_key(pool)) || was_there()
     }
 
-    /// Whether a held pod would still be found to fit a node that it is not expected on.
+    /// Whether a held pod would still be found to fit a node where it is not expected.
     pub(super) fn would_fit(&self, hold: &Hold, pod: &Arc<Pod>) -> bool {
         let prepared = self.view.world.prepare(pod);
         (0..self.view.existing)
@@ -119,7 +121,7 @@ impl<'a> Packer<'_, 'a> {
         if last.is_some() || vain.is_some() {
             let left = BOUND.saturating_sub(spent.len());
             let words = if spent.len() < BOUND {
-                "no more machines at a time while none has taken such a pod".to_owned()
+                "no more machines at a time until one has taken such a pod".to_owned()
             } else {
                 format!("no other machine within an hour: {}", in_vain(spent))
             };
@@ -128,7 +130,7 @@ impl<'a> Packer<'_, 'a> {
         hold
     }
 
-    /// Other pools that have a node which should have taken the pod, and was ready when it was refused.
+    /// Other pools with a node that should have taken the pod, and was ready when the pod was refused.
     fn also_refused(&self, pod: &Arc<Pod>, missed: &Missed) -> BTreeSet<PoolName> {
         let prepared = self.view.world.prepare(pod);
         let refused = |at: &NodeIndex| {
@@ -139,8 +141,8 @@ impl<'a> Packer<'_, 'a> {
         nodes.filter_map(|at| pool_of(&self.view.world.node(at).node)).map(Into::into).collect()
     }
 
-    /// By kind, the recent machines that were made for it, are ready, and have taken nothing so far; two or
-    /// more.
+    /// By kind, the recent machines that were created for it, are ready, and have taken none of its pods so
+    /// far; two or more.
     fn made_in_vain(&self) -> BTreeMap<&'a str, Vec<&'a str>> {
         let snapshot = self.view.snapshot;
         let made = &snapshot.memory.predictions.made;
@@ -170,8 +172,8 @@ impl<'a> Packer<'_, 'a> {
         all
     }
 
-    /// Those of the machines that have no room for the pod, or are gone. The scheduler may only be late for
-    /// the others.
+    /// Those of the machines that have no room for the pod, or are gone. For the others, the scheduler may
+    /// only be late.
     fn still_refusing<'m>(&self, pod: &Arc<Pod>, machines: &[&'m str]) -> Vec<&'m str> {
         let prepared = self.view.world.prepare(pod);
         let takes = |at: NodeIndex| self.view.world.check(&prepared, at).is_ok();
@@ -180,7 +182,7 @@ impl<'a> Packer<'_, 'a> {
     }
 }
 
-/// Leaves no more pods of a held class than may have a machine made.
+/// Keeps only as many pods of a held class as may have a machine created.
 pub(super) fn keep_to_bound(classes: &mut [Class]) {
     for class in classes {
         if let Some((most, _)) = class.hold.as_ref().and_then(|hold| hold.most.as_ref()) {
@@ -189,7 +191,7 @@ pub(super) fn keep_to_bound(classes: &mut [Class]) {
     }
 }
 
-/// The same for pods of which all count or none, and which have what is there already.
+/// The same for pods that count only together, and have already got what exists.
 pub(super) fn keep_gang_to_bound(classes: &mut [Class]) {
     for class in classes {
         if class.hold.as_ref().is_some_and(|hold| hold.ends_gangs) {

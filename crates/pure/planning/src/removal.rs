@@ -1,4 +1,4 @@
-//! Which nodes can go together: their pods find places on nodes that stay.
+//! Which nodes can be removed together: their pods find places on nodes that stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,40 +10,40 @@ use model::pod::{Pod, Toleration};
 use model::selector::Labels;
 use scheduling::{NodeIndex, World};
 
-/// A node that could go, with what it holds.
+/// A node that could be removed, with its pods.
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub node: NodeIndex,
-    /// Pods that need another place, pending ones that were placed on it included.
+    /// Pods that need another place, including pending ones that were placed on it.
     pub pods: Vec<Arc<Pod>>,
     /// Its pool: a place in the list of what pools can spare.
     pub pool: usize,
-    /// Its time has come and its pool may lose nodes: it is looked at before those that still wait.
+    /// Its time has come and its pool may lose nodes: it is looked at before nodes that still wait.
     pub due: bool,
-    /// Its time has come, and it is looked at before those that have only become idle; never without
+    /// Its time has come, and it is looked at before nodes that have only become idle; never without
     /// consolidation.
     pub ripe: bool,
     /// It takes pods as long as it stays.
     pub ready: bool,
-    /// Nothing on it needs another place.
+    /// No pod on it needs another place.
     pub empty: bool,
-    /// How much of CPU and memory it offers, in parts of the largest node, summed.
+    /// The sum of its CPU and memory, relative to the largest node.
     pub size: f64,
     /// How full it is.
     pub utilization: f64,
-    /// What moving its pods costs, as their annotations say.
+    /// The cost of moving its pods, from their annotations.
     pub cost: i64,
 }
 
 /// Where pods go.
 pub(super) type Moves = Vec<(Arc<Pod>, NodeIndex)>;
 
-/// Nodes that can go together, with where each pod goes.
+/// Nodes that can be removed together, with where each pod goes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Together {
-    /// By node, in the order in which they were found to be able to go.
+    /// By node, in the order in which they were found to be removable.
     pub nodes: Vec<(NodeIndex, Moves)>,
-    /// Candidates that cannot go and have taken pods of those that can.
+    /// Candidates that cannot be removed and have taken pods of those that can.
     pub hosts: BTreeSet<NodeIndex>,
     /// Candidates that were left unexamined.
     pub untried: BTreeSet<NodeIndex>,
@@ -64,23 +64,23 @@ impl Together {
     }
 }
 
-/// What sorts candidates, smallest first.
+/// The sort key of candidates, smallest first.
 type Order = fn(&Candidate) -> (f64, f64);
 
-/// The orders in which candidates are tried; each can be the luckiest.
+/// The orders in which candidates are tried; any of them may give the best result.
 const ORDERS: [Order; 3] = [
     |one| (-(one.size * (1.0 - one.utilization)), -one.size),
     |one| (one.utilization, -one.size),
     |one| (one.size, one.utilization),
 ];
 
-/// Above this many candidates only the first order is tried.
+/// Above this many candidates, only the first order is tried.
 const MANY: usize = 200;
 
-/// The set of candidates that frees the most when it goes together. Due candidates come before others, those
-/// that are not ready before those that are, empty ones before those with pods, those whose pods cost less
-/// before others. A pool gives no more due nodes than it can spare (`spare`, by pool); those beyond that, and
-/// those whose time has not come, are looked at last: until then they take the pods of others.
+/// The set of candidates whose joint removal frees the most. Due candidates come before others, unready ones
+/// before ready ones, empty ones before those with pods, and those whose pods cost less to move before
+/// others. A pool gives no more due nodes than it can spare (`spare`, by pool). Those beyond that, and those
+/// whose time has not come, are looked at last: until then they take the pods of others.
 pub(super) fn choose(
     world: &World,
     candidates: &[Candidate],
@@ -91,16 +91,16 @@ pub(super) fn choose(
 ) -> Together {
     let orders = if candidates.len() > MANY { &ORDERS[..1] } else { &ORDERS[..] };
     let mut best: Option<Together> = None;
-    // An empty machine may be there so that others can go: with consolidation it is also tried what that
-    // frees.
+    // An empty machine may have been created so that others can be removed. With consolidation, the search
+    // also tries what its removal would free.
     let tries = orders.iter().map(|order| (order, true));
     let tries = tries.chain(orders.iter().map(|order| (order, false)).filter(|_| consolidates));
-    // Nodes that are alike come in one order, whatever it goes by.
+    // Equal nodes come in the same order, whatever the sort key is.
     let mut tried: BTreeSet<Vec<NodeIndex>> = BTreeSet::new();
     for (order, empty_first) in tries {
         let mut sorted: Vec<&Candidate> = candidates.iter().collect();
         sorted.sort_by(|a, b| {
-            // A lost node runs no pods: it goes before any that does.
+            // A lost node runs no pods, so it is removed before any node that does.
             let key = |one: &Candidate| (!one.due, !one.ripe, one.ready, one.empty != empty_first, one.cost);
             let (x, y) = (order(a), order(b));
             key(a).cmp(&key(b)).then(x.0.total_cmp(&y.0)).then(x.1.total_cmp(&y.1)).then(a.node.cmp(&b.node))
@@ -170,11 +170,11 @@ fn try_in_order(
     found
 }
 
-/// What distinguishes a pod for which a node alone decides: CPU, memory, whether it never preempts,
-/// tolerations, node selector, and the templates of its claims with their namespace.
+/// Everything that distinguishes a pod for which only the node matters: CPU, memory, whether it never
+/// preempts, tolerations, node selector, and the templates of its claims with their namespace.
 type Kind = (i64, i64, bool, Vec<Toleration>, Labels, Vec<(String, String)>);
 
-/// For equal pods of this kind: how far the destinations are known to be full.
+/// For equal pods of this kind: how many of the destinations are known to be full.
 #[derive(Default)]
 struct Hints {
     kinds: BTreeMap<Kind, usize>,
@@ -205,7 +205,7 @@ impl Hints {
     }
 }
 
-/// Moves pods of a node elsewhere and closes it, or leaves the world as it was.
+/// Moves the pods of a node elsewhere and closes the node, or leaves the world as it was.
 fn replace(
     world: &mut World,
     node: NodeIndex,
@@ -238,7 +238,7 @@ fn replace(
         if let Some(kind) = kind {
             hints.fill(kind, from + found);
         }
-        // What it shares with the world is not copied then.
+        // This avoids copying what it shares with the world.
         drop(prepared);
         world.place(pod, to);
         moves.push((pod.clone(), to));
@@ -275,9 +275,9 @@ fn undo(world: &mut World, node: NodeIndex, pods: &[Arc<Pod>], moves: &[(Arc<Pod
     world.open(node);
 }
 
-/// A pod that moved to a node which went later moved on with it: only its last place counts.
+/// A pod that moved to a node which was removed later moved on with it: only its last place counts.
 fn settle(found: &mut Together) {
-    // A pod is one and the same in all of its moves.
+    // A pod is the same object in all of its moves.
     let mut last: BTreeMap<*const Pod, NodeIndex> = BTreeMap::new();
     for (pod, to) in found.nodes.iter().flat_map(|(_, moves)| moves) {
         last.insert(Arc::as_ptr(pod), *to);

@@ -1,5 +1,5 @@
-//! Nodes whose removal was given up: the next one waits, longer each time. What stands in the way may last,
-//! and each try evicts what has come to the node meanwhile.
+//! Nodes whose removal was given up: the next attempt waits, longer each time. The obstacle may last, and
+//! each attempt evicts the pods that have come to the node meanwhile.
 
 use std::time::Duration;
 
@@ -11,24 +11,25 @@ use model::node::Node;
 use model::workload::Backoff;
 use settings::Config;
 
-/// The wait is never longer than this, and what failed longer ago says nothing of today.
+/// The longest wait. A failure that is longer ago no longer counts.
 const LONGEST: Duration = Duration::from_hours(24);
 
-/// The wait after one more removal that was given up.
+/// The wait after another removal that was given up.
 pub fn removal_given_up(before: Option<&Backoff>, why: &str, config: &Config, now: Timestamp) -> Backoff {
     let first = config.scale_down.delay_after_failure;
     let before = before.filter(|before| !is_long_ago(before, now));
     Backoff::next(before, why, (first, first.max(LONGEST)), now)
 }
 
-/// The same of a host that was emptied to be switched off, and stays on: machines were made and went for it.
+/// The same for a host that was emptied to be switched off but stays on: machines were created and removed
+/// for it.
 pub fn emptied_in_vain(before: Option<&Backoff>, why: &str, config: &Config, now: Timestamp) -> Backoff {
     let first = config.power.idle_for.saturating_mul(2);
     let before = before.filter(|before| !is_long_ago(before, now));
     Backoff::next(before, why, (first, first.max(LONGEST)), now)
 }
 
-/// Whether a wait ended long enough ago for the next one to begin with the first length again.
+/// Whether a wait ended long enough ago for the next one to start with the initial length again.
 pub(super) fn is_long_ago(backoff: &Backoff, now: Timestamp) -> bool {
     let longest = SignedDuration::try_from(LONGEST).unwrap_or(SignedDuration::MAX);
     now.duration_since(backoff.until) > longest
@@ -38,7 +39,7 @@ fn last<'s>(snapshot: &'s Snapshot, node: &Node) -> Option<&'s Backoff> {
     snapshot.memory.nodes.get(&node.name)?.removal_backoff.as_ref()
 }
 
-/// Whether a removal of the node was given up lately: others come first.
+/// Whether a removal of the node was given up recently: others come first.
 pub(super) fn was_given_up(snapshot: &Snapshot, node: &Node) -> bool {
     last(snapshot, node).is_some_and(|backoff| !is_long_ago(backoff, snapshot.time))
 }
@@ -49,7 +50,8 @@ pub(super) fn rests(snapshot: &Snapshot, node: &Node) -> Option<String> {
     Some(backoff_text(backoff.until, backoff))
 }
 
-/// The same for what an operator wants of it: that waits no longer than after the first failure.
+/// The same for a removal that an operator asked for: it always waits only as long as after the first
+/// failure.
 pub fn wish_rests(snapshot: &Snapshot, config: &Config, node: &Node) -> Option<String> {
     let backoff = last(snapshot, node).filter(|backoff| backoff.runs(snapshot.time))?;
     let failed = snapshot.memory.pools.get(pool_of(node)?)?.last_removal_failure?;
@@ -58,5 +60,5 @@ pub fn wish_rests(snapshot: &Snapshot, config: &Config, node: &Node) -> Option<S
 }
 
 fn backoff_text(until: Timestamp, backoff: &Backoff) -> String {
-    format!("a removal of it was given up, and the next one waits until {until}: {}", backoff.reason)
+    format!("its last removal was given up, and the next attempt waits until {until}: {}", backoff.reason)
 }

@@ -1,11 +1,12 @@
-//! Nodes that are to be replaced, and why: not ready for too long, made from settings or a template that have
-//! changed, older than their pool allows, or on a host in maintenance.
+//! Nodes that are to be replaced, and why: not ready for too long, created from settings or a template that
+//! have changed, older than their pool allows, or on a host in maintenance.
 //!
-//! Nothing is remembered of it. Each round chooses the nodes whose turn it is, and thinks of them as leaving
-//! ([`Node::replaced`]): their room counts for no pod, their pods look for another place, and their pool is
-//! one node short of its minimum. Scaling up then asks for a machine if one is needed, and
-//! [`super::replacement_removals`] lets the node go once its pods have a place on nodes that are ready: the
-//! new node comes first. A reason that is gone ends it; what was made meanwhile is a node like any other.
+//! None of this is remembered. Each round chooses the nodes whose turn it is, and treats them as leaving
+//! ([`Node::replaced`]): their room is not used for any pod, their pods look for another place, and their
+//! pool is one node short of its minimum. Scaling up then requests a machine if one is needed, and
+//! [`super::replacement_removals`] removes the node once its pods have a place on nodes that are ready: the
+//! new node comes first. If the reason is gone, the replacement ends; a machine that was created meanwhile
+//! becomes a normal node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,7 +39,7 @@ use settings::{Config, Pool, Size};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Due {
     pub(super) reason: RemovalReason,
-    /// The reason in words, with what differs.
+    /// The reason in words, with the differences.
     words: String,
     /// Why it is not its turn, if so.
     pub(super) held: Option<String>,
@@ -55,8 +56,8 @@ impl Due {
     }
 }
 
-/// Chooses the nodes that are replaced now and marks them; all that are due, by name. Those that have to stay
-/// do.
+/// Chooses the nodes that are replaced now and marks them; returns all that are due, by name. Nodes that must
+/// stay are not marked.
 pub(super) fn mark(
     snapshot: &mut Snapshot,
     pods: &[Arc<Pod>],
@@ -75,7 +76,7 @@ pub(super) fn mark(
     let mut turns = Turns::new(snapshot, config);
     turns.spare = spare(snapshot, pods, &due);
     let drains = drains(snapshot, pods, config, &due);
-    // Nodes that serve worst go first, then the oldest; those that could not go lately let others go before.
+    // Nodes of least use are first, then the oldest; those that could not be removed recently come last.
     due.sort_by_key(|(at, one)| {
         let node = &snapshot.nodes[*at];
         (
@@ -96,33 +97,32 @@ pub(super) fn mark(
     all
 }
 
-/// What is not replaced in this round, found out by deciding as if it were.
+/// What is not replaced in this round, found by deciding as if it were.
 #[derive(Debug, Default)]
 pub(super) struct KeptReplacements {
-    /// Pools for whose nodes nothing is on its way: their pods have no place, and no machine is made for
-    /// them. Whatever would be kept for their pods would be kept in vain, and could be what stands in the way
-    /// of a machine in their place.
+    /// Pools whose nodes' pods have no place, and no machine is created for them. Keeping anything for these
+    /// pods would be in vain, and could prevent a machine in their place.
     stranded: BTreeSet<PoolName>,
-    /// Nodes that would not go whatever is made for their pods, and why: it would be made in vain, and go
-    /// again.
+    /// Nodes that could not be removed whatever is created for their pods, and why: it would be created in
+    /// vain, and removed again.
     in_vain: BTreeMap<String, String>,
     tries: usize,
 }
 
 impl KeptReplacements {
-    /// How often it is decided again for single nodes; then their pools wait.
+    /// How many times the decision is repeated for single nodes; after that, their pools wait.
     const TRIES: usize = 4;
 
     /// Why this node stays, if so.
     fn holds(&self, node: &Node) -> Option<String> {
         if pool_of(node).is_some_and(|pool| self.stranded.contains(pool)) {
-            return Some("there is no room for a machine in its place".to_owned());
+            return Some("there is no room for its replacement".to_owned());
         }
         self.in_vain.get(&node.name).cloned()
     }
 
-    /// Takes the marks off again; whether more stays, so that it is to be decided again. `homeless` are nodes
-    /// of which a pod finds no place, and the pod.
+    /// Removes the marks again; returns whether more nodes stay, so that the decision must be repeated.
+    /// `homeless` are nodes with a pod that finds no place, and that pod.
     pub(super) fn learn(
         &mut self,
         snapshot: &mut Snapshot,
@@ -141,14 +141,11 @@ impl KeptReplacements {
         if makes_for_them(plan) {
             let homeless = marked.iter().filter_map(|one| {
                 let pod = homeless.get(&one.node)?;
-                Some((one, format!("{pod} would find no place, whatever is made for its other pods")))
+                Some((one, format!("{pod} would find no room, even with new machines for its other pods")))
             });
             let mut stay: Vec<(&Marked, String)> = homeless.collect();
             stay.extend(lacking(snapshot, config, plan, &marked).into_iter().map(|one| {
-                (
-                    one,
-                    "its pool would be below its minimum, and no machine can be made in its place".to_owned(),
-                )
+                (one, "its pool would be below its minimum, and its replacement cannot be created".to_owned())
             }));
             if !stay.is_empty() {
                 self.tries += 1;
@@ -168,7 +165,7 @@ impl KeptReplacements {
     }
 }
 
-/// A node whose turn it is: those that serve worst come first.
+/// A node whose turn it is: those that are of least use come first.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Marked {
     rank: u8,
@@ -176,7 +173,7 @@ struct Marked {
     pool: PoolName,
 }
 
-/// Those of the marked nodes that their pools need for their minimum, whatever comes and is made.
+/// The marked nodes that their pools need for their minimum, whatever is created or being created.
 fn lacking<'a>(snapshot: &Snapshot, config: &Config, plan: &Plan, marked: &'a [Marked]) -> Vec<&'a Marked> {
     let mut all = Vec::new();
     for pool in config.pools.iter().filter(|pool| marked.iter().any(|one| one.pool == pool.name)) {
@@ -194,8 +191,8 @@ fn lacking<'a>(snapshot: &Snapshot, config: &Config, plan: &Plan, marked: &'a [M
     all
 }
 
-/// Whether something is made of which pods that wait are not the reason, while no host is on its way: with
-/// that one, there may be a place for all.
+/// Whether something is created for a reason other than pending pods, while no host is being woken: that host
+/// might have a place for all.
 fn makes_for_them(plan: &Plan) -> bool {
     let machines = plan.scale_up.iter().flat_map(|pool| &pool.machines);
     let made = machines.map(|machine| machine.pods.as_slice());
@@ -203,7 +200,7 @@ fn makes_for_them(plan: &Plan) -> bool {
     all.any(<[_]>::is_empty) && !plan.hosts.iter().any(|host| changes(host.verdict))
 }
 
-/// Whether anything comes or goes, by this plan or since before it.
+/// Whether anything is being created or removed, by this plan or an earlier one.
 fn is_anything_under_way(snapshot: &Snapshot, plan: &Plan) -> bool {
     let comes_or_goes =
         |machine: &Machine| machine.phase != Phase::Ready && !machine.phase.is_over() && !is_kept(machine);
@@ -215,7 +212,7 @@ fn is_anything_under_way(snapshot: &Snapshot, plan: &Plan) -> bool {
         || snapshot.nodes.iter().any(|node| is_leaving(node))
 }
 
-/// Whether a host is on its way on or off.
+/// Whether a host is being switched on or off.
 fn changes(host: HostOutcome) -> bool {
     use HostOutcome::{Emptied, GoingOff, SwitchOff, Wake, Waking};
     matches!(host, Emptied | SwitchOff | GoingOff | Wake | Waking)
@@ -230,7 +227,7 @@ fn rank(reason: RemovalReason) -> u8 {
     }
 }
 
-/// Every node that is to be replaced some time.
+/// Every node that is to be replaced at some time.
 fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
     let machines: BTreeMap<&str, &Machine> = snapshot
         .proxmox
@@ -246,7 +243,7 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
         let Some(pool) = pool.filter(|_| !being_deleted(node)) else { continue };
         let machine = machines.get(node.name.as_str()).copied();
         if !ready(node) {
-            // One that is not ready for the first time is its creation's business.
+            // A node that has never been ready is handled by its creation.
             let served = machine.is_none_or(|machine| machine.phase == Phase::Ready);
             found.extend(silent(snapshot, config, node).filter(|_| served).map(|due| (at, due)));
             continue;
@@ -258,7 +255,7 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
             expired(snapshot.time, pool, node),
         ];
         let mut all: Vec<Due> = all.into_iter().flatten().collect();
-        // A reason that may not be acted on hides none that may.
+        // A reason that may not be acted on does not hide one that may.
         let may = |one: &Due| one.held.is_none() && allowed.refuses(one.reason, &pool.name).is_none();
         if !all.is_empty() {
             let first = all.iter().position(may).unwrap_or(0);
@@ -285,14 +282,14 @@ fn maintenance(snapshot: &Snapshot, config: &Config, machine: Option<&Machine>) 
     here.then_some(Due { reason: RemovalReason::Maintenance, words, held })
 }
 
-/// Its host is being emptied; who decided that has asked whether it can be.
+/// Its host is being emptied; the decision to do that has checked whether it is possible.
 fn emptied(snapshot: &Snapshot, machine: &Machine) -> Option<Due> {
     let words = format!("its host {} is to be switched off", machine.host);
     let emptied = is_emptied(snapshot, &machine.host);
     emptied.then_some(Due { reason: RemovalReason::HostOff, words, held: None })
 }
 
-/// What differs between a machine and one that would be made now.
+/// How a machine differs from a new one.
 fn drifted(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -> Option<Due> {
     let differs = differences(snapshot, pool, machine);
     let held = (!config.replace.drift).then(|| "`replace.drift` is off".to_owned());
@@ -304,13 +301,13 @@ fn drifted(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine)
 pub(super) fn differences(snapshot: &Snapshot, pool: &Pool, machine: &Machine) -> Vec<String> {
     let mut differs = Vec::new();
     for (key, now) in pool.made_of() {
-        // What the record says nothing of was no setting when it was written.
+        // A setting that is missing in the record did not exist when the record was written.
         if let Some(then) = machine.made_of.get(&key).filter(|then| **then != now) {
             let then = if then.is_empty() { "nothing" } else { then };
             let now = if now.is_empty() { "nothing" } else { &now };
             differs.push(match key.as_str() {
-                "ssh_keys" => "other `ssh_keys`".to_owned(),
-                _ => format!("`{key}` was {then}, is {now}"),
+                "ssh_keys" => "different `ssh_keys`".to_owned(),
+                _ => format!("`{key}` was {then} and is now {now}"),
             });
         }
     }
@@ -329,7 +326,7 @@ pub(super) fn differences(snapshot: &Snapshot, pool: &Pool, machine: &Machine) -
     differs
 }
 
-/// Nodes that were made together expire one after another, in the last tenth of their time.
+/// Nodes that were created together expire one after another, in the last tenth of their time.
 fn expired(now: Timestamp, pool: &Pool, node: &Node) -> Option<Due> {
     const PARTS: u32 = 1000;
     let oldest = pool.max_node_age?;
@@ -339,7 +336,7 @@ fn expired(now: Timestamp, pool: &Pool, node: &Node) -> Option<Due> {
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let earlier = oldest / 10 / PARTS * (lot % PARTS);
     let due = after(node.created?, oldest.saturating_sub(earlier)) <= now;
-    let words = format!("older than `max_node_age` of its pool allows, which is {}", age_text(oldest));
+    let words = format!("older than its pool's `max_node_age` of {}", age_text(oldest));
     due.then_some(Due { reason: RemovalReason::Expired, words, held: None })
 }
 
@@ -348,7 +345,7 @@ fn age_text(age: Duration) -> String {
     if hours >= 48 { format!("{} days", hours / 24) } else { format!("{hours} h") }
 }
 
-/// What draining each of these nodes means, or the pod that forbids it.
+/// What draining each of these nodes involves, or the pod that forbids it.
 fn drains(
     snapshot: &Snapshot,
     pods: &[Arc<Pod>],
@@ -368,13 +365,13 @@ fn drains(
         pods.sort_by_cached_key(|pod| pod.id());
         rules
             .drain(&pods, &budgets)
-            .map_err(|blocker| format!("{} holds it ({})", blocker.pod, blocker.reason))
+            .map_err(|blocker| format!("{} keeps it ({})", blocker.pod, blocker.reason))
     };
     on.into_iter().map(|(at, pods)| (at, drain(pods))).collect()
 }
 
-/// Pools with a machine that is being made, or a node on which nothing runs that has to move: what was made
-/// in the place of one that is to go must not be in its way.
+/// Pools with a machine that is being created, or a node with no pods to move: what was created to replace a
+/// node must not prevent its removal.
 fn spare(snapshot: &Snapshot, pods: &[Arc<Pod>], due: &[(usize, Due)]) -> BTreeSet<PoolName> {
     let moves = |pod: &&Arc<Pod>| !is_daemon(pod) && !is_mirror(pod);
     let busy: BTreeSet<&str> = pods.iter().filter(moves).filter_map(|pod| pod.node.as_deref()).collect();

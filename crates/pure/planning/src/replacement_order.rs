@@ -1,4 +1,4 @@
-//! Whose turn to be replaced it is: what budgets, pools and their limits allow in one round, counted down.
+//! Whose turn it is to be replaced: what budgets, pools and their limits allow in one round, counted down.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,17 +21,17 @@ use settings::{Config, Pool};
 pub(super) struct Turns<'a> {
     allowed: Allowed<'a>,
     unhealthy: BTreeSet<PoolName>,
-    /// Nodes of each pool that leave, those whose turn it is included.
+    /// Nodes of each pool that leave, including those whose turn it is.
     leaving: BTreeMap<PoolName, usize>,
-    /// Nodes of each pool that are on their way out already.
+    /// Nodes of each pool that are already being removed.
     on_their_way: BTreeMap<PoolName, usize>,
-    /// Machines of each pool, those on their way and those that leave included.
+    /// Machines of each pool, including those that are being created or removed.
     machines: BTreeMap<PoolName, usize>,
     /// Ready nodes of each pool that stay.
     serving: BTreeMap<PoolName, usize>,
-    /// Machines of each pool that are being made.
+    /// Machines of each pool that are being created.
     coming: BTreeMap<PoolName, usize>,
-    /// Pools that have a node in the place of another already, or have one made.
+    /// Pools that already have a replacement node, or have one being created.
     pub(super) spare: BTreeSet<PoolName>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Turns<'a> {
             }
         }
         for machine in snapshot.proxmox.machines.iter().flatten() {
-            // One that is kept warm can take the place of another: it stands in no machine's way.
+            // A warm machine can take the place of another, so it does not count here.
             if machine.phase.is_over() || is_kept(machine) {
                 continue;
             }
@@ -69,7 +69,7 @@ impl<'a> Turns<'a> {
         turns
     }
 
-    /// Why the node is not replaced now; otherwise its turn is taken.
+    /// Why the node is not replaced now; otherwise it takes its turn.
     pub(super) fn held(
         &mut self,
         snapshot: &Snapshot,
@@ -89,7 +89,7 @@ impl<'a> Turns<'a> {
         let held = decided
             .or_else(|| self.pool_rests(snapshot, config, pool))
             .or_else(|| rests(snapshot, node))
-            .or_else(|| drain.awaited.as_ref().map(|pod| format!("waits for {pod} to end")))
+            .or_else(|| drain.awaited.as_ref().map(|pod| format!("waiting for {pod} to end")))
             .or_else(|| self.no_room(pool, ready(node), drain))
             .or_else(|| self.others_first(config, pool))
             .or_else(|| self.allowed.refuses(due.reason, &pool.name));
@@ -116,21 +116,22 @@ impl<'a> Turns<'a> {
             return Some(format!("the pool is left alone after a failure: {}", backoff.reason));
         }
         let rests = after(memory.last_removal_failure?, config.scale_down.delay_after_failure);
-        (rests > snapshot.time).then(|| format!("until {rests}, after a removal that failed"))
+        (rests > snapshot.time).then(|| format!("until {rests}, after a failed removal"))
     }
 
-    /// A pool at its maximum has no room for a node in its place, if it needs one.
+    /// A pool at its maximum has no room for its replacement, if it needs one.
     fn no_room(&self, pool: &Pool, serves: bool, drain: &Drain) -> Option<String> {
         let count = |of: &BTreeMap<PoolName, usize>| of.get(&pool.name).copied().unwrap_or(0);
         let can_do_without = drain.moves.is_empty() && count(&self.serving) > pool.min as usize;
         let full = count(&self.machines) >= pool.max as usize;
-        // What was made in its place stands in for one only: two that waited for each other would both stay.
+        // A replacement stands in for only one node: otherwise two nodes that waited for each other would
+        // both stay.
         let left = (count(&self.serving) + count(&self.coming)).saturating_sub(usize::from(serves));
         let stands_in = self.spare.contains(&pool.name) && left >= pool.min as usize;
-        // One that leaves makes room for the next, once it is on its way.
+        // A leaving machine makes room for the next, once its removal has begun.
         let in_its_place = stands_in || count(&self.on_their_way) > 0;
         (full && !can_do_without && !in_its_place)
-            .then(|| format!("`max` of {} leaves no room for a node in its place", pool.max))
+            .then(|| format!("`max` of {} leaves no room for its replacement", pool.max))
     }
 
     fn others_first(&self, config: &Config, pool: &Pool) -> Option<String> {

@@ -1,5 +1,5 @@
-//! Lets nodes go that are being replaced: once enough others of their pool are ready and each pod has a place
-//! on one that is.
+//! Removes nodes that are being replaced, once enough others of their pool are ready and each pod has a place
+//! on a ready node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use model::plan::{Move, NodeOutcome, NodeVerdict, Removal};
 use model::pod::Pod;
 use scheduling::NodeIndex;
 
-/// Nodes that go now, with where their pods go. `drains` are the drains under way, `most` how many there may
-/// be.
+/// Nodes that are removed now, with where their pods go. `drains` are the drains in progress, `most` the
+/// maximum.
 pub(super) fn removals(
     view: &View,
     growth: &ScaleUpDecision,
@@ -39,7 +39,7 @@ pub(super) fn removals(
         let min =
             view.config.pools.iter().find(|one| Some(&one.name) == pool.as_ref()).map_or(0, |pool| pool.min);
         if others_ready(view, pool.as_deref()) < min as usize {
-            wait(NodeOutcome::AtMinimum, "goes once a node in its place is ready".to_owned());
+            wait(NodeOutcome::AtMinimum, "to be removed once its replacement is ready".to_owned());
             continue;
         }
         let moves = match places(view, growth, &node.name, &drain.moves) {
@@ -50,11 +50,11 @@ pub(super) fn removals(
             }
         };
         if !moves.is_empty() && *drains >= most {
-            wait(NodeOutcome::Unneeded, format!("waits for its turn: {most} drains at a time"));
+            wait(NodeOutcome::Unneeded, format!("waiting for its turn: {most} drains at a time"));
             continue;
         }
         *drains += usize::from(!moves.is_empty());
-        // Evictions that a budget has no room for yet are repeated by the drain.
+        // The drain repeats evictions that a budget has no room for yet.
         if budgets.allow(drain.asked()).is_ok() {
             budgets.take(drain.asked());
         }
@@ -71,7 +71,7 @@ fn others_ready(view: &View, pool: Option<&str>) -> usize {
     nodes.filter(|node| ready(node) && !being_deleted(node)).count()
 }
 
-/// Where scaling up has put each of these pods, or why one cannot go yet.
+/// Where scaling up has put each of these pods, or why one cannot move yet.
 fn places(view: &View, growth: &ScaleUpDecision, node: &str, pods: &[Arc<Pod>]) -> Result<Vec<Move>, String> {
     let placed: BTreeMap<String, NodeIndex> = growth
         .placed
@@ -83,11 +83,11 @@ fn places(view: &View, growth: &ScaleUpDecision, node: &str, pods: &[Arc<Pod>]) 
     for pod in pods.iter().filter(|pod| will_be_made_again(pod)) {
         let id = pod.id();
         let Some(&to) = placed.get(&id) else {
-            return Err(format!("goes once a node that takes {id} is ready"));
+            return Err(format!("to be removed once a node that takes {id} is ready"));
         };
         let to = &view.snapshot.nodes[to];
         if !ready(to) || growth.upcoming.values().any(|name| *name == to.name) {
-            return Err(format!("goes once {} is ready, which takes {id}", to.name));
+            return Err(format!("to be removed once {}, which takes {id}, is ready", to.name));
         }
         moves.push(Move { pod: id, to: to.name.clone() });
     }

@@ -1,9 +1,9 @@
-//! ProvisioningRequests: is there room for all of these pods, or can it be made as one?
+//! ProvisioningRequests: whether there is room for all of these pods, or it can be made for all at once.
 //!
-//! * What a request asks about is pods in thought, placed after the pods that wait and before chunks of
+//! * The pods of a request are imagined pods. They are placed after pending pods and before chunks of
 //!   buffers: all of them, or none.
-//! * Until it is answered with yes, pods that are part of it make no machine. From then on its room is held
-//!   for ten minutes, less what its pods have taken, as Cluster Autoscaler holds it.
+//! * Until the answer is yes, pods that are part of the request cause no machine. From then on its room is
+//!   reserved for ten minutes, minus what its pods have taken, as in Cluster Autoscaler.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,21 +22,22 @@ use model::plan::{Plan, PodOutcome, RequestOutcome, RequestVerdict};
 use model::pod::{Owner, Pod};
 use model::request::{ATOMIC, CHECK_CAPACITY, CONSUMES, ProvisioningRequest};
 
-/// Room is held for this long once it was promised.
+/// For how long room is reserved after it was promised.
 const BOOKED: SignedDuration = SignedDuration::from_mins(10);
-/// A request that could not be met for this long has failed.
+/// A request that could not be satisfied for this long has failed.
 const EXPIRES: SignedDuration = SignedDuration::from_hours(7 * 24);
-/// A request may be seen before its PodTemplates are, each kind having a watch of its own: this long after it
-/// was made, and longer than a dead connection goes unnoticed, one that is not seen is missing.
+/// A request may be seen before its PodTemplates, because each kind has a separate watch. This long after the
+/// request was created, which is longer than a dead connection can go unnoticed, an unseen template counts as
+/// missing.
 const TEMPLATES_COME: SignedDuration = SignedDuration::from_mins(2);
-/// How many pods of all requests are looked at.
+/// Maximum number of pods of all requests that are looked at.
 const MOST: i64 = 10_000;
 const KIND: &str = "ProvisioningRequest";
 
-/// A request, what is known of it without looking for room, and the pods that it asks about.
+/// A request, what is known of it without looking for room, and its pods.
 pub(super) struct Request<'a> {
     of: &'a ProvisioningRequest,
-    /// `None`: room is looked for.
+    /// `None`: the planner looks for room.
     settled: Option<(RequestOutcome, String)>,
     pub pods: Vec<Arc<Pod>>,
 }
@@ -61,7 +62,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Request<'_>> {
                 Ok(made) => pods = made,
                 Err(Unmade::NoTemplate(why)) if is_new(of, snapshot.time) => {
                     settled =
-                        Some((RequestOutcome::Unfinished, format!("{why} yet; it is looked for again")));
+                        Some((RequestOutcome::Unfinished, format!("{why} yet; a later round looks again")));
                 }
                 Err(Unmade::NoTemplate(why) | Unmade::TooMany(why)) => {
                     settled = Some((RequestOutcome::Broken, why));
@@ -74,7 +75,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Request<'_>> {
     resolved.collect()
 }
 
-/// What is decided of a pod that is part of a request which was not answered with yes: it makes no machine.
+/// The outcome of a pod whose request was not answered with yes: it causes no machine.
 pub(super) fn awaits(pod: &Pod, snapshot: &Snapshot) -> Option<PodOutcome> {
     let requests = snapshot.requests.as_ref()?;
     let name = consumed(pod)?;
@@ -84,7 +85,7 @@ pub(super) fn awaits(pod: &Pod, snapshot: &Snapshot) -> Option<PodOutcome> {
     (!may).then_some(PodOutcome::AwaitsRequest)
 }
 
-/// Takes the verdicts of what requests ask about out of the plan, and answers each.
+/// Takes the verdicts of requested pods out of the plan, and answers each request.
 pub(super) fn tell(requests: &[Request], plan: &mut Plan) {
     if requests.is_empty() {
         return;
@@ -141,19 +142,19 @@ fn conclude(verdict: &mut RequestVerdict, request: &Request) {
             let why: Vec<String> =
                 verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
             let why = if why.is_empty() { String::new() } else { format!(" ({})", why.join("; ")) };
-            let where_ = if request.of.class == ATOMIC { "" } else { " that is there" };
-            format!("there is no room{where_} for {pods}{why}; it is looked for again in each round")
+            let where_ = if request.of.class == ATOMIC { "" } else { " on existing nodes" };
+            format!("there is no room{where_} for {pods}{why}; each round looks again")
         }
         _ if verdict.on_new_machines > 0 => {
             verdict.verdict = RequestOutcome::Provisioned;
-            format!("machines are made, so that {pods} will fit")
+            format!("machines are being created for {pods}")
         }
-        _ => format!("{pods} will fit what is there or on its way"),
+        _ => format!("{pods} will fit on existing machines or on those being created"),
     };
 }
 
 impl<'a> Packer<'_, 'a> {
-    /// Finds or makes room for what requests ask about: for all pods of a request, or for none.
+    /// Finds or makes room for the pods of requests: for all pods of a request, or for none.
     pub(super) fn provide(&mut self, mut classes: Vec<Class<'a>>) {
         if classes.is_empty() {
             return;
@@ -176,7 +177,7 @@ impl<'a> Packer<'_, 'a> {
             } else if request.is("Provisioned").is_some() {
                 self.fill_known(&mut own);
             } else if self.partial || self.view.allowance.is_spent() {
-                // The room may be what real pods need that have no turn in this round.
+                // The room may be needed by real pods that have no turn in this round.
                 self.put_off(pods);
             } else {
                 self.answer(request, &mut own, pods);
@@ -184,7 +185,7 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// A request that was not looked at as a whole waits for a later round.
+    /// A request that was not looked at completely waits for a later round.
     fn put_off(&mut self, pods: &[usize]) {
         for &index in pods {
             self.pods[index].settled = Some(PodOutcome::Unfinished);
@@ -201,7 +202,7 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Whether none of a class is on a machine that this decision makes, if only what is there counts.
+    /// Whether none of a class is on a machine that this decision creates, if only existing nodes count.
     fn may_be_there(&self, class: &Class, request: &ProvisioningRequest) -> bool {
         let new = |pod: &usize| match self.spots[*pod] {
             PodPlace::Node(at) => self.machine_at(at).is_some(),
@@ -211,12 +212,12 @@ impl<'a> Packer<'_, 'a> {
     }
 }
 
-/// Whether a pod in thought is what a request asks about.
+/// Whether an imagined pod belongs to a request.
 pub(super) fn is_requested(pod: &Pod) -> bool {
     pod.chunk && pod.owner.as_ref().is_some_and(|owner| owner.kind == KIND)
 }
 
-/// The namespace and the name of the request that asks about a pod in thought.
+/// The namespace and the name of an imagined pod's request.
 fn asked_by(pod: &Pod) -> (&str, &str) {
     (&pod.namespace, pod.owner.as_ref().map_or("", |owner| &owner.name))
 }
@@ -227,12 +228,12 @@ fn sorted(snapshot: &Snapshot) -> Vec<&ProvisioningRequest> {
     all
 }
 
-/// The name of the request that a pod is part of.
+/// The name of the request that a real pod is part of.
 fn consumed(pod: &Pod) -> Option<&str> {
     CONSUMES.iter().find_map(|key| pod.annotations.get(*key)).map(String::as_str)
 }
 
-/// By namespace and name of a request: how many of its pods have a node, and how many wait for one.
+/// By namespace and name of a request: how many of its pods have a node, and how many are pending.
 fn consumers(snapshot: &Snapshot) -> BTreeMap<(&str, &str), (i64, i64)> {
     let mut all: BTreeMap<(&str, &str), (i64, i64)> = BTreeMap::new();
     for pod in &snapshot.pods {
@@ -247,13 +248,13 @@ fn consumers(snapshot: &Snapshot) -> BTreeMap<(&str, &str), (i64, i64)> {
     all
 }
 
-/// What its conditions and the time say of a request.
+/// The state that follows from its conditions and the time.
 fn state(request: &ProvisioningRequest, bound: i64, now: Timestamp) -> Option<(RequestOutcome, String)> {
     let outcome = |outcome, why: &str| Some((outcome, why.to_owned()));
     if request.class != CHECK_CAPACITY && request.class != ATOMIC {
         return Some((
             RequestOutcome::NotOurs,
-            format!("its class `{}` is another autoscaler's", request.class),
+            format!("its class `{}` belongs to another autoscaler", request.class),
         ));
     }
     for kind in ["Failed", "BookingExpired"] {
@@ -276,12 +277,12 @@ fn state(request: &ProvisioningRequest, bound: i64, now: Timestamp) -> Option<(R
     let own = own.filter(|_| request.class == ATOMIC).map(SignedDuration::from_secs);
     let valid = own.map_or(EXPIRES, |own| own.min(EXPIRES));
     if age(request.created) > valid {
-        return outcome(RequestOutcome::Expired, "no room was found for it in its time");
+        return outcome(RequestOutcome::Expired, "no room was found in time");
     }
     None
 }
 
-/// Whether PodTemplates of the request may still be on their way.
+/// Whether PodTemplates of the request may still arrive.
 fn is_new(request: &ProvisioningRequest, now: Timestamp) -> bool {
     request.created.is_some_and(|created| now.duration_since(created) < TEMPLATES_COME)
 }
@@ -294,13 +295,13 @@ fn templates(snapshot: &Snapshot) -> Templates<'_> {
     all.map(|one| ((one.namespace.as_str(), one.name.as_str()), &**one)).collect()
 }
 
-/// Why it is not known which pods a request asks about.
+/// Why the pods of a request are not known.
 enum Unmade {
     NoTemplate(String),
     TooMany(String),
 }
 
-/// The pods that a request asks about, less the first `taken`.
+/// The pods of a request, without the first `taken`.
 fn made(
     templates: &Templates,
     request: &ProvisioningRequest,
@@ -308,7 +309,7 @@ fn made(
     most: i64,
 ) -> Result<Vec<Arc<Pod>>, Unmade> {
     if request.pods() > most {
-        return Err(Unmade::TooMany(format!("it is for more pods than the {MOST} that are looked at")));
+        return Err(Unmade::TooMany(format!("it is for more pods than the limit of {MOST}")));
     }
     let owner = Owner {
         api_version: "autoscaling.x-k8s.io/v1".to_owned(),

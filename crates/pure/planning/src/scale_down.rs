@@ -1,4 +1,4 @@
-//! Scaling down: a verdict for each node, and the nodes that go now.
+//! Scaling down: a verdict for each node, and the nodes that are removed now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,15 +29,15 @@ use scheduling::{NodeIndex, SimNode};
 pub(super) struct ScaleDownDecision {
     pub removals: Vec<Removal>,
     pub verdicts: Vec<NodeVerdict>,
-    /// Machines in place of nodes that can go once these are ready.
+    /// Machines that replace nodes, which are removed once these are ready.
     pub replacements: Vec<PoolGrowth>,
-    /// Waiting pods that would have fitted nodes which go: where they fit instead.
+    /// Pending pods that would have fitted removed nodes: where they fit instead.
     pub rehoused: BTreeMap<String, String>,
-    /// Nodes that were not looked at, and where the next round goes on.
+    /// Nodes that were not looked at, and where the next round continues.
     pub unfinished: Option<NodeTurns>,
 }
 
-/// How many nodes above the threshold are weighed by consolidation.
+/// How many nodes above the threshold consolidation considers.
 const FULL: usize = 50;
 
 /// Nodes that could be drained, by their place in the snapshot.
@@ -55,7 +55,7 @@ pub(super) fn decide<'a>(
     let mut round = Round::new(view, growth);
     let drains = (&mut round.drains, view.config.scale_down.max_parallel_drains);
     let replaced = replacement_removals::removals(view, growth, &rules, &mut budgets, drains, &mut verdicts);
-    // Nodes of a pool at its minimum stay, so their room is there for the pods of others.
+    // Nodes of a pool at its minimum stay, so other nodes' pods can use their room.
     let (kept, drainable): (Drainables, Drainables) =
         drainable.into_iter().partition(|(_, node)| round.established(&node.pool.name) <= node.pool.min);
     let (together, turns) = simulate(view, &drainable, growth, &round);
@@ -67,8 +67,8 @@ pub(super) fn decide<'a>(
     let (removals, rehoused) = remove(view, replaced, admitted, &after, &mut verdicts);
     say_why_they_stay((view, growth), (&drainable, &together), &round, &mut verdicts);
     for (at, node) in &kept {
-        // Its time goes on while another machine of its pool is on its way, which may be the one in its
-        // place: else both would be unneeded from the same moment on, and the empty one would go.
+        // Its time continues while another machine of its pool is being created, perhaps as its replacement.
+        // Otherwise both would be unneeded from the same moment on, and the empty one would be removed.
         let coming = |at: &NodeIndex| pool_of(&view.world.node(*at).node) == Some(&node.pool.name);
         let counted = view.snapshot.nodes[*at].annotations.contains_key(UNNEEDED_SINCE);
         if node.above && !(counted && growth.upcoming.keys().any(coming)) {
@@ -89,7 +89,7 @@ pub(super) fn decide<'a>(
     ScaleDownDecision { removals, verdicts, replacements, rehoused, unfinished }
 }
 
-/// What holds for each node by itself, and which could be drained.
+/// The verdict on each node by itself, and which nodes could be drained.
 fn judge_all<'a>(view: &View<'a>, rules: &Rules, budgets: &Budgets) -> (Vec<NodeVerdict>, Drainables<'a>) {
     let mut verdicts: Vec<NodeVerdict> = Vec::with_capacity(view.existing);
     let mut drainable = Drainables::new();
@@ -104,20 +104,20 @@ fn judge_all<'a>(view: &View<'a>, rules: &Rules, budgets: &Budgets) -> (Vec<Node
     (verdicts, drainable)
 }
 
-/// Whose machine is being made larger is needed.
+/// A node whose machine is growing is needed.
 fn keep_growing(growth: &ScaleUpDecision, drainable: &mut Drainables, verdicts: &mut [NodeVerdict]) {
     for at in &growth.growing {
         if drainable.remove(at).is_some() {
             needed(&mut verdicts[*at], NodeOutcome::Utilized);
-            verdicts[*at].message = Some("its machine grows".to_owned());
+            verdicts[*at].message = Some("its machine is growing".to_owned());
         }
     }
 }
 
-/// A node that may go now, with where its pods go.
+/// A node that may be removed now, with where its pods go.
 type Admitted<'d, 'a> = (NodeIndex, &'d Drainable<'a>, &'d Moves);
 
-/// The nodes that the round's limits let go; the others' verdicts say what they wait for.
+/// The nodes whose removal the round's limits allow; the verdicts of the others say what they wait for.
 fn admit<'d, 'a>(
     view: &View<'a>,
     growth: &ScaleUpDecision<'a>,
@@ -130,7 +130,7 @@ fn admit<'d, 'a>(
     for (at, moves) in &together.nodes {
         let Some(node) = drainable.get(at) else { continue };
         if let Some(machine) = moves.iter().find_map(|(_, to)| growth.upcoming.get(to)) {
-            let message = format!("its pods go to {machine}, which is on its way");
+            let message = format!("its pods will move to {machine}, which is being created");
             Deferral::waits(Some(message)).apply(&mut verdicts[*at]);
             continue;
         }
@@ -142,7 +142,7 @@ fn admit<'d, 'a>(
     admitted
 }
 
-/// The removals, those of nodes that are replaced included, by node; and where waiting pods fit that would
+/// The removals, including those of nodes that are replaced, by node; and where pending pods fit that would
 /// have fitted them.
 fn remove(
     view: &View,
@@ -185,10 +185,10 @@ fn say_why_they_stay(
         let verdict = &mut verdicts[*at];
         if together.untried.contains(at) {
             if !view.snapshot.nodes[*at].annotations.contains_key(UNNEEDED_SINCE) {
-                // Whether it is needed is not known: no time begins.
+                // It is not known whether it is needed, so no time begins.
                 (verdict.since, verdict.removable_at) = (None, None);
             }
-            let why = "waits for its turn: the round has looked at all that one may";
+            let why = "waiting for its turn: the round has reached its limit";
             Deferral::waits(Some(why.to_owned())).apply(verdict);
             continue;
         }
@@ -198,8 +198,7 @@ fn say_why_they_stay(
         }
         let pool_is_at_minimum = round.established(&node.pool.name) <= node.pool.min;
         if !node.ready {
-            // It is lost all the same: what is made in its place would no longer be needed if its time began
-            // again.
+            // It is lost in any case: its replacement would no longer be needed if its time began again.
             verdict.verdict = NodeOutcome::NoPlaceToMovePods;
             continue;
         }
@@ -218,7 +217,7 @@ fn say_why_they_stay(
     }
 }
 
-/// A pod of a node that is replaced was to go to one that goes as well: it goes where that one's pods go.
+/// A pod of a replaced node was to move to a node that is removed too: it moves to where that node's pods go.
 fn passed_on(removals: &mut [Removal], moves: BTreeMap<String, String>) {
     for one in removals.iter_mut().flat_map(|removal| &mut removal.moves) {
         if let Some(to) = moves.get(&one.pod) {
@@ -227,7 +226,7 @@ fn passed_on(removals: &mut [Removal], moves: BTreeMap<String, String>) {
     }
 }
 
-/// No machine is on its way, and no node goes or is about to by itself.
+/// Whether no machine is being created, and no node is being removed or about to be.
 fn at_rest(view: &View, growth: &ScaleUpDecision, verdicts: &[NodeVerdict]) -> bool {
     use NodeOutcome::{BeingDeleted, CoolingDown, Remove, Unneeded, Unready};
     let going = |(one, node): (&NodeVerdict, &Arc<Node>)| match one.verdict {
@@ -241,7 +240,7 @@ fn at_rest(view: &View, growth: &ScaleUpDecision, verdicts: &[NodeVerdict]) -> b
         && !verdicts.iter().zip(&view.snapshot.nodes).any(going)
 }
 
-/// Machines in place of nodes whose time has come. Nodes that could be replaced have their time counted.
+/// Machines that replace nodes whose time has come. For nodes that could be replaced, the time is counted.
 fn replace<'v, 'a: 'v>(
     view: &View<'a>,
     growth: &ScaleUpDecision<'a>,
@@ -276,7 +275,7 @@ fn replace<'v, 'a: 'v>(
         verdict.verdict = NodeOutcome::Unneeded;
         verdict.since = Some(unneeded_since(view, &view.snapshot.nodes[at]));
         verdict.removable_at = Some(all[&at].removable_at);
-        let what = if begins { "goes after" } else { "could be replaced by" };
+        let what = if begins { "to be replaced by" } else { "could be replaced by" };
         verdict.message = Some(format!("{what} {}", found.words()));
     }
     if begins { found.machines } else { Vec::new() }
@@ -289,7 +288,8 @@ fn needed(verdict: &mut NodeVerdict, why: NodeOutcome) {
     verdict.removable_at = None;
 }
 
-/// With consolidation every node could go; of those above the threshold only the emptiest are weighed.
+/// With consolidation every node could be removed; of those above the threshold, only the emptiest are
+/// considered.
 fn leave_out_full(drainable: &mut BTreeMap<NodeIndex, Drainable>, verdicts: &mut [NodeVerdict]) {
     let mut above: Vec<NodeIndex> =
         drainable.iter().filter(|(_, node)| node.above).map(|(at, _)| *at).collect();
@@ -364,11 +364,11 @@ fn candidates(
     drainable.iter().map(candidate).collect()
 }
 
-/// Nodes that stay whatever is decided and can take pods.
+/// Nodes that stay in any case and can take pods.
 fn destinations(view: &View, drainable: &Drainables, growth: &ScaleUpDecision) -> Vec<NodeIndex> {
     // Nothing moves to a node that is not ready.
     let takes = |at: NodeIndex| {
-        // What a machine that grows is to have is for the pods that it grows for.
+        // The future size of a growing machine is for the pods that it grows for.
         let grows = growth.growing.contains(&at);
         view.world.node(at).open && ready(&view.snapshot.nodes[at]) && !grows
     };

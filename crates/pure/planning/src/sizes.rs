@@ -1,4 +1,4 @@
-//! Pools whose machines may have several sizes: each size is an offer of its own, and each machine gets the
+//! Pools whose machines may have several sizes: each size is a separate offer, and each machine gets the
 //! smallest that holds its pods.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use model::{Resources, Snapshot};
 use scheduling::NodeIndex;
 use settings::{Config, Pool};
 
-/// The pools, one for each size of each and for each set of hosts with its own labels, smallest first.
+/// The pools, one for each size and for each set of hosts with different labels, smallest first.
 pub(super) fn offers(config: &Config, snapshot: &Snapshot) -> Vec<Pool> {
     let of_pool = |pool: &Pool| -> Vec<Pool> {
         let sized = |size: &settings::Size| Pool { cores: size.cores, memory: size.memory, ..pool.clone() };
@@ -20,8 +20,9 @@ pub(super) fn offers(config: &Config, snapshot: &Snapshot) -> Vec<Pool> {
     config.pools.iter().flat_map(of_pool).collect()
 }
 
-/// What a machine of each offer takes from its host: cores and memory in millionths of the largest, summed.
-/// What its node offers would flatter small machines: each keeps something for itself.
+/// What a machine of each offer takes from its host: the sum of cores and memory in millionths of the
+/// largest. The allocatable of its node would make small machines look better than they are, because each
+/// reserves something for itself.
 pub(super) fn costs(offers: &[Pool]) -> Vec<i64> {
     let machine = |pool: &Pool| Resources {
         cpu_milli: i64::from(pool.cores) * 1000,
@@ -33,7 +34,7 @@ pub(super) fn costs(offers: &[Pool]) -> Vec<i64> {
 }
 
 impl Packer<'_, '_> {
-    /// The offer that a machine was made of; of a size that is no longer offered, the pool's smallest.
+    /// The offer that a machine was created from; for a size that is no longer offered, the pool's smallest.
     pub(super) fn offer_of(&self, pool: &str, machine: Option<&Machine>) -> Option<usize> {
         let offers = || self.pools().iter().enumerate().filter(|(_, one)| one.name == pool);
         let same = || {
@@ -59,7 +60,7 @@ impl Packer<'_, '_> {
         own == Some(number.min(pool.sizes.len().saturating_sub(1)))
     }
 
-    /// The cheapest size of the same pool that holds so much.
+    /// The cheapest size of the same pool that holds this much.
     pub(super) fn smallest(&self, offer: usize, wanted: &Resources) -> usize {
         if self.pools()[offer].sizes.len() < 2 {
             return offer;
@@ -101,7 +102,8 @@ impl Packer<'_, '_> {
         }
     }
 
-    /// Whether the same pods of DaemonSets run on nodes of both offers: one may be too large for the smaller.
+    /// Whether the same pods of DaemonSets run on nodes of both offers: a pod may be too large for the
+    /// smaller one.
     fn same_daemons(&self, a: usize, b: usize) -> bool {
         let (a, b) = (&self.prototypes[a].pods, &self.prototypes[b].pods);
         a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))

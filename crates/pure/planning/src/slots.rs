@@ -1,4 +1,4 @@
-//! Which slots are free. Pure.
+//! Which slots are free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use model::PoolName;
 use model::{Slot, Vmid};
 use settings::Config;
 
-/// What takes slots.
+/// What occupies slots.
 #[derive(Clone, Debug, Default)]
 pub struct Taken {
     /// VMIDs of records, and of all guests that Proxmox VE shows, for each cluster by the prefix of its
@@ -19,8 +19,8 @@ pub struct Taken {
     pub addresses: BTreeSet<IpAddr>,
 }
 
-/// The free slots of each pool: never used ones first, then the one that has been free for longest. A slot
-/// whose VMID or address another VM or Node has is out of service.
+/// The free slots of each pool: first those never used, then the one that has been free for longest. A slot
+/// is not available if another VM or Node has its VMID or address.
 pub fn free(
     config: &Config,
     taken: &Taken,

@@ -1,7 +1,7 @@
-//! Where kube-scheduler may put the pods of nodes that go. The search for such nodes fills others to the
-//! last; kube-scheduler spreads (`NodeResourcesFit` with `LeastAllocated`, its default), heeds what pods
-//! prefer, takes them as they come, and one of them may find no room then that would have had some. Such a
-//! node went in vain: a machine would be made for that pod at once.
+//! Where kube-scheduler may put the pods of removed nodes. The search for such nodes fills others completely.
+//! kube-scheduler spreads pods (`NodeResourcesFit` with `LeastAllocated`, its default), follows their
+//! preferences, and takes them in any order, so one of them may find no room although there was some. Then
+//! the removal was in vain: a machine would be created for that pod immediately.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -15,16 +15,16 @@ use model::Resources;
 use model::pod::Pod;
 use scheduling::{NodeIndex, SimNode, World};
 
-/// How many orders are tried: the first three mean something, the others are drawn by lot. One that leaves a
-/// pod without room is hardly missed by all, unless it is a rare one.
+/// How many orders are tried: the first three are meaningful, the others are random. An order that leaves a
+/// pod without room is unlikely to be missed by all of them, unless it is rare.
 const ORDERS: usize = 15;
 
-/// How often it is asked at most whether a node takes a pod. If even one order would ask more often, no order
-/// is tried: with a thousand pods for a thousand nodes, hardly one finds no room.
+/// Maximum number of checks whether a node takes a pod. If even one order would need more, no order is tried:
+/// among a thousand pods for a thousand nodes, hardly any finds no room.
 const EFFORT: usize = 1_000_000;
 
 /// Whether the pods find room without these nodes, which they are taken off, in the orders in which they may
-/// come. Machines on their way count for nothing, as they do while a node is drained.
+/// come. Machines that are being created do not count, as while a node is drained.
 pub(super) fn all_find_room(
     view: &View,
     growth: &ScaleUpDecision,
@@ -56,8 +56,8 @@ pub(super) fn all_find_room(
     })
 }
 
-/// What sorts pods in the order of this number: the smallest first, by CPU and by memory, as they are
-/// evicted, or by lot.
+/// The sort key of pods in the order with this number: the smallest first, by CPU and by memory, in the order
+/// of eviction, or random.
 fn key(order: usize, pod: &Pod) -> i64 {
     match order {
         0 => pod.requests.cpu_milli,
@@ -70,7 +70,8 @@ fn key(order: usize, pod: &Pod) -> i64 {
     }
 }
 
-/// Whether each pod finds room where kube-scheduler's scores are best, in this order; they do not stay there.
+/// Whether each pod finds room where kube-scheduler's scores are best, in this order. The pods do not stay
+/// there.
 fn place(world: &mut World, pods: &[&Arc<Pod>], places: &[NodeIndex]) -> bool {
     let mut placed = Vec::with_capacity(pods.len());
     for pod in pods {
@@ -79,7 +80,7 @@ fn place(world: &mut World, pods: &[&Arc<Pod>], places: &[NodeIndex]) -> bool {
             places.iter().copied().filter(|at| world.has_room(&prepared, *at)).collect();
         let preferred = world.preferences(pod, &roomy);
         let preferred = preferred.into_iter().flatten().chain(std::iter::repeat(0));
-        // The best is asked first: that takes the pod most often, and to ask costs more than to rank.
+        // The best node is asked first: it usually takes the pod, and asking costs more than ranking.
         let mut ranked: BinaryHeap<_> = (roomy.iter().zip(preferred))
             .map(|(at, preferred)| (score(world.node(*at), pod) + preferred, Reverse(*at)))
             .collect();
@@ -95,8 +96,8 @@ fn place(world: &mut World, pods: &[&Arc<Pod>], places: &[NodeIndex]) -> bool {
     placed.len() == pods.len()
 }
 
-/// What kube-scheduler's `LeastAllocated` gives a node for a pod: the parts of CPU and of memory that it
-/// leaves free, in parts of 100, on average.
+/// kube-scheduler's `LeastAllocated` score of a node for a pod: the average share of CPU and memory that it
+/// leaves free, in percent.
 fn score(node: &SimNode, pod: &Pod) -> i64 {
     const PARTS: i64 = 100;
     let part = |what: fn(&Resources) -> i64| {

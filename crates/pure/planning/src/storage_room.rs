@@ -1,8 +1,8 @@
-//! Where a CSI driver has not said yet how much room there is for new volumes.
+//! CSI drivers that have not reported yet how much room there is for new volumes.
 //!
-//! A driver's provisioner publishes CSIStorageCapacities for the zones in which a node runs the driver, and
-//! for no others. So for a fresh node in a zone without such a node there is none, whatever room there is.
-//! Its room is unknown, and the node is made: what comes of it is checked as for every machine.
+//! A driver's provisioner publishes CSIStorageCapacities only for zones with a node that runs the driver. So
+//! for a fresh node in another zone there is none, whatever room there is. The room is treated as unknown,
+//! and the node is created; the outcome is checked as for every machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use model::workload::CsiNode;
 use scheduling::selector::labels_match;
 use settings::Config;
 
-/// What drivers have said of their room, by driver.
+/// What drivers have reported about their room, by driver.
 #[derive(Debug, Default)]
 pub(super) struct StorageRoom<'a>(BTreeMap<&'a str, Published<'a>>);
 
@@ -60,7 +60,7 @@ impl<'a> StorageRoom<'a> {
 }
 
 impl<'a> Published<'a> {
-    /// The zones of nodes that run the driver, and have for longer than its provisioner takes to say so.
+    /// The zones of nodes that have run the driver for longer than its provisioner needs to report.
     fn settled(
         &self,
         snapshot: &'a Snapshot,
@@ -85,8 +85,8 @@ impl<'a> Published<'a> {
         self.keys.iter().map(|key| labels.get(*key).map(String::as_str)).collect()
     }
 
-    /// A driver that tells every node apart has never said anything of a fresh one, and what it will say is
-    /// anyone's guess.
+    /// A driver that distinguishes every node has never reported anything for a fresh one, and what it will
+    /// report cannot be known.
     fn is_silent_on(&self, labels: &Labels) -> bool {
         let zone = self.zone(labels);
         !zone.is_empty()

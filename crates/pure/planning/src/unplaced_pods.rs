@@ -1,5 +1,5 @@
-//! Do the pods of a node that is being drained still have somewhere to go? What the plan promised them may be
-//! taken by now.
+//! Whether the pods of a node that is being drained still have a place to go. What the plan promised them may
+//! be taken by now.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -15,15 +15,14 @@ use model::pod::Pod;
 use scheduling::{Effort, NodeIndex, World};
 use settings::Config;
 
-/// Pods that wait are placed first, but this many at most: more of them do not wait for room on nodes that
-/// are there.
+/// Maximum number of pending pods that are placed first: others will not find room on existing nodes.
 const WAITING: usize = 100;
 
-/// The first pod of a node on its way out that would fit on no other ready node as things are, its name.
-/// `None`: all do.
+/// The name of the first pod of a node that is being removed that would fit no other ready node at present.
+/// `None`: all fit.
 ///
-/// Pods that wait come first: kube-scheduler has them in its queue already. Machines on their way count for
-/// nothing: whether they come to be nodes is not known.
+/// Pending pods come first, because kube-scheduler already has them in its queue. Machines that are being
+/// created do not count: it is not known whether they will become nodes.
 pub fn homeless(snapshot: &Snapshot, config: &Config, node: &str) -> Option<String> {
     let pods = &snapshot.pods;
     let mut sorted = sorted(snapshot);
@@ -34,7 +33,7 @@ pub fn homeless(snapshot: &Snapshot, config: &Config, node: &str) -> Option<Stri
         View::new(snapshot, pods, config, offers, &Allowance::new(&Effort::default(), Limits::default()));
     let at = snapshot.nodes.iter().position(|one| one.name == node)?;
     let rules = Rules::new(snapshot, &config.scale_down);
-    // A pod that must stay is another question's answer.
+    // Pods that must stay are checked elsewhere.
     let leaving = rules.evictions(&view.bound[at], Budgets::new(snapshot), |_| false).ok()?;
     let mut moves: Vec<Arc<Pod>> = leaving.evict.into_iter().filter(|pod| !pod.is_finished()).collect();
     moves.sort_by_key(|pod| Reverse((pod.requests.cpu_milli, pod.requests.memory)));

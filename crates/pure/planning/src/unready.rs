@@ -1,6 +1,6 @@
-//! Since when nodes have not been ready. A Node says so by the clock of another machine: that of
-//! kube-controller-manager, or of its guest. What counts is what has passed here, without the time in which
-//! no instance watched.
+//! Since when nodes have not been ready. A Node reports this by the clock of another machine: that of
+//! kube-controller-manager, or of its guest. What counts is the time that has passed here, without the time
+//! in which no instance was watching.
 
 use jiff::Timestamp;
 
@@ -14,7 +14,8 @@ use model::node::Node;
 use model::snapshot::{Memory, NodeMemory};
 use settings::Config;
 
-/// Notes which nodes of pools are not ready, and forgets those that are gone. Whether anything changed.
+/// Records which nodes of pools are not ready, and forgets those that are gone. Returns whether anything
+/// changed.
 pub(super) fn notice(memory: &mut Memory, snapshot: &Snapshot) -> bool {
     let now = snapshot.time;
     let mut before = std::mem::take(&mut memory.nodes);
@@ -25,7 +26,7 @@ pub(super) fn notice(memory: &mut Memory, snapshot: &Snapshot) -> bool {
         let known = before.remove(&node.name);
         let had = known.is_some();
         let mut one = known.unwrap_or_default();
-        // One that lies ahead was noted before the clock was set back.
+        // A time in the future was recorded before the clock was set back.
         let since = (!ready(node)).then(|| one.unready_since.filter(|since| *since <= now).unwrap_or(now));
         changed |= one.unready_since != since;
         one.unready_since = since;
@@ -42,7 +43,7 @@ pub(super) fn notice(memory: &mut Memory, snapshot: &Snapshot) -> bool {
     changed || count != memory.nodes.len()
 }
 
-/// A round is over: the time before it in which no instance watched counts for none of them.
+/// A round is over: time before it in which no instance was watching counts for none of them.
 pub fn watched(memory: &mut Memory, config: &Config, now: Timestamp) {
     let last = memory.last_round;
     for since in memory.nodes.values_mut().filter_map(|node| node.unready_since.as_mut()) {
@@ -50,12 +51,12 @@ pub fn watched(memory: &mut Memory, config: &Config, now: Timestamp) {
     }
 }
 
-/// Since when a node that is not ready has not been: as it says itself, and no longer than it was seen so.
+/// Since when a node has not been ready: as it reports, but for no longer than it was seen like that.
 pub(super) fn since(snapshot: &Snapshot, config: &Config, node: &Node) -> Option<Timestamp> {
     let said = node.conditions.iter().find(|one| one.kind == "Ready")?.last_transition?;
     let seen = snapshot.memory.nodes.get(&node.name).and_then(|node| node.unready_since);
     let Some(seen) = seen.filter(|seen| *seen <= snapshot.time) else { return Some(said) };
     let seen = watched_since(snapshot, config, seen);
-    // Its clock is ahead of the one here.
+    // The Node's clock is ahead of the local one.
     Some(if said > snapshot.time { seen } else { seen.max(said) })
 }

@@ -1,5 +1,5 @@
-//! Which machines are on their way to be nodes that take pods: for how long one is waited for, and which
-//! taints pass by then.
+//! Which machines will become nodes that take pods: how long each is waited for, and which taints will be
+//! gone by then.
 
 use super::facts::time::is_young;
 use super::view::View;
@@ -13,8 +13,8 @@ pub(super) fn is_coming(machine: &Machine, view: &View) -> bool {
     is_without_node(machine, view) && !is_overdue(machine, view)
 }
 
-/// Whether the machine should have become a node by now. It may be impossible to look at it and give it up:
-/// its host is off, or its cluster cannot be reached.
+/// Whether the machine should have become a node by now. It may be impossible to check it and give it up: its
+/// host is off, or its cluster cannot be reached.
 pub(super) fn is_missing(machine: &Machine, view: &View) -> bool {
     is_without_node(machine, view) && is_overdue(machine, view)
 }
@@ -23,26 +23,25 @@ fn is_overdue(machine: &Machine, view: &View) -> bool {
     machine.wanted_since().is_some_and(|since| !is_young(since, view.snapshot, view.config))
 }
 
-/// One that is kept warm is nothing to wait for before it was asked to join.
+/// A machine that is kept warm is not waited for before it was asked to join.
 fn is_without_node(machine: &Machine, view: &View) -> bool {
     let name = machine.node.as_ref().unwrap_or(&machine.name);
     machine.phase < Phase::Draining && machine.warm.is_none() && view.named.find(name).is_none()
 }
 
-/// Whether a node carries a taint that goes by itself once it is set up.
+/// Whether a node has a temporary taint that is removed once it is set up.
 pub(super) fn is_starting(node: &Node, pool: &Pool) -> bool {
     let bars = |taint: &Taint| taint.effect != TaintEffect::PreferNoSchedule;
     node.taints.iter().any(|taint| bars(taint) && passes(taint, pool))
 }
 
-/// What a node that starts will keep: its pool's taints, and those of others that do not pass.
+/// The taints that a starting node will keep: its pool's, and those of others that are not temporary.
 pub(super) fn lasting_taints(node: &Node, pool: &Pool) -> Vec<Taint> {
     let further = node.taints.iter().filter(|taint| !passes(taint, pool) && !is_of_pool(taint, pool));
     pool.taints.iter().chain(further).cloned().collect()
 }
 
-/// Whether something takes the taint away once the node is set up. What the pool puts on its nodes for good
-/// does not pass.
+/// Whether another component removes the taint once the node is set up. The pool's permanent taints stay.
 fn passes(taint: &Taint, pool: &Pool) -> bool {
     passes_by_itself(&taint.key)
         || pool.startup_taints.iter().any(|own| own.key == taint.key)

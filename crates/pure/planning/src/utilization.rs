@@ -1,4 +1,4 @@
-//! How full a node is: the larger of requested CPU and memory, in parts of what it offers (Cluster
+//! How full a node is: the larger of requested CPU and memory, as a fraction of what it offers (Cluster
 //! Autoscaler's formula).
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::facts::pod::{is_daemon, overdue};
 use model::node::Node;
 use model::pod::Pod;
 
-/// A node's utilization; `None` if it says nothing of what it offers.
+/// A node's utilization; `None` if it does not report what it offers.
 pub(super) fn node_utilization(
     node: &Node,
     pods: &[&Arc<Pod>],
@@ -34,7 +34,7 @@ pub(super) fn node_utilization(
     Some(ratio(cpu.0, cpu.1).max(ratio(memory.0, memory.1)))
 }
 
-/// Nothing requested of nothing is empty; something of nothing is full.
+/// If nothing is offered, a node without requests is empty, and one with requests is full.
 #[expect(clippy::cast_precision_loss, reason = "a ratio needs no exact bytes")]
 fn ratio(used: i64, offered: i64) -> f64 {
     match (used, offered) {

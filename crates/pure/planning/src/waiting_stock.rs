@@ -1,22 +1,21 @@
-//! Pods that wait, equal ones together, in the order in which they are packed: the next that fits is found
-//! without a look at each.
+//! Pending pods, equal ones together, in the order in which they are packed: the next one that fits is found
+//! without looking at each.
 
 use super::filling::Filling;
 use model::Resources;
 
-/// Equal pods that wait.
+/// Equal pending pods.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item<'p> {
     /// What one of them requests.
     pub wanted: &'p Resources,
-    /// How many wait.
+    /// How many are pending.
     pub left: i64,
     /// The row of their demands ([`super::classes::Demands`]).
     pub row: usize,
 }
 
-/// Items in their order, under a tree that knows for each of its branches what the least demanding item below
-/// it takes.
+/// Items in their order, in a tree: each branch knows the needs of the least demanding item below it.
 #[derive(Clone, Debug)]
 pub(super) struct Stock<'p> {
     items: Vec<Item<'p>>,
@@ -26,12 +25,12 @@ pub(super) struct Stock<'p> {
     first: usize,
 }
 
-/// What has to be free at least for one of the items of a branch, and the rows that they are of.
+/// What must be free at least for one of the items of a branch, and the rows of these items.
 #[derive(Clone, Copy, Debug)]
 struct Least {
     cpu_milli: i64,
     memory: i64,
-    /// A bit stands for every 64th row.
+    /// A bit represents every 64th row.
     rows: u64,
 }
 
@@ -99,12 +98,12 @@ impl<'p> Stock<'p> {
         self.items[number]
     }
 
-    /// The items of which any wait, with their numbers.
+    /// The items with pending pods, with their numbers.
     pub(super) fn open(&self) -> impl Iterator<Item = (usize, Item<'p>)> {
         self.items.iter().copied().enumerate().filter(|(_, item)| item.left > 0)
     }
 
-    /// The first item from this number on of which any wait.
+    /// The first item from this number on with pending pods.
     pub(super) fn first_from(&self, number: usize) -> Option<usize> {
         (number..self.items.len()).find(|&one| self.items[one].left > 0)
     }
@@ -117,7 +116,7 @@ impl<'p> Stock<'p> {
         }
     }
 
-    /// Leaves an item out from now on; returns how many of it wait.
+    /// Leaves an item out from now on; returns how many of its pods are pending.
     pub(super) fn leave_out(&mut self, number: usize) -> i64 {
         let left = std::mem::take(&mut self.items[number].left);
         self.update(number);
@@ -133,7 +132,7 @@ impl<'p> Stock<'p> {
         }
     }
 
-    /// Each item in turn takes what it can get of what is free; with what is left then.
+    /// Each item in turn takes what it can of what is free; returns also what is left.
     pub(super) fn in_order(&self, mut free: Resources, met: &Met) -> (Filling, Resources) {
         let mut filling = Filling::new();
         let mut from = 0;
@@ -167,7 +166,7 @@ impl<'p> Stock<'p> {
                     return Some((at - self.first, copies));
                 }
             }
-            // The next branch to the right, from as far up as it begins there.
+            // The next branch to the right, from the highest level at which it begins there.
             at += 1;
             if at.is_power_of_two() {
                 return None;

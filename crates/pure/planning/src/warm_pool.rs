@@ -1,16 +1,16 @@
-//! Machines that are kept ahead of demand: which of them may be asked to join, how many are to be made, and
-//! which are kept no longer.
+//! Machines that are kept ahead of demand: which of them may be asked to join, how many are to be created,
+//! and which are no longer kept.
 //!
-//! * One that waits counts against `max`, its slot and (as far as it runs) its host's room, and towards no
-//!   minimum. No pod is placed on it before it was asked to join; from then on it is a machine on its way
-//!   like any other.
-//! * What pods wait for comes first: warm machines are made only in rounds in which nothing else is.
-//! * One of other settings, another size or an old template, and one on a host that is in maintenance,
-//!   closed, to be switched off or none of its pool's, if it was moved, or if other VMs have its devices, is
-//!   never asked. It goes, one of a pool at a time and while no other is being made, and a new one takes its
-//!   place.
-//! * One that could not be started for want of room goes if pods wait and nothing but it keeps its pool from
-//!   making a machine elsewhere.
+//! * A waiting machine counts towards `max` and occupies its slot and (as far as it runs) its host's room,
+//!   but does not count towards the minimum. No pod is placed on it before it is asked to join; from then on
+//!   it is treated like any machine that is being created.
+//! * Pending pods come first: warm machines are created only in rounds in which no other machine is.
+//! * A machine is never asked to join if it has other settings, another size or an old template; if it is on
+//!   a host in maintenance, a closed one, one that is to be switched off, or (after a move) one that is not
+//!   its pool's; or if other VMs have its devices. It is removed and replaced by a new one, one of a pool at
+//!   a time and while no other is being created.
+//! * A machine that could not be started for want of room is removed if pods are pending and only this
+//!   machine keeps its pool from creating one elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -34,13 +34,13 @@ pub(super) struct Woken {
     pub state: WarmState,
     cores: u32,
     memory: i64,
-    /// Its host holds room for it already, because it runs. With `count_stopped` only others' guests count
-    /// while they do not.
+    /// Its host already has room for it, because it runs. With `count_stopped`, only other guests count while
+    /// they are stopped.
     pub has_room: bool,
 }
 
 impl Woken {
-    /// Whether it is what a new machine of the pool, or of one of its offers, would be.
+    /// Whether it is like a new machine of the pool, or of one of its offers.
     pub(super) fn suits(&self, pool: &Pool) -> bool {
         (self.cores, self.memory) == (pool.cores, pool.memory) && pool.may_be_on(&self.host)
     }
@@ -67,7 +67,7 @@ pub(super) fn waiting(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName
     waiting
 }
 
-/// Why a machine is no longer to be a node, in words, if so.
+/// Why a machine is no longer to become a node, in words, if so.
 fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -> Option<String> {
     let differs = replacement_due::differences(snapshot, pool, machine);
     if !differs.is_empty() {
@@ -81,7 +81,7 @@ fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -
         return Some(format!("its host {host} is to be switched off"));
     }
     if !pool.may_be_on(host) {
-        return Some(format!("its host {host} is none of its pool's"));
+        return Some(format!("its host {host} is not one of its pool's"));
     }
     if config.hosts.get(host).is_some_and(|own| own.closed) {
         return Some(format!("its host {host} is closed"));
@@ -90,15 +90,15 @@ fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -
     if config.replace.maintenance && here.maintenance {
         return Some(format!("its host {host} is in maintenance"));
     }
-    // One that was not started yet: what runs has its devices.
+    // Only a machine that has not started: a running one has its devices.
     let starts = machine.warm == Some(WarmState::Stopped) && !pool.pci.is_empty();
     let machines = || snapshot.proxmox.machines.as_deref().unwrap_or_default();
     (starts && DeviceRoom::new(here, machines(), &config.pools).overdrawn(pool))
-        .then(|| format!("others have its devices on its host {host}"))
+        .then(|| format!("other VMs have its devices on its host {host}"))
 }
 
-/// Adds to a plan what is to be made ahead of demand and what is kept no longer. `rooms` is what the plan
-/// leaves.
+/// Adds to a plan the machines to create ahead of demand, and those that are no longer kept. `rooms` is what
+/// the plan leaves.
 pub(super) fn provide(view: &View, mut rooms: Rooms, plan: &mut Plan) {
     let woken: BTreeSet<&str> = machines(&plan.scale_up)
         .filter(|machine| machine.woken.is_some())
@@ -116,7 +116,7 @@ pub(super) fn provide(view: &View, mut rooms: Rooms, plan: &mut Plan) {
     let mut stuck = in_the_way(view, &kept, &rooms, &plan.pods);
     stuck.retain(|one| unkept.iter().all(|other| other.pool != one.pool));
     unkept.append(&mut stuck);
-    // What replaces a node was chosen without counting down this room.
+    // Replacements were chosen without counting down this room.
     let busy = machines(&plan.scale_up).any(|machine| machine.woken.is_none());
     let (keep, refused) = if busy { Default::default() } else { to_keep(view, &kept, &mut rooms) };
     (plan.keep, plan.keep_refused, plan.unkept) = (keep, refused, unkept);
@@ -152,14 +152,14 @@ fn kept_no_longer(view: &View, kept: &[&Machine]) -> Vec<Unkept> {
         let why = |machine: &Machine| {
             let state = machine.warm.filter(|state| *state != pool.warm.state);
             let other = state.map(|state| {
-                format!("kept {}, and its pool keeps {} ones", state.name(), pool.warm.state.name())
+                format!("kept {}, but its pool keeps {} machines", state.name(), pool.warm.state.name())
             });
             unfit(view.snapshot, view.config, pool, machine).or(other)
         };
         let (unfit, fit): (Vec<&Machine>, Vec<&Machine>) =
             machines.iter().copied().partition(|machine| why(machine).is_some());
         let surplus = machines.len().saturating_sub(pool.warm.count as usize);
-        // Those that are of less use go first; one that is still being made is waited for.
+        // Less useful machines are removed first; one that is still being created is waited for.
         let going = unfit.iter().chain(fit.iter().rev()).filter(waits).take(surplus);
         for machine in going {
             let reason = format!("the pool keeps {} warm", pool.warm.count);
@@ -177,15 +177,15 @@ fn kept_no_longer(view: &View, kept: &[&Machine]) -> Vec<Unkept> {
     all
 }
 
-/// Whether a machine of the pool that waited is on its way out.
+/// Whether a formerly waiting machine of the pool is being removed.
 fn is_one_leaving(view: &View, pool: &Pool) -> bool {
     let mut machines = view.snapshot.proxmox.machines.iter().flatten();
     let leaves = |one: &Machine| one.phase >= Phase::Draining && !one.phase.is_over();
     machines.any(|one| one.pool == pool.name && one.warm.is_some() && leaves(one))
 }
 
-/// Machines that could not be started where they are, one of a pool, if pods wait for what another host has
-/// room for, and the pool's maximum or its slots have not.
+/// Machines that could not be started where they are, one of a pool, if pods are pending for a machine that
+/// another host has room for, but the pool's maximum or slots are used up.
 fn in_the_way(view: &View, kept: &[&Machine], rooms: &Rooms, pods: &[PodVerdict]) -> Vec<Unkept> {
     let full = |pool: &Pool| {
         let mut reasons = pods.iter().flat_map(|pod| &pod.reasons);
@@ -200,7 +200,7 @@ fn in_the_way(view: &View, kept: &[&Machine], rooms: &Rooms, pods: &[PodVerdict]
         };
         let machine = kept.iter().filter(rests).find(|machine| rooms.runs_elsewhere(pool, &machine.host))?;
         let reason = format!(
-            "its host {} has no room for it to run, and pods wait for a machine that another host has room for",
+            "its host {} has no room for it to run, and pods are pending that a machine on another host would take",
             machine.host
         );
         Some(Unkept { machine: machine.name.clone(), pool: pool.name.clone(), reason })
@@ -208,7 +208,7 @@ fn in_the_way(view: &View, kept: &[&Machine], rooms: &Rooms, pods: &[PodVerdict]
     stuck.collect()
 }
 
-/// What is made, and why some pools get fewer than they are to have.
+/// The machines to create, and why some pools get fewer than they should have.
 fn to_keep(view: &View, kept: &[&Machine], rooms: &mut Rooms) -> (Vec<PoolGrowth>, Vec<PoolReason>) {
     let (mut all, mut refused) = (Vec::new(), Vec::new());
     for pool in view.config.pools.iter().filter(|pool| pool.warm.count > 0) {

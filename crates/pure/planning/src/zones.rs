@@ -1,6 +1,6 @@
-//! Pools whose labels differ from host to host (`{{ host }}`, `{{ zone }}`): each set of hosts with equal
-//! labels is an offer of its own, so that a pod that asks for a zone, or that is spread over zones, is
-//! planned for the right one.
+//! Pools whose labels differ between hosts (`{{ host }}`, `{{ zone }}`): each set of hosts with equal labels
+//! is a separate offer, so that a pod that asks for a zone, or is spread over zones, is planned for the right
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use model::selector::Labels;
 use model::{HostKey, Snapshot};
 use settings::Pool;
 
-/// The pool, once for each set of hosts whose machines have the same labels. A pool whose labels say nothing
-/// of the host stays as it is.
+/// The pool, once for each set of hosts whose machines have the same labels. A pool whose labels do not
+/// depend on the host stays as it is.
 pub(super) fn split(pool: Pool, snapshot: &Snapshot) -> Vec<Pool> {
     let mut groups: BTreeMap<Labels, Vec<HostKey>> = BTreeMap::new();
     if pool.tells_hosts() {
@@ -24,8 +24,9 @@ pub(super) fn split(pool: Pool, snapshot: &Snapshot) -> Vec<Pool> {
     groups.into_iter().map(|(labels, hosts)| Pool { labels, hosts, ..pool.clone() }).collect()
 }
 
-/// The hosts that the pool's machines may be on: those that are seen, else those that are named. No template
-/// is seen to reach one that is off; one that we have switched off is woken only for an offer that has it.
+/// The hosts that the pool's machines may be on: those that are seen, or else those that are named. No
+/// template is known to reach a host that is off; one that the daemon has switched off is woken only for an
+/// offer that includes it.
 fn hosts(pool: &Pool, snapshot: &Snapshot) -> BTreeSet<HostKey> {
     let reach = snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.reach.as_ref());
     let power = |name: &HostKey| snapshot.memory.hosts.get(name)?.power.as_ref();

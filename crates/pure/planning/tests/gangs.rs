@@ -1,5 +1,5 @@
-//! Properties of gangs over random small worlds: all of a minimum or none of it, and no machine that helps
-//! none.
+//! Properties of gangs over random small worlds: all of a minimum or none of it, and no machine that helps no
+//! gang.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect, and says what it skips")]
 
@@ -40,7 +40,7 @@ fn node(name: String) -> Arc<Node> {
     Arc::new(Node { labels, name, allocatable: resources(OFFERED, 8192, 10), ..Node::default() })
 }
 
-/// Not two pods of this app on one host.
+/// Anti-affinity: no two pods of this app on one host.
 fn apart(app: u8) -> PodAffinityTerm {
     let values = vec![app.to_string()];
     let requirements = vec![Requirement { key: "app".to_owned(), operator: Operator::In, values }];
@@ -54,8 +54,7 @@ fn apart(app: u8) -> PodAffinityTerm {
     }
 }
 
-/// Up to four gangs, of which some pods run, among pods that are in none. This many in a hundred repel
-/// others.
+/// Up to four gangs with some running pods, among pods without a gang. This percentage of pods repel others.
 fn world(repelling: f64) -> impl Strategy<Value = Snapshot> {
     let pod = (0_u8..6, 0_u8..2, 1_i64..4500, 1_i64..6000, prop::bool::weighted(repelling / 100.0));
     let waiting = prop::collection::vec(pod, 1..18);
@@ -115,7 +114,7 @@ fn minimum(snapshot: &Snapshot, gang: &str) -> i64 {
     groups.filter(|group| group.name == gang).find_map(|group| group.minimum).unwrap()
 }
 
-/// The machines of the plan, on their way.
+/// The machines of the plan, in creation.
 fn coming(first: &Plan) -> Vec<Machine> {
     let made = first.scale_up.iter().flat_map(|pool| &pool.machines);
     let machine = |(number, made): (u32, &model::plan::NewMachine)| Machine {

@@ -242,7 +242,7 @@ proptest! {
     }
 }
 
-/// What a pending pod of [`social_world`] asks of its node besides room.
+/// What a pending pod of [`social_world`] requires of its node besides room.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Manner {
     /// Nothing.
@@ -251,7 +251,7 @@ enum Manner {
     Shy,
     /// A host port that its app shares.
     Port,
-    /// As many of its app in this zone as in the other, give or take one.
+    /// Spread of its app over both zones, with a skew of one.
     Spread,
     /// A node of the second pool.
     Picky,
@@ -375,7 +375,7 @@ fn two_pools(min: u32) -> Config {
     settings::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// An idle node of pool `w`, and one of pool `other` with a single pod that has room on the first only.
+/// An idle node of pool `w`, and one of pool `other` with a single pod that only has room on the first.
 fn keeper_and_guest(on_keeper: Vec<Pod>, allowed: i64) -> Snapshot {
     let mut guest = node(1, true);
     guest.labels.insert(POOL_LABEL.to_owned(), "other".to_owned());

@@ -1,5 +1,5 @@
-//! Plans are carried out on random worlds until nothing is left to do: machines of several sizes,
-//! consolidation, and what must come of both.
+//! Plans are carried out on random worlds until there is nothing left to do: machines of several sizes,
+//! consolidation, and the expected result.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
@@ -24,7 +24,7 @@ use crate::worlds::{NOW, cases, replica_set};
 const GIB: i64 = 1 << 30;
 /// Cores and GiB of the sizes.
 const SIZES: [(u32, i64); 4] = [(2, 4), (4, 16), (8, 16), (16, 64)];
-/// A cluster that changes for longer than this does not come to rest.
+/// A cluster that changes for longer than this does not settle.
 const ROUNDS: usize = 60;
 
 /// Pool `w` with these sizes; times and pauses are off.
@@ -71,7 +71,7 @@ fn pod(number: usize, cpu: i64, mib: i64, node: Option<String>) -> Arc<Pod> {
     Arc::new(worlds::pod(number, cpu, mib, node))
 }
 
-/// Nodes of random sizes with pods that fit them, and pods that wait.
+/// Nodes of random sizes with pods that fit them, and pending pods.
 fn world() -> impl Strategy<Value = Snapshot> {
     let nodes = prop::collection::vec(0..SIZES.len(), 0..7);
     let running = prop::collection::vec((0_usize..7, 50_i64..4000, 50_i64..8000), 0..25);
@@ -104,14 +104,14 @@ fn world() -> impl Strategy<Value = Snapshot> {
     })
 }
 
-/// What the machines have of cores and GiB.
+/// The sum of the machines' cores and GiB.
 fn total(snapshot: &Snapshot) -> (u32, i64) {
     let machines = snapshot.proxmox.machines.as_deref().unwrap();
     (machines.iter().map(|one| one.cores).sum(), machines.iter().map(|one| one.memory).sum::<i64>() / GIB)
 }
 
-/// The world in which the plan was carried out: new machines are nodes, and those that go are gone. New pods
-/// are where the plan has them; those that moved are where `placed` puts them.
+/// The world after the plan was carried out: new machines are nodes, and removed ones are gone. New pods are
+/// where the plan has them; those that moved are where `placed` puts them.
 fn carried_out(snapshot: &Snapshot, plan: &Plan, made: &mut usize) -> Snapshot {
     let mut after = snapshot.clone();
     let gone: Vec<&str> = plan.scale_down.iter().map(|removal| removal.node.as_str()).collect();
@@ -149,8 +149,8 @@ fn carried_out(snapshot: &Snapshot, plan: &Plan, made: &mut usize) -> Snapshot {
     after
 }
 
-/// The same if kube-scheduler decides where pods go: each to the node that it leaves emptiest, in an order of
-/// no meaning.
+/// The same if kube-scheduler places the pods: each on the node that it leaves emptiest, in an arbitrary
+/// order.
 fn scheduled(snapshot: &Snapshot, plan: &Plan, made: &mut usize, lot: u64) -> Snapshot {
     let mut bare = plan.clone();
     bare.pods.clear();

@@ -1,5 +1,5 @@
-//! Which node a waiting pod gets: the filters that decide for real, and a short form of kube-scheduler's
-//! scores.
+//! Chooses the node for a pending pod: the same filters as for decisions, and simplified scores of
+//! kube-scheduler.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -9,12 +9,12 @@ use model::Snapshot;
 use model::pod::Pod;
 use scheduling::{NodeIndex, Priorities, World};
 
-/// What a pod that requests nothing counts for in scores: kube-scheduler's `DefaultMilliCPURequest` and
+/// The default request of a pod in scores: kube-scheduler's `DefaultMilliCPURequest` and
 /// `DefaultMemoryRequest`.
 const AT_LEAST: (i64, i64) = (100, 200 << 20);
 
-/// Puts pods of a cluster that wait on its nodes, by priority and age. What was put where: places in the list
-/// of pods, and nodes.
+/// Binds a cluster's pending pods to its nodes, by priority and age. Returns places in the list of pods, and
+/// nodes.
 pub(super) fn bind(snapshot: &Snapshot) -> Vec<(usize, NodeIndex)> {
     let is_waiting = |pod: &Pod| pod.digest().waits && !pod.digest().gated && !pod.digest().daemon;
     let all = snapshot.pods.iter().enumerate();
@@ -46,7 +46,7 @@ pub(super) fn bind(snapshot: &Snapshot) -> Vec<(usize, NodeIndex)> {
     bound
 }
 
-/// The node with the most room, the fewest pods of the same controller, and what the pod prefers.
+/// The node with the most room and the fewest pods of the same controller, considering the pod's preferences.
 fn best(world: &World, pod: &Pod, nodes: &[NodeIndex]) -> Option<NodeIndex> {
     if nodes.len() < 2 {
         return nodes.first().copied();
@@ -68,7 +68,7 @@ fn kin(world: &World, pod: &Pod, node: NodeIndex) -> i64 {
     i64::try_from(world.node(node).pods.iter().filter(same).count()).unwrap_or(i64::MAX)
 }
 
-/// NodeResourcesFit's `LeastAllocated` and NodeResourcesBalancedAllocation, 100 at most each.
+/// NodeResourcesFit's `LeastAllocated` and NodeResourcesBalancedAllocation, each at most 100.
 fn room(world: &World, pod: &Pod, node: NodeIndex) -> i64 {
     let sim = world.node(node);
     let offered = &sim.node.allocatable;

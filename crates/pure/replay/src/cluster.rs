@@ -27,11 +27,11 @@ use planning::being_deleted;
 use scheduling::selector::labels_match;
 use settings::Config;
 
-/// Where nothing changes, a decision is made so often.
+/// If nothing changes, a decision is made this often.
 const IDLE: SignedDuration = SignedDuration::from_mins(1);
 /// Kubernetes' taints of nodes that are not ready.
 const NOT_READY: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
-/// Names of machines are drawn from this on.
+/// The seed of machines' names.
 const SEED: u64 = 0x5eed;
 
 /// A cluster under one configuration.
@@ -44,15 +44,15 @@ pub struct Simulation {
     /// These hosts.
     pub(super) switched_off: BTreeSet<HostKey>,
     pub(super) others: Others,
-    /// Recorded pods on nodes of no pool that nodes bring with them.
+    /// Recorded pods on nodes outside all pools that come with each node.
     standing: Vec<Arc<Pod>>,
     scale: Scale,
     pub(super) members: BTreeMap<Id, Member>,
     pub(super) machines: BTreeMap<String, Sim>,
     pub(super) nodes: BTreeMap<String, Arc<Node>>,
-    /// Those of the first round, as they were recorded last.
+    /// Nodes of the first round, as they were recorded last.
     followed: BTreeMap<String, Arc<Node>>,
-    /// Pods that nodes bring with them.
+    /// Pods that come with each node.
     pub(super) attached: BTreeMap<String, Vec<Arc<Pod>>>,
     pub(super) memory: Memory,
     pub(super) freed: BTreeMap<Vmid, Timestamp>,
@@ -65,9 +65,9 @@ pub struct Simulation {
     pub(super) due: Option<Timestamp>,
     /// Something has changed since the last decision.
     pub(super) changed: bool,
-    /// A pod that waits may find room since it was looked for last.
+    /// A pending pod may find room since the last attempt.
     pub(super) room_changed: bool,
-    /// Pods wait that no machine was made for.
+    /// There are pending pods that no machine was created for.
     pub(super) hopeless: bool,
 }
 
@@ -108,7 +108,7 @@ impl Simulation {
         }
     }
 
-    /// Goes on to the next recorded round, in which this has happened.
+    /// Continues with the next recorded round, in which this happened.
     pub fn round(&mut self, round: &Snapshot, events: &[Event]) {
         let first = !self.begun;
         if first {
@@ -130,7 +130,7 @@ impl Simulation {
         self.settle();
     }
 
-    /// What it came to, as of the last round.
+    /// The result, as of the last round.
     pub fn finish(mut self) -> Figures {
         self.figures.until(self.now);
         for member in self.members.values().filter(|member| member.waits()) {
@@ -144,7 +144,8 @@ impl Simulation {
         self.begun = true;
         self.now = round.time;
         self.memory = round.memory.clone();
-        // Nothing is expected of kube-scheduler: pods come where they were found to fit.
+        // There are no predictions about kube-scheduler: pods are bound where the planner found that they
+        // fit.
         self.memory.predictions = Predictions::default();
         self.begin_hosts();
         for machine in round.proxmox.machines.iter().flatten() {
@@ -172,7 +173,7 @@ impl Simulation {
         }
     }
 
-    /// Pods whose node is not there, because its host is not: they wait from the beginning on.
+    /// Pods whose node does not exist, because its host does not, are pending from the beginning.
     fn leave_lost_nodes(&mut self) {
         let others: BTreeSet<&str> = self.around.nodes.iter().map(|node| node.name.as_str()).collect();
         let there = |node: &str| self.nodes.contains_key(node) || others.contains(node);
@@ -185,8 +186,8 @@ impl Simulation {
         }
     }
 
-    /// What an administrator did in the record to nodes of its first round is done to them here, too, until
-    /// they go in one of both.
+    /// Repeats what an administrator did in the record to nodes of its first round, until they are removed in
+    /// the record or here.
     fn follow_nodes(&mut self, round: &Snapshot) {
         for recorded in &round.nodes {
             let own = self.nodes.get_mut(&recorded.name).filter(|own| own.uid == recorded.uid);
@@ -222,7 +223,7 @@ impl Simulation {
         };
         let standing = round.pods.iter().filter(|pod| is_everywhere(pod) && others(pod));
         self.standing = standing.cloned().collect();
-        // What is true of pools whatever is simulated.
+        // Facts about pools that do not depend on the simulation.
         for (name, recorded) in &around.memory.pools {
             let own = self.memory.pools.entry(name.clone()).or_default();
             *own = PoolMemory {
@@ -260,7 +261,7 @@ impl Simulation {
         }
     }
 
-    /// A pod is wanted; in the first round it may have its node already.
+    /// A pod is wanted; in the first round, it may already have a node.
     fn born(&mut self, unit: u64, pod: &Arc<Pod>, first: bool) {
         self.room_changed = true;
         for number in 0..self.scale.born(unit, pod) {
@@ -268,7 +269,7 @@ impl Simulation {
             if let Some(node) = member.pod.node.clone().filter(|_| first) {
                 member.bind(&node, self.now);
             } else {
-                // A pod that has its node has waited enough; so would have its copies.
+                // A pod that has its node has already waited; so would have its copies.
                 member.at_first = first && pod.node.is_some();
                 member.wait(if member.at_first { self.now } else { member.since });
             }
@@ -289,7 +290,7 @@ impl Simulation {
         }
     }
 
-    /// A pod runs on a node of no pool: there is one of it, and it stays there.
+    /// A pod runs on a node outside all pools: it stays there, and is not multiplied.
     fn settled(&mut self, unit: u64, pod: &Arc<Pod>) {
         self.room_changed = true;
         for id in self.scale.of(unit).skip(1) {
@@ -306,7 +307,7 @@ impl Simulation {
         self.members.insert((unit, 0), member);
     }
 
-    /// A pod has finished in the record: it runs as long from when it has its node here.
+    /// A pod has finished in the record: here it runs equally long from when it gets its node.
     fn finishes(&mut self, unit: u64, ran: SignedDuration) {
         for id in self.scale.of(unit) {
             let Some(member) = self.members.get_mut(&id) else { continue };
@@ -328,7 +329,7 @@ impl Simulation {
         self.room_changed = true;
     }
 
-    /// Lives until then.
+    /// Lets time pass until then.
     fn advance(&mut self, until: Timestamp) {
         while let Some(next) = self.next_event().filter(|next| *next < until) {
             self.now = next.max(self.now);
@@ -339,21 +340,21 @@ impl Simulation {
         self.pass();
     }
 
-    /// When something happens by itself.
+    /// When the next thing happens by itself.
     fn next_event(&self) -> Option<Timestamp> {
         let machines = self.machines.values().filter_map(|one| one.due);
         let ends = self.members.values().filter_map(|member| member.ends);
         machines.chain(ends).chain(self.due).chain(self.next_idle()).min()
     }
 
-    /// When a decision is made anyway.
+    /// When a decision is made even if nothing changes.
     fn next_idle(&self) -> Option<Timestamp> {
         let scan = SignedDuration::try_from(self.config.scan_interval).unwrap_or(IDLE);
         let wait = if self.hopeless { scan } else { IDLE.max(scan) };
         self.decided.and_then(|decided| decided.saturating_add(wait).ok())
     }
 
-    /// What is due is done.
+    /// Does what is due.
     fn pass(&mut self) {
         let now = self.now;
         let due = |one: &Sim| one.due.filter(|due| *due <= now);
@@ -370,7 +371,7 @@ impl Simulation {
         }
     }
 
-    /// Pods get their nodes, and it is decided what is to be done.
+    /// Binds pods, and decides what to do.
     fn settle(&mut self) {
         let now = self.now;
         let due = self.due.is_some_and(|due| due <= now) || self.next_idle().is_none_or(|due| due <= now);
@@ -390,7 +391,7 @@ impl Simulation {
         (self.changed, self.due, self.decided) = (false, None, Some(now));
         let mut snapshot = self.snapshot(now);
         planning::learn(&mut self.memory, &snapshot, &self.config);
-        // Time passes for timers all the while.
+        // Time also passes for timers.
         let before = now.saturating_sub(self.config.scan_interval).unwrap_or(now);
         self.memory.last_round =
             Some(self.memory.last_round.map_or(before, |last| last.max(before).min(now)));
@@ -470,7 +471,7 @@ impl Simulation {
     }
 }
 
-/// None fails: a node whose machine serves is ready.
+/// No machine fails: a node whose machine is in service is ready.
 fn as_if_healthy(node: &mut Node) {
     for condition in node.conditions.iter_mut().filter(|one| one.kind == "Ready" && one.status != "True") {
         "True".clone_into(&mut condition.status);
@@ -482,7 +483,7 @@ fn as_if_healthy(node: &mut Node) {
     node.taints.retain(|taint| !passes(taint));
 }
 
-/// How many pods of a budget may go, where so many of them are healthy.
+/// How many pods of a budget may be evicted if this many of them are healthy.
 fn allowed(budget: &DisruptionBudget, pods: &[Arc<Pod>]) -> i64 {
     let (current, desired) = budget.healthy;
     let Some(selector) = budget.selector.as_ref().filter(|_| current > 0 || desired > 0) else {

@@ -1,4 +1,4 @@
-//! Which pods were wanted when, wherever they were placed.
+//! Which pods were wanted when, independent of where they were placed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use model::pod::{Pod, Scheduling};
 use model::snapshot::POOL_LABEL;
 use planning::{being_deleted, leaving, ready};
 
-/// A pod that goes with its node is made again by its controller within this time, or was no longer wanted.
+/// A pod that ends with its node is recreated by its controller within this time, or is no longer wanted.
 const MADE_AGAIN: SignedDuration = SignedDuration::from_mins(2);
 
-/// Something that happened to what is wanted. A unit is a pod, and those that its controller made in its
-/// place when it was moved.
+/// A change in the demand. A unit is a pod, together with the pods that its controller created in its place
+/// when it was moved.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A pod is wanted from now on. At the beginning it may have its node.
+    /// A pod is wanted from now on. At the beginning, it may have its node.
     Born {
         /// Its number.
         unit: u64,
         /// As recorded.
         pod: Arc<Pod>,
     },
-    /// It runs on a node of no pool.
+    /// It runs on a node outside all pools.
     Settled {
         /// Its number.
         unit: u64,
@@ -43,7 +43,7 @@ pub enum Event {
         /// How long it had a node.
         ran: SignedDuration,
     },
-    /// It is wanted no longer.
+    /// It is no longer wanted.
     Gone {
         /// Its number.
         unit: u64,
@@ -56,21 +56,21 @@ pub struct Demand {
     /// By namespace and name.
     known: Vec<Known>,
     units: u64,
-    /// By the uid of their controller: units whose pod went with its node, since when.
+    /// By the uid of their controller: units whose pod ended with its node, and since when.
     moved: BTreeMap<String, VecDeque<(Timestamp, u64)>>,
 }
 
 #[derive(Clone, Debug)]
 struct Known {
     pod: Arc<Pod>,
-    /// None: the daemon has nothing to do with it, or it is over.
+    /// `None`: the pod does not concern the daemon, or is over.
     unit: Option<u64>,
     /// Since when it has a node.
     bound: Option<Timestamp>,
 }
 
 impl Demand {
-    /// What has happened since the round before.
+    /// What has changed since the round before.
     pub fn round(&mut self, now: &Snapshot) -> Vec<Event> {
         let there = Nodes::of(now);
         let mut events = Vec::new();
@@ -95,7 +95,7 @@ impl Demand {
         for gone in before {
             self.ended(gone, now.time, &there, &mut events);
         }
-        // After all ends: what is made again takes the place of what has gone.
+        // After all ends: a recreated pod takes the place of one that is gone.
         for at in born {
             self.born(&mut known[at], now.time, &there, &mut events);
         }
@@ -155,7 +155,7 @@ impl Demand {
         known
     }
 
-    /// A pod is on its way out, or no longer there.
+    /// A pod is being deleted, or no longer exists.
     fn ended(&mut self, gone: Known, now: Timestamp, there: &Nodes, events: &mut Vec<Event>) {
         let Some(unit) = gone.unit else { return };
         let owner = gone.pod.owner.as_ref().filter(|_| there.is_leaving(&gone.pod));
@@ -165,7 +165,7 @@ impl Demand {
         }
     }
 
-    /// What was not made again was no longer wanted.
+    /// A pod that was not recreated is no longer wanted.
     fn give_up(&mut self, now: Timestamp, events: &mut Vec<Event>) {
         for units in self.moved.values_mut() {
             while let Some((_, unit)) =
@@ -182,16 +182,16 @@ fn name(pod: &Pod) -> (&str, &str) {
     (&pod.namespace, &pod.name)
 }
 
-/// Whether nodes bring such pods with them.
+/// Whether each node brings such a pod with it.
 pub(super) fn is_everywhere(pod: &Pod) -> bool {
     pod.digest().daemon || pod.digest().mirror
 }
 
 /// What the nodes of a round mean for pods.
 struct Nodes<'s> {
-    /// Nodes of no pool.
+    /// Nodes outside all pools.
     others: BTreeSet<&'s str>,
-    /// Nodes of pools that serve.
+    /// Nodes of pools that are in service.
     serving: BTreeSet<&'s str>,
 }
 
@@ -214,7 +214,7 @@ impl<'s> Nodes<'s> {
         pod.node.as_deref().is_some_and(|node| self.others.contains(node))
     }
 
-    /// Whether its node is gone, on its way out or silent.
+    /// Whether its node is gone, being removed or silent.
     fn is_leaving(&self, pod: &Pod) -> bool {
         pod.node.as_deref().is_some_and(|node| !self.serving.contains(node))
     }

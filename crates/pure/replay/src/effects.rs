@@ -1,4 +1,4 @@
-//! From the plan to simulated machines, with the brakes that hold for real.
+//! Applies the plan to simulated machines, with the daemon's own limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use model::plan::PodOutcome;
 use model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
 
 impl Simulation {
-    /// Does what the plan says.
+    /// Carries out the plan.
     pub(super) fn act(&mut self, plan: &Plan, now: Timestamp) {
         self.figures.decisions += 1;
         self.memory.last_round = Some(now);
@@ -89,7 +89,7 @@ impl Simulation {
         machines.find(|machine| machine.node.as_deref() == Some(node))
     }
 
-    /// Since when nodes have been unneeded is written to them.
+    /// Writes to nodes since when they have been unneeded.
     fn write_timers(&mut self, plan: &Plan) {
         for verdict in &plan.nodes {
             let Some(node) = self.nodes.get_mut(&verdict.node) else { continue };
@@ -104,7 +104,7 @@ impl Simulation {
         }
     }
 
-    /// Each pod counts once for each verdict by which no machine was made for it.
+    /// Counts each pod once for each verdict by which no machine was created for it.
     fn count_refusals(&mut self, plan: &Plan) {
         use PodOutcome::{
             DaemonSet, ExistingNode, Gated, GrownNode, NewNode, TooYoung, Unfinished, UpcomingNode,

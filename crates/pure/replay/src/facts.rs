@@ -1,4 +1,4 @@
-//! What a record says of how long things take, and of what happened: the first reading.
+//! How long things take, and what happened, according to the record: the first reading.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,9 +15,9 @@ use model::snapshot::POOL_LABEL;
 use model::{HostKey, Snapshot};
 use planning::ready;
 
-/// Times that are kept of a pool at most.
+/// Maximum number of times that are kept for a pool.
 const MOST: usize = 10_000;
-/// Without a round for this long, nothing is known of what happened meanwhile.
+/// After a gap this long without a round, it is not known what happened meanwhile.
 const GAP: SignedDuration = SignedDuration::from_mins(5);
 
 /// How long something took, in seconds.
@@ -31,7 +31,7 @@ impl Took {
         }
     }
 
-    /// In the middle; `None`: it was never seen.
+    /// The median; `None`: it was never seen.
     pub fn median(&self) -> Option<i64> {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -47,7 +47,7 @@ impl Took {
 /// Pool, cores and bytes of memory of machines.
 type Shape = (PoolName, u32, i64);
 
-/// What a record says.
+/// What the record shows.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The time of the first round.
@@ -60,9 +60,9 @@ pub struct Facts {
     pub gaps: Vec<(Timestamp, Timestamp)>,
     /// By pool: how long machines took until their nodes were ready.
     pub creation: BTreeMap<PoolName, Took>,
-    /// The same of those that were kept warm.
+    /// The same for those that were kept warm.
     pub waking: BTreeMap<PoolName, Took>,
-    /// By pool: how long nodes took to go.
+    /// By pool: how long the removal of nodes took.
     pub retirement: BTreeMap<PoolName, Took>,
     /// The hosts that were seen.
     pub hosts: BTreeSet<HostKey>,
@@ -72,13 +72,13 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// How long a machine of the pool takes, kept warm or not.
+    /// How long a machine of the pool takes to become a node, kept warm or not.
     pub(super) fn comes_in(&self, pool: &str, woken: bool) -> SignedDuration {
         let (all, default) = if woken { (&self.waking, WAKING) } else { (&self.creation, CREATION) };
         length(all.get(pool), default)
     }
 
-    /// How long a node of the pool takes to go.
+    /// How long the removal of a node of the pool takes.
     pub(super) fn goes_in(&self, pool: &str) -> SignedDuration {
         length(self.retirement.get(pool), RETIREMENT)
     }
@@ -101,11 +101,11 @@ pub struct Watcher {
     machines: BTreeMap<String, MachineTrace>,
     /// By uid: pods that the scheduler refused.
     waiting: BTreeMap<String, Timestamp>,
-    /// Pods that came to a node.
+    /// Pods that got a node.
     placed: BTreeSet<String>,
 }
 
-/// A machine as it was seen last.
+/// A machine as it was last seen.
 #[derive(Clone, Debug)]
 struct MachineTrace {
     pool: PoolName,
@@ -140,7 +140,7 @@ impl Watcher {
         self.facts.happened.decisions += 1;
     }
 
-    /// All of it.
+    /// The complete result.
     pub fn finish(mut self) -> Facts {
         for since in self.waiting.values() {
             self.facts.happened.still.add(self.facts.to.duration_since(*since).as_secs());
@@ -214,7 +214,7 @@ impl Watcher {
             let machine = machines.get(node.name.as_str()).filter(|_| ready(node));
             let Some(machine) = machine.filter(|machine| machine.phase == Phase::Ready) else { continue };
             let shape = (machine.pool.clone(), machine.cores, machine.memory);
-            // The first that is ready: what it has does not change much, and looking costs little.
+            // The first ready one is enough: its size rarely changes, and the look is cheap.
             self.facts
                 .shapes
                 .entry(shape)

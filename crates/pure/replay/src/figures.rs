@@ -1,4 +1,4 @@
-//! What a simulation, or the record itself, comes to.
+//! The results of a simulation, or of the record itself.
 
 use std::collections::BTreeMap;
 
@@ -12,41 +12,41 @@ use model::machine::{Machine, Phase, WarmState};
 use model::snapshot::POOL_LABEL;
 use planning::ready;
 
-/// Points of a series at most; then each is twice as long.
+/// Maximum number of points in a series; at this number, each point covers twice the time.
 const POINTS: usize = 1440;
 const GIB: f64 = 1_073_741_824.0;
 const HOUR: f64 = 3600.0;
 
-/// Seconds that pods waited, each with how many did.
+/// Seconds for which pods were pending, each with the number of pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waits(BTreeMap<i64, u64>);
 
 impl Waits {
-    /// One more.
+    /// Adds one.
     pub fn add(&mut self, seconds: i64) {
         *self.0.entry(seconds.max(0)).or_default() += 1;
     }
 
-    /// One more, if it waited.
+    /// Adds one, if it was pending.
     pub(super) fn add_some(&mut self, seconds: Option<i64>) {
         if let Some(seconds) = seconds {
             self.add(seconds);
         }
     }
 
-    /// All of these, too.
+    /// Adds all of these.
     pub fn extend(&mut self, more: &Self) {
         for (seconds, count) in &more.0 {
             *self.0.entry(*seconds).or_default() += count;
         }
     }
 
-    /// How many waited.
+    /// How many were pending.
     pub fn count(&self) -> u64 {
         self.0.values().sum()
     }
 
-    /// So many per cent waited no longer; `None`: none waited.
+    /// This percentage was not pending for longer; `None`: none was pending.
     pub fn percentile(&self, percent: u64) -> Option<i64> {
         let wanted = (self.count() * percent).div_ceil(100).max(1);
         let mut seen = 0;
@@ -60,25 +60,25 @@ impl Waits {
 /// What one pool did.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolFigures {
-    /// Machines that were made.
+    /// Machines that were created.
     pub made: u64,
-    /// Nodes that were taken back.
+    /// Nodes that were removed.
     pub removed: u64,
     /// Machines that failed before they were nodes.
     pub failed: u64,
     /// Running machines that were made larger.
     pub grown: u64,
-    /// Nodes that there were at a time at most.
+    /// Maximum number of nodes at a time.
     pub most: u32,
     /// Hours of ready nodes.
     pub node_hours: f64,
-    /// Pods that came to its nodes.
+    /// Pods that were scheduled on its nodes.
     pub pods: u64,
-    /// Of them those that had to wait for room: for how long.
+    /// How long those of them that had to wait for room were pending.
     pub waits: Waits,
 }
 
-/// Hours of cores and GiB, on average over the time when divided by it.
+/// Hours of cores and GiB; divided by the time, the average.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Use {
     /// Cores.
@@ -94,14 +94,14 @@ impl Use {
     }
 }
 
-/// What the hosts, and the nodes on them, had and were used for: hours of each.
+/// Capacity and use of the hosts and of the nodes on them, in hours of each.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostUse {
     /// What hosts that are on have.
     pub hosts: Use,
-    /// What machines of the pools were given.
+    /// What machines of the pools were assigned.
     pub machines: Use,
-    /// What others were given, where that is known, else what they used.
+    /// What other guests were assigned, if that is known, or else what they used.
     pub others: Use,
     /// What nodes of the pools offer.
     pub offered: Use,
@@ -114,13 +114,13 @@ pub struct HostUse {
 pub struct HostHours {
     /// It was on.
     pub on: f64,
-    /// It was on, and no guest ran there; `None`: the record does not say what guests were given.
+    /// It was on, and no guest ran there; `None`: the record does not contain what guests were assigned.
     pub empty: Option<f64>,
-    /// The daemon had switched it off; `None`: it is not one to be switched.
+    /// The daemon had switched it off; `None`: it is not a host that may be switched off.
     pub off: Option<f64>,
 }
 
-/// Nodes and waiting pods over time: the most of each in every step.
+/// Nodes and pending pods over time: the most of each in every step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Series {
@@ -128,24 +128,25 @@ pub struct Series {
     pub from: Timestamp,
     /// Seconds of a step.
     pub step_seconds: i64,
-    /// Ready nodes of the pools, and pods that wait.
+    /// Ready nodes of the pools, and pending pods.
     pub points: Vec<(u32, u32)>,
 }
 
-/// What it all comes to.
+/// The results.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
     /// By pool.
     pub pools: BTreeMap<PoolName, PoolFigures>,
-    /// How long pods waited that came to nodes of no pool then.
+    /// How long pods were pending that were then scheduled outside all pools.
     pub elsewhere: Waits,
-    /// How long pods waited that went without ever getting a node, or from one that they had lost.
+    /// How long pods were pending that ended without a node, or without another one after they had lost
+    /// theirs.
     pub without: Waits,
-    /// How long pods have waited by the end that wait still.
+    /// How long pods have been pending that still are at the end.
     pub still: Waits,
-    /// Pods that wait at present.
+    /// Pods that are pending at present.
     pub waiting: u64,
-    /// Pods that no machine was made for at some time, by the verdict.
+    /// Pods that no machine was created for at some time, by verdict.
     pub refusals: BTreeMap<String, u64>,
     /// Cores and memory.
     pub used: HostUse,
@@ -191,8 +192,8 @@ impl Figures {
         self.pools.entry(name.into()).or_default()
     }
 
-    /// All waits. One that ended without a node counts with its length, as does one that has not ended: were
-    /// these left out, a configuration would look better the fewer pods it serves.
+    /// All waits. One that ended without a node, or has not ended, counts with its length. Otherwise, a
+    /// configuration would look better the fewer pods it serves.
     pub fn waits(&self) -> Waits {
         let others = [&self.elsewhere, &self.without, &self.still];
         let all = self.pools.values().map(|pool| &pool.waits).chain(others);
@@ -202,7 +203,7 @@ impl Figures {
         })
     }
 
-    /// So it is from now on.
+    /// Sets the state from now on.
     pub(super) fn now(&mut self, snapshot: &Snapshot, others: &Others) {
         self.until(snapshot.time);
         let state = State::of(snapshot, others);
@@ -215,7 +216,7 @@ impl Figures {
         self.last = Some(state);
     }
 
-    /// So it was until now.
+    /// Adds up the state until now.
     pub(super) fn until(&mut self, now: Timestamp) {
         let Some(mut last) = self.last.take() else { return };
         let hours = now.duration_since(last.time).as_secs_f64().max(0.0) / HOUR;
@@ -256,7 +257,7 @@ fn cores(milli: i64) -> f64 {
     milli as f64 / 1000.0
 }
 
-/// Whether a machine takes cores and memory of its host, or is about to.
+/// Whether a machine occupies cores and memory of its host, or is about to.
 fn takes_room(machine: &Machine) -> bool {
     match machine.phase {
         Phase::Requested | Phase::Cloning | Phase::Configuring | Phase::Warm => {
@@ -339,7 +340,7 @@ impl Series {
             self.points = halves.filter_map(|pair| pair.iter().copied().reduce(larger)).collect();
         }
         let at = at(self);
-        // What was holds until now.
+        // The previous state applies until now.
         let last = self.points.last().copied().unwrap_or(point);
         while self.points.len() <= at {
             self.points.push(if self.points.len() < at { last } else { point });

@@ -31,23 +31,23 @@ use std::time::Duration;
 
 use model::HostKey;
 
-/// A machine takes this long until its node is ready if no recorded one shows it.
+/// Time until a machine's node is ready, if the record has no such machine.
 pub const CREATION: Duration = Duration::from_mins(1);
-/// The same of one that was kept warm, and of a running one that grows.
+/// The same for a machine that was kept warm, and for a running one that grows.
 pub const WAKING: Duration = Duration::from_secs(20);
-/// A node takes this long to go if no recorded one shows it.
+/// Time that the removal of a node takes, if the record has none.
 pub const RETIREMENT: Duration = Duration::from_mins(1);
-/// A host that is shut down is off after this time.
+/// Time until a host that is shut down is off.
 pub const SHUTDOWN: Duration = Duration::from_mins(1);
-/// A host that is woken can be used after this time.
+/// Time until a host that is woken can be used.
 pub const STARTUP: Duration = Duration::from_mins(3);
 
-/// What is different from what was recorded, beside the configuration.
+/// What differs from the record, apart from the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WhatIf {
-    /// There are so many thousandths of the recorded pods.
+    /// How many thousandths of the recorded pods there are.
     pub demand: u32,
-    /// These hosts are not there.
+    /// These hosts do not exist.
     pub without: BTreeSet<HostKey>,
 }
 
@@ -57,17 +57,17 @@ impl Default for WhatIf {
     }
 }
 
-/// What is taken for granted, in sentences: a record does not say what would have happened otherwise.
+/// The assumptions of a simulation, in sentences: a record does not show what would have happened otherwise.
 pub const ASSUMPTIONS: &[&str] = &[
-    "Pods come when they came, and go when they went; one that finishes by itself runs for as long as it ran, and at least until it finished in the record.",
-    "A pod that a drain or a lost node moved is one pod: where the simulation moves none, it stays.",
-    "A waiting pod is bound as soon as a node takes it, on the node with the most room and the fewest pods of its controller; preemption, the start of its containers and pods that a kubelet refuses are not simulated, and pods of a gang are placed one by one.",
-    "Pods on nodes of no pool, and those of DaemonSets, stay as recorded whatever `--scale` says. Copies of pods have no volumes and devices that are one pod's alone.",
-    "What only the beginning leaves without a node (copies of pods that ran then, pods of hosts that are not there) gets one, and does not count as waiting.",
+    "Pods are created and deleted when they were in the record. A pod that finishes by itself runs for as long as it did then, and at least until it finished in the record.",
+    "A pod that was moved by a drain or a lost node counts as one pod. If the simulation does not move it, it stays.",
+    "A pending pod is bound as soon as it fits a node, to the one with the most room and the fewest pods of its controller. Preemption, the start of containers and pods that a kubelet refuses are not simulated; pods of a gang are placed one by one.",
+    "Pods on nodes outside all pools, and those of DaemonSets, stay as recorded whatever `--scale` is. Copies of pods have no volumes or devices that only one pod can use.",
+    "Pods that have no node only because the simulation starts (copies of pods that ran then, pods of hosts that are not there) get one, and do not count as pending.",
     "Nodes of the first round are cordoned, labelled, pinned and retired as in the record, and ready.",
-    "Machines take as long to come and to go as the recorded ones of their pool did (median), else the stated default; none fails.",
-    "Hosts have the rest of their load as recorded, and machines use all of their memory. One that was away in the record gets no machine meanwhile, and simulated nodes on it go on.",
-    "Hosts with a `power` are switched as the planner decides: off in 60 s, on in 180 s. What speaks against it is as recorded; if the record has nothing of a host, its other guests alone, and each host has one vote.",
+    "Creating and removing a machine takes as long as in the record (the median of its pool), or else the stated default. No machine fails.",
+    "The other load of hosts is as recorded, and machines use all of their memory. While a host was away in the record, it gets no machine, but simulated nodes on it keep running.",
+    "Hosts with a `power` are switched as the planner decides: off in 60 s, on in 180 s. What keeps a host on is as recorded. If the record has no data on a host, only its other guests do, and each host has one vote.",
     "Volumes, attached devices, storages, buffers and provisioning requests are as recorded.",
-    "Where nothing changes, a decision is made once a minute; while pods wait that no machine is made for, every `scan_interval`.",
+    "If nothing changes, a decision is made once a minute; while there are pending pods that no machine is created for, every `scan_interval`.",
 ];

@@ -1,4 +1,4 @@
-//! The life of simulated machines: each is on its way, then a node, then on its way out.
+//! The life of simulated machines: each is created, then is a node, then is removed.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use model::{Pod, Snapshot};
 use scheduling::World;
 use settings::{Config, Size};
 
-/// A machine, and when what is under way with it is done.
+/// A machine, and when its current step is done.
 #[derive(Clone, Debug)]
 pub(super) struct Sim {
     pub machine: Machine,
@@ -31,7 +31,7 @@ impl Simulation {
         let mut machine = machine.clone();
         machine.growing = None;
         machine.seen_on = None;
-        // How long a machine takes is counted from when it was asked for, not from its present phase.
+        // The time that a machine takes counts from its request, not from its present phase.
         let comes = machine.phase < Phase::Ready;
         let since = if comes { machine.wanted_since() } else { machine.since };
         let gone_for = since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
@@ -46,7 +46,7 @@ impl Simulation {
         self.machines.insert(machine.name.clone(), Sim { machine, due });
     }
 
-    /// Makes a machine, to be a node or to be kept warm.
+    /// Creates a machine that is to become a node or to be kept warm.
     pub(super) fn make(&mut self, pool: &str, new: &NewMachine, warm: Option<WarmState>, now: Timestamp) {
         self.made += 1;
         let name = new.name.clone().unwrap_or_else(|| format!("{pool}-{}", self.made));
@@ -88,7 +88,7 @@ impl Simulation {
         self.figures.pool(pool).made += 1;
     }
 
-    /// Makes a running machine larger, at once: what it takes is short beside all else.
+    /// Makes a running machine larger immediately: the time that this takes is short compared to all else.
     pub(super) fn grow(&mut self, grown: &GrownMachine, now: Timestamp) {
         let Some(sim) = self.machines.get_mut(&grown.machine) else { return };
         let machine = &mut sim.machine;
@@ -107,7 +107,7 @@ impl Simulation {
         self.room_changed = true;
     }
 
-    /// What was under way with a machine is done.
+    /// The current step of a machine is done.
     pub(super) fn done(&mut self, name: &str, now: Timestamp) {
         self.changed = true;
         let Some(sim) = self.machines.get_mut(name) else { return };
@@ -146,7 +146,7 @@ impl Simulation {
         self.room_changed = true;
     }
 
-    /// As recorded nodes on such machines are, else as decisions expect it.
+    /// Like recorded nodes on such machines, or else as decisions expect it.
     fn node(&self, snapshot: &Snapshot, machine: &Machine, now: Timestamp) -> Node {
         let expected = planning::expected_node(snapshot, &self.config, machine);
         let mut node = expected.unwrap_or_else(|| Node {
@@ -166,7 +166,7 @@ impl Simulation {
         node
     }
 
-    /// Drains a node and destroys its machine; its pods wait from now on.
+    /// Drains a node and destroys its machine; its pods are pending from now on.
     pub(super) fn retire(&mut self, name: &str, now: Timestamp) {
         let Some(sim) = self.machines.get_mut(name) else { return };
         let kept = sim.machine.warm.is_some();
@@ -195,7 +195,7 @@ impl Simulation {
         self.evict(&node, now);
     }
 
-    /// The pods of a node wait for another one.
+    /// Makes the pods of a node pending again.
     pub(super) fn evict(&mut self, node: &str, now: Timestamp) {
         for member in self.members.values_mut() {
             if member.pod.node.as_deref() == Some(node) {
@@ -218,7 +218,7 @@ impl Simulation {
     }
 }
 
-/// What a machine is made of, so that nothing has drifted that is made now.
+/// What a machine is created from, so that no machine created now has drifted.
 fn made_of(
     config: &Config,
     pool: &str,

@@ -1,4 +1,4 @@
-//! The pods of a simulation: recorded units, as many of each as demand is of what it was.
+//! The pods of a simulation: recorded units, each multiplied by the demand.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -10,19 +10,19 @@ use model::devices::{ClaimSource, PodClaim};
 use model::plan::PodOutcome;
 use model::pod::{Pod, PodPhase, Scheduling, Volume, VolumeSource};
 
-/// A unit's number, and which of its copies.
+/// A unit's number, and the number of the copy.
 pub(super) type Id = (u64, u32);
 
 /// A pod.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
-    /// As it is now.
+    /// Its present state.
     pub pod: Arc<Pod>,
-    /// Since when it waits, or waited last.
+    /// Since when it is pending, or was last pending.
     pub since: Timestamp,
-    /// It found no node at once.
+    /// It did not find a node immediately.
     pub waited: bool,
-    /// It waits only because the simulation begins: its wait is not counted.
+    /// It is pending only because the simulation begins: its wait is not counted.
     pub at_first: bool,
     /// Since when it has a node.
     pub bound: Option<Timestamp>,
@@ -35,17 +35,17 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Whether it waits for a node.
+    /// Whether it is pending.
     pub fn waits(&self) -> bool {
         self.pod.digest().waits && !self.pod.digest().gated
     }
 
-    /// For how many seconds it has waited because it found no node at once, if it has.
+    /// For how many seconds it has been pending because it did not find a node immediately, if so.
     pub fn wait_that_counts(&self, now: Timestamp) -> Option<i64> {
         (self.waited && !self.at_first).then(|| now.duration_since(self.since).as_secs())
     }
 
-    /// Takes it off its node, or has it wait from the beginning.
+    /// Takes it off its node, or makes it pending from the beginning.
     pub fn wait(&mut self, now: Timestamp) {
         (self.since, self.waited, self.bound, self.ends) = (now, false, None, None);
         self.pod = Arc::new(waiting(&self.pod, now));
@@ -91,18 +91,18 @@ pub(super) fn running(pod: &Pod, node: &str, now: Timestamp) -> Pod {
 
 /// Of a fraction, rounded to the nearest.
 const HALF: u32 = 500;
-/// Controllers begin so far apart, the golden section of a thousand: were all rounded alike, those of one pod
-/// each, as Jobs are, would all have one more or none.
+/// Controllers start at different remainders, apart by the golden section of a thousand. If all were rounded
+/// alike, controllers of one pod each, such as Jobs, would all get one more or none.
 const APART: u32 = 618;
 
 /// How many copies there are of each unit.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
-    /// Thousandths.
+    /// Demand in thousandths.
     demand: u32,
     /// What is left over of each controller's pods, in thousandths.
     rest: BTreeMap<String, u32>,
-    /// Where the next controller begins.
+    /// Where the next controller starts.
     beginning: u32,
     copies: BTreeMap<u64, u32>,
 }
@@ -112,8 +112,8 @@ impl Scale {
         Self { demand, rest: BTreeMap::new(), beginning: HALF, copies: BTreeMap::new() }
     }
 
-    /// How many there are of a new unit: over all pods of a controller as many as asked for, and over all
-    /// controllers, too.
+    /// How many copies a new unit has. The total is as requested over all pods of a controller, and over all
+    /// controllers.
     pub fn born(&mut self, unit: u64, pod: &Pod) -> u32 {
         let owner = pod.owner.as_ref().map_or_else(|| pod.id(), |owner| owner.uid.clone());
         let rest = self.rest.entry(owner).or_insert_with(|| {
@@ -134,7 +134,7 @@ impl Scale {
         (0..self.copies.get(&unit).copied().unwrap_or(1)).map(move |copy| (unit, copy))
     }
 
-    /// There is one pod of a unit, whatever is asked for.
+    /// The unit has one pod, whatever the demand is.
     pub fn one(&mut self, unit: u64) {
         self.copies.remove(&unit);
     }
@@ -154,14 +154,14 @@ pub(super) fn copy(pod: &Arc<Pod>, number: u32) -> Arc<Pod> {
     copy.name = format!("{}-copy-{number}", copy.name);
     copy.uid = format!("{}-{number}", copy.uid);
     copy.node = None;
-    // What belongs to the one pod would tie the other to its node.
+    // What belongs to the original pod would tie the copy to its node.
     copy.volumes.retain(|volume| !is_own(volume, &pod.name));
     copy.resource_claims
         .retain(|claim| !matches!(claim, PodClaim { source: ClaimSource::Template { .. }, .. }));
     Arc::new(copy)
 }
 
-/// Whether a volume is of this pod alone: an ephemeral one, or made of a template of its StatefulSet
+/// Whether a volume belongs to this pod alone: an ephemeral one, or one from a template of its StatefulSet
 /// (`TEMPLATE-POD`).
 fn is_own(volume: &Volume, pod: &str) -> bool {
     let VolumeSource::Claim { name, ephemeral, .. } = &volume.source else { return false };

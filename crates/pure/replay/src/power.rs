@@ -1,5 +1,5 @@
-//! Hosts that are switched off and on: what a decision reads of them, and what comes of its verdicts, as the
-//! daemon does it. None fails.
+//! Hosts that are switched off and on: what a decision reads about them, and how its verdicts are carried
+//! out, as the daemon does it. No step fails.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use model::power::{HostFacts, HostOutcome, HostVerdict, PowerFacts, PowerMemory,
 use model::snapshot::HostMemory;
 use model::{HostKey, Snapshot};
 
-/// Hosts that the daemon of a recorded round had switched off are put into it as they are when they are on;
-/// returns their names.
+/// Hosts that the daemon of a recorded round had switched off are shown as they are when on; returns their
+/// names.
 pub(super) fn switch_on(round: &mut Snapshot) -> BTreeSet<HostKey> {
     let mut switched = BTreeSet::new();
     for host in round.proxmox.hosts.iter_mut().flatten().filter(|host| !host.online) {
@@ -43,7 +43,7 @@ impl Simulation {
         self.config.hosts.get(host).is_some_and(|own| own.power.is_some())
     }
 
-    /// What is remembered of hosts in the first round: those that are not switched are as they are.
+    /// What is remembered of hosts in the first round. Hosts that are not switched stay as they are.
     pub(super) fn begin_hosts(&mut self) {
         let mut hosts = std::mem::take(&mut self.memory.hosts);
         hosts.retain(|host, _| self.is_switched(host));
@@ -57,7 +57,7 @@ impl Simulation {
         self.memory.hosts.get(host)?.power.as_ref()
     }
 
-    /// When what a host was asked for last has happened.
+    /// When what a host was last asked to do is complete.
     fn switched_at(&self, power: &PowerMemory) -> Option<Timestamp> {
         let settings = &self.config.power;
         let took = match power.step {
@@ -80,7 +80,7 @@ impl Simulation {
         }
     }
 
-    /// What speaks against switching hosts off: what the record says, else what else is known.
+    /// What keeps hosts on: what the record shows, or else what is otherwise known.
     pub(super) fn power_facts(&self, hosts: &[Host]) -> Option<PowerFacts> {
         let recorded = self.around.proxmox.power.as_ref();
         let ours = hosts.iter().filter(|host| self.is_switched(&host.name));
@@ -102,19 +102,19 @@ impl Simulation {
         (!facts.is_empty()).then_some(PowerFacts { votes, hosts: facts })
     }
 
-    /// Why a host stays on of which the record has no more than what its guests were given.
+    /// Why a host stays on if the record has only the resources of its guests.
     fn stays_on(&self, host: &str) -> Option<String> {
         let why = if !self.others.assigned_known {
-            "the record does not say what its guests were given"
+            "the record does not show what its guests were assigned"
         } else if self.others.of(host) != (0, 0) {
-            "others run there"
+            "unmanaged guests run there"
         } else {
             return None;
         };
         Some(why.to_owned())
     }
 
-    /// Does what the plan says of hosts.
+    /// Carries out the plan's verdicts on hosts.
     pub(super) fn switch_hosts(&mut self, plan: &Plan, snapshot: &Snapshot) {
         let now = snapshot.time;
         for one in &plan.hosts {
@@ -165,7 +165,7 @@ impl Simulation {
     }
 }
 
-/// What is remembered of a host that is asked to shut down now.
+/// What is remembered of a host that is being shut down.
 fn shutting_down(snapshot: &Snapshot, host: &str) -> PowerMemory {
     let with = |has: fn(&model::snapshot::PoolMemory) -> Option<&Vec<HostKey>>| {
         let pools = snapshot.memory.pools.iter();

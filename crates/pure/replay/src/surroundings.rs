@@ -1,4 +1,4 @@
-//! What is around the simulated machines: hosts with others' load, and slots.
+//! What surrounds the simulated machines: hosts with their other load, and slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,21 +11,21 @@ use model::{HostKey, Snapshot, Vmid};
 use planning::slots::{Taken, free};
 use settings::Config;
 
-/// VMIDs of machines of pools whose configuration gives them none begin here.
+/// First VMID for machines of pools whose configuration has no VMIDs.
 const INVENTED: u32 = 500_000_000;
 
-/// What guests take of each host that are no machines of the pools.
+/// What guests other than the pools' machines take of each host.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Others {
-    /// Cores and bytes of memory by host: what they were given, else the memory that they use.
+    /// Cores and bytes of memory by host: what guests were assigned, or else the memory that they use.
     given: BTreeMap<HostKey, (u32, i64)>,
     /// The bytes that they use.
     used: BTreeMap<HostKey, i64>,
-    /// Whether hosts say what their guests were given.
+    /// Whether hosts report what their guests were assigned.
     pub assigned_known: bool,
 }
 
-/// Whether what its host says contains a machine.
+/// Whether a host's reported use includes a machine.
 fn is_on(machine: &Machine) -> bool {
     match machine.phase {
         Phase::Warm => machine.warm == Some(WarmState::Booted),
@@ -40,7 +40,7 @@ fn taken<'m>(machines: impl Iterator<Item = &'m Machine>, host: &str) -> (u32, i
 }
 
 impl Others {
-    /// Others' load of a recorded round.
+    /// The other load of a recorded round.
     pub(super) fn of_round(round: &Snapshot) -> Self {
         let mut others = Self::default();
         let machines = || round.proxmox.machines.iter().flatten();
@@ -60,7 +60,7 @@ impl Others {
         others
     }
 
-    /// Cores and bytes that they were given of a host.
+    /// Cores and bytes that guests were assigned on a host.
     pub(super) fn of(&self, host: &str) -> (u32, i64) {
         self.given.get(host).copied().unwrap_or_default()
     }
@@ -93,8 +93,8 @@ impl Others {
     }
 }
 
-/// The slots that are free beside these machines. What was neither free nor a machine's in the record, others
-/// have.
+/// The slots that are free beside these machines. A slot that was neither free nor used by a machine in the
+/// record belongs to others.
 pub(super) fn slots(
     config: &Config,
     round: &Snapshot,
@@ -110,7 +110,7 @@ pub(super) fn slots(
         if let Some(known) = recorded {
             let known: BTreeSet<Vmid> =
                 known.iter().map(|slot| slot.vmid).chain(ours.iter().copied()).collect();
-            // Another configuration may give the pool other VMIDs, of which nothing is known.
+            // Another configuration may give the pool other VMIDs, about which nothing is known.
             let of_pool: Vec<Vmid> = pool.slots().into_iter().map(|slot| slot.vmid).collect();
             if of_pool.iter().any(|vmid| known.contains(vmid)) {
                 vmids.extend(of_pool.into_iter().filter(|vmid| !known.contains(vmid)));

@@ -8,26 +8,26 @@ use model::pod::Pod;
 /// What it costs to ask all filters whether a node takes a pod. A look at a node that settles it at once
 /// costs 1.
 const CHECK: u64 = 10;
-/// What each expression about a node's labels adds to that.
+/// The additional cost of each expression about a node's labels.
 pub const EXPRESSION: usize = 12;
 /// What it costs to count a pod that other pods look at.
 pub(super) const SOCIAL: u64 = 100;
 /// What it costs to prepare a pod.
 const PREPARATION: u64 = 20;
 
-/// Counts what is asked of a world and of all its forks together: the same questions cost the same
-/// everywhere, however fast the computer is. One thread at a time asks.
+/// Counts the questions to a world and to all its forks together. The same questions cost the same on every
+/// computer. Only one thread at a time asks.
 #[derive(Clone, Debug, Default)]
 pub struct Effort(Arc<AtomicU64>);
 
 impl Effort {
-    /// This many units more were spent.
+    /// Adds this many units.
     #[inline]
     pub fn add(&self, units: u64) {
         self.0.store(self.spent().saturating_add(units), Ordering::Relaxed);
     }
 
-    /// What was spent so far.
+    /// The units spent so far.
     #[inline]
     pub fn spent(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

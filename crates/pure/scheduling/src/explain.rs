@@ -1,4 +1,4 @@
-//! Which nodes could take a pod, judged alone against the snapshot as it stands.
+//! Which nodes could take a pod, each considered alone against the snapshot as it is.
 
 use std::sync::Arc;
 
@@ -12,29 +12,29 @@ use model::plan::MissedPrediction;
 use model::pod::{Pod, PodPhase};
 use model::prediction::{Missed, kind};
 
-/// What each node says to one pod.
+/// What each node would do with one pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
     /// `namespace/name`.
     pub pod: String,
     /// Every node, by name.
     pub nodes: Vec<NodeAnswer>,
-    /// What kube-scheduler says of it, in its own words, if it refuses it.
+    /// What kube-scheduler reports, in its own words, if it refuses the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<String>,
-    /// Where such pods were found to fit and kube-scheduler refuses them.
+    /// Where the planner found that such pods fit, but kube-scheduler refuses them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missed: Vec<MissedPrediction>,
 }
 
-/// What a node says to a pod.
+/// What a node would do with a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeAnswer {
     /// The node.
     pub node: String,
     /// It takes the pod.
     pub fits: bool,
-    /// The first filter that refuses, in kube-scheduler's names and order.
+    /// The first filter that refuses the pod, by kube-scheduler's names and order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<&'static str>,
     /// The same in words.
@@ -42,7 +42,7 @@ pub struct NodeAnswer {
     pub message: Option<String>,
 }
 
-/// Explains the chosen pods, or (with `None`) every pod without a node that is not finished.
+/// Explains the given pods, or (with `None`) every pod without a node that is not finished.
 pub fn explain(snapshot: &Snapshot, chosen: Option<&str>) -> Vec<Explanation> {
     let mut world = World::new(snapshot);
     let nominated = Nominated::new(snapshot);

@@ -1,10 +1,10 @@
-//! Which of many selectors may match a pod: found by the labels that they ask for, without a look at each.
+//! Finds which of many selectors may match a pod by the labels that they require, without looking at each.
 
 use std::collections::BTreeMap;
 
 use model::selector::{LabelSelector, Labels, Operator};
 
-/// Numbers of selectors, by a label that each asks for.
+/// Numbers of selectors, by a label that each requires.
 #[derive(Clone, Debug, Default)]
 pub struct Finder {
     /// By key and value.
@@ -14,7 +14,7 @@ pub struct Finder {
 }
 
 impl Finder {
-    /// Adds what has this number and speaks only of pods that all of these selectors match.
+    /// Adds a number that concerns only pods that all of these selectors match.
     pub fn add<'s>(&mut self, number: usize, selectors: impl Iterator<Item = &'s LabelSelector>) {
         let requirements = selectors.flat_map(|selector| &selector.requirements);
         // Of several the one that has told the most apart so far.
@@ -39,7 +39,7 @@ impl Finder {
         self.of(key, value).len()
     }
 
-    /// All that may speak of a pod with these labels, each once, in no order.
+    /// All numbers that may concern a pod with these labels, each once, in no order.
     pub fn candidates(&self, labels: &Labels) -> impl Iterator<Item = usize> {
         let asked = labels.iter().flat_map(|(key, value)| self.of(key, value));
         asked.chain(&self.others).copied()

@@ -1,10 +1,10 @@
-//! Would this pod fit this node? kube-scheduler's default filters, one file each, with its reasons and in its
-//! order.
+//! Does this pod fit this node? kube-scheduler's default filters, each in its own file, with its reasons and
+//! in its order.
 //!
-//! A [`World`] is a cluster that can be changed in thought: nodes with the pods placed on them. A pod is
+//! A [`World`] is a cluster that can be changed in a simulation: nodes with the pods placed on them. A pod is
 //! prepared against it once ([`World::prepare`], kube-scheduler's PreFilter), then checked against as many
 //! nodes as needed ([`World::check`], its Filter), then placed. Rules are those of Kubernetes 1.36 and 1.37
-//! (`pkg/scheduler/framework/plugins`), by the version of the control plane.
+//! (`pkg/scheduler/framework/plugins`), depending on the version of the control plane.
 
 mod cel;
 mod crowd;

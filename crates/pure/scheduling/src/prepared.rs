@@ -11,8 +11,8 @@ use super::{inter_pod_affinity, pod_topology_spread, volume_binding, volume_zone
 use model::features::Features;
 use model::pod::Pod;
 
-/// A pod, prepared against a world (kube-scheduler's PreFilter). Stale once the world changes other than by
-/// [`World::place`] and [`World::remove`] with a report to this preparation.
+/// A pod, prepared against a world (kube-scheduler's PreFilter). It becomes stale if the world changes in any
+/// way other than [`World::place`] and [`World::remove`] with this preparation.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     pub(super) pod: Arc<Pod>,
@@ -39,14 +39,14 @@ impl Prepared {
         &self.pod
     }
 
-    /// Whether a node that refuses the pod goes on refusing pods like it while the world only fills up: true
-    /// without topology spread and pod affinity, which other pods can satisfy.
+    /// Whether a node that refuses the pod will keep refusing similar pods while pods are only added to the
+    /// world: true without topology spread and pod affinity, which other pods can satisfy.
     pub fn refusals_last(&self) -> bool {
         self.spread.is_empty() && self.pod.affinity.pods.is_empty()
     }
 
-    /// Whether nothing but the node itself decides, and room there only gets less with pods that come: so it
-    /// is for plain pods, and for those with claims of their own if devices are of one node each.
+    /// Whether only the node itself matters, and its room only shrinks with each pod. This is true for plain
+    /// pods, and for those with their own claims if each device belongs to one node.
     pub fn is_local(&self, world: &World) -> bool {
         let own = |asked: &Asked| asked.is_own() && world.devices_are_local();
         self.refusals_last()

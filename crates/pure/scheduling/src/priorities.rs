@@ -1,18 +1,18 @@
-//! Priorities of pods: of their own, or by their class.
+//! Priorities of pods: their own, or that of their class.
 
 use std::collections::BTreeMap;
 
 use model::Snapshot;
 use model::pod::Pod;
 
-/// What gives pods their priorities.
+/// The priority classes that determine pods' priorities.
 pub struct Priorities<'a> {
     classes: BTreeMap<&'a str, i32>,
     default: Option<i32>,
 }
 
 impl<'a> Priorities<'a> {
-    /// The classes of a cluster.
+    /// With the classes of a cluster.
     pub fn new(snapshot: &'a Snapshot) -> Self {
         let all = || snapshot.priority_classes.iter();
         Self {
@@ -21,13 +21,13 @@ impl<'a> Priorities<'a> {
         }
     }
 
-    /// The pod's priority, if something gives it one.
+    /// The pod's priority, if it is set.
     pub fn given(&self, pod: &Pod) -> Option<i32> {
         let by_class = || self.classes.get(pod.priority_class.as_str()).copied();
         pod.priority.or_else(by_class).or(self.default)
     }
 
-    /// The pod's priority, 0 if nothing gives it one.
+    /// The pod's priority, 0 if none is set.
     pub fn of(&self, pod: &Pod) -> i32 {
         self.given(pod).unwrap_or(0)
     }

@@ -7,8 +7,8 @@ use super::dynamic_resources::DeviceProblem;
 use model::features::Feature;
 use model::quantity::{binary, from_milli};
 
-/// The filter that refused, with what it found. Cheap to make: the words are put together when they are asked
-/// for.
+/// The filter that refused the pod, with its findings. Cheap to create: the text is only built when it is
+/// needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The node is cordoned.
@@ -26,7 +26,7 @@ pub enum Refusal {
     Port(i32),
     /// No pod slot is left.
     Pods {
-        /// How many the node takes in all.
+        /// The maximum number of pods on the node.
         most: i64,
     },
     /// Too little CPU: wanted and free, in thousandths.
@@ -37,7 +37,7 @@ pub enum Refusal {
     EphemeralStorage(i64, i64),
     /// Too little of an extended resource: wanted and free.
     Extended(String, i64, i64),
-    /// A claim does not exist, and this is the first filter that looks it up: VolumeRestrictions, or
+    /// A claim does not exist, and this is the first filter that needs it: VolumeRestrictions, or
     /// NodeVolumeLimits for the claim of an ephemeral volume.
     ClaimMissing {
         /// It is the claim of an ephemeral volume.
@@ -49,16 +49,15 @@ pub enum Refusal {
     VolumeLimit {
         /// The driver.
         driver: Arc<str>,
-        /// How many the node takes in all.
+        /// The maximum number on the node.
         most: i64,
     },
-    /// The node lacks a CSI driver, and the driver says that pods must not go without (from Kubernetes 1.37
-    /// on).
+    /// The node lacks a CSI driver that requires pods to stay away from such nodes (from Kubernetes 1.37 on).
     DriverMissing(Arc<str>),
-    /// A volume of the pod, or of one on the node, cannot be counted: an in-tree disk that its driver does
+    /// A volume of the pod, or of a pod on the node, cannot be counted: an in-tree disk that its driver does
     /// not serve, or an ephemeral volume whose claim belongs to another pod.
     VolumesUncountable,
-    /// A claim's volume cannot be reached or bound here.
+    /// A claim's volume cannot be used or bound on this node.
     VolumeBinding(VolumeProblem),
     /// A volume is in another zone.
     VolumeZone,
@@ -85,7 +84,7 @@ pub enum VolumeProblem {
     ClaimGone,
     /// The claim of an ephemeral volume belongs to another pod.
     ClaimOfAnother,
-    /// The claim is not bound and its class binds at once.
+    /// The claim is not bound, and its class binds immediately.
     UnboundImmediate,
     /// The bound volume does not exist.
     VolumeMissing,
@@ -194,8 +193,8 @@ impl fmt::Display for Refusal {
                 }
                 VolumeProblem::VolumeMissing => "a bound persistent volume does not exist",
                 VolumeProblem::NodeAffinity => "a volume cannot be used on this node",
-                VolumeProblem::NothingToBind => "no persistent volume can be bound or made for this node",
-                VolumeProblem::NoRoom => "no storage that the node reaches has room for the volume",
+                VolumeProblem::NothingToBind => "no persistent volume can be bound or created for this node",
+                VolumeProblem::NoRoom => "no storage that the node can reach has room for the volume",
             }),
             Self::VolumeZone => f.write_str("a volume is in another zone"),
             Self::SpreadLabel(key) => {

@@ -31,7 +31,7 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// A node's place in its world; stays valid while the world lives.
 pub type NodeIndex = usize;
 
-/// A cluster that can be changed in thought. Cloning it forks it; nodes and pods are shared.
+/// A cluster that can be changed in a simulation. Cloning it forks it; nodes and pods are shared.
 #[derive(Clone, Debug)]
 pub struct World {
     /// What is asked of it.
@@ -68,8 +68,8 @@ struct Free {
 }
 
 impl World {
-    /// The cluster of a snapshot: its nodes in their order, each with the pods bound to it. Finished pods
-    /// count nowhere.
+    /// The cluster of a snapshot: its nodes in their order, each with the pods bound to it. Finished pods are
+    /// left out.
     pub fn new(snapshot: &Snapshot) -> Self {
         let mut world = Self::without_pods(snapshot);
         let index: BTreeMap<&str, NodeIndex> =
@@ -92,7 +92,7 @@ impl World {
         Self::with_volumes(snapshot, Arc::new(Volumes::new(snapshot)), devices)
     }
 
-    /// The same for a snapshot that has other nodes and the same volumes and devices as this world's.
+    /// The same for a snapshot that has other nodes but the same volumes and devices as this world's.
     pub fn without_pods_beside(&self, snapshot: &Snapshot) -> Self {
         let devices = self.devices.as_ref().map(|devices| Box::new(devices.without_pods()));
         let mut world = Self::with_volumes(snapshot, self.volumes.clone(), devices);
@@ -134,7 +134,7 @@ impl World {
         world
     }
 
-    /// Says that a pod like this one will be prepared or placed, so that what it asks of others is kept.
+    /// Announces that a similar pod will be prepared or placed, so that what it requires of others is kept.
     pub fn announce(&mut self, pod: &Pod) {
         if pod.looks().is_none() {
             return;
@@ -159,12 +159,12 @@ impl World {
         }
     }
 
-    /// Counts what is asked of this world together with what others are asked that count there.
+    /// Counts the questions to this world together with those to others that share this counter.
     pub fn counts_in(&mut self, effort: &Effort) {
         self.effort = effort.clone();
     }
 
-    /// What was asked of it.
+    /// The questions asked so far.
     pub fn effort(&self) -> &Effort {
         &self.effort
     }
@@ -213,14 +213,14 @@ impl World {
         }
     }
 
-    /// Whether any pod speaks of host names as domains. If none does, nodes that differ in their names alone
-    /// are alike for every pod.
+    /// Whether any pod uses host names as domains. If none does, nodes that differ only in their names are
+    /// equal for every pod.
     pub fn tells_hosts_apart(&self) -> bool {
         self.topologies.knows(HOSTNAME)
     }
 
-    /// Whether nothing but a node's labels, taints and free resources decides where the pod may go, so that
-    /// equal nodes take equal sets of such pods.
+    /// Whether only a node's labels, taints and free resources decide whether it takes the pod, so that equal
+    /// nodes take equal sets of such pods.
     pub fn is_plain(&self, pod: &Pod) -> bool {
         pod.affinity.pods.is_empty()
             && pod.affinity.anti.is_empty()
@@ -232,7 +232,7 @@ impl World {
             && (!self.has_anti_affinity() || !self.crowd().repels(pod, self.around()))
     }
 
-    /// What the pod requests, but for extended resources that devices may be allocated for.
+    /// The requests of the pod, without extended resources for which devices may be allocated.
     pub fn amounts<'p>(&self, pod: &'p Pod) -> Cow<'p, Resources> {
         let served = |name: &String| self.devices.as_ref().is_some_and(|devices| devices.serves(name));
         if !pod.requests.other.keys().any(served) {
@@ -243,7 +243,7 @@ impl World {
         Cow::Owned(amounts)
     }
 
-    /// How many pods like this one the node has room for.
+    /// How many such pods the node has room for.
     pub fn room_for(&self, pod: &Pod, node: NodeIndex) -> i64 {
         let sim = &self.nodes[node];
         let mut free = sim.node.allocatable.clone();
@@ -251,8 +251,8 @@ impl World {
         free.copies(&pod.requests)
     }
 
-    /// How kube-scheduler's scores set these nodes apart for what the pod prefers, in parts of 100; none if
-    /// it prefers nothing.
+    /// How kube-scheduler's scores rank these nodes by the pod's preferences, from 0 to 100; none if it has
+    /// no preferences.
     pub fn preferences(&self, pod: &Pod, nodes: &[NodeIndex]) -> Option<Vec<i64>> {
         preferences::scores(pod, nodes, self)
     }
@@ -271,7 +271,7 @@ impl World {
         self.nodes.len() - 1
     }
 
-    /// Says what is expected of the storage and the devices of a node that is still to come.
+    /// Sets what is expected of the storage and the devices of a node that is still to come.
     pub fn expect(&mut self, node: NodeIndex, like: &SimNode) {
         self.nodes[node].expect(like);
         if let Some(devices) = &mut self.devices {
@@ -279,9 +279,8 @@ impl World {
         }
     }
 
-    /// Takes a node out of use: it no longer takes pods. Its domain stays known to topology spread, as it
-    /// does for kube-scheduler until the Node object is gone. Its pods stay where they are until they are
-    /// removed.
+    /// Takes a node out of use: it no longer takes pods. Topology spread still knows its domain, as
+    /// kube-scheduler does until the Node object is gone. Its pods stay until they are removed.
     pub fn close(&mut self, node: NodeIndex) {
         self.switch(node, false);
     }
@@ -309,7 +308,7 @@ impl World {
         }
     }
 
-    /// Lets a node offer so much more CPU, in thousandths, and memory, in bytes; or less.
+    /// Changes what a node offers by this much CPU, in thousandths, and memory, in bytes.
     pub fn extend(&mut self, node: NodeIndex, cpu_milli: i64, memory: i64) {
         let sim = &mut self.nodes[node];
         let own = Arc::make_mut(&mut sim.node);
@@ -329,19 +328,19 @@ impl World {
         }
     }
 
-    /// Places this many pods like this one without checking them. They cannot be removed again.
+    /// Places this many such pods without checking them. They cannot be removed again.
     pub fn place_copies(&mut self, pod: &Arc<Pod>, count: i64, node: NodeIndex) {
         self.nodes[node].hold_copies(pod, count);
         self.count(pod, node, count);
     }
 
-    /// Says that a pod on the node is preempted by a pod that needs its room: only pods that preempt no other
-    /// (`preemptionPolicy: Never`) do without what it requests.
+    /// Marks a pod on the node as preempted by a pod that needs its room: only pods that never preempt others
+    /// (`preemptionPolicy: Never`) still count what it requests.
     pub fn place_yielding(&mut self, pod: &Pod, node: NodeIndex) {
         self.nodes[node].yielded.add(&pod.requests);
     }
 
-    /// Takes a pod off a node; nothing happens if it is not there.
+    /// Takes a pod off a node; does nothing if it is not there.
     pub fn remove(&mut self, pod: &Arc<Pod>, node: NodeIndex) {
         let sim = &mut self.nodes[node];
         let Some(at) = sim.pods.iter().rposition(|one| Arc::ptr_eq(one, pod)) else { return };
@@ -388,7 +387,7 @@ impl World {
         }
     }
 
-    /// Prepares a pod: what the whole world means for it.
+    /// Prepares a pod: determines what the entire world means for it.
     pub fn prepare(&self, pod: &Arc<Pod>) -> Prepared {
         let spread = pod_topology_spread::prepare(pod, self);
         let affinity = inter_pod_affinity::prepare(pod, self);
@@ -416,7 +415,7 @@ impl World {
         self.checked(prepared, node, true)
     }
 
-    /// The same without the words that are dear: which devices are short is not found out.
+    /// The same without expensive words: it does not determine which devices are missing.
     pub fn check_briefly(&self, prepared: &Prepared, node: NodeIndex) -> Result<(), Refusal> {
         self.checked(prepared, node, false)
     }
@@ -432,14 +431,13 @@ impl World {
         self.check_last(prepared, (sim, Some(node)), wants_to_know)
     }
 
-    /// Whether the node's domain has more pods than topology spread would let this pod join by now: a domain
-    /// has become known since.
+    /// Whether the node's domain now has more pods than topology spread would allow for this pod, because
+    /// another domain has become known since.
     pub fn exceeds_spread(&self, prepared: &Prepared, node: NodeIndex) -> bool {
         prepared.spread.is_exceeded(&|key: &Key| self.around().domain(key, node))
     }
 
-    /// Whether the node is open and has the CPU, the memory and the place for the pod. It may refuse it all
-    /// the same.
+    /// Whether the node is open and has CPU, memory and a pod slot for the pod. It may still refuse the pod.
     pub fn has_room(&self, prepared: &Prepared, node: NodeIndex) -> bool {
         let free = self.free[node];
         free.open && free.holds(&prepared.pod.requests)
@@ -450,7 +448,7 @@ impl World {
         self.has_room(prepared, node) && self.checked(prepared, node, false).is_ok()
     }
 
-    /// The same for a node that is not in the world yet, as if it were, with the pods that it comes with.
+    /// The same for a node that is not in the world yet, as if it were, with the pods that come with it.
     pub fn check_fresh(&self, prepared: &Prepared, node: &SimNode) -> Result<(), Refusal> {
         let mut held = Held::default();
         for pod in node.pods.iter().filter(|_| prepared.volumes_matter) {
@@ -483,7 +481,7 @@ impl World {
         found.map_err(|problem| Refusal::DynamicResources(Box::new(problem)))
     }
 
-    /// Whether required anti-affinity of the one speaks of the other.
+    /// Whether required anti-affinity of one pod selects the other.
     pub fn repels(&self, one: &Pod, other: &Pod) -> bool {
         inter_pod_affinity::repels(one, other, None, &self.namespaces)
     }
@@ -495,7 +493,7 @@ impl World {
             && node_affinity::check(pod, node).is_ok()
     }
 
-    /// The same, and the node's kubelet has the features that the scheduler asks for.
+    /// The same, and the node's kubelet has the features that the scheduler requires.
     pub fn suits(&self, pod: &Pod, node: &Node) -> bool {
         Self::accepts(pod, node)
             && node_declared_features::check(pod.features.asked_by(self.version), node).is_ok()
@@ -507,15 +505,15 @@ impl World {
         repels(a, b) || repels(b, a)
     }
 
-    /// Whether anti-affinity, of the pod or of others, keeps it off the node: a short question, whatever else
-    /// the node refuses.
+    /// Whether anti-affinity, of the pod or of others, keeps the pod off the node: a cheap question, whatever
+    /// else the node refuses.
     pub fn keeps_off(&self, prepared: &Prepared, node: NodeIndex) -> bool {
         let domain = |key: &Key| self.topologies.of(key, node, &self.nodes);
         prepared.social && prepared.affinity.check_anti_affinity(&domain, self).is_err()
     }
 
-    /// The terms of the pod's anti-affinity over host names, and those over host names that speak of it. Of
-    /// two announced pods one repels the other on a host if a term of the one speaks of the other.
+    /// The terms of the pod's anti-affinity over host names, and those over host names that select it. Of two
+    /// announced pods, one repels the other on a host if a term of one selects the other.
     pub fn repels_on_hosts(&self, pod: &Pod) -> (Vec<usize>, Vec<usize>) {
         let over_hosts = |term: &usize| self.terms.get(*term).key.name == HOSTNAME;
         let own = self.terms.own(pod).into_iter().flat_map(|own| own.anti.iter().copied());
@@ -546,13 +544,13 @@ impl World {
         Ok(())
     }
 
-    /// Places a pod and tells the preparation of it.
+    /// Places a pod and reports this to the preparation.
     pub fn place_prepared(&mut self, prepared: &mut Prepared, pod: &Arc<Pod>, node: NodeIndex) {
         self.place(pod, node);
         self.tell(prepared, pod, node, 1);
     }
 
-    /// Places this many pods like this one, and tells the preparation of them. They cannot be removed again.
+    /// Places this many such pods and reports this to the preparation. They cannot be removed again.
     pub fn place_copies_prepared(
         &mut self,
         prepared: &mut Prepared,
@@ -564,7 +562,7 @@ impl World {
         self.tell(prepared, pod, node, count);
     }
 
-    /// Adds a node and tells the preparation of it.
+    /// Adds a node and reports this to the preparation.
     pub fn add_node_prepared(&mut self, prepared: &mut Prepared, node: Arc<Node>) -> NodeIndex {
         let index = self.add_node(node);
         if !prepared.spread.is_empty() {
@@ -573,8 +571,8 @@ impl World {
         index
     }
 
-    /// Tells a preparation that this many pods like `other` came to (or, with a negative number, left) a
-    /// node.
+    /// Reports to a preparation that this many pods like `other` were added to a node or (with a negative
+    /// number) removed from it.
     pub fn tell(&self, prepared: &mut Prepared, other: &Arc<Pod>, node: NodeIndex, by: i64) {
         if !prepared.spread.is_empty() {
             prepared.spread.count(&prepared.pod, other, node, self.around(), by);

@@ -1,4 +1,4 @@
-//! `[[disruption]]`: how many nodes may be on their way out for which reasons, and when.
+//! `[[disruption]]`: how many nodes may be removed at a time, for which reasons, and when.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -12,15 +12,15 @@ use model::plan::RemovalReason;
 /// A checked `[[disruption]]`: every rule that applies must allow a removal.
 #[derive(Clone, Debug)]
 pub struct Disruption {
-    /// The reasons of which it speaks.
+    /// The reasons that the rule applies to.
     pub reasons: Vec<RemovalReason>,
-    /// The pools of which it speaks; empty: all.
+    /// The pools that the rule applies to; empty: all.
     pub pools: Vec<PoolName>,
-    /// At most this many of their nodes are on their way out at a time, all pools together; `None`: no limit.
+    /// Maximum number of their nodes that are being removed at a time, all pools together; `None`: no limit.
     pub max_nodes: Option<usize>,
-    /// Only then; empty: at any time.
+    /// Removals are allowed only in these windows; empty: at any time.
     pub windows: Vec<Window>,
-    /// Never then.
+    /// Removals are never allowed in these windows.
     pub closed: Vec<Window>,
 }
 
@@ -38,8 +38,8 @@ enum Reason {
     HostOff,
 }
 
-/// Without `reasons`: all that can wait. A lost node runs no pods, and an administrator works on a host in
-/// maintenance.
+/// The default of `reasons`: all that can wait. A lost node runs no pods, and an administrator is working on
+/// a host in maintenance.
 const THAT_CAN_WAIT: [RemovalReason; 6] = [
     RemovalReason::Empty,
     RemovalReason::Underutilized,
@@ -81,7 +81,7 @@ impl Written {
     pub(super) fn check(table: &Spanned<Self>, pools: &[Pool], checker: &mut Checker) -> Disruption {
         let written = table.get_ref();
         if written.max_nodes.is_none() && written.windows.is_empty() && written.closed.is_empty() {
-            let title = "a `[[disruption]]` that forbids nothing".to_owned();
+            let title = "this `[[disruption]]` limits nothing".to_owned();
             checker.wrong(title, table.span(), "expected `max_nodes`, `windows` or `closed`", "");
         }
         for pool in written.pools.iter().flatten() {

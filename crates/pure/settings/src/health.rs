@@ -1,5 +1,5 @@
-//! `[health]`: how many nodes of a pool may be unready before its removals and additions pause, and when
-//! those of a host that is off are out of service.
+//! `[health]`: how many nodes of a pool may be unready before its removals and additions pause, and when the
+//! nodes of a host that is off are out of service.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use toml::Spanned;
 
 use super::values::Checker;
 
-/// Checked `[health]`: a pool is unhealthy when both limits are exceeded.
+/// Checked `[health]`: a pool is unhealthy if both limits are exceeded.
 #[derive(Clone, Debug)]
 pub struct Health {
-    /// Unready nodes in per cent of a pool's.
+    /// Maximum share of a pool's nodes that may be unready, in percent.
     pub max_total_unready_percentage: f64,
-    /// How many unready nodes never matter.
+    /// How many unready nodes are always acceptable.
     pub ok_total_unready_count: usize,
-    /// How long a host has to be off until its Nodes let go of pods and volumes; `None`: they never do.
+    /// How long a host must be off until its Nodes release their pods and volumes; `None`: they never do.
     pub out_of_service_after: Option<Duration>,
 }
 

@@ -1,5 +1,5 @@
-//! `[power]`: when hosts whose `[[host]]` has a `power` are switched off, and what is asked of them;
-//! `[host.redfish]`: the management controller that switches one on.
+//! `[power]`: when hosts whose `[[host]]` has a `power` are switched off, and how long that may take.
+//! `[host.redfish]`: the management controller that switches a host on.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::proxmox::{ProxmoxTrust, trust};
 use super::secret::{self, SecretSource};
 use super::values::Checker;
 
-/// How a host is switched on again. It is shut down through Proxmox VE in any case.
+/// How a host is switched on. It is always shut down through Proxmox VE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Power {
     /// With a magic packet that another host sends (`POST /nodes/{node}/wakeonlan`).
@@ -24,25 +24,25 @@ pub enum Power {
 pub struct Redfish {
     /// The controller's base URL.
     pub endpoint: String,
-    /// The path of the host's system there; `None`: the only one.
+    /// The path of the host's system on the controller; `None`: the only one.
     pub system: Option<String>,
-    /// Who asks.
+    /// The user.
     pub user: String,
-    /// The password.
+    /// The user's password.
     pub password: SecretSource,
-    /// Whom to trust.
+    /// What the controller's certificate is verified against.
     pub trust: ProxmoxTrust,
     /// How long a call may take.
     pub timeout: Duration,
 }
 
 impl Redfish {
-    /// What tells a system of a controller from others.
+    /// Identifies a system of a controller.
     pub fn identity(&self) -> (String, Option<&str>) {
         (self.place(), self.system.as_deref())
     }
 
-    /// Whether both may be one system. A controller whose system is not named has one only.
+    /// Whether both may be the same system. A controller whose system is not named has only one.
     pub fn may_be(&self, other: &Self) -> bool {
         let one = self.system.is_none() || other.system.is_none() || self.system == other.system;
         self.place() == other.place() && one
@@ -81,7 +81,7 @@ pub(super) struct WrittenRedfish {
 impl WrittenRedfish {
     pub(super) fn check(table: &Spanned<Self>, checker: &mut Checker) -> Option<Redfish> {
         let (this, span) = (table.get_ref(), Spanned::new(table.span(), ()));
-        // The password travels with each call.
+        // Every call contains the password.
         if !this.endpoint.get_ref().starts_with("https://") {
             let help = "e.g. \"https://10.0.0.13\"";
             checker.wrong(
@@ -108,7 +108,7 @@ impl WrittenRedfish {
             ("fingerprint", &this.fingerprint),
             ("ca", &this.ca),
         ];
-        let help = "most controllers sign their own certificate: `fingerprint` names it";
+        let help = "most controllers use a self-signed certificate: set its `fingerprint`";
         let trust = trust(ways, help, checker, &span);
         let timeout = checker.positive("timeout", this.timeout.as_ref(), Duration::from_secs(30));
         Some(Redfish {
@@ -125,17 +125,18 @@ impl WrittenRedfish {
 /// Checked `[power]`.
 #[derive(Clone, Debug)]
 pub struct PowerSettings {
-    /// A host goes once it could have been done without for this long.
+    /// A host is shut down once it could have been done without for this long.
     pub idle_for: Duration,
-    /// The last machine has to have left a host within this time.
+    /// The last machine must have left a host within this time.
     pub empty_time: Duration,
-    /// A host has to be off within this time after it was asked.
+    /// A host must be off within this time after it was asked to shut down.
     pub shutdown_time: Duration,
-    /// A host has to be on, and its API has to answer, within this time after it was asked.
+    /// A host must be on, and its API must answer, within this time after it was woken.
     pub wake_time: Duration,
     /// How many hosts of the cluster stay on.
     pub min_hosts_on: usize,
-    /// At most this many hosts are off at a time through us; `None`: as many as the rest allows.
+    /// Maximum number of hosts that the daemon has switched off at a time; `None`: as many as the other
+    /// settings allow.
     pub max_hosts_off: Option<usize>,
 }
 
@@ -170,7 +171,7 @@ impl Written {
                     "max_hosts_off",
                     Some(written),
                     1,
-                    "without `power` in a `[[host]]` none is switched off",
+                    "to leave all hosts on, remove `power` from each `[[host]]`",
                 )
             }),
         }
@@ -206,7 +207,7 @@ mod tests {
             ("https:", "http:", "`endpoint` is not encrypted"),
             ("ca =", "system = \"1\"\nca =", "`system` is not the path of a system"),
             ("password_file = \"/x\"\n", "", "neither `password_file` nor `password_credential` is given"),
-            ("ca = \"system\"\n", "", "`fingerprint` names it"),
+            ("ca = \"system\"\n", "", "set its `fingerprint`"),
             (
                 "[host.redfish]",
                 "[power]\nidle_for = \"1h\"\n[[host]]\nname = \"b\"\n[host.redfish]",

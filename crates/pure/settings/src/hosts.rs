@@ -1,4 +1,4 @@
-//! `[[host]]`: what is special about a Proxmox host. One that is not listed has nothing special.
+//! `[[host]]`: settings of one Proxmox VE host. A host that is not listed has the defaults.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,13 +17,13 @@ use super::values::Checker;
 pub struct HostSettings {
     /// What `{{ zone }}` in a label stands for; `None`: the host's own name.
     pub zone: Option<String>,
-    /// Nothing new is put on it.
+    /// No new machines are placed on it.
     pub closed: bool,
-    /// Threads that stay free: they are taken off before `cpu_overcommit` counts.
+    /// Threads that stay free: they are subtracted before `cpu_overcommit` is applied.
     pub cpu_reserve: u32,
-    /// Memory in bytes that stays free; `None`: what the pool says.
+    /// Memory in bytes that stays free; `None`: what the pool has.
     pub memory_reserve: Option<i64>,
-    /// It is switched off while it is not needed, and how it is switched on again; `None`: it stays on.
+    /// How it is switched on again after it was switched off because it was not needed; `None`: it stays on.
     pub power: Option<Power>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// How it is switched on; a controller that no host uses was meant for something.
+    /// How it is switched on. A controller that is not used is reported, because it was meant for something.
     fn power(&self, checker: &mut Checker) -> Option<Power> {
         let name = self.name.get_ref();
         let redfish = self.redfish.as_ref().map(|table| (table, WrittenRedfish::check(table, checker)));
@@ -55,7 +55,7 @@ impl Written {
                 checker.wrong(
                     title,
                     way.span(),
-                    "switched on by which controller?",
+                    "needs a management controller",
                     "put the table below this one",
                 );
                 None
@@ -81,7 +81,7 @@ pub(super) fn check(
     for host in hosts {
         let name = host.name.get_ref();
         if !name_rules::is_label(&name.to_ascii_lowercase()) {
-            let help = "the name under which Proxmox VE lists it, not its address";
+            let help = "use its name in Proxmox VE, not its address";
             let title = format!("`{name}` cannot be a host");
             checker.wrong(title, host.name.span(), "expected e.g. \"pve1\"", help);
         }
@@ -96,7 +96,7 @@ pub(super) fn check(
             host.zone.as_ref(),
             name_rules::is_word,
             |text| format!("host `{name}`: `{text}` cannot be a zone"),
-            "at most 63 letters, digits, `-`, `_` and `.`: it becomes a label's value",
+            "at most 63 letters, digits, `-`, `_` and `.`: it is used as a label's value",
         );
         let memory_reserve = host
             .memory_reserve

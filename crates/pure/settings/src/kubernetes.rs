@@ -14,13 +14,13 @@ use super::values::Checker;
 pub struct Kubernetes {
     /// The kubeconfig.
     pub kubeconfig: SecretSource,
-    /// Its context; `None` takes the current one.
+    /// The context; `None`: the current one.
     pub context: Option<String>,
-    /// Our own namespace, where records are kept.
+    /// The daemon's own namespace, which holds the records.
     pub namespace: String,
     /// How long one call may take.
     pub request_timeout: Duration,
-    /// Whether requests of its machines' kubelets for serving certificates are approved.
+    /// Whether the daemon approves requests for serving certificates from its machines' kubelets.
     pub approve_serving_certificates: bool,
 }
 
@@ -54,7 +54,7 @@ impl Written {
             this.context.as_ref(),
             |text| !text.trim().is_empty(),
             |_| "`context` is empty".to_owned(),
-            "the name of a context; leave it out for the current one",
+            "expected a context's name; remove the setting to use the current one",
         );
         let namespace = checker.named(
             this.namespace.as_ref(),

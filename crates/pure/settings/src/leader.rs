@@ -1,4 +1,4 @@
-//! `[leader]`: which of several instances acts. Names and relations are client-go's leader election's.
+//! `[leader]`: which of several instances acts. Names and relations are those of client-go's leader election.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::values::Checker;
 /// Checked `[leader]`: `retry_period` × 2 ≤ `renew_deadline` < `lease_duration`, which is whole seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
-    /// Others take the lease once they have seen it unchanged for this long.
+    /// Another instance takes over once it has seen the Lease unchanged for this long.
     pub lease_duration: Duration,
-    /// A leader that could not renew the lease for this long stops writing.
+    /// A leader that could not renew the Lease for this long stops writing.
     pub renew_deadline: Duration,
-    /// How often a leader renews the lease. Others look at it twice as often.
+    /// How often a leader renews the Lease. Other instances check it twice as often.
     pub retry_period: Duration,
 }
 
@@ -27,7 +27,8 @@ pub(super) struct Written {
     retry_period: Option<Spanned<String>>,
 }
 
-/// Between the end of a leader's term and the moment in which another may begin: for what has left already.
+/// Time between the end of a leader's term and the moment in which another may begin, for requests that are
+/// already on their way.
 const MARGIN: Duration = Duration::from_secs(1);
 
 impl Written {
@@ -41,15 +42,15 @@ impl Written {
         };
         if let (Some(written), true) = (duration, leader.lease_duration.subsec_nanos() != 0) {
             let title = "`lease_duration` is not in whole seconds".to_owned();
-            checker.wrong(title, written.span(), "a Lease knows whole seconds only", "");
+            checker.wrong(title, written.span(), "a Lease counts only whole seconds", "");
         }
         let written = duration.or(deadline);
         if let (Some(written), true) = (written, leader.lease_duration < leader.renew_deadline + MARGIN) {
             checker.wrong(
                 "`renew_deadline` is not shorter than `lease_duration`".to_owned(),
                 written.span(),
-                "`lease_duration` must be longer than `renew_deadline` by 1s at least",
-                "else two instances could act at a time",
+                "`lease_duration` must be at least 1s longer than `renew_deadline`",
+                "otherwise two instances could act at the same time",
             );
         }
         let written = retry.or(deadline);
@@ -57,7 +58,7 @@ impl Written {
             checker.wrong(
                 "`retry_period` is longer than half of `renew_deadline`".to_owned(),
                 written.span(),
-                "`renew_deadline` must leave time for two tries",
+                "`renew_deadline` must leave time for two attempts",
                 "",
             );
         }

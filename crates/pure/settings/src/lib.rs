@@ -1,8 +1,8 @@
-//! The configuration: TOML as written (with spans) → checked settings. One file a table.
+//! The configuration: TOML as written (with spans) → checked settings. Each table has its own module.
 //!
-//! A file is read in two stages. First its shape: unknown keys and wrong types end the reading at once, with
-//! the line and a suggestion. Then its meaning: everything that is wrong is reported together, each finding
-//! at its own line and key.
+//! A file is read in two stages. The first checks its shape: unknown keys and wrong types are reported
+//! immediately, with the line and a suggestion. The second checks its meaning: all errors are reported
+//! together, each with its own line and key.
 
 mod bootstrap;
 mod disruption;
@@ -69,12 +69,12 @@ pub use window::Window;
 
 use values::Checker;
 
-/// What the settings are for: a file is checked for what the command needs.
+/// What the settings are for. A file is checked for what the command needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// The daemon: both clusters, the bootstrap, and for each pool a template, VMIDs and addresses.
     Run,
-    /// A plan or an answer to a question: pools. What else is written is checked, nothing else is needed.
+    /// A plan or an answer to a question: pools. Everything else is checked if present, but not required.
     Plan,
 }
 
@@ -82,10 +82,10 @@ pub enum Needs {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// It does what it has decided.
+    /// It does what it decides.
     #[default]
     Active,
-    /// It says what it would do, and does nothing.
+    /// It reports what it would do, and changes nothing.
     Observe,
 }
 
@@ -94,17 +94,18 @@ pub enum Mode {
 pub struct Config {
     /// Whether the daemon acts.
     pub mode: Mode,
-    /// Id of the Kubernetes cluster, part of the marker in each VM: what tells its machines from another's.
+    /// Id of the Kubernetes cluster, part of the mark in each VM. It tells apart the machines of different
+    /// clusters.
     pub cluster: String,
-    /// How often a round runs when nothing happens.
+    /// How often a round runs if nothing changes.
     pub scan_interval: Duration,
-    /// How long after an event that matters the round waits for more of them.
+    /// How long a round waits for further changes after a change.
     pub batch_window: Duration,
-    /// How long a round waits at most while events keep coming.
+    /// The longest time for which a round waits while changes keep coming.
     pub batch_max: Duration,
-    /// What becomes of VMs with this cluster's mark that have no record.
+    /// What happens to VMs with this cluster's mark that have no record.
     pub orphans: Orphans,
-    /// How long such a VM must have been seen so before it is destroyed.
+    /// How long such a VM must have been seen unchanged before it is destroyed.
     pub orphans_after: Duration,
     /// How the Proxmox VE cluster is reached; not needed for snapshot files.
     pub proxmox: Option<Proxmox>,
@@ -120,9 +121,9 @@ pub struct Config {
     pub scale_down: ScaleDown,
     /// Which nodes are replaced by new ones.
     pub replace: Replace,
-    /// How many nodes may be on their way out, and when.
+    /// How many nodes may be removed at a time, and when.
     pub disruptions: Vec<Disruption>,
-    /// When hosts are switched off, and what is asked of them.
+    /// When hosts are switched off and on.
     pub power: PowerSettings,
     /// How many unready nodes are too many.
     pub health: Health,
@@ -130,15 +131,15 @@ pub struct Config {
     pub leader: Leader,
     /// How long each step of a machine's life may take.
     pub limits: Limits,
-    /// Where figures are served.
+    /// Where metrics are served.
     pub metrics: Metrics,
     /// Which rounds are kept as files.
     pub record: Record,
-    /// What is special about some hosts, by their names.
+    /// Settings of some hosts, by their names.
     pub hosts: BTreeMap<model::HostKey, HostSettings>,
     /// The pools, in the order of the file.
     pub pools: Vec<Pool>,
-    /// Templates that `pve-autoscaler template` makes.
+    /// Templates that `pve-autoscaler template` creates.
     pub templates: Vec<Template>,
 }
 
@@ -186,10 +187,10 @@ struct Written {
     template: Vec<Spanned<template::Written>>,
 }
 
-/// Checks a text; `name` stands for the file in messages.
+/// Parses and checks a text; `name` is the file's name in messages.
 ///
 /// # Errors
-/// A report of everything that is wrong, ready to be printed.
+/// A report of all errors, ready to be printed.
 pub fn parse(name: &str, text: &str, needs: Needs) -> Result<Config, Report> {
     let written: Written = toml::from_str(text).map_err(|error| Report::syntax(name, text, &error))?;
     let mut checker = Checker::new(needs, secret::folder_of(Path::new(name)));
@@ -198,13 +199,13 @@ pub fn parse(name: &str, text: &str, needs: Needs) -> Result<Config, Report> {
 }
 
 impl Config {
-    /// What makes a pool's machines nodes: its own table, else the one for all pools.
+    /// The pool's own `[pool.bootstrap]`, or else the one for all pools.
     pub fn bootstrap_of<'c>(&'c self, pool: &'c Pool) -> Option<&'c Bootstrap> {
         pool.bootstrap.as_ref().or(self.bootstrap.as_ref())
     }
 
-    /// All ways in which machines are made nodes, each with the pool whose own it is. The one for all pools
-    /// comes first, unless all have their own.
+    /// All bootstraps that are in use, each with its pool if it is a pool's own. The one for all pools comes
+    /// first, unless all pools have their own.
     pub fn bootstraps(&self) -> impl Iterator<Item = (Option<&Pool>, &Bootstrap)> {
         let made = || self.pools.iter().filter(|pool| !pool.is_physical());
         let own = made().filter_map(|pool| Some((Some(pool), pool.bootstrap.as_ref()?)));
@@ -251,7 +252,7 @@ impl Written {
             kubernetes: self.kubernetes.as_ref().and_then(|table| kubernetes::Written::check(table, checker)),
             bootstrap: match &self.bootstrap {
                 Some(table) => bootstrap::Written::check(table, checker),
-                // All that the table says has a default.
+                // All settings of the table have defaults.
                 None if checker.runs() => {
                     bootstrap::Written::check(&Spanned::new(0..0, bootstrap::Written::default()), checker)
                 }
@@ -277,7 +278,7 @@ impl Written {
         config
     }
 
-    /// The tables that the daemon needs.
+    /// Reports missing tables that the daemon needs.
     fn tables(&self, checker: &mut Checker) {
         if !checker.runs() {
             return;
@@ -285,7 +286,7 @@ impl Written {
         let tables = [
             ("[proxmox]", self.proxmox.is_some(), "how the Proxmox VE cluster is reached"),
             ("[kubernetes]", self.kubernetes.is_some(), "how the Kubernetes cluster is reached"),
-            ("[[pool]]", !self.pool.is_empty(), "which machines there may be"),
+            ("[[pool]]", !self.pool.is_empty(), "which machines the daemon may create"),
         ];
         for (table, _, what) in tables.into_iter().filter(|(_, given, _)| !given) {
             checker.findings.push(Finding {
@@ -293,7 +294,7 @@ impl Written {
                 at: None,
                 because: None,
                 help: Some(format!(
-                    "it says {what}; pve-autoscaler.toml(5) shows it, and `pve-autoscaler setup` writes one"
+                    "it sets {what}; pve-autoscaler.toml(5) describes it, and `pve-autoscaler setup` writes one"
                 )),
             });
         }
@@ -307,8 +308,8 @@ impl Written {
         (window, max)
     }
 
-    /// Commands can be filled in for each pool that they are for, and no pool asks for what its machines
-    /// cannot be given.
+    /// Checks that commands can be filled in for each of their pools, and that no pool has settings that
+    /// cannot be passed to its machines.
     fn method_and_pools(&self, config: &Config, checker: &mut Checker) {
         let mut told = false;
         for (written, pool) in self.pool.iter().zip(&config.pools) {
@@ -317,7 +318,7 @@ impl Written {
             match (config.bootstrap_of(pool).map(|bootstrap| &bootstrap.method), script) {
                 (Some(BootstrapMethod::None), _) => written.get_ref().untold(checker),
                 (Some(BootstrapMethod::K3s(_)), _) => written.get_ref().without_kubeadm("k3s", checker),
-                // The one for all pools is reported once.
+                // The bootstrap of all pools is reported only once.
                 (Some(BootstrapMethod::Command(command)), Some(script)) if own.is_some() || !told => {
                     let facts = MachineFacts::sample(&config.cluster, pool).without_mac();
                     let Err(error) = facts.fill(&command.script) else { continue };
@@ -331,7 +332,7 @@ impl Written {
         }
     }
 
-    /// The texts of seeds can be filled in.
+    /// Checks that the texts of seeds can be filled in.
     fn seeds(&self, config: &Config, checker: &mut Checker) {
         for (written, pool) in self.pool.iter().zip(&config.pools) {
             for (key, text) in written.get_ref().seed_texts() {
@@ -345,7 +346,7 @@ impl Written {
         }
     }
 
-    /// A token is made when the VM starts: it must outlive what may come until the join has ended.
+    /// A token is created when the VM starts: it must outlive all steps until the join has ended.
     fn tokens_live_long_enough(&self, config: &Config, checker: &mut Checker) {
         let limits = &config.limits;
         let least = limits.start + limits.agent + limits.system_running + limits.join;
@@ -362,16 +363,16 @@ impl Written {
             let at = table.get_ref().token_ttl().map_or(table.span(), Spanned::span);
             let minutes = least.as_secs().div_ceil(60);
             checker.wrong(
-                "`token_ttl` is too short: a token could run out before its machine has joined".to_owned(),
+                "`token_ttl` is too short: a token could expire before its machine has joined".to_owned(),
                 at,
                 &format!("must be at least \"{minutes}m\""),
-                "it is what `start`, `agent`, `system_running` and `join` of `[limits]` may take together",
+                "that is the sum of `start`, `agent`, `system_running` and `join` in `[limits]`",
             );
         }
     }
 }
 
-/// What may stand in a VM's marker.
+/// What is allowed in a VM's mark.
 fn is_cluster(text: &str) -> bool {
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.' || c == '-';
     !text.is_empty() && text.len() <= 63 && text.chars().all(fine)

@@ -1,5 +1,5 @@
-//! `[limits]`: how long each step of a machine's life may take, and how many machines are on their way at a
-//! time.
+//! `[limits]`: how long each step of a machine's life may take, and how many machines are created or retired
+//! at a time.
 
 use std::time::Duration;
 
@@ -15,35 +15,35 @@ pub struct Limits {
     pub clone: Duration,
     /// Setting the clone's configuration and disk size.
     pub configure: Duration,
-    /// Until the helper on its host has given the VM its CPUs.
+    /// Until the helper on the host has given the VM its CPUs.
     pub pinning: Duration,
     /// The task that starts the VM.
     pub start: Duration,
     /// From the start until the guest agent answers.
     pub agent: Duration,
-    /// From then until systemd in the guest has finished booting.
+    /// From the agent's first answer until systemd in the guest has finished booting.
     pub system_running: Duration,
     /// The join in the guest.
     pub join: Duration,
-    /// From the join until the Node object is there.
+    /// From the join until the Node object exists.
     pub registered: Duration,
-    /// From then until the node is ready.
+    /// From the registration until the node is ready.
     pub ready: Duration,
     /// Evicting a node's pods.
     pub drain: Duration,
     /// Detaching a node's volumes.
     pub detach: Duration,
-    /// The guest's orderly shutdown, before it is stopped.
+    /// The guest's graceful shutdown, before it is stopped.
     pub shutdown: Duration,
     /// Destroying the VM.
     pub destroy: Duration,
-    /// How often a task of Proxmox is asked whether it has ended.
+    /// How often Proxmox VE is asked whether a task has ended.
     pub task_poll: Duration,
     /// How often a booting guest's agent is asked.
     pub agent_poll: Duration,
-    /// Machines that are being created at a time, over all pools.
+    /// Maximum number of machines that are being created at a time, over all pools.
     pub max_parallel_creates: u32,
-    /// Machines that are being retired at a time, over all pools.
+    /// Maximum number of machines that are being retired at a time, over all pools.
     pub max_parallel_retires: u32,
 }
 

@@ -1,8 +1,8 @@
-//! What texts of the operator's may say of a machine, and how they are filled in.
+//! The variables that the operator's texts can use, and how the texts are filled in.
 //!
-//! The texts are templates of minijinja (the syntax of Jinja2): `{{ machine.name }}`, `{% for … %}`, filters
+//! The texts are minijinja templates (the syntax of Jinja2): `{{ machine.name }}`, `{% for … %}`, filters
 //! such as `tojson`, and `sh`, which quotes a value for a shell. An undefined name is an error, never an
-//! empty text. Nothing in the facts is a secret.
+//! empty text. None of the variables is a secret.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ use model::selector::Labels;
 use model::snapshot::POOL_LABEL;
 use model::{HostKey, Record, Vmid};
 
-/// How much work one text may make: a loop without end is an error.
+/// How much work one text may cause: an endless loop is an error.
 const FUEL: u64 = 1_000_000;
 
-/// What a text may say of a machine: `machine`, `pool`, `host`, `region` and `cluster`.
+/// The variables of a text: `machine`, `pool`, `host`, `region` and `cluster`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MachineFacts {
     machine: Machine,
@@ -32,7 +32,7 @@ pub struct MachineFacts {
     cluster: Named,
 }
 
-/// `machine`; what it has not got is empty.
+/// `machine`; what it does not have is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Machine {
     id: String,
@@ -50,11 +50,11 @@ struct Machine {
     search: String,
     /// Further addresses by device and family, as in [`Slot::further`].
     further: BTreeMap<String, String>,
-    /// Address of the first network device, lower case: only if the VM's configuration is at hand.
+    /// Address of the first network device, lower case; only if the VM's configuration is available.
     #[serde(skip_serializing_if = "Option::is_none")]
     mac: Option<String>,
     labels: Labels,
-    /// `key=value:Effect`, the one that keeps pods away until the Node was read back included.
+    /// `key=value:Effect`, including the taint that keeps pods away until the Node was read back.
     taints: Vec<String>,
 }
 
@@ -73,17 +73,17 @@ struct PoolFacts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct HostFacts {
     name: String,
-    /// Its own name if it has none.
+    /// The host's own name if it has no zone.
     zone: String,
 }
 
-/// `cluster`, and `region`, whose name is empty if the only Proxmox VE cluster has none.
+/// `cluster`, and `region`, which has an empty name if the only Proxmox VE cluster has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Named {
     name: String,
 }
 
-/// Why a text cannot be filled in. It never quotes what was filled in.
+/// Why a text cannot be filled in. It never quotes the values that were filled in.
 #[derive(Debug, Error)]
 #[error("line {line}: {what}")]
 pub struct FillError {
@@ -102,7 +102,7 @@ impl MachineFacts {
         Self::of(cluster, pool, &record.host, (name, &record.id, &uuid), &record.slot, shape)
     }
 
-    /// Facts like those that a machine of the pool will have: what a text is tried with before there is one.
+    /// Facts like those of a future machine of the pool, to try a text before there is a machine.
     pub fn sample(cluster: &str, pool: &Pool) -> Self {
         const ID: &str = "00000000-0000-4000-8000-000000000000";
         let host = pool.hosts.first().map_or("pve", HostKey::host);
@@ -133,7 +133,7 @@ impl MachineFacts {
         (cores, memory): (u32, i64),
     ) -> Self {
         let mut labels = pool.labels_for(host, name, slot.vmid);
-        // A kubelet does not start if it is given another one; that one is set through the API.
+        // A kubelet does not start with any other label. Those are set through the API.
         labels.retain(|key, _| may_set_itself(key));
         labels.insert(POOL_LABEL.to_owned(), pool.name.to_string());
         let taints = pool
@@ -184,15 +184,15 @@ impl MachineFacts {
         }
     }
 
-    /// Fills a text in.
+    /// Fills in a text.
     ///
     /// # Errors
-    /// The text is no template, names what is not there, or makes too much work.
+    /// The text is not a template, uses an unknown name, or causes too much work.
     pub fn fill(&self, text: &str) -> Result<String, FillError> {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         environment.set_auto_escape_callback(|_| AutoEscape::None);
-        // A line that holds nothing but `{% … %}` leaves no empty line behind.
+        // A line that contains only `{% … %}` leaves no empty line behind.
         let syntax = SyntaxConfig::builder()
             .trim_blocks(true)
             .lstrip_blocks(true)
@@ -214,7 +214,7 @@ fn fault(error: &minijinja::Error) -> FillError {
     FillError { line: error.line().unwrap_or(1), what }
 }
 
-/// One word of a shell, whatever it holds.
+/// The text as one word of a shell, whatever it contains.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
@@ -241,7 +241,7 @@ mod tests {
             ("{{ machine.memory // 1048576 }} {{ host.name }} {{ cluster.name }}", "4096 pve home"),
             ("{{ machine.labels['size'] }} {{ machine.taints[0] }}", "small a=b:NoExecute"),
             ("{% for k, v in pool.kubelet_args | items %}--{{ k }}={{ v }}{% endfor %}", "--v=2"),
-            // A kubelet does not start if its labels name a role.
+            // A kubelet does not start with any other label. Those are set through the API.
             ("{{ machine.labels | list | join(' ') }}", "pve-autoscaler/pool size"),
             ("{{ \"a'b\" | sh }} {{ machine.labels['size'] | tojson }}", "'a'\\''b' \"small\""),
         ] {

@@ -1,4 +1,4 @@
-//! `[metrics]`: where the daemon's figures are served.
+//! `[metrics]`: where the daemon's metrics are served.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::values::Checker;
 
-/// Where they are served unless said otherwise.
+/// The default of `listen`.
 const LISTEN: &str = "127.0.0.1:9736";
 
 /// Checked `[metrics]`.
@@ -17,9 +17,9 @@ pub struct Metrics {
     pub listen: Option<SocketAddr>,
     /// Whether the status page is served beside them, on loopback.
     pub status_page: bool,
-    /// Whether sums over the pools are also served under the names of kproximate's gauges.
+    /// Whether sums over all pools are also served under the names of kproximate's gauges.
     pub kproximate_names: bool,
-    /// Whether what Cluster Autoscaler's dashboards show is also served under its names.
+    /// Whether what Cluster Autoscaler's dashboards use is also served under its names.
     pub cluster_autoscaler_names: bool,
 }
 
@@ -52,8 +52,8 @@ impl Written {
             checker.wrong(
                 format!("the status page would be shown to every client that reaches {address}"),
                 page.span(),
-                "only served on loopback: it asks for no password and names pods",
-                "let `listen` be on 127.0.0.1 or [::1]; `ssh -L 9736:127.0.0.1:9736 HOST` brings the page to you",
+                "only served on loopback: it needs no password and shows pods' names",
+                "set `listen` to 127.0.0.1 or [::1], and reach the page with `ssh -L 9736:127.0.0.1:9736 HOST`",
             );
         }
         Metrics {

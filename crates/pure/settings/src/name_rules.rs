@@ -1,4 +1,4 @@
-//! What names may look like, by the rules of Kubernetes and Proxmox VE.
+//! Which names are valid, by the rules of Kubernetes and Proxmox VE.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -32,7 +32,7 @@ pub(super) fn is_resource_pool(text: &str) -> bool {
     text.split('/').count() <= 3 && text.split('/').all(level)
 }
 
-/// A bridge or virtual network: the name of a network interface of Linux.
+/// A bridge or virtual network: the name of a Linux network interface.
 pub(super) fn is_bridge(text: &str) -> bool {
     text.len() <= 15
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -64,8 +64,8 @@ pub(super) fn is_ssh_key(text: &str) -> bool {
     whole && !text.contains(['\n', '\r'])
 }
 
-/// Whether a key's body is of the kind that is written before it, and nothing of it was lost on the way:
-/// fields with their lengths before them, the kind first (RFC 4253, 6.6).
+/// Whether a key's body is complete and of the type that is written before it: fields with their lengths
+/// before them, the type first (RFC 4253, 6.6).
 fn is_whole(kind: &str, body: &[u8]) -> bool {
     let (mut rest, mut fields) = (body, 0);
     while let Some((length, after)) = rest.split_first_chunk::<4>() {

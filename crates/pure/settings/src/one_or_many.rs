@@ -7,7 +7,7 @@ use std::ops::Range;
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use toml::Spanned;
 
-/// A text, a whole number or a truth value.
+/// A string, a whole number or a boolean.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Scalar {
     /// In quotes.
@@ -35,7 +35,7 @@ impl<'de> Deserialize<'de> for Scalar {
             type Value = Scalar;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or a whole number")
+                f.write_str("a string or a whole number")
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Scalar, E> {
@@ -80,7 +80,7 @@ impl<'de> Deserialize<'de> for Listed {
             type Value = Listed;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text, a whole number or a list of them")
+                f.write_str("a string, a whole number or a list of them")
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Listed, E> {

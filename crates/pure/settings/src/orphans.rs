@@ -1,4 +1,4 @@
-//! `orphans`: what becomes of VMs that bear the mark of this cluster and have no record.
+//! `orphans`: what happens to VMs that bear the mark of this cluster and have no record.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use super::values::Checker;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Orphans {
-    /// They are reported, and left alone.
+    /// Report them and leave them alone.
     #[default]
     Report,
-    /// One an hour is destroyed, if everything is proven.
+    /// Destroy at most one an hour, if every check passes.
     Collect,
 }
 
-/// Less than this is no time in which an orphan is looked at often enough.
+/// In less time, an orphan is not looked at often enough.
 const LEAST: Duration = Duration::from_mins(30);
-/// A day, in which an administrator sees the report.
+/// A day, so that an administrator sees the report.
 const DEFAULT: Duration = Duration::from_hours(24);
 
 /// How long a VM must have been an orphan.
@@ -31,7 +31,7 @@ pub(super) fn after(written: Option<&Spanned<String>>, checker: &mut Checker) ->
             "`orphans_after` is too short".to_owned(),
             written.span(),
             "must be \"30m\" or more",
-            "in less time a VM is not looked at often enough to tell that it is left over",
+            "in less time, a VM is not seen often enough to be sure that it is an orphan",
         );
     }
     after

@@ -1,12 +1,12 @@
-//! What a kubelet may say of its own Node: labels, and the taint that it starts with.
+//! What a kubelet may set on its own Node: labels, and the taint that it starts with.
 
 use model::node::{Taint, TaintEffect};
 use model::snapshot::STARTING_TAINT;
 
-/// Label prefixes that a kubelet may give itself (NodeRestriction); others below `kubernetes.io` and `k8s.io`
-/// it may not.
+/// Label prefixes that a kubelet may set itself (NodeRestriction). It may not set others in `kubernetes.io`
+/// and `k8s.io`.
 const OWN_PREFIXES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
-/// Single labels of those domains that a kubelet may give itself.
+/// Single labels of those domains that a kubelet may set itself.
 const OWN_LABELS: [&str; 9] = [
     "kubernetes.io/hostname",
     "kubernetes.io/arch",
@@ -19,7 +19,7 @@ const OWN_LABELS: [&str; 9] = [
     "topology.kubernetes.io/zone",
 ];
 
-/// The taint that keeps pods away until the Node was read back.
+/// The taint that keeps pods away until the Node has been read back.
 pub fn starting_taint() -> Taint {
     Taint {
         key: STARTING_TAINT.to_owned(),
@@ -29,7 +29,8 @@ pub fn starting_taint() -> Taint {
     }
 }
 
-/// Whether a kubelet may put this label on its own Node; the others are set through the API once it is there.
+/// Whether a kubelet may set this label on its own Node. The others are set through the API once the Node
+/// exists.
 pub fn may_set_itself(key: &str) -> bool {
     let Some((prefix, _)) = key.split_once('/') else { return true };
     let below = |domain: &str| {

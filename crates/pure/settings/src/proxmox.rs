@@ -11,14 +11,14 @@ use super::region::{Regions, is_here};
 use super::secret::{self, Credential, SecretSource};
 use super::values::Checker;
 
-/// Whom to trust.
+/// What certificates are verified against.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxmoxTrust {
-    /// The authorities in this PEM file, and no others.
+    /// The CAs in this PEM file, and no others.
     CaFile(PathBuf),
-    /// The authorities in this systemd credential (PEM), and no others.
+    /// The CAs in this systemd credential (PEM), and no others.
     CaCredential(Credential),
-    /// The authorities that the system trusts.
+    /// The CAs that the system trusts.
     System,
     /// The certificate with this SHA-256 fingerprint.
     Fingerprint(String),
@@ -31,35 +31,36 @@ pub struct Proxmox {
     pub region: Option<String>,
     /// Base URLs; the first that answers is used.
     pub endpoints: Vec<String>,
-    /// Where a browser finds its web interface, if that is said.
+    /// Where browsers reach the web interface, if it is set.
     pub web_interface: Option<String>,
     /// The API token's id, `user@realm!name`.
     pub token_id: String,
     /// The API token's secret.
     pub token: SecretSource,
-    /// Whom to trust.
+    /// What certificates are verified against.
     pub trust: ProxmoxTrust,
-    /// How long a connection may take to come up.
+    /// Time limit for opening a connection.
     pub connect_timeout: Duration,
-    /// How long a call may take. Proxmox itself gives up after 30 s.
+    /// Time limit for a call. Proxmox VE itself gives up after 30 s.
     pub request_timeout: Duration,
-    /// Guest agent calls at a time for each host.
+    /// Maximum number of concurrent guest agent calls for each host.
     pub agent_calls_per_host: usize,
-    /// Other calls at a time for each host that occupy one of its three workers.
+    /// Maximum number of other concurrent calls for each host that occupy one of its three workers.
     pub calls_per_host: usize,
     /// The resource pool that machines are put into.
     pub resource_pool: Option<String>,
-    /// Linked clones at a time from one storage.
+    /// Maximum number of concurrent linked clones from one storage.
     pub linked_clones_per_storage: usize,
-    /// Full clones at a time from one storage.
+    /// Maximum number of concurrent full clones from one storage.
     pub full_clones_per_storage: usize,
-    /// vCPUs that a host may be given for each of its threads, for pools that do not say.
+    /// vCPUs that a host may be given for each of its threads, unless the pool sets it.
     pub cpu_overcommit: f64,
-    /// Memory that a host may promise to running guests, in parts of what it has, for pools that do not say.
+    /// Memory that a host may promise to running guests, as a fraction of what it has, unless the pool sets
+    /// it.
     pub memory_overcommit: f64,
-    /// Memory in bytes that stays free on each host, for pools that do not say.
+    /// Memory in bytes that stays free on each host, unless the pool sets it.
     pub memory_reserve: i64,
-    /// VMs and containers that do not run count as if they did.
+    /// Stopped VMs and containers count as if they were running.
     pub count_stopped: bool,
 }
 
@@ -93,7 +94,7 @@ pub(super) struct Written {
     pub(super) also: Vec<Spanned<Written>>,
 }
 
-/// What the machines of all pools leave free on a host.
+/// What the machines of all pools leave free on a host, by default.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Headroom {
     pub cpu_overcommit: f64,
@@ -134,7 +135,7 @@ impl Written {
         let id = this.token_id.get_ref();
         let shape = id.split_once('!').is_some_and(|(user, name)| user.contains('@') && !name.is_empty());
         if !shape || id.contains('=') {
-            let help = "the secret goes into the file that `token_credential` or `token_file` names";
+            let help = "put the secret into the file that `token_credential` or `token_file` names";
             let title = "`token_id` is not a token's id".to_owned();
             checker.wrong(title, this.token_id.span(), "expected `user@realm!name`", help);
         }
@@ -151,7 +152,7 @@ impl Written {
             ("fingerprint", &this.fingerprint),
             ("ca", &this.ca),
         ];
-        let help = "`ca_credential = \"pve-root-ca\"`, which the package puts there on a host of the cluster; only root can read \
+        let help = "set `ca_credential = \"pve-root-ca\"`, which the package installs on a host of the cluster; only root can read \
                     `/etc/pve/pve-root-ca.pem` itself";
         let trust = trust(ways, help, checker, &table);
         let seconds = Duration::from_secs;
@@ -199,7 +200,7 @@ impl Written {
         })
     }
 
-    /// What the machines of all pools leave free on a host, unless a pool says otherwise.
+    /// What the machines of all pools leave free on a host, by default.
     pub(super) fn headroom(&self, checker: &mut Checker) -> Headroom {
         let default = Headroom::default();
         Headroom {
@@ -224,8 +225,8 @@ impl Written {
 }
 
 impl Proxmox {
-    /// Where a browser finds the web interface: as it is said, or the first endpoint that other machines
-    /// reach, or else the first.
+    /// Where browsers reach the web interface: the address that is set, or the first endpoint that is not on
+    /// loopback, or else the first.
     pub fn web_interface(&self) -> Option<&str> {
         let endpoints = || self.endpoints.iter().filter(|endpoint| is_page(endpoint));
         let far = endpoints().find(|endpoint| !is_here(endpoint));
@@ -233,12 +234,12 @@ impl Proxmox {
     }
 }
 
-/// Whether a browser may be led there: nothing secret is in it.
+/// Whether a browser may be sent there: the URL contains no secret.
 fn is_page(text: &str) -> bool {
     text.starts_with("https://") && !text.contains(['@', '?', '#']) && text.parse::<http::Uri>().is_ok()
 }
 
-/// Whom to trust, as one of these keys says; `help` says where to find what they want.
+/// What certificates are verified against, from one of these keys. `help` explains where to find the values.
 pub(super) fn trust(
     ways: [(&str, &Option<Spanned<String>>); 4],
     help: &str,
@@ -247,7 +248,7 @@ pub(super) fn trust(
 ) -> Option<ProxmoxTrust> {
     let mut given = ways.iter().filter_map(|(key, written)| Some((*key, written.as_ref()?)));
     let Some((key, written)) = given.next() else {
-        let title = "none of `ca_credential`, `ca_file` and `fingerprint` is given".to_owned();
+        let title = "neither `ca_credential` nor `ca_file` nor `fingerprint` is given".to_owned();
         checker.wrong(title, table.span(), "missing in this table", help);
         return None;
     };
@@ -267,8 +268,8 @@ pub(super) fn trust(
         "fingerprint" => fingerprint(written, checker),
         _ if written.get_ref() == "system" => Some(ProxmoxTrust::System),
         _ => {
-            let title = format!("`{}` is no authority that is known here", written.get_ref());
-            let help = "a file is named with `ca_file`";
+            let title = format!("`{}` is not a known CA", written.get_ref());
+            let help = "to name a file, use `ca_file`";
             checker.wrong(title, written.span(), "must be \"system\"", help);
             None
         }

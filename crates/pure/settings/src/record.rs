@@ -1,4 +1,4 @@
-//! `[record]`: the last rounds, kept as files that a plan can be made of again.
+//! `[record]`: the last rounds, kept as files that can be planned again.
 
 use std::path::PathBuf;
 
@@ -7,9 +7,9 @@ use toml::Spanned;
 
 use super::values::Checker;
 
-/// Where the files are unless said otherwise.
+/// The default of `directory`.
 const DIRECTORY: &str = "/var/lib/pve-autoscaler/rounds";
-/// How much they take at most unless said otherwise.
+/// The default of `max_size`.
 const MAX_SIZE: i64 = 256 << 20;
 
 /// Checked `[record]`.
@@ -17,16 +17,16 @@ const MAX_SIZE: i64 = 256 << 20;
 pub struct Record {
     /// How many rounds are kept; 0: none.
     pub rounds: u32,
-    /// For how many days back all rounds are kept as what has changed from one to the next; 0: none.
+    /// For how many days all rounds are kept, as the changes from each to the next; 0: none.
     pub days: u32,
-    /// The directory that the files are in; it is made when it is missing.
+    /// The directory of the files. It is created if it is missing.
     pub directory: PathBuf,
-    /// How many bytes the files take at most.
+    /// Maximum size of the files in bytes.
     pub max_size: u64,
 }
 
 impl Record {
-    /// How many bytes each of both kinds of files takes at most: half, if both are kept.
+    /// Maximum bytes for each of both kinds of files: half, if both are kept.
     pub fn share(&self) -> u64 {
         if self.rounds > 0 && self.days > 0 { self.max_size / 2 } else { self.max_size }
     }
@@ -42,9 +42,9 @@ pub(super) struct Written {
     max_size: Option<Spanned<String>>,
 }
 
-/// More files than this are no longer a record of the last rounds.
+/// Maximum for `rounds`.
 const MOST: u32 = 100_000;
-/// Days are not counted further back than this.
+/// Maximum for `days`.
 const LONGEST: u32 = 3650;
 
 impl Written {
@@ -52,7 +52,7 @@ impl Written {
         let rounds = self.rounds.as_ref().map_or(0, |written| *written.get_ref());
         if let Some(written) = self.rounds.as_ref().filter(|_| rounds > MOST) {
             checker.wrong(
-                "`rounds` is too many".to_owned(),
+                "`rounds` is too large".to_owned(),
                 written.span(),
                 &format!("must be at most {MOST}"),
                 "",
@@ -61,7 +61,7 @@ impl Written {
         let days = self.days.as_ref().map_or(0, |written| *written.get_ref());
         if let Some(written) = self.days.as_ref().filter(|_| days > LONGEST) {
             let most = format!("must be at most {LONGEST}");
-            checker.wrong("`days` is too many".to_owned(), written.span(), &most, "");
+            checker.wrong("`days` is too large".to_owned(), written.span(), &most, "");
         }
         let directory = self.directory.as_ref();
         let directory =

@@ -1,8 +1,8 @@
 //! Several Proxmox VE clusters: the one in `[proxmox]`, and one for each `[[proxmox.also]]`.
 //!
-//! Each is a region with a name; pools, hosts and templates say which one they belong to. Two clusters may
-//! have hosts and VMIDs of the same name and number: hosts are told apart by [`model::HostKey`], VMIDs
-//! are never looked at without the cluster that they are of.
+//! Each is a region with a name; pools, hosts and templates name their region. Two clusters may have hosts
+//! with the same name and VMs with the same VMID. Hosts are told apart by [`model::HostKey`], and VMIDs are
+//! always used together with their cluster.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use super::{Config, name_rules};
 
 /// The regions as they are written.
 pub(super) struct Regions {
-    /// There is a table `[proxmox]`.
+    /// Whether there is a table `[proxmox]`.
     known: bool,
     first: (Option<String>, Headroom),
     further: Vec<(String, Headroom)>,
@@ -33,7 +33,7 @@ pub(super) struct Place {
 }
 
 impl Regions {
-    /// Reads the names and what the clusters leave free.
+    /// Reads the regions' names and what machines leave free in each.
     pub fn read(proxmox: Option<&Spanned<Written>>, checker: &mut Checker) -> Self {
         let Some(first) = proxmox else {
             return Self { known: false, first: (None, Headroom::default()), further: Vec::new() };
@@ -49,14 +49,14 @@ impl Regions {
                 }
                 None if also.is_empty() => {}
                 None => {
-                    let help = "pools say with `region = \"…\"` which cluster they are on";
+                    let help = "pools name their cluster with `region = \"…\"`";
                     let title = "`region` is missing: there are several clusters".to_owned();
-                    checker.wrong(title, table.span(), "what is this one called?", help);
+                    checker.wrong(title, table.span(), "what is this cluster called?", help);
                 }
             }
             if let Some(inner) = this.also.first().filter(|_| table.span() != first.span()) {
                 let title = "`[[proxmox.also]]` inside another one".to_owned();
-                checker.wrong(title, inner.span(), "must stand below `[proxmox]`", "");
+                checker.wrong(title, inner.span(), "must be directly in `[proxmox]`", "");
             }
         }
         let name = |table: &Written| table.region.as_ref().map(|name| name.get_ref().clone());
@@ -67,7 +67,8 @@ impl Regions {
         Self { known: true, first: (name(first.get_ref()), first.get_ref().headroom(checker)), further }
     }
 
-    /// Where something belongs that has this `region`; `what` names it, at `at`.
+    /// The place of something that has this `region`; `what` names it in messages, and `at` is its place in
+    /// the file.
     pub fn place(
         &self,
         what: &str,
@@ -91,9 +92,7 @@ impl Regions {
         if self.known && self.further.iter().all(|(further, _)| further != name) {
             let title = format!("{what}: there is no region `{name}`");
             let help = match self.names() {
-                none if none.is_empty() => {
-                    "the cluster gets its name with `region` in `[proxmox]`".to_owned()
-                }
+                none if none.is_empty() => "name the region with `region` in `[proxmox]`".to_owned(),
                 names => format!("the clusters are called {names}"),
             };
             checker.wrong(title, written.span(), "not one of the clusters", &help);
@@ -103,13 +102,13 @@ impl Regions {
         Place { region: Some(name.clone()), prefix: name.clone() }
     }
 
-    /// What machines leave free on hosts there, unless a pool says otherwise.
+    /// What machines leave free on hosts there, by default.
     pub fn headroom(&self, place: &Place) -> Headroom {
         let further = self.further.iter().find(|(name, _)| *name == place.prefix);
         further.map_or(self.first.1, |(_, headroom)| *headroom)
     }
 
-    /// The same, of a cluster's own table.
+    /// The same for a cluster's own table.
     pub fn headroom_of(&self, table: &Written) -> Headroom {
         let prefix = table.region.as_ref().map(|name| name.get_ref().clone()).unwrap_or_default();
         self.headroom(&Place { region: None, prefix })
@@ -121,7 +120,7 @@ impl Regions {
     }
 }
 
-/// A name of its own, and endpoints that no other cluster has.
+/// Checks that the region's name and endpoints belong to no other cluster.
 fn one(
     name: &Spanned<String>,
     endpoints: &[Spanned<String>],
@@ -138,8 +137,8 @@ fn one(
         }
         let same = |mine: &&Spanned<String>| theirs.iter().find(|one| one.get_ref() == mine.get_ref());
         if let Some((mine, first)) = endpoints.iter().find_map(|mine| Some((mine, same(&mine)?))) {
-            let title = format!("regions `{}` and `{}` have one endpoint", other.get_ref(), name.get_ref());
-            let help = "each table is a cluster of its own: hosts of one cluster go into one table";
+            let title = format!("regions `{}` and `{}` share an endpoint", other.get_ref(), name.get_ref());
+            let help = "each table is a separate cluster: list all hosts of a cluster in one table";
             checker.clash(title, mine.span(), "the same cluster", first.span(), help);
         }
     }
@@ -147,7 +146,7 @@ fn one(
 
 fn wrong_name(name: &Spanned<String>, checker: &mut Checker) {
     let title = format!("`{}` cannot be a region", name.get_ref());
-    let label = "at most 63 letters, digits, `-`, `_` and `.`: it becomes a label's value";
+    let label = "at most 63 letters, digits, `-`, `_` and `.`: it is used as a label's value";
     checker.wrong(title, name.span(), label, "");
 }
 
@@ -157,13 +156,13 @@ impl Config {
         self.proxmox.iter().chain(&self.also)
     }
 
-    /// A cluster by what the names of its hosts begin with.
+    /// A cluster, by the prefix of its hosts' names.
     pub fn cluster(&self, prefix: &str) -> Option<&Proxmox> {
         self.clusters().find(|one| self.prefix(one.region.as_deref()) == prefix)
     }
 
-    /// What the names of a region's hosts begin with where hosts of all clusters meet; `None` is the cluster
-    /// in `[proxmox]`, as in records of machines that were made while it had no name.
+    /// The prefix of the names of a region's hosts among those of all clusters. `None` is the cluster in
+    /// `[proxmox]`, as in records of machines from the time when it had no name.
     pub fn prefix<'r>(&self, region: Option<&'r str>) -> &'r str {
         let first = self.proxmox.as_ref().and_then(|first| first.region.as_deref());
         region.filter(|region| first != Some(region)).unwrap_or_default()
@@ -174,9 +173,10 @@ impl Config {
         HostKey::new(self.prefix(region), host)
     }
 
-    /// Whether this daemon runs on a host of the cluster with this prefix, if it runs on one: two clusters
-    /// may each have a `pve1`. Of several, it is on the one that it reaches by a loopback address. `None`:
-    /// the endpoints do not tell; a name tells nothing, for each cluster's first host may be called so.
+    /// Whether this daemon runs on a host of the cluster with this prefix, if it runs on a host at all. Two
+    /// clusters may each have a `pve1`. If there are several clusters, it is the one that the daemon reaches
+    /// by a loopback address. `None`: the endpoints do not show it. A name proves nothing, because each
+    /// cluster's first host may have that name.
     pub fn is_at_home(&self, prefix: &str) -> Option<bool> {
         if self.also.is_empty() {
             return Some(true);
@@ -190,7 +190,7 @@ impl Config {
     }
 
     /// The settings as those of one cluster alone, by its prefix: its own table, and its pools, hosts and
-    /// templates with the plain names of hosts. Without such a cluster there is no `[proxmox]`.
+    /// templates with the plain names of hosts. If there is no such cluster, `[proxmox]` is left out.
     pub fn alone(&self, prefix: &str) -> Self {
         let here = |region: Option<&String>| self.prefix(region.map(String::as_str)) == prefix;
         let pool = |pool: &Pool| Pool {
@@ -212,7 +212,7 @@ impl Config {
     }
 }
 
-/// Whether an endpoint is this very host.
+/// Whether an endpoint is on this host.
 pub(super) fn is_here(endpoint: &str) -> bool {
     let Ok(url) = endpoint.parse::<http::Uri>() else { return false };
     let name = url.host().unwrap_or_default().trim_matches(['[', ']']);
@@ -228,7 +228,7 @@ impl Pool {
         HostKey::new(&self.prefix, host)
     }
 
-    /// Whether its machines may be put on this host, by its name among those of all clusters.
+    /// Whether its machines may run on this host, by its name among those of all clusters.
     pub fn may_be_on(&self, key: &HostKey) -> bool {
         if self.hosts.is_empty() {
             key.region() == self.prefix
@@ -289,7 +289,7 @@ mod tests {
             (first("region = \"west\"\n", ""), "`region` is missing: there are several clusters"),
             (first("west", "east"), "two regions are called `east`"),
             (first("west", "we/st"), "`we/st` cannot be a region"),
-            (first("https://a", "https://b"), "regions `east` and `west` have one endpoint"),
+            (first("https://a", "https://b"), "regions `east` and `west` share an endpoint"),
             (format!("{two}{}", pool("w", "")), "pool `w`: `region` is missing"),
             (format!("{two}{}", pool("w", "region = \"north\"")), "pool `w`: there is no region `north`"),
             (format!("{two}[[host]]\nname = \"pve1\"\n"), "host `pve1`: `region` is missing"),

@@ -1,4 +1,4 @@
-//! `[replace]`: which nodes are replaced by new ones, and how many at a time.
+//! `[replace]`: which nodes are replaced, and how many at a time.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use super::values::Checker;
 /// Checked `[replace]`.
 #[derive(Clone, Debug)]
 pub struct Replace {
-    /// Nodes that were made from other settings, or from another template, than a new one would be. If this
-    /// is off, they are only said to be such.
+    /// Replace nodes whose settings or template differ from those of a new node. If this is off, the
+    /// difference is only reported.
     pub drift: bool,
-    /// Nodes on hosts in maintenance.
+    /// Replace nodes on hosts in maintenance.
     pub maintenance: bool,
-    /// Nodes that have not been ready for this long, however much they are used; `None`: only unneeded ones
-    /// go, as `[scale_down]` says.
+    /// Replace nodes that have not been ready for this long, however much they are used; `None`: only
+    /// unneeded ones are removed, as set in `[scale_down]`.
     pub unready_after: Option<Duration>,
-    /// At most this many nodes of a pool are replaced at a time.
+    /// Maximum number of a pool's nodes that are replaced at a time.
     pub max_parallel: usize,
 }
 

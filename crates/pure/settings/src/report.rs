@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, shown at its place in the file.
+//! Errors in a configuration, shown at their places in the file.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -8,20 +8,20 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
 use super::secret::own_file;
 
-/// One thing that is wrong.
+/// One error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What is wrong, in one line.
+    /// The error, in one line.
     pub title: String,
-    /// Where, in bytes of the file, and what is allowed there.
+    /// The place, in bytes of the file, and what is allowed there.
     pub at: Option<(Range<usize>, String)>,
-    /// What it clashes with.
+    /// The place that it conflicts with.
     pub because: Option<Range<usize>>,
-    /// A way out.
+    /// How to fix it.
     pub help: Option<String>,
 }
 
-/// Everything that is wrong with a configuration.
+/// All errors in a configuration.
 #[derive(Debug)]
 pub struct Report {
     source: String,
@@ -30,13 +30,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// The findings are shown in the order of the file, those of no place first.
+    /// Findings are shown in the order of the file, those without a place first.
     pub(super) fn new(source: &str, text: &str, mut findings: Vec<Finding>) -> Self {
         findings.sort_by_key(|finding| finding.at.as_ref().map(|(span, _)| span.start));
         Self { source: source.to_owned(), text: masked(text), findings }
     }
 
-    /// The one finding if the file itself cannot be read.
+    /// The only finding if the file itself cannot be read.
     pub fn unreadable(source: &str, error: &std::io::Error) -> Self {
         let help = match error.kind() {
             ErrorKind::NotFound => "create it from config.example.toml, or name another file with `--config`",
@@ -58,7 +58,7 @@ impl Report {
         let message = error.message();
         let label = message.split_once(", expected").map_or("", |(_, allowed)| allowed).trim();
         let label = match label {
-            // They are dozens in some tables.
+            // Some tables have dozens of keys.
             _ if message.starts_with("unknown field") => "not a key of this table".to_owned(),
             "" => "here".to_owned(),
             label => format!("expected {}", kind_text(label)),
@@ -79,7 +79,7 @@ impl Report {
         &self.findings
     }
 
-    /// Line and column of a finding, both from 1 on; the column counts characters.
+    /// Line and column of a finding, both counted from 1; the column counts characters.
     pub fn position(&self, finding: &Finding) -> Option<(usize, usize)> {
         let (span, _) = finding.at.as_ref()?;
         let before = self.text.get(..span.start)?;
@@ -129,7 +129,7 @@ impl fmt::Display for Report {
 
 impl std::error::Error for Report {}
 
-/// What a type is called outside of a program.
+/// A type's name for users.
 fn kind_text(kind: &str) -> &str {
     match kind {
         "u8" => "a whole number from 0 to 255",
@@ -143,7 +143,7 @@ fn kind_text(kind: &str) -> &str {
     }
 }
 
-/// A way out if a value has another shape than it should have.
+/// How to fix a value of the wrong shape.
 fn shape(value: &str, message: &str) -> Option<String> {
     let (found, wanted) = message.strip_prefix("invalid type: ")?.split_once(", expected ")?;
     if value.len() > 60 || value.contains('\n') {
@@ -180,12 +180,12 @@ fn is_secret(key: &str) -> bool {
     KEYS.contains(&key)
 }
 
-/// The text with what may be a secret replaced by asterisks, so that no report shows it: the rest of a line
-/// from the value of such a key on (all lines of a text that has several), what follows a second `=` of a
-/// token's id, and private keys. Every place stays where it was.
+/// The text with everything that may be a secret replaced by asterisks, so that no report shows it: the rest
+/// of a line from the value of such a key on (all lines of a multi-line text), what follows a second `=` of a
+/// token's id, and private keys. Every place stays the same.
 fn masked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    // What ends the hidden part that an earlier line began.
+    // The end of the hidden part that an earlier line began.
     let mut until: Option<&str> = None;
     for line in text.split_inclusive('\n') {
         let (body, end) = line.strip_suffix('\n').map_or((line, ""), |body| (body, "\n"));
@@ -221,9 +221,9 @@ fn hidden_from(line: &str) -> Option<usize> {
     None
 }
 
-/// Where all keys are, for one that resembles none.
+/// Where to find all keys, for an unknown key that resembles none.
 fn unknown_key(message: &str) -> Option<String> {
-    let help = "pve-autoscaler.toml(5) and config.example.toml have all keys of each table";
+    let help = "pve-autoscaler.toml(5) and config.example.toml list all keys of each table";
     message.starts_with("unknown field").then(|| help.to_owned())
 }
 

@@ -1,5 +1,5 @@
-//! `[scale_down]`: when and how nodes are removed. Defaults are Cluster Autoscaler's where it has the
-//! setting, but for `max_parallel_drains`.
+//! `[scale_down]`: when and how nodes are removed. Defaults are Cluster Autoscaler's if it has the setting,
+//! except for `max_parallel_drains`.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::values::Checker;
 /// Checked `[scale_down]`.
 #[derive(Clone, Debug)]
 pub struct ScaleDown {
-    /// Nodes are removed at all.
+    /// Whether nodes are removed at all.
     pub enabled: bool,
     /// A node is a candidate at or below this utilization (0 to 1).
     pub utilization_threshold: f64,
@@ -19,39 +19,39 @@ pub struct ScaleDown {
     pub unneeded_time: Duration,
     /// How long a node must have been not ready.
     pub unready_time: Duration,
-    /// No removal from a pool for this long after it grew.
+    /// How long no node is removed from a pool after it grew.
     pub delay_after_add: Duration,
-    /// No removal from a pool for this long after the last one.
+    /// How long no node is removed from a pool after the last removal.
     pub delay_after_delete: Duration,
-    /// No removal from a pool for this long after one failed.
+    /// How long no node is removed from a pool after a failed removal.
     pub delay_after_failure: Duration,
-    /// No removal from a pool for this long after its last addition or removal.
+    /// How long no node is removed from a pool after its last addition or removal.
     pub stabilization_window: Duration,
-    /// Nodes above the threshold go too where their pods fit elsewhere, and nodes are replaced by fewer or
-    /// smaller ones.
+    /// Nodes above the threshold are removed too if their pods fit elsewhere, and nodes are replaced by fewer
+    /// or smaller ones.
     pub consolidation: bool,
     /// DaemonSets' pods do not count as utilization.
     pub ignore_daemonsets_utilization: bool,
-    /// A pod with local storage holds its node.
+    /// A pod with local storage keeps its node.
     pub skip_nodes_with_local_storage: bool,
-    /// A young kube-system pod without a disruption budget holds its node.
+    /// A young kube-system pod without a disruption budget keeps its node.
     pub skip_nodes_with_system_pods: bool,
-    /// A pod whose controller is missing or of an unknown kind holds its node.
+    /// A pod whose controller is missing or of an unknown kind keeps its node.
     pub skip_nodes_with_custom_controller_pods: bool,
-    /// At most this many nodes with pods to move are drained at a time, over all pools.
+    /// Maximum number of nodes with pods to move that are drained at a time, over all pools.
     pub max_parallel_drains: usize,
-    /// Pods leave a node in groups, each once the one before is gone: the lowest priorities of the second
-    /// group and of those after it, in ascending order.
+    /// Pods leave a node in groups, each group once the one before is gone. These are the lowest priorities
+    /// of the second group and of each further one, in ascending order.
     pub drain_priorities: Vec<i32>,
-    /// At most this many removals in any hour, over all pools: the brake that keeps a mistake small. A file
-    /// cannot release it; `None`, no brake, is for simulations.
+    /// Maximum number of removals in any hour, over all pools. It limits the damage that a mistake can do.
+    /// `None`, no limit, is only for simulations and cannot be set in a file.
     pub max_removals_per_hour: Option<u32>,
-    /// At most this share of a pool's nodes, in per cent, is on its way out at a time; but one always may be.
+    /// Maximum share of a pool's nodes that is being removed at a time, in percent. One node always may be.
     pub max_removal_percentage: f64,
 }
 
 impl ScaleDown {
-    /// So many of a pool's nodes may be on their way out at a time.
+    /// How many of a pool's nodes may be removed at a time.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,

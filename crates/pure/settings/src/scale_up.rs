@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::values::Checker;
 
-/// Which pool grows when several could.
+/// Which pool grows if several could.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Expander {
@@ -23,35 +23,35 @@ pub enum Expander {
 /// Checked `[scale_up]`.
 #[derive(Clone, Debug)]
 pub struct ScaleUp {
-    /// A machine that is no ready node after this time has failed.
+    /// A machine that is not a ready node after this time has failed.
     pub max_node_provision_time: Duration,
-    /// Which pool grows when several could.
+    /// Which pool grows if several could.
     pub expander: Expander,
-    /// Pods of a lower priority cause no nodes and hold none.
+    /// Pods of a lower priority cause no nodes and keep none.
     pub expendable_pods_priority_cutoff: i32,
-    /// Pods younger than this cause no nodes yet.
+    /// Pods younger than this do not cause new nodes yet.
     pub new_pod_delay: Duration,
-    /// No further machine for a pool for this long after its last one; its minimum is reached all the same.
+    /// A pool gets no further machine for this long after its last one, except to reach its minimum.
     pub delay_after_add: Duration,
     /// The same after its last addition or removal.
     pub stabilization_window: Duration,
-    /// At most this many nodes in the whole cluster, those of no pool included.
+    /// Maximum number of nodes in the entire cluster, including those outside all pools.
     pub max_nodes_total: Option<u32>,
-    /// At most this many vCPUs in the whole cluster, those of nodes in no pool included.
+    /// Maximum vCPUs in the entire cluster, including those of nodes outside all pools.
     pub max_cores_total: Option<u32>,
-    /// At most so much memory in bytes in the whole cluster, that of nodes in no pool included.
+    /// Maximum memory in bytes in the entire cluster, including that of nodes outside all pools.
     pub max_memory_total: Option<i64>,
-    /// How long a pool or host is left alone after its first failure; each further one doubles it.
+    /// How long a pool or host is left alone after its first failure. Each further failure doubles it.
     pub backoff_initial: Duration,
-    /// It is never left alone for longer.
+    /// The longest time for which a pool or host is left alone.
     pub backoff_max: Duration,
-    /// A pod that fits a ready node, and that kube-scheduler has refused and not put there for this long, is
-    /// a missed prediction.
+    /// A pod that fits a ready node, but that kube-scheduler has refused for this long, is a missed
+    /// prediction.
     pub prediction_timeout: Duration,
-    /// How long a pool gets no machine for pods of a kind after the first missed prediction; each further one
+    /// How long a pool gets no machine for pods of a kind after the first missed prediction. Each further one
     /// doubles it.
     pub prediction_backoff_initial: Duration,
-    /// It is never longer.
+    /// The longest such time.
     pub prediction_backoff_max: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Where secrets are: never in the configuration itself, only where it says.
+//! Where secrets are: never in the configuration itself, which only names them.
 
 use std::path::{Path, PathBuf};
 
@@ -6,12 +6,12 @@ use toml::Spanned;
 
 use super::values::Checker;
 
-/// Where the files lie that systemd hands to the service: commands that an administrator runs read them
+/// The folder of the files that systemd passes to the service. Commands that an administrator runs read them
 /// there.
 pub const CREDENTIALS: &str = "/etc/pve-autoscaler/credentials";
 
-/// The folder of the configuration of a further cluster of this host is one in this folder, and has its
-/// credentials in a folder beside it.
+/// In this folder, each further cluster of this host has a folder with its configuration, and beside that a
+/// folder with its credentials.
 const CLUSTERS: &str = "clusters";
 
 /// A systemd credential (`LoadCredential=`).
@@ -19,11 +19,11 @@ const CLUSTERS: &str = "clusters";
 pub struct Credential {
     /// Its name.
     pub name: String,
-    /// Where systemd takes it from: commands that it does not start read it there.
+    /// The folder that systemd reads it from. Commands that systemd does not start read it there.
     pub folder: PathBuf,
 }
 
-/// The folder that systemd takes the credentials from that a configuration names.
+/// The folder that systemd reads the credentials of a configuration from.
 pub(super) fn folder_of(config: &Path) -> PathBuf {
     let named = config
         .parent()
@@ -40,8 +40,8 @@ pub enum SecretSource {
     Credential(Credential),
 }
 
-/// Where a secret belongs that is not in the configuration, and how it is named there: `KEY_credential`
-/// first, as the packaged unit's user can read no file of root's.
+/// Where a secret belongs that is not in the configuration, and how to name it there: `KEY_credential` first,
+/// because the packaged unit's user cannot read root's files.
 pub(super) fn own_file(key: &str) -> String {
     let loaded = match key {
         "token" => " (the unit loads `pve-token`)",

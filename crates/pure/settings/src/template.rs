@@ -1,4 +1,4 @@
-//! `[[template]]`: a template that `pve-autoscaler template` makes of a cloud image.
+//! `[[template]]`: a template that `pve-autoscaler template` creates from a cloud image.
 
 use model::Vmid;
 use std::collections::BTreeMap;
@@ -14,24 +14,23 @@ use super::pool::{Pool, free_options};
 use super::region::Regions;
 use super::values::Checker;
 
-/// Algorithms of checksums that Proxmox VE knows and that prove something, with the number of hexadecimal
-/// digits.
+/// Secure checksum algorithms that Proxmox VE supports, with their number of hexadecimal digits.
 const ALGORITHMS: [(&str, usize); 4] = [("sha224", 56), ("sha256", 64), ("sha384", 96), ("sha512", 128)];
 
 /// A disk image that hosts download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// From where.
+    /// Its URL.
     pub url: String,
-    /// What it has to be.
+    /// Its checksum.
     pub checksum: Checksum,
     /// `qcow2`, `raw` or `vmdk`.
     pub format: String,
-    /// The storage for the image itself, of a kind that has files.
+    /// The storage for the image itself, which must be file-based.
     pub storage: String,
 }
 
-/// What a file has to be, digit by digit.
+/// A file's expected checksum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checksum {
     /// E.g. `sha256`.
@@ -43,19 +42,19 @@ pub struct Checksum {
 /// A checked `[[template]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    /// The name by which pools know it.
+    /// The name that pools use for it.
     pub name: String,
-    /// The region that it is made in; `None` if the only cluster has no name.
+    /// The region that it is created in; `None` if the only cluster has no name.
     pub region: Option<String>,
-    /// What its disk is made of.
+    /// The image that its disk is created from.
     pub image: Image,
-    /// VMIDs for it and for its former versions.
+    /// VMIDs for it and for its earlier versions.
     pub vmids: RangeInclusive<u32>,
     /// The storage of its disk and of its cloud-init drive.
     pub storage: String,
-    /// Hosts that get one each if the storage is not shared; empty: all.
+    /// Hosts that each get a template if the storage is not shared; empty: all.
     pub hosts: Vec<String>,
-    /// The size that its disk grows to in bytes; `None`: the image's.
+    /// The size that its disk is grown to in bytes; `None`: the image's.
     pub disk: Option<i64>,
     /// vCPUs; machines have their own.
     pub cores: u32,
@@ -65,15 +64,15 @@ pub struct Template {
     pub bridge: String,
     /// The VLAN.
     pub vlan: Option<u16>,
-    /// A serial console, which is also its display.
+    /// Whether it has a serial console, which is also its display.
     pub serial: bool,
     /// The resource pool that it is put into.
     pub resource_pool: Option<String>,
     /// Further options of the VM.
     pub vm_options: BTreeMap<String, String>,
-    /// What an operator tells versions apart by beside everything else.
+    /// Any text that the operator uses to distinguish versions.
     pub version: String,
-    /// How long a download, and a disk's import, may take each.
+    /// Time limit for a download, and for a disk's import.
     pub timeout: Duration,
 }
 
@@ -125,7 +124,7 @@ pub(super) fn check_all(
             }
             if meets(&other.vmids, &template.vmids) {
                 let title = format!("templates `{}` and `{}` share VMIDs", other.name, template.name);
-                let help = "no two templates may share a VMID: narrow one of the ranges";
+                let help = "two templates must not share a VMID: narrow one of the ranges";
                 checker.clash(title, numbered.clone(), "overlaps", vmids.clone(), help);
             }
         }
@@ -134,7 +133,7 @@ pub(super) fn check_all(
         let pool = pools.find(|pool| pool.vmids.iter().any(|range| meets(range, &template.vmids)));
         if let Some(pool) = pool {
             let title = format!("template `{}` and pool `{}` both reserve VMIDs", template.name, pool.name);
-            checker.wrong(title, numbered.clone(), "overlaps", "give the template a range of its own");
+            checker.wrong(title, numbered.clone(), "overlaps", "give the template its own range");
         }
         seen.push((template, named, numbered));
     }
@@ -167,7 +166,7 @@ impl Written {
             self.hosts.iter().filter(|host| !name_rules::is_label(&host.get_ref().to_ascii_lowercase()))
         {
             let title = format!("template `{name}`: `{}` cannot be a host", host.get_ref());
-            let help = "the name under which Proxmox VE lists it, not its address";
+            let help = "use its name in Proxmox VE, not its address";
             checker.wrong(title, host.span(), "expected e.g. \"pve1\"", help);
         }
         let bridge = checker.named(
@@ -177,7 +176,7 @@ impl Written {
             "expected e.g. \"vmbr0\"",
         );
         if let Some(vlan) = self.vlan.as_ref().filter(|vlan| !(1..=4094).contains(vlan.get_ref())) {
-            let title = format!("template `{name}`: `vlan` is no VLAN");
+            let title = format!("template `{name}`: `vlan` is not a VLAN tag");
             checker.wrong(title, vlan.span(), "must be from 1 to 4094", "");
         }
         let resource_pool = checker.named(
@@ -238,19 +237,19 @@ impl Written {
     fn image(&self, checker: &mut Checker) -> Image {
         let (name, url) = (self.name.get_ref(), self.image.get_ref());
         if !(url.starts_with("https://") || url.starts_with("http://")) || url.contains(char::is_whitespace) {
-            let title = format!("template `{name}`: `image` is no URL that a host can download");
+            let title = format!("template `{name}`: `image` is not a URL that a host can download");
             checker.wrong(title, self.image.span(), "expected `https://…`", "");
         }
         if url.split_once("://").is_some_and(|(_, rest)| rest.split('/').next().unwrap_or("").contains('@')) {
             let title = format!("template `{name}`: a password in `image`");
-            let help = "task logs show the URL: put the image where no password is needed";
+            let help = "task logs show the URL: put the image at a URL that needs no password";
             checker.wrong(title, self.image.span(), "would be seen by others", help);
         }
         let (algorithm, digest) = self.checksum.get_ref().split_once(':').unwrap_or_default();
         let digest = digest.to_ascii_lowercase();
         let whole = ALGORITHMS.iter().any(|(known, digits)| *known == algorithm && digest.len() == *digits);
         if !whole || !digest.chars().all(|c| c.is_ascii_hexdigit()) {
-            let title = format!("template `{name}`: `checksum` is not one");
+            let title = format!("template `{name}`: `checksum` is not a checksum");
             let help = "the publisher of the image lists them, e.g. in a file SHA512SUMS";
             checker.wrong(title, self.checksum.span(), "expected e.g. \"sha512:…\", in full", help);
         }
@@ -258,12 +257,12 @@ impl Written {
         let format = match (&self.format, ending) {
             (Some(format), _) => format.get_ref().clone(),
             (None, "raw" | "vmdk") => ending.to_owned(),
-            // Ubuntu's `.img` are qcow2 as well.
+            // Ubuntu's `.img` files are also qcow2.
             (None, _) => "qcow2".to_owned(),
         };
         if let Some(written) = self.format.as_ref().filter(|_| !["qcow2", "raw", "vmdk"].contains(&&*format))
         {
-            let title = format!("template `{name}`: `{format}` is no format of images");
+            let title = format!("template `{name}`: `{format}` is not an image format");
             checker.wrong(title, written.span(), "\"qcow2\", \"raw\" or \"vmdk\"", "");
         }
         let storage = self.storage(self.image_storage.as_ref(), checker);
@@ -299,17 +298,17 @@ mod tests {
         for (text, expected) in [
             (with("disk = \"x\""), "`disk` is not a size"),
             (with("memory = \"1MiB\""), "`memory` is too small"),
-            (with("format = \"iso\""), "`iso` is no format of images"),
-            (with("vlan = 5000"), "`vlan` is no VLAN"),
+            (with("format = \"iso\""), "`iso` is not an image format"),
+            (with("vlan = 5000"), "`vlan` is not a VLAN tag"),
             (with("hosts = [\"10.0.0.1\"]"), "`10.0.0.1` cannot be a host"),
             (with("image_storage = \"/x\""), "`/x` cannot be a storage"),
             (with("resource_pool = \"a b\""), "cannot be a resource pool"),
             (with("timeout = \"0s\""), "`timeout` must be longer than zero"),
             (with("vm_options = { args = \"-S\" }"), "template `k8s`: `args` is for root alone"),
             (with("vm_options = { hostpci0 = \"mapping=gpu\" }"), "`hostpci0` belongs to the pool"),
-            (format!("{GOOD}checksum = \"sha256:00\"\n"), "`checksum` is not one"),
-            (format!("{GOOD}checksum = \"md5:{}\"\n", "0".repeat(32)), "`checksum` is not one"),
-            (with("").replace("https://", "ftp://"), "no URL that a host can download"),
+            (format!("{GOOD}checksum = \"sha256:00\"\n"), "`checksum` is not a checksum"),
+            (format!("{GOOD}checksum = \"md5:{}\"\n", "0".repeat(32)), "`checksum` is not a checksum"),
+            (with("").replace("https://", "ftp://"), "not a URL that a host can download"),
             (with("").replace("https://", "https://me:secret@"), "a password in `image`"),
             (with("").replace("9000-9009", "9009-9000"), "is not a range of VMIDs"),
             (with("").replace("\"k8s\"", "\"9000\""), "cannot be a template's name"),

@@ -1,5 +1,5 @@
-//! Reading single values: durations, sizes, fractions. What is wrong is noted, and a default stands in for
-//! it.
+//! Parsing single values: durations, sizes, fractions. An error is recorded, and a default takes the value's
+//! place.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ use super::report::Finding;
 use super::secret::Credential;
 use model::quantity;
 
-/// Collects what is wrong.
+/// Collects errors.
 pub(super) struct Checker {
     /// What the settings are for.
     pub needs: Needs,
-    /// The folder that systemd takes credentials from.
+    /// The folder that systemd reads credentials from.
     credentials: PathBuf,
-    /// What is wrong.
+    /// The errors.
     pub findings: Vec<Finding>,
 }
 
@@ -28,12 +28,12 @@ impl Checker {
         Self { needs, credentials, findings: Vec::new() }
     }
 
-    /// The daemon is to run with these settings.
+    /// Whether the daemon is to run with these settings.
     pub(super) fn runs(&self) -> bool {
         self.needs == Needs::Run
     }
 
-    /// One setting that clashes with another.
+    /// Reports a setting that conflicts with another.
     pub(super) fn clash(
         &mut self,
         title: String,
@@ -97,7 +97,7 @@ impl Checker {
     pub(super) fn size(&mut self, key: &str, written: &Spanned<String>) -> i64 {
         let text = written.get_ref().trim();
         let bytes = match text.strip_suffix('B') {
-            // `4GB` is 4 · 10⁹ bytes to some and 4 · 2³⁰ to others.
+            // `4GB` means 4 · 10⁹ bytes to some and 4 · 2³⁰ to others.
             Some(number) if !number.ends_with('i') && !number.ends_with(|c: char| c.is_ascii_digit()) => None,
             Some(number) => quantity::limited(number).ok(),
             None => quantity::limited(text).ok(),
@@ -128,7 +128,7 @@ impl Checker {
             let title = format!("`{key}` must be between {} and {}", bounds.0, bounds.1);
             let label = format!("must be from {} to {}", bounds.0, bounds.1);
             let help = match value {
-                // A share of one, written as a percentage.
+                // A fraction written as a percentage.
                 value if bounds.1 <= 1.0 && value > 1.0 && value <= 100.0 => {
                     format!("{value} % is written as {}", value / 100.0)
                 }
@@ -139,7 +139,7 @@ impl Checker {
         value
     }
 
-    /// A number that is at least one; `way_out` says how to get what a user may have meant by zero.
+    /// A number that is at least one; `way_out` explains what to do instead of setting zero.
     pub(super) fn count<N: Copy + Default + PartialEq>(
         &mut self,
         key: &str,
@@ -159,12 +159,12 @@ impl Checker {
         self.count(key, written, 1, "");
     }
 
-    /// A file, named from the root on: the folder in which the daemon runs is not chosen by the user.
+    /// A file with an absolute path, because the user does not choose the folder in which the daemon runs.
     pub(super) fn file(&mut self, key: &str, written: &Spanned<String>) -> PathBuf {
         let path = PathBuf::from(written.get_ref());
         if !path.is_absolute() {
             let title = format!("`{key}` is not an absolute path");
-            let help = "name the file from the root on, e.g. \"/etc/pve-autoscaler/credentials/…\"";
+            let help = "use an absolute path, e.g. \"/etc/pve-autoscaler/credentials/…\"";
             self.wrong(title, written.span(), "must begin with `/`", help);
         }
         path
@@ -175,7 +175,7 @@ impl Checker {
         let name = written.get_ref();
         if name.is_empty() || name.contains('/') || name.starts_with('.') {
             let title = format!("`{key}` is not the name of a credential");
-            let help = "a file is named with the key that ends in `_file`";
+            let help = "to name a file, use the key that ends in `_file`";
             self.wrong(title, written.span(), "the ID in `LoadCredential=ID:/path`", help);
         }
         Credential { name: name.clone(), folder: self.credentials.clone() }
@@ -197,7 +197,8 @@ impl Checker {
         Some(text.clone())
     }
 
-    /// Two durations of which the first must not be the longer one, each by its key, its place and its value.
+    /// Checks that the first of two durations is not the longer one. Each is given by its key, its place and
+    /// its value.
     pub(super) fn ordered(&mut self, first: Timed<'_>, most: Timed<'_>) {
         if first.2 <= most.2 || most.2.is_zero() {
             return;
@@ -223,7 +224,7 @@ impl Checker {
     }
 }
 
-/// The size that a user meant who wrote `4GB`, `4 gb` or `4g`.
+/// The size that a user probably meant by `4GB`, `4 gb` or `4g`.
 fn meant_size(text: &str) -> Option<String> {
     let split = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (number, unit) = text.split_at(split);

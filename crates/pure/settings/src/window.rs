@@ -1,4 +1,4 @@
-//! Times that come again: when they begin, as in a crontab, for how long, and in which time zone.
+//! Recurring times: when they begin, as in a crontab, for how long, and in which time zone.
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ pub(super) struct Written {
     time_zone: Option<Spanned<String>>,
 }
 
-/// From this time on the first start is looked for: a window that never comes is a mistake.
+/// The first start is searched for from this time on: a window that never opens is a mistake.
 const ANY: Timestamp = Timestamp::constant(1_704_067_200, 0);
 
-/// How many starts within one window's length are looked at: more of them only move its end.
+/// How many starts within one window's length are checked: more of them only move its end.
 const MOST_STARTS: usize = 100;
 
 impl Window {
-    /// Until when it is open at this time, if it is: the end of what began last.
+    /// Until when it is open, if it is open at this time: the end of the latest opening.
     pub fn open_until(&self, now: Timestamp) -> Option<Timestamp> {
         let mut from = now.saturating_sub(self.length).ok()?;
         let mut last = None;
@@ -65,7 +65,7 @@ impl Written {
 const FIELDS: &str =
     "minute, hour, day of the month, month, day of the week: \"0 2 * * SAT\" is Saturdays at 2:00";
 
-/// The first field that is wrong by itself: what it is, what is written there, what may be.
+/// The first field that is wrong by itself: its name, what is written, and what is allowed.
 fn wrong_field(start: &str) -> Option<(&'static str, &str, &'static str)> {
     let fields = [
         ("minute", "0 to 59"),
@@ -81,7 +81,7 @@ fn wrong_field(start: &str) -> Option<(&'static str, &str, &'static str)> {
     })
 }
 
-/// What makes a window, wherever it is written.
+/// The parts of a window, wherever it is written.
 pub(super) struct Parts<'a> {
     pub start: &'a Spanned<String>,
     pub duration: &'a Spanned<String>,
@@ -94,7 +94,7 @@ impl Parts<'_> {
         let length = checker.positive("duration", Some(self.duration), Duration::from_mins(1));
         let start = self.start.get_ref().trim();
         if start.split_whitespace().count() != 5 {
-            let title = format!("{what}: `start` has not five fields");
+            let title = format!("{what}: `start` does not have five fields");
             checker.wrong(title, self.start.span(), "expected as in a crontab", FIELDS);
             return None;
         }
@@ -107,7 +107,7 @@ impl Parts<'_> {
                 title,
                 written.span(),
                 "expected e.g. \"Europe/Berlin\"",
-                "Debian has them in its package tzdata",
+                "Debian's package tzdata has them",
             );
             return None;
         }
@@ -117,14 +117,14 @@ impl Parts<'_> {
                 length: SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX),
             }),
             Ok(_) => {
-                let title = format!("{what}: `start` never comes");
+                let title = format!("{what}: `start` never occurs");
                 checker.wrong(title, self.start.span(), "not in four years", "");
                 None
             }
             Err(error) => {
                 let title = format!("{what}: `start` is not understood");
                 if let Some((field, text, allowed)) = wrong_field(start) {
-                    let label = format!("`{text}` is no {field}: {allowed}");
+                    let label = format!("`{text}` is not a valid {field}: {allowed}");
                     checker.wrong(title, self.start.span(), &label, FIELDS);
                 } else {
                     let text = error.to_string();
@@ -202,11 +202,11 @@ mod tests {
     #[test]
     fn what_is_no_window_is_refused_at_its_place() {
         for (fields, expected) in [
-            ("start = \"2 * *\", duration = \"1h\"", "`start` has not five fields"),
-            ("start = \"0 25 * * *\", duration = \"1h\"", "`25` is no hour: 0 to 23"),
-            ("start = \"0 2 * * FUNDAY\", duration = \"1h\"", "`FUNDAY` is no day of the week"),
-            ("start = \"0 2 32 * *\", duration = \"1h\"", "`32` is no day of the month"),
-            ("start = \"0 0 30 2 *\", duration = \"1h\"", "`start` never comes"),
+            ("start = \"2 * *\", duration = \"1h\"", "`start` does not have five fields"),
+            ("start = \"0 25 * * *\", duration = \"1h\"", "`25` is not a valid hour: 0 to 23"),
+            ("start = \"0 2 * * FUNDAY\", duration = \"1h\"", "`FUNDAY` is not a valid day of the week"),
+            ("start = \"0 2 32 * *\", duration = \"1h\"", "`32` is not a valid day of the month"),
+            ("start = \"0 0 30 2 *\", duration = \"1h\"", "`start` never occurs"),
             ("start = \"0 2 * * *\", duration = \"0s\"", "`duration` must be longer than zero"),
             (
                 "start = \"0 2 * * *\", duration = \"1h\", time_zone = \"Mars/Base\"",

@@ -1,4 +1,4 @@
-//! What the checker remembers for its promises.
+//! What the checker remembers for the promises.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -7,31 +7,29 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// A daemon waits no longer for an answer: what arrives later is of one that may have given up on it.
+/// A daemon waits no longer than this for an answer: the sender of a call that arrives later may have given
+/// it up.
 pub const GIVEN_UP: std::time::Duration = std::time::Duration::from_secs(14);
 
-/// How long what another client did may be unknown to a daemon: between its look and the moment in which what
-/// it decided by it is written are the lag of Proxmox VE's lists, calls that have to be repeated, and the
-/// decision.
+/// How long a daemon may not know about another client's change. The time between its look and the resulting
+/// write includes the lag of Proxmox VE's lists, repeated calls, and the decision.
 pub const STALE: Duration = Duration::from_mins(2);
-/// Changes of the Lease that are remembered.
+/// How many changes of the Lease are remembered.
 const REMEMBERED: usize = 200;
 /// A term ends if it was not renewed for this long.
 const RENEWED: Duration = Duration::from_secs(5);
 
-/// Between a change of the Lease and the moment in which it is noticed here, at most: everything is looked at
-/// this often.
+/// The longest time between a change of the Lease and its detection here: everything is checked this often.
 const NOTICED: Duration = Duration::from_millis(600);
 
-/// What went this long ago went within the hour, even if the clocks that were asked then and now are both
-/// wrong.
+/// A removal this long ago counts as within the hour, even if both clocks that were used are wrong.
 const COUNTED: Duration = Duration::from_mins(28);
 
-/// How long after it was first sent the same write may come once more: what it decides was decided before. A
-/// daemon repeats it for 15 s, and a call may be held up.
+/// For how long the same write may be repeated after it was first sent, for an earlier decision. A daemon
+/// repeats it for 15 s, and a call may be delayed.
 const REPEATED: Duration = Duration::from_secs(40);
 
-/// Storages that lie, or did lately: until when.
+/// Storages that lie or lied recently, and until when.
 #[derive(Default)]
 pub struct Lies(pub BTreeMap<String, Option<Instant>>);
 
@@ -41,15 +39,15 @@ impl Lies {
     }
 }
 
-/// What is known of the Lease and of the switch.
+/// What is known of the Lease and of the pause switch.
 #[derive(Default)]
 pub struct Turns {
-    /// Holders, oldest first: since when, who, and the version of the Lease.
+    /// Holders, oldest first: since when, which instance, and the version of the Lease.
     pub held: Vec<(Instant, String, String)>,
     pub paused_since: Option<Instant>,
-    /// How often another one took over.
+    /// How many times another instance took over.
     pub hand_overs: u64,
-    /// How often an instance began to lead: after another, or after a time without a renewal.
+    /// How many times an instance began to lead: after another, or after a time without a renewal.
     pub terms: u64,
 }
 
@@ -69,7 +67,7 @@ impl Turns {
         self.held.push((Instant::now(), holder.to_owned(), version.to_owned()));
     }
 
-    /// All stood still for this long: so did what says that all is paused.
+    /// Everything was frozen for this long, and so was the order to pause.
     pub fn delay_the_pause(&mut self, time: Duration) {
         self.paused_since = self.paused_since.map(|since| since + time);
     }
@@ -78,31 +76,31 @@ impl Turns {
     pub fn refusal(&self, who: &str, sent: Instant, term: Duration) -> Option<String> {
         let seen = self.held.iter().take_while(|one| one.0 <= sent + NOTICED);
         let near: Vec<_> = seen.collect();
-        // Of those that held it around this time one has to be the writer.
+        // One of the holders around this time must be the writer.
         let current = near.iter().rposition(|one| one.0 <= sent).unwrap_or(0);
         let Some(renewal) = near.iter().skip(current).rev().find(|one| one.1 == who) else {
             let holder = near.last().map_or("no instance", |one| one.1.as_str());
             return Some(format!("{holder} leads"));
         };
         let age = sent.saturating_duration_since(renewal.0);
-        (age > term + NOTICED).then(|| format!("its term was over for {:?}", age.saturating_sub(term)))
+        (age > term + NOTICED).then(|| format!("its term has been over for {:?}", age.saturating_sub(term)))
     }
 }
 
-/// When machines were ordered to go, by name.
+/// When the removal of machines was ordered, by name.
 #[derive(Default)]
 pub struct Told(pub BTreeMap<String, Timestamp>);
 
-/// A right that every machine of some pools needs.
+/// A right that all machines of some pools need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Right {
-    /// The one to the machines' tag.
+    /// The right to the machines' tag.
     Tag,
-    /// The one to the network with this path.
+    /// The right to the network with this path.
     Network(String),
 }
 
-/// What is missing, and which pools' machines have met that.
+/// Which right is missing, and which pools' machines were refused for it.
 #[derive(Default)]
 pub struct Missing {
     pub what: Option<Right>,
@@ -110,31 +108,31 @@ pub struct Missing {
     pub met: BTreeMap<&'static str, (u64, Instant)>,
 }
 
-/// What is known of hosts that were asked to go off.
+/// What is known of hosts that were asked to shut down.
 #[derive(Default)]
 pub struct Asleep {
     /// Since when they were asked, and since when they have been on since.
     pub asked: std::collections::BTreeMap<String, (Instant, Option<Instant>)>,
 }
 
-/// Nodes that were ordered to go.
+/// Nodes whose removal was ordered.
 #[derive(Default)]
 pub struct Braked {
     pub gone: BTreeMap<String, Instant>,
-    /// What each daemon has written last of each machine, and since when.
+    /// What each daemon last wrote about each machine, and when.
     pub written: BTreeMap<(String, String), (Value, Instant)>,
 }
 
 impl Braked {
-    /// This one goes: how many there are now within the time that is an hour by any daemon's clock, whichever
-    /// daemons counted them. Each counts once, for the call that says so may have to be repeated.
+    /// Counts a removal: returns how many there are within an hour by any daemon's clock, no matter which
+    /// daemons counted them. Each counts once, because the call may have to be repeated.
     pub fn one_goes(&mut self, name: &str) -> usize {
         self.gone.retain(|_, at| at.elapsed() < COUNTED);
         self.gone.insert(name.to_owned(), Instant::now());
         self.gone.len()
     }
 
-    /// Whether a daemon has written the same a moment ago.
+    /// Whether a daemon wrote the same a moment ago.
     pub fn repeats(&mut self, who: &str, record: &Value) -> bool {
         let key = (who.to_owned(), record["name"].to_string());
         if self.written.get(&key).is_some_and(|(before, at)| before == record && at.elapsed() < REPEATED) {
@@ -153,20 +151,20 @@ pub struct Sights {
     pub kept_empty: BTreeMap<String, Instant>,
     /// Hosts that are off.
     pub off: BTreeMap<String, Instant>,
-    /// Hosts of whose VMs and storages nothing is known.
+    /// Hosts whose VMs and storages are not known.
     pub silent: BTreeMap<String, Instant>,
-    /// What is used on storages by others than machines whose clones are put there.
+    /// What others use on storages that machines' clones are put on.
     pub others: BTreeMap<(String, String), VecDeque<(Instant, u64)>>,
-    /// When that was last looked at.
+    /// When that was last checked.
     pub weighed: Option<Instant>,
-    /// The changes of VMs with which `guests` was made.
+    /// The version of the VMs from which `guests` was derived.
     pub as_of: Option<u64>,
-    /// When the token last had no rights over VMs: it does not see those of others then.
+    /// When the token last had no rights over VMs: it cannot see other clients' VMs then.
     pub blind: Option<Instant>,
-    /// Which daemon made a record, and when; none if the answer to that was lost: then others may be made in
-    /// its place, and it is dropped untouched once it is found.
+    /// Which daemon created a record, and when; none if the answer was lost: then others may be created
+    /// instead, and it is dropped untouched once it is found.
     pub written: BTreeMap<u32, Option<(String, Instant)>>,
-    /// Which daemon asked a machine to join that was kept warm, and when.
+    /// Which daemon asked a warm machine to join, and when.
     pub woken: BTreeMap<u32, (String, Instant)>,
 }
 
@@ -185,46 +183,46 @@ pub struct Sight {
     pub sized: Instant,
 }
 
-/// A daemon that decided something, and when it wrote that down.
+/// A daemon that decided something, and when it wrote that.
 #[derive(Clone, Copy)]
 pub struct AsOf<'a> {
     /// The daemon.
     pub who: &'a str,
     /// When it sent it.
     pub sent: Instant,
-    /// For how long all stood still shortly before.
+    /// For how long everything was frozen shortly before.
     pub stood: Duration,
 }
 
 impl AsOf<'_> {
-    /// Whether it knew what has been so since then.
+    /// Whether the daemon knew something that has been true since then.
     pub fn knew(self, since: Instant) -> bool {
         since + STALE + self.stood <= self.sent
     }
 }
 
-/// When all stood still last: when that ended, and for how long it was.
+/// The last time that everything was frozen: when it ended, and how long it took.
 #[derive(Default)]
 pub struct Stood(pub Vec<(Instant, Duration)>);
 
 /// VMs that others hold, or held a moment ago.
 #[derive(Default)]
 pub struct Touched {
-    /// These cannot be destroyed, since when.
+    /// Since when these cannot be destroyed.
     pub protected: BTreeMap<u32, Instant>,
-    /// In no pool; until when, if it was put back.
+    /// VMs in no resource pool; until when, if they were put back.
     pub outside: BTreeMap<u32, Option<Instant>>,
 }
 
-/// As of when what takes long to look at was looked at: as long as nothing of it changes, there is nothing
-/// new to see.
+/// The versions at which expensive checks were last made: as long as nothing changes, there is nothing new to
+/// see.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LookedAt {
     pub nodes: u64,
     pub addresses: u64,
     /// VMs and pools.
     pub guests: Option<[u64; 2]>,
-    /// The Lease and the switch.
+    /// The Lease and the pause switch.
     pub turns: [u64; 2],
     /// VMs, volumes and records.
     pub disks: Option<[u64; 3]>,
@@ -236,18 +234,18 @@ pub struct LookedAt {
 /// What was done in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Clones that were asked for.
+    /// Clones that were requested.
     pub clones: u64,
-    /// Destructions that were asked for.
+    /// Destructions that were requested.
     pub destructions: u64,
-    /// Evictions that were asked for.
+    /// Evictions that were requested.
     pub evictions: u64,
     /// Machines that were to grow.
     pub growths: u64,
-    /// Hosts that were asked to shut down, and that were woken.
+    /// Hosts that were asked to shut down.
     pub sleeps: u64,
-    /// The latter.
+    /// Hosts that were woken.
     pub wakes: u64,
-    /// VMs in whose place an administrator made another.
+    /// VMs that an administrator replaced by others.
     pub taken: u64,
 }

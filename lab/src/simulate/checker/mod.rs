@@ -1,5 +1,5 @@
-//! The promises, watched by a reader of the clusters of its own: at each call of the daemon, and all the
-//! time. What it knows of the daemon is what it writes into the clusters, not its code.
+//! The checker of the promises, with its own view of the clusters: at each call of the daemon, and all the
+//! time. It knows the daemon only by what it writes into the clusters, not by its code.
 
 pub mod memory;
 pub mod objects;
@@ -21,12 +21,12 @@ use crate::simulate::drawn::settings::DISKS;
 use crate::simulate::log::Log;
 use crate::simulate::world::World;
 
-/// How long a call about a VM may still be on its way: the longest that faults hold one up, and a little.
+/// How long a call about a VM may still be in progress: a little more than the longest delay by faults.
 const ASKED: Duration = Duration::from_secs(21);
-/// How long after a VM was asked whose it is something may be done that relies on the answer.
+/// For how long after the owner of a VM was checked the daemon may rely on the answer.
 const PROVEN: Duration = Duration::from_secs(3);
 
-/// Watches. Clones share what is known.
+/// Checks the promises. Clones share their knowledge.
 #[derive(Clone)]
 pub struct Checker {
     pub world: World,
@@ -35,14 +35,14 @@ pub struct Checker {
     inner: Arc<Mutex<Inner>>,
 }
 
-/// Something that the daemon promises.
+/// A promise of the daemon.
 pub trait Promise: Sync {
-    /// A call of one of the daemons, at the moment at which it arrives.
+    /// Handles a call of one of the daemons, at the moment at which it arrives.
     fn on_call(&self, checker: &Checker, who: &str, call: &Call<'_>) {
         let _ = (checker, who, call);
     }
 
-    /// Looks at what must hold all the time.
+    /// Checks what must always hold.
     fn throughout(&self, checker: &Checker) {
         let _ = checker;
     }
@@ -50,7 +50,7 @@ pub trait Promise: Sync {
 
 #[derive(Default)]
 pub struct Inner {
-    /// VMs that are not the daemon's, as they have to be.
+    /// Unmanaged VMs, as they must stay.
     pub foreign: BTreeMap<u32, VmView>,
     pub violations: Vec<String>,
     pub secrets: BTreeSet<String>,
@@ -60,38 +60,38 @@ pub struct Inner {
     pub asked: BTreeMap<u32, Instant>,
     pub proven: BTreeMap<u32, Instant>,
     pub disturbed: BTreeMap<&'static str, Instant>,
-    /// VMs that an administrator started: whatever waits in them may join.
+    /// VMs that an administrator started: a machine that waits in one of them may join.
     pub started: BTreeSet<u32>,
     /// The size of the disks that each pool's machines are to have, in GiB.
     pub disks: BTreeMap<&'static str, u32>,
     pub turns: Turns,
     pub brakes: Braked,
-    /// POSTs about a VM of which it is not known whether they were carried out.
+    /// POSTs about a VM that may or may not have been carried out.
     pub unsure: BTreeMap<u32, String>,
     /// Where everything is, and since when.
     pub sights: Sights,
-    /// Disks of which nothing else is left.
+    /// Disks that are all that is left of a VM.
     pub disks_left: BTreeSet<String>,
-    /// Machines that were ordered to go.
+    /// Machines whose removal was ordered.
     pub told: Told,
-    /// Hosts that were asked to go off.
+    /// Hosts that were asked to shut down.
     pub asleep: Asleep,
     /// Storages that lie.
     pub lies: Lies,
     /// A right that is missing.
     pub missing: Missing,
-    /// When all stood still.
+    /// When everything was frozen.
     pub stood: Stood,
     /// Runs of daemons so far.
     pub runs: u64,
     /// VMs that others hold.
     pub touched: Touched,
-    /// Clones asked for, VMs destroyed, pods evicted.
+    /// Counts of clones, destructions, evictions and the like.
     pub figures: Figures,
 }
 
 impl Inner {
-    /// What is on its way, and what was looked at, is as far as it was this long ago.
+    /// Everything was frozen for this long: what is in progress, or was read, is only as old as before.
     pub fn delay_what_is_on_its_way(&mut self, time: Duration) {
         for at in self.asked.values_mut().chain(self.proven.values_mut()) {
             *at += time;
@@ -101,7 +101,7 @@ impl Inner {
 }
 
 impl Checker {
-    /// Knows what is foreign from the start.
+    /// Knows unmanaged VMs from the start.
     pub fn new(world: &World, log: &Log, promises: &'static [&'static dyn Promise]) -> Self {
         let foreign = world.foreign.iter().filter_map(|vmid| Some((*vmid, world.pve.vm(*vmid)?))).collect();
         let disks = world.pools.iter().map(|pool| (pool.name, DISKS[0])).collect();
@@ -124,49 +124,49 @@ impl Checker {
         self.inner().violations.clone()
     }
 
-    /// How often another daemon took the lead.
+    /// How many times another daemon took the lead.
     pub fn hand_overs(&self) -> u64 {
         self.inner().turns.hand_overs
     }
 
-    /// What was done so far.
+    /// What has been done so far.
     pub fn figures(&self) -> Figures {
         self.inner().figures
     }
 
-    /// The daemon's VMs: all within the pools' VMIDs that no other client has made.
+    /// The daemon's VMs: all within the pools' VMIDs that no other client has created.
     pub fn ours(&self) -> Vec<u32> {
         let foreign = self.foreigners();
         let ours = |vmid: &u32| self.world.pool_of(*vmid).is_some() && !foreign.contains(vmid);
         self.world.pve.vmids().into_iter().filter(ours).collect()
     }
 
-    /// VMs that are not the daemon's.
+    /// Unmanaged VMs.
     pub fn foreigners(&self) -> BTreeSet<u32> {
         self.inner().foreign.keys().copied().collect()
     }
 
-    /// Whether another client may take this VMID: as many are left as the pool may have machines.
+    /// Whether another client may take this VMID: enough must be left for the pool's maximum.
     pub fn may_be_taken(&self, vmid: u32) -> bool {
         let Some(pool) = self.world.pool_of(vmid) else { return false };
         let there = self.foreigners().into_iter().filter(|one| pool.vmids.contains(one)).count();
         there + pool.max < pool.vmids.clone().count()
     }
 
-    /// An administrator made this VM.
+    /// An administrator created this VM.
     pub fn made_by_hand(&self, vmid: u32) {
         if let Some(vm) = self.world.pve.vm(vmid) {
             self.inner().foreign.insert(vmid, vm);
         }
     }
 
-    /// An administrator made this VM in the place of one of our VMs.
+    /// An administrator created this VM in the place of a managed one.
     pub fn taken_over(&self, vmid: u32) {
         self.inner().figures.taken += 1;
         self.made_by_hand(vmid);
     }
 
-    /// Whether what has this VMID is not the daemon's.
+    /// Whether the VM with this VMID is unmanaged.
     pub fn is_foreign(&self, vmid: u32) -> bool {
         self.inner().foreign.contains_key(&vmid)
     }
@@ -184,7 +184,7 @@ impl Checker {
     /// An administrator removes this VM.
     pub fn deleted_by_hand(&self, vmid: u32) {
         if self.is_foreign(vmid) {
-            self.violated(&format!("a report asks an administrator to destroy the foreign VM {vmid}"));
+            self.violated(&format!("a report asks an administrator to destroy the unmanaged VM {vmid}"));
         }
         self.disturb(vmid);
     }
@@ -203,8 +203,8 @@ impl Checker {
         }
     }
 
-    /// Whether something that the daemon has asked for may still happen to whatever has this VMID: it may be
-    /// on its way, or about to be sent. Neither can be taken back when an unmanaged VM is there by then.
+    /// Whether a request of the daemon may still affect the VM with this VMID: it may be in progress, or
+    /// about to be sent. Neither can be cancelled if an unmanaged VM exists by then.
     pub fn is_asked_about(&self, vmid: u32) -> bool {
         let inner = self.inner();
         let within =
@@ -212,7 +212,7 @@ impl Checker {
         within(&inner.asked, ASKED) || within(&inner.proven, PROVEN)
     }
 
-    /// The terms that daemons have begun, as far as that can be seen: by runs and by the Lease.
+    /// The terms that daemons have begun, as far as visible: by runs and by the Lease.
     pub fn terms(&self) -> u64 {
         let inner = self.inner();
         inner.runs + inner.turns.terms
@@ -238,7 +238,7 @@ impl Checker {
         serde_json::from_str(map["data"]["record"].as_str()?).ok()
     }
 
-    /// Whether the record of a slot says what its VM is recognised by when its notes are gone.
+    /// Whether the record of a slot contains what identifies its VM if the notes are gone.
     pub fn is_known_by_uuid(&self, vmid: u32) -> bool {
         self.record(vmid).is_some_and(|record| record["smbiosUuid"].is_string())
     }
@@ -250,7 +250,7 @@ impl Checker {
         }
     }
 
-    /// Looks at everything.
+    /// Checks everything.
     pub fn tick(&self) {
         for promise in self.promises {
             promise.throughout(self);

@@ -1,9 +1,9 @@
-//! What objects of both clusters say.
+//! Reads objects of both clusters.
 
 use serde_json::Value;
 use world::proxmox::VmView;
 
-/// Whether a record's machine is kept, and has not been asked to join.
+/// Whether a record's machine is kept warm and has not been asked to join.
 pub fn is_kept(record: &Value) -> bool {
     record["intent"]["kind"] == "create" && !record["warm"].is_null()
 }
@@ -13,7 +13,7 @@ pub fn vmid(record: &Value) -> Option<u32> {
     record["slot"]["vmid"].as_u64()?.try_into().ok()
 }
 
-/// The VMID that a clone is to have.
+/// The VMID of a new clone.
 pub fn newid(body: &[u8]) -> Option<u32> {
     let text = String::from_utf8_lossy(body);
     text.split('&').find_map(|pair| pair.strip_prefix("newid=")?.parse().ok())

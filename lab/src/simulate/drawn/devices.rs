@@ -1,5 +1,5 @@
-//! PCI devices that pools give to their machines: which pools, and how many devices each host has, drawn from
-//! the seed. That no host is given more machines with devices than it has free ones is looked at in `room`.
+//! PCI devices for the machines of pools: which pools have them, and how many devices each host has, drawn
+//! from the seed. `room` checks that no host gets more machines with devices than it has free ones.
 
 use fastrand::Rng;
 use world::proxmox::VmView;
@@ -12,7 +12,7 @@ use crate::simulate::drawn::pool_shape::{PoolShape, State};
 const MAPPING: &str = "gpu";
 /// Where they are on their hosts.
 const SLOTS: [&str; 2] = ["0000:01:00", "0000:41:00"];
-/// What a VM's configuration says of one.
+/// A device in a VM's configuration.
 const HELD: (&str, &str) = ("hostpci0", "mapping=gpu");
 
 /// How many devices each host has.
@@ -20,8 +20,8 @@ const HELD: (&str, &str) = ("hostpci0", "mapping=gpu");
 pub struct Devices([usize; HOSTS.len()]);
 
 impl Devices {
-    /// Draws them, and the pools that give them to their machines: those that suspend none, for Proxmox VE
-    /// suspends no VM with a device.
+    /// Draws them, and the pools with devices: not those that suspend machines, because Proxmox VE suspends
+    /// no VM with a device.
     pub fn draw(random: &mut Rng, pools: &mut [PoolShape]) -> Self {
         for pool in pools.iter_mut() {
             let suspends = pool.warm.is_some_and(|warm| warm.state == State::Suspended);
@@ -42,7 +42,7 @@ pub fn written() -> String {
     format!("[[pool.pci]]\nmapping = \"{MAPPING}\"\n")
 }
 
-/// Puts them into the hosts, and lets the token use them.
+/// Adds them to the hosts, and allows the token to use them.
 pub fn allow(cluster: &mut ClusterSpec, devices: Devices) {
     let all = HOSTS
         .into_iter()
@@ -66,7 +66,8 @@ pub fn has_one(vm: &VmView) -> bool {
     vm.config.contains_key(HELD.0)
 }
 
-/// Gives an unmanaged VM one, if the hosts have any; not to all, and to none that the token does not see.
+/// Gives an unmanaged VM one, if the hosts have any: not to all of them, and not to VMs that the token cannot
+/// see.
 pub fn give(vm: &mut VmSpec, devices: Devices) {
     if devices != Devices::default() && vm.pool.is_some() && vm.vmid.is_multiple_of(3) {
         vm.config.insert(HELD.0.to_owned(), HELD.1.to_owned());

@@ -1,4 +1,4 @@
-//! Machines that may grow: what is drawn of them.
+//! Machines that may grow: the drawn settings.
 
 use fastrand::Rng;
 use world::proxmox::spec::ClusterSpec;

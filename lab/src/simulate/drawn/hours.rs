@@ -1,9 +1,9 @@
-//! Times that come again by the clock of a zone.
+//! Recurring times by the clock of a zone.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// Times that come again every this many hours.
+/// Times that recur every this many hours.
 #[derive(Clone, Debug)]
 pub struct Hours {
     /// In hours; a day is a multiple.

@@ -1,5 +1,4 @@
-//! Options of templates that no machine should have: which, drawn from the seed; and that no machine has kept
-//! one.
+//! Options of templates that no machine should keep: drawn from the seed, and checked on each machine.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +17,7 @@ const OPTIONS: [(&str, &str); 6] = [
     ("freeze", "1"),
     ("reboot", "0"),
 ];
-/// What a network device says whose cable is not plugged in.
+/// A network device with its cable unplugged.
 const UNPLUGGED: &str = "link_down=1";
 
 /// What the templates have, by their names.
@@ -54,10 +53,10 @@ impl Inherited {
     }
 }
 
-/// What a machine has kept of its template and must not have, if anything.
+/// What a machine has wrongly kept of its template, if anything.
 pub fn kept_of_template(pool: &PoolShape, vm: &VmView) -> Option<String> {
     let kept = |(key, value): &&(&str, &str)| {
-        // A machine that grows has one of its own.
+        // A machine that grows has its own value.
         let own = *key == "vcpus" && pool.grows.is_some();
         !own && vm.config.get(*key).is_some_and(|there| there == value)
     };

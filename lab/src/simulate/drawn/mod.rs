@@ -1,4 +1,4 @@
-//! What a seed draws: settings, and what the checker promises of them in words of its own.
+//! What a seed draws: settings, and the checker's own description of them.
 
 pub mod devices;
 pub mod growth;

@@ -1,4 +1,4 @@
-//! Networks, and the rights to them: what is drawn.
+//! Networks, and the rights to them: the drawn settings.
 
 use fastrand::Rng;
 use world::proxmox::Pve;
@@ -13,8 +13,8 @@ const SECOND: &str = "vmbr1";
 /// What the daemon marks its machines with.
 const TAG: &str = "pve-autoscaler";
 
-/// Draws the pools' networks, and what the datacenter's options say of tags: every word of theirs under which
-/// the machines' tag may be used.
+/// Draws the pools' networks, and the datacenter's options for tags: all settings under which the machines'
+/// tag may be used.
 pub fn draw(random: &mut Rng, pools: &mut [PoolShape]) -> TagAccess {
     for pool in pools {
         let bridge = if random.u8(..3) == 0 { SECOND } else { OF_TEMPLATES };

@@ -20,7 +20,7 @@ pub fn draw(random: &mut Rng, rules: &mut Rules, pools: &mut [PoolShape]) {
     for pool in pools {
         let places = &mut pool.places;
         if random.u8(..3) == 0 {
-            // Two of three: one of them is not closed.
+            // Two of three hosts: at least one of them is not closed.
             let without = random.usize(..HOSTS.len());
             places.hosts =
                 HOSTS.into_iter().enumerate().filter(|(at, _)| *at != without).map(|it| it.1).collect();

@@ -1,4 +1,4 @@
-//! What is drawn of a pool, and how the settings write it.
+//! The drawn properties of a pool, and how the settings write them.
 
 use std::fmt::Write;
 use std::ops::RangeInclusive;
@@ -8,7 +8,7 @@ use world::proxmox::spec::GIB;
 
 use super::hours::Hours;
 
-/// The bridge of the templates, for which every user who clones one needs a right.
+/// The bridge of the templates, to which everyone who clones one needs a right.
 pub const OF_TEMPLATES: &str = "vmbr0";
 
 /// A pool as it was configured.
@@ -77,7 +77,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// What holds if nothing is drawn.
+    /// The network if nothing is drawn.
     pub const PLAIN: Self = Self { bridge: OF_TEMPLATES, vlan: None };
 
     /// As a pool's settings have it.
@@ -96,7 +96,7 @@ impl Network {
     }
 }
 
-/// How machines wait.
+/// How warm machines wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Never started.
@@ -171,7 +171,7 @@ pub struct Places {
 }
 
 impl Default for Places {
-    /// What holds if the settings say nothing.
+    /// The places if the settings set nothing.
     fn default() -> Self {
         Self {
             hosts: Vec::new(),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use fastrand::Rng;
 use world::proxmox::spec::{ClusterSpec, Grant};
 
-/// The hosts that may be: the first one has templates that others' machines are clones of.
+/// The hosts that may be switched off: the first one has templates from which machines on others are cloned.
 const HOSTS: [&str; 2] = ["pve2", "pve3"];
 
 /// What the settings say of it.
@@ -22,7 +22,7 @@ pub struct Power {
 }
 
 impl Power {
-    /// The table of what holds for all of them.
+    /// The table of the settings for all of them.
     pub fn written(&self) -> String {
         let Self { min_on, max_off, idle_for, empty_time, .. } = self;
         let mut text = format!(

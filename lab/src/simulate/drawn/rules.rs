@@ -1,5 +1,5 @@
-//! What a run's settings promise beyond the ordinary, in the checker's own words: drawn together with the
-//! settings' text, and never read from the daemon's configuration.
+//! The special promises of a run's settings, in the checker's own words: drawn together with the settings'
+//! text, and never read from the daemon's configuration.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::simulate::drawn::pool_shape::Reserved;
 use crate::simulate::drawn::power::Power;
 use crate::simulate::drawn::volumes::Volumes;
 
-/// Nodes on their way out for one of these reasons are bound by a rule: what it is called in the settings,
-/// and by what a record's reason is known.
+/// Reasons for removal that a rule applies to: the name in the settings, and the text by which a record's
+/// reason is recognized.
 pub const REASONS: [(&str, &str); 5] = [
     ("empty", "no pod on it has to move"),
     ("underutilized", "its pods fit elsewhere"),
@@ -32,19 +32,19 @@ pub struct Rule {
     pub pools: Vec<&'static str>,
     /// How many nodes at a time.
     pub most: Option<usize>,
-    /// Only then.
+    /// Removals are allowed only at these times.
     pub open: Option<Hours>,
-    /// Never then.
+    /// Removals are never allowed at these times.
     pub closed: Option<Hours>,
 }
 
 impl Rule {
-    /// Whether it speaks of a pool.
+    /// Whether it applies to a pool.
     pub fn is_of(&self, pool: &str) -> bool {
         self.pools.is_empty() || self.pools.contains(&pool)
     }
 
-    /// Whether it speaks of the reason that a record names.
+    /// Whether it applies to the reason that a record names.
     pub fn speaks_of(&self, reason: &str) -> bool {
         REASONS.iter().any(|(name, words)| reason.contains(words) && self.reasons.contains(name))
     }
@@ -69,12 +69,12 @@ pub enum Bootstrap {
     Nothing,
 }
 
-/// What keeps a mistake small.
+/// The limits that keep a mistake small.
 #[derive(Clone, Copy, Debug)]
 pub struct Brakes {
-    /// How many nodes go in an hour, over all pools.
+    /// Maximum number of removals in an hour, over all pools.
     pub in_an_hour: usize,
-    /// This share of a pool is on its way out at a time, in per cent; but one node always may be.
+    /// Maximum share of a pool that is being removed at a time, in percent; one node always may be.
     pub share: usize,
 }
 
@@ -91,7 +91,7 @@ pub struct Rules {
     pub drift: bool,
     /// `replace.unready_after`.
     pub unready_after: Option<Duration>,
-    /// The host that takes nothing new.
+    /// The host that takes no new machines.
     pub closed_host: Option<&'static str>,
     /// What a host keeps for others.
     pub reserved: Option<Reserved>,
@@ -103,7 +103,7 @@ pub struct Rules {
     pub power: Option<Power>,
     /// Pods with volumes.
     pub volumes: Option<Volumes>,
-    /// Others, networks and storages hinder what is done.
+    /// Other clients, networks and storages interfere.
     pub hindered: bool,
     /// What the templates have that no machine should.
     pub inherited: Inherited,
@@ -112,7 +112,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The rules that speak of a removal.
+    /// The rules that apply to a removal.
     pub fn about(&self, pool: &str, reason: &str) -> impl Iterator<Item = &Rule> {
         self.disruptions.iter().filter(move |rule| rule.is_of(pool) && rule.speaks_of(reason))
     }

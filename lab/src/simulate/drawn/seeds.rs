@@ -52,8 +52,8 @@ pub fn put_foreign(pve: &Pve, hosts: &[String]) {
     }
 }
 
-/// Images of others: a name, one that looks like ours, and one of a machine that is long gone, or another
-/// cluster's.
+/// Images of others: one with some name, one with a name like the daemon's, and one of a machine that no
+/// longer exists or belongs to another cluster.
 pub const FOREIGN: [&str; 3] =
     ["debian-13.iso", "pve-autoscaler-notes.iso", "pve-autoscaler-0f0f0f0f-0f0f-4f0f-8f0f-0f0f0f0f0f0f.iso"];
 
@@ -63,13 +63,13 @@ pub const OURS: &str = "pve-autoscaler-";
 /// The drive that a seed is in.
 pub const DRIVE: &str = "ide2";
 
-/// The machine of which an image may be the seed, by its id.
+/// The id of the machine that an image may belong to.
 pub fn machine_of(volume: &str) -> Option<&str> {
     let name = volume.split_once(":iso/")?.1;
     (!FOREIGN.contains(&name)).then(|| name.strip_prefix(OURS)?.strip_suffix(".iso")).flatten()
 }
 
-/// Whether a VM has an image that is on its host alone.
+/// Whether a VM has an image that is only on its host.
 pub fn is_bound(vm: &VmView) -> bool {
     vm.config.get(DRIVE).is_some_and(|drive| drive.starts_with("local:iso/"))
 }

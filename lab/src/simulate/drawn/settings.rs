@@ -1,4 +1,4 @@
-//! The settings of a run, drawn from the seed: pools, and what is not the same for all.
+//! The settings of a run, drawn from the seed: pools, and everything that differs between runs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use crate::simulate::drawn::rules::{Bootstrap, Brakes, REASONS, Rule, Rules};
 use crate::simulate::drawn::volumes::Volumes;
 use crate::simulate::drawn::{devices, places};
 
-/// VMIDs of a pool beyond its maximum: foreigners may take some.
+/// VMIDs of a pool beyond its maximum: unmanaged VMs may take some.
 const SPARE: u32 = 5;
 /// The kinds of pools: name, vCPUs, GiB of memory, template, clone.
 const KINDS: [(&str, u32, u32, &str, &str); 4] = [
@@ -80,7 +80,7 @@ pub fn pools(random: &mut Rng) -> Vec<PoolShape> {
     shapes.collect()
 }
 
-/// One time in this many.
+/// True once in this many times.
 fn seldom(random: &mut Rng, times: u8) -> bool {
     random.u8(..times) == 0
 }
@@ -89,7 +89,7 @@ fn pick<T: Copy>(random: &mut Rng, of: &[T]) -> Option<T> {
     of.get(random.usize(..of.len().max(1))).copied()
 }
 
-/// Draws what is not the same for all.
+/// Draws what differs between runs.
 pub fn rules(random: &mut Rng, pools: &mut [PoolShape]) -> Rules {
     for pool in pools.iter_mut() {
         if seldom(random, 3) {
@@ -232,7 +232,7 @@ max_parallel = {}
     }
 }
 
-/// The table of a host, if anything is to be said of it.
+/// The table of a host, if it has any settings.
 fn one_host(rules: &Rules, host: &str) -> String {
     let closed = (rules.closed_host == Some(host)).then(|| "closed = true\n".to_owned());
     let reserved = rules.reserved.filter(|reserved| reserved.host == host).map(Reserved::written);

@@ -1,4 +1,4 @@
-//! Hosts that stand still for a while: for how long.
+//! Hosts that freeze for a while: for how long.
 
 use std::time::Duration;
 

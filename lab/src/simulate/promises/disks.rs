@@ -1,5 +1,5 @@
-//! Storages: what clones and others take of them, and disks of VMs that are gone. These are logged when they
-//! are left behind, because what is found at the end does not show how it came.
+//! Storages: what clones and others use of them, and disks of VMs that are gone. Leftover disks are logged
+//! when they appear, because the final state does not show how they came about.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::simulate::checker::{Checker, Promise};
 use crate::simulate::drawn::pool_shape::Places;
 use crate::simulate::promises::room::GROWS;
 
-/// What a storage says of itself while it lies may be believed for this long afterwards.
+/// For how long after a lie a storage's wrong report may still be believed.
 const BELIEVED: Duration = Duration::from_mins(4);
 
-/// Disks that are left of a destroyed VM are seen.
+/// Leftover disks of a destroyed VM are noticed.
 pub struct Disks;
 
 impl Promise for Disks {
@@ -27,7 +27,7 @@ impl Promise for Disks {
 }
 
 impl Checker {
-    /// A storage says of itself what is not so, or tells the truth again.
+    /// A storage reports wrong numbers from now on, or correct ones again.
     pub fn storage_lies(&self, storage: &str, lies: bool) {
         let until = (!lies).then(|| Instant::now() + BELIEVED);
         self.inner().lies.0.insert(storage.to_owned(), until);
@@ -50,9 +50,8 @@ impl Checker {
         }
     }
 
-    /// The clones that a machine's pool may put on one of its storages: the records of those that are there
-    /// or come. In place of one whose VMID an unmanaged VM has none comes, although that cannot be written
-    /// yet.
+    /// The clones that a machine's pool may put on one of its storages: the records of existing and upcoming
+    /// ones. A VMID that an unmanaged VM has taken gets no clone, although the record cannot show that yet.
     fn stored(&self) -> Vec<(u32, String, Value)> {
         let maps = self.world.kube.list("ConfigMap");
         let records = maps.iter().filter(|map| name(map).starts_with("machine-"));
@@ -85,7 +84,7 @@ impl Checker {
         used.collect()
     }
 
-    /// What the storage lacks that a new machine's clone is to be put on, if anything.
+    /// What the storage lacks for a new machine's clone, if anything.
     pub fn stores_badly(&self, host: &str, record: &Value, as_of: AsOf<'_>) -> Option<String> {
         let storage = record["madeOf"]["stored_on"].as_str()?;
         if self.inner().lies.knows_nothing_of(storage) {
@@ -98,7 +97,7 @@ impl Checker {
             .filter(|(_, on, other)| on == storage && (there.shared || other["host"] == host))
             .map(|(vmid, _, other)| {
                 let known = self.is_written(*vmid, as_of);
-                // What was there already, and was deleted by another client, does not come.
+                // A VM that already existed and was deleted by another client will not come.
                 let comes = other["intent"]["kind"] == "create" && other["smbiosUuid"].is_null() && known;
                 let planned = if comes { disk(other) } else { 0 };
                 planned.max(self.world.pve.allocated(*vmid, storage))
@@ -106,13 +105,13 @@ impl Checker {
             .sum();
         let place = (storage.to_owned(), host.to_owned());
         let seen = self.inner().sights.others.get(&place)?.iter().map(|(_, used)| *used).min()?;
-        // Room that came since the last look may be known.
+        // Room that was freed since the last check may be known.
         let now = self.others_on_storages().into_iter().find(|(other, _)| *other == place);
         let others = now.map_or(seen, |(_, used)| used.min(seen));
         let sum = others + own + disk(record) + Places::STORAGE_RESERVE;
         (sum > there.size + GROWS).then(|| {
             format!(
-                "would have {sum} bytes of {} on {storage}, its reserve and {own} of other clones included",
+                "would have {sum} of {} bytes on {storage}, including its reserve and {own} of other clones",
                 there.size
             )
         })

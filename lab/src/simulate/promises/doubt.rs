@@ -1,12 +1,11 @@
-//! Calls of which it is not known whether they were carried out: the next word about their VM has to be a
-//! question.
+//! Calls with an unknown outcome: the next call about their VM must be a question.
 
 use stage::{Call, Side};
 
 use crate::simulate::checker::objects::newid;
 use crate::simulate::checker::{Checker, Promise};
 
-/// What may have been carried out is asked about before it is repeated.
+/// A call that may have been carried out is checked before it is repeated.
 pub struct Doubt;
 
 impl Promise for Doubt {
@@ -16,14 +15,14 @@ impl Promise for Doubt {
 }
 
 impl Checker {
-    /// The answer to a call is lost, and maybe the call.
+    /// The answer to a call is lost, and perhaps the call too.
     pub fn lost(&self, call: Call<'_>) {
         if let Some(vmid) = told(&call) {
             self.inner().unsure.insert(vmid, format!("{} {}", call.method, call.path));
         }
     }
 
-    /// A POST whose outcome is unknown is not repeated before it was asked what has become of it.
+    /// A POST with an unknown outcome is not repeated before its outcome was checked.
     pub fn must_ask_first(&self, call: &Call<'_>) {
         if call.side == Side::Kubernetes {
             return;
@@ -43,7 +42,7 @@ impl Checker {
     }
 }
 
-/// The VM that a POST is about; those of the guest agent may be repeated: what they start does its work once.
+/// The VM of a POST. Calls to the guest agent may be repeated: what they start has an effect only once.
 fn told(call: &Call<'_>) -> Option<u32> {
     let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
     match (call.method, parts.as_slice()) {

@@ -1,5 +1,5 @@
-//! Machines that grow where they are: which pools' machines, and how far, drawn from the seed; what a growth
-//! has to keep to, and that nothing of it is left once all is calm.
+//! Machines that grow in place: which pools' machines, and how far, drawn from the seed; the limits of
+//! growth; and that nothing of it is left once all is calm.
 
 use serde_json::Value;
 use stage::Call;
@@ -9,7 +9,7 @@ use crate::simulate::checker::memory::GIVEN_UP;
 use crate::simulate::checker::objects::vmid;
 use crate::simulate::checker::{Checker, Promise};
 
-/// Machines grow only as they may.
+/// Machines grow only within their limits.
 pub struct Growth;
 
 impl Promise for Growth {
@@ -19,8 +19,8 @@ impl Promise for Growth {
 }
 
 impl Checker {
-    /// A record that says that its machine grows: no further than the settings allow, and its host has room
-    /// for it.
+    /// A record says that its machine grows: no further than the settings allow, and only if its host has
+    /// room.
     pub fn must_grow_rightly(&self, who: &str, call: &Call<'_>) {
         let Some((before, written)) = self.change_of_record(call) else { return };
         if written["growing"].is_null() || !before["growing"].is_null() {
@@ -59,11 +59,11 @@ impl Checker {
         }
         let waiting = self.world.pve.waits_for_start(vmid);
         if let Some(key) = waiting.iter().find(|key| ["vcpus", "memory"].contains(&key.as_str())) {
-            return Some(format!("VM {vmid} has another `{key}` at its next start"));
+            return Some(format!("VM {vmid} has a different `{key}` at its next start"));
         }
         let guest = self.world.pve.guests().into_iter().find(|guest| guest.vmid == vmid)?;
         let (has, said) = ((guest.cores, guest.memory), size(record));
-        (has != said).then(|| format!("VM {vmid} has {has:?}, and its record says {said:?}"))
+        (has != said).then(|| format!("VM {vmid} has {has:?}, but its record says {said:?}"))
     }
 }
 

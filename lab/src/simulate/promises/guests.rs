@@ -1,5 +1,5 @@
-//! VMs: those of others stay as they are, a machine's record comes before it, no pod needs one that goes, and
-//! there are as many as the settings allow.
+//! VMs: those of others stay as they are, a machine's record comes before its VM, no pod needs a VM that is
+//! removed, and there are as many as the settings allow.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use world::proxmox::VmView;
 use crate::simulate::checker::objects::{is_kept, is_ready, name, newid};
 use crate::simulate::checker::{Checker, Promise};
 
-/// From a look at the quorum, or at a VM, to the call that relies on it, at most.
+/// The longest time from a look at the quorum, or at a VM, to the call that relies on it.
 const JUST_LOOKED: Duration = Duration::from_secs(2);
 
-/// A pool whose machines an administrator or a fault took away may be below its minimum for as long.
+/// For how long a pool may be below its minimum after an administrator or a fault took machines away.
 const DISTURBED: Duration = Duration::from_mins(40);
 
-/// VMs are cloned, stopped and destroyed only as they may be.
+/// VMs are cloned, stopped and destroyed only when that is allowed.
 pub struct Guests;
 
 impl Promise for Guests {
@@ -53,11 +53,11 @@ impl Checker {
         self.inner().asked.insert(vmid, Instant::now());
         self.inner().started.remove(&vmid);
         let Some(record) = self.record(vmid) else {
-            return self.violated(&format!("VM {vmid} is cloned, and no record says so"));
+            return self.violated(&format!("VM {vmid} is cloned without a record"));
         };
         let id = record["id"].as_str().unwrap_or("?");
         if !text.contains(id) {
-            self.violated(&format!("VM {vmid} is cloned for another machine than its record's"));
+            self.violated(&format!("VM {vmid} is cloned for a different machine from its record's"));
         }
     }
 
@@ -66,21 +66,21 @@ impl Checker {
         self.inner().asked.insert(vmid, Instant::now());
         let Some(vm) = self.world.pve.vm(vmid).filter(|vm| vm.node == host) else { return };
         if self.is_foreign(vmid) {
-            // What says which configuration it is to change is refused for any other.
+            // A call with a digest of the configuration is refused for any other one.
             if rest == ["config"] && String::from_utf8_lossy(call.body).contains("digest=") {
                 return;
             }
-            return self.violated(&format!("{method} {} for the foreign VM {vmid}", rest.join("/")));
+            return self.violated(&format!("{method} {} for the unmanaged VM {vmid}", rest.join("/")));
         }
         match (method, rest) {
             ("DELETE", []) => {
                 self.inner().figures.destructions += 1;
                 let lost = self.inner().no_quorum_since.is_some_and(|since| since.elapsed() > JUST_LOOKED);
-                // It may have come back since everything was last looked at.
+                // It may have come back since the last check.
                 if lost && !self.world.pve.is_quorate() {
                     self.violated(&format!("VM {vmid} is destroyed without quorum"));
                 }
-                // Proxmox VE itself does not destroy one that is started at that moment.
+                // Proxmox VE itself does not destroy a VM that is started at that moment.
                 let runs = self.world.pve.runs_for(vmid).is_some_and(|time| time > JUST_LOOKED);
                 if vm.running && runs && self.world.pve.is_online(host) {
                     self.violated(&format!("VM {vmid} is destroyed while it runs"));
@@ -91,7 +91,7 @@ impl Checker {
         }
     }
 
-    /// A VM is about to lose its power: no pod may need it by now.
+    /// A VM is about to lose its power: no pod may need it.
     fn stop_asked(&self, vmid: u32) {
         let (Some(node), Some(pool)) = (self.node_of(vmid), self.world.pool_of(vmid)) else { return };
         let unready = self.inner().unready_since.get(&node).copied();
@@ -134,7 +134,7 @@ impl Checker {
             let min = self.sure_minimum(pool);
             if left < min {
                 self.violated(&format!(
-                    "VM {vmid} is stopped and leaves {left} of pool {}, whose minimum is {min}",
+                    "VM {vmid} is stopped, which leaves {left} of pool {}, with a minimum of {min}",
                     pool.name
                 ));
             }
@@ -168,7 +168,7 @@ impl Checker {
         };
         for (vmid, wanted) in changed {
             let now = self.world.pve.vm(vmid);
-            self.violated(&format!("the foreign VM {vmid} was {wanted:?} and is {now:?}"));
+            self.violated(&format!("the unmanaged VM {vmid} was {wanted:?} and is now {now:?}"));
             self.inner().foreign.remove(&vmid);
         }
     }
@@ -180,7 +180,10 @@ impl Checker {
             let number =
                 ours.iter().filter(|vmid| !hidden(vmid)).filter(|vmid| pool.vmids.contains(vmid)).count();
             if number > pool.max {
-                self.violated(&format!("pool {} has {number} VMs, {} are allowed", pool.name, pool.max));
+                self.violated(&format!(
+                    "pool {} has {number} VMs, and only {} are allowed",
+                    pool.name, pool.max
+                ));
             }
         }
         let mut addresses: BTreeMap<String, u32> = BTreeMap::new();

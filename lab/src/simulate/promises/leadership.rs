@@ -1,4 +1,4 @@
-//! Whose turn it is, and whether anything may be begun: looked at from outside, at each call.
+//! Which instance leads, and whether anything may be begun: checked from outside, at each call.
 
 use std::time::Duration;
 
@@ -8,13 +8,12 @@ use tokio::time::Instant;
 
 use crate::simulate::checker::{Checker, Promise};
 
-/// How long a leader may take to notice that everything is paused: what it read a moment before may be on its
-/// way for as long.
+/// How long a leader may take to notice the pause: an earlier read may still be in progress.
 const HEARD: Duration = Duration::from_secs(30);
-/// The object that holds the switch.
+/// The object with the pause switch.
 const STATE: &str = "autoscaler-state";
 
-/// Only the leader writes, and nothing is begun while all is paused.
+/// Only the leader writes, and nothing is begun while everything is paused.
 pub struct Leadership;
 
 impl Promise for Leadership {
@@ -41,7 +40,7 @@ impl Checker {
         map.is_some_and(|map| !map["data"]["paused"].is_null())
     }
 
-    /// Looks at the Lease and at the switch.
+    /// Reads the Lease and the pause switch.
     pub fn look_at_turns(&self) {
         let now = ["Lease", "ConfigMap"].map(|kind| self.world.kube.latest_change(kind));
         if std::mem::replace(&mut self.inner().looked_at.turns, now) == now {
@@ -67,11 +66,11 @@ impl Checker {
         let term = self.world.config.leader.renew_deadline;
         let refusal = self.inner().turns.refusal(who, call.sent, term);
         if let Some(why) = refusal {
-            self.violated(&format!("{} {} comes from {who}, and {why}", call.method, call.path));
+            self.violated(&format!("{} {} comes from {who}, but {why}", call.method, call.path));
         }
     }
 
-    /// A record that is written: while everything is paused nothing is begun.
+    /// A record is written: nothing may be begun while everything is paused.
     pub fn must_not_begin(&self, who: &str, call: &Call<'_>) {
         let paused = self.inner().turns.paused_since;
         if paused.is_none_or(|since| call.sent.saturating_duration_since(since) <= HEARD) {
@@ -81,10 +80,16 @@ impl Checker {
         let kinds = (before["intent"]["kind"].as_str(), written["intent"]["kind"].as_str());
         match (call.method, kinds) {
             ("PUT", (Some("create"), Some("retire"))) => {
-                self.violated(&format!("{who} begins to remove {} while all is paused", written["name"]));
+                self.violated(&format!(
+                    "{who} begins to remove {} while everything is paused",
+                    written["name"]
+                ));
             }
             ("POST", (None, Some("create"))) => {
-                self.violated(&format!("{who} begins to make {} while all is paused", written["name"]));
+                self.violated(&format!(
+                    "{who} begins to create {} while everything is paused",
+                    written["name"]
+                ));
             }
             _ => {}
         }
@@ -95,13 +100,14 @@ impl Checker {
         let writes = call.side == Side::Kubernetes && matches!(call.method, "POST" | "PUT");
         let path = call.path.split("/configmaps").nth(1).filter(|_| writes)?;
         let map: Value = serde_json::from_slice(call.body).unwrap_or_default();
-        // Of one that is made the path has no name: it may be there although the answer was lost.
+        // The path of a call that creates a record has no name: the record may exist even if the answer was
+        // lost.
         let name = map["metadata"]["name"].as_str().unwrap_or(path.trim_start_matches('/'));
         let before = self.world.kube.get("ConfigMap", "pve-autoscaler", name).map(|map| record(&map));
         Some((before.unwrap_or_default(), record(&map)))
     }
 
-    /// An operator's hand on the switch passes no fence.
+    /// An operator's order to pause or resume needs no fence.
     fn is_order(&self, call: &Call<'_>) -> bool {
         let of_state = call.path.ends_with(&format!("/configmaps/{STATE}"))
             || (call.method == "POST" && call.path.ends_with("/configmaps"));

@@ -1,6 +1,6 @@
-//! Pods that would be missed if their node lost its power. Those that tolerate everything come back to a
-//! closed node as soon as they are evicted from it, as kube-scheduler has them do: one that came after its
-//! machine was ordered to go may go down with it; any other has to be gone before.
+//! Pods that would be missed if their node lost its power. Pods that tolerate everything come back to a
+//! closed node as soon as they are evicted from it, as with kube-scheduler. A pod that came after the removal
+//! of its machine was ordered may end with it; any other pod must be gone before.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Checker {
         pods
     }
 
-    /// Pods on a node that were asked to end and have time left for it.
+    /// Pods on a node that are being deleted and have time left.
     pub fn ending(&self, node: &str) -> Vec<Arc<Value>> {
         let now = self.world.clock.now();
         let mut pods = self.at_work(node);
@@ -44,7 +44,7 @@ impl Checker {
         pods
     }
 
-    /// The daemon orders a machine to go; again, if that did not arrive or was taken back since.
+    /// The daemon orders the removal of a machine; again, if the order did not arrive or was undone since.
     pub fn begins_to_go(&self, name: &str) {
         let now = self.world.clock.now();
         self.inner().told.0.insert(name.to_owned(), now);
@@ -59,9 +59,9 @@ impl Checker {
         let mut bound = conditions.filter(|one| one["type"] == "PodScheduled" && one["status"] == "True");
         let came = bound.next().and_then(|one| one["lastTransitionTime"].as_str()?.parse().ok());
         let told = record["name"].as_str().and_then(|name| self.inner().told.0.get(name).copied());
-        // One that is given up before it was a node has not been told by that.
+        // A machine that is given up before it was a node was not removed by such an order.
         let given_up = record["intent"]["kind"] == "discard";
-        // What has come is known to the second.
+        // Creation times are known to the second.
         let later = |(told, came): (Timestamp, Timestamp)| told.as_second() <= came.as_second();
         given_up || told.zip(came).is_some_and(later)
     }

@@ -1,4 +1,4 @@
-//! What the daemon promises, one promise a file, in the order in which the checker asks.
+//! The daemon's promises, each in its own file, in the order in which they are checked.
 
 mod brakes;
 mod disks;

@@ -1,5 +1,5 @@
 //! Networks and tags: the bridge and VLAN of each pool and who may use which tags, drawn from the seed, with
-//! no right more than that needs; and that no machine of a pool is cloned again and again while a right is
+//! no more rights than necessary; and that no machine of a pool is cloned again and again while a right is
 //! missing for it.
 
 use std::collections::BTreeMap;
@@ -12,30 +12,29 @@ use crate::simulate::checker::Checker;
 use crate::simulate::checker::memory::{Missing, Right};
 use crate::simulate::checker::objects::newid;
 
-/// A refusal is known this long after the settings that met it arrived, with all that may be lost on the way.
+/// How long after refused settings arrived the refusal must be known, including anything lost on the way.
 const KNOWN: Duration = Duration::from_mins(6);
-/// After this time it may be tried again, whatever is known.
+/// After this time, another attempt is allowed in any case.
 const TRIED_AGAIN: Duration = Duration::from_mins(14);
 
 impl Checker {
-    /// A right is taken away.
+    /// A right is revoked.
     pub fn right_is_missing(&self, right: Right) {
         self.inner().missing = Missing { what: Some(right), met: BTreeMap::new() };
     }
 
-    /// It is back.
+    /// The right is restored.
     pub fn right_is_back(&self) {
         self.inner().missing = Missing::default();
     }
 
-    /// The settings of a pool have changed: that is worth another try.
+    /// The settings of a pool have changed, so another attempt is allowed.
     pub fn is_worth_a_try(&self, pool: &'static str) {
         self.inner().missing.met.remove(pool);
     }
 
-    /// A call arrives as it was sent. The settings of a machine that needs the right are refused, which will
-    /// be known; a clone that comes long after that, and too early to be tried again whatever is known,
-    /// should not have been made.
+    /// A call arrives as it was sent. If the settings of a machine that needs the right are refused, the
+    /// daemon will know it. A clone long after that, but too early for another attempt, must not be made.
     pub fn settings_or_clone_arrive(&self, call: &Call<'_>) {
         if call.side != Side::Proxmox || !self.world.pve.is_quorate() {
             return;
@@ -72,7 +71,7 @@ impl Checker {
         } else if since > KNOWN {
             drop(inner);
             self.violated(&format!(
-                "a machine of pool {name} is cloned {} s after the settings of one were refused, and a right is still missing: {what:?}",
+                "a machine of pool {name} is cloned {} s after the settings of one were refused, although a right is still missing: {what:?}",
                 since.as_secs(),
             ));
         }

@@ -1,4 +1,4 @@
-//! Nodes, their pods and their records: what goes when, and no address twice.
+//! Nodes, their pods and their records: the order in which they are deleted, and no duplicate addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ impl Checker {
         let Some(object) = self.world.kube.get("Node", "", node) else { return };
         let own = object["status"]["nodeInfo"]["systemUUID"].as_str().unwrap_or_default();
         if node == "cp1" || self.world.decoy.as_deref() == Some(node) {
-            return self.violated(&format!("Node {node} is deleted, which is no machine's"));
+            return self.violated(&format!("Node {node} is deleted, although it belongs to no machine"));
         }
         let vm = self.world.pve.vmids().into_iter().find_map(|vmid| {
             let vm = self.world.pve.vm(vmid)?;
@@ -55,11 +55,11 @@ impl Checker {
         let Some(vmid) = map.rsplit('-').next().and_then(|number| number.parse::<u32>().ok()) else { return };
         let ours = self.world.pve.vm(vmid).is_some() && !self.is_foreign(vmid);
         if map.starts_with("machine-") && ours && !self.was_outside(vmid) {
-            self.violated(&format!("the record of VM {vmid} is dropped while the VM is there"));
+            self.violated(&format!("the record of VM {vmid} is dropped while the VM exists"));
         }
         let machine = self.record(vmid).unwrap_or_default()["name"].as_str().unwrap_or_default().to_owned();
         if self.token_of(&machine) {
-            self.violated(&format!("the record of {machine} is dropped while its token is there"));
+            self.violated(&format!("the record of {machine} is dropped while its token exists"));
         }
     }
 

@@ -1,5 +1,5 @@
-//! Where machines may be put: what a seed's settings say of it, how large its hosts are, and what is looked
-//! at when the daemon chooses a place. What is taken of a host is counted in `room`.
+//! Where machines may be placed: the seed's settings, the size of its hosts, and the checks when the daemon
+//! chooses a place. `room` counts what is taken of a host.
 
 use stage::{Call, Side};
 
@@ -8,7 +8,7 @@ use crate::simulate::checker::objects::{is_kept, newid, vmid};
 use crate::simulate::checker::{Checker, Promise};
 use crate::simulate::drawn::pool_shape::{Places, PoolShape};
 
-/// A machine is made on a host that has room, and that the settings allow.
+/// A machine is created on a host that has room and is allowed by the settings.
 pub struct Placement;
 
 impl Promise for Placement {
@@ -19,8 +19,8 @@ impl Promise for Placement {
 }
 
 impl Checker {
-    /// A record that is written: of a new machine its host must have room for it, and of one that waited its
-    /// host must have room for it to run.
+    /// A record is written: the host of a new machine must have room for it, and the host of a waiting one
+    /// must have room for it to run.
     pub fn must_have_room(&self, who: &str, call: &Call<'_>) {
         let Some((before, written)) = self.change_of_record(call) else { return };
         let (Some(vmid), Some(host)) = (vmid(&written), written["host"].as_str()) else { return };
@@ -47,7 +47,7 @@ impl Checker {
             None
         };
         if let Some(lacks) = lacks.filter(|_| in_time) {
-            let what = if is_new { "is put" } else { "is woken" };
+            let what = if is_new { "is placed" } else { "is woken" };
             self.violated(&format!("{} {what} on {host}, which {lacks}", written["name"]));
         }
     }
@@ -68,7 +68,7 @@ impl Checker {
         lenient
     }
 
-    /// A clone that is asked for goes where its record says, and nowhere else.
+    /// A requested clone goes where its record says.
     pub fn must_be_put_where_planned(&self, call: &Call<'_>) {
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         let (Side::Proxmox, "POST", ["nodes", here, "qemu", _, "clone"]) = (call.side, call.method, &*parts)
@@ -79,13 +79,13 @@ impl Checker {
         let field = |name: &str| body.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
         let target = field("target").unwrap_or(here);
         if self.world.rules.closed_host == Some(target) {
-            self.violated(&format!("a machine is put on {target}, which is closed: {body}"));
+            self.violated(&format!("a machine is placed on {target}, which is closed: {body}"));
         }
         let Some(record) = newid(call.body).and_then(|vmid| self.record(vmid)) else { return };
         let stored = record["madeOf"]["stored_on"].as_str();
         if record["host"] != target || field("storage") != stored {
             let (name, host) = (&record["name"], &record["host"]);
-            self.violated(&format!("{name} was to be on {host} and {stored:?}, and is cloned by {body}"));
+            self.violated(&format!("{name} was to be on {host} and {stored:?}, but is cloned by {body}"));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Whole hosts that may be switched off: which, and how many stay on, drawn from the seed; and what is looked
-//! at when one is asked to shut down or woken.
+//! Hosts that may be switched off: which, and how many stay on, drawn from the seed; and the checks when one
+//! is asked to shut down or is woken.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use tokio::time::Instant;
 use crate::simulate::checker::memory::AsOf;
 use crate::simulate::checker::{Checker, Promise};
 
-/// One that another client has switched on again is taken for any other's after this time.
+/// After this time, a host that another client has switched on again is treated as any other.
 const FORGOTTEN: Duration = Duration::from_mins(10);
 
-/// From the call to the end of the power.
+/// The time from the call to the end of the power.
 const GOES: Duration = Duration::from_mins(1);
 
-/// Hosts go off only while nothing is on them.
+/// Hosts are switched off only if nothing is on them.
 pub struct Power;
 
 impl Promise for Power {
@@ -34,7 +34,7 @@ impl Checker {
         self.inner().asleep.asked.contains_key(host) && !self.world.pve.is_online(host)
     }
 
-    /// Hosts that are on again, by whichever client, are no longer asleep.
+    /// Hosts that are on again, no matter which client switched them on, are no longer asleep.
     pub fn look_at_sleepers(&self) {
         if self.world.rules.power.is_none() {
             return;
@@ -50,13 +50,13 @@ impl Checker {
         });
     }
 
-    /// A host is asked to shut down or woken.
+    /// A host is asked to shut down, or is woken.
     pub fn must_switch_rightly(&self, who: &str, call: &Call<'_>) {
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         match (call.side, call.method, &*parts) {
             (Side::Proxmox, "POST", ["nodes", host, "status"]) => {
                 if let Some(why) = self.stays_on(host, self.as_of(who, call.sent)) {
-                    self.violated(&format!("{host} is shut down, and {why}"));
+                    self.violated(&format!("{host} is shut down, but {why}"));
                 }
                 let mut inner = self.inner();
                 inner.figures.sleeps += 1;
@@ -65,7 +65,7 @@ impl Checker {
             (Side::Proxmox, "POST", ["nodes", host, "wakeonlan"]) => {
                 let ours = self.inner().asleep.asked.contains_key(*host);
                 if !ours {
-                    self.violated(&format!("{host} is woken, which another client has switched off"));
+                    self.violated(&format!("{host} is woken, although another client switched it off"));
                 }
                 self.inner().figures.wakes += 1;
             }
@@ -75,12 +75,12 @@ impl Checker {
 
     /// Why a host must not be shut down, if so.
     fn stays_on(&self, host: &str, as_of: AsOf<'_>) -> Option<String> {
-        let Some(power) = &self.world.rules.power else { return Some("none may be".to_owned()) };
+        let Some(power) = &self.world.rules.power else { return Some("no host may be shut down".to_owned()) };
         if !power.hosts.contains(&host) {
             return Some("it has no `power`".to_owned());
         }
         if let Some(what) = self.is_used_by(host, as_of) {
-            return Some(format!("{what} is there"));
+            return Some(format!("{what} is still there"));
         }
         let (going, dark) = {
             let inner = self.inner();
@@ -98,12 +98,15 @@ impl Checker {
         let stays = |name: &&String| **name != host && !going.contains(name) && self.seems_on(name, as_of);
         let on = self.world.hosts.iter().filter(stays).count();
         if on * 2 <= all {
-            return Some(format!("{on} of {all} votes are no majority"));
+            return Some(format!("{on} of {all} votes are not a majority"));
         }
         if on < power.min_on {
-            return Some(format!("{on} of {} hosts stay on", power.min_on));
+            return Some(format!("only {on} of at least {} hosts stay on", power.min_on));
         }
         let off = going.len();
-        power.max_off.filter(|most| off >= *most).map(|most| format!("{going:?} are off, and {most} may be"))
+        power
+            .max_off
+            .filter(|most| off >= *most)
+            .map(|most| format!("{going:?} are off, and only {most} may be"))
     }
 }

@@ -1,5 +1,5 @@
-//! What is taken of hosts and storages, counted by a reader of Proxmox VE and the records of its own, and
-//! what of it a daemon could know when it chose a place.
+//! What is taken of hosts and storages, counted from Proxmox VE and the records independently, and what of it
+//! a daemon could know when it chose a place.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::simulate::checker::{Checker, Promise};
 use crate::simulate::drawn::pool_shape::{Places, PoolShape};
 use crate::simulate::drawn::{devices, standing};
 
-/// How long all may have stood still meanwhile.
+/// The longest time for which everything may have been frozen meanwhile.
 const LONGEST: Duration = Duration::from_secs(*standing::SECONDS.end());
-/// A record is written this long after its decision at most, with all its repetitions.
+/// The longest time from a decision to the writing of its record, including all repetitions.
 const CLAIMED: Duration = Duration::from_secs(75);
-/// Between two looks at storages.
+/// The time between two checks of storages.
 const WEIGHED: Duration = Duration::from_secs(5);
-/// What linked clones and cloud-init drives that are being made take of a storage meanwhile.
+/// What linked clones and cloud-init drives in creation take of a storage meanwhile.
 pub const GROWS: u64 = 2 * GIB;
 /// The host of the template that hosts without their own clone.
 const TEMPLATES_HOST: &str = "pve1";
@@ -50,7 +50,7 @@ impl Taken {
     }
 }
 
-/// Where everything is, and since when: other promises ask for it.
+/// Where everything is, and since when, for other promises.
 pub struct Room;
 
 impl Promise for Room {
@@ -60,7 +60,7 @@ impl Promise for Room {
 }
 
 impl Checker {
-    /// Looks where everything is.
+    /// Checks where everything is.
     pub fn look_at_places(&self) {
         self.look_at_guests();
         let now = Instant::now();
@@ -90,14 +90,14 @@ impl Checker {
             if looks.back().is_none_or(|(_, last)| *last != used) {
                 looks.push_back((now, used));
             }
-            // The one before the window still held at its beginning.
+            // The one before the window was still valid at its beginning.
             while looks.get(1).is_some_and(|(at, _)| at.elapsed() > STALE + LONGEST) {
                 looks.pop_front();
             }
         }
     }
 
-    /// As long as no VM changes, each is as it was.
+    /// As long as no VM changes, nothing changes here.
     fn look_at_guests(&self) {
         let [vms, ..] = self.world.pve.changes();
         if self.inner().sights.as_of.replace(vms) == Some(vms) {
@@ -118,7 +118,7 @@ impl Checker {
             }
             if sight.node != node || sight.running != running {
                 let starts = sight.starts + u32::from(running && !sight.running);
-                // A clone that is done goes where its record has it.
+                // A completed clone is where its record says.
                 let planned = || self.record(vmid).is_some_and(|record| record["host"] == node.as_str());
                 let moved = if sight.node == node || planned() { sight.moved } else { Some(now) };
                 *sight = Sight { node, running, since: now, moved, starts, size, sized: sight.sized };
@@ -126,7 +126,7 @@ impl Checker {
         }
     }
 
-    /// Why a host takes no machine of a pool whatever is free of it, if so.
+    /// Why a host takes no machine of a pool, independent of its room, if so.
     pub fn refuses(
         &self,
         host: &str,
@@ -138,14 +138,14 @@ impl Checker {
             return Some("is closed".to_owned());
         }
         if !pool.places.allows(host) {
-            return Some(format!("is none of {:?}", pool.places.hosts));
+            return Some(format!("is not one of {:?}", pool.places.hosts));
         }
-        // One that loses its power while it is in maintenance is not known to be off when that ends.
+        // A host that loses its power during maintenance is not known to be off when the maintenance ends.
         let shut = {
             let sights = &self.inner().sights;
             [&sights.kept_empty, &sights.off, &sights.silent].map(|since| since.get(host).copied())
         };
-        // What is looked at as it is now may be woken.
+        // A host that is checked in its present state may be woken.
         let stays_shut = |since| as_of.map_or_else(|| !self.is_asleep(host), |as_of| as_of.knew(since));
         if shut.into_iter().flatten().any(stays_shut) {
             return Some("is off, in maintenance or silent".to_owned());
@@ -157,15 +157,16 @@ impl Checker {
         let taken = self.taken(host, pool, as_of, except);
         let devices = self.world.rules.devices.on(host);
         if pool.device && taken.devices >= devices {
-            return Some(format!("has {devices} devices, and {} are taken: {taken:?}", taken.devices));
+            return Some(format!("has {devices} devices, of which {} are taken: {taken:?}", taken.devices));
         }
         let there = taken.of_pool;
         let most = pool.places.most.filter(|most| there >= *most)?;
-        Some(format!("has {there} of the pool, and {most} are allowed"))
+        Some(format!("has {there} of the pool, and only {most} are allowed"))
     }
 
     /// What a host lacks for a machine of a pool to run, or to grow, by this many vCPUs and bytes of memory,
-    /// if anything. What does not become more is not asked for: others may have overcommitted the host since.
+    /// if anything. Resources that do not grow are not checked, because others may have overcommitted the
+    /// host since.
     pub fn lacks(
         &self,
         host: &str,
@@ -190,11 +191,11 @@ impl Checker {
             (wanted > 0, "bytes used", there.own_memory + taken.used + wanted + reserve, there.memory),
         ];
         let (_, what, sum, most) = sums.into_iter().find(|(more, _, sum, most)| *more && sum > most)?;
-        Some(format!("would have {sum} {what}, its reserve included, of {most}; taken of it: {taken:?}"))
+        Some(format!("would have {sum} {what}, including its reserve, of {most}; taken: {taken:?}"))
     }
 
-    /// Whether some host has room for one more machine of a pool, as everything is now; `wakes`: hosts that
-    /// were switched off count, for they are woken for it.
+    /// Whether some host has room for one more machine of a pool in the present state; `wakes`: hosts that
+    /// were switched off count, because they are woken for it.
     pub fn has_room(&self, pool: &PoolShape, wakes: bool) -> bool {
         let gib = self.inner().disks.get(pool.name).copied().unwrap_or_default();
         let wanted = u64::from(gib) * GIB + GROWS;
@@ -222,7 +223,7 @@ impl Checker {
         self.world.pve.is_online(host) || since.is_none_or(|since| !as_of.knew(since))
     }
 
-    /// A machine that is on a host or is to be put there, or an unmanaged VM that runs there.
+    /// A machine that is on a host or will be placed there, or an unmanaged VM that runs there.
     pub fn is_used_by(&self, host: &str, as_of: AsOf<'_>) -> Option<String> {
         let (guests, foreign) = (self.world.pve.guests(), self.foreigners());
         for guest in guests.iter().filter(|guest| guest.node == host && !guest.template) {
@@ -240,10 +241,10 @@ impl Checker {
         };
         let coming =
             self.without_vm(&guests).into_iter().find(|record| record["host"] == host && comes(record));
-        coming.map(|record| format!("{}, which is to be made,", record["name"]))
+        coming.map(|record| format!("{}, which is to be created,", record["name"]))
     }
 
-    /// Whether no VM on this host was lately moved or started.
+    /// Whether no VM on this host was moved or started recently.
     pub fn is_where_it_was(&self, vmid: u32, host: &str, as_of: AsOf<'_>) -> bool {
         let inner = self.inner();
         let sight = inner.sights.guests.get(&vmid);
@@ -266,13 +267,13 @@ impl Checker {
         known.map_or((cores, memory), |sight| (sight.size.0.max(cores), sight.size.1.max(memory)))
     }
 
-    /// A daemon makes a record, of which it is not sure if it has `given_up` on the answer.
+    /// A daemon creates a record; `given_up`: it may not know, because it no longer waits for the answer.
     pub fn record_made(&self, vmid: u32, who: &str, given_up: bool) {
         let maker = (!given_up).then(|| (who.to_owned(), Instant::now()));
         self.inner().sights.written.insert(vmid, maker);
     }
 
-    /// The answer to a call that makes a record is lost.
+    /// The answer to a call that creates a record is lost.
     pub fn record_in_doubt(&self, call: &Call<'_>) {
         let Some((before, written)) = self.change_of_record(call).filter(|_| call.method == "POST") else {
             return;
@@ -291,7 +292,7 @@ impl Checker {
         }
     }
 
-    /// A daemon asks a machine to join that was kept warm.
+    /// A daemon asks a warm machine to join.
     pub fn woken(&self, vmid: u32, who: &str) {
         self.inner().sights.woken.insert(vmid, (who.to_owned(), Instant::now()));
     }
@@ -305,7 +306,7 @@ impl Checker {
         lately.map(|(vmid, _)| *vmid).collect()
     }
 
-    /// Records of machines whose VM is not there, or is unmanaged.
+    /// Records of machines whose VM does not exist, or is unmanaged.
     fn without_vm(&self, guests: &[GuestView]) -> Vec<Value> {
         let maps = self.world.kube.list("ConfigMap");
         let records = maps.iter().filter(|map| name(map).starts_with("machine-"));
@@ -324,14 +325,14 @@ impl Checker {
                 let sight = inner.sights.guests.get(&guest.vmid);
                 let knew = |since| as_of.is_none_or(|as_of| as_of.knew(since));
                 let known = sight.is_some_and(|sight| knew(sight.since));
-                // Its record follows it, which may be later than the decision.
+                // Its record follows it, perhaps later than the decision.
                 let follows = sight.and_then(|sight| sight.moved).is_none_or(knew);
                 (known, follows, sight.map_or(0, |sight| sight.starts))
             };
             let machine = self.world.pool_of(guest.vmid).filter(|_| !foreign.contains(&guest.vmid));
             let Some(own) = machine else {
                 if guest.node == host && is_known {
-                    // It may have lost them since the last look here.
+                    // It may have lost them since the last check here.
                     let blind = (!self.world.pve.has_grants_on(POOL)).then(Instant::now);
                     let blind = blind.or(self.inner().sights.blind);
                     let sees = blind.is_none_or(|last| as_of.is_none_or(|as_of| as_of.knew(last)));
@@ -344,14 +345,14 @@ impl Checker {
                 continue;
             }
             let planned = record["host"].as_str().unwrap_or_default();
-            // The VM of a clone is on its template's host until it is done.
+            // The VM of a clone is on its template's host until the clone is complete.
             let is_cloned = guest.lock.as_deref() == Some("clone") || record["smbiosUuid"].is_null();
             let place = if is_cloned { planned } else { &guest.node };
             if place != host || !follows || (place != planned && !is_known) {
                 continue;
             }
             taken.of_pool += usize::from(own.name == pool.name);
-            // Its first start is the daemon's own, unless an administrator was it.
+            // Its first start is the daemon's own, unless an administrator started it.
             let first = starts <= 1 && !self.inner().started.contains(&guest.vmid);
             let runs = guest.running && (is_known || first);
             taken.devices += usize::from(own.device && (runs || record["intent"]["kind"] == "create"));
@@ -368,7 +369,7 @@ impl Checker {
             let Some(own) = self.world.pool_of(vmid).filter(|_| Some(vmid) != except && is_known) else {
                 continue;
             };
-            // What was there already, and was deleted by another client, does not come.
+            // A VM that already existed and was deleted by another client will not come.
             let comes = record["intent"]["kind"] == "create" && record["smbiosUuid"].is_null();
             if record["host"] != host || !comes {
                 continue;
@@ -383,7 +384,8 @@ impl Checker {
         taken
     }
 
-    /// An unmanaged VM: what it was given counts if the daemon may see it, what it uses in any case.
+    /// An unmanaged VM: what it was assigned counts if the daemon may see the VM, and what it uses counts in
+    /// any case.
     fn count_foreign(&self, guest: &GuestView, sees: bool, taken: &mut Taken) {
         let stopped = self.world.rules.count_stopped && guest.lock.is_none();
         let known = sees && (guest.pool.is_some() || self.world.rules.power.is_some());

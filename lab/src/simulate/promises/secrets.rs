@@ -1,11 +1,11 @@
-//! Tokens and other secrets: each token serves one join, and nothing secret is in the daemons' logs.
+//! Tokens and other secrets: each token is for one join, and the daemons' logs contain no secrets.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::simulate::checker::{Checker, Promise};
 
-/// Tokens end with their machines, and no secret is said.
+/// Tokens end with their machines, and secrets are never logged.
 pub struct Secrets;
 
 impl Promise for Secrets {
@@ -16,7 +16,7 @@ impl Promise for Secrets {
 }
 
 impl Checker {
-    /// Whether there is a bootstrap token that was made for this machine.
+    /// Whether there is a bootstrap token for this machine.
     pub fn token_of(&self, machine: &str) -> bool {
         self.world.kube.list("Secret").iter().any(|secret| {
             let encoded = secret["data"]["description"].as_str().unwrap_or_default();
@@ -25,7 +25,7 @@ impl Checker {
         })
     }
 
-    /// Tokens serve one join: none outlives it, whatever its time to live.
+    /// Tokens are for one join: none outlives it, whatever its time to live.
     pub fn tokens(&self) {
         let (kube, [vms, ..]) = (&self.world.kube, self.world.pve.changes());
         let now = Some([kube.latest_change("Secret"), kube.latest_change("ConfigMap"), vms]);
@@ -37,7 +37,7 @@ impl Checker {
             let Some(record) = self.record(vmid) else { continue };
             let machine = record["name"].as_str().unwrap_or_default();
             if record["nodeUid"].is_string() && record["tokenId"].is_null() && self.token_of(machine) {
-                self.violated(&format!("{machine} is a node and its token is still there"));
+                self.violated(&format!("{machine} is a node, but its token still exists"));
             }
         }
     }

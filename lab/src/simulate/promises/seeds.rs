@@ -1,5 +1,5 @@
-//! Seeds of machines: which pools have them, and what is looked at of their images: each belongs to its
-//! machine, is there when that starts, and goes with it; images of others stay as they are.
+//! Seeds of machines: which pools have them, and the checks of their images. Each image belongs to its
+//! machine, exists when the machine starts, and is removed with it; images of others stay as they are.
 
 use serde_json::Value;
 use stage::{Call, Side};
@@ -31,7 +31,7 @@ impl Checker {
         records.find(|record| record["id"] == id)
     }
 
-    /// A call that removes an image, or starts a machine that is to have one.
+    /// A call that removes an image, or starts a machine with a seed.
     pub fn must_mind_seeds(&self, call: &Call<'_>) {
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         match (call.side, call.method, &*parts) {
@@ -50,7 +50,7 @@ impl Checker {
     fn seed_removed(&self, volume: &str) {
         let record = machine_of(volume).and_then(|id| self.machine_with(id));
         let Some(record) = record else {
-            return self.violated(&format!("{volume} is removed, which is no machine's seed"));
+            return self.violated(&format!("{volume} is removed, although it is not a machine's seed"));
         };
         let vmid = vmid(&record).unwrap_or_default();
         if self.world.pve.config_of(vmid, DRIVE).is_some_and(|drive| drive.contains(volume)) {
@@ -62,7 +62,7 @@ impl Checker {
         let Some(storage) = self.world.pool_of(vmid).and_then(|pool| pool.seed) else { return };
         let (Some(vm), Some(record)) = (self.world.pve.vm(vmid), self.record(vmid)) else { return };
         let wanted = format!("{storage}:iso/{OURS}{}.iso", record["id"].as_str().unwrap_or("?"));
-        // A VM that an administrator has started stays as it is: the call does nothing.
+        // A VM that an administrator has started stays as it is: the call has no effect.
         if vm.running {
             return;
         }
@@ -72,14 +72,14 @@ impl Checker {
         }
     }
 
-    /// All images of others are there.
+    /// All images of others still exist.
     pub fn images_of_others_stay(&self) {
         let files = self.world.pve.files();
         let there = files.iter().filter(|(volume, _)| machine_of(volume).is_none()).count();
         let wanted = FOREIGN.len() * (1 + self.world.hosts.len());
         if there != wanted {
             self.violated(&format!(
-                "of others there were {wanted} images, and now there are {there}: {files:?}"
+                "there were {wanted} images of others, and now there are {there}: {files:?}"
             ));
         }
     }
@@ -98,7 +98,7 @@ impl Checker {
             }
             let vmid = self.machine_with(id).as_ref().and_then(vmid);
             if vmid.is_none_or(|vmid| self.world.pve.vm(vmid).is_none()) {
-                wrong.push(format!("the seed {volume} is left"));
+                wrong.push(format!("the seed {volume} is left over"));
             }
         }
         wrong

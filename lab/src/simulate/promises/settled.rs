@@ -1,4 +1,4 @@
-//! What the world looks like once nothing more goes wrong and the daemon has had its time.
+//! The state that the world must reach once there are no more faults and the daemon has had its time.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::simulate::promises::volumes::OUT_OF_SERVICE;
 use crate::simulate::workload::FITS;
 
 impl Checker {
-    /// What is not yet as it has to be at the end; nothing more is wanted: `idle`.
+    /// What is not yet in its final state; `idle`: no more pods are wanted.
     pub fn unsettled(&self, idle: bool) -> Vec<String> {
         let mut wrong = Vec::new();
         let ours = self.ours();
@@ -26,7 +26,7 @@ impl Checker {
         wrong.extend(
             tokens
                 .filter(|name| name.starts_with("bootstrap-token-") && !self.world.is_prepared(name))
-                .map(|name| format!("{name} is left")),
+                .map(|name| format!("{name} is left over")),
         );
         wrong.extend(self.seeds_left());
         let foreign = self.foreigners();
@@ -34,20 +34,20 @@ impl Checker {
             let number = self.members(pool);
             let min = self.minimum(pool);
             if (number < min && self.has_room(pool, true)) || (idle && number > min) {
-                wrong.push(format!("pool {} has {number} machines, its minimum is {min}", pool.name));
+                wrong.push(format!("pool {} has {number} machines, but its minimum is {min}", pool.name));
             }
             wrong.extend(self.keeps_badly(pool));
             for vmid in pool.vmids.clone().filter(|vmid| !ours.contains(vmid) && !foreign.contains(vmid)) {
                 let left = self.world.pve.volumes_of(vmid);
                 if !left.is_empty() {
-                    wrong.push(format!("of VM {vmid} there is left {}", left.join(", ")));
+                    wrong.push(format!("left over from VM {vmid}: {}", left.join(", ")));
                 }
             }
         }
         wrong
     }
 
-    /// Machines of a pool that are to be nodes.
+    /// Machines of a pool that are to become nodes.
     fn members(&self, pool: &PoolShape) -> usize {
         let all = self.ours().into_iter().filter(|vmid| pool.vmids.contains(vmid)).count();
         all - self.kept(pool).len()
@@ -63,7 +63,7 @@ impl Checker {
             return Some(format!("VM {vmid} is not the machine of its record"));
         }
         if record["intent"]["kind"] != "create" {
-            return Some(format!("VM {vmid} is still on its way out: {}", record["intent"]));
+            return Some(format!("VM {vmid} is still being removed: {}", record["intent"]));
         }
         if let Some(what) = self.world.pool_of(vmid).and_then(|pool| kept_of_template(pool, &vm)) {
             return Some(format!("VM {vmid} {what}"));
@@ -79,11 +79,14 @@ impl Checker {
             return Some(format!("VM {vmid} does not run"));
         }
         if record["host"] != vm.node.as_str() {
-            return Some(format!("the record of VM {vmid} names {}, it is on {}", record["host"], vm.node));
+            return Some(format!(
+                "the record of VM {vmid} names {}, but it is on {}",
+                record["host"], vm.node
+            ));
         }
         match self.node_of(vmid) {
             Some(_) => self.has_grown_badly(vmid, &record),
-            None => Some(format!("VM {vmid} is no Node")),
+            None => Some(format!("VM {vmid} is not a Node")),
         }
     }
 
@@ -94,7 +97,7 @@ impl Checker {
         let vmids = slots.filter_map(|name| name.rsplit('-').next()?.parse::<u32>().ok());
         vmids
             .filter(|vmid| !ours.contains(vmid))
-            .map(|vmid| format!("a record of VM {vmid} is left"))
+            .map(|vmid| format!("a record of VM {vmid} is left over"))
             .collect()
     }
 
@@ -126,7 +129,7 @@ impl Checker {
             if number > self.minimum(pool) && !needed {
                 wrong.push(format!("no pod needs Node {who}"));
             }
-            // Pods that may not be moved keep a node where it is, and neither a pool at its maximum nor full
+            // Pods that may not be moved keep a node in place, and neither a pool at its maximum nor full
             // hosts have room for another.
             if idle || (!needed && number < pool.max) {
                 wrong.extend(self.overdue(pool, *vmid, &node).filter(|_| self.has_room(pool, false)));
@@ -135,7 +138,7 @@ impl Checker {
         wrong
     }
 
-    /// Pods that wait although a pool could take them.
+    /// Pods that are pending although a pool could take them.
     fn waiting_pods(&self) -> Vec<String> {
         let pods = self.world.kube.list("Pod");
         let waiting = pods.iter().filter(|pod| {
@@ -150,13 +153,13 @@ impl Checker {
         };
         let wrong = waiting.filter_map(|pod| {
             let pool = self.world.pools.iter().find(|pool| could(pod, pool))?;
-            Some(format!("{} waits, and pool {} could take it", name(pod), pool.name))
+            Some(format!("{} is pending, but pool {} could take it", name(pod), pool.name))
         });
         wrong.collect()
     }
 }
 
-/// Our own taints that must not stay.
+/// The daemon's own taints that must not stay.
 fn taints(node: &Value) -> impl Iterator<Item = String> {
     let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
     let keys = taints.into_iter().filter_map(|taint| Some(taint["key"].as_str()?.to_owned()));

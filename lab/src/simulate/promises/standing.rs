@@ -1,5 +1,5 @@
-//! Everything stands still for a while, as guests do whose hypervisor has no time for them: nothing runs, and
-//! no clock stands.
+//! Everything is frozen for a while, as guests are whose hypervisor has no time for them: nothing runs, but
+//! the clocks go on.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use tokio::time::Instant;
 use crate::simulate::checker::Checker;
 use crate::simulate::checker::memory::AsOf;
 
-/// What was decided longer before is written by then.
+/// Earlier decisions have been written by then.
 const REMEMBERED: Duration = Duration::from_mins(6);
 
 impl Checker {
-    /// All have stood still for this long until now: what was on its way is as far as it was before.
+    /// Everything was frozen for this long until now: what was in progress is as far as before.
     pub fn all_stood_still(&self, time: Duration) {
         let mut inner = self.inner();
         inner.stood.0.retain(|(end, _)| end.elapsed() < REMEMBERED);

@@ -1,5 +1,5 @@
-//! VMs that others hold: what cannot be destroyed is not emptied for that, and of what is in no pool nothing
-//! can be known.
+//! VMs that others hold: a VM that cannot be destroyed is not emptied for that, and a VM in no resource pool
+//! is unknown.
 
 use std::time::Duration;
 
@@ -9,11 +9,10 @@ use tokio::time::Instant;
 use crate::simulate::checker::objects::{is_ready, vmid};
 use crate::simulate::checker::{Checker, Promise};
 
-/// Between a change by others and the moment in which it counts, at most: what was read before may be on its
-/// way for as long.
+/// The longest time between a change by others and its effect: an earlier read may still be in progress.
 const READ: Duration = Duration::from_mins(2);
 
-/// What is protected is not shut down in vain.
+/// Protected VMs are not shut down in vain.
 pub struct Touched;
 
 impl Promise for Touched {
@@ -23,7 +22,7 @@ impl Promise for Touched {
 }
 
 impl Checker {
-    /// An administrator protects a VM, or takes that back.
+    /// An administrator protects a VM, or removes the protection.
     pub fn is_protected(&self, vmid: u32, protected: bool) {
         let held = &mut self.inner().touched.protected;
         if protected {
@@ -45,7 +44,7 @@ impl Checker {
         inner.touched.outside.get(&vmid).is_some_and(|until| until.is_none_or(|until| until.elapsed() < READ))
     }
 
-    /// A record that is written: from here on its machine is shut down, which is of no use if it cannot be
+    /// A record is written: from here on, its machine is shut down, which is of no use if it cannot be
     /// destroyed.
     pub fn must_leave_what_is_protected(&self, call: &Call<'_>) {
         let Some((before, written)) = self.change_of_record(call) else { return };
@@ -56,7 +55,7 @@ impl Checker {
         let runs = self.world.pve.runs_for(vmid).is_some_and(|time| time > READ);
         if long && runs && written["intent"]["kind"] == "retire" && self.is_heard(vmid) {
             self.violated(&format!(
-                "VM {vmid} is to be shut down, and cannot be destroyed: {}",
+                "VM {vmid} is to be shut down, but cannot be destroyed: {}",
                 written["name"]
             ));
         }

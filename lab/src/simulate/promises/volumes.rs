@@ -1,6 +1,6 @@
 //! Volumes: a StatefulSet whose pods have one each, on nodes that may fall silent or lose their power. A
-//! machine that is ready gives its volumes back before its plug is pulled; of one that is not they come free
-//! once it is off.
+//! ready machine releases its volumes before it is stopped; volumes of an unready one become free once it is
+//! off.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::simulate::checker::objects::{name, uuid};
 use crate::simulate::checker::{Checker, Promise};
 use crate::simulate::databases::NAME;
 
-/// The taint of a Node that is off for good.
+/// The taint of a Node that is permanently off.
 pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// How long after a host has its power back it may still be said to be off: others are late to notice, and no
+/// For how long after a host has its power back it may still be reported off: others notice late, and no
 /// guest has booted by then.
 const COMES_BACK: Duration = Duration::from_secs(10);
 
@@ -27,11 +27,11 @@ impl Promise for Volumes {
 }
 
 impl Checker {
-    /// A Node is said to be off: then its VM has to be.
+    /// A Node is marked as off: its VM must be off.
     pub fn must_be_off(&self, call: &Call<'_>) {
         let Some(node) = call.path.strip_prefix("/api/v1/nodes/") else { return };
         let changes = call.side == Side::Kubernetes && call.method == "PATCH";
-        // What is there already comes along with each change of the others.
+        // Existing values are repeated in each change of the others.
         let says = |text: &str| text.contains(OUT_OF_SERVICE);
         if !changes || !says(&String::from_utf8_lossy(call.body)) {
             return;
@@ -46,7 +46,7 @@ impl Checker {
             running && self.world.pve.vm(*vmid).is_some_and(|vm| uuid(&vm).as_deref() == own)
         };
         if let Some(vmid) = self.world.pve.vmids().into_iter().find(runs) {
-            self.violated(&format!("Node {node} is said to be off while its VM {vmid} runs"));
+            self.violated(&format!("Node {node} is marked as off while its VM {vmid} runs"));
         }
     }
 
@@ -58,7 +58,7 @@ impl Checker {
             .collect()
     }
 
-    /// Pods that have a place and do not start, because a volume is held elsewhere.
+    /// Pods that have a node but do not start, because a volume is attached elsewhere.
     pub fn held_up(&self) -> Vec<String> {
         let pods = self.world.kube.list("Pod");
         let held = pods.iter().filter(|pod| {

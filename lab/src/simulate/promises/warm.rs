@@ -1,5 +1,5 @@
-//! Machines that a pool keeps ahead of demand: how many and how, drawn from the seed; what must never be seen
-//! of one that waits, and how it looks once all is calm.
+//! Machines that a pool keeps ahead of demand: how many and how, drawn from the seed; what must never happen
+//! to a waiting one, and its state once all is calm.
 
 use serde_json::Value;
 
@@ -14,30 +14,30 @@ impl Checker {
         ours.filter(|vmid| self.record(*vmid).is_some_and(|record| is_kept(&record))).collect()
     }
 
-    /// One that waits has no token, and is no Node.
+    /// A waiting machine has no token, and is not a Node.
     pub fn nothing_joins_unasked(&self) {
         for vmid in self.world.pools.iter().flat_map(|pool| self.kept(pool)) {
             let Some(record) = self.record(vmid) else { continue };
             let older = record["oldTokenIds"].as_array().is_some_and(|ids| !ids.is_empty());
             if older || !record["tokenId"].is_null() {
-                self.violated(&format!("VM {vmid} is to wait, and a token was made for it"));
+                self.violated(&format!("VM {vmid} is to be kept warm, but a token was created for it"));
             }
             let by_hand = self.inner().started.contains(&vmid);
             if let Some(node) = self.node_of(vmid).filter(|_| !by_hand) {
-                self.violated(&format!("VM {vmid} is to wait, and is the Node {node}"));
+                self.violated(&format!("VM {vmid} is to be kept warm, but is the Node {node}"));
             }
         }
     }
 
-    /// What is not as it has to be of one that waits, once all is calm.
+    /// What is wrong with a waiting machine once all is calm.
     pub fn waits_badly(&self, vmid: u32, record: &Value) -> Option<String> {
         let (vm, pool) = (self.world.pve.vm(vmid)?, self.world.pool_of(vmid)?);
         if record["entered"]["Warm"].is_null() {
-            return Some(format!("VM {vmid} does not wait yet"));
+            return Some(format!("VM {vmid} is not warm yet"));
         }
-        let Some(warm) = pool.warm else { return Some(format!("VM {vmid} waits for no pool")) };
+        let Some(warm) = pool.warm else { return Some(format!("VM {vmid} is kept warm for no pool")) };
         if record["warm"] != warm.state.name() {
-            return Some(format!("VM {vmid} waits {}, not {}", record["warm"], warm.state.name()));
+            return Some(format!("VM {vmid} is kept {}, not {}", record["warm"], warm.state.name()));
         }
         let lock = vm.config.get("lock").map(String::as_str);
         let expected = match warm.state {
@@ -47,12 +47,12 @@ impl Checker {
         };
         if (vm.running, lock) != expected {
             let name = warm.state.name();
-            return Some(format!("VM {vmid} waits {name}: running {}, lock {lock:?}", vm.running));
+            return Some(format!("VM {vmid} is kept {name}: running {}, lock {lock:?}", vm.running));
         }
         self.other_disk(pool, vmid)
     }
 
-    /// What a pool keeps once all is calm: as many as it is to, as far as its maximum leaves room for them.
+    /// What a pool keeps once all is calm: as many as it should, as far as its maximum leaves room for them.
     pub fn keeps_badly(&self, pool: &PoolShape) -> Option<String> {
         let all = self.ours().into_iter().filter(|vmid| pool.vmids.contains(vmid)).count();
         let kept = self.kept(pool).len();

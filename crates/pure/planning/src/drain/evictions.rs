@@ -1,4 +1,4 @@
-//! The pods that leave a node which is being drained, group by group.
+//! The pods that are evicted from a node during its drain, group by group.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use model::pod::Pod;
 pub struct Evictions {
     /// To be evicted.
     pub evict: Vec<Arc<Pod>>,
-    /// On their way out, or to be waited for.
+    /// Being deleted, or to be waited for.
     pub leaving: Vec<Arc<Pod>>,
-    /// To be evicted once the others are gone: they are of a later group (`scale_down.drain_priorities`).
+    /// To be evicted once the others are gone: they are in a later group (`scale_down.drain_priorities`).
     pub later: Vec<Arc<Pod>>,
     /// Pods of DaemonSets that ask to be evicted, last of all.
     pub last: Vec<Arc<Pod>>,
 }
 
 impl Evictions {
-    /// Puts all but the first group off. `bounds` are the lowest priorities of the second group and of those
-    /// after it.
+    /// Postpones all but the first group. `bounds` are the lowest priorities of the second group and of each
+    /// further one.
     pub(crate) fn in_groups(mut self, bounds: &[i32], priority: impl Fn(&Pod) -> i32) -> Self {
         let group = |pod: &Pod| bounds.partition_point(|bound| *bound <= priority(pod));
         let first = self.evict.iter().chain(&self.leaving).map(|pod| group(pod)).min();
@@ -46,9 +46,9 @@ impl Evictions {
 }
 
 impl Rules<'_> {
-    /// The pods of a node that is being drained, but those that stay until it is gone. A budget without room
-    /// no longer blocks anything: it is asked again. Those that stay go all at once, with their machine: what
-    /// their budgets have no room for together is waited for.
+    /// The pods of a node that is being drained, without those that stay until it is gone. A budget without
+    /// room no longer blocks the drain: eviction is tried again. Pods that stay all end together with their
+    /// machine, so the drain waits if their budgets have no room for them together.
     pub(crate) fn evictions(
         &self,
         pods: &[&Arc<Pod>],
@@ -66,9 +66,9 @@ impl Rules<'_> {
                 }
                 Outcome::Skip => {}
                 Outcome::Await => evictions.leaving.push((*pod).clone()),
-                // It is being deleted, often with its controller.
+                // It is being deleted, often together with its controller.
                 Outcome::Block(_) if pod.deletion.is_some() => evictions.leaving.push((*pod).clone()),
-                // Nothing is sent before: the others would have gone for nothing.
+                // Found before any eviction is sent: otherwise the other pods would be evicted in vain.
                 Outcome::Block(Blocking::NotEnoughPdb) if budgets.several(pod) => {
                     return Err(Blocker { reason: Blocking::SeveralPdbs, pod: pod.id() });
                 }
@@ -86,8 +86,8 @@ impl Rules<'_> {
     }
 }
 
-/// Whether a DaemonSet's pod is to be evicted, too, once the others are gone. One that is on its way out is
-/// not waited for, and in the place of one that tolerates all taints the next would come at once.
+/// Whether a DaemonSet's pod is to be evicted too, once the others are gone. One that is being deleted is not
+/// waited for, and one that tolerates all taints is left, because its successor would start immediately.
 fn goes_last(pod: &Pod) -> bool {
     let asks = pod
         .annotations

@@ -1,5 +1,5 @@
-//! A pod that has ended needs no other place, whatever its restart policy: kube-scheduler counts finished
-//! pods nowhere.
+//! A pod that has ended needs no other place, whatever its restart policy: kube-scheduler does not count
+//! finished pods.
 
 use super::{Outcome, Question};
 

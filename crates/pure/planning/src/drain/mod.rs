@@ -1,6 +1,7 @@
-//! May the pods of a node be evicted? Cluster Autoscaler's drain rules, one file each, in its order, without
-//! three of its traps: an old kube-system pod does not skip the rules after it, `safe-to-evict` does not skip
-//! disruption budgets, and all pods of a node are counted against a budget together.
+//! May the pods of a node be evicted? Cluster Autoscaler's drain rules, each in its own file and in its
+//! order, without three of its pitfalls: an old kube-system pod does not skip the rules after it,
+//! `safe-to-evict` does not skip disruption budgets, and all pods of a node are counted against a budget
+//! together.
 
 mod controller_not_found;
 mod daemon_set;
@@ -31,7 +32,7 @@ use settings::ScaleDown;
 pub use evictions::Evictions;
 pub use volumes::volumes_that_stay;
 
-/// What becomes of a pod when its node is drained.
+/// What happens to a pod when its node is drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// It ends with its node, or by itself.
@@ -46,17 +47,17 @@ enum Outcome {
     Block(Blocking),
 }
 
-/// A pod that the rules are asked about.
+/// A pod that the rules are applied to.
 struct Question<'q> {
     pod: &'q Pod,
     rules: &'q Rules<'q>,
     budgets: &'q Budgets,
 }
 
-/// A rule: what becomes of the pod. `None`: the rule has nothing to say, and the next is asked.
+/// A rule: what happens to the pod. `None`: the rule does not apply, and the next one is asked.
 type Rule = fn(&Question) -> Option<Outcome>;
 
-/// When a rule is asked.
+/// When a rule is applied.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Always,
@@ -64,7 +65,7 @@ enum Asked {
     UnlessSafe,
 }
 
-/// All rules, in the order in which they are asked.
+/// All rules, in the order in which they are applied.
 const RULES: [(Asked, Rule); 12] = [
     (Asked::Always, mirror::judge),
     (Asked::Always, overdue::judge),
@@ -83,7 +84,7 @@ const RULES: [(Asked, Rule); 12] = [
 const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 
 impl Question<'_> {
-    /// What the first rule says that has something to say; a pod that none speaks of is evicted.
+    /// The answer of the first rule that applies. A pod without such a rule is evicted.
     fn answer(&self) -> Outcome {
         let safe = self.annotation(SAFE_TO_EVICT) == Some("true");
         let asked = RULES.iter().filter(|(asked, _)| *asked == Asked::Always || !safe);
@@ -95,19 +96,19 @@ impl Question<'_> {
     }
 }
 
-/// What draining a node means.
+/// What draining a node involves.
 #[derive(Debug, Default)]
 pub(super) struct Drain {
     /// Pods that need another place.
     pub moves: Vec<Arc<Pod>>,
-    /// Pods that are evicted and need none: they are expendable.
+    /// Pods that are evicted and need no other place, because they are expendable.
     pub expendable: Vec<Arc<Pod>>,
-    /// A pod that is waited for before the node may go (`safe-to-evict: "on-completion"`).
+    /// A pod that must finish before the node is removed (`safe-to-evict: "on-completion"`).
     pub awaited: Option<String>,
 }
 
 impl Drain {
-    /// All pods whose eviction the budgets are asked about.
+    /// All pods whose eviction the budgets must allow.
     pub(super) fn asked(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.moves.iter().chain(&self.expendable)
     }
@@ -139,7 +140,7 @@ impl<'a> Rules<'a> {
         Question { pod, rules: self, budgets }.answer()
     }
 
-    /// What draining a node with these pods means.
+    /// What draining a node with these pods involves.
     pub(super) fn drain(&self, pods: &[&Arc<Pod>], budgets: &Budgets) -> Result<Drain, Blocker> {
         let mut drain = Drain::default();
         for pod in pods {

@@ -1,10 +1,10 @@
-//! A pod without a controller would not be made again; with `skip_nodes_with_custom_controller_pods` one
-//! without a controller of Kubernetes' own.
+//! A pod without a controller would not be recreated; with `skip_nodes_with_custom_controller_pods`, neither
+//! would one whose controller is not Kubernetes' own.
 
 use super::{Outcome, Question};
 use model::drain::Blocking;
 
-/// Kinds whose pods are made again.
+/// Kinds whose pods are recreated.
 const OWN: [&str; 4] = ["ReplicationController", "Job", "ReplicaSet", "StatefulSet"];
 
 pub(super) fn judge(question: &Question) -> Option<Outcome> {

@@ -1,4 +1,4 @@
-//! A pod that should have ended some time ago is waited for no more.
+//! A pod that should have ended some time ago is no longer waited for.
 
 use super::{Outcome, Question};
 use crate::facts::pod::overdue;

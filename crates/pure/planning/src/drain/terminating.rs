@@ -1,4 +1,4 @@
-//! A pod that is being deleted ends by itself, and is made again elsewhere already.
+//! A pod that is being deleted ends by itself, and is already being recreated elsewhere.
 
 use super::{Outcome, Question};
 

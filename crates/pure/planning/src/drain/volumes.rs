@@ -1,4 +1,4 @@
-//! Volumes that no drain takes away.
+//! Volumes that a drain does not detach.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,7 @@ use crate::facts::pod::{is_daemon, is_mirror};
 use model::Snapshot;
 use model::pod::VolumeSource;
 
-/// The PersistentVolumes of the pods on a node that no drain takes away: those of DaemonSets, and static
-/// ones.
+/// The PersistentVolumes of pods that a drain leaves on a node: those of DaemonSets, and static pods.
 pub fn volumes_that_stay(snapshot: &Snapshot, node: &str) -> BTreeSet<String> {
     let here = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node));
     let claims: BTreeSet<(&str, &str)> = here

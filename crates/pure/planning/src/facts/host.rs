@@ -1,10 +1,10 @@
-//! What is known of a host: whether it is on, and what its power is doing.
+//! What is known of a host: whether it is on, and how far its switching has come.
 
 use model::Snapshot;
 use model::machine::Host;
 use model::power::PowerStep;
 
-/// Why nothing new is put on a host that we are switching, if so.
+/// Why nothing new is placed on a host that the daemon is switching, if so.
 pub(crate) fn shut(snapshot: &Snapshot, host: &str) -> Option<&'static str> {
     let power = snapshot.memory.hosts.get(host)?.power.as_ref()?;
     Some(match power.step {
@@ -17,7 +17,7 @@ pub(crate) fn shut(snapshot: &Snapshot, host: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether the machines of a host leave it so that it can be switched off.
+/// Whether the host is being emptied so that it can be switched off.
 pub(crate) fn is_emptied(snapshot: &Snapshot, host: &str) -> bool {
     let power = snapshot.memory.hosts.get(host).and_then(|memory| memory.power.as_ref());
     power.is_some_and(|power| power.step == PowerStep::Emptying)

@@ -1,10 +1,10 @@
-//! What a machine is for, and which Node is its.
+//! What a machine is for, and which Node belongs to it.
 
 use std::collections::BTreeMap;
 
 use model::machine::{Machine, Phase};
 
-/// Whether a machine is kept, or is being made to be kept, and is not on its way out.
+/// Whether a machine is or will be kept warm, and is not being removed.
 pub(crate) fn is_kept(machine: &Machine) -> bool {
     machine.warm.is_some() && machine.phase < Phase::Draining
 }

@@ -1,4 +1,4 @@
-//! What one object says by itself: leaves that every rule asks, and that ask no rule.
+//! Facts about single objects. Every rule uses them, and they depend on no rule.
 
 pub mod host;
 pub mod machine;

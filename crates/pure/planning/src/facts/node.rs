@@ -1,4 +1,4 @@
-//! What a node says of itself: its pool, whether it is ready, whether it goes, and what keeps it.
+//! Facts about a node: its pool, whether it is ready, whether it is being removed, and what keeps it.
 
 use super::time;
 use model::Snapshot;
@@ -6,7 +6,7 @@ use model::node::Node;
 use model::snapshot::{BEING_DELETED_TAINT, PINNED, PINNED_WHY, POOL_LABEL, RETIRE, VM_PROTECTED};
 use settings::Config;
 
-/// The annotation that keeps the node whatever it is used for, if there is one.
+/// The annotation that keeps the node, however much it is used, if there is one.
 pub fn disabled(node: &Node) -> Option<&'static str> {
     const KEYS: [&str; 4] = [
         PINNED,
@@ -17,7 +17,7 @@ pub fn disabled(node: &Node) -> Option<&'static str> {
     KEYS.into_iter().find(|key| node.annotations.get(*key).is_some_and(|value| value == "true"))
 }
 
-/// Why the node stays whatever it is used for, in words, if so.
+/// Why the node stays, however much it is used, in words, if so.
 pub fn stays(node: &Node) -> Option<String> {
     if let Some(key) = disabled(node) {
         let why = node.annotations.get(PINNED_WHY).filter(|_| key == PINNED);
@@ -27,21 +27,22 @@ pub fn stays(node: &Node) -> Option<String> {
     node.annotations.contains_key(VM_PROTECTED).then(|| "its VM is protected".to_owned())
 }
 
-/// The annotation that keeps a node from going because it is not ready, if it is not and has one.
+/// The annotation that protects a node that is not ready from being removed for that, if there is one.
 pub(crate) fn unrepaired(node: &Node) -> Option<&'static str> {
     const KEY: &str = "karpenter.sh/do-not-repair";
     let kept = || node.annotations.get(KEY).is_some_and(|value| value == "true");
     (!ready(node) && kept()).then_some(KEY)
 }
 
-/// Whether the node is being taken away, or is to be as soon as that can be: pods are to find another place.
+/// Whether the node is being removed, or will be as soon as possible: its pods should find another place.
 pub fn being_deleted(node: &Node) -> bool {
-    // Another takes its place before it goes, if its pool is at its minimum.
+    // If its pool is at its minimum, another node takes its place before it is removed.
     is_leaving(node) || node.annotations.contains_key(RETIRE)
 }
 
-/// Whether the node is being taken away: that has begun, or is thought through in this round. One that an
-/// operator only wants gone serves on with its pods, however long its wish waits, and holds up no other.
+/// Whether the node is being removed: the removal has begun, or is simulated in this round. A node that an
+/// operator only wants removed stays in service with its pods, however long the removal has to wait, and does
+/// not delay others.
 pub(crate) fn is_leaving(node: &Node) -> bool {
     const TAINTS: [&str; 3] =
         [BEING_DELETED_TAINT, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];
@@ -61,7 +62,7 @@ pub(crate) fn pool_of(node: &Node) -> Option<&str> {
     node.labels.get(POOL_LABEL).map(String::as_str)
 }
 
-/// Whether the node came so lately that it may not be set up yet.
+/// Whether the node is so new that it may not be set up yet.
 pub(crate) fn is_young(node: &Node, snapshot: &Snapshot, config: &Config) -> bool {
     node.created.is_some_and(|created| time::is_young(created, snapshot, config))
 }

@@ -1,4 +1,4 @@
-//! Times that are counted.
+//! Calculations with times.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use jiff::{SignedDuration, Timestamp};
 use model::Snapshot;
 use settings::Config;
 
-/// `wait` after `time`; what lies beyond all time never comes.
+/// `wait` after `time`; a time that is out of range never comes.
 pub(crate) fn after(time: Timestamp, wait: Duration) -> Timestamp {
     let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
     time.saturating_add(wait).unwrap_or(Timestamp::MAX)
 }
 
-/// The beginning of a time that is counted, moved as [`crate::node_state::unneeded_since`] says.
+/// The beginning of a timer, moved as [`crate::node_state::unneeded_since`] describes.
 pub(crate) fn watched_since(snapshot: &Snapshot, config: &Config, since: Timestamp) -> Timestamp {
     moved(since, snapshot.memory.last_round, config, snapshot.time)
 }
 
-/// The same, with when the last round ran.
+/// The same, with the time of the last round.
 pub(crate) fn moved(since: Timestamp, last: Option<Timestamp>, config: &Config, now: Timestamp) -> Timestamp {
     let Some(last) = last.filter(|last| *last <= now) else { return since };
     let gap = now.duration_since(last);
@@ -26,7 +26,7 @@ pub(crate) fn moved(since: Timestamp, last: Option<Timestamp>, config: &Config, 
     if gap > usual { since.saturating_add(gap).map_or(now, |moved| moved.min(now)) } else { since }
 }
 
-/// Whether what began then may still become a node that takes pods.
+/// Whether a machine that was begun then may still become a node that takes pods.
 pub(crate) fn is_young(since: Timestamp, snapshot: &Snapshot, config: &Config) -> bool {
     snapshot.time.duration_since(since).unsigned_abs() < config.scale_up.max_node_provision_time
 }

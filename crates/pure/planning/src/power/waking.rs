@@ -1,11 +1,12 @@
-//! Which host is woken for what finds no room.
+//! Which host is woken for pods that find no room.
 
 use super::{HostPowerRules, UNKNOWN, after};
 use model::plan::PodVerdict;
 use model::power::{HostOutcome, HostVerdict};
 
 impl HostPowerRules<'_> {
-    /// The host that helps most is woken if something is missing although the hosts on their way count as on.
+    /// Wakes the host that helps most, if something is still missing when the hosts that are being woken
+    /// count as on.
     pub(super) fn wake_one(&self, verdicts: &mut [HostVerdict]) {
         if self.short == 0 || self.short == UNKNOWN {
             return;
@@ -28,23 +29,23 @@ impl HostPowerRules<'_> {
                 best = Some((with, at));
             }
         }
-        let mut place = "there";
+        let mut place = "with it";
         if best.is_none() && short > 0 && self.plan.pods.iter().any(PodVerdict::awaits_room_with_gang) {
             let sleeping: Vec<usize> = (0..verdicts.len()).filter(|at| sleeps(&verdicts[*at])).collect();
             best = self.first_of_several(short, &coming, &sleeping, verdicts);
-            place = "there and on other hosts that sleep";
+            place = "with it and other hosts that are off";
         }
         if let Some((with, at)) = best {
             let one = &mut verdicts[at];
             one.verdict = HostOutcome::Wake;
-            one.message = format!("{} of what finds no room would find it {place}", short - with);
+            one.message = format!("{place}, {} more would find room", short - with);
             one.since = Some(self.snapshot.time);
             one.due = Some(after(self.snapshot.time, self.settings().wake_time));
         }
     }
 
-    /// A gang may need several hosts, none of which helps alone: the first of as few as are enough, and what
-    /// is short then.
+    /// A gang may need several hosts, none of which helps alone: the first of the smallest sufficient set,
+    /// and the remaining shortage.
     fn first_of_several(
         &self,
         short: usize,

@@ -1,10 +1,10 @@
-//! What annotations of pods and nodes do to decisions.
+//! How annotations of pods and nodes affect decisions.
 
 use model::plan::NodeOutcome;
 
 use crate::cluster::{Cluster, node_verdict, pools, removed};
 
-/// A pod of a ReplicaSet that runs since then, with these annotations.
+/// A pod of a ReplicaSet that has been running since then, with these annotations.
 fn annotated(name: &str, node: &str, annotations: &str, started: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: d\n  annotations: {{{annotations}}}\n  \

@@ -1,4 +1,4 @@
-//! CapacityBuffers: how many chunks they have, what is made for them, and what gives way.
+//! CapacityBuffers: how many chunks they have, what is created for them, and what they yield to.
 
 use model::Plan;
 use model::drain::NodeReason;
@@ -247,9 +247,5 @@ fn no_more_chunks_are_provided_for_than_a_decision_can_bear() {
     let plan = with("limits: {cpu: 999999}").plan(&pools(0, 5, ""));
     let verdict = only(&plan);
     assert_eq!((verdict.verdict, verdict.chunks), (BufferOutcome::Short, Some(499_999)));
-    assert!(
-        verdict.message.ends_with("489999 are more than the 10000 that are provided for"),
-        "{}",
-        verdict.message
-    );
+    assert!(verdict.message.ends_with("489999 exceed the limit of 10000"), "{}", verdict.message);
 }

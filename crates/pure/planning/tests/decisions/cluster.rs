@@ -1,4 +1,4 @@
-//! A small cluster that is written out, and what is asked of its plan.
+//! A small cluster, written out, and the questions about its plan.
 
 use std::fmt::Write;
 
@@ -28,7 +28,7 @@ impl Cluster {
         self
     }
 
-    /// The same with other words for these.
+    /// The same with some text replaced.
     pub fn replace(self, words: &str, others: &str) -> Self {
         Self(self.0.replace(words, others))
     }
@@ -65,7 +65,7 @@ impl Cluster {
         self.node(name, pool, "", "True")
     }
 
-    /// A pod of a ReplicaSet; it waits if `node` is empty.
+    /// A pod of a ReplicaSet; it is pending if `node` is empty.
     pub fn pod(self, name: &str, cpu: &str, node: &str) -> Self {
         let status = "\nstatus: {phase: Running, conditions: [{type: Ready, status: \"True\"}]}";
         let (node, status) =
@@ -105,7 +105,7 @@ pub fn with_others(min: u32, max: u32, others: u32, more: &str) -> Config {
     settings::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// Pool `w` alone, with more settings of its own.
+/// Only pool `w`, with more settings.
 pub fn of_pool(own: &str, more: &str) -> Config {
     let text = format!(
         "{more}\n[[pool]]\nname = \"w\"\nmax = 9\ncores = 4\nmemory = \"8GiB\"\n\

@@ -1,5 +1,5 @@
-//! Which machines are waited for: taints that pass on nodes that start, and for how long a machine counts as
-//! coming.
+//! Which machines are waited for: temporary taints on starting nodes, and for how long a machine counts as
+//! being created.
 
 use model::plan::PodOutcome;
 

@@ -1,4 +1,4 @@
-//! Nodes that go, or are replaced, because fewer or smaller machines do.
+//! Nodes that are removed or replaced because fewer or smaller machines are enough.
 
 use model::Plan;
 use model::plan::{NodeOutcome, RemovalReason};
@@ -22,7 +22,7 @@ fn cluster(nodes: &[(u32, &[u32])]) -> Cluster {
     cluster_and(nodes, None)
 }
 
-/// The same with a machine that is no node yet.
+/// The same with a machine that is not a node yet.
 fn cluster_and(nodes: &[(u32, &[u32])], coming: Option<&str>) -> Cluster {
     let machine = |(number, (cores, _)): (usize, &(u32, &[u32]))| {
         let memory = cores * 4;
@@ -48,7 +48,7 @@ fn cluster_and(nodes: &[(u32, &[u32])], coming: Option<&str>) -> Cluster {
     cluster
 }
 
-/// The cores of the machines that are made.
+/// The cores of the machines that are created.
 fn made(plan: &Plan) -> Vec<u32> {
     let mut cores: Vec<u32> =
         plan.scale_up.iter().flat_map(|one| &one.machines).map(|machine| machine.cores).collect();

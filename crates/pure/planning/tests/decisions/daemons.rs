@@ -1,5 +1,5 @@
-//! Pods of DaemonSets are on a node before others come, for every filter: on new ones, on those on their way,
-//! and on young ones.
+//! Pods of DaemonSets are on a node before others come, for every filter: on new nodes, on those being
+//! created, and on young ones.
 
 use model::Plan;
 use model::plan::PodOutcome;
@@ -18,7 +18,7 @@ fn pool(own: &str) -> Config {
     settings::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// A node of 4 CPUs that was made then.
+/// A node of 4 CPUs that was created then.
 fn node(name: &str, created: &str, ready: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Node\nmetadata:\n  name: {name}\n  creationTimestamp: {created}\n  \
@@ -29,7 +29,7 @@ fn node(name: &str, created: &str, ready: &str) -> String {
 
 const LATELY: &str = "2026-01-01T11:58:00Z";
 
-/// A DaemonSet of namespace `d` whose pods carry its name as `app` and ask for 1 CPU.
+/// A DaemonSet of namespace `d` whose pods have its name as label `app` and request 1 CPU.
 fn set(name: &str, spec: &str) -> String {
     format!(
         "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: {name}, namespace: d, uid: {name}}}\n\
@@ -38,7 +38,7 @@ fn set(name: &str, spec: &str) -> String {
     )
 }
 
-/// Unless it says so itself, it has one container that asks for 1 CPU.
+/// By default, it has one container that requests 1 CPU.
 fn with_containers(spec: &str) -> String {
     if spec.contains("containers:") {
         return spec.to_owned();
@@ -46,7 +46,7 @@ fn with_containers(spec: &str) -> String {
     format!("containers: [{{name: c, resources: {{requests: {{cpu: 1}}}}}}], {spec}")
 }
 
-/// A pod `web-1` that waits, with `app: web`, and asks for 1 CPU.
+/// A pending pod `web-1` with `app: web` that requests 1 CPU.
 fn web(namespace: &str, spec: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web-1\n  namespace: {namespace}\n  labels: {{app: web}}\n  \
@@ -56,7 +56,7 @@ fn web(namespace: &str, spec: &str) -> String {
     )
 }
 
-/// The pod of a DaemonSet on a node, or one that waits for its node.
+/// The pod of a DaemonSet on a node, or one that is pending for its node.
 fn its_pod(set: &str, node: &str, waits: bool) -> String {
     let fields = format!("[{{key: metadata.name, operator: In, values: [{node}]}}]");
     let place = if waits {
@@ -103,7 +103,7 @@ fn verdict(plan: &Plan) -> PodOutcome {
     plan.pods.iter().find(|one| one.pod.ends_with("/web-1")).unwrap().verdict
 }
 
-/// What becomes of the pod where nothing is there but these sets.
+/// What happens to the pod if there is nothing but these DaemonSets.
 fn on_a_new_node(sets: &[String], web: &str) -> PodOutcome {
     let cluster = sets.iter().fold(Cluster::new(), |all, set| all.with(set));
     verdict(&cluster.with(web).plan(&pool("taints = [\"t:NoSchedule\"]")))
@@ -176,7 +176,7 @@ fn of_daemon_sets_that_get_in_each_others_way_the_first_is_there() {
     assert_eq!(on_a_new_node(&sets, &web("d", &format!("{TOLERATES}, {}", cpu("3", "")))), NewNode);
 }
 
-/// A pod of the DaemonSet's app counts as one that is spread over nodes, give or take one.
+/// A pod with the DaemonSet's app that is spread over nodes, with a skew of one.
 fn spread(app: &str) -> String {
     format!(
         "topologySpreadConstraints: [{{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, \

@@ -1,5 +1,5 @@
-//! Devices that are allocated dynamically: which a fresh node has, how many pods it takes, and which nodes
-//! may go.
+//! Devices that are allocated dynamically: which devices a fresh node has, how many pods it takes, and which
+//! nodes may be removed.
 
 use model::plan::{NodeOutcome, PodOutcome};
 use model::snapshot::Memory;
@@ -23,7 +23,7 @@ fn with_class(cluster: Cluster) -> Cluster {
     )
 }
 
-/// A node of the pool, made this many minutes ago.
+/// A node of the pool, created this many minutes ago.
 fn node(cluster: Cluster, name: &str, minutes: i64) -> Cluster {
     let now: jiff::Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
     let created = now - jiff::SignedDuration::from_mins(minutes);
@@ -46,7 +46,7 @@ fn slice(cluster: Cluster, node: &str, devices: &str) -> Cluster {
 
 const TWO: &str = "{name: gpu-0}, {name: gpu-1}";
 
-/// A pod with a claim of its own, on a node and with this device if they are named.
+/// A pod with its own claim; if they are named, on a node and with this device.
 fn pod(cluster: Cluster, name: &str, at: &str, device: &str) -> Cluster {
     let node = if at.is_empty() { String::new() } else { format!("nodeName: {at}, ") };
     let allocated = if device.is_empty() {
@@ -168,8 +168,8 @@ fn a_node_goes_only_if_claims_of_its_pods_can_be_allocated_elsewhere() {
     assert_eq!(goes(cluster("{name: gpu-0}")), 0, "there is no other device");
 }
 
-/// A pod that has these devices of a node by a claim of this template; without a controller it keeps its
-/// node.
+/// A pod that has these devices of a node through a claim from this template; without a controller it keeps
+/// its node.
 fn holding(
     cluster: Cluster,
     name: &str,
@@ -234,7 +234,7 @@ fn extended_resources_are_served_by_devices_of_a_fresh_node() {
     assert_eq!(machines(&full().with(&three).plan(&pool())), 0);
 }
 
-/// Pool `w` that declares these devices.
+/// Pool `w`, which declares these devices.
 fn declaring(lines: &str) -> Config {
     of_pool(lines, "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"")
 }
@@ -242,7 +242,7 @@ fn declaring(lines: &str) -> Config {
 const DECLARED: &str = "[[pool.device]]\ndriver = \"x.example.com\"\ncount = 2\n\
      attributes = { model = \"a\", ver = { version = \"2.1.0\" } }\ncapacity = { mem = \"80Gi\" }\n";
 
-/// This many pods that wait for a device each, and no node.
+/// This many pending pods that need a device each, and no node.
 fn waiting(pods: usize) -> Cluster {
     (0..pods).fold(with_class(Cluster::new()), |all, number| pod(all, &format!("p{number}"), "", ""))
 }
@@ -306,7 +306,7 @@ fn hosts_free_devices_limit_machines_with_declared_ones() {
     let left = plan.pods.iter().filter(|pod| pod.verdict == PodOutcome::NoHostCapacity);
     let left: Vec<&str> = left.map(|pod| pod.reasons[0].message.as_str()).collect();
     assert_eq!(left.len(), 2);
-    assert!(left[0].contains("a has 0 of 2 devices of `gpu` left, and a machine takes 1"), "{}", left[0]);
+    assert!(left[0].contains("a has 0 of 2 devices of `gpu` left, but a machine needs 1"), "{}", left[0]);
 }
 
 #[test]
@@ -421,20 +421,16 @@ fn a_difference_to_what_is_declared_is_said() {
         (with_class(Cluster::new()), None),
         (
             node(with_class(Cluster::new()), "a", 99),
-            Some("declared are 2 devices of x.example.com, and its nodes have none"),
+            Some("2 devices of x.example.com declared, but its nodes have none"),
         ),
-        (seen(&device("a", "a", "")), Some("declared are 2 devices of x.example.com, and node a has 1")),
+        (seen(&device("a", "a", "")), Some("2 devices of x.example.com declared, but node a has 1")),
         (
             seen(&unlike),
-            Some(
-                "declared are devices of x.example.com with model = \"a\", and node a has none left that is so",
-            ),
+            Some("devices of x.example.com with model = \"a\" declared, but node a has none left"),
         ),
         (
             seen(&alike.replace("80Gi", "40Gi")),
-            Some(
-                "declared are devices of x.example.com with mem = 80Gi, and node a has none left that is so",
-            ),
+            Some("devices of x.example.com with mem = 80Gi declared, but node a has none left"),
         ),
     ] {
         assert_eq!(said(&cluster).as_deref(), expected);

@@ -57,7 +57,7 @@ fn a_node_outside_its_window_says_when_the_next_opens_and_its_time_goes_on() {
     assert_eq!(node_verdict(&plan, "w0"), NodeOutcome::CoolingDown);
     assert_eq!(
         said(&plan, "w0"),
-        "outside the windows of `[[disruption]]`, the next opens at 2026-01-02T02:00:00Z"
+        "outside the windows of `[[disruption]]`; the next one opens at 2026-01-02T02:00:00Z"
     );
     assert!(plan.nodes.iter().all(|one| one.since.is_some()));
 }
@@ -86,7 +86,7 @@ fn nodes_on_their_way_out_count_and_lost_ones_are_bound_by_nothing_that_does_not
     assert_eq!(removed(&lost.plan(&under(&format!("{none}reasons = [\"unready\", \"empty\"]\n")))).len(), 0);
 }
 
-/// What an operator wants gone and cannot go yet serves with its pods.
+/// A node that an operator wants removed, but that has to wait, stays in service with its pods.
 #[test]
 fn a_wish_that_only_waits_holds_up_no_removal() {
     // With pods that fit no other node, and none that could be made.

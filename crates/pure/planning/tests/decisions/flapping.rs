@@ -1,13 +1,13 @@
-//! What goes must not be asked for again.
+//! What is removed must not be requested again.
 
 use model::Plan;
 use model::plan::NodeOutcome;
 
 use crate::cluster::{Cluster, node_verdict, pools, removed};
 
-/// Free are 2 CPUs on w0 and this many on w1; w2 has pods of 1.5, 1 and 1 CPUs. The search for nodes that can
-/// go fills the fuller one first, w1. Scaling up fills in the order of names, w0: then one of 1 CPU is left
-/// over if w1 has no 2 free.
+/// 2 CPUs are free on w0 and this many on w1; w2 has pods of 1.5, 1 and 1 CPUs. The search for removable
+/// nodes fills the fuller node w1 first. Scaling up fills in the order of names, w0 first: then a pod of 1
+/// CPU is left over unless 2 CPUs are free on w1.
 fn three(on_w1: &str) -> Cluster {
     Cluster::new()
         .idle("w0", "w")
@@ -33,7 +33,7 @@ fn a_node_without_which_a_machine_would_be_asked_for_stays() {
     assert_eq!(removed(&three("1500m").plan(&config)), ["w2"]);
     let plan = three("2500m").plan(&config);
     assert_eq!(removed(&plan), Vec::<&str>::new());
-    assert_eq!(kept(&plan, "w2"), "without it, a new machine would be asked for");
+    assert_eq!(kept(&plan, "w2"), "without it, a new machine would be needed");
 }
 
 #[test]
@@ -45,8 +45,8 @@ fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_places_them_so() {
     assert_eq!(kept(&plan, "w2"), "its pods fit elsewhere only if kube-scheduler happens to place them so");
 }
 
-/// 2 CPUs are free on w0 and 4 on w1, which the larger pod of w2 needs: the smaller one goes where more is
-/// free in proportion, to w0.
+/// 2 CPUs are free on w0 and 4 on w1, which the larger pod of w2 needs: the smaller pod is placed where
+/// relatively more is free, on w0.
 #[test]
 fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_does_not_heed_what_they_prefer() {
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
@@ -89,9 +89,9 @@ fn a_lost_node_goes_though_its_pods_fit_only_by_luck() {
     assert_eq!(removed(&cluster.pod("e", "1", "w2").plan(&config)), ["w2"]);
 }
 
-/// Two nodes of 4 CPUs; on a third, which is unmanaged, this many thousandths are left. The pods of both fill
-/// one to the last if the smallest goes to the third, where kube-scheduler does not put it: its room is
-/// least.
+/// Two nodes of 4 CPUs; on a third, unmanaged one, this many thousandths are left. The pods of both fill one
+/// completely if the smallest is placed on the third, where kube-scheduler does not put it, because that has
+/// the least room.
 fn to_the_last(left: u32) -> Cluster {
     let third = "apiVersion: v1\nkind: Node\nmetadata: {name: third}\n\
                  status: {allocatable: {cpu: 2, memory: 16Gi, pods: 10}, conditions: [{type: Ready, status: \"True\"}]}";

@@ -1,4 +1,4 @@
-//! What a fresh node is thought to offer, and what runs on it before the pods that it is made for.
+//! What a fresh node is expected to offer, and what runs on it before the pods that it is created for.
 
 use model::plan::PodOutcome;
 use model::snapshot::Memory;
@@ -6,13 +6,13 @@ use settings::{self, Config, Needs};
 
 use crate::cluster::{Cluster, inventory, machine, pod_verdict};
 
-/// Machines of 4 cores, of which nothing else is said.
+/// Machines of 4 cores, with no other settings.
 fn learning(own: &str) -> Config {
     let text = format!("[[pool]]\nname = \"w\"\nmax = 9\ncores = 4\nmemory = \"8GiB\"\n{own}\n");
     settings::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// A DaemonSet whose template asks for 100m and, if so, mounts a volume of its own.
+/// A DaemonSet whose template requests 100m and optionally mounts its own volume.
 fn daemon_set(volumes: &str) -> String {
     format!(
         "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: agent, namespace: d, uid: ds}}\n\
@@ -21,7 +21,7 @@ fn daemon_set(volumes: &str) -> String {
     )
 }
 
-/// Its pod on node `a`, with other requests than the template's.
+/// Its pod on node `a`, with requests that differ from the template's.
 fn its_pod(name: &str, cpu: &str, created: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: d\n  creationTimestamp: {created}\n  \
@@ -36,7 +36,7 @@ const STATIC: &str = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: proxy-a\n  n
      ownerReferences: [{apiVersion: v1, kind: Node, name: a, uid: a, controller: true}]\n\
      spec: {nodeName: a, containers: [{name: c, resources: {requests: {cpu: 400m}}}]}\nstatus: {phase: Running}";
 
-/// A node of pool `w` on which there is no room for anything.
+/// A node of pool `w` without any room.
 fn with_a_full_node() -> Cluster {
     Cluster::new().node("a", "w", "", "True").pod("fills", "3", "a")
 }

@@ -1,5 +1,5 @@
-//! Gangs that kube-scheduler refuses, that wait for something else than room, or of which a round had no time
-//! for all.
+//! Gangs that kube-scheduler refuses, that wait for something other than room, or that a round had no time
+//! for.
 
 use std::sync::Arc;
 
@@ -72,8 +72,8 @@ fn after_a_missed_prediction_a_gang_gets_machines_for_all_of_it_or_none() {
     }
 }
 
-/// What is remembered after half an hour in which kube-scheduler refuses all pods that wait and were not left
-/// out, again and again.
+/// The memory after half an hour in which kube-scheduler repeatedly refused all pending pods that were not
+/// left out.
 fn refused(cluster: &Cluster, unlooked: &str, config: &Config) -> Predictions {
     let mut predictions = Predictions::default();
     for minute in 0..30 {
@@ -150,7 +150,7 @@ fn a_round_that_leaves_gangs_to_a_later_one_places_no_pod_on_their_machines() {
     }
 }
 
-/// Each pod that is to be on a new machine is on one that is made.
+/// Each pod that is planned on a new machine is on one that is created.
 fn is_made_of_its_pods(plan: &Plan, growth: u64) {
     let made = plan.scale_up.iter().flat_map(|pool| &pool.machines);
     let on: usize = made.map(|machine| machine.pods.len()).sum();
@@ -173,7 +173,7 @@ fn pods_of_a_group_that_disagree_about_preemption_make_no_machine() {
         (
             ", preemptionPolicy: PreemptLowerPriority",
             never,
-            Some("pod `g-0` has another preemptionPolicy than its PodGroup"),
+            Some("pod `g-0` has a different preemptionPolicy from its PodGroup"),
         ),
     ] {
         let plan = two(spec, second);

@@ -12,7 +12,7 @@ use planning::{Limits, follow, plan, plan_within};
 
 use crate::cluster::{Cluster, inventory, node_verdict, of_pool, pod_verdict};
 
-/// A PodGroup of this many pods, made at 11:30 (it is noon).
+/// A PodGroup of this many pods, created at 11:30 (it is noon).
 pub fn group(name: &str, minimum: u32) -> String {
     group_with(name, &format!("schedulingPolicy: {{gang: {{minCount: {minimum}}}}}"))
 }
@@ -27,7 +27,7 @@ pub fn group_with(name: &str, spec: &str) -> String {
 const SERVED: &str =
     "apiVersion: pve-autoscaler/v1\nkind: KubernetesCluster\nversion: v1.37.2\npodGroups: true";
 
-/// A pod of a group that takes most of a node, on one of them or waiting.
+/// A pod of a group that takes most of a node, on a node or pending.
 pub fn pod(group: &str, number: u32, node: &str, more: &str) -> String {
     let place = if node.is_empty() { String::new() } else { format!("nodeName: {node}, ") };
     let phase = if node.is_empty() { "Pending" } else { "Running" };
@@ -39,7 +39,7 @@ pub fn pod(group: &str, number: u32, node: &str, more: &str) -> String {
     )
 }
 
-/// This many machines on their way, each for a pod of a group.
+/// This many machines that are being created, each for a pod of a group.
 fn coming(group: &str, count: u32) -> String {
     let one = |number: u32| {
         format!(
@@ -62,7 +62,7 @@ pub fn verdict<'p>(plan: &'p Plan, pod: &str) -> &'p PodVerdict {
     plan.pods.iter().find(|verdict| &*verdict.pod == pod).unwrap()
 }
 
-/// Why the first pod of the gang `g` waits.
+/// Why the first pod of the gang `g` is pending.
 fn why(plan: &Plan) -> (GangReason, String) {
     let verdict = verdict(plan, "d/g-0");
     assert_eq!(verdict.verdict, PodOutcome::AwaitsGang);
@@ -94,7 +94,8 @@ fn what_keeps_a_gang_waiting_is_said_of_each_of_its_pods() {
         why(&plan),
         (
             GangReason::NoRoom,
-            "its gang needs 5 pods at once, of which 3 would fit (w: at its maximum of 3)".to_owned()
+            "its gang needs 5 pods at the same time, of which 3 would fit (w: at its maximum of 3)"
+                .to_owned()
         )
     );
     assert!(plan.pods.iter().all(|one| one.gang == plan.pods[0].gang && one.reasons == plan.pods[0].reasons));
@@ -108,7 +109,7 @@ fn what_keeps_a_gang_waiting_is_said_of_each_of_its_pods() {
     let plan = huge.plan(&of_pool("", ""));
     assert_eq!((machines(&plan), why(&plan).0), (0, GangReason::NoRoom));
     assert!(
-        why(&plan).1.starts_with("its gang needs 2 pods at once, of which 1 would fit (w: "),
+        why(&plan).1.starts_with("its gang needs 2 pods at the same time, of which 1 would fit (w: "),
         "{}",
         why(&plan).1
     );
@@ -148,7 +149,7 @@ fn a_gang_waits_until_its_group_and_its_pods_are_there() {
         why(&plan),
         (
             GangReason::TooFewPods,
-            "its gang needs 3 pods, and kube-scheduler waits until they are there: 2 are now".to_owned()
+            "its gang needs 3 pods, and kube-scheduler waits until all exist: 2 are there now".to_owned()
         )
     );
     assert_eq!(machines(&plan), 0);
@@ -160,7 +161,7 @@ fn a_gang_waits_until_its_group_and_its_pods_are_there() {
     let plan = none.clone().with(SERVED).plan(&config);
     assert_eq!(
         why(&plan),
-        (GangReason::NoPodGroup, "kube-scheduler waits for its PodGroup `d/g`".to_owned())
+        (GangReason::NoPodGroup, "kube-scheduler is waiting for its PodGroup `d/g`".to_owned())
     );
     // A cluster without such groups, if the field means nothing.
     assert_eq!(pod_verdict(&none.plan(&config), "d/g-0"), PodOutcome::NewNode);
@@ -220,7 +221,7 @@ fn gangs_that_are_alike_wait_for_the_same() {
         let shown = verdict(&plan, &format!("d/{name}-1"));
         assert_eq!(
             shown.why(),
-            "its gang needs 3 pods at once, of which 1 would fit (w: at its maximum of 4)"
+            "its gang needs 3 pods at the same time, of which 1 would fit (w: at its maximum of 4)"
         );
         assert_eq!(shown.gang.as_ref().unwrap().group, format!("d/{name}"));
     }
@@ -255,7 +256,7 @@ fn what_is_not_planned_for_or_never_placed_makes_no_machine() {
         ),
         ("parentCompositePodGroupName: p", "", GangReason::NotSupported, "part of CompositePodGroup `p`"),
         ("resourceClaims: [{name: c, resourceClaimName: x}]", "", GangReason::NotSupported, "ResourceClaims"),
-        ("priority: 5", "", GangReason::Mismatch, "pod `g-0` has the priority 0 and its PodGroup 5"),
+        ("priority: 5", "", GangReason::Mismatch, "pod `g-0` has the priority 0, but its PodGroup 5"),
     ];
     for (spec, more, reason, words) in cases {
         let cluster =

@@ -1,4 +1,4 @@
-//! Running machines that grow where they are.
+//! Running machines that grow in place.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ fn with(own: &str, more: &str) -> Config {
     of_pool(&format!("{own}\n[pool.grow]\nmax_cores = 8\nmax_memory = \"16GiB\"\n"), more)
 }
 
-/// A ready machine that was made to grow; `more` goes on in its braces.
+/// A ready machine that was created so that it can grow; `more` is appended inside its braces.
 fn ready(name: &str, more: &str) -> String {
     let made = ", madeOf: {grow: cores up to 8 and memory}";
     machine(name, "Ready", true).replace("},", &format!("{made}{more}}},"))
 }
 
-/// A node of 4 CPUs and 7 GiB for pods, on which a pod takes this many CPUs and 1 GiB; `spec` goes into its
-/// spec.
+/// A node with 4 CPUs and 7 GiB for pods, and a pod on it that takes this many CPUs and 1 GiB; `spec` is
+/// added to the pod's spec.
 fn used(cluster: Cluster, name: &str, cpu: &str, spec: &str) -> Cluster {
     let node = format!(
         "apiVersion: v1\nkind: Node\nmetadata:\n  name: {name}\n  labels: {{pve-autoscaler/pool: w, kubernetes.io/hostname: {name}}}\n\
@@ -41,13 +41,13 @@ fn used(cluster: Cluster, name: &str, cpu: &str, spec: &str) -> Cluster {
     cluster.with(&node).pod(&format!("on-{name}"), cpu, name)
 }
 
-/// One such machine whose node has one CPU left, and pods that wait, each for this many CPUs.
+/// One such machine whose node has one CPU left, and pending pods that need this many CPUs each.
 fn one(waiting: &[&str]) -> Cluster {
     let cluster = used(Cluster::new(), "a", "3", "").with(&inventory(&ready("a", "")));
     waiting.iter().enumerate().fold(cluster, |all, (number, cpu)| all.pod(&format!("p{number}"), cpu, ""))
 }
 
-/// What grows, to how many cores and GiB; and how many machines are made.
+/// What grows, to how many cores and GiB; and how many machines are created.
 fn told(plan: &Plan) -> (Vec<(&str, u32, i64)>, usize) {
     let grown =
         plan.grow.iter().map(|one| (one.machine.as_str(), one.to.cores, one.to.memory_bytes * 10 / GIB));
@@ -195,10 +195,10 @@ fn hosts_get_no_machine_that_they_could_not_start_for_what_it_may_become() {
     let plan = small.plan(&growing("cpu_overcommit = 2.0"));
     assert_eq!(plan.scale_up, []);
     let why = &plan.pods[0].reasons[0].message;
-    assert!(why.contains("has 6 threads, and a machine may grow to 8 cores"), "{why}");
+    assert!(why.contains("has 6 threads, but a machine may grow to 8 cores"), "{why}");
 }
 
-/// A machine that grows from 4 cores and 8 GiB to 6 cores and 9 GiB, of which its Node says nothing yet.
+/// A machine that grows from 4 cores and 8 GiB to 6 cores and 9 GiB, which its Node does not report yet.
 fn under_way() -> String {
     let before = format!(
         ", growing: {{cores: 4, memory: {}, nodeCpuMilli: 4000, nodeMemory: {}, since: 2026-01-01T12:00:00Z}}",
@@ -249,7 +249,7 @@ fn a_machine_that_failed_to_grow_rests_by_itself() {
     assert_eq!(both(over), (vec!["a".to_owned()], 0));
 }
 
-/// Which machines grow, and how many are made.
+/// Which machines grow, and how many are created.
 fn told_of(plan: &Plan) -> (Vec<String>, usize) {
     let (grown, made) = told(plan);
     (grown.into_iter().map(|(name, ..)| name.to_owned()).collect(), made)
@@ -292,7 +292,7 @@ fn a_machine_that_has_grown_has_not_drifted_and_serves_on() {
     assert!(plan.nodes[0].message.is_none(), "{:?}", plan.nodes[0]);
 }
 
-/// Nodes of the growing pool, each with a pod of this many CPUs and GiB; and pods that wait.
+/// Nodes of the growing pool, each with a pod of this many CPUs and GiB; and pending pods.
 fn world() -> impl Strategy<Value = Snapshot> {
     let running = prop::collection::vec(1_i64..40, 1..5);
     let waiting = prop::collection::vec((1_i64..90, 1_i64..150), 0..12);
@@ -314,7 +314,7 @@ fn world() -> impl Strategy<Value = Snapshot> {
     })
 }
 
-/// The world once what a plan says of growing machines was done.
+/// The world after the growth in a plan was carried out.
 fn carried_out(before: &Snapshot, plan: &Plan) -> Snapshot {
     let mut after = before.clone();
     for grown in &plan.grow {

@@ -1,4 +1,4 @@
-//! Room that a pool keeps free, and pods whose room preemption makes.
+//! Room that a pool keeps free, and pods for which preemption makes room.
 
 use model::plan::{NodeOutcome, PodOutcome};
 
@@ -34,7 +34,10 @@ fn a_removal_leaves_the_room_that_the_pool_keeps() {
     let plan = three().plan(&of_pool("headroom = { cpu = 5 }", ""));
     assert_eq!(node_verdict(&plan, "w2"), NodeOutcome::AtMinimum);
     let said = plan.nodes.iter().find(|node| node.node == "w2").and_then(|node| node.message.clone());
-    assert_eq!(said.as_deref(), Some("pool `w` keeps 5 CPU and 0 free: 4 CPU and 30Gi would be"));
+    assert_eq!(
+        said.as_deref(),
+        Some("pool `w` keeps 5 CPU and 0 free, but only 4 CPU and 30Gi would be left")
+    );
 }
 
 #[test]

@@ -20,8 +20,8 @@ fn config(hosts: &[&str], power: &str) -> Config {
     of_pool("", &format!("[power]\nidle_for = \"10m\"\n{power}\n{hosts}"))
 }
 
-/// Hosts with room for two machines each, which of them are on, what is known of them, our machines, and what
-/// is remembered.
+/// Hosts with room for two machines each, which of them are on, what is known of them, the managed machines,
+/// and what is remembered.
 struct Hosts {
     on: &'static [(&'static str, bool)],
     facts: &'static str,
@@ -59,7 +59,7 @@ const THREE: &[(&str, bool)] = &[("a", true), ("b", true), ("c", true)];
 const C_OFF: &[(&str, bool)] = &[("a", true), ("b", true), ("c", false)];
 const GOOD: &str = "b: {answers: true}, c: {answers: true}";
 const LONG: &str = "b: {idleSince: 2026-01-01T11:00:00Z}, c: {idleSince: 2026-01-01T11:00:00Z}";
-/// What is remembered of `c` if we have switched it off.
+/// The memory of `c` if the daemon has switched it off.
 const OURS: &str = "c: {power: {step: Off, since: 2026-01-01T11:00:00Z, reachedBy: [w], room: {name: c, online: true, cores: 16, \
      memory: 19327352832, memoryUsed: 0}}}";
 
@@ -120,12 +120,12 @@ fn each_reason_to_stay_is_said() {
             "",
             "c: {answers: true, others: [120, 121, 122, 123]}",
             "",
-            "others run there: 120, 121, 122 and more",
+            "unmanaged guests run there: 120, 121, 122 and more",
         ),
         ("", "c: {answers: true, staysOn: because}", "", "because"),
         ("", "c: {answers: false}", "", "its API does not answer"),
         ("", "b: {answers: true}", "", "it is not known yet whether something keeps it on"),
-        ("", GOOD, coming, "w-1 is being made there"),
+        ("", GOOD, coming, "w-1 is being created there"),
     ] {
         let said = stays(power, facts, machines);
         assert!(said.contains(expected), "no {expected:?} in {said:?}");
@@ -171,7 +171,7 @@ fn a_host_waits_until_it_is_seen_that_the_last_machine_is_gone() {
     let with = |facts, memory| Hosts { on: THREE, facts, machines: "", memory }.plan(Cluster::new(), &config);
     let plan = with("c: {answers: true, going: [9102]}", memory);
     assert_eq!(said(&plan), [("c", HostOutcome::Emptied)]);
-    assert_eq!(why(&plan, "c"), "1 of our machines are left on it");
+    assert_eq!(why(&plan, "c"), "still in use by 1 of the daemon's machines");
     // Nor does one that is idle go at once.
     assert_eq!(said(&with("c: {answers: true, going: [9102]}", LONG)), [("c", HostOutcome::Emptied)]);
     assert_eq!(said(&with("c: {answers: true}", memory)), [("c", HostOutcome::SwitchOff)]);
@@ -188,7 +188,7 @@ fn no_host_goes_while_a_guest_may_be_on_its_way_to_it() {
         let plan = with("c: {answers: true, migrating: [120]}");
         assert_eq!(said(&plan), [("c", verdict)]);
         let why = why(&plan, "c");
-        assert!(why.ends_with("waits for 120, which is being migrated"), "{why}");
+        assert!(why.ends_with("waiting for 120, which is being migrated"), "{why}");
         assert_eq!(said(&with("c: {answers: true}")), [("c", HostOutcome::SwitchOff)]);
     }
 }
@@ -201,7 +201,7 @@ fn no_host_is_emptied_on_which_a_machine_has_left_a_disk() {
     let plan = hosts.plan(Cluster::new().idle("w-2", "w").pod("p2", "3", "w-2"), &config(&["c"], ""));
     assert_eq!(said(&plan), [("c", HostOutcome::Idle)]);
     let why = why(&plan, "c");
-    assert!(why.ends_with("waits until what w-1 has left there is removed"), "{why}");
+    assert!(why.ends_with("waiting until what w-1 left there is removed"), "{why}");
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn a_pod_that_must_stay_keeps_its_host_on() {
     assert!(why(&plan, "c").contains("d/bare holds w-2 (NotReplicated)"), "{}", why(&plan, "c"));
 }
 
-/// This many pods that each take a node of their own.
+/// This many pods that each need a separate node.
 fn waiting(count: usize) -> Cluster {
     (0..count).fold(Cluster::new(), |all, number| all.pod(&format!("p{number}"), "3", ""))
 }
@@ -253,7 +253,7 @@ fn a_host_that_we_switched_off_is_woken_for_what_finds_no_room_and_for_nothing_e
     assert_eq!(said(&plan), [("c", HostOutcome::Off)]);
     let plan = hosts.plan(waiting(5), &config);
     assert_eq!(said(&plan), [("c", HostOutcome::Wake)]);
-    assert_eq!(why(&plan, "c"), "1 of what finds no room would find it there");
+    assert_eq!(why(&plan, "c"), "with it, 1 more would find room");
     assert_eq!(plan.scale_up[0].machines.len(), 4, "nothing is put there before it is on");
     let message =
         &plan.pods.iter().find(|pod| pod.verdict == PodOutcome::NoHostCapacity).unwrap().reasons[0].message;
@@ -395,7 +395,7 @@ fn a_gang_that_needs_several_hosts_has_them_woken_one_after_the_other_if_all_of_
     let hosts = Hosts { on: TWO_OFF, facts: "", machines: "", memory: both.clone().leak() };
     let plan = hosts.plan(gang(6), &config);
     assert_eq!(said(&plan), [("b", HostOutcome::Wake), ("c", HostOutcome::Off)]);
-    assert_eq!(why(&plan, "b"), "6 of what finds no room would find it there and on other hosts that sleep");
+    assert_eq!(why(&plan, "b"), "with it and other hosts that are off, 6 more would find room");
     let coming = both.replace(
         "b: {power: {step: Off, since: 2026-01-01T11:00:00Z",
         "b: {power: {step: Waking, asked: 2026-01-01T11:59:50Z, since: 2026-01-01T11:59:50Z",
@@ -442,7 +442,11 @@ fn a_host_that_was_emptied_in_vain_is_left_alone_for_a_while() {
     let plan = with("2026-01-01T12:00:10Z");
     assert_eq!(said(&plan), [("c", HostOutcome::Idle)]);
     assert_eq!(plan.hosts[0].due, Some("2026-01-01T12:00:10Z".parse().unwrap()));
-    assert!(why(&plan, "c").contains("it was emptied in vain before: it was needed"), "{}", why(&plan, "c"));
+    assert!(
+        why(&plan, "c").contains("an earlier attempt to empty it failed: it was needed"),
+        "{}",
+        why(&plan, "c")
+    );
     assert_eq!(said(&with("2026-01-01T12:00:00Z")), [("c", HostOutcome::SwitchOff)]);
 }
 

@@ -1,4 +1,4 @@
-//! Limits of CPU and memory, of a pool and in all: growth stops at them, and no earlier.
+//! Limits of CPU and memory, for a pool and for the cluster: growth stops at them, and not earlier.
 
 use model::Plan;
 use model::plan::PodOutcome;
@@ -6,7 +6,7 @@ use model::plan::PodOutcome;
 use crate::cluster::{Cluster, inventory, machine, of_pool, pod_verdict, pools};
 
 /// Five pods that each need a machine of 4 CPUs and 8 GiB, in a cluster with one machine of pool `w` and one
-/// foreign node.
+/// unmanaged node.
 fn asked(settings: &str, of_pools: &str) -> Plan {
     let foreign = "apiVersion: v1\nkind: Node\nmetadata: {name: cp1}\nspec: {unschedulable: true}\n\
         status: {capacity: {cpu: 2, memory: 4Gi, pods: 10}, allocatable: {cpu: 1900m, memory: 3Gi, pods: 10}}";

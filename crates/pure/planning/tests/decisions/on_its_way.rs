@@ -1,5 +1,5 @@
-//! What a plan has made for pods is there for them in the next plan, while its machines are on their way and
-//! when they are ready.
+//! What one plan has created for pods is there for them in the next plan, while its machines are being
+//! created and once they are ready.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use settings::{self, Config, Needs};
 const NOW: &str = "2026-01-15T12:00:00Z";
 const LATELY: &str = "2026-01-15T11:58:00Z";
 
-/// Three pools: for anything, of another zone, and for those that tolerate its taint.
+/// Three pools: for any pod, in another zone, and for pods that tolerate its taint.
 fn config() -> Config {
     let pool = |name: &str, cores: u32, own: &str| {
         format!(
@@ -36,7 +36,7 @@ fn config() -> Config {
     settings::parse("test", &text.concat(), Needs::Plan).unwrap()
 }
 
-/// What the pods of an app ask of their node besides room.
+/// What the pods of an app require of their node besides room.
 #[derive(Clone, Copy, Debug)]
 enum Manner {
     Plain,
@@ -52,9 +52,9 @@ enum Manner {
     Port,
     /// They are spread over zones.
     Spread,
-    /// They go where the pods of the first DaemonSet are.
+    /// They must be where the pods of the first DaemonSet are.
     Beside,
-    /// They go where the pods of the second DaemonSet are not.
+    /// They must be where the pods of the second DaemonSet are not.
     Apart,
 }
 
@@ -148,8 +148,8 @@ fn waiting(number: usize, app: usize, manner: Manner, cpu: i64) -> Pod {
     pod
 }
 
-/// One runs on all nodes of two pools, one in a zone, one holds a port, one keeps the plain pods of the first
-/// app away.
+/// One runs on all nodes of two pools, one in a zone, one uses a port, and one keeps the plain pods of the
+/// first app away.
 fn daemon_set(number: usize) -> Arc<DaemonSet> {
     let name = format!("ds{number}");
     let mut pod = bare(&name, &name, 100, "DaemonSet");
@@ -162,7 +162,7 @@ fn daemon_set(number: usize) -> Arc<DaemonSet> {
     Arc::new(DaemonSet { namespace: "d".to_owned(), name: name.clone(), uid: name, pod })
 }
 
-/// Pods that wait, those that come later, the DaemonSets, and what has become of each machine by then.
+/// Pending pods, later pods, the DaemonSets, and the state of each machine by then.
 #[derive(Clone, Debug)]
 struct World {
     pods: Vec<(usize, i64)>,
@@ -212,8 +212,8 @@ fn taint(key: &str) -> Taint {
 }
 
 impl World {
-    /// The cluster before anything was made, with the pods up to this one. Both zones have a node that is
-    /// full: a machine makes none known.
+    /// The cluster before anything was created, with the pods up to this one. Both zones have a full node, so
+    /// no machine makes a zone known.
     fn snapshot(&self, pods: usize) -> Snapshot {
         let all = self.pods.iter().take(pods).enumerate();
         let mut pods: Vec<Pod> = all
@@ -236,8 +236,8 @@ impl World {
         snapshot
     }
 
-    /// The same once the plan's machines are on their way or have just come: their pods wait for
-    /// kube-scheduler, which has put the others on the nodes that were there.
+    /// The same once the plan's machines are being created or have just become ready: their pods wait for
+    /// kube-scheduler, which has put the others on existing nodes.
     fn carried_out(&self, plan: &Plan) -> Snapshot {
         let mut after = self.snapshot(self.pods.len());
         for pod in &mut after.pods {

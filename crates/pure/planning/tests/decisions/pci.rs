@@ -1,4 +1,4 @@
-//! PCI devices that a pool gives its machines: this many machines on a host as it has free ones.
+//! PCI devices for a pool's machines: a host gets as many machines as it has free devices.
 
 use model::plan::PodOutcome;
 use model::{Plan, Vmid};
@@ -16,7 +16,7 @@ fn pool(more: &str) -> Config {
     settings::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// A pod that wants a GPU.
+/// A pod that needs a GPU.
 fn gpu_pod(cluster: Cluster, name: &str) -> Cluster {
     cluster.with(&format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: d\n  \
@@ -54,7 +54,7 @@ fn each_machine_takes_a_free_device_of_its_host() {
     assert_eq!(hosts(&plan), ["a", "b", "a"]);
     let said = refusal(&plan);
     for part in
-        ["a has 0 of 2 devices of `gpu` left, and a machine takes 1", "b has 0 of 2 devices of `gpu` left"]
+        ["a has 0 of 2 devices of `gpu` left, but a machine needs 1", "b has 0 of 2 devices of `gpu` left"]
     {
         assert!(said.contains(part), "no {part:?} in {said:?}");
     }
@@ -98,7 +98,7 @@ fn a_stopped_machine_that_waits_keeps_its_device_and_goes_where_others_have_it()
     let taken = cluster(1, &format!("{ONE}, held: [{{vmid: 300, mapping: gpu}}]"), "", waits).plan(&config);
     assert!(hosts(&taken).is_empty());
     let gone = |plan: &Plan| -> Vec<String> { plan.unkept.iter().map(|one| one.reason.clone()).collect() };
-    assert_eq!(gone(&taken), ["others have its devices on its host a"]);
+    assert_eq!(gone(&taken), ["other VMs have its devices on its host a"]);
     // What cannot be given for a moment may be given again.
     let broken = cluster(1, &format!("{ONE}, broken: {{gpu: \"another device\"}}"), "", waits).plan(&config);
     assert_eq!((hosts(&broken), gone(&broken)), (vec![], vec![]));
@@ -120,8 +120,8 @@ fn of_two_machines_that_wait_for_one_device_one_goes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever there is and whichever VM holds it: no host gets more machines than it has free devices, and
-    /// none stays free while a pod waits for one.
+    /// For any number of devices and any VMs that have them: no host gets more machines than it has free
+    /// devices, and none stays free while a pod is pending for one.
     #[test]
     fn no_device_is_promised_twice_and_none_is_forgotten(
         pods in 0..7_usize,

@@ -1,4 +1,4 @@
-//! Bare-metal machines: which of them is switched on, and why none is.
+//! Bare-metal machines: which of them is switched on, or why none is.
 
 use model::Plan;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Which host gets the next machine, and what hosts have room for.
+//! Which host gets the next machine, and which hosts have room.
 
 use model::Plan;
 use model::plan::PodOutcome;
@@ -22,7 +22,7 @@ fn inventory(hosts: &str) -> String {
     format!("apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nhosts: [{hosts}]\nmachines: []")
 }
 
-/// The hosts of the machines that this many pods get, each pod a machine of its own.
+/// The hosts of the machines for this many pods, each of which needs a separate machine.
 fn hosts_of(plan: &Plan) -> Vec<String> {
     plan.scale_up.iter().flat_map(|one| &one.machines).map(|machine| machine.host.to_string()).collect()
 }
@@ -93,9 +93,9 @@ fn each_host_is_named_with_what_it_lacks() {
     assert_eq!(plan.pods[0].verdict, PodOutcome::NoHostCapacity);
     let message = &plan.pods[0].reasons[0].message;
     for part in [
-        "a has 4Gi of memory left, and a machine takes 8Gi",
+        "a has 4Gi of memory left, but a machine needs 8Gi",
         "b is off",
-        "d has 1 vCPUs left, and a machine takes 4",
+        "d has 1 vCPUs left, but a machine needs 4",
         "e is closed",
     ] {
         assert!(message.contains(part), "no {part:?} in {message:?}");
@@ -112,7 +112,7 @@ fn spread(cluster: Cluster, name: &str, more: &str) -> Cluster {
     ))
 }
 
-/// A zone is none to kube-scheduler before it has a node: `minDomains` asks for this many.
+/// kube-scheduler does not count a zone before it has a node: `minDomains` requires this many.
 fn over_zones(least: usize) -> String {
     format!(
         "topologySpreadConstraints: [{{maxSkew: 1, minDomains: {least}, topologyKey: topology.kubernetes.io/zone, \
@@ -137,7 +137,8 @@ fn pods_that_spread_over_zones_get_a_machine_in_each() {
     }
 }
 
-/// The zone becomes one to kube-scheduler by the machine of another pod, which leaves no room there.
+/// The zone starts to count for kube-scheduler through the machine of another pod, which leaves no room
+/// there.
 #[test]
 fn pods_that_spread_know_of_zones_that_the_same_plan_opens() {
     let hosts = [host("a", 64, ""), host("b", 48, "")].join(", ");

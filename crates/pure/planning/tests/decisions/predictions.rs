@@ -1,4 +1,4 @@
-//! Pods that were found to fit, and that kube-scheduler refuses all the same.
+//! Pods that the planner found to fit, but that kube-scheduler refuses.
 
 use jiff::{SignedDuration, Timestamp};
 use model::Plan;
@@ -12,7 +12,7 @@ use crate::cluster::{Cluster, inventory, node_verdict, of_pool, pod_verdict, poo
 const FULL: &str = "0/1 nodes are available: 1 Insufficient cpu.";
 const REFUSED: &str = "0/1 nodes are available: 1 node(s) were refused by a plugin.";
 
-/// One round after the other, with what is remembered between them.
+/// One round after the other, with the memory between them.
 struct Rounds {
     config: Config,
     start: Timestamp,
@@ -37,7 +37,7 @@ impl Rounds {
         decided
     }
 
-    /// Rounds every minute, from this one on up to the other; the plan of the last.
+    /// Rounds every minute, from this one up to the other; the plan of the last.
     fn minutes(&mut self, minutes: std::ops::RangeInclusive<i64>, cluster: &Cluster) -> Plan {
         minutes.map(|minute| self.at(minute * 60, cluster)).last().unwrap()
     }
@@ -47,7 +47,7 @@ impl Rounds {
     }
 }
 
-/// A pod that waits since before the start, and what kube-scheduler says of it.
+/// A pod that has been pending since before the start, and what kube-scheduler reports about it.
 fn waiting(cluster: Cluster, name: &str, cpu: &str, words: &str) -> Cluster {
     let condition = "type: PodScheduled, status: \"False\", reason: Unschedulable, lastTransitionTime: 2026-01-01T11:00:00Z";
     let status = if words.is_empty() {
@@ -84,7 +84,7 @@ fn a_pod_that_the_scheduler_refuses_again_where_it_fits_gets_no_machine_and_says
     assert_eq!(reasons(&plan), ["PredictionMissed"]);
     let missed = plan.pods[0].missed.as_ref().unwrap();
     assert_eq!((missed.node.as_str(), missed.theirs.as_str()), ("w0", REFUSED));
-    assert_eq!(missed.ours, "from 2026-01-01T12:00:00Z on it was found to fit w0");
+    assert_eq!(missed.ours, "since 2026-01-01T12:00:00Z, it was found to fit w0");
     assert!(plan.pods[0].reasons[0].message.ends_with(REFUSED), "{:?}", plan.pods[0].reasons);
     // Once it is gone, no other is made.
     let gone = waiting(Cluster::new(), "p", "1", REFUSED);
@@ -238,7 +238,7 @@ fn nodes_that_were_refused_are_not_kept_for_the_pod() {
     assert_eq!(removed(&plan), ["w0"], "{:?}", node_verdict(&plan, "w0"));
 }
 
-/// Machines that a fresh node of the pool promises more than: each takes nothing, and is removed.
+/// Machines of a pool whose fresh nodes promise more than they have: each takes no pod, and is removed.
 #[test]
 fn of_machines_that_take_none_of_their_pods_there_are_two() {
     let machine = |name: &str, phase: &str| {
@@ -262,7 +262,10 @@ fn of_machines_that_take_none_of_their_pods_there_are_two() {
     let plan = rounds.at(240, &cluster(&["w1", "w2"], &both));
     assert_eq!((asked(&plan), pod_verdict(&plan, "d/p")), (0, PodOutcome::PredictionMissed));
     let message = &plan.pods[0].reasons[0].message;
-    assert!(message.contains("w1 and w2 were made for such pods and took none of them"), "{message}");
+    assert!(
+        message.contains("w1 and w2 were created for such pods, but none was scheduled there"),
+        "{message}"
+    );
     // Nor once they are gone, whatever the time of the back-off, for an hour.
     rounds.at(300, &cluster(&["w1", "w2"], &both));
     assert_eq!(rounds.missed(), 1);
@@ -320,7 +323,7 @@ fn no_further_node_of_a_pool_goes_while_the_pods_of_one_that_went_do_not_run() {
     assert_eq!(removed(&plan), ["w2"]);
 }
 
-/// A class of volumes, a claim of it, and a pod that waits with the claim.
+/// A class of volumes, a claim of it, and a pending pod with the claim.
 fn with_volume(cluster: Cluster, class: &str, claim: &str) -> Cluster {
     cluster
         .with(&format!("apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: block}}\nprovisioner: x.csi\n{class}"))

@@ -1,4 +1,5 @@
-//! What `explain` says of a pod besides the nodes' answers: the pools', and what its node's end means for it.
+//! What `explain` shows for a pod besides the nodes' answers: the pools' answers, and what the removal of its
+//! node means for it.
 
 use model::drain::Blocking;
 use planning::{PoolAnswer, Prospects, Treatment, prospects};

@@ -1,4 +1,4 @@
-//! Which nodes go, and which machines are counted.
+//! Which nodes are removed, and which machines are counted.
 
 use model::drain::{Blocking, NodeReason};
 use model::plan::{NodeOutcome, PodOutcome};
@@ -118,7 +118,7 @@ fn memory_that_booting_machines_will_use_is_not_given_away() {
     assert_eq!(pod_verdict(&plan, "d/d"), PodOutcome::NoHostCapacity, "{:?}", plan.scale_up);
 }
 
-/// Cluster Autoscaler's efficiency scenario: it ends at 100 % or at 54.5 %, as luck has it.
+/// Cluster Autoscaler's efficiency scenario, which ends at 100 % or at 54.5 %, depending on luck.
 #[test]
 fn what_can_be_consolidated_completely_is() {
     let sizes = [("a", 1), ("b", 1), ("c", 4), ("d", 4), ("e", 4), ("f", 9)];
@@ -222,7 +222,7 @@ fn a_node_that_is_not_ready_or_on_its_way_out_is_no_place() {
     }
 }
 
-/// A pod of a ReplicaSet with more in its metadata, its spec and its status.
+/// A pod of a ReplicaSet with additions to its metadata, its spec and its status.
 fn pod_with(name: &str, node: &str, metadata: &str, spec: &str, status: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: d\n  {metadata}\n  \

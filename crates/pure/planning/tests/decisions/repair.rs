@@ -1,4 +1,4 @@
-//! Nodes that are not ready for too long, in pools at their minimum.
+//! Nodes that have not been ready for too long, in pools at their minimum.
 
 use model::Plan;
 use model::plan::NodeOutcome;
@@ -6,12 +6,12 @@ use settings::Config;
 
 use crate::cluster::{Cluster, inventory, machine, node_verdict, pools, removed, with_others};
 
-/// How many machines of pool `w` are made.
+/// How many machines of pool `w` are created.
 fn made(plan: &Plan) -> usize {
     plan.scale_up.iter().filter(|one| one.pool == "w").map(|one| one.machines.len()).sum()
 }
 
-/// A node that serves and one that has been silent for an hour.
+/// A node in service, and one that has been silent for an hour.
 fn one_of_two_is_lost() -> Cluster {
     Cluster::new().idle("w0", "w").node("w1", "w", "", "False").pod("p", "3", "w0")
 }
@@ -26,7 +26,7 @@ fn a_lost_node_of_a_pool_at_its_minimum_is_replaced_before_it_goes() {
     let plan = one_of_two_is_lost().plan(&config);
     assert_eq!((made(&plan), removed(&plan)), (1, Vec::new()));
     assert_eq!(node_verdict(&plan, "w1"), NodeOutcome::AtMinimum);
-    assert_eq!(said(&plan, "w1"), "pool at its minimum of 2: goes after a node in its place");
+    assert_eq!(said(&plan, "w1"), "pool at its minimum of 2: to be removed once its replacement is ready");
     assert!(plan.nodes[1].since.is_some(), "its time goes on");
 
     // The machine in its place is on its way.
@@ -69,7 +69,7 @@ fn a_lost_node_is_replaced_only_when_it_would_go() {
 fn a_pool_that_may_not_grow_keeps_its_lost_node_and_says_so() {
     let plan = one_of_two_is_lost().plan(&with_others(2, 2, 0, ""));
     assert_eq!((made(&plan), removed(&plan)), (0, Vec::new()));
-    assert_eq!(said(&plan, "w1"), "pool at its minimum of 2: `max` leaves no room for a node in its place");
+    assert_eq!(said(&plan, "w1"), "pool at its minimum of 2: `max` leaves no room for its replacement");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_lost_node_goes_before_an_idle_one() {
     assert_eq!(removed(&cluster().plan(&pools(1, 9, ""))).len(), 2);
 }
 
-/// A node of pool `w` that its minimum has kept for an hour, and that is not ready since then.
+/// A node of pool `w` that its minimum has kept for an hour, and that has not been ready since.
 fn kept_and_silent_since(time: &str) -> Cluster {
     Cluster::new().idle("w0", "w").pod("p", "3", "w0").with(&format!(
         "apiVersion: v1\nkind: Node\nmetadata:\n  name: w1\n  labels: {{pve-autoscaler/pool: w, kubernetes.io/hostname: w1}}\n  \

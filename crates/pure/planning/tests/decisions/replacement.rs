@@ -1,5 +1,4 @@
-//! Nodes that are replaced: what they were made of has changed, they are too old, or their host is in
-//! maintenance.
+//! Nodes that are replaced: their settings have changed, they are too old, or their host is in maintenance.
 
 use model::plan::{NodeOutcome, RemovalReason};
 use model::{Plan, Snapshot};
@@ -9,7 +8,7 @@ use settings::Config;
 use crate::cluster::{Cluster, LEAVING, inventory, node_verdict, of_pool, removed};
 
 const ON: &str = "[replace]\ndrift = true\n";
-/// It has another number of pods than a new one would be told.
+/// Its number of pods differs from that of a new node.
 const OLD: &str = "madeOf: {max_pods: \"50\", gone: x}";
 
 fn machine(name: &str, more: &str) -> String {
@@ -18,7 +17,7 @@ fn machine(name: &str, more: &str) -> String {
     )
 }
 
-/// Nodes of pool `w` on machines that were made like this, each with a pod that fills it.
+/// Nodes of pool `w` on machines that were created like this, each with a pod that fills it.
 fn cluster(machines: &[(&str, &str)]) -> Cluster {
     let all: String = machines.iter().map(|(name, more)| machine(name, more)).collect();
     let cluster = Cluster::new().with(&inventory(&all).replace("32Gi", "128Gi"));
@@ -35,7 +34,7 @@ fn said(plan: &Plan, node: &str) -> String {
     plan.nodes.iter().find(|one| one.node == node).and_then(|one| one.message.clone()).unwrap_or_default()
 }
 
-/// Nodes made this many hours ago.
+/// Nodes created this many hours ago.
 fn aged(cluster: &Cluster, hours: i64) -> Snapshot {
     let mut snapshot = cluster.snapshot();
     let created = snapshot.time - jiff::SignedDuration::from_hours(hours);
@@ -52,7 +51,8 @@ fn a_node_that_has_drifted_goes_once_another_has_room_for_its_pods() {
     let first = old.plan(&config);
     assert_eq!((made(&first), removed(&first)), (1, Vec::new()), "a new node comes first");
     assert_eq!(node_verdict(&first, "w0"), NodeOutcome::NoPlaceToMovePods);
-    let words = "drifted: `max_pods` was 50, is 110; goes once a node that takes d/p-w0 is ready";
+    let words =
+        "drifted: `max_pods` was 50 and is now 110; to be removed once a node that takes d/p-w0 is ready";
     assert_eq!(said(&first, "w0"), words);
 
     let coming = machine("w0", OLD) + &machine("w1", "").replace("Ready, node: w1", "Booting");
@@ -69,7 +69,7 @@ fn a_node_that_has_drifted_goes_once_another_has_room_for_its_pods() {
     // A pool that is full with the node in its place.
     let mut full = of_pool("", ON);
     full.pools[0].max = 2;
-    let words = "goes once a node that takes d/p-w0 is ready";
+    let words = "to be removed once a node that takes d/p-w0 is ready";
     assert!(said(&second.plan(&full), "w0").ends_with(words), "{}", said(&second.plan(&full), "w0"));
     let there = machine("w0", OLD) + &machine("w1", "");
     let both = Cluster::new().with(&inventory(&there).replace("32Gi", "128Gi"));
@@ -127,14 +127,14 @@ fn what_holds_a_node_holds_its_replacement() {
     let old = || cluster(&[("w0", OLD)]);
     let cases: [(&str, Cluster, Config); 6] = [
         ("switched off", old(), config("[scale_down]\nenabled = false\n")),
-        ("alone holds it (NotReplicated)", old().with(naked), config("")),
+        ("alone keeps it (NotReplicated)", old().with(naked), config("")),
         (
             "left alone after a failure",
             old().with(&state("backoff: {until: 2026-01-01T13:00:00Z, reason: x}")),
             config(""),
         ),
         (
-            "after a removal that failed",
+            "after a failed removal",
             old().with(&state("lastRemovalFailure: 2026-01-01T11:59:00Z")),
             config(""),
         ),
@@ -221,7 +221,7 @@ fn a_node_whose_host_is_in_maintenance_is_replaced() {
     assert_eq!(made(&first), 1);
     assert_eq!(first.scale_up[0].machines[0].host, "pve2");
     assert!(
-        said(&first, "w0").starts_with("its host pve1 is in maintenance; goes once"),
+        said(&first, "w0").starts_with("its host pve1 is in maintenance; to be removed once"),
         "{}",
         said(&first, "w0")
     );
@@ -253,7 +253,7 @@ fn a_node_that_stays_unready_is_replaced_however_full_it_is() {
     let repairing = |after: &str| of_pool("", &format!("[replace]\nunready_after = \"{after}\"\n"));
     let first = plan(&silent(&["w1"], 2), &repairing("30m"));
     assert_eq!((made(&first), removed(&first)), (1, Vec::new()), "a new node comes first");
-    assert!(said(&first, "w1").starts_with("not ready since 2026-01-01T11:00:00Z; goes once"));
+    assert!(said(&first, "w1").starts_with("not ready since 2026-01-01T11:00:00Z; to be removed once"));
     for (why, config, snapshot) in [
         ("its time has not come", repairing("2h"), silent(&["w1"], 2)),
         ("no setting asks for it", of_pool("", ""), silent(&["w1"], 2)),
@@ -273,7 +273,7 @@ fn two_that_have_drifted_in_a_full_pool_do_not_wait_for_each_other() {
     let both = Cluster::new().with(&inventory(&machines)).idle("w0", "w").idle("w1", "w");
     let plan = both.plan(&config);
     assert_eq!((made(&plan), removed(&plan)), (0, vec!["w0"]), "{:?}", plan.nodes);
-    assert!(said(&plan, "w1").contains("`max` of 2 leaves no room for a node in its place"));
+    assert!(said(&plan, "w1").contains("`max` of 2 leaves no room for its replacement"));
 
     // With one in the place of one of them.
     (config.pools[0].min, config.pools[0].max) = (2, 3);
@@ -296,7 +296,7 @@ fn a_node_in_whose_place_none_can_be_made_holds_no_others() {
     let plan = old.plan(&config);
     assert_eq!((made(&plan), removed(&plan)), (0, vec!["w1"]), "{:?}", plan.nodes);
     let words =
-        "drifted: `max_pods` was 50, is 110; not replaced now: there is no room for a machine in its place";
+        "drifted: `max_pods` was 50 and is now 110; not replaced now: there is no room for its replacement";
     assert_eq!(said(&plan, "w0"), words);
     // There is room then.
     let there = inventory(&machine("w0", OLD)).replace("cores: 64, memory: 32Gi", "cores: 8, memory: 24Gi");
@@ -322,14 +322,14 @@ fn nothing_is_made_for_a_node_of_which_one_pod_has_no_place() {
     let config = of_pool("", ON);
     let plan = cluster(&[("w0", OLD)]).with(pinned).plan(&config);
     assert_eq!((made(&plan), removed(&plan)), (0, Vec::new()), "{:?}", plan.nodes);
-    let words = "drifted: `max_pods` was 50, is 110; not replaced now: d/pinned would find no place, whatever is made for its \
-                 other pods";
+    let words = "drifted: `max_pods` was 50 and is now 110; not replaced now: d/pinned would find no room, even with new \
+                 machines for its other pods";
     assert_eq!(said(&plan, "w0"), words);
     // It keeps no other one waiting.
     let plan = cluster(&[("w0", OLD), ("w1", OLD)]).with(pinned).plan(&config);
     assert_eq!((made(&plan), removed(&plan)), (1, Vec::new()), "{:?}", plan.nodes);
     assert!(
-        said(&plan, "w1").contains("goes once a node that takes d/p-w1 is ready"),
+        said(&plan, "w1").contains("to be removed once a node that takes d/p-w1 is ready"),
         "{}",
         said(&plan, "w1")
     );
@@ -347,8 +347,8 @@ fn nothing_is_made_of_another_pool_for_a_node_that_its_own_pool_needs() {
     config.pools.push(small);
     let plan = old.plan(&config);
     assert_eq!((made(&plan), removed(&plan)), (0, Vec::new()), "{:?} {:?}", plan.scale_up, plan.nodes);
-    let words = "drifted: `max_pods` was 50, is 110; not replaced now: its pool would be below its minimum, and no machine can be \
-                 made in its place";
+    let words = "drifted: `max_pods` was 50 and is now 110; not replaced now: its pool would be below its minimum, and its \
+                 replacement cannot be created";
     assert!(said(&plan, "w0").starts_with(words), "{}", said(&plan, "w0"));
     // The pool can do without.
     config.pools[0].min = 0;

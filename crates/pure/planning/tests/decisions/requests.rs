@@ -10,7 +10,7 @@ const ATOMIC: &str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io";
 const TEMPLATE: &str = "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: t, namespace: d}\n\
      template: {spec: {containers: [{name: c, resources: {requests: {cpu: 3, memory: 1Gi}}}]}}";
 
-/// A request for this many pods that each take most of a node, made at 11:30 (it is noon).
+/// A request for this many pods that each take most of a node, created at 11:30 (it is noon).
 fn request(name: &str, class: &str, count: u32, status: &str) -> String {
     format!(
         "apiVersion: autoscaling.x-k8s.io/v1\nkind: ProvisioningRequest\n\
@@ -160,7 +160,10 @@ fn what_cannot_be_met_says_why() {
         };
         let young = at("T11:58:01");
         assert_eq!(young.verdict, RequestOutcome::Unfinished);
-        assert_eq!(young.message, "there is no PodTemplate `t` in namespace `d` yet; it is looked for again");
+        assert_eq!(
+            young.message,
+            "there is no PodTemplate `t` in namespace `d` yet; a later round looks again"
+        );
         assert_eq!(at("T11:58:00").verdict, RequestOutcome::Broken);
     }
     let broken = Cluster::new().with(&request("r", ATOMIC, 1, "")).plan(&pools(0, 9, ""));

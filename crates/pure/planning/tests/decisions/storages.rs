@@ -1,4 +1,4 @@
-//! Which storage a new machine's clone goes to, and where there is no room on any.
+//! Which storage a new machine's clone is put on, and when no storage has room.
 
 use model::Plan;
 use model::plan::PodOutcome;
@@ -14,7 +14,7 @@ fn pool(more: &str) -> Config {
     settings::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// Host `a` with these storages and machines, and this many pods that each want a machine.
+/// Host `a` with these storages and machines, and this many pods that each need a machine.
 fn plan(config: &Config, pods: usize, storages: &str, machines: &str) -> Plan {
     with_inventory(pods, storages, machines).plan(config)
 }
@@ -43,7 +43,7 @@ fn the_storage_with_the_most_free_space_is_taken_until_all_are_full() {
     assert_eq!(places(&plan), ["a yy", "a xx", "a yy", "a xx", "a yy"]);
     let left = plan.pods.iter().find(|pod| pod.verdict == PodOutcome::NoHostCapacity).unwrap();
     let message = &left.reasons[0].message;
-    for part in ["a has 20Gi left on storage `xx`, and a machine takes 40Gi", "has 10Gi left on storage `yy`"]
+    for part in ["a has 20Gi left on storage `xx`, but a machine needs 40Gi", "has 10Gi left on storage `yy`"]
     {
         assert!(message.contains(part), "no {part:?} in {message:?}");
     }
@@ -117,7 +117,7 @@ fn pools_that_name_no_storage_ask_for_no_room_on_any() {
     assert_eq!(places(&plan(&config, 2, "xx: {total: 1Gi, used: 1Gi}", "")), ["a -", "a -"]);
 }
 
-/// What is kept ahead of demand by a pool on host `a`: host and storage of each machine, and why there are no
+/// What a pool on host `a` keeps ahead of demand: host and storage of each machine, and why there are no
 /// more.
 fn kept(more: &str, storages: &str, machines: &str) -> (usize, String) {
     let plan = plan(&pool(&format!("hosts = [\"a\"]\n{more}")), 0, storages, machines);
@@ -147,11 +147,11 @@ fn machines_are_kept_suspended_where_there_is_room_for_their_memory() {
             xx,
             "",
             1,
-            "a has 44556Mi left on storage `xx`, and a machine takes 57844Mi, with its memory",
+            "a has 44556Mi left on storage `xx`, but a machine needs 57844Mi, including its memory",
         ),
-        (&named, &all, "", 1, "left on storage `yy`, and a machine takes 16884Mi, with its memory"),
+        (&named, &all, "", 1, "left on storage `yy`, but a machine needs 16884Mi, including its memory"),
         (&named, xx, "", 0, "has no storage `yy`"),
-        (&beside, &shared, "", 1, "left on storage `nas`, and a machine takes 17908Mi, with its memory"),
+        (&beside, &shared, "", 1, "left on storage `nas`, but a machine needs 17908Mi, including its memory"),
         // The disk of one that boots is there, its memory is not yet; one that waits has both.
         (&suspended.to_owned(), "xx: {total: 110Gi, used: 40Gi}", coming, 0, "left on storage `xx`"),
         (&suspended.to_owned(), "xx: {total: 114Gi, used: 57Gi}", &there, 1, ""),

@@ -1,4 +1,4 @@
-//! Rounds that may not look at everything go on where the last one stopped.
+//! Rounds that may not look at everything continue where the last one stopped.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,14 @@ use planning::{Limits, plan, plan_within};
 
 use crate::cluster::{Cluster, node_verdict, of_pool, pod_verdict, removed, with_others};
 
-/// What is enough for one or two kinds of pods in these clusters.
+/// A limit that is enough for one or two kinds of pods in these clusters.
 const LITTLE: u64 = 60;
 
 fn limits(growth: u64, shrinkage: u64) -> Limits {
     Limits { growth, shrinkage, ..Limits::default() }
 }
 
-/// A pod that waits in this namespace; it is older the smaller its number is.
+/// A pending pod in this namespace; the smaller its number, the older it is.
 fn waiting(cluster: Cluster, namespace: &str, number: u32, more: &str) -> Cluster {
     cluster.with(&format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: p{number:02}, namespace: {namespace}, creationTimestamp: 2026-01-01T11:{number:02}:00Z}}\n\
@@ -165,7 +165,7 @@ fn nodes_are_looked_at_one_after_the_other() {
     assert_eq!(there, Vec::<u32>::new());
 }
 
-/// This many expressions about a node's labels, which every node meets.
+/// This many expressions about a node's labels, which match every node.
 fn heavy(count: usize) -> String {
     let one = |at: usize| format!("{{key: example.com/k{at}, operator: DoesNotExist}}");
     let all: Vec<String> = (0..count).map(one).collect();
@@ -231,7 +231,7 @@ fn a_node_that_was_not_looked_at_has_no_timer_begun() {
     assert!(since("n3").is_some(), "its time goes on");
 }
 
-/// A PodTemplate of this name, and what needs it.
+/// A PodTemplate of this name, and what uses it.
 fn template(name: &str, cpu: u32) -> String {
     format!(
         "apiVersion: v1\nkind: PodTemplate\nmetadata: {{name: {name}, namespace: d}}\n\

@@ -10,7 +10,7 @@ fn cluster(version: &str) -> Cluster {
         .with(&format!("apiVersion: pve-autoscaler/v1\nkind: KubernetesCluster\nversion: {version}"))
 }
 
-/// A pod that waits and whose mounts have options.
+/// A pending pod whose mounts have options.
 fn with_options(cluster: Cluster) -> Cluster {
     cluster.with(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: d}\nspec: {containers: [{name: c, volumeMounts: \

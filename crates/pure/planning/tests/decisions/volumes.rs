@@ -10,7 +10,7 @@ use settings::{self, Config, Needs};
 
 use crate::cluster::{Cluster, pod_verdict};
 
-/// Pool `w` with settings of its own.
+/// Pool `w` with more settings.
 fn pool(own: &str) -> Config {
     let text = format!(
         "[[pool]]\nname = \"w\"\nmax = 9\ncores = 4\nmemory = \"8GiB\"\n\
@@ -19,7 +19,7 @@ fn pool(own: &str) -> Config {
     settings::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// What the class `block` makes volumes with, and a CSIDriver with these fields.
+/// The provisioner of the class `block`, and a CSIDriver with these fields.
 fn with_driver(cluster: Cluster, driver: &str) -> Cluster {
     let class = "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: block}\n\
          provisioner: x.csi\nvolumeBindingMode: WaitForFirstConsumer";
@@ -29,7 +29,7 @@ fn with_driver(cluster: Cluster, driver: &str) -> Cluster {
     cluster.with(class).with(&driver)
 }
 
-/// A CSINode that says how many volumes its node takes.
+/// A CSINode with the number of volumes that its node takes.
 fn csi_node(cluster: Cluster, node: &str, drivers: &str) -> Cluster {
     cluster.with(&format!(
         "apiVersion: storage.k8s.io/v1\nkind: CSINode\nmetadata: {{name: {node}}}\nspec: {{drivers: [{drivers}]}}"
@@ -39,7 +39,7 @@ fn csi_node(cluster: Cluster, node: &str, drivers: &str) -> Cluster {
 const TWO: &str = "{name: x.csi, nodeID: n, allocatable: {count: 2}}";
 const ANY: &str = "{name: x.csi, nodeID: n}";
 
-/// A node of the pool without room, made this many minutes ago.
+/// A node of the pool without room, created this many minutes ago.
 fn node(cluster: Cluster, name: &str, cpu: &str, minutes: i64) -> Cluster {
     let now: jiff::Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
     let created = now - jiff::SignedDuration::from_mins(minutes);
@@ -50,7 +50,7 @@ fn node(cluster: Cluster, name: &str, cpu: &str, minutes: i64) -> Cluster {
     ))
 }
 
-/// A pod that waits, with this many claims of its own.
+/// A pending pod with this many claims of its own.
 fn pod(cluster: Cluster, name: &str, claims: usize, bytes: &str) -> Cluster {
     let mut volumes = String::new();
     let mut cluster = cluster;
@@ -165,7 +165,7 @@ fn a_node_that_no_capacity_covers_is_made_for_no_pod() {
     assert_eq!(pod_verdict(&plan, "d/p"), PodOutcome::NoPoolFits);
 }
 
-/// The driver's provisioner says nothing of a zone in which no node runs the driver.
+/// The driver's provisioner reports nothing about a zone in which no node runs the driver.
 #[test]
 fn a_machine_is_made_in_a_zone_whose_room_is_unknown() {
     let zoned = pool("labels = { \"topology.kubernetes.io/zone\" = \"{{ host }}\" }");
@@ -198,8 +198,8 @@ fn a_machine_is_made_in_a_zone_whose_room_is_unknown() {
     );
 }
 
-/// This many pods that wait with a claim each, or with one in common, and a node with a local disk that one
-/// claim can have.
+/// This many pending pods with a claim each, or with a common one, and a node with a local disk for one
+/// claim.
 fn with_local_disk(claims: &[&str]) -> Cluster {
     let cluster = Cluster::new().with(
         "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: block}\n\

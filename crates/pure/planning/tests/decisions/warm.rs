@@ -6,7 +6,7 @@ use model::plan::PodOutcome;
 
 use crate::cluster::{Cluster, inventory, machine, of_pool, pod_verdict};
 
-/// A machine of pool `w` that is kept so.
+/// A machine of pool `w` that is kept like this.
 fn kept(name: &str, phase: &str, state: &str) -> String {
     let plain = machine(name, phase, false);
     plain.replace("},", &format!(", warm: {state}}},"))
@@ -16,7 +16,7 @@ fn cluster(machines: &[String]) -> Cluster {
     Cluster::new().with(&inventory(&machines.concat()))
 }
 
-/// The machines that a plan wakes, makes for pods, makes ahead of demand, and keeps no longer.
+/// The machines that a plan asks to join, creates for pods, creates ahead of demand, and no longer keeps.
 fn told(plan: &Plan) -> (Vec<&str>, usize, usize, Vec<&str>) {
     let grown = || plan.scale_up.iter().flat_map(|pool| &pool.machines);
     (
@@ -154,7 +154,7 @@ fn machines_of_old_settings_are_replaced_one_at_a_time() {
     let config = of_pool("warm = { count = 2 }", "");
     let plan = cluster(&[drifted("w-a"), drifted("w-b")]).pod("p", "3", "").plan(&config);
     assert_eq!(told(&plan), (vec![], 1, 0, vec!["w-a"]), "neither is asked, one goes");
-    assert!(plan.unkept[0].reason.contains("`clone` was full, is linked"), "{:?}", plan.unkept);
+    assert!(plan.unkept[0].reason.contains("`clone` was full and is now linked"), "{:?}", plan.unkept);
     let plan = cluster(&[kept("w-a", "Cloning", "stopped"), drifted("w-b")]).plan(&config);
     assert_eq!(told(&plan).3, Vec::<&str>::new(), "another is being made");
     let plan = cluster(&[kept("w-a", "Warm", "stopped"), drifted("w-b")]).plan(&config);

@@ -1,10 +1,10 @@
-//! How few machines may do, at best: quickly told.
+//! A quick lower bound for the number of machines.
 
 use crate::mixes::{CPU, MEMORY, Mix};
 
-/// No packing uses fewer: on no node do the pods' sizes sum up to more than the node's, and neither do sizes
-/// that were rounded by a dual feasible function (the `u` of Fekete and Schepers, 2001): with 2, a pod of
-/// more than a third counts as half, since no third one fits beside two of them.
+/// No packing uses fewer: on no node may the pods' sizes exceed the node's in total, nor may sizes that were
+/// rounded by a dual feasible function (the `u` of Fekete and Schepers, 2001). With 2, a pod of more than a
+/// third counts as half, because no third one fits beside two of them.
 pub fn bound(mix: &Mix) -> usize {
     let nodes = |amount: &dyn Fn(&(i64, i64)) -> i64, offered: i64| {
         let rounded = |one: &(i64, i64), by: i64| {

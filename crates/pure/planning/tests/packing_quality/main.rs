@@ -1,5 +1,5 @@
-//! How many machines a plan makes for random mixes of pods, against a bound that no packing can beat and
-//! against plain first-fit decreasing.
+//! How many machines a plan creates for random mixes of pods, compared with a lower bound for any packing and
+//! with plain first-fit decreasing.
 
 #![expect(
     clippy::unwrap_used,

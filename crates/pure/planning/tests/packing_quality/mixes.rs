@@ -1,4 +1,4 @@
-//! Random mixes of pods, and how many machines the planner makes for one.
+//! Random mixes of pods, and how many machines the planner creates for each.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Random {
 /// CPU in thousandths and memory in MiB, of each pod.
 pub type Mix = Vec<(i64, i64)>;
 
-/// A few kinds of pods with many replicas each, as deployments have them.
+/// A few kinds of pods with many replicas each, as in Deployments.
 fn deployments(random: &mut Random) -> Mix {
     let kinds = 5 + random.below(20);
     let mut mix = Mix::new();
@@ -48,12 +48,12 @@ fn deployments(random: &mut Random) -> Mix {
     mix
 }
 
-/// Every pod is of its own kind.
+/// Every pod is different.
 fn singles(random: &mut Random) -> Mix {
     (0..400).map(|_| (50 + random.below(2000), 64 + random.below(4000))).collect()
 }
 
-/// Half want CPU, half want memory: packing by size alone wastes both.
+/// Half need CPU, half need memory: packing by size alone wastes both.
 fn opposites(random: &mut Random) -> Mix {
     let greedy = |random: &mut Random| (1000 + random.below(2000), 128 + random.below(512));
     let large = |random: &mut Random| (50 + random.below(250), 2048 + random.below(4096));
@@ -86,7 +86,7 @@ fn config() -> Config {
     settings::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// How many machines the planner makes.
+/// How many machines the planner creates.
 pub fn machines(mix: &Mix) -> usize {
     let plan = plan(&snapshot(mix), &config());
     let placed: usize = plan.scale_up.iter().flat_map(|pool| &pool.machines).map(|one| one.pods.len()).sum();

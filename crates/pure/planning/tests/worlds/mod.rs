@@ -1,4 +1,4 @@
-//! What random worlds are made of.
+//! The parts of random worlds.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub fn resources(cpu: i64, memory: i64, pods: i64) -> Resources {
     Resources { cpu_milli: cpu, memory: memory << 20, pods, ..Resources::default() }
 }
 
-/// A pod of the ReplicaSet, on a node or waiting for one.
+/// A pod of the ReplicaSet, on a node or pending.
 pub fn pod(number: usize, cpu: i64, memory: i64, node: Option<String>) -> Pod {
     Pod {
         name: format!("p{number:03}"),
@@ -58,7 +58,7 @@ pub fn replica_set() -> Arc<Controller> {
     })
 }
 
-/// Cases of each property: as many as `PLANNER_CASES` says, for a long run in release.
+/// Cases of each property: `PLANNER_CASES`, for a long run in release.
 #[expect(clippy::disallowed_methods, reason = "how long a test runs is no decision")]
 pub fn cases(usual: u32) -> ProptestConfig {
     let asked = std::env::var("PLANNER_CASES").ok().and_then(|text| text.parse().ok());

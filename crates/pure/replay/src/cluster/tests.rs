@@ -1,4 +1,4 @@
-//! Small clusters under one pool, round by round.
+//! Small clusters with one pool, round by round.
 
 use super::*;
 use crate::demand::Demand;
@@ -24,17 +24,17 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
 }
 
-/// What one round is made of.
+/// The contents of one round.
 #[derive(Default)]
 struct Seen {
     nodes: Vec<Node>,
     pods: Vec<Pod>,
     machines: Vec<Machine>,
-    /// Without any: one that has much room.
+    /// If there are none: one host with much room.
     hosts: Vec<Host>,
 }
 
-/// A host with so much memory in GiB, of which others were given so much.
+/// A host with this much memory in GiB, of which other guests were assigned this much.
 fn host(name: &str, memory: i64, others: i64) -> Host {
     Host {
         name: name.into(),
@@ -95,7 +95,7 @@ fn machine(name: &str, phase: Phase, since: i64) -> Machine {
     }
 }
 
-/// One that takes three quarters of a node.
+/// A pod that takes three quarters of a node.
 fn pod(name: &str, node: Option<&str>) -> Pod {
     let mut pod = Pod {
         name: name.to_owned(),
@@ -118,7 +118,7 @@ fn pod(name: &str, node: Option<&str>) -> Pod {
     pod
 }
 
-/// Plays these rounds, a simulation after the last of them.
+/// Plays these rounds, and a simulation after the last of them.
 fn play(demand: u32, rounds: &[Snapshot]) -> Simulation {
     play_with(POOL, demand, rounds)
 }
@@ -246,7 +246,7 @@ name = "pve3"
 power = "wake-on-lan"
 "#;
 
-/// Three hosts, of which only the third has room, and perhaps a pod.
+/// Three hosts, of which only the third has room, and optionally a pod.
 fn three_hosts(others: i64, pods: Vec<Pod>) -> Seen {
     let hosts = vec![host("pve1", 8, 8), host("pve2", 8, 8), host("pve3", 32, others)];
     Seen { pods, hosts, ..Seen::default() }

@@ -143,7 +143,7 @@ fn semver(name: &str, read: Option<Version>) -> Result<Value, Fault> {
     match (name, read) {
         ("isSemver", read) => Ok(Value::Bool(read.is_some())),
         (_, Some(version)) => Ok(Value::Version(Arc::new(version))),
-        (_, None) => Err(Fault::error("it is no semantic version")),
+        (_, None) => Err(Fault::error("it is not a semantic version")),
     }
 }
 

@@ -105,5 +105,5 @@ fn bool(value: &Value) -> Result<Value, Fault> {
 }
 
 fn wrong(text: &str, of: &str) -> Fault {
-    Fault::error(format!("`{text}` is no {of}"))
+    Fault::error(format!("`{text}` is not a valid {of}"))
 }

@@ -7,8 +7,8 @@ use super::value::{Map, Value};
 use model::devices::{Attribute, Device};
 use model::semver::Version;
 
-/// What expressions see of a device of this driver. One with an attribute that cannot be read fails all of
-/// them.
+/// What expressions see of a device of this driver. If one of its attributes cannot be read, all expressions
+/// fail for it.
 pub fn value_of(driver: &str, device: &Device) -> Result<Value, Fault> {
     let mut attributes = Domains::default();
     for (name, attribute) in &device.attributes {
@@ -51,7 +51,7 @@ impl Domains {
 
 fn attribute_value(attribute: &Attribute) -> Result<Value, &'static str> {
     let version = |text: &String| {
-        let read = Version::read(text).ok_or("it is no semantic version")?;
+        let read = Version::read(text).ok_or("it is not a semantic version")?;
         Ok::<_, &'static str>(Value::Version(Arc::new(read)))
     };
     Ok(match attribute {
@@ -63,6 +63,6 @@ fn attribute_value(attribute: &Attribute) -> Result<Value, &'static str> {
         Attribute::Ints(all) => Value::list(all.iter().map(|number| Value::Int(*number))),
         Attribute::Bools(all) => Value::list(all.iter().map(|value| Value::Bool(*value))),
         Attribute::Versions(all) => Value::list(all.iter().map(version).collect::<Result<Vec<_>, _>>()?),
-        Attribute::Unknown => return Err("its type is not known"),
+        Attribute::Unknown => return Err("its type is unknown"),
     })
 }

@@ -31,11 +31,11 @@ const LONGEST_CHAIN: usize = 250;
 /// Why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// It fails for kube-scheduler, too.
+    /// It also fails in kube-scheduler.
     #[error("{0}")]
     Error(Arc<str>),
-    /// It uses something that is not simulated.
-    #[error("{0} is not simulated")]
+    /// It uses something that is not supported here.
+    #[error("{0} is not supported")]
     Unsupported(Arc<str>),
     /// It takes too many steps.
     #[error("it takes too many steps")]
@@ -67,7 +67,7 @@ impl Program {
             return Err(Fault::error("the expression is too long"));
         }
         if depth(text) > DEEPEST {
-            return Err(Fault::unsupported("an expression that is nested so deeply"));
+            return Err(Fault::unsupported("an expression with such deep nesting"));
         }
         if chain(text) > LONGEST_CHAIN {
             return Err(Fault::unsupported("an expression with so many operators in a row"));

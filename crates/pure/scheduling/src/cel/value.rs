@@ -32,7 +32,7 @@ pub enum Value {
     Type(&'static str),
 }
 
-/// A map. The maps of domains have an empty one for every domain that is not there.
+/// A map. The map of domains contains an empty map for every missing domain.
 #[derive(Clone, Debug, Default)]
 pub struct Map {
     pub(super) entries: Vec<(Value, Value)>,

@@ -156,7 +156,7 @@ impl Pool {
         for set in &dev.object().consumes {
             for counter in set.counters.keys() {
                 if !self.counters.contains_key(&(set.name.clone(), counter.clone())) {
-                    return Err(format!("it has no counter {counter} in the set {}", set.name));
+                    return Err(format!("there is no counter {counter} in its set {}", set.name));
                 }
             }
         }

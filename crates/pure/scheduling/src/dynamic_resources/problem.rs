@@ -7,19 +7,19 @@ use crate::cel::Fault;
 /// Why devices cannot be allocated for a pod on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceProblem {
-    /// A claim does not exist, or may not be seen.
+    /// A claim does not exist, or cannot be seen.
     ClaimMissing(String),
-    /// The claim has not been made of its template yet.
+    /// The claim has not been created from its template yet.
     ClaimNotMade(String),
     /// The claim is being deleted.
     ClaimDeleted(String),
-    /// The claim was made for another pod.
+    /// The claim was created for another pod.
     ClaimOfAnother(String),
-    /// The pod names a claim in a way that is not known.
+    /// The pod names a claim in an unsupported way.
     ClaimUnknown(String),
-    /// The scheduler has still to delete a claim that it made for extended resources.
+    /// The scheduler still has to delete a claim that it created for extended resources.
     ExtendedClaimLeft(String),
-    /// The claim is allocated where the node cannot use it.
+    /// The claim's devices are allocated where the node cannot use them.
     Elsewhere(String),
     /// A class does not exist.
     ClassMissing {
@@ -30,34 +30,34 @@ pub enum DeviceProblem {
         /// The class.
         class: String,
     },
-    /// A request or a constraint is of a kind that is not known.
+    /// A request or a constraint is of an unknown kind.
     Unknown {
         /// The claim.
         claim: String,
-        /// What of it.
+        /// What is unknown.
         what: String,
     },
     /// More devices than a claim may have.
     TooMany(String),
     /// There are too few devices for a request.
     Short(Box<Shortage>),
-    /// There are enough devices for each request, and not for all of them together.
+    /// There are enough devices for each request, but not for all of them together.
     Together(Vec<String>),
-    /// All devices are asked for, and a pool is not complete, or not valid.
+    /// The request needs all devices, and a pool is incomplete or invalid.
     Pool {
         /// `driver/pool`.
         pool: String,
         /// Why it cannot be used.
         why: String,
     },
-    /// Devices that are asked for in full must not all be taken, by a constraint.
+    /// The request needs all matching devices, but a constraint excludes some.
     Constraint {
         /// The claim.
         claim: String,
         /// The request.
         request: String,
     },
-    /// A capacity cannot be reckoned with.
+    /// An amount of a capacity cannot be requested.
     Capacity {
         /// Its name.
         name: String,
@@ -84,13 +84,13 @@ pub struct Shortage {
     pub claim: String,
     /// The request.
     pub request: String,
-    /// The class.
+    /// The device class.
     pub class: String,
     /// Selectors of the request.
     pub selectors: Vec<String>,
-    /// How many devices are asked for; `None` is all.
+    /// How many devices are requested; `None`: all.
     pub wanted: Option<i64>,
-    /// How many are of that kind.
+    /// How many devices match.
     pub matching: usize,
     /// How many of these are free.
     pub free: usize,
@@ -102,14 +102,14 @@ impl fmt::Display for DeviceProblem {
             Self::ClaimMissing(claim) => {
                 write!(f, "the resource claim {claim} does not exist or cannot be seen")
             }
-            Self::ClaimNotMade(name) => write!(f, "the resource claim for `{name}` is not made yet"),
+            Self::ClaimNotMade(name) => write!(f, "the resource claim for `{name}` has not been created yet"),
             Self::ClaimDeleted(claim) => write!(f, "the resource claim {claim} is being deleted"),
             Self::ClaimOfAnother(claim) => write!(f, "the resource claim {claim} belongs to another pod"),
             Self::ClaimUnknown(name) => {
-                write!(f, "the pod names the resource claim `{name}` in a way that is not known")
+                write!(f, "the pod names the resource claim `{name}` in an unsupported way")
             }
             Self::ExtendedClaimLeft(claim) => {
-                write!(f, "the scheduler has still to delete the resource claim {claim}")
+                write!(f, "the scheduler still has to delete the resource claim {claim}")
             }
             Self::Elsewhere(claim) => {
                 write!(f, "devices are allocated for the resource claim {claim} that this node cannot use")
@@ -120,7 +120,7 @@ impl fmt::Display for DeviceProblem {
                     "{claim}, request {request}: the device class {class} does not exist or cannot be seen"
                 )
             }
-            Self::Unknown { claim, what } => write!(f, "{claim}: {what} is of a kind that is not known"),
+            Self::Unknown { claim, what } => write!(f, "{claim}: {what} is of an unknown kind"),
             Self::TooMany(claim) => write!(f, "{claim} asks for more devices than a claim may have"),
             Self::Short(shortage) => shortage.fmt(f),
             Self::Together(claims) => {
@@ -132,7 +132,7 @@ impl fmt::Display for DeviceProblem {
             Self::Constraint { claim, request } => {
                 write!(f, "{claim}, request {request}: a constraint excludes one of the devices that match")
             }
-            Self::Capacity { name } => write!(f, "the capacity {name} cannot be requested in this amount"),
+            Self::Capacity { name } => write!(f, "this amount of the capacity {name} cannot be requested"),
             Self::Selector { of, expression, device, fault } => {
                 write!(f, "{of}: the selector `{expression}` has no value for the device {device}: {fault}")
             }

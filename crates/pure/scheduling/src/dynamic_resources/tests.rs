@@ -171,7 +171,7 @@ fn reasons_say_which_request_and_which_selector() {
         (
             cluster([2, 1]),
             unknown,
-            "d/c: the selector `isIP(device.driver)` has no value for the device x.example.com/a/gpu-0: the function isIP is not simulated",
+            "d/c: the selector `isIP(device.driver)` has no value for the device x.example.com/a/gpu-0: the function isIP is not supported",
         ),
         (none, "count: 1", "d/c, request r: the device class gpu does not exist or cannot be seen"),
     ] {

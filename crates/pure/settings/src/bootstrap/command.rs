@@ -1,4 +1,4 @@
-//! A script of the operator's that makes a VM a node.
+//! A script written by the operator that makes a VM a node.
 
 use toml::Spanned;
 
@@ -6,17 +6,16 @@ use super::super::secret::{self, SecretSource};
 use super::super::values::Checker;
 use super::Written;
 
-/// A script for the guest's `/bin/sh`.
+/// A script for the guest's `/bin/sh`, written by the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// The script, with variables for the machine's facts (see [`crate::MachineFacts`]).
     pub script: String,
-    /// What it gets on standard input, where secrets belong.
+    /// What the script reads from standard input, where secrets belong.
     pub input: Option<SecretSource>,
 }
 
-/// The most that a script may hold, in bytes: it is one argument of one call, and a form field of Proxmox's
-/// API.
+/// The largest script in bytes: it is one argument of one call, and a form field of the Proxmox VE API.
 const LONGEST: usize = 32 * 1024;
 
 impl Written {
@@ -36,8 +35,8 @@ impl Written {
         if text.trim().is_empty() {
             checker.wrong("`command` is empty".to_owned(), script.span(), "a script for `/bin/sh`", "");
         } else if !text.is_ascii() {
-            let title = "`command` has characters beyond ASCII".to_owned();
-            checker.wrong(title, script.span(), "the guest agent only takes ASCII", "");
+            let title = "`command` contains characters other than ASCII".to_owned();
+            checker.wrong(title, script.span(), "the guest agent accepts only ASCII", "");
         } else if text.len() > LONGEST {
             let title = format!("`command` is longer than {LONGEST} bytes");
             let help = "put the script into the template, and call it from here";

@@ -1,4 +1,4 @@
-//! What an agent of K3s needs to join its server.
+//! What a K3s agent needs to join its server.
 
 use toml::Spanned;
 
@@ -6,10 +6,10 @@ use super::super::secret::{self, SecretSource};
 use super::super::values::Checker;
 use super::Written;
 
-/// How an agent of K3s joins.
+/// How a K3s agent joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct K3s {
-    /// `host:port` of the K3s server (or of what stands before several), as nodes reach it.
+    /// `host:port` of the K3s server (or of the load balancer of several), as nodes reach it.
     pub server: String,
     /// The agent token, or the server's (`/var/lib/rancher/k3s/server/agent-token` on a server).
     pub token: SecretSource,
@@ -20,7 +20,7 @@ impl Written {
         let (file, credential) = (self.server_token_file.as_ref(), self.server_token_credential.as_ref());
         let token = secret::source(checker, table, "server_token", file, credential);
         if self.api_server.is_none() {
-            let help = "name the K3s server as nodes reach it, e.g. `api_server = \"10.10.10.2:6443\"`";
+            let help = "set the address at which nodes reach the K3s server, e.g. `api_server = \"10.10.10.2:6443\"`";
             let title = "`api_server` is missing".to_owned();
             checker.wrong(title, table.span(), "needed for `method = \"k3s\"`", help);
         }

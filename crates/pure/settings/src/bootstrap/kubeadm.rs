@@ -14,9 +14,9 @@ use super::Written;
 pub struct Kubeadm {
     /// Where bootstrap tokens come from.
     pub token: TokenSource,
-    /// `host:port` that nodes reach the API server at; `None`: what the cluster-info ConfigMap says.
+    /// `host:port` at which nodes reach the API server; `None`: the one in the ConfigMap `cluster-info`.
     pub api_server: Option<String>,
-    /// How long a token lives; it is deleted earlier, once its node has registered.
+    /// How long a token is valid. It is deleted earlier, once its node has registered.
     pub token_ttl: Duration,
     /// Checks of `kubeadm join` whose failure is ignored.
     pub ignore_preflight_errors: Vec<String>,
@@ -33,7 +33,7 @@ pub struct Ssh {
     pub user: String,
     /// The private key.
     pub key: SecretSource,
-    /// The host's public key, `ssh-ed25519 AAAA…`: no other host is talked to.
+    /// The host's public key, `ssh-ed25519 AAAA…`: the daemon connects to no other host.
     pub host_key: String,
 }
 
@@ -77,9 +77,9 @@ impl Written {
             Some("ssh") => self.ssh(table, checker).map(TokenSource::Ssh),
             Some(_) => {
                 let at = self.token.as_ref().map_or(table.span(), Spanned::span);
-                let help = "a token is made for each machine: say where it comes from, not what it is";
+                let help = "a token is created for each machine: name its source, not its value";
                 checker.wrong(
-                    "`token` says where tokens come from".to_owned(),
+                    "`token` is not a source of tokens".to_owned(),
                     at,
                     "must be \"api\" or \"ssh\"",
                     help,
@@ -99,7 +99,7 @@ impl Written {
         ];
         let spans = texts.iter().filter_map(|(key, it)| Some((*key, it.as_ref()?.span())));
         for (key, at) in spans.chain(self.ssh_port.as_ref().map(|it| ("ssh_port", it.span()))) {
-            let title = format!("`{key}` means nothing while tokens come from the Kubernetes API");
+            let title = format!("`{key}` has no effect while tokens come from the Kubernetes API");
             checker.wrong(title, at, "not used", "set `token = \"ssh\"`, or remove it");
         }
     }
@@ -130,7 +130,7 @@ impl Written {
                     title,
                     host.span(),
                     "expected a name or an address",
-                    "the port goes into `ssh_port`",
+                    "set the port with `ssh_port`",
                 );
             }
             Some(_) => {}
@@ -146,7 +146,7 @@ impl Written {
     }
 
     fn host_key(&self, table: &Spanned<()>, checker: &mut Checker) {
-        const HELP: &str = "take it from `/etc/ssh/ssh_host_ed25519_key.pub` on that host, or from `ssh-keyscan` without \
+        const HELP: &str = "copy it from `/etc/ssh/ssh_host_ed25519_key.pub` on that host, or from `ssh-keyscan` without \
                             the host's name";
         let Some(key) = &self.ssh_host_key else {
             let title = "`ssh_host_key` is missing".to_owned();
@@ -156,7 +156,7 @@ impl Written {
             let title = "`ssh_host_key` is not a public key".to_owned();
             checker.wrong(title, key.span(), "expected e.g. \"ssh-ed25519 AAAA…\"", HELP);
         } else if !key.get_ref().starts_with("ssh-ed25519 ") && !key.get_ref().starts_with("ecdsa-") {
-            let title = "`ssh_host_key` is of a kind that is not supported".to_owned();
+            let title = "`ssh_host_key` is of an unsupported type".to_owned();
             checker.wrong(title, key.span(), "must be Ed25519 or ECDSA", HELP);
         }
     }

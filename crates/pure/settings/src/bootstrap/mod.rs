@@ -22,9 +22,9 @@ use super::values::Checker;
 pub enum BootstrapMethod {
     /// `kubeadm join`, in the guest.
     Kubeadm(Kubeadm),
-    /// An agent of K3s that the template has, started in the guest.
+    /// A K3s agent from the template, started in the guest.
     K3s(K3s),
-    /// A script of the operator's, in the guest.
+    /// A script written by the operator, run in the guest.
     Command(Command),
     /// The daemon does nothing: the template joins by itself at its first boot, and the daemon waits for its
     /// Node to register.
@@ -36,14 +36,14 @@ pub enum BootstrapMethod {
 pub struct Bootstrap {
     /// What makes a VM a node.
     pub method: BootstrapMethod,
-    /// A guest in which some systemd unit failed may still join.
+    /// A guest may join even if one of its systemd units has failed.
     pub accept_degraded: bool,
-    /// A TCP port that a booted guest listens on, tried before the agent is asked; `None`: nothing is tried.
+    /// A TCP port that a booted guest listens on, tried before the agent is asked; `None`: no port is tried.
     pub probe_port: Option<u16>,
 }
 
 impl Bootstrap {
-    /// What `kubeadm join` needs, where it is what makes nodes.
+    /// What `kubeadm join` needs, if that is the method.
     pub fn kubeadm(&self) -> Option<&Kubeadm> {
         match &self.method {
             BootstrapMethod::Kubeadm(kubeadm) => Some(kubeadm),
@@ -51,7 +51,7 @@ impl Bootstrap {
         }
     }
 
-    /// The control plane node that makes bootstrap tokens, if one does.
+    /// The control plane node that creates bootstrap tokens, if one does.
     pub fn ssh(&self) -> Option<&Ssh> {
         match &self.kubeadm()?.token {
             TokenSource::Ssh(ssh) => Some(ssh),
@@ -72,7 +72,7 @@ impl Bootstrap {
         secret.into_iter().collect()
     }
 
-    /// Whether something is run in the guest, for which its agent is needed.
+    /// Whether the daemon runs something in the guest, for which it needs the guest agent.
     pub fn needs_agent(&self) -> bool {
         self.method != BootstrapMethod::None
     }
@@ -127,11 +127,11 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// The same below a pool, where some settings have no place.
+    /// Checks the table of a pool, where some settings are not allowed.
     pub(super) fn check_of_pool(written: &Spanned<Self>, checker: &mut Checker) -> Option<Bootstrap> {
         if let Some(port) = &written.get_ref().probe_port {
-            let title = "`probe_port` is the same for all pools".to_owned();
-            checker.wrong(title, port.span(), "not below a pool", "set it in `[bootstrap]`");
+            let title = "`probe_port` applies to all pools".to_owned();
+            checker.wrong(title, port.span(), "not allowed in a pool", "set it in `[bootstrap]`");
         }
         Self::check(written, checker)
     }
@@ -144,7 +144,7 @@ impl Written {
             this.api_server.as_ref().filter(|it| !name_rules::is_host_and_port(it.get_ref()))
         {
             let title = format!("`{}` is not the address of an API server", server.get_ref());
-            let help = "nodes join there: name it as they reach it, without `https://`";
+            let help = "set the address at which nodes reach it, without `https://`";
             checker.wrong(title, server.span(), "expected e.g. \"10.10.10.2:6443\"", help);
         }
         checker.port("probe_port", this.probe_port.as_ref());
@@ -171,7 +171,7 @@ impl Written {
         self.command.as_ref()
     }
 
-    /// Settings of another method would do nothing.
+    /// Reports settings of another method, which would have no effect.
     fn unused(&self, checker: &mut Checker) {
         use Kind::{Command, K3s, Kubeadm};
         type Setting = (&'static str, Option<Range<usize>>, &'static [Kind]);
@@ -199,10 +199,10 @@ impl Written {
         ];
         for (key, at, methods) in settings {
             let Some(at) = at.filter(|_| !methods.contains(&self.method)) else { continue };
-            let title = format!("`{key}` means nothing with `method = \"{}\"`", self.method.name());
+            let title = format!("`{key}` has no effect with `method = \"{}\"`", self.method.name());
             let names: Vec<String> =
                 methods.iter().map(|it| format!("`method = \"{}\"`", it.name())).collect();
-            checker.wrong(title, at, "not used", &format!("it goes with {}", names.join(" or ")));
+            checker.wrong(title, at, "not used", &format!("it applies only to {}", names.join(" or ")));
         }
     }
 }

@@ -1,9 +1,10 @@
-//! `[[pool.machine]]`: bare-metal machines that are switched on and off, in place of VMs that are made.
+//! `[[pool.machine]]`: bare-metal machines, which are switched on and off instead of being created.
 //!
-//! * They are alike: `cores` and `memory` of their pool hold for each. Others go into a pool of their own.
-//! * A machine's number stands where a VMID does. It follows from the name alone, so that no order in the
-//!   file matters, and is greater than any VMID.
-//! * No two of them, nor one of them and a host, have one system of one controller.
+//! * All machines of a pool are alike, with the pool's `cores` and `memory`. Different machines need a
+//!   different pool.
+//! * A machine's number takes the place of a VMID. It is derived from the name alone, so the order in the
+//!   file does not matter, and it is greater than any VMID.
+//! * A system of a controller belongs to only one machine or host.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,16 +26,16 @@ use model::{HostKey, Slot, Vmid};
 pub struct PhysicalMachine {
     /// Its name, which is its Node's.
     pub name: String,
-    /// Its address, if its serving certificate is to be approved for it.
+    /// Its address, if the daemon is to approve its serving certificate for it.
     pub address: Option<IpAddr>,
-    /// It is left as it is: nothing switches it on.
+    /// The machine is left as it is: the daemon does not switch it on.
     pub closed: bool,
     /// Its management controller.
     pub redfish: Redfish,
 }
 
 impl PhysicalMachine {
-    /// What stands where a VMID does.
+    /// The number that takes the place of a VMID.
     pub fn number(&self) -> Vmid {
         number(&self.name)
     }
@@ -46,7 +47,7 @@ impl PhysicalMachine {
     }
 }
 
-/// FNV-1a of the name, brought above all VMIDs.
+/// FNV-1a of the name, shifted above all VMIDs.
 fn number(name: &str) -> Vmid {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -65,7 +66,7 @@ pub(super) struct Written {
     redfish: Spanned<WrittenRedfish>,
 }
 
-/// What its machines are made nodes by: they join by themselves.
+/// The bootstrap of bare-metal machines: they join by themselves.
 pub(super) fn bootstrap() -> Bootstrap {
     Bootstrap { method: BootstrapMethod::None, accept_degraded: false, probe_port: None }
 }
@@ -74,20 +75,20 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<PhysicalMachine> 
     let Some(first) = pool.machine.first() else { return Vec::new() };
     let name = pool.name.get_ref();
     for (key, at) in pool.of_vms() {
-        let title = format!("pool `{name}`: `{key}` means nothing for bare-metal machines");
-        checker.clash(title, at, "not used", first.name.span(), "it is about VMs: remove it");
+        let title = format!("pool `{name}`: `{key}` has no effect for bare-metal machines");
+        checker.clash(title, at, "not used", first.name.span(), "it applies only to VMs: remove it");
     }
     if let Some((key, value)) = pool.labels.iter().chain(&pool.annotations).find(|(_, value)| {
         ["host", "zone", "vmid"].iter().any(|fact| super::labels::uses(value.get_ref(), &[fact]))
     }) {
-        let title = format!("pool `{name}`: `{}` asks for what only VMs have", key.get_ref());
-        let help = "`{{ name }}` and `{{ pool }}` are known of a bare-metal machine";
+        let title = format!("pool `{name}`: `{}` uses a variable that only VMs have", key.get_ref());
+        let help = "bare-metal machines have only `{{ name }}` and `{{ pool }}`";
         checker.wrong(title, value.span(), "not known", help);
     }
     let (max, count) = (*pool.max.get_ref(), pool.machine.len());
     if usize::try_from(max).is_ok_and(|max| max > count) {
-        let title = format!("pool `{name}`: `max` is {max}, and it has {count} `[[pool.machine]]`");
-        let help = format!("set `max = {count}`, or name the others");
+        let title = format!("pool `{name}`: `max` is {max}, but the pool has {count} `[[pool.machine]]`");
+        let help = format!("set `max = {count}`, or add the missing machines");
         checker.wrong(title, pool.max.span(), "too many", &help);
     }
     pool.machine.iter().filter_map(|one| one.check(name, checker)).collect()
@@ -114,7 +115,7 @@ impl Written {
     }
 }
 
-/// What two machines must not share: their names, their controllers' systems.
+/// Checks what two machines must not share: their names, and their controllers' systems.
 pub(super) fn claims(
     pools: &[Spanned<Pool>],
     checked: &[super::Pool],
@@ -128,7 +129,7 @@ pub(super) fn claims(
         let title = if other == name {
             format!("two machines are called `{name}`")
         } else {
-            format!("`{name}` and `{other}` have the same number")
+            format!("the daemon derives the same number from `{name}` and `{other}`")
         };
         checker.clash(title, at, "must be unique", first, "give one of them another name");
     }
@@ -150,7 +151,7 @@ pub(super) fn claims(
 }
 
 impl Pool {
-    /// The settings in it that only VMs have.
+    /// The settings that apply only to VMs.
     fn of_vms(&self) -> Vec<(&'static str, Range<usize>)> {
         let own = self.name.span();
         let at = |given: bool| given.then(|| own.clone());
@@ -247,19 +248,19 @@ mod tests {
                     user = \"power\"\npassword_file = \"/x\"\nca = \"system\"\n";
         let pool = POOL.replace("max = 2", "max = 1");
         for (text, expected) in [
-            (format!("{POOL}{one}"), "`max` is 2, and it has 1 `[[pool.machine]]`"),
+            (format!("{POOL}{one}"), "`max` is 2, but the pool has 1 `[[pool.machine]]`"),
             (format!("{POOL}{one}{}", machine("metal-1", "10.0.0.2")), "two machines are called `metal-1`"),
             (
                 format!("{POOL}{one}{}", machine("metal-2", "10.0.0.1")),
                 "has the same system as machine `metal-1`",
             ),
             (format!("{host}{pool}{one}"), "has the same system as host `pve3`"),
-            (format!("{pool}template = 9000\n{one}"), "`template` means nothing for bare-metal machines"),
+            (format!("{pool}template = 9000\n{one}"), "`template` has no effect for bare-metal machines"),
             (format!("{pool}clone = \"full\"\n{one}"), "`clone` means nothing"),
-            (format!("{pool}kubelet_args = {{ a = \"b\" }}\n{one}"), "`kubelet_args` does nothing"),
+            (format!("{pool}kubelet_args = {{ a = \"b\" }}\n{one}"), "`kubelet_args` has no effect"),
             (
                 format!("{pool}labels = {{ a = \"{{{{ host }}}}\" }}\n{one}"),
-                "`a` asks for what only VMs have",
+                "`a` uses a variable that only VMs have",
             ),
             (format!("{pool}{}", machine("Metal_1", "10.0.0.1")), "`Metal_1` cannot be a Node"),
             (

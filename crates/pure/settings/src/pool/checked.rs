@@ -1,4 +1,4 @@
-//! A pool as everything but the configuration itself knows it, and what follows from its settings.
+//! A checked pool, as the rest of the program uses it, and what follows from its settings.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -26,16 +26,15 @@ pub struct Pool {
     pub name: PoolName,
     /// The region that it is in; `None` if the only cluster has no name.
     pub region: Option<String>,
-    /// What the names of its region's hosts begin with where hosts of all clusters meet
-    /// ([`model::HostKey`]).
+    /// What its hosts' names begin with among those of all clusters ([`model::HostKey`]).
     pub prefix: String,
-    /// It never has fewer nodes.
+    /// Minimum number of nodes.
     pub min: u32,
-    /// It never has more machines.
+    /// Maximum number of machines.
     pub max: u32,
-    /// Its machines never have more vCPUs in all.
+    /// Maximum vCPUs of all its machines together.
     pub max_cores: Option<u32>,
-    /// Its machines never have more memory in all, in bytes.
+    /// Maximum memory of all its machines together, in bytes.
     pub max_memory: Option<i64>,
     /// Room that stays free on its nodes after a removal.
     pub headroom: Room,
@@ -63,16 +62,16 @@ pub struct Pool {
     pub vmids: Vec<RangeInclusive<u32>>,
     /// How its machines get their addresses.
     pub addressing: Addressing,
-    /// The size that a disk grows to; `None`: as large as the template's.
+    /// The size that a disk is grown to; `None`: the template's.
     pub disk: Option<DiskSize>,
-    /// Its network devices by their numbers. The first one's IPv4 (or only) addresses are in `addressing`.
+    /// Its network devices, by number. The first one's IPv4 addresses (or its only ones) are in `addressing`.
     pub devices: Vec<Device>,
-    /// PCI devices of its host that each of its machines is given.
+    /// PCI devices that each of its machines gets from its host.
     pub pci: Vec<Pci>,
     /// ResourceSlices that drivers publish for each of its nodes, as they are declared; [`Pool::slices_for`]
     /// fills in the node.
     pub resource_slices: Vec<ResourceSlice>,
-    /// The user that cloud-init makes; `None`: the template's.
+    /// The user that cloud-init creates; `None`: the template's.
     pub user: Option<String>,
     /// Public keys that may log in as this user.
     pub ssh_keys: Vec<String>,
@@ -82,11 +81,11 @@ pub struct Pool {
     pub labels: Labels,
     /// Taints of its nodes.
     pub taints: Vec<Taint>,
-    /// Taints that its nodes start with, and that something takes away once they are set up.
+    /// Taints that its nodes start with, and that another component removes once the nodes are set up.
     pub startup_taints: Vec<Taint>,
-    /// Domains whose taints pass as well, whichever component puts them on a node.
+    /// Domains whose taints are temporary too, whichever component sets them.
     pub startup_taint_domains: Vec<TaintDomain>,
-    /// Pods that a node takes; `None`: the kubelet's default.
+    /// Maximum number of pods on a node; `None`: the kubelet's default.
     pub max_pods: Option<u32>,
     /// Further arguments of the kubelet, without dashes.
     pub kubelet_args: BTreeMap<String, String>,
@@ -96,54 +95,53 @@ pub struct Pool {
     pub annotations: Labels,
     /// `spec.providerID` of its nodes as it is written; [`Pool::provider_id_for`] fills its variables in.
     pub provider_id: Option<String>,
-    /// What a fresh node offers; `None`: learnt from a ready node, else computed from the VM's shape.
+    /// What a fresh node offers; `None`: learned from a ready node, or else computed from the VM's size.
     pub allocatable: Option<Resources>,
-    /// How many volumes of a CSI driver a fresh node takes, by driver; of others it is learnt from nodes that
-    /// are there.
+    /// How many volumes of a CSI driver a fresh node takes, by driver. For other drivers, it is learned from
+    /// existing nodes.
     pub csi_volumes: BTreeMap<String, i64>,
-    /// Rank for the `priority` expander: higher grows first.
+    /// Rank for the `priority` expander: the pool with the highest grows first.
     pub priority: i32,
-    /// Hosts that its machines may be put on, by their names among those of all clusters; empty: all of its
-    /// region.
+    /// Hosts that may run its machines, by their names among those of all clusters; empty: all of its region.
     pub hosts: Vec<HostKey>,
     /// vCPUs that a host may be given for each of its threads.
     pub cpu_overcommit: f64,
-    /// Memory that a host may promise to running guests, in parts of what it has.
+    /// Memory that a host may promise to running guests, as a fraction of what it has.
     pub memory_overcommit: f64,
     /// Memory in bytes that stays free on each host.
     pub memory_reserve: i64,
     /// Which of the hosts with room gets the next machine.
     pub placement: Placement,
-    /// What labels with its machines' places say once a VM was moved.
+    /// Which host the labels with a machine's place follow once its VM was moved.
     pub zone_labels: ZoneLabels,
-    /// The zones of its region's hosts that have one, by the hosts' plain names.
+    /// The zones of its region's hosts, by the hosts' plain names. Hosts without a zone are left out.
     pub zones: BTreeMap<String, String>,
-    /// At most this many of its machines on one host.
+    /// Maximum number of its machines on one host.
     pub max_per_host: Option<u32>,
     /// How long evicting the pods of one of its nodes may take; `None`: `drain` of `[limits]`.
     pub drain: Option<Duration>,
-    /// A node that is older is replaced by a new one; `None`: however old it is, it stays.
+    /// A node that is older is replaced; `None`: nodes have no maximum age.
     pub max_node_age: Option<Duration>,
     /// Larger minima at certain times.
     pub schedule: Vec<Schedule>,
-    /// Machines that are made ahead of demand.
+    /// Machines that are created ahead of demand.
     pub warm: Warm,
-    /// CPUs and memory of its hosts that its machines have for themselves; `None`: they run anywhere.
+    /// Dedicated CPUs and memory of a host for its machines; `None`: they run anywhere.
     pub pinning: Option<Pinning>,
     /// How far a running machine may grow; `None`: not at all.
     pub grow: Option<Grow>,
     /// Proxmox VE's firewall of its machines; `None`: as in the template.
     pub security: Option<Security>,
-    /// How a machine learns at its first boot what it is.
+    /// How a machine gets its configuration at its first boot.
     pub cloud_init: CloudInit,
-    /// What makes its machines nodes; `None`: what does so for all pools.
+    /// What makes its machines nodes; `None`: the `[bootstrap]` of all pools.
     pub bootstrap: Option<Bootstrap>,
-    /// Bare-metal machines, which are switched on and off; empty: VMs are made.
+    /// Bare-metal machines, which are switched on and off; empty: the pool creates VMs.
     pub machines: Vec<PhysicalMachine>,
 }
 
 impl Pool {
-    /// Whether its machines are there already, and are switched on and off.
+    /// Whether its machines are bare metal, and are switched on and off.
     pub fn is_physical(&self) -> bool {
         !self.machines.is_empty()
     }
@@ -153,8 +151,8 @@ impl Pool {
         self.machines.iter().find(|machine| machine.name == name)
     }
 
-    /// Its slots: the n-th VMID with the n-th address of each list, in the order of the file; or the machines
-    /// that are there.
+    /// Its slots: the n-th VMID with the n-th address of each list, in the order of the file; or its
+    /// bare-metal machines.
     pub fn slots(&self) -> Vec<Slot> {
         if self.is_physical() {
             return self.machines.iter().map(PhysicalMachine::slot).collect();
@@ -189,8 +187,7 @@ impl Pool {
         self.resource_slices.iter().map(|slice| declared_devices::of_node(slice, node)).collect()
     }
 
-    /// What tells its declared devices, and those of its hosts that they are, from others; empty if none are
-    /// declared.
+    /// A fingerprint of its declared devices and of its PCI devices; empty if no devices are declared.
     pub fn declares(&self) -> String {
         if self.resource_slices.is_empty() {
             return String::new();
@@ -204,7 +201,7 @@ impl Pool {
         self.filled(self.of_machine(host, name, vmid))
     }
 
-    /// Those of them that tell of the place of a machine on this host: its host, or its zone.
+    /// Those of the labels that contain the place of a machine on this host: the host, or its zone.
     pub fn labels_of_place(&self, host: &str, name: &str, vmid: Vmid) -> Labels {
         let of = self.of_machine(host, name, vmid);
         let told = self.labels.iter().filter(|(_, value)| labels::uses(value, &["host", "zone"]));
@@ -227,19 +224,19 @@ impl Pool {
         self.of_host(host).into_iter().chain(more).collect()
     }
 
-    /// Its labels with what is known of a machine before it has a slot: its host, its zone and its pool.
+    /// Its labels with what is known before a machine has a slot: its host, its zone and its pool.
     pub fn labels_on(&self, host: &str) -> Labels {
         self.filled(self.of_host(host).into_iter().chain([("pool", self.name.to_string())]).collect())
     }
 
-    /// Its labels with what all of its machines have in common: its region and its own name.
+    /// Its labels with what all of its machines have in common: region and pool.
     pub fn labels_anywhere(&self) -> Labels {
         let region = self.region.clone().unwrap_or_default();
         self.filled(BTreeMap::from([("region", region), ("pool", self.name.to_string())]))
     }
 
-    /// Whether guests need anything that they do not find out themselves: an address, a user, keys. A name
-    /// alone is nothing that a Node is known by.
+    /// Whether guests need something that they cannot find out themselves: an address, a user, or keys. A
+    /// name alone does not count, because a Node is not known by it.
     pub fn tells_guests(&self) -> bool {
         self.gives_addresses() || self.user.is_some() || !self.ssh_keys.is_empty()
     }
@@ -251,17 +248,17 @@ impl Pool {
             || self.devices.iter().any(|device| told(&device.four) || told(&device.six))
     }
 
-    /// Whether its labels differ from host to host.
+    /// Whether its labels differ between hosts.
     pub fn tells_hosts(&self) -> bool {
         self.labels.values().any(|value| labels::uses(value, &["host", "zone"]))
     }
 
-    /// Whether its labels name what all of its machines have in common.
+    /// Whether its labels use variables that all of its machines share: region and pool.
     pub fn labels_vary(&self) -> bool {
         self.labels.values().any(|value| labels::uses(value, &["region", "pool"]))
     }
 
-    /// Of a host by its plain name, or by the one among those of all clusters.
+    /// The variables of a host, by its plain name or by its name among those of all clusters.
     fn of_host(&self, host: &str) -> [(&'static str, String); 3] {
         let (_, host) = HostKey::split(host);
         let zone = self.zones.get(host).map_or(host, String::as_str);

@@ -1,4 +1,4 @@
-//! `[pool.cloud_init]`: how a machine learns at its first boot what it is.
+//! `[pool.cloud_init]`: how a machine gets its configuration at its first boot.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -7,20 +7,20 @@ use super::Written as Pool;
 use crate::name_rules;
 use crate::values::Checker;
 
-/// What stands in `meta-data` if nothing is written.
+/// The default of `meta-data`.
 const META: &str = "instance-id: {{ machine.id }}\nlocal-hostname: {{ machine.name }}\n";
 
-/// How a machine learns at its first boot what it is.
+/// How a machine gets its configuration at its first boot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CloudInit {
-    /// By Proxmox VE's own drive.
+    /// From Proxmox VE's own cloud-init drive.
     #[default]
     Drive,
-    /// By an image with a NoCloud seed that the daemon writes and uploads.
+    /// From an image with a NoCloud seed that the daemon writes and uploads.
     Seed(Seed),
 }
 
-/// What a seed is made of: texts that are filled in for each machine.
+/// The contents of a seed: texts that are filled in for each machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seed {
     /// The storage that it is uploaded to.
@@ -29,7 +29,7 @@ pub struct Seed {
     pub user_data: String,
     /// `meta-data`.
     pub meta_data: String,
-    /// `network-config`; `None`: made of the pool's addresses.
+    /// `network-config`; `None`: derived from the pool's addresses.
     pub network_config: Option<String>,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> CloudInit {
     if this.method == Method::Drive {
         let others = this.texts().map(|(_, text)| text).chain(&this.storage);
         if let Some(other) = others.into_iter().next() {
-            let title = format!("pool `{name}`: Proxmox VE's own drive takes no texts");
+            let title = format!("pool `{name}`: Proxmox VE's own drive needs no storage and no texts");
             checker.wrong(title, other.span(), "only for `method = \"seed\"`", "");
         }
         return CloudInit::Drive;
@@ -85,18 +85,23 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> CloudInit {
     for (key, missing) in [("storage", storage.is_none()), ("user_data", this.user_data.is_none())] {
         if missing {
             let title = format!("pool `{name}`: `{key}` of the seed is missing");
-            checker.wrong(title, written.span(), "this table", "docs/guides/cloud-init.md shows a whole one");
+            checker.wrong(
+                title,
+                written.span(),
+                "this table",
+                "docs/guides/cloud-init.md has a complete example",
+            );
         }
     }
     if let Some(key) = pool.user.as_ref().map(Spanned::span).or(pool.ssh_keys.first().map(Spanned::span)) {
-        let title = format!("pool `{name}`: a seed says itself which users there are");
+        let title = format!("pool `{name}`: a seed defines its users itself");
         checker.wrong(title, key, "only for Proxmox VE's own drive", "write them into `user_data`");
     }
     if let (Some(search), true, None) = (&pool.search, pool.dns.is_empty(), &this.network_config) {
-        let title = format!("pool `{name}`: the seed has no name server to search with");
+        let title = format!("pool `{name}`: `search` of a seed needs `dns`");
         let help =
-            "give `dns` as well: a seed has no name servers of the host's, as Proxmox VE's own drive has";
-        checker.wrong(title, search.span(), "nothing reads this without `dns`", help);
+            "set `dns` as well: unlike Proxmox VE's own drive, a seed does not have the host's name servers";
+        checker.wrong(title, search.span(), "has no effect without `dns`", help);
     }
     let text = |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.get_ref().clone());
     CloudInit::Seed(Seed {

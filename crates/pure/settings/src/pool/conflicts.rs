@@ -1,4 +1,4 @@
-//! What two pools may not share: a name, a VMID, an address.
+//! What two pools must not share: a name, a VMID, an address.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use super::slots::{Reserved, back};
 use super::{TemplateRef, Written};
 use crate::values::Checker;
 
-/// A pool, what it reserves, its template, and the prefix of its region's hosts.
+/// A pool, the numbers that it reserves, its template, and the prefix of its region's hosts.
 pub(super) type Claim<'p> = (&'p Spanned<Written>, Reserved, Option<TemplateRef>, String);
 
 pub(super) fn names(pools: &[Spanned<Written>], checker: &mut Checker) {
@@ -29,23 +29,23 @@ pub(super) fn names(pools: &[Spanned<Written>], checker: &mut Checker) {
     }
 }
 
-/// VMIDs and addresses of each pool against those of the pools before it, and all templates against all
-/// VMIDs.
+/// Compares the VMIDs and addresses of each pool with those of the pools before it, and all templates with
+/// all VMIDs.
 pub(super) fn slots(pools: &[Claim], checker: &mut Checker) {
     for (at, (pool, reserved, _, prefix)) in pools.iter().enumerate() {
         let name = pool.get_ref().name.get_ref();
         for (earlier, theirs, _, other_prefix) in &pools[..at] {
             let other = earlier.get_ref().name.get_ref();
-            // Each cluster has VMIDs of its own; an address is one node's, wherever its VM is.
+            // Each cluster has its own VMIDs, but an address belongs to only one node in all clusters.
             let together = prefix == other_prefix;
             if let Some((mine, first, number)) = shared(&reserved.vmids, &theirs.vmids).filter(|_| together) {
                 let title = format!("pools `{other}` and `{name}` both reserve VMID {number}");
-                let help = "no two pools may share a VMID: narrow one of the ranges";
+                let help = "two pools must not share a VMID: narrow one of the ranges";
                 checker.clash(title, mine, "overlaps", first, help);
             }
             if let Some((mine, first, number)) = shared(&reserved.addresses, &theirs.addresses) {
                 let title = format!("pools `{other}` and `{name}` both reserve {}", back(number));
-                let help = "no two pools may share an address: narrow one of the ranges";
+                let help = "two pools must not share an address: narrow one of the ranges";
                 checker.clash(title, mine, "overlaps", first, help);
             }
         }
@@ -58,13 +58,13 @@ pub(super) fn slots(pools: &[Claim], checker: &mut Checker) {
         let pieces = here.flat_map(|(_, reserved, ..)| &reserved.vmids);
         if let Some(piece) = pieces.into_iter().find(|piece| piece.holds(u128::from(vmid.0))) {
             let title = format!("the template's VMID {vmid} is reserved for machines");
-            let help = format!("leave it out: [\"…\", \"!{vmid}\"]");
+            let help = format!("exclude it: [\"…\", \"!{vmid}\"]");
             checker.clash(title, piece.at.clone(), "among these", written.span(), &help);
         }
     }
 }
 
-/// The first number that is in both, and where.
+/// The first number that is in both, and its place.
 fn shared(mine: &[Piece], theirs: &[Piece]) -> Option<(Range<usize>, Range<usize>, u128)> {
     mine.iter().find_map(|piece| {
         let other = theirs.iter().find(|other| other.meets(piece))?;

@@ -1,5 +1,5 @@
-//! `[[pool.device]]`: devices that a driver publishes for each node of a pool in ResourceSlices, declared for
-//! as long as none of its nodes has published any.
+//! `[[pool.device]]`: devices that a driver publishes for each node of a pool in ResourceSlices. They are
+//! declared for as long as none of the pool's nodes has published any.
 //!
 //! What the API server refuses in a ResourceSlice is refused here (`pkg/apis/resource/validation`).
 
@@ -18,17 +18,18 @@ use model::amount::Amount;
 use model::devices::{Attribute, Capacity, Device, Reach, ResourceSlice};
 use model::semver::Version;
 
-/// What stands for the name of the node in the slices.
+/// Stands for the node's name in the slices.
 const NODE: &str = "{{ name }}";
-/// Devices of a slice (`ResourceSliceMaxDevices`).
+/// Maximum number of devices in a slice (`ResourceSliceMaxDevices`).
 const MOST_DEVICES: u32 = 128;
-/// Attributes and capacities of a device in sum (`ResourceSliceMaxAttributesAndCapacitiesPerDevice`).
+/// Maximum number of a device's attributes and capacities together
+/// (`ResourceSliceMaxAttributesAndCapacitiesPerDevice`).
 const MOST_NAMES: usize = 32;
-/// Bytes of an attribute that is a text or a version (`DeviceAttributeMaxValueLength`).
+/// Maximum bytes of an attribute that is a string or a version (`DeviceAttributeMaxValueLength`).
 const LONGEST_VALUE: usize = 64;
-/// Letters of a driver's name, and of the domain of an attribute.
+/// Maximum length of a driver's name, and of the domain of an attribute.
 const LONGEST_DRIVER: usize = 63;
-/// Letters of the name of an attribute or a capacity (`DeviceMaxIDLength`).
+/// Maximum length of the name of an attribute or a capacity (`DeviceMaxIDLength`).
 const LONGEST_NAME: usize = 32;
 
 /// A `[[pool.device]]` as it is written.
@@ -59,7 +60,7 @@ impl<'de> Deserialize<'de> for Value {
             type Value = Value;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a text, a whole number, `true`, `false` or { version = \"1.2.3\" }")
+                f.write_str("a string, a whole number, `true`, `false` or { version = \"1.2.3\" }")
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
@@ -90,7 +91,7 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// The slices that drivers publish for each node of the pool, in which [`NODE`] stands for its name.
+/// The slices that drivers publish for each node of the pool, with [`NODE`] in place of its name.
 pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<ResourceSlice> {
     tied(pool, checker);
     let mut slices: BTreeMap<(&str, &str), Filling> = BTreeMap::new();
@@ -127,12 +128,12 @@ pub(super) fn of_node(slice: &ResourceSlice, node: &str) -> ResourceSlice {
 struct Filling<'w> {
     devices: Vec<Device>,
     names: BTreeSet<String>,
-    /// How many devices are called after each pattern.
+    /// How many devices have a name from each pattern so far.
     numbers: BTreeMap<&'w str, u32>,
 }
 
 impl<'w> Filling<'w> {
-    /// Adds the devices of a table, each with a name of its own.
+    /// Adds the devices of a table, each with a unique name.
     fn add(&mut self, written: &'w Written, like: &Device, pool: &Pool, checker: &mut Checker) {
         let name = pool.name.get_ref();
         let count = written.count(pool);
@@ -142,8 +143,8 @@ impl<'w> Filling<'w> {
                 "pool `{name}`: more than {MOST_DEVICES} devices of `{}` in one resource pool",
                 written.driver.get_ref()
             );
-            let help = "give some of them another `resource_pool`, e.g. \"{{ name }}-2\"";
-            checker.wrong(title, written.at(), "a ResourceSlice has no more", help);
+            let help = "put some of them into another `resource_pool`, e.g. \"{{ name }}-2\"";
+            checker.wrong(title, written.at(), "more than a ResourceSlice holds", help);
             return;
         }
         let number = self.numbers.entry(written.pattern()).or_default();
@@ -154,7 +155,12 @@ impl<'w> Filling<'w> {
             if !self.names.insert(device.name.clone()) {
                 let title = format!("pool `{name}`: two devices are called `{}`", device.name);
                 let at = written.name.as_ref().map_or_else(|| written.driver.span(), Spanned::span);
-                checker.wrong(title, at, "each has a name of its own", "number them: \"gpu-{{ number }}\"");
+                checker.wrong(
+                    title,
+                    at,
+                    "each device needs a unique name",
+                    "number them: \"gpu-{{ number }}\"",
+                );
                 return;
             }
             self.devices.push(device);
@@ -171,18 +177,19 @@ impl Written {
         self.name.as_ref().map_or("device-{{ number }}", |name| name.get_ref())
     }
 
-    /// Where its number is written, or the table.
+    /// The place of its `count`, or of the table.
     fn at(&self) -> std::ops::Range<usize> {
         self.count.as_ref().map_or_else(|| self.driver.span(), Spanned::span)
     }
 
-    /// The mapping that its devices are of.
+    /// The mapping that its devices come from.
     fn mapping<'p>(&self, pool: &'p Pool) -> Option<&'p pci::Written> {
         let named = self.pci.as_ref()?.get_ref();
         pool.pci.iter().find(|one| one.mapping.get_ref() == named)
     }
 
-    /// As many as are said, else as the mapping gives a machine, else one.
+    /// The `count` that is written, or else the number of devices that the mapping gives a machine, or else
+    /// one.
     fn count(&self, pool: &Pool) -> u32 {
         let given = || self.mapping(pool).map_or(1, pci::Written::count);
         self.count.as_ref().map_or_else(given, |count| *count.get_ref())
@@ -194,15 +201,15 @@ impl Written {
         self.names(pool, checker);
         if let Some(count) = self.count.as_ref().filter(|count| *count.get_ref() == 0) {
             let title = format!("pool `{name}`: `count` of devices of `{}` is zero", self.driver.get_ref());
-            checker.wrong(title, count.span(), "must be at least 1", "leave the table out");
+            checker.wrong(title, count.span(), "must be at least 1", "or remove the table");
         }
         let names = self.attributes.len() + self.capacity.len();
         if let Some(first) = self.attributes.keys().chain(self.capacity.keys()).next()
             && names > MOST_NAMES
         {
             let title = format!("pool `{name}`: a device has {names} attributes and capacities");
-            let label = format!("Kubernetes takes {MOST_NAMES} in sum");
-            checker.wrong(title, first.span(), &label, "leave out those that no selector asks for");
+            let label = format!("Kubernetes allows {MOST_NAMES} in total");
+            checker.wrong(title, first.span(), &label, "remove those that no selector uses");
         }
         let mut device = Device { shared: self.allow_multiple_allocations, ..Device::default() };
         for (key, value) in &self.attributes {
@@ -218,7 +225,7 @@ impl Written {
         device
     }
 
-    /// Its driver, the pattern of its name and its resource pool.
+    /// Checks its driver, the pattern of its devices' names and its resource pool.
     fn names(&self, pool: &Pool, checker: &mut Checker) {
         let name = pool.name.get_ref();
         let driver = self.driver.get_ref();
@@ -230,7 +237,7 @@ impl Written {
             let of = BTreeMap::from([("number", "127".to_owned())]);
             if !is_label(&fill(written.get_ref(), &of)) {
                 let title = format!("pool `{name}`: devices cannot be called `{}`", written.get_ref());
-                let label = "lower-case letters, digits, `-`, and `{{ number }}` for what tells them apart";
+                let label = "lower-case letters, digits, `-`, and `{{ number }}` for the device's number";
                 checker.wrong(title, written.span(), label, "expected e.g. \"gpu-{{ number }}\"");
             }
         }
@@ -246,13 +253,13 @@ impl Written {
             checker.wrong(title, written.span(), "lower-case letters, digits, `-`, `.` and `{{ name }}`", "");
         } else if !uses(written.get_ref(), &["name"]) {
             let title = format!("pool `{name}`: all nodes would have the same resource pool");
-            let help = "e.g. \"{{ name }}-gpus\"; without `resource_pool` it is called after the node";
-            checker.wrong(title, written.span(), "must hold {{ name }}", help);
+            let help = "e.g. \"{{ name }}-gpus\"; by default, the resource pool has the node's name";
+            checker.wrong(title, written.span(), "must contain {{ name }}", help);
         }
     }
 }
 
-/// Devices that are tied to `[[pool.pci]]`: a driver publishes each device of a mapping in the same way.
+/// Checks devices that come from `[[pool.pci]]`: a driver publishes each device of a mapping in the same way.
 fn tied(pool: &Pool, checker: &mut Checker) {
     let name = pool.name.get_ref();
     let mut sums: BTreeMap<(&str, &str), (Vec<&Written>, &pci::Written)> = BTreeMap::new();
@@ -263,8 +270,8 @@ fn tied(pool: &Pool, checker: &mut Checker) {
             let known: Vec<String> =
                 pool.pci.iter().map(|one| format!("`{}`", one.mapping.get_ref())).collect();
             let help = match known.as_slice() {
-                [] => "its machines get no device: add the table `[[pool.pci]]`, or remove `pci`".to_owned(),
-                known => format!("there is {}", known.join(", ")),
+                [] => "its machines get no device: add a table `[[pool.pci]]`, or remove `pci`".to_owned(),
+                known => format!("known: {}", known.join(", ")),
             };
             checker.wrong(title, named.span(), "not given to machines", &help);
             continue;
@@ -272,7 +279,7 @@ fn tied(pool: &Pool, checker: &mut Checker) {
         if let Some(resource) = given.offered() {
             checker.clash(
                 format!(
-                    "pool `{name}`: `{}` is offered as `{}` by a device plugin, and published by a driver",
+                    "pool `{name}`: `{}` is both offered as `{}` by a device plugin and published by a driver",
                     named.get_ref(),
                     resource.get_ref()
                 ),
@@ -288,21 +295,21 @@ fn tied(pool: &Pool, checker: &mut Checker) {
     for ((driver, mapping), (all, given)) in sums {
         if let Some(one) = all.iter().find(|one| all.len() > 1 && one.count.is_none()) {
             let title = format!("pool `{name}`: several tables for the devices of `{mapping}`");
-            checker.wrong(title, one.at(), "how many are so?", "set `count` in each of them");
+            checker.wrong(title, one.at(), "how many of them?", "set `count` in each of them");
             continue;
         }
         let sum = all.iter().fold(0_u32, |sum, one| sum.saturating_add(one.count(pool)));
         if given.count() > 0 && !sum.is_multiple_of(given.count()) {
             let title = format!(
-                "pool `{name}`: {sum} devices of `{driver}`, and {} of `{mapping}` for a machine",
+                "pool `{name}`: {sum} devices of `{driver}`, but {} of `{mapping}` for each machine",
                 given.count()
             );
             let at = all.last().map_or(0..0, |last| last.at());
             let help = format!(
-                "with so many for each device of the mapping: a multiple of {}; or change `count` of `[[pool.pci]]`",
+                "each device of the mapping must have equally many: set a multiple of {}, or change `count` in `[[pool.pci]]`",
                 given.count()
             );
-            checker.wrong(title, at, "does not divide up", &help);
+            checker.wrong(title, at, "cannot be divided evenly", &help);
         }
     }
 }
@@ -316,7 +323,7 @@ fn qualified(pool: &str, key: &Spanned<String>, checker: &mut Checker) {
     };
     if !fits {
         let title = format!("pool `{pool}`: `{text}` is not the name of an attribute or a capacity");
-        let label = "at most 32 letters, digits and `_`, no digit first; a domain may stand before it";
+        let label = "at most 32 letters, digits and `_`, not starting with a digit; optionally after a domain and `/`";
         checker.wrong(title, key.span(), label, "expected e.g. \"model\" or \"example.com/model\"");
     }
 }

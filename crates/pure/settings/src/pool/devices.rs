@@ -13,21 +13,20 @@ use crate::name_rules;
 use crate::one_or_many::Listed;
 use crate::values::Checker;
 
-/// Devices beyond the first that a machine may have: Proxmox VE has `net0` to `net31`, and cloud-init names
-/// few.
+/// Maximum number of devices beyond the first: Proxmox VE has `net0` to `net31`, and cloud-init names few.
 const MOST: usize = 7;
 
 /// How a device gets the addresses of one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Family {
-    /// It has none.
+    /// The device has none.
     #[default]
     None,
     /// From a DHCP server.
     Dhcp,
-    /// From the routers' announcements (IPv6).
+    /// From router advertisements (IPv6).
     Auto,
-    /// Each slot has its own, set by cloud-init.
+    /// Each slot has its own, set through cloud-init.
     Static {
         /// The addresses in their order, both ends included.
         ranges: Vec<(IpAddr, IpAddr)>,
@@ -49,15 +48,15 @@ impl Family {
     }
 }
 
-/// The kinds of devices that guests have drivers for (`net0` in `qm.conf`).
+/// The device models that guests have drivers for (`net0` in `qm.conf`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceModel {
-    /// Paravirtualised: the fast one.
+    /// Paravirtualized and fast.
     Virtio,
     /// An Intel gigabit card.
     E1000,
-    /// A newer one of those.
+    /// A newer Intel gigabit card.
     E1000e,
     /// A Realtek card.
     Rtl8139,
@@ -78,20 +77,20 @@ impl DeviceModel {
     }
 }
 
-/// What a device is set to; what is `None` stays as it is in the template.
+/// The settings of a device; what is `None` stays as in the template.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
     /// Its bridge.
     pub bridge: Option<String>,
     /// Its VLAN.
     pub vlan: Option<u16>,
-    /// Its MTU; 1 is that of its bridge.
+    /// Its MTU; 1: the bridge's.
     pub mtu: Option<u16>,
-    /// What kind it is.
+    /// Its model.
     pub model: Option<DeviceModel>,
-    /// Proxmox VE's firewall sees what goes through it.
+    /// Whether Proxmox VE's firewall filters its traffic.
     pub firewall: Option<bool>,
-    /// Its IPv4 addresses; of the first device those in `addresses`.
+    /// Its IPv4 addresses; those of the first device are in `addresses`.
     pub four: Family,
     /// Its IPv6 addresses.
     pub six: Family,
@@ -112,8 +111,8 @@ pub(super) struct Written {
     prefix6: Option<Spanned<u8>>,
 }
 
-/// The devices in the order of their numbers, the first without the family that `addresses` is of, and the
-/// lists of addresses that they reserve.
+/// The devices in the order of their numbers, the first one without the family of `addresses`; and the lists
+/// of addresses that they reserve.
 pub(super) fn check(pool: &Pool, vmids: u128, checker: &mut Checker) -> (Vec<Device>, Vec<Vec<Piece>>) {
     let name = pool.name.get_ref();
     let mut reserved = Vec::new();
@@ -169,10 +168,10 @@ fn first(pool: &Pool, vmids: u128, reserved: &mut Vec<Vec<Piece>>, checker: &mut
     }
 }
 
-/// `addresses6` of a pool whose `addresses` are IPv6 says the same thing twice.
+/// If `addresses` are IPv6, `addresses6` would repeat them.
 pub(super) fn one_family_each(pool: &Pool, six_already: bool, checker: &mut Checker) {
     if let (Some(written), Some(first), true) = (&pool.addresses6, &pool.addresses, six_already) {
-        let title = format!("pool `{}`: `addresses` are IPv6 already", pool.name.get_ref());
+        let title = format!("pool `{}`: `addresses` are already IPv6", pool.name.get_ref());
         let help = "put IPv4 addresses into `addresses`, or remove `addresses6`";
         checker.clash(title, written.span(), "second", first.span(), help);
     }
@@ -180,8 +179,8 @@ pub(super) fn one_family_each(pool: &Pool, six_already: bool, checker: &mut Chec
 
 fn vlan(pool: &str, written: Option<&Spanned<u16>>, checker: &mut Checker) {
     if let Some(vlan) = written.filter(|vlan| !(1..=4094).contains(vlan.get_ref())) {
-        let title = format!("pool `{pool}`: `vlan` is not a VLAN's tag");
-        checker.wrong(title, vlan.span(), "must be from 1 to 4094", "without a VLAN leave it out");
+        let title = format!("pool `{pool}`: `vlan` is not a VLAN tag");
+        checker.wrong(title, vlan.span(), "must be from 1 to 4094", "remove it to use no VLAN");
     }
 }
 
@@ -194,18 +193,18 @@ fn bridge(pool: &str, written: Option<&Spanned<String>>, checker: &mut Checker) 
     )
 }
 
-/// Proxmox VE takes 1 to 65520; below what IPv6 needs (RFC 8200 § 5) only 1 means something.
+/// Proxmox VE accepts 1 to 65520; of the values below IPv6's minimum (RFC 8200 § 5), only 1 has a meaning.
 fn mtu(pool: &str, written: Option<&Spanned<u16>>, checker: &mut Checker) -> Option<u16> {
     let written = written?;
     let mtu = *written.get_ref();
     if mtu != 1 && !(1280..=65520).contains(&mtu) {
         let title = format!("pool `{pool}`: {mtu} cannot be an MTU");
-        checker.wrong(title, written.span(), "must be from 1280 to 65520, or 1 for that of the bridge", "");
+        checker.wrong(title, written.span(), "must be from 1280 to 65520, or 1 for the bridge's", "");
     }
     Some(mtu)
 }
 
-/// One family of a device as it is asked for.
+/// One family of a device, as it is written.
 struct Asked<'w> {
     pool: &'w str,
     key: &'static str,
@@ -233,7 +232,7 @@ impl Asked<'_> {
                 [("prefix", self.prefix.map(Spanned::span)), ("gateway", self.gateway.map(Spanned::span))];
             for (what, at) in given.into_iter().filter_map(|(what, at)| Some((what, at?))) {
                 let title = format!("pool `{pool}`: a {what} without addresses in `{key}`");
-                checker.wrong(title, at, "nothing to do with it", "remove it, or name ranges");
+                checker.wrong(title, at, "has no effect", "remove it, or name ranges");
             }
             return (Vec::new(), family);
         }
@@ -261,7 +260,7 @@ impl Asked<'_> {
         let (usual, most) = if self.six { (64, 128) } else { (24, 32) };
         let prefix = self.prefix.map_or(usual, |prefix| {
             if !(1..=most).contains(prefix.get_ref()) {
-                let title = format!("pool `{pool}`: no length of a network's prefix");
+                let title = format!("pool `{pool}`: not a prefix length");
                 checker.wrong(title, prefix.span(), &format!("must be from 1 to {most}"), "");
                 return usual;
             }
@@ -280,8 +279,8 @@ impl Asked<'_> {
             && let Some(piece) = pieces.iter().find(|piece| piece.holds(number(*own)))
         {
             let title = format!("pool `{pool}`: the gateway {own} is among `{key}`");
-            let help = format!("begin or end the range elsewhere, or leave it out: [\"…\", \"!{own}\"]");
-            checker.clash(title, piece.at.clone(), "no machine can have it", at.clone(), &help);
+            let help = format!("begin or end the range elsewhere, or exclude it: [\"…\", \"!{own}\"]");
+            checker.clash(title, piece.at.clone(), "no machine can use it", at.clone(), &help);
         }
         let ranges = pieces.iter().map(|piece| (back(piece.first), back(piece.last))).collect();
         (pieces, Family::Static { ranges, prefix, gateway: gateway.map(|(gateway, _)| gateway) })
@@ -325,9 +324,9 @@ mod tests {
             ("addresses6 = \"fd00::2-fd00::3\"\ngateway6 = \"fd00::3\"".to_owned(), "is among `addresses6`"),
             (
                 "addresses = \"fd00::8-fd00::9\"\naddresses6 = \"fd00::2-fd00::3\"".to_owned(),
-                "`addresses` are IPv6 already",
+                "`addresses` are already IPv6",
             ),
-            (format!("{second}vlan = 4095"), "`vlan` is not a VLAN's tag"),
+            (format!("{second}vlan = 4095"), "`vlan` is not a VLAN tag"),
             (format!("{second}addresses = \"fd00::2\""), "`addresses`: `fd00::2` is not a range"),
             (
                 format!("addresses = \"10.0.0.8-10.0.0.9\"\n{second}addresses = \"10.0.0.9-10.0.0.20\""),

@@ -1,4 +1,4 @@
-//! What else a VM's configuration gets: `vm_options`, and further disks.
+//! Further contents of a VM's configuration: `vm_options`, and more disks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::name_rules;
 use crate::one_or_many::Scalar;
 use crate::values::Checker;
 
-/// Options that a pool may set itself, with the privilege that Proxmox VE asks for each
+/// Options that a pool may set, each with the privilege that Proxmox VE requires
 /// (`check_vm_modify_config_perm`).
 const FREE: &[(&str, &str)] = &[
     ("cpu", "VM.Config.CPU"),
@@ -35,7 +35,7 @@ const FREE: &[(&str, &str)] = &[
     ("hostpci", "VM.Config.HWType"),
 ];
 
-/// Options that only root itself may set, with no token.
+/// Options that only root itself may set, never a token.
 const ROOTS: &[&str] = &[
     "affinity",
     "amd-sev",
@@ -70,7 +70,7 @@ pub(super) struct Written {
     storage: Spanned<String>,
 }
 
-/// The privilege that setting an option needs on the VM; `None` for one that a pool may not set.
+/// The privilege on the VM that is needed to set an option; `None` for an option that a pool may not set.
 pub fn privilege(option: &str) -> Option<&'static str> {
     let stem = if option.starts_with("hostpci") { "hostpci" } else { option };
     FREE.iter().find(|(name, _)| *name == stem).map(|(_, privilege)| *privilege)
@@ -81,8 +81,7 @@ pub(super) fn options(pool: &Pool, checker: &mut Checker) -> BTreeMap<String, St
     free(&format!("pool `{}`", pool.name.get_ref()), &pool.vm_options, checker)
 }
 
-/// Options that no other setting writes, as a VM's configuration has them; `whose` stands before what is
-/// wrong with one.
+/// Options that no other setting writes, as in a VM's configuration. `whose` begins the text of each finding.
 pub(crate) fn free(
     whose: &str,
     options: &BTreeMap<Spanned<String>, Spanned<Scalar>>,
@@ -92,32 +91,32 @@ pub(crate) fn free(
     for (key, value) in options {
         let (option, at) = (key.get_ref().as_str(), key.span());
         if ROOTS.contains(&option) {
-            let title = format!("{whose}: `{option}` is for root alone, not for a token");
+            let title = format!("{whose}: `{option}` can only be set by root, not with a token");
             let help = match option {
                 "affinity" | "hugepages" => "use `[pool.pinning]`",
                 _ => "set it in the template: clones inherit it",
             };
             checker.wrong(title, at, "Proxmox VE refuses it", help);
         } else if let Some(ours) = setting(option) {
-            let title = format!("{whose}: `{option}` is not free");
+            let title = format!("{whose}: `{option}` cannot be set here");
             checker.wrong(title, at, "set by other settings", ours);
         } else if privilege(option).is_none() {
-            let title = format!("{whose}: `{option}` is no option that a pool may set");
+            let title = format!("{whose}: a pool cannot set the option `{option}`");
             let known = FREE.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
-            checker.wrong(title, at, "set it in the template", &format!("known are {known}"));
+            checker.wrong(title, at, "set it in the template", &format!("known options: {known}"));
         }
         let text = match value.get_ref() {
             Scalar::Truth(on) => u8::from(*on).to_string(),
             other => other.to_string(),
         };
         if text.trim().is_empty() || text.contains(['\n', '\r']) {
-            let title = format!("{whose}: `{option}` has no value on one line");
+            let title = format!("{whose}: `{option}` needs a value on one line");
             checker.wrong(title, value.span(), "expected a value", "");
         }
         if option.starts_with("hostpci") && !text.split(',').any(|part| part.starts_with("mapping=")) {
             let title = format!("{whose}: `{option}` names no mapping");
-            let help = "make a resource mapping of the device in the datacenter, and set `mapping=NAME`";
-            checker.wrong(title, value.span(), "for a token a device needs a mapping", help);
+            let help = "create a resource mapping for the device in the datacenter, and set `mapping=NAME`";
+            checker.wrong(title, value.span(), "with a token, a device needs a mapping", help);
         }
         if option.starts_with("serial") && text != "socket" {
             let title = format!("{whose}: `{option}` is a device of the host");
@@ -128,7 +127,7 @@ pub(crate) fn free(
     checked
 }
 
-/// Which setting an option belongs to that is not free.
+/// The setting to use instead of an option that is not free.
 fn setting(option: &str) -> Option<&'static str> {
     let stem = option.trim_end_matches(|c: char| c.is_ascii_digit());
     Some(match stem {
@@ -146,7 +145,9 @@ fn setting(option: &str) -> Option<&'static str> {
         }
         "tags" => "use `tags`",
         "name" | "description" | "smbios" | "template" => "it identifies the machine",
-        "agent" | "onboot" | "protection" | "startup" => "machines could no longer be started or removed",
+        "agent" | "onboot" | "protection" | "startup" => {
+            "otherwise machines could no longer be started or removed"
+        }
         _ => return None,
     })
 }
@@ -163,13 +164,13 @@ pub(super) fn disks(pool: &Pool, checker: &mut Checker) -> Vec<ExtraDisk> {
             checker.wrong(title, disk.device.span(), "expected e.g. \"scsi1\" or \"virtio1\"", "");
         }
         if !seen.insert(device) {
-            let title = format!("pool `{name}`: the disk `{device}` is there already");
+            let title = format!("pool `{name}`: the disk `{device}` is listed twice");
             checker.wrong(title, disk.device.span(), "second", "give it another number");
         }
         let before = checker.findings.len();
         let bytes = checker.size(&format!("pool `{name}`: `size`"), &disk.size);
         if checker.findings.len() == before && (bytes < 1 << 30 || bytes % (1 << 30) != 0) {
-            let title = format!("pool `{name}`: the size of `{device}` is no whole number of GiB");
+            let title = format!("pool `{name}`: the size of `{device}` is not a whole number of GiB");
             checker.wrong(
                 title,
                 disk.size.span(),
@@ -218,12 +219,12 @@ mod tests {
             ("vm_options = { description = \"x\" }", "it identifies the machine"),
             ("vm_options = { smbios1 = \"uuid=1\" }", "it identifies the machine"),
             ("vm_options = { protection = 1 }", "could no longer be started or removed"),
-            ("vm_options = { zzz = 1 }", "no option that a pool may set"),
+            ("vm_options = { zzz = 1 }", "a pool cannot set the option"),
             ("vm_options = { hostpci0 = \"0000:01:00.0\" }", "names no mapping"),
             ("vm_options = { serial0 = \"/dev/ttyS0\" }", "must be \"socket\""),
-            ("vm_options = { cpu = \"\" }", "has no value on one line"),
+            ("vm_options = { cpu = \"\" }", "needs a value on one line"),
             ("extra_disks = [{ device = \"sda\", size = \"1GiB\", storage = \"s\" }]", "`sda` is not a disk"),
-            ("extra_disks = [{ device = \"scsi0\", size = \"1GiB\", storage = \"s\" }]", "is there already"),
+            ("extra_disks = [{ device = \"scsi0\", size = \"1GiB\", storage = \"s\" }]", "is listed twice"),
             (
                 "extra_disks = [{ device = \"scsi1\", size = \"100MiB\", storage = \"s\" }]",
                 "whole number of GiB",
@@ -232,7 +233,7 @@ mod tests {
                 "extra_disks = [{ device = \"scsi1\", size = \"1GiB\", storage = \"-\" }]",
                 "cannot be a storage",
             ),
-            ("clone = \"full\"\nstorage = [\"aa\", \"aa\"]", "the storage `aa` twice"),
+            ("clone = \"full\"\nstorage = [\"aa\", \"aa\"]", "the storage `aa` is listed twice"),
             ("clone = \"full\"\nstorage = \"/x\"", "`/x` cannot be a storage"),
             ("storage = [\"aa\", \"bb\"]", "only for full clones"),
             ("storage_reserve = \"1GiB\"", "`storage_reserve` without"),

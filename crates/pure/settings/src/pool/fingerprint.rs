@@ -1,9 +1,9 @@
-//! Which settings of a pool make a machine what it is. A machine whose record holds another value than its
-//! pool has now has drifted: it can only be replaced. What can be changed on a node that runs (labels,
-//! taints, tags), what says how many there are or where they go, and what is read at other times is no part
-//! of it.
+//! Which settings of a pool make a machine what it is. If a machine's record has a different value from its
+//! pool's, the machine has drifted: it can only be replaced. Left out are settings that can be changed on a
+//! running node (labels, taints, tags), that control the number or the placement of machines, or that are
+//! read at other times.
 //!
-//! A setting that is added here later is in no earlier record: it makes no machine of before drift.
+//! A setting that is added here later is in no earlier record, so it causes no drift of existing machines.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,8 +19,8 @@ impl Size {
 }
 
 impl Pool {
-    /// The settings that make a machine what it is, by their names. Its size and template are not among them:
-    /// a pool may have several of each. Bare-metal machines are made of nothing.
+    /// The settings that make a machine what it is, by their names. Size and template are left out, because a
+    /// pool may have several of each. For bare-metal machines there are none.
     pub fn made_of(&self) -> BTreeMap<String, String> {
         if self.is_physical() {
             return BTreeMap::new();
@@ -50,7 +50,7 @@ impl Pool {
             ("pci", super::pci::devices_text(&self.pci)),
             ("grow", self.grow.as_ref().map(super::Grow::words).unwrap_or_default()),
             ("user", set(self.user.clone())),
-            // Keys are long, and a record is small.
+            // Keys are long, and a record must stay small.
             ("ssh_keys", set((!self.ssh_keys.is_empty()).then(|| digest(&self.ssh_keys)))),
             ("cloud_init", cloud_init(&self.cloud_init)),
             ("network", network(&self.addressing)),
@@ -65,7 +65,7 @@ impl Pool {
     }
 }
 
-/// Its CPUs and memory in words. How many cores stay with hosts is nothing of a machine.
+/// Its CPUs and memory in words. The number of cores reserved for hosts does not affect a machine.
 fn pinning(pinning: &Pinning) -> String {
     let numa = if pinning.numa { " numa" } else { "" };
     format!(
@@ -87,7 +87,7 @@ fn security(security: &Security) -> String {
     )
 }
 
-/// What there is to say of the devices beyond bridge and VLAN of the first; as in the template, if nothing.
+/// The devices in words, beyond bridge and VLAN of the first; as in the template, if there is nothing to add.
 fn devices(devices: &[Device]) -> String {
     let family = |family: &Family| match family {
         Family::None => "none".to_owned(),
@@ -104,7 +104,7 @@ fn devices(devices: &[Device]) -> String {
     }
     let number = |number: Option<u16>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
     let words = devices.iter().enumerate().map(|(at, device)| {
-        // The first one's bridge and VLAN have names of their own.
+        // Bridge and VLAN of the first device are listed separately.
         let (bridge, vlan) = if at == 0 { (None, None) } else { (device.bridge.as_deref(), device.vlan) };
         format!(
             "net{at}: {} vlan {} mtu {} {} firewall {} ip {} ip6 {}",
@@ -146,7 +146,7 @@ fn network(addressing: &Addressing) -> String {
     words
 }
 
-/// FNV-1a of a list, in sixteen digits: tells lists apart, and hides nothing.
+/// FNV-1a of a list, in sixteen digits: distinguishes lists, but does not hide their contents.
 pub(super) fn digest(list: &[String]) -> String {
     let bytes = list.iter().flat_map(|one| one.bytes().chain([0]));
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

@@ -6,7 +6,7 @@ use toml::Spanned;
 use super::{Addressing, Device, Family, Written as Pool};
 use crate::values::Checker;
 
-/// What becomes of packets that no rule speaks of.
+/// What happens to packets that match no rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
@@ -29,14 +29,14 @@ impl Policy {
     }
 }
 
-/// Checked `[pool.security]`: the firewall of each machine is on.
+/// Checked `[pool.security]`: the firewall of each machine is enabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Security {
-    /// What becomes of packets to a machine that no rule speaks of.
+    /// What happens to packets to a machine that match no rule.
     pub policy_in: Policy,
-    /// What becomes of packets from a machine that no rule speaks of.
+    /// What happens to packets from a machine that match no rule.
     pub policy_out: Policy,
-    /// Security groups of the datacenter whose rules hold, in this order, before the template's own.
+    /// Security groups of the datacenter. Their rules apply, in this order, before the template's own.
     pub groups: Vec<String>,
     /// Packets from the first device must have one of the machine's own addresses.
     pub ip_filter: bool,
@@ -56,8 +56,8 @@ pub(super) struct Written {
     mac_filter: Option<bool>,
 }
 
-/// The checked table. The firewall sees only devices that say so: those of a pool with this table do, unless
-/// set otherwise.
+/// The checked table. The firewall filters only devices that enable it; those of a pool with this table do,
+/// unless set otherwise.
 pub(super) fn check(
     pool: &Pool,
     addressing: &Addressing,
@@ -69,7 +69,12 @@ pub(super) fn check(
     let table = written.get_ref();
     for group in table.groups.iter().filter(|group| !is_group(group.get_ref())) {
         let title = format!("pool `{name}`: `{}` cannot be a security group", group.get_ref());
-        checker.wrong(title, group.span(), "2 to 18 letters, digits, `-` and `_`, a letter first", "");
+        checker.wrong(
+            title,
+            group.span(),
+            "2 to 18 letters, digits, `-` and `_`, starting with a letter",
+            "",
+        );
     }
     for device in devices.iter_mut() {
         if device.firewall.is_none() {
@@ -78,9 +83,9 @@ pub(super) fn check(
     }
     let first = devices.first();
     if first.is_some_and(|device| device.firewall == Some(false)) {
-        let title = format!("pool `{name}`: the firewall does not see the first network device");
+        let title = format!("pool `{name}`: the firewall is off for the first network device");
         let help = "remove `firewall = false`, or the table `[pool.security]`";
-        checker.wrong(title, written.span(), "would do nothing", help);
+        checker.wrong(title, written.span(), "would have no effect", help);
     }
     let ip_filter = table.ip_filter.as_ref().is_some_and(|on| *on.get_ref());
     let unknown = matches!(addressing, Addressing::Dhcp)
@@ -90,9 +95,9 @@ pub(super) fn check(
                 .any(|family| matches!(family, Family::Dhcp | Family::Auto))
         });
     if let Some(at) = table.ip_filter.as_ref().filter(|_| ip_filter && unknown) {
-        let title = format!("pool `{name}`: `ip_filter` needs addresses that are known");
-        let help = "give `addresses` (and `addresses6`) as ranges, or leave `ip_filter` out";
-        checker.wrong(title, at.span(), "the machine could not use the address that it is given", help);
+        let title = format!("pool `{name}`: `ip_filter` needs known addresses");
+        let help = "set `addresses` (and `addresses6`) to ranges, or remove `ip_filter`";
+        checker.wrong(title, at.span(), "the machine could not use the address that it gets", help);
     }
     Some(Security {
         policy_in: table.policy_in.unwrap_or(Policy::Drop),

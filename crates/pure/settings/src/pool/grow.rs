@@ -1,8 +1,8 @@
-//! `[pool.grow]`: how far a running machine of the pool may grow where it is, before another one is made.
+//! `[pool.grow]`: how far a running machine of the pool may grow before another one is created.
 //!
-//! Its VM is made so that it can: Proxmox VE plugs vCPUs up to `sockets` × `cores`, so that `cores` is what
-//! it may have at most and `vcpus` what it has; memory is plugged as DIMMs ([`model::dimms`]), into a
-//! VM with `numa`.
+//! Its VM is created so that it can grow. Proxmox VE plugs vCPUs up to `sockets` × `cores`, so `cores` is the
+//! VM's maximum and `vcpus` what it has. Memory is plugged as DIMMs ([`model::dimms`]), into a VM with
+//! `numa`.
 
 use std::collections::BTreeMap;
 
@@ -14,33 +14,33 @@ use crate::bootstrap::BootstrapMethod;
 use crate::values::Checker;
 use model::{dimms, quantity};
 
-/// What a VM can be given while it runs if nothing else is said (the default of `hotplug`).
+/// What can be hotplugged into a VM by default (the default of `hotplug`).
 const ALWAYS: &str = "network,disk,usb";
 
 /// How far a machine may grow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grow {
-    /// vCPUs that a machine has at most.
+    /// Maximum vCPUs of a machine.
     pub max_cores: u32,
-    /// Memory that a machine has at most, in bytes.
+    /// Maximum memory of a machine, in bytes.
     pub max_memory: i64,
-    /// Whether `max_cores` is more than what it begins with …
+    /// Whether `max_cores` is more than the machine starts with …
     pub grows_cores: bool,
     /// … and `max_memory`.
     pub grows_memory: bool,
-    /// The systemd unit in the guest that is restarted so that the Node reports what it has; `None`: as the
-    /// bootstrap method has it.
+    /// The systemd unit in the guest that is restarted so that the Node reports the new size; `None`: the
+    /// bootstrap method's default.
     pub service: Option<String>,
 }
 
 impl Grow {
-    /// What a VM's configuration needs so that it can grow, but for the vCPUs that it has now.
+    /// What a VM's configuration needs so that the VM can grow, except for its current vCPUs.
     pub fn options(&self) -> BTreeMap<&'static str, String> {
         let mut options = BTreeMap::from([("hotplug", self.hotplug())]);
         if self.grows_cores {
             options.insert("cores", self.max_cores.to_string());
         }
-        // Without it there is no node that a DIMM could belong to.
+        // Without NUMA, there is no node that a DIMM could belong to.
         options.insert("numa", "1".to_owned());
         options
     }
@@ -51,14 +51,14 @@ impl Grow {
         std::iter::once(ALWAYS).chain(grown).collect::<Vec<_>>().join(",")
     }
 
-    /// The unit in the guest that reports what the Node has.
+    /// The unit in the guest that reports the Node's size.
     pub fn service(&self, method: &BootstrapMethod) -> &str {
         let usual = if matches!(method, BootstrapMethod::K3s(_)) { "k3s-agent" } else { "kubelet" };
         self.service.as_deref().unwrap_or(usual)
     }
 
-    /// What of it a machine has had from its first start on, in words. Its most memory is not among it: any
-    /// VM with the feature takes it.
+    /// What a machine has of this from its first start on, in words. Its maximum memory is left out: any VM
+    /// with the feature accepts it.
     pub fn words(&self) -> String {
         let cores = self.grows_cores.then(|| format!("cores up to {}", self.max_cores));
         let memory = self.grows_memory.then(|| "memory".to_owned());
@@ -75,7 +75,7 @@ pub(super) struct Written {
     service: Option<Spanned<String>>,
 }
 
-/// The checked table; `memory` is what a machine begins with.
+/// The checked table; `memory` is what a machine starts with.
 pub(super) fn check(pool: &Pool, memory: i64, checker: &mut Checker) -> Option<Grow> {
     let table = pool.grow.as_ref()?;
     let (written, name) = (table.get_ref(), pool.name.get_ref());
@@ -102,7 +102,7 @@ pub(super) fn check(pool: &Pool, memory: i64, checker: &mut Checker) -> Option<G
     if let Some(service) = &written.service
         && !is_unit(service.get_ref())
     {
-        let title = format!("pool `{name}`: `{}` is no systemd unit", service.get_ref());
+        let title = format!("pool `{name}`: `{}` is not a systemd unit", service.get_ref());
         checker.wrong(title, service.span(), "expected e.g. \"rke2-agent\"", "");
     }
     of_others(pool, table, checker);
@@ -110,32 +110,41 @@ pub(super) fn check(pool: &Pool, memory: i64, checker: &mut Checker) -> Option<G
     Some(Grow { max_cores, max_memory, grows_cores, grows_memory, service })
 }
 
-/// Settings that it cannot go with.
+/// Reports settings that cannot be combined with it.
 fn of_others(pool: &Pool, table: &Spanned<Written>, checker: &mut Checker) {
     let name = pool.name.get_ref();
     if let Some(sizes) = &pool.sizes {
-        let title = format!("pool `{name}`: `sizes` and `[pool.grow]`");
-        let help = "machines either have several sizes or grow: make two pools of them";
-        checker.clash(title, sizes.span(), "of which size would they grow?", table.span(), help);
+        let title = format!("pool `{name}`: `sizes` cannot be combined with `[pool.grow]`");
+        let help = "machines either have several sizes or grow: use two pools";
+        checker.clash(title, sizes.span(), "which of the sizes would grow?", table.span(), help);
     }
     if let Some(pinning) = &pool.pinning {
-        let title = format!("pool `{name}`: `[pool.pinning]` and `[pool.grow]`");
+        let title = format!("pool `{name}`: `[pool.pinning]` cannot be combined with `[pool.grow]`");
         let help = "a machine is pinned to CPUs and memory before it starts: use two pools";
         checker.clash(title, pinning.span(), "pins CPUs before the first start", table.span(), help);
     }
     let options = pool.vm_options.keys().filter(|key| ["numa", "hotplug"].contains(&key.get_ref().as_str()));
     for option in options {
-        let title = format!("pool `{name}`: `{}` in `vm_options`, and `[pool.grow]`", option.get_ref());
-        checker.clash(title, option.span(), "set by it already", table.span(), "remove it from `vm_options`");
+        let title = format!(
+            "pool `{name}`: `{}` in `vm_options` cannot be combined with `[pool.grow]`",
+            option.get_ref()
+        );
+        checker.clash(
+            title,
+            option.span(),
+            "already set by `[pool.grow]`",
+            table.span(),
+            "remove it from `vm_options`",
+        );
     }
 }
 
-/// A machine that joins by itself is not reached: the daemon could not restart its kubelet.
+/// Reports a machine that joins by itself: the daemon could not restart its kubelet.
 pub(super) fn out_of_reach(pool: &Pool, checker: &mut Checker) {
     let Some(table) = &pool.grow else { return };
     let title = format!("pool `{}`: a machine that joins by itself cannot grow", pool.name.get_ref());
-    let help = "its kubelet has to be restarted over the guest agent, which `method = \"none\"` in `[bootstrap]` does without";
-    checker.wrong(title, table.span(), "its Node would not report what it has", help);
+    let help = "its kubelet must be restarted through the guest agent, which `method = \"none\"` in `[bootstrap]` does not use";
+    checker.wrong(title, table.span(), "its Node would not report its new size", help);
 }
 
 impl Written {
@@ -157,11 +166,11 @@ impl Written {
     }
 }
 
-/// A size that Proxmox VE would round up.
+/// Reports a size that Proxmox VE would round up.
 fn sized(name: &str, key: &str, written: &Spanned<String>, bytes: i64, checker: &mut Checker) {
-    let title = format!("pool `{name}`: `{key}` is no size that DIMMs add up to");
+    let title = format!("pool `{name}`: `{key}` is not a size that DIMMs can make up");
     let next = dimms::at_least(bytes).map(|next| format!("the next is \"{}\"", size_text(next)));
-    let help = "memory that grows is 1 GiB and DIMMs: 512 MiB each up to 17 GiB, then 1 GiB each up to 49 GiB, \
+    let help = "memory that grows is 1 GiB plus DIMMs: 512 MiB each up to 17 GiB, then 1 GiB each up to 49 GiB, \
                 then 2 GiB each up to 113 GiB";
     checker.wrong(title, written.span(), next.as_deref().unwrap_or("too much"), help);
 }
@@ -231,16 +240,13 @@ mod tests {
             (own("[pool.grow]\nmax_memory = \"9000GiB\"\n"), "too much"),
             (
                 own("[pool.grow]\nmax_memory = \"8GiB\"\n").replace("\"4GiB\"", "\"4500MiB\""),
-                "`memory` is no size that DIMMs add up to",
+                "`memory` is not a size that DIMMs can make up",
             ),
-            (own("[pool.grow]\nmax_cores = 4\nservice = \"a b\"\n"), "`a b` is no systemd unit"),
-            (
-                own(&format!("sizes = [{{ cores = 4, memory = \"8GiB\" }}]\n{table}")),
-                "make two pools of them",
-            ),
+            (own("[pool.grow]\nmax_cores = 4\nservice = \"a b\"\n"), "`a b` is not a systemd unit"),
+            (own(&format!("sizes = [{{ cores = 4, memory = \"8GiB\" }}]\n{table}")), "use two pools"),
             (
                 own(&format!("{table}[pool.pinning]\ncpus = \"dedicated\"\n")),
-                "`[pool.pinning]` and `[pool.grow]`",
+                "`[pool.pinning]` cannot be combined with `[pool.grow]`",
             ),
             (own(&format!("vm_options = {{ numa = true }}\n{table}")), "remove it from `vm_options`"),
             (own(&format!("vm_options = {{ hotplug = \"1\" }}\n{table}")), "`hotplug` in `vm_options`"),
@@ -253,7 +259,7 @@ mod tests {
                     "{table}[[pool.machine]]\nname = \"m\"\n[pool.machine.redfish]\nendpoint = \"https://10.0.0.1\"\n\
                      user = \"power\"\npassword_file = \"/x\"\nca = \"system\"\n"
                 )),
-                "`grow` means nothing for bare-metal machines",
+                "`grow` has no effect for bare-metal machines",
             ),
         ] {
             let report = parse("c.toml", &text, Needs::Plan).unwrap_err().plain();

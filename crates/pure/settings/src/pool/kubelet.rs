@@ -1,4 +1,4 @@
-//! What a pool's kubelets are given, and what their nodes offer.
+//! Settings of a pool's kubelets, and what its nodes offer.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ const SET_ALREADY: [(&str, &str); 12] = [
     ("bootstrap-kubeconfig", "kubeadm sets it: remove it"),
     ("config", "kubeadm sets it: remove it"),
     ("container-runtime-endpoint", "kubeadm finds it: remove it"),
-    ("hostname-override", "a node is called after its machine: remove it"),
+    ("hostname-override", "a node has its machine's name: remove it"),
     ("kubeconfig", "kubeadm sets it: remove it"),
     ("max-pods", "use the pool's `max_pods`"),
     ("node-ip", "a node has the address of its slot: use the pool's `addresses`"),
     ("node-labels", "use the pool's `labels`"),
     ("provider-id", "use the pool's `provider_id`"),
-    ("register-node", "a machine is there to become a node: remove it"),
+    ("register-node", "a machine always registers as a node: remove it"),
     ("register-with-taints", "use the pool's `taints` and `startup_taints`"),
     ("rotate-certificates", "kubeadm sets it: remove it"),
 ];
@@ -34,7 +34,7 @@ pub(super) fn arguments(pool: &Written, checker: &mut Checker) -> BTreeMap<Strin
         let text = key.get_ref();
         if let Some((_, help)) = SET_ALREADY.into_iter().find(|(known, _)| known == text) {
             let title = format!("pool `{name}`: `{text}` is set already");
-            checker.wrong(title, key.span(), "not free", help);
+            checker.wrong(title, key.span(), "set elsewhere", help);
         } else if !name_rules::is_label(text) {
             let title = format!("pool `{name}`: `{text}` is not an argument of the kubelet");
             let bare = text.trim_start_matches('-');
@@ -56,15 +56,15 @@ pub(super) fn arguments(pool: &Written, checker: &mut Checker) -> BTreeMap<Strin
         .collect()
 }
 
-/// What the kubelet of a machine that joins by itself is given before it registers: by its template alone.
+/// Reports kubelet settings for machines that join by themselves: only their template can set them.
 pub(super) fn untold(pool: &Written, checker: &mut Checker) {
     let name = pool.name.get_ref();
     let arguments = pool.kubelet_args.first_key_value().map(|(key, _)| ("kubelet_args", key.span()));
-    // A domain only says what passes, whichever component sets it.
+    // A domain only lists temporary taints, whichever component sets them.
     let mut single = pool.startup_taints.iter().filter(|taint| !taint.get_ref().contains('*'));
     let taints = single.next().map(|taint| ("startup_taints", taint.span()));
     for (key, at) in arguments.into_iter().chain(taints) {
-        let title = format!("pool `{name}`: `{key}` does nothing with `method = \"none\"`");
+        let title = format!("pool `{name}`: `{key}` has no effect with `method = \"none\"`");
         let help = "its machines join by themselves: set it in the template's kubelet";
         checker.wrong(title, at, "not used", help);
     }
@@ -75,12 +75,12 @@ pub(super) fn max_pods(pool: &Written, checker: &mut Checker) -> Option<u32> {
     let most = *written.get_ref();
     if most == 0 {
         let title = format!("pool `{}`: `max_pods` is zero", pool.name.get_ref());
-        checker.wrong(title, written.span(), "must be at least 1", "without it a node takes 110");
+        checker.wrong(title, written.span(), "must be at least 1", "by default, a node takes 110");
     }
     Some(most)
 }
 
-/// How many volumes of each CSI driver a fresh node takes, as it is declared.
+/// The declared number of volumes of each CSI driver on a fresh node.
 pub(super) fn csi_volumes(pool: &Written, checker: &mut Checker) -> BTreeMap<String, i64> {
     let name = pool.name.get_ref();
     for (driver, most) in &pool.csi_volumes {
@@ -96,7 +96,7 @@ pub(super) fn csi_volumes(pool: &Written, checker: &mut Checker) -> BTreeMap<Str
     pool.csi_volumes.iter().map(|(driver, most)| (driver.get_ref().clone(), *most.get_ref())).collect()
 }
 
-/// What a fresh node offers, as it is declared.
+/// The declared allocatable of a fresh node.
 pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resources> {
     let name = pool.name.get_ref();
     let mut sum = Resources::default();
@@ -121,7 +121,7 @@ pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resou
         }
         let most = match key.get_ref().as_str() {
             "cpu" => i64::from(*pool.cores.get_ref()) * 1000,
-            // What is no size is said where it is written.
+            // An invalid size is reported at its own place.
             "memory" => quantity::limited(pool.memory.get_ref().trim_end_matches('B')).unwrap_or(i64::MAX),
             _ => i64::MAX,
         };
@@ -147,7 +147,7 @@ pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resou
     Some(sum)
 }
 
-/// What is not declared would count as nothing, and then no pod fits.
+/// Reports missing resources: they would count as zero, and no pod would fit.
 fn complete(pool: &Written, declared: &BTreeMap<Spanned<String>, Spanned<Scalar>>, checker: &mut Checker) {
     let missing = ["cpu", "memory", "pods"];
     let missing: Vec<_> =
@@ -157,6 +157,6 @@ fn complete(pool: &Written, declared: &BTreeMap<Spanned<String>, Spanned<Scalar>
         format!("pool `{}`: `allocatable` lacks {}", pool.name.get_ref(), missing.join(", ")),
         first.span(),
         "must name cpu, memory and pods",
-        "e.g. { cpu = \"3900m\", memory = \"7Gi\", pods = 110 }; or remove it: then it is learnt from a ready node",
+        "e.g. { cpu = \"3900m\", memory = \"7Gi\", pods = 110 }; or remove it: the daemon then learns it from a ready node",
     );
 }

@@ -1,8 +1,8 @@
 //! `[pool.kubelet]`: fields of the kubelet's own configuration (`KubeletConfiguration` of
-//! `kubelet.config.k8s.io/v1beta1`), which kubeadm lays over the cluster's when a machine joins.
+//! `kubelet.config.k8s.io/v1beta1`). kubeadm applies them on top of the cluster's when a machine joins.
 //!
-//! Any field may be set. Checked are those that decisions read, those that are set elsewhere, and names that
-//! look mistyped: a kubelet does not start with a field that it does not know.
+//! Any field may be set. The checks cover fields that decisions read, fields that are set elsewhere, and
+//! names that look mistyped: a kubelet does not start if it does not know a field.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,27 +14,27 @@ use super::Written;
 use crate::values::Checker;
 use model::quantity;
 
-/// What the kubelet keeps of the memory if nothing else is said (`memory.available<100Mi`).
+/// The kubelet's default for reserved memory (`memory.available<100Mi`).
 const DEFAULT_EVICTION: i64 = 100 << 20;
-/// More than this is no handful of settings; it goes to the guest in an argument.
+/// The largest table in bytes, because it is passed to the guest in an argument.
 const LONGEST: usize = 8 << 10;
-/// A text that is longer stands in records as its digest.
+/// A longer text is kept in records as its digest.
 const WORDS: usize = 400;
 
 /// Fields that the daemon or kubeadm sets, and what to do instead.
 const SET_ALREADY: [(&str, &str); 9] = [
-    ("apiVersion", "these are fields of the configuration: remove it"),
+    ("apiVersion", "not needed here: remove it"),
     ("containerRuntimeEndpoint", "kubeadm finds it: remove it"),
-    ("kind", "these are fields of the configuration: remove it"),
+    ("kind", "not needed here: remove it"),
     ("maxPods", "use the pool's `max_pods`"),
     ("podCIDR", "the cluster gives each node its own: remove it"),
     ("providerID", "use the pool's `provider_id`"),
-    ("registerNode", "a machine is there to become a node: remove it"),
+    ("registerNode", "a machine always registers as a node: remove it"),
     ("registerWithTaints", "use the pool's `taints` and `startup_taints`"),
     ("rotateCertificates", "kubeadm sets it: remove it"),
 ];
 
-/// Fields of Kubernetes 1.37 that are often set: what a mistyped name is held against.
+/// Fields of Kubernetes 1.37 that are often set, to find mistyped names.
 const KNOWN: [&str; 44] = [
     "allowedUnsafeSysctls",
     "clusterDNS",
@@ -82,7 +82,7 @@ const KNOWN: [&str; 44] = [
     "topologyManagerScope",
 ];
 
-/// The tables of amounts that a kubelet keeps from pods.
+/// The tables of amounts that a kubelet reserves.
 const RESERVED: [&str; 2] = ["kubeReserved", "systemReserved"];
 
 /// A checked `[pool.kubelet]`. Cheap to clone.
@@ -90,7 +90,8 @@ const RESERVED: [&str; 2] = ["kubeReserved", "systemReserved"];
 pub struct KubeletSettings(Arc<Map<String, Value>>);
 
 impl KubeletSettings {
-    /// The fields, as JSON in one line: what is laid over the cluster's configuration. `None`: nothing is.
+    /// The fields as JSON in one line, to be applied on top of the cluster's configuration. `None`: there are
+    /// none.
     pub fn patch(&self) -> Option<String> {
         (!self.0.is_empty()).then(|| Value::Object((*self.0).clone()).to_string())
     }
@@ -100,7 +101,7 @@ impl KubeletSettings {
         &self.0
     }
 
-    /// The settings as a record holds them: themselves, or a digest of them; empty without any.
+    /// The settings as a record holds them: themselves, or a digest; empty if there are none.
     pub fn words(&self) -> String {
         match self.patch() {
             Some(text) if text.len() > WORDS => super::fingerprint::digest(&[text]),
@@ -109,8 +110,8 @@ impl KubeletSettings {
         }
     }
 
-    /// CPU in thousandths that a kubelet with these settings keeps from pods (`getNodeAllocatableReservation`
-    /// of `pkg/kubelet/cm`). What the cluster's own configuration says besides is not known.
+    /// CPU in thousandths that a kubelet with these settings reserves (`getNodeAllocatableReservation` of
+    /// `pkg/kubelet/cm`). Other settings in the cluster's own configuration are not known.
     pub fn kept_cpu(&self) -> i64 {
         if let Some(list) = self.0.get("reservedSystemCPUs").and_then(Value::as_str) {
             return cpus(list).unwrap_or_default() * 1000;
@@ -118,12 +119,12 @@ impl KubeletSettings {
         self.reserved("cpu", quantity::limited_milli)
     }
 
-    /// The same of memory, in bytes, of a node with this much of it.
+    /// The same for memory, in bytes, on a node with this much memory.
     pub fn kept_memory(&self, capacity: i64) -> i64 {
         let merged = self.0.get("mergeDefaultEvictionSettings") == Some(&Value::Bool(true));
         let eviction = match self.0.get("evictionHard") {
             None => DEFAULT_EVICTION,
-            // With a table of its own a kubelet has none of the default thresholds.
+            // With its own table, a kubelet has none of the default thresholds.
             Some(table) => match table.get("memory.available").and_then(Value::as_str) {
                 Some(text) => threshold(text, capacity).unwrap_or_default(),
                 None if merged => DEFAULT_EVICTION,
@@ -140,14 +141,14 @@ impl KubeletSettings {
     }
 }
 
-/// A quantity, or a part of the capacity such as `5%`.
+/// A quantity, or a share of the capacity such as `5%`.
 fn threshold(text: &str, capacity: i64) -> Option<i64> {
     let Some(percent) = text.strip_suffix('%') else { return quantity::limited(text).ok() };
     let percent: u32 = percent.parse().ok().filter(|percent| *percent <= 100)?;
     Some(capacity / 100 * i64::from(percent))
 }
 
-/// How many CPUs a list such as `0-1,4` names.
+/// The number of CPUs in a list such as `0-1,4`.
 fn cpus(list: &str) -> Option<i64> {
     list.split(',').try_fold(0, |sum, part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -167,7 +168,7 @@ pub(super) fn check(pool: &Written, memory: i64, checker: &mut Checker) -> Kubel
             "kubeReserved" | "systemReserved" => look.reserved(checker),
             "evictionHard" | "evictionSoft" => look.thresholds(checker),
             "reservedSystemCPUs" if value.get_ref().as_str().and_then(cpus).is_none() => {
-                let title = format!("pool `{}`: `reservedSystemCPUs` is no list of CPUs", look.pool);
+                let title = format!("pool `{}`: `reservedSystemCPUs` is not a list of CPUs", look.pool);
                 checker.wrong(title, value.span(), "expected e.g. \"0-1,4\"", "");
             }
             _ => {}
@@ -179,31 +180,32 @@ pub(super) fn check(pool: &Written, memory: i64, checker: &mut Checker) -> Kubel
     if settings.patch().is_some_and(|text| text.len() > LONGEST) {
         checker.wrong(title("`[pool.kubelet]` is too long"), table.span(), "at most 8 KiB", "");
     }
-    // What is no amount is said already.
+    // An invalid amount has already been reported.
     if checker.findings.len() == before {
         if settings.kept_cpu() >= i64::from(*pool.cores.get_ref()) * 1000 {
-            let title = title("its kubelets would keep all CPUs");
+            let title = title("its kubelets would reserve all CPUs");
             checker.clash(title, table.span(), "nothing is left for pods", pool.cores.span(), "");
         }
         if settings.kept_memory(memory) >= memory {
-            let title = title("its kubelets would keep all memory");
+            let title = title("its kubelets would reserve all memory");
             checker.clash(title, table.span(), "nothing is left for pods", pool.memory.span(), "");
         }
     }
     settings
 }
 
-/// Where no settings are laid over them.
+/// Reports the table if the method does not apply it.
 pub(super) fn unused(pool: &Written, method: &str, checker: &mut Checker) {
     let Some(table) = &pool.kubelet else { return };
     let name = pool.name.get_ref();
-    let title =
-        format!("pool `{name}`: `[pool.kubelet]` does nothing with `method = \"{method}\"` in `[bootstrap]`");
-    let help = "kubeadm alone takes it: set it in the template's kubelet, or use `kubelet_args`";
+    let title = format!(
+        "pool `{name}`: `[pool.kubelet]` has no effect with `method = \"{method}\"` in `[bootstrap]`"
+    );
+    let help = "only kubeadm applies it: configure the template's kubelet, or use `kubelet_args`";
     checker.wrong(title, table.span(), "not used", help);
 }
 
-/// One field, as it is looked at.
+/// One field, as it is checked.
 struct Look<'a> {
     pool: &'a str,
     key: &'a Spanned<String>,
@@ -215,15 +217,15 @@ impl Look<'_> {
         let (name, key) = (self.pool, self.key.get_ref());
         if let Some((_, help)) = SET_ALREADY.into_iter().find(|(known, _)| known == key) {
             let title = format!("pool `{name}`: `kubelet.{key}` is set already");
-            return checker.wrong(title, self.key.span(), "not free", help);
+            return checker.wrong(title, self.key.span(), "set elsewhere", help);
         }
         let argument = kebab(key);
         if let Some((other, _)) = pool.kubelet_args.iter().find(|(other, _)| *other.get_ref() == argument) {
-            let title = format!("pool `{name}`: `kubelet.{key}` is set by `kubelet_args` too");
+            let title = format!("pool `{name}`: `kubelet.{key}` is also set by `kubelet_args`");
             return checker.clash(
                 title,
                 self.key.span(),
-                "an argument wins",
+                "the argument takes precedence",
                 other.span(),
                 "remove one of them",
             );
@@ -237,7 +239,7 @@ impl Look<'_> {
                 || strsim::jaro_winkler(known, key) > 0.95
         };
         if let Some(known) = KNOWN.iter().find(like) {
-            let title = format!("pool `{name}`: `{key}` is no field of the kubelet's configuration");
+            let title = format!("pool `{name}`: `{key}` is not a field of the kubelet's configuration");
             checker.wrong(title, self.key.span(), "unknown", &format!("did you mean `{known}`?"));
         }
     }
@@ -251,7 +253,7 @@ impl Look<'_> {
         table
     }
 
-    /// One amount of a table that cannot be read.
+    /// Reports an amount of a table that cannot be parsed.
     fn amount(&self, key: &str, label: &str, checker: &mut Checker) {
         let title =
             format!("pool `{}`: `kubelet.{}` of {key} is not an amount", self.pool, self.key.get_ref());
@@ -286,7 +288,7 @@ impl Look<'_> {
     }
 }
 
-/// The argument that means the same as a field.
+/// The argument that is equivalent to a field.
 fn kebab(field: &str) -> String {
     let mut out = String::new();
     let mut before = '-';
@@ -378,7 +380,7 @@ mod tests {
         for (text, expected) in [
             ("maxPods = 50", &["`kubelet.maxPods` is set already", "use the pool's `max_pods`"][..]),
             ("registerWithTaints = []", &["`taints` and `startup_taints`"]),
-            ("systemreserved = {}", &["`systemreserved` is no field", "did you mean `systemReserved`?"]),
+            ("systemreserved = {}", &["`systemreserved` is not a field", "did you mean `systemReserved`?"]),
             ("eviction_hard = {}", &["did you mean `evictionHard`?"]),
             ("shutdownGracePerod = \"5s\"", &["did you mean `shutdownGracePeriod`?"]),
             ("systemReserved = \"1Gi\"", &["`kubelet.systemReserved` is not a table"]),
@@ -389,9 +391,9 @@ mod tests {
             ("kubeReserved = { cpu = 1 }", &["of cpu is not an amount"]),
             ("kubeReserved = { gpu = \"1\" }", &["of gpu is not an amount", "ephemeral-storage or pid"]),
             ("evictionHard = { \"memory.available\" = \"101%\" }", &["of memory.available is not an amount"]),
-            ("reservedSystemCPUs = \"1-0\"", &["is no list of CPUs"]),
-            ("systemReserved = { cpu = \"4\" }", &["its kubelets would keep all CPUs", "because of this"]),
-            ("systemReserved = { memory = \"8100Mi\" }", &["its kubelets would keep all memory"]),
+            ("reservedSystemCPUs = \"1-0\"", &["is not a list of CPUs"]),
+            ("systemReserved = { cpu = \"4\" }", &["its kubelets would reserve all CPUs", "because of this"]),
+            ("systemReserved = { memory = \"8100Mi\" }", &["its kubelets would reserve all memory"]),
         ] {
             let report = written(&format!("[pool.kubelet]\n{text}\n")).unwrap_err();
             for one in expected {
@@ -399,6 +401,6 @@ mod tests {
             }
         }
         let twice = "kubelet_args = { system-reserved = \"cpu=1\" }\n[pool.kubelet]\nsystemReserved = { cpu = \"1\" }\n";
-        assert!(written(twice).unwrap_err().contains("is set by `kubelet_args` too"));
+        assert!(written(twice).unwrap_err().contains("is also set by `kubelet_args`"));
     }
 }

@@ -12,14 +12,13 @@ use crate::values::Checker;
 use model::selector::Labels;
 use model::snapshot::POOL_LABEL;
 
-/// What a label's value may hold.
+/// The variables in a label's value.
 const VARIABLES: [&str; 6] = ["host", "zone", "region", "pool", "name", "vmid"];
 
 /// Domain of the labels and taints that the daemon itself sets.
 pub(super) const OURS: &str = "pve-autoscaler/";
 
-/// A value with its variables filled in; one that has no value here stays as it is, and checking has refused
-/// unknown ones.
+/// Fills in the variables of a value. Unknown ones stay as they are, because checking has refused them.
 pub(super) fn fill(text: &str, of: &BTreeMap<&str, String>) -> String {
     let mut filled = String::new();
     let mut rest = text;
@@ -34,7 +33,7 @@ pub(super) fn fill(text: &str, of: &BTreeMap<&str, String>) -> String {
     filled + rest
 }
 
-/// Whether a value holds one of these variables.
+/// Whether a value uses one of these variables.
 pub(super) fn uses(text: &str, variables: &[&str]) -> bool {
     let mut rest = text;
     while let Some((_, variable, after)) = next(rest) {
@@ -61,12 +60,12 @@ pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
             checker.wrong(title, key.span(), "expected `name` or `prefix/name`", "");
         }
         if key.get_ref().starts_with(OURS) {
-            let title = format!("pool `{name}`: the label `{}` is the autoscaler's own", key.get_ref());
-            let help = format!("each node gets `{POOL_LABEL}` by itself: remove it");
+            let title = format!("pool `{name}`: the label `{}` is reserved for the daemon", key.get_ref());
+            let help = format!("the daemon sets `{POOL_LABEL}` on each node: remove it");
             checker.wrong(title, key.span(), "reserved", &help);
         }
-        // A kubelet lets `--node-labels` overwrite what it has found out, and then all nodes are one to pods
-        // that spread.
+        // `--node-labels` overrides what a kubelet has found out. Then pods that spread would see all nodes
+        // as one.
         if key.get_ref() == "kubernetes.io/hostname" {
             let title = format!("pool `{name}`: each kubelet sets the label `{}` itself", key.get_ref());
             checker.wrong(title, key.span(), "the node's own name", "remove it");
@@ -80,9 +79,9 @@ pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
     pool.labels.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().clone())).collect()
 }
 
-/// Labels of Kubernetes' own domains that mean something else, or nothing. What kubelets may give themselves
-/// (`k8s.io/kubelet/pkg/apis`) is fine; so are roles and what NodeRestriction keeps from kubelets: those are
-/// set through the API.
+/// Labels of Kubernetes' own domains that have another meaning, or none. Labels that kubelets may set
+/// (`k8s.io/kubelet/pkg/apis`) are allowed. So are roles and labels that NodeRestriction forbids to kubelets,
+/// because they are set through the API.
 fn reserved(key: &str) -> Option<&'static str> {
     const CONTROL_PLANE: [&str; 3] = [
         "node-role.kubernetes.io/control-plane",
@@ -113,10 +112,10 @@ fn reserved(key: &str) -> Option<&'static str> {
         return Some("the machines of a pool are workers: remove it");
     }
     (theirs && !open && !KNOWN.contains(&key))
-        .then_some("use a domain of your own, or one in `node.kubernetes.io/`")
+        .then_some("use your own domain, or a name in `node.kubernetes.io/`")
 }
 
-/// Whether every `{{ … }}` in a value is one that can be filled in.
+/// Whether every `{{ … }}` in a value can be filled in.
 fn is_known(pool: &Written, value: &Spanned<String>, checker: &mut Checker) -> bool {
     let name = pool.name.get_ref();
     let mut rest = value.get_ref().as_str();
@@ -125,7 +124,7 @@ fn is_known(pool: &Written, value: &Spanned<String>, checker: &mut Checker) -> b
         if VARIABLES.contains(&variable) {
             continue;
         }
-        let title = format!("pool `{name}`: `{{{{ {variable} }}}}` is nothing that is known of a machine");
+        let title = format!("pool `{name}`: `{{{{ {variable} }}}}` is not a variable of machines");
         let closest = VARIABLES
             .into_iter()
             .map(|known| (strsim::jaro_winkler(variable, known), known))
@@ -133,7 +132,7 @@ fn is_known(pool: &Written, value: &Spanned<String>, checker: &mut Checker) -> b
             .filter(|(likeness, _)| *likeness > 0.7);
         let help =
             closest.map_or_else(String::new, |(_, known)| format!("did you mean `{{{{ {known} }}}}`?"));
-        checker.wrong(title, value.span(), "known are host, zone, region, pool, name and vmid", &help);
+        checker.wrong(title, value.span(), "known variables: host, zone, region, pool, name and vmid", &help);
         return false;
     }
     if rest.contains("{{") || rest.contains("}}") {
@@ -149,7 +148,7 @@ fn value_fits(pool: &Written, value: &Spanned<String>, checker: &mut Checker) {
         return;
     }
     let name = pool.name.get_ref();
-    // The longest that is known of: a VMID has at most nine digits, a name a suffix of six letters.
+    // The longest known values: a VMID has at most nine digits, and a name has a suffix of six letters.
     let host = pool.hosts.iter().map(|host| host.get_ref().as_str()).max_by_key(|host| host.len());
     let longest = BTreeMap::from([
         ("host", host.unwrap_or("pve").to_owned()),
@@ -166,7 +165,7 @@ fn value_fits(pool: &Written, value: &Spanned<String>, checker: &mut Checker) {
     }
 }
 
-/// `{{ region }}` stands for nothing if the only cluster has no name.
+/// Reports `{{ region }}` if the only cluster has no name.
 pub(super) fn region(pool: &Written, at: &Place, checker: &mut Checker) {
     if at.region.is_some() {
         return;
@@ -174,12 +173,12 @@ pub(super) fn region(pool: &Written, at: &Place, checker: &mut Checker) {
     let values = pool.labels.values().chain(pool.annotations.values()).chain(&pool.provider_id);
     for value in values.filter(|value| uses(value.get_ref(), &["region"])) {
         let title = format!("pool `{}`: `{{{{ region }}}}` has no value", pool.name.get_ref());
-        let help = "the cluster gets its name with `region` in `[proxmox]`";
-        checker.wrong(title, value.span(), "the name of which region?", help);
+        let help = "name the region with `region` in `[proxmox]`";
+        checker.wrong(title, value.span(), "the region has no name", help);
     }
 }
 
-/// Annotations of the pool's nodes: any text, in which variables are filled in.
+/// Annotations of the pool's nodes: any text with variables.
 pub(super) fn annotations(pool: &Written, checker: &mut Checker) -> Labels {
     let name = pool.name.get_ref();
     for (key, value) in &pool.annotations {
@@ -188,15 +187,16 @@ pub(super) fn annotations(pool: &Written, checker: &mut Checker) -> Labels {
             checker.wrong(title, key.span(), "expected `name` or `prefix/name`", "");
         }
         if key.get_ref().starts_with(OURS) {
-            let title = format!("pool `{name}`: the annotation `{}` is the autoscaler's own", key.get_ref());
-            checker.wrong(title, key.span(), "reserved", "remove it; `pin` keeps single nodes");
+            let title =
+                format!("pool `{name}`: the annotation `{}` is reserved for the daemon", key.get_ref());
+            checker.wrong(title, key.span(), "reserved", "remove it; to keep single nodes, use `pin`");
         }
         is_known(pool, value, checker);
     }
     pool.annotations.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().clone())).collect()
 }
 
-/// The `providerID` of the pool's nodes: a scheme and what tells one machine from another.
+/// The `providerID` of the pool's nodes: a scheme, and what distinguishes the machines.
 pub(super) fn provider_id(pool: &Written, checker: &mut Checker) -> Option<String> {
     let written = pool.provider_id.as_ref()?;
     let text = written.get_ref();
@@ -212,7 +212,7 @@ pub(super) fn provider_id(pool: &Written, checker: &mut Checker) -> Option<Strin
             checker.wrong(title, written.span(), "expected e.g. \"proxmox://home/{{ vmid }}\"", "");
         } else if !uses(text, &["vmid", "name"]) {
             let title = format!("pool `{name}`: all nodes would have the same `provider_id`");
-            checker.wrong(title, written.span(), "must hold {{ vmid }} or {{ name }}", "");
+            checker.wrong(title, written.span(), "must contain {{ vmid }} or {{ name }}", "");
         }
     }
     Some(text.clone())

@@ -1,4 +1,4 @@
-//! What a pool's machines are made of: template, clone, disk, network, users.
+//! What a pool's machines consist of: template, clone, disk, network, users.
 
 use model::{HostKey, Vmid};
 use std::fmt;
@@ -35,14 +35,14 @@ impl fmt::Display for TemplateRef {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CloneKind {
-    /// The disks share the template's blocks: made in seconds, on the template's storage.
+    /// The disks share the template's blocks. The clone takes seconds, and stays on the template's storage.
     #[default]
     Linked,
     /// The disks are copies.
     Full,
 }
 
-/// The size that a machine's disk grows to.
+/// The size that a machine's disk is grown to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskSize {
     /// The disk, e.g. `scsi0`.
@@ -51,7 +51,7 @@ pub struct DiskSize {
     pub bytes: i64,
 }
 
-/// The least memory and disk that a guest with a kubelet lives on.
+/// The minimum of memory and disk that a guest with a kubelet can run with.
 const LEAST_MEMORY: i64 = 512 << 20;
 const LEAST_DISK: i64 = 4 << 30;
 
@@ -76,8 +76,8 @@ pub(super) fn template(pool: &Written, checker: &mut Checker) -> Option<Template
         }
         Scalar::Text(text) if text.chars().all(|c| c.is_ascii_digit()) && !text.is_empty() => {
             let title = format!("pool `{name}`: is `{text}` the template's name or its VMID?");
-            let help = format!("for the VMID leave the quotes out: `template = {text}`");
-            checker.wrong(title, written.span(), "a name has a letter in it", &help);
+            let help = format!("for the VMID, remove the quotes: `template = {text}`");
+            checker.wrong(title, written.span(), "a name contains a letter", &help);
             None
         }
         Scalar::Text(text) if name_rules::is_domain(text) => Some(TemplateRef::Name(text.clone())),
@@ -89,7 +89,7 @@ pub(super) fn template(pool: &Written, checker: &mut Checker) -> Option<Template
     }
 }
 
-/// Memory of a machine in bytes; a fixture of a plan may have as little as it likes.
+/// Memory of a machine in bytes. A plan's test data may have any amount.
 pub(super) fn memory(pool: &Written, checker: &mut Checker) -> i64 {
     memory_of(pool, &pool.memory, checker)
 }
@@ -124,8 +124,8 @@ pub(super) fn disk(pool: &Written, checker: &mut Checker) -> Option<DiskSize> {
         }
         if pool.disk.is_none() {
             let title = format!("pool `{name}`: `disk_device` without `disk`");
-            let help = "say how large that disk is to be, e.g. `disk = \"40GiB\"`";
-            checker.wrong(title, device.span(), "nothing to do with it", help);
+            let help = "set the size of that disk, e.g. `disk = \"40GiB\"`";
+            checker.wrong(title, device.span(), "has no effect", help);
         }
     }
     let written = pool.disk.as_ref()?;
@@ -133,13 +133,13 @@ pub(super) fn disk(pool: &Written, checker: &mut Checker) -> Option<DiskSize> {
     let bytes = checker.size(&format!("pool `{name}`: `disk`"), written);
     if checker.findings.len() == before && bytes < LEAST_DISK {
         let title = format!("pool `{name}`: `disk` is too small for a node");
-        let help = "it is the size of the whole disk, not what it grows by";
+        let help = "set the size of the entire disk, not the increase";
         checker.wrong(title, written.span(), "must be at least \"4GiB\"", help);
     }
     Some(DiskSize { device: main_disk(pool).to_owned(), bytes })
 }
 
-/// The disk that `disk` is about.
+/// The disk that `disk` applies to.
 pub(super) fn main_disk(pool: &Written) -> &str {
     let usual = match pool.boots_from() {
         Boot::Template => "scsi0",
@@ -157,15 +157,15 @@ pub(super) fn is_disk(text: &str) -> bool {
     })
 }
 
-/// The storages that full clones may be on. A linked clone lies where its template does: the API refuses
-/// another.
+/// The storages that full clones may be on. A linked clone is on its template's storage: the API refuses any
+/// other.
 pub(super) fn storages(pool: &Written, checker: &mut Checker) -> Vec<String> {
     let name = pool.name.get_ref();
     let reserve_alone =
         pool.storage_reserve.as_ref().filter(|_| pool.storage.is_none() && pool.extra_disks.is_empty());
     if let Some(reserve) = reserve_alone {
         let title = format!("pool `{name}`: `storage_reserve` without `storage` and `extra_disks`");
-        checker.wrong(title, reserve.span(), "nothing to do with it", "name the storages of its disks");
+        checker.wrong(title, reserve.span(), "has no effect", "name the storages of its disks");
     }
     let Some(written) = &pool.storage else { return Vec::new() };
     let mut checked: Vec<String> = Vec::new();
@@ -175,7 +175,7 @@ pub(super) fn storages(pool: &Written, checker: &mut Checker) -> Vec<String> {
             checker.wrong(title, at, "letters, digits, `-`, `_` and `.`", "");
         } else if checked.contains(&storage) {
             checker.wrong(
-                format!("pool `{name}`: the storage `{storage}` twice"),
+                format!("pool `{name}`: the storage `{storage}` is listed twice"),
                 at,
                 "second",
                 "remove one of the two",
@@ -184,7 +184,7 @@ pub(super) fn storages(pool: &Written, checker: &mut Checker) -> Vec<String> {
         checked.push(storage);
     }
     if pool.clone == CloneKind::Linked && pool.boots_from() == Boot::Template {
-        let title = format!("pool `{name}`: a linked clone lies on the storage of its template");
+        let title = format!("pool `{name}`: a linked clone is on its template's storage");
         let help = "set `clone = \"full\"`, or remove `storage`";
         checker.wrong(title, written.span(), "only for full clones", help);
     }
@@ -200,11 +200,11 @@ pub(super) fn user(pool: &Written, checker: &mut Checker) -> Option<String> {
     )
 }
 
-/// Keys are never quoted: a user may have put a private one there.
+/// Keys are never quoted in messages, because a user may have entered a private key.
 pub(super) fn ssh_keys(pool: &Written, checker: &mut Checker) -> Vec<String> {
     for key in pool.ssh_keys.iter().filter(|key| !name_rules::is_ssh_key(key.get_ref())) {
         let title = format!("pool `{}`: not a public SSH key", pool.name.get_ref());
-        let help = "take the line from the file that ends in `.pub`";
+        let help = "copy the line from the file that ends in `.pub`";
         checker.wrong(title, key.span(), "expected e.g. \"ssh-ed25519 AAAA… me\"", help);
     }
     plain(&pool.ssh_keys)
@@ -224,7 +224,7 @@ pub(super) fn hosts(pool: &Written, at: &Place, checker: &mut Checker) -> Vec<Ho
         let text = host.get_ref();
         if text.contains('.') || !name_rules::is_domain(text) {
             let title = format!("pool `{}`: `{text}` cannot be a host", pool.name.get_ref());
-            let help = "the name under which Proxmox VE lists it, not its address";
+            let help = "use its name in Proxmox VE, not its address";
             checker.wrong(title, host.span(), "expected e.g. \"pve1\"", help);
         }
     }
@@ -235,7 +235,8 @@ pub(super) fn hosts(pool: &Written, at: &Place, checker: &mut Checker) -> Vec<Ho
 fn twice(what: &str, pool: &Written, list: &[Spanned<String>], checker: &mut Checker) {
     for (at, one) in list.iter().enumerate() {
         if let Some(first) = list[..at].iter().find(|other| other.get_ref() == one.get_ref()) {
-            let title = format!("pool `{}`: the {what} `{}` twice", pool.name.get_ref(), one.get_ref());
+            let title =
+                format!("pool `{}`: the {what} `{}` is listed twice", pool.name.get_ref(), one.get_ref());
             checker.clash(title, one.span(), "second", first.span(), "remove one of the two");
         }
     }

@@ -164,7 +164,7 @@ impl Written {
         self.bootstrap.as_ref()
     }
 
-    /// Finds settings that cannot reach machines which join by themselves.
+    /// Reports settings that cannot be passed to machines which join by themselves.
     pub(super) fn untold(&self, checker: &mut Checker) {
         self.without_kubeadm("none", checker);
         kubelet::untold(self, checker);
@@ -174,12 +174,12 @@ impl Written {
         }
     }
 
-    /// Finds settings of kubelets that this method lays over nothing.
+    /// Reports kubelet settings that this method does not apply.
     pub(super) fn without_kubeadm(&self, method: &str, checker: &mut Checker) {
         kubelet_config::unused(self, method, checker);
     }
 
-    /// Whether its machines are there already.
+    /// Whether its machines are bare metal.
     pub(super) fn is_physical(&self) -> bool {
         !self.machine.is_empty()
     }
@@ -202,7 +202,7 @@ pub(super) fn check_all(
     for written in pools {
         let this = written.get_ref();
         let what = format!("pool `{}`", this.name.get_ref());
-        // Bare-metal machines are of no cluster.
+        // Bare-metal machines belong to no Proxmox VE cluster.
         let at = if this.is_physical() {
             Place::default()
         } else {
@@ -245,7 +245,7 @@ fn check(pool: &Written, at: Place, regions: &Regions, checker: &mut Checker) ->
         "cpu_overcommit",
         pool.cpu_overcommit.as_ref(),
         (0.1, 100.0),
-        // A CPU that is one machine's alone is there once.
+        // A dedicated CPU exists only once.
         if pinning.is_some() { headroom.cpu_overcommit.min(1.0) } else { headroom.cpu_overcommit },
     );
     let memory_reserve = pool.memory_reserve.as_ref().map_or(headroom.memory_reserve, |size| {
@@ -336,7 +336,7 @@ impl Written {
         self.boot.as_ref().map(|boot| *boot.get_ref()).unwrap_or_default()
     }
 
-    /// A setting that only a plan can do without is missing.
+    /// Reports a missing setting that only a plan can do without.
     fn lacks(&self, key: &str, help: &str, checker: &mut Checker) {
         if checker.runs() && self.machine.is_empty() {
             let title = format!("pool `{}`: `{key}` is missing", self.name.get_ref());
@@ -344,7 +344,7 @@ impl Written {
         }
     }
 
-    /// How many machines it has at least, or one.
+    /// The minimum number of machines, but at least one.
     fn least(&self) -> u32 {
         self.min.as_ref().map_or(1, |min| (*min.get_ref()).max(1))
     }
@@ -356,7 +356,7 @@ impl Written {
         }
     }
 
-    /// `max_node_age`, long enough for a machine to be of use.
+    /// `max_node_age`, if it is long enough for a machine to be of use.
     fn oldest(&self, checker: &mut Checker) -> Option<Duration> {
         let written = self.max_node_age.as_ref()?;
         let name = self.name.get_ref();
@@ -364,33 +364,34 @@ impl Written {
         let oldest = checker.duration("max_node_age", Some(written), Duration::MAX);
         if checker.findings.len() == before && oldest < Duration::from_hours(1) {
             let title = format!("pool `{name}`: `max_node_age` is less than an hour");
-            let help = "each node would be replaced all the time; e.g. \"720h\" is 30 days";
+            let help = "nodes would be replaced all the time; for 30 days, set \"720h\"";
             checker.wrong(title, written.span(), "must be at least \"1h\"", help);
         }
         Some(oldest)
     }
 
-    /// `max_memory`, enough for the machines that it has at least.
+    /// `max_memory`, if it is enough for the minimum number of machines.
     fn most_memory(&self, memory: i64, checker: &mut Checker) -> Option<i64> {
         let written = self.max_memory.as_ref()?;
         let name = self.name.get_ref();
         let before = checker.findings.len();
         let most = checker.size(&format!("pool `{name}`: `max_memory`"), written);
         if checker.findings.len() == before && most < memory.saturating_mul(i64::from(self.least())) {
-            let title = format!("pool `{name}`: `max_memory` is less than its least number of machines has");
+            let title =
+                format!("pool `{name}`: `max_memory` is too small for its minimum number of machines");
             let help = "raise `max_memory`, or lower `min` or `memory`";
             checker.wrong(title, written.span(), &self.of_machines(), help);
         }
         Some(most)
     }
 
-    /// Its name and its numbers.
+    /// Checks its name and its numbers.
     fn shape(&self, checker: &mut Checker) {
         let name = self.name.get_ref();
         if !name_rules::is_label(name) || name.len() > 40 {
             let title = format!("`{name}` cannot be a pool's name");
             let label = "lower-case letters, digits and `-`, at most 40 characters";
-            let help = "machines are called after their pool: it must fit a host name";
+            let help = "machines are named after their pool: the name must be valid in a host name";
             checker.wrong(title, self.name.span(), label, help);
         }
         let max = *self.max.get_ref();
@@ -407,7 +408,7 @@ impl Written {
             u64::from(*most.get_ref()) < u64::from(*self.cores.get_ref()) * u64::from(self.least())
         }) {
             let help = "raise `max_cores`, or lower `min` or `cores`";
-            let title = format!("pool `{name}`: `max_cores` is less than its least number of machines has");
+            let title = format!("pool `{name}`: `max_cores` is too small for its minimum number of machines");
             checker.wrong(title, most.span(), &self.of_machines(), help);
         }
         if *self.cores.get_ref() == 0 {

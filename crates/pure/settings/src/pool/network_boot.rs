@@ -1,4 +1,4 @@
-//! `boot = "network"` of a pool: machines that are clones of nothing.
+//! `boot = "network"` of a pool: machines without a template.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -14,8 +14,8 @@ pub enum Boot {
     /// A clone of the pool's template.
     #[default]
     Template,
-    /// The network, by its first device: the VM is made without a template, with an empty disk if the pool
-    /// says how large.
+    /// The network, by its first device. The VM is created without a template, with an empty disk if the pool
+    /// sets a size.
     Network,
 }
 
@@ -29,34 +29,34 @@ impl Boot {
     }
 }
 
-/// The disk of a machine that is a clone of nothing, if the pool does not say: the only one whose controller
-/// needs no privilege over hardware (`scsihw` needs `VM.Config.HWType`).
+/// The disk of a machine without a template, by default: the only one whose controller needs no privilege
+/// over hardware (`scsihw` needs `VM.Config.HWType`).
 pub(super) const DISK: &str = "virtio0";
 
-/// What only a template could say, and what could not reach such machines.
+/// Reports what only a template could provide, and what cannot be passed to such machines.
 pub(super) fn check(written: &Written, pool: &Pool, checker: &mut Checker) {
     let Some(boot) = written.boot.as_ref().filter(|boot| *boot.get_ref() == Boot::Network) else { return };
     let name = &pool.name;
     if let Some(template) = &written.template {
-        let title = format!("pool `{name}`: machines that boot from the network are clones of no template");
+        let title = format!("pool `{name}`: machines that boot from the network use no template");
         checker.clash(title, template.span(), "not used", boot.span(), "remove one of the two");
     }
     if written.bridge.is_none() {
         let title = format!("pool `{name}`: `bridge` is missing");
-        let help = "there is no template to say where the first network device is plugged in";
-        checker.wrong(title, boot.span(), "boots from which network?", help);
+        let help = "there is no template to take the first network device's bridge from";
+        checker.wrong(title, boot.span(), "the network to boot from is unknown", help);
     }
     if let Some(disk) = &written.disk {
         whole(name, disk, pool.disk.as_ref(), checker);
         if written.storage.is_none() {
             let title = format!("pool `{name}`: `storage` is missing");
-            let help = "name the storage, or several of which the one with the most free space is taken";
-            checker.wrong(title, disk.span(), "where is this disk to be?", help);
+            let help = "name one storage, or several: the one with the most free space is used";
+            checker.wrong(title, disk.span(), "on which storage?", help);
         }
     } else if let Some(storage) = &written.storage {
         let title = format!("pool `{name}`: `storage` without `disk`");
-        let help = "say how large the disk is to be, or leave out both for machines without one";
-        checker.wrong(title, storage.span(), "nothing to do with it", help);
+        let help = "set the disk's size, or remove both for machines without a disk";
+        checker.wrong(title, storage.span(), "has no effect", help);
     }
     if pool.cloud_init == CloudInit::Drive && pool.tells_guests() {
         let title = format!("pool `{name}`: its machines cannot be given addresses, users or keys");
@@ -67,7 +67,7 @@ pub(super) fn check(written: &Written, pool: &Pool, checker: &mut Checker) {
 
 fn whole(name: &str, written: &Spanned<String>, disk: Option<&DiskSize>, checker: &mut Checker) {
     if disk.is_some_and(|disk| disk.bytes % (1 << 30) != 0) {
-        let title = format!("pool `{name}`: the size of its disk is no whole number of GiB");
+        let title = format!("pool `{name}`: the size of its disk is not a whole number of GiB");
         let help = "Proxmox VE allocates whole GiB";
         checker.wrong(title, written.span(), "expected e.g. \"20GiB\"", help);
     }
@@ -99,13 +99,13 @@ mod tests {
         let static_address = "addresses = \"10.0.0.1\"\nprefix = 24\nbridge = \"vmbr0\"\n";
         for (lines, expected) in [
             ("addresses = \"dhcp\"\n", "`bridge` is missing"),
-            (&format!("{static_address}template = 9000\n"), "are clones of no template"),
+            (&format!("{static_address}template = 9000\n"), "use no template"),
             (static_address, "its machines cannot be given addresses"),
             ("addresses = \"dhcp\"\nbridge = \"vmbr0\"\ndisk = \"16GiB\"\n", "`storage` is missing"),
             ("addresses = \"dhcp\"\nbridge = \"vmbr0\"\nstorage = \"a1\"\n", "`storage` without `disk`"),
             (
                 "addresses = \"dhcp\"\nbridge = \"vmbr0\"\ndisk = \"4500MiB\"\nstorage = \"a1\"\n",
-                "no whole number of GiB",
+                "not a whole number of GiB",
             ),
         ] {
             let report = parse("c.toml", &format!("{POOL}{lines}"), Needs::Plan).unwrap_err().plain();

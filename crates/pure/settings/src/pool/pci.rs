@@ -1,5 +1,5 @@
-//! `[[pool.pci]]`: PCI devices of the host that each machine of a pool is given, by resource mappings of the
-//! datacenter.
+//! `[[pool.pci]]`: PCI devices that each machine of a pool gets from its host, through resource mappings of
+//! the datacenter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,27 +10,28 @@ use super::Written as Pool;
 use crate::name_rules;
 use crate::values::Checker;
 
-/// Devices that a VM may have: Proxmox VE has `hostpci0` to `hostpci15`.
+/// Maximum number of devices of a VM: Proxmox VE has `hostpci0` to `hostpci15`.
 const MOST: u32 = 16;
 
-/// Devices of one resource mapping that a machine is given.
+/// Devices of one resource mapping that a machine gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pci {
     /// The mapping's id.
     pub mapping: String,
     /// How many of its devices.
     pub count: u32,
-    /// The type of mediated device that is made of one; `None`: the machine has the whole device.
+    /// The type of mediated device to create on the device; `None`: the machine has the entire device.
     pub mdev: Option<String>,
-    /// How many machines one device is enough for: 1 but for mediated devices.
+    /// How many machines share one device: 1, except for mediated devices.
     pub per_device: u32,
-    /// Whether the guest sees it on a PCI Express bus, which machines of the type `q35` have; `None`: no.
+    /// Whether the guest sees it on a PCI Express bus, which only machines of the type `q35` have; `None`:
+    /// no.
     pub pcie: Option<bool>,
     /// Whether the guest sees the device's firmware; `None`: yes.
     pub rombar: Option<bool>,
     /// Whether it is the guest's first display.
     pub x_vga: Option<bool>,
-    /// The extended resource that the node offers once its device plugin runs, and how much of it.
+    /// The extended resource that the node offers once its device plugin runs, and its amount.
     pub resource: Option<(String, i64)>,
 }
 
@@ -55,7 +56,7 @@ pub(super) fn numbered(all: &[Pci]) -> BTreeMap<String, String> {
     each.enumerate().map(|(number, value)| (format!("hostpci{number}"), value)).collect()
 }
 
-/// The same in words, for what a machine is made of.
+/// The same in words, for a machine's fingerprint.
 pub(super) fn devices_text(all: &[Pci]) -> String {
     all.iter().map(|one| format!("{} of {}", one.count, one.value())).collect::<Vec<_>>().join("; ")
 }
@@ -82,20 +83,20 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<Pci> {
     for one in &pool.pci {
         let mapping = one.mapping.get_ref();
         if !seen.insert(mapping) {
-            let title = format!("pool `{name}`: the mapping `{mapping}` twice");
+            let title = format!("pool `{name}`: the mapping `{mapping}` is listed twice");
             checker.wrong(title, one.mapping.span(), "second", "set `count` of the first");
         }
         sum = sum.saturating_add(one.count());
         if sum > MOST {
             let title = format!("pool `{name}`: more than {MOST} PCI devices");
             let at = one.count.as_ref().map_or_else(|| one.mapping.span(), Spanned::span);
-            checker.wrong(title, at, "Proxmox VE gives a VM no more", "");
+            checker.wrong(title, at, "Proxmox VE allows no more for a VM", "");
             sum = 0;
         }
     }
     if let (Some(first), Some(option)) = (pool.pci.first(), free_device(pool)) {
         checker.clash(
-            format!("pool `{name}`: `vm_options` with devices of the host, and `[[pool.pci]]`"),
+            format!("pool `{name}`: devices of the host in both `vm_options` and `[[pool.pci]]`"),
             option.span(),
             "not counted",
             first.mapping.span(),
@@ -105,13 +106,13 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<Pci> {
     pool.pci.iter().map(|one| one.check(pool, checker)).collect()
 }
 
-/// A device of the host among the free options.
+/// Reports a device of the host in `vm_options`.
 pub(super) fn free_device(pool: &Pool) -> Option<&Spanned<String>> {
     pool.vm_options.keys().find(|option| option.get_ref().starts_with("hostpci"))
 }
 
 impl Written {
-    /// How many of its devices a machine is given.
+    /// How many of its devices a machine gets.
     pub(super) fn count(&self) -> u32 {
         self.count.as_ref().map_or(1, |count| *count.get_ref())
     }
@@ -126,15 +127,20 @@ impl Written {
         let mapping = self.mapping.get_ref();
         if !is_mapping(mapping) {
             let title = format!("pool `{name}`: `{mapping}` cannot be a resource mapping");
-            checker.wrong(title, self.mapping.span(), "letters, digits, `-` and `_`, a letter first", "");
+            checker.wrong(
+                title,
+                self.mapping.span(),
+                "letters, digits, `-` and `_`, starting with a letter",
+                "",
+            );
         }
         if let Some(count) = self.count.as_ref().filter(|count| *count.get_ref() == 0) {
             let title = format!("pool `{name}`: `count` of `{mapping}` is zero");
-            checker.wrong(title, count.span(), "must be at least 1", "leave the table out");
+            checker.wrong(title, count.span(), "must be at least 1", "or remove the table");
         }
         let kind = self.mdev.as_ref();
         if let Some(kind) = kind.filter(|kind| !is_kind(kind.get_ref())) {
-            let title = format!("pool `{name}`: `{}` is no type of mediated device", kind.get_ref());
+            let title = format!("pool `{name}`: `{}` is not a type of mediated device", kind.get_ref());
             checker.wrong(title, kind.span(), "expected e.g. \"nvidia-63\"", "");
         }
         let per_device = self.per_device.as_ref().map_or(1, |number| {
@@ -142,7 +148,7 @@ impl Written {
             if *number.get_ref() == 0 {
                 checker.wrong(format!("{title} is zero"), number.span(), "must be at least 1", "");
             } else if kind.is_none() {
-                let help = "a whole device goes to one machine: set `mdev`, or remove `per_device`";
+                let help = "an entire device belongs to one machine: set `mdev`, or remove `per_device`";
                 checker.wrong(format!("{title} without `mdev`"), number.span(), "not used", help);
             }
             *number.get_ref()
@@ -159,17 +165,22 @@ impl Written {
         }
     }
 
-    /// The extended resource; its amount is that of the devices unless it is said.
+    /// The extended resource; its amount is the number of devices by default.
     fn resource(&self, pool: &Pool, checker: &mut Checker) -> Option<(String, i64)> {
         let name = pool.name.get_ref();
         if let Some(amount) = self.amount.as_ref().filter(|amount| *amount.get_ref() == 0) {
             let title = format!("pool `{name}`: `amount` is zero");
-            checker.wrong(title, amount.span(), "must be at least 1", "leave `resource` out");
+            checker.wrong(title, amount.span(), "must be at least 1", "or remove `resource`");
         }
         let Some(resource) = &self.resource else {
             if let Some(amount) = &self.amount {
                 let title = format!("pool `{name}`: `amount` without `resource`");
-                checker.wrong(title, amount.span(), "of nothing", "name what the node offers");
+                checker.wrong(
+                    title,
+                    amount.span(),
+                    "of which resource?",
+                    "name the resource that the node offers",
+                );
             }
             return None;
         };
@@ -181,7 +192,7 @@ impl Written {
         let declared = pool.allocatable.iter().flat_map(BTreeMap::keys).find(|key| key.get_ref() == text);
         if let Some(declared) = declared {
             checker.clash(
-                format!("pool `{name}`: `{text}` is in `allocatable` as well"),
+                format!("pool `{name}`: `{text}` is also in `allocatable`"),
                 resource.span(),
                 "second",
                 declared.span(),
@@ -239,9 +250,9 @@ mod tests {
             ("[[pool.pci]]\nmapping = \"0000:01:00\"\n".to_owned(), "cannot be a resource mapping"),
             (format!("{gpu}count = 0\n"), "`count` of `gpu` is zero"),
             (format!("{gpu}count = 17\n"), "more than 16 PCI devices"),
-            (format!("{gpu}{gpu}"), "the mapping `gpu` twice"),
+            (format!("{gpu}{gpu}"), "the mapping `gpu` is listed twice"),
             (format!("{gpu}per_device = 2\n"), "`per_device` of `gpu` without `mdev`"),
-            (format!("{gpu}mdev = \"a b\"\n"), "no type of mediated device"),
+            (format!("{gpu}mdev = \"a b\"\n"), "not a type of mediated device"),
             (format!("{gpu}amount = 2\n"), "`amount` without `resource`"),
             (format!("{gpu}resource = \"gpu\"\n"), "`gpu` is not an extended resource"),
             (format!("{gpu}resource = \"a.b/c\"\namount = 0\n"), "`amount` is zero"),
@@ -250,7 +261,7 @@ mod tests {
                 format!(
                     "allocatable = {{ cpu = 1, memory = \"1Gi\", pods = 9, \"a.b/c\" = 1 }}\n{gpu}resource = \"a.b/c\"\n"
                 ),
-                "is in `allocatable` as well",
+                "is also in `allocatable`",
             ),
             (format!("warm = {{ count = 1, state = \"suspended\" }}\n{gpu}"), "cannot be suspended"),
         ] {

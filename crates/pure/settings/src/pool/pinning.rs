@@ -1,4 +1,4 @@
-//! `[pool.pinning]`: host CPUs, memory and huge pages that a machine has for itself.
+//! `[pool.pinning]`: dedicated host CPUs, memory and huge pages of a machine.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -6,17 +6,17 @@ use toml::Spanned;
 use super::{Size, Written as Pool};
 use crate::values::Checker;
 
-/// The most cores that can be kept for a host.
+/// Maximum number of cores that can be reserved for a host.
 const MOST_RESERVED: u32 = 256;
 
-/// Checked `[pool.pinning]`: each machine has whole cores of its host for itself.
+/// Checked `[pool.pinning]`: each machine has entire cores of its host for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pinning {
     /// Its memory is on the NUMA nodes of its CPUs.
     pub numa: bool,
-    /// What its memory is made of; `None`: ordinary pages.
+    /// The size of the huge pages of its memory; `None`: ordinary pages.
     pub hugepages: Option<HugePages>,
-    /// Cores of each host, the lowest ones, that no machine is given.
+    /// How many cores of each host, counted from the lowest, no machine gets.
     pub reserve: u32,
 }
 
@@ -49,11 +49,11 @@ impl HugePages {
     }
 }
 
-/// Whose the CPUs are.
+/// Who gets the CPUs.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Whose {
-    /// One machine's alone.
+    /// Only one machine.
     Dedicated,
 }
 
@@ -72,16 +72,16 @@ pub(super) fn check(pool: &Pool, sizes: &[Size], checker: &mut Checker) -> Optio
     let table = pool.pinning.as_ref()?;
     let name = pool.name.get_ref();
     let written = table.get_ref();
-    // There is one way of having CPUs; another one has to be thought of here.
+    // There is only one kind of CPU assignment; a new one would have to be handled here.
     let Whose::Dedicated = written.cpus;
     if pool.is_physical() {
-        let title = format!("pool `{name}`: bare-metal machines have no host to be pinned on");
+        let title = format!("pool `{name}`: bare-metal machines cannot be pinned");
         checker.wrong(title, table.span(), "only for VMs", "remove the table `[pool.pinning]`");
     }
     let numa = written.numa.as_ref().is_some_and(|on| *on.get_ref());
     if let Some(pages) = written.hugepages.as_ref().filter(|_| !numa) {
         let title = format!("pool `{name}`: `hugepages` without `numa`");
-        let help = "set `numa = true`: Proxmox VE gives huge pages to VMs with NUMA alone";
+        let help = "set `numa = true`: Proxmox VE gives huge pages only to VMs with NUMA";
         checker.wrong(title, pages.span(), "no machine would start", help);
     }
     options(pool, numa, checker);
@@ -89,27 +89,27 @@ pub(super) fn check(pool: &Pool, sizes: &[Size], checker: &mut Checker) -> Optio
     if let Some(at) = &written.hugepages {
         let page = i64::try_from(at.get_ref().mib() << 20).unwrap_or(i64::MAX);
         for size in sizes.iter().filter(|size| size.memory % page != 0) {
-            let title = format!("pool `{name}`: {} are no whole number of huge pages", size.words());
+            let title = format!("pool `{name}`: {} are not a whole number of huge pages", size.words());
             let label = format!("the memory must be a multiple of {}", at.get_ref().name());
             checker.wrong(title, at.span(), &label, "change `memory`, or the page's size");
         }
     }
     if let Some(reserve) = written.reserve.as_ref().filter(|cores| *cores.get_ref() > MOST_RESERVED) {
-        let title = format!("pool `{name}`: `reserve` is more cores than hosts have");
+        let title = format!("pool `{name}`: `reserve` is more than the cores that hosts have");
         checker.wrong(title, reserve.span(), &format!("must be at most {MOST_RESERVED}"), "");
     }
     let reserve = written.reserve.as_ref().map_or(1, |cores| *cores.get_ref());
     Some(Pinning { numa, hugepages, reserve })
 }
 
-/// Options of its VMs that say otherwise.
+/// Reports VM options that contradict the table.
 fn options(pool: &Pool, numa: bool, checker: &mut Checker) {
     let name = pool.name.get_ref();
     for (key, value) in &pool.vm_options {
         let memory = || value.get_ref().to_string().split([',', ';']).any(|part| part.trim() == "memory");
         let label = match key.get_ref().as_str() {
-            "numa" => "`[pool.pinning]` says it",
-            "hotplug" if numa && memory() => "memory that is bound to nodes cannot be plugged",
+            "numa" => "set by `[pool.pinning]`",
+            "hotplug" if numa && memory() => "memory that is bound to NUMA nodes cannot be hotplugged",
             _ => continue,
         };
         let title = format!("pool `{name}`: `{}` contradicts `[pool.pinning]`", key.get_ref());
@@ -160,16 +160,16 @@ mod tests {
             ("", "cpus = \"shared\"", "unknown variant `shared`"),
             ("", "cpus = \"dedicated\"\nnuma = true\nhugepages = \"4MiB\"", "unknown variant `4MiB`"),
             ("", "cpus = \"dedicated\"\nhugepages = \"2MiB\"", "`hugepages` without `numa`"),
-            ("", "cpus = \"dedicated\"\nreserve = 1000", "more cores than hosts have"),
+            ("", "cpus = \"dedicated\"\nreserve = 1000", "more than the cores that hosts have"),
             (
                 "sizes = [{ cores = 4, memory = \"2560MiB\" }]",
                 all,
-                "4 cores and 2560Mi are no whole number of huge pages",
+                "4 cores and 2560Mi are not a whole number of huge pages",
             ),
             ("vm_options = { numa = true }", all, "`numa` contradicts `[pool.pinning]`"),
             ("vm_options = { hotplug = \"disk,memory\" }", all, "`hotplug` contradicts `[pool.pinning]`"),
             ("vm_options = { affinity = \"1\" }", all, "use `[pool.pinning]`"),
-            (metal, "cpus = \"dedicated\"", "bare-metal machines have no host to be pinned on"),
+            (metal, "cpus = \"dedicated\"", "bare-metal machines cannot be pinned"),
         ] {
             let report = pinning(before, table).unwrap_err();
             assert!(report.contains(said), "no {said:?} in\n{report}");

@@ -1,4 +1,4 @@
-//! Which of the hosts that have room gets a pool's next machine.
+//! Which host with room gets a pool's next machine.
 
 use serde::Deserialize;
 
@@ -9,15 +9,15 @@ pub enum Placement {
     /// The host with the most free memory.
     #[default]
     Balance,
-    /// The host with the fewest machines of the pool; of several that with the most free memory.
+    /// The host with the fewest machines of the pool; among equals, the one with the most free memory.
     Spread,
     /// The host with the least free memory that is enough, so that others stay empty.
     Pack,
 }
 
 impl Placement {
-    /// How good a host is for the next machine, less is better: `machines` of the pool are there, `free`
-    /// bytes are left.
+    /// The rank of a host for the next machine; less is better. It has `machines` of the pool and `free`
+    /// bytes.
     pub fn rank(self, machines: u32, free: i64) -> (i64, i64) {
         match self {
             Self::Balance => (0, free.saturating_neg()),

@@ -1,5 +1,5 @@
-//! Ranges of numbers, as VMIDs and addresses are reserved: `A-B`, `A`, a list of these, and `!A-B` for what
-//! is left out.
+//! Ranges of numbers, for VMIDs and addresses: `A-B`, `A`, a list of these, and `!A-B` for numbers to
+//! exclude.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use toml::Spanned;
 use crate::one_or_many::Listed;
 use crate::values::Checker;
 
-/// Numbers from one to another, both included, and where that is written.
+/// Numbers from one to another, both included, and their place in the file.
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
     pub first: u128,
@@ -31,7 +31,7 @@ impl Piece {
     }
 }
 
-/// What one kind of range is called, and how one of its numbers is read and shown.
+/// The name of a kind of range, and how its numbers are parsed and shown.
 pub(super) struct Kind {
     /// The setting, with the pool's name.
     pub what: String,
@@ -41,7 +41,7 @@ pub(super) struct Kind {
     pub read: fn(&str) -> Option<u128>,
 }
 
-/// The pieces in their order, without those that are left out.
+/// The pieces in their order, without the excluded numbers.
 pub(super) fn read(written: &Spanned<Listed>, kind: &Kind, checker: &mut Checker) -> Vec<Piece> {
     let (mut taken, mut left_out): (Vec<Piece>, Vec<Piece>) = (Vec::new(), Vec::new());
     for (text, at) in Listed::items(written) {
@@ -49,14 +49,13 @@ pub(super) fn read(written: &Spanned<Listed>, kind: &Kind, checker: &mut Checker
         let (first, last) = body.split_once('-').unwrap_or((body, body));
         let ends = (kind.read)(first.trim()).zip((kind.read)(last.trim()));
         let Some((first, last)) = ends.filter(|(first, last)| same_family(*first, *last)) else {
-            let help =
-                if text.contains('/') { "the length of the network's prefix goes into `prefix`" } else { "" };
+            let help = if text.contains('/') { "set the network's prefix length with `prefix`" } else { "" };
             checker.wrong(format!("{}: `{text}` is not a range", kind.what), at, kind.label, help);
             continue;
         };
         if last < first {
             let title = format!("{}: `{text}` runs backwards", kind.what);
-            checker.wrong(title, at, "the lower end comes first", "swap the two ends");
+            checker.wrong(title, at, "the lower end must come first", "swap the two ends");
             continue;
         }
         let piece = Piece { first, last, at };
@@ -69,14 +68,14 @@ pub(super) fn read(written: &Spanned<Listed>, kind: &Kind, checker: &mut Checker
     }
     for out in &left_out {
         if !taken.iter().any(|piece| piece.meets(out)) {
-            let title = format!("{}: nothing is left out by this", kind.what);
-            checker.wrong(title, out.at.clone(), "not part of any range", "remove it, or mend the ranges");
+            let title = format!("{}: this exclusion has no effect", kind.what);
+            checker.wrong(title, out.at.clone(), "not part of any range", "remove it, or fix the ranges");
         }
     }
     left_out.iter().fold(taken, without)
 }
 
-/// IPv4 addresses stand in the IPv6 space as mapped ones: no range leads from the one to the other.
+/// IPv4 addresses are mapped into the IPv6 space: no range leads from one family to the other.
 fn same_family(first: u128, last: u128) -> bool {
     let mapped = |number: u128| number >> 32 == 0xffff;
     mapped(first) == mapped(last)

@@ -1,4 +1,4 @@
-//! `[[pool.schedule]]`: a pool's minimum at certain times, to be ahead of demand that is known.
+//! `[[pool.schedule]]`: a pool's minimum at certain times, to be ahead of known demand.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use crate::window::{self, Window};
 /// A minimum at certain times.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// When.
+    /// The time.
     pub window: Window,
-    /// The pool has no fewer nodes then.
+    /// The pool's minimum number of nodes then.
     pub min: u32,
 }
 
@@ -31,14 +31,13 @@ pub(super) struct Written {
 }
 
 impl Pool {
-    /// The number of nodes that it has at least at this time: the largest of its own and of what is
-    /// scheduled.
+    /// The minimum number of nodes at this time: the larger of the pool's own and the scheduled one.
     pub fn min_at(&self, now: Timestamp) -> u32 {
         let open = self.schedule.iter().filter(|one| one.window.open_until(now).is_some());
         open.map(|one| one.min).max().unwrap_or(0).max(self.min)
     }
 
-    /// What is scheduled at this time and next, in words; `None` without a schedule.
+    /// The schedule's current and next minimum, in words; `None` without a schedule.
     pub fn scheduled(&self, now: Timestamp) -> Option<String> {
         let open = |one: &Schedule| Some(format!("min {} until {}", one.min, one.window.open_until(now)?));
         let now_open = self.schedule.iter().filter_map(open);
@@ -50,7 +49,7 @@ impl Pool {
 }
 
 impl Config {
-    /// The settings at this time: the pools' minima are those that are scheduled.
+    /// The settings at this time, with the scheduled minima of the pools.
     pub fn at(self: &Arc<Self>, now: Timestamp) -> Arc<Self> {
         self.scheduled_at(now).map_or_else(|| self.clone(), Arc::new)
     }

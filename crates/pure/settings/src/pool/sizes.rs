@@ -1,4 +1,4 @@
-//! `sizes` of a pool: what a machine may have instead of `cores` and `memory`.
+//! `sizes` of a pool: sizes of machines other than `cores` and `memory`.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -6,7 +6,7 @@ use toml::Spanned;
 use super::{Written as Pool, machine};
 use crate::values::Checker;
 
-/// What a machine has.
+/// The size of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size {
     /// vCPUs.
@@ -23,10 +23,10 @@ pub(super) struct Written {
     memory: Spanned<String>,
 }
 
-/// More sizes than this are weighed against each other in no good time.
+/// With more sizes than this, comparing them would take too long.
 const MOST: usize = 16;
 
-/// All sizes of the pool, the one of `cores` and `memory` included, smallest first.
+/// All sizes of the pool, including `cores` and `memory`, smallest first.
 pub(super) fn check(pool: &Pool, own: Size, checker: &mut Checker) -> Vec<Size> {
     let name = pool.name.get_ref();
     let mut sizes = vec![own];
@@ -37,8 +37,8 @@ pub(super) fn check(pool: &Pool, own: Size, checker: &mut Checker) -> Vec<Size> 
     }
     if pool.allocatable.is_some() {
         let title = format!("pool `{name}`: `allocatable` and `sizes` are both given");
-        let help = "remove `allocatable`: what a node of each size offers is learnt or computed";
-        checker.wrong(title, written.span(), "what is declared holds for one size", help);
+        let help = "remove `allocatable`: what a node of each size offers is learned or computed";
+        checker.wrong(title, written.span(), "declared values apply to one size only", help);
     }
     for one in written.get_ref() {
         let cores = *one.get_ref().cores.get_ref();
@@ -49,9 +49,9 @@ pub(super) fn check(pool: &Pool, own: Size, checker: &mut Checker) -> Vec<Size> 
         let memory = machine::memory_of(pool, &one.get_ref().memory, checker);
         let size = Size { cores, memory };
         if sizes.contains(&size) {
-            let title = format!("pool `{name}`: the same size twice");
-            let help = "`sizes` lists what machines may have besides `cores` and `memory`";
-            checker.wrong(title, one.span(), "is a size of the pool already", help);
+            let title = format!("pool `{name}`: the same size is listed twice");
+            let help = "`sizes` lists only sizes other than `cores` and `memory`";
+            checker.wrong(title, one.span(), "already a size of the pool", help);
         }
         sizes.push(size);
     }

@@ -16,13 +16,13 @@ use crate::values::Checker;
 /// VMIDs that Proxmox VE takes (`pve-vmid`).
 const VMIDS: RangeInclusive<u128> = 100..=999_999_999;
 
-/// More slots than any cluster has nodes (Kubernetes is built for 5000).
+/// More slots than the largest cluster has nodes (Kubernetes supports 5000).
 const MOST_SLOTS: u128 = 10_000;
 
 /// How a pool's machines get their addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Addressing {
-    /// Each slot has its own, set by cloud-init.
+    /// Each slot has its own, set through cloud-init.
     Static {
         /// The addresses in their order, both ends included.
         ranges: Vec<(IpAddr, IpAddr)>,
@@ -35,11 +35,11 @@ pub enum Addressing {
         /// Search domain.
         search: Option<String>,
     },
-    /// From a DHCP server; also if nothing is written, which only a plan may leave out.
+    /// From a DHCP server. Also the default, which only a plan may use.
     Dhcp,
 }
 
-/// The slots as they are written: for comparing with those of other pools.
+/// The slots as they are written, to compare them with those of other pools.
 pub(super) struct Reserved {
     pub devices: Vec<Device>,
     pub vmids: Vec<Piece>,
@@ -75,7 +75,7 @@ pub(super) fn check(pool: &Written, checker: &mut Checker) -> (Reserved, Address
     (Reserved { devices, vmids, addresses }, addressing)
 }
 
-/// No address is given to two devices.
+/// Reports an address that two devices would get.
 fn twice(pool: &Written, lists: &[Vec<Piece>], checker: &mut Checker) {
     for (at, list) in lists.iter().enumerate() {
         let earlier = || lists[..at].iter().flatten();
@@ -111,7 +111,7 @@ fn vmids(pool: &Written, checker: &mut Checker) -> Vec<Piece> {
     let before = checker.findings.len();
     let pieces = ranges::read(written, &kind, checker);
     for piece in pieces.iter().filter(|it| !VMIDS.contains(&it.first) || !VMIDS.contains(&it.last)) {
-        let title = format!("pool `{name}`: `vmids` leaves the range that Proxmox VE knows");
+        let title = format!("pool `{name}`: `vmids` is outside the range that Proxmox VE allows");
         checker.wrong(title, piece.at.clone(), "must be from 100 to 999999999", "");
     }
     if checker.findings.len() > before {
@@ -184,7 +184,7 @@ fn address(key: &str, pool: &Written, written: &Spanned<String>, checker: &mut C
         let title =
             format!("pool `{}`: `{key}`: `{}` is not an address", pool.name.get_ref(), written.get_ref());
         let help = if written.get_ref().contains('/') {
-            "the length of the network's prefix goes into `prefix`"
+            "set the network's prefix length with `prefix`"
         } else {
             ""
         };
@@ -193,7 +193,7 @@ fn address(key: &str, pool: &Written, written: &Spanned<String>, checker: &mut C
     parsed
 }
 
-/// The prefix that is written, else the usual one of the family.
+/// The prefix that is written, or else the usual one of the family.
 fn prefix(pool: &Written, pieces: &[Piece], checker: &mut Checker) -> u8 {
     let six = pieces.first().is_some_and(|piece| back(piece.first).is_ipv6());
     let (usual, most) = if six { (64, 128) } else { (24, 32) };
@@ -201,22 +201,23 @@ fn prefix(pool: &Written, pieces: &[Piece], checker: &mut Checker) -> u8 {
     let prefix = *written.get_ref();
     if six && prefix <= 32 {
         let title = format!(
-            "pool `{}`: `prefix` is of an IPv4 network, and `addresses` are of IPv6",
+            "pool `{}`: `prefix` fits an IPv4 network, but `addresses` are IPv6",
             pool.name.get_ref()
         );
-        let help = "remove it, or write the length of the machines' network";
-        checker.wrong(title, written.span(), "64 as a rule", help);
+        let help = "remove it, or set the prefix length of the machines' network";
+        checker.wrong(title, written.span(), "usually 64", help);
         return usual;
     }
     if !(1..=most).contains(&prefix) {
-        let title = format!("pool `{}`: `prefix` is no length of a network's prefix", pool.name.get_ref());
+        let title = format!("pool `{}`: `prefix` is not a prefix length", pool.name.get_ref());
         checker.wrong(title, written.span(), &format!("must be from 1 to {most}"), "");
         return usual;
     }
     prefix
 }
 
-/// All addresses lie in one network with the gateway, and none of them is the network's own or the gateway's.
+/// Checks that all addresses are in one network with the gateway, and that none of them is reserved or the
+/// gateway's.
 pub(super) fn network(
     name: &str,
     pieces: &[Piece],
@@ -228,7 +229,7 @@ pub(super) fn network(
         return;
     };
     let net = net.trunc();
-    let help = format!("the network is {net}, from the first address and `prefix`: mend one of them");
+    let help = format!("the first address and `prefix` give the network {net}: fix one of them");
     for piece in pieces {
         let stray = [piece.first, piece.last].map(back).into_iter().find(|end| !net.contains(end));
         if let Some(stray) = stray {
@@ -238,8 +239,8 @@ pub(super) fn network(
         for (own, what) in reserved(&net) {
             if piece.holds(number(own)) {
                 let title = format!("pool `{name}`: {own} is the {what} of {net}");
-                let help = format!("begin or end elsewhere, or leave it out: [\"…\", \"!{own}\"]");
-                checker.wrong(title, piece.at.clone(), "no machine can have it", &help);
+                let help = format!("begin or end elsewhere, or exclude it: [\"…\", \"!{own}\"]");
+                checker.wrong(title, piece.at.clone(), "no machine can use it", &help);
             }
         }
     }
@@ -253,19 +254,19 @@ pub(super) fn network(
     }
 }
 
-/// The gateway and the name servers keep their addresses.
+/// Reports addresses that belong to the gateway or to a name server.
 fn others(pool: &Written, pieces: &[Piece], checker: &mut Checker) {
     let gateway = pool.gateway.iter().map(|text| (text, "gateway"));
     for (text, what) in gateway.chain(pool.dns.iter().map(|text| (text, "name server"))) {
         let Ok(own) = text.get_ref().parse::<IpAddr>() else { continue };
         let Some(piece) = pieces.iter().find(|piece| piece.holds(number(own))) else { continue };
         let title = format!("pool `{}`: the {what} {own} is among `addresses`", pool.name.get_ref());
-        let help = format!("begin or end the range elsewhere, or leave it out: [\"…\", \"!{own}\"]");
-        checker.clash(title, piece.at.clone(), "no machine can have it", text.span(), &help);
+        let help = format!("begin or end the range elsewhere, or exclude it: [\"…\", \"!{own}\"]");
+        checker.clash(title, piece.at.clone(), "no machine can use it", text.span(), &help);
     }
 }
 
-/// Addresses of a network that no machine can have (RFC 919, RFC 3021, RFC 4291 § 2.6.1).
+/// Addresses of a network that no machine can use (RFC 919, RFC 3021, RFC 4291 § 2.6.1).
 fn reserved(net: &IpNet) -> Vec<(IpAddr, &'static str)> {
     match net {
         IpNet::V4(four) if four.prefix_len() < 31 => vec![
@@ -288,8 +289,13 @@ fn no_network(pool: &Written, checker: &mut Checker) {
     ];
     for (key, at) in given {
         if let Some(at) = at {
-            let title = format!("pool `{}`: `{key}` means nothing with DHCP", pool.name.get_ref());
-            checker.wrong(title, at, "the DHCP server says it", "remove it, or name ranges in `addresses`");
+            let title = format!("pool `{}`: `{key}` has no effect with DHCP", pool.name.get_ref());
+            checker.wrong(
+                title,
+                at,
+                "the DHCP server provides it",
+                "remove it, or name ranges in `addresses`",
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Taints of a pool's nodes: those that last, and those that something takes away once the node is set up.
+//! Taints of a pool's nodes: permanent ones, and those that another component removes once the node is set
+//! up.
 
 use toml::Spanned;
 
@@ -9,7 +10,7 @@ use crate::values::Checker;
 use model::node::{Taint, TaintEffect};
 use model::passing::{TaintDomain, passes_by_itself};
 
-/// What `taints` and `startup_taints` say.
+/// The taints in `taints` and `startup_taints`.
 pub(super) struct Taints {
     pub lasting: Vec<Taint>,
     pub startup: Vec<Taint>,
@@ -37,7 +38,7 @@ pub(super) fn check(pool: &Written, checker: &mut Checker) -> Taints {
         }
         seen.push((one, text));
     }
-    // What passes by itself is not put back once something has taken it away, wherever it was written.
+    // A temporary taint is not set again once another component has removed it, wherever it was configured.
     let (passing, lasting) = lists.0.into_iter().partition(|taint| passes_by_itself(&taint.key));
     let startup = [passing, lists.1].concat();
     Taints { lasting, startup, domains }
@@ -69,7 +70,7 @@ fn taint(name: &str, written: &Spanned<String>, checker: &mut Checker) -> Option
         checker.wrong(title, written.span(), "expected e.g. \"dedicated=batch:NoSchedule\"", help);
     }
     if parsed.as_ref().is_some_and(|taint| taint.key.starts_with(OURS)) {
-        let title = format!("pool `{name}`: the taint `{}` is the autoscaler's own", written.get_ref());
+        let title = format!("pool `{name}`: the taint `{}` is reserved for the daemon", written.get_ref());
         checker.wrong(title, written.span(), "reserved", "remove it");
     }
     parsed
@@ -86,7 +87,7 @@ fn domain(name: &str, written: &Spanned<String>, checker: &mut Checker) -> Optio
     let effect = effect.map(effect_of);
     let (Some(prefix), None | Some(Some(_))) = (prefix, effect) else {
         let title = format!("pool `{name}`: `{text}` does not name the taints of a domain");
-        let help = "a `*` stands for all that follows the domain; the effect is optional";
+        let help = "a `*` stands for all keys of the domain; the effect is optional";
         checker.wrong(title, written.span(), "expected e.g. \"example.com/*\"", help);
         return None;
     };

@@ -1,4 +1,4 @@
-//! What pools may look like, and every way in which one may not.
+//! Valid pools, and every kind of invalid one.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ fn pool(lines: &str) -> Pool {
     config(&format!("{BARE}{lines}\n")).pools.remove(0)
 }
 
-/// Each of these lines makes one finding, with these parts in what is said.
+/// Each of these lines causes one finding, which contains these parts.
 fn refuses(cases: &[(&str, &[&str])]) {
     for (lines, expected) in cases {
         refuses_text(&format!("{BARE}{lines}\n"), expected);
@@ -84,10 +84,10 @@ fn vmids_are_checked() {
         ("vmids = \"100-\"", &["`vmids`: `100-` is not a range", "expected e.g. \"9100-9149\""]),
         ("vmids = [\"100-105\", \"x\"]", &["`x` is not a range", "c.toml:6:21"]),
         ("vmids = \"105-100\"", &["`105-100` runs backwards", "swap the two ends"]),
-        ("vmids = \"99-105\"", &["leaves the range that Proxmox VE knows", "from 100 to 999999999"]),
-        ("vmids = \"999999990-1000000000\"", &["leaves the range that Proxmox VE knows"]),
+        ("vmids = \"99-105\"", &["is outside the range that Proxmox VE allows", "from 100 to 999999999"]),
+        ("vmids = \"999999990-1000000000\"", &["is outside the range that Proxmox VE allows"]),
         ("vmids = [\"100-105\", 103]", &["`103` is written twice", "because of this"]),
-        ("vmids = [\"100-105\", \"!200\"]", &["nothing is left out by this"]),
+        ("vmids = [\"100-105\", \"!200\"]", &["this exclusion has no effect"]),
         (
             "vmids = \"100-101\"",
             &["pool `a`: 2 VMIDs for 3 machines", "because of this", "widen `vmids`, or set `max = 2`"],
@@ -107,29 +107,29 @@ fn addresses_are_checked() {
     for (addresses, lines, expected) in [
         ("\"10.0.0.11-fd00::1\"", "", ["is not a range", "or \"dhcp\""]),
         ("\"10.0.0.300\"", "", ["`10.0.0.300` is not a range", "expected e.g."]),
-        ("\"10.0.0.11-10.0.0.15/24\"", "", ["is not a range", "prefix goes into `prefix`"]),
+        ("\"10.0.0.11-10.0.0.15/24\"", "", ["is not a range", "prefix length with `prefix`"]),
         ("\"DHCP\"", "", ["`DHCP` is not a range", "or \"dhcp\""]),
         ("\"10.0.0.15-10.0.0.11\"", "", ["runs backwards", "c.toml:7:13"]),
         ("\"10.0.0.11-10.0.0.14\"", "", ["4 addresses for 5 VMIDs", "1 too few"]),
         ("\"10.0.0.250-10.0.1.5\"", "", ["10.0.1.5 is not in the network", "must be in 10.0.0.0/24"]),
-        ("[\"10.0.0.1\", \"10.9.0.1-10.9.0.9\"]", "", ["10.9.0.1 is not in the network", "mend one"]),
+        ("[\"10.0.0.1\", \"10.9.0.1-10.9.0.9\"]", "", ["10.9.0.1 is not in the network", "fix one"]),
         ("[\"10.0.0.1\", \"fd00::1-fd00::9\"]", "", ["fd00::1 is not in the network", "10.0.0.0/24"]),
         ("\"10.0.0.0-10.0.0.9\"", "", ["10.0.0.0 is the network address of 10.0.0.0/24", "\"!10.0.0.0\""]),
-        ("\"10.0.0.240-10.0.0.255\"", "", ["10.0.0.255 is the broadcast address", "no machine can have it"]),
+        ("\"10.0.0.240-10.0.0.255\"", "", ["10.0.0.255 is the broadcast address", "no machine can use it"]),
         ("\"fd00::-fd00::9\"", "", ["routers' anycast address", "fd00::/64"]),
-        (range, "prefix = 33", ["`prefix` is no length", "from 1 to 32"]),
-        (range, "prefix = 0", ["`prefix` is no length", "from 1 to 32"]),
+        (range, "prefix = 33", ["`prefix` is not a prefix length", "from 1 to 32"]),
+        (range, "prefix = 0", ["`prefix` is not a prefix length", "from 1 to 32"]),
         (range, "prefix = 30", ["10.0.0.15 is not in the network", "10.0.0.8/30"]),
         (range, "gateway = \"10.0.1.1\"", ["the gateway 10.0.1.1 is not in", "must be in 10.0.0.0/24"]),
-        (range, "gateway = \"10.0.0.1/24\"", ["is not an address", "goes into `prefix`"]),
+        (range, "gateway = \"10.0.0.1/24\"", ["is not an address", "prefix length with `prefix`"]),
         (range, "gateway = \"10.0.0.12\"", ["the gateway 10.0.0.12 is among", "\"!10.0.0.12\""]),
         (range, "gateway = \"fe80::1\"", ["the gateway fe80::1 is not in", "10.0.0.0/24"]),
         (range, "dns = [\"10.0.0.13\"]", ["the name server 10.0.0.13 is among", "because of this"]),
         (range, "dns = [\"one.one\"]", ["`dns`: `one.one` is not an address", "expected e.g."]),
         (range, "search = \"a b\"", ["`a b` is not a search domain", "expected e.g."]),
-        ("\"dhcp\"", "prefix = 24", ["`prefix` means nothing with DHCP", "the DHCP server says it"]),
-        ("\"dhcp\"", "gateway = \"10.0.0.1\"", ["`gateway` means nothing with DHCP", "remove it"]),
-        ("\"dhcp\"", "dns = [\"10.0.0.1\"]", ["`dns` means nothing with DHCP", "remove it"]),
+        ("\"dhcp\"", "prefix = 24", ["`prefix` has no effect with DHCP", "the DHCP server provides it"]),
+        ("\"dhcp\"", "gateway = \"10.0.0.1\"", ["`gateway` has no effect with DHCP", "remove it"]),
+        ("\"dhcp\"", "dns = [\"10.0.0.1\"]", ["`dns` has no effect with DHCP", "remove it"]),
     ] {
         let text = with(addresses, lines);
         let Err(report) = parse("c.toml", &text, Needs::Plan) else {
@@ -174,29 +174,29 @@ fn what_a_machine_is_made_of_is_checked() {
     refuses(&[
         ("template = 9", &["9 cannot be a template's VMID", "from 100 to 999999999"]),
         ("template = -1", &["-1 cannot be a template's VMID"]),
-        ("template = \"9000\"", &["is `9000` the template's name or its VMID?", "leave the quotes out"]),
+        ("template = \"9000\"", &["is `9000` the template's name or its VMID?", "remove the quotes"]),
         ("template = \"\"", &["`` cannot be a template's name"]),
         ("template = \"my template\"", &["`my template` cannot be a template's name"]),
         ("template = true", &["`true` cannot be a template's name"]),
         ("clone = \"ful\"", &["unknown variant `ful`", "did you mean `full`?"]),
-        ("storage = \"local-lvm\"", &["lies on the storage of its template", "set `clone = \"full\"`"]),
+        ("storage = \"local-lvm\"", &["is on its template's storage", "set `clone = \"full\"`"]),
         ("clone = \"full\"\nstorage = \"a b\"", &["`a b` cannot be a storage"]),
-        ("disk = \"1GiB\"", &["`disk` is too small", "at least \"4GiB\"", "not what it grows by"]),
+        ("disk = \"1GiB\"", &["`disk` is too small", "at least \"4GiB\"", "not the increase"]),
         ("disk = \"large\"", &["`disk` is not a size"]),
         ("disk = \"40GiB\"\ndisk_device = \"sda\"", &["`sda` is not a disk", "\"scsi0\""]),
         ("disk = \"40GiB\"\ndisk_device = \"scsi31\"", &["`scsi31` is not a disk"]),
         ("disk = \"40GiB\"\ndisk_device = \"scsi00\"", &["`scsi00` is not a disk"]),
-        ("disk_device = \"scsi0\"", &["`disk_device` without `disk`", "say how large"]),
+        ("disk_device = \"scsi0\"", &["`disk_device` without `disk`", "set the size"]),
         ("bridge = \"a-bridge-too-far\"", &["cannot be a bridge", "at most 15"]),
         ("bridge = \"vmbr0,tag=5\"", &["cannot be a bridge"]),
-        ("vlan = 0", &["`vlan` is not a VLAN's tag", "from 1 to 4094"]),
-        ("vlan = 4095", &["`vlan` is not a VLAN's tag"]),
+        ("vlan = 0", &["`vlan` is not a VLAN tag", "from 1 to 4094"]),
+        ("vlan = 4095", &["`vlan` is not a VLAN tag"]),
         ("user = \"Admin\"", &["`Admin` cannot be a user's name"]),
         ("ssh_keys = [\"AAAA\"]", &["not a public SSH key", "ends in `.pub`"]),
         ("ssh_keys = [\"ssh-dss AAAAB3\"]", &["not a public SSH key"]),
         ("tags = [\"a;b\"]", &["`a;b` cannot be a tag"]),
-        ("tags = [\"a\", \"a\"]", &["the tag `a` twice", "because of this"]),
-        ("hosts = [\"pve1\", \"pve2\", \"pve1\"]", &["the host `pve1` twice", "because of this"]),
+        ("tags = [\"a\", \"a\"]", &["the tag `a` is listed twice", "because of this"]),
+        ("hosts = [\"pve1\", \"pve2\", \"pve1\"]", &["the host `pve1` is listed twice", "because of this"]),
         ("hosts = [\"10.0.0.1\"]", &["`10.0.0.1` cannot be a host", "not its address"]),
         ("max_per_host = 0", &["`max_per_host` is zero"]),
         ("cpu_overcommit = 0.0", &["`cpu_overcommit` must be between 0.1 and 100"]),
@@ -220,9 +220,9 @@ fn limits_of_a_pool_are_enough_for_the_machines_that_it_has_at_least() {
     let limited = pool("max_cores = 2\nmax_memory = \"2GiB\"");
     assert_eq!((limited.max_cores, limited.max_memory), (Some(2), Some(2 << 30)));
     refuses(&[
-        ("max_cores = 1", &["`max_cores` is less than its least", "must be enough for one machine"]),
+        ("max_cores = 1", &["`max_cores` is too small for its minimum", "must be enough for one machine"]),
         ("min = 2\nmax_cores = 3", &["c.toml:7:13", "must be enough for 2 machines", "lower `min`"]),
-        ("max_memory = \"1GiB\"", &["`max_memory` is less than its least", "enough for one machine"]),
+        ("max_memory = \"1GiB\"", &["`max_memory` is too small for its minimum", "enough for one machine"]),
         ("min = 2\nmax_memory = \"3GiB\"", &["must be enough for 2 machines"]),
         ("max_memory = \"much\"", &["pool `a`: `max_memory` is not a size"]),
     ]);
@@ -251,7 +251,7 @@ fn sizes_are_checked() {
     refuses(&[
         ("sizes = [{ cores = 0, memory = \"1GiB\" }]", &["`cores` is zero", "c.toml:6:20"]),
         ("sizes = [{ cores = 1, memory = \"big\" }]", &["`memory` is not a size", "c.toml:6:32"]),
-        ("sizes = [{ cores = 2, memory = \"2GiB\" }]", &["the same size twice"]),
+        ("sizes = [{ cores = 2, memory = \"2GiB\" }]", &["the same size is listed twice"]),
         ("sizes = [{ cores = 1 }]", &["missing field `memory`"]),
         (
             "sizes = [{ cores = 1, memory = \"1GiB\" }]\nallocatable = { cpu = 1, memory = \"1Gi\", pods = 9 }",
@@ -276,12 +276,12 @@ fn labels_and_taints_are_checked() {
         ("labels = { \"a b\" = \"c\" }", &["`a b` is not a label's key"]),
         ("labels = { a = \"b c\" }", &["`b c` is not a label's value"]),
         ("labels = { a = \"{{ hots }}\" }", &["`{{ hots }}` is nothing", "did you mean `{{ host }}`?"]),
-        ("labels = { a = \"{{ zzz }}\" }", &["known are host, zone, region, pool, name and vmid"]),
+        ("labels = { a = \"{{ zzz }}\" }", &["known variables: host, zone, region, pool, name and vmid"]),
         ("labels = { a = \"x-{{ host\" }", &["a `{{` without its `}}`"]),
         ("labels = { a = \"-{{ host }}\" }", &["is not a label's value"]),
-        ("labels = { \"pve-autoscaler/pool\" = \"b\" }", &["is the autoscaler's own", "by itself"]),
+        ("labels = { \"pve-autoscaler/pool\" = \"b\" }", &["is reserved for the daemon", "on each node"]),
         ("labels = { \"node-role.kubernetes.io/control-plane\" = \"\" }", &["is not for workers"]),
-        ("labels = { \"x.k8s.io/y\" = \"\" }", &["is not for workers", "a domain of your own"]),
+        ("labels = { \"x.k8s.io/y\" = \"\" }", &["is not for workers", "your own domain"]),
         ("labels = { \"kubernetes.io/hostname\" = \"x\" }", &["each kubelet sets", "remove it"]),
         ("taints = [\"a=b\"]", &["`a=b` is not a taint", "NoSchedule, PreferNoSchedule or NoExecute"]),
         ("startup_taints = [\"a:Never\"]", &["`a:Never` is not a taint"]),
@@ -294,7 +294,7 @@ fn labels_and_taints_are_checked() {
             "taints = [\"a:NoExecute\"]\nstartup_taints = [\"a:NoExecute\"]",
             &["two taints `a` with the same effect", "c.toml:7:19", "because of this"],
         ),
-        ("taints = [\"pve-autoscaler/x:NoExecute\"]", &["is the autoscaler's own"]),
+        ("taints = [\"pve-autoscaler/x:NoExecute\"]", &["is reserved for the daemon"]),
     ]);
     pool("taints = [\"a:NoExecute\", \"a:NoSchedule\"]\nlabels = { \"node.kubernetes.io/x\" = \"\" }");
     pool(
@@ -329,9 +329,9 @@ fn what_kubelets_are_told_is_checked() {
         ("provider_id = \"proxmox://home\"", &["all nodes would have the same `provider_id`"]),
         (
             "provider_id = \"proxmox://{{ vm }}\"",
-            &["nothing that is known of a machine", "did you mean `{{ vmid }}`?"],
+            &["is not a variable of machines", "did you mean `{{ vmid }}`?"],
         ),
-        ("annotations = { \"pve-autoscaler/retire\" = \"x\" }", &["is the autoscaler's own"]),
+        ("annotations = { \"pve-autoscaler/retire\" = \"x\" }", &["is reserved for the daemon"]),
         ("annotations = { \"a b\" = \"x\" }", &["is not an annotation's key"]),
         (
             "allocatable = { pods = -1, cpu = 1, memory = 1 }",
@@ -388,10 +388,13 @@ fn a_firewall_is_on_for_all_devices_and_has_what_proxmox_understands() {
         ("[pool.security]\ngroups = [\"x\"]", &["`x` cannot be a security group", "2 to 18"]),
         ("[pool.security]\ngroups = [\"9workers\"]", &["cannot be a security group"]),
         ("[pool.security]\npolicy_in = \"deny\"", &["unknown variant `deny`"]),
-        ("firewall = false\n[pool.security]", &["does not see the first network device", "would do nothing"]),
+        (
+            "firewall = false\n[pool.security]",
+            &["is off for the first network device", "would have no effect"],
+        ),
         (
             "vmids = \"100-102\"\naddresses = \"dhcp\"\n[pool.security]\nip_filter = true",
-            &["needs addresses that are known"],
+            &["needs known addresses"],
         ),
         ("[pool.security]\nipfilter = true", &["unknown field `ipfilter`", "did you mean `ip_filter`?"]),
     ]);

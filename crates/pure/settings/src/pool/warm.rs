@@ -1,4 +1,4 @@
-//! `warm` of a pool: machines that are made ahead of demand, and wait to be asked to join.
+//! `warm` of a pool: machines that are created ahead of demand and wait to join.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -10,9 +10,9 @@ use model::machine::WarmState;
 /// How many machines are kept ahead of demand, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warm {
-    /// How many; they count against `max`, and not towards `min`.
+    /// How many. They count towards `max`, but not towards `min`.
     pub count: u32,
-    /// How they wait.
+    /// How they are kept.
     pub state: WarmState,
 }
 
@@ -34,7 +34,7 @@ impl Written {
                 self.count.span(),
                 &format!("must be at most {max}"),
                 pool.max.span(),
-                "machines that are kept warm count against `max`: raise it, or lower `warm.count`",
+                "warm machines count towards `max`: raise it, or lower `warm.count`",
             );
         }
         let device = pci::free_device(pool).or_else(|| pool.pci.first().map(|one| &one.mapping));
@@ -44,7 +44,7 @@ impl Written {
             checker.clash(
                 format!("pool `{name}`: a machine with a device of its host cannot be suspended"),
                 state.span(),
-                "its memory would be written without the device's state",
+                "its memory would be saved without the device's state",
                 device.span(),
                 "keep its machines \"booted\" or \"stopped\"",
             );
@@ -52,11 +52,11 @@ impl Written {
         Warm { count, state: self.state.as_ref().map(|state| *state.get_ref()).unwrap_or_default() }
     }
 
-    /// A machine that joins by itself does so as soon as it is started.
+    /// Reports a machine that joins by itself and would do so as soon as it is started.
     pub(super) fn waits_before_the_join(&self, pool: &str, checker: &mut Checker) {
         if let Some(state) = self.state.as_ref().filter(|state| *state.get_ref() != WarmState::Stopped) {
             let title = format!(
-                "pool `{pool}`: a machine that joins by itself cannot wait for it {}",
+                "pool `{pool}`: a machine that joins by itself cannot be kept {}",
                 state.get_ref().name()
             );
             let help = "with `bootstrap.method = \"none\"` only \"stopped\" machines can be kept";

@@ -1,15 +1,15 @@
-//! `zone_labels`: what becomes of labels that say where a machine is, if its VM is moved.
+//! `zone_labels`: what happens to labels with a machine's place if its VM is moved.
 
 use serde::Deserialize;
 
-/// What the labels with `{{ zone }}` or `{{ host }}` of a node say.
+/// Which place the labels with `{{ zone }}` or `{{ host }}` show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ZoneLabels {
-    /// Where its machine was made: volumes may be bound to that.
+    /// The place where the machine was created, because volumes may be bound to it.
     #[default]
     Birth,
-    /// Where its machine is now.
+    /// The place where the machine is now.
     Follow,
 }
 

@@ -1,4 +1,4 @@
-//! A whole file: everything that is wrong with it, at its place; and the example.
+//! An entire file: all errors, each at its place; and the example.
 
 mod schema;
 mod tables;
@@ -6,7 +6,7 @@ mod tables;
 use super::*;
 use model::Vmid;
 
-/// A pool with addresses, for what stands below it.
+/// A pool with addresses, for tables below it.
 const POOL: &str = "[[pool]]\nname = \"w\"\nmax = 1\ncores = 2\nmemory = \"4GiB\"\nvmids = \"9100\"\naddresses = \"10.0.0.5\"\nprefix = 24\n";
 
 #[test]
@@ -54,7 +54,7 @@ fn how_the_clusters_are_reached_is_checked() {
         (good.replace("token_file", "token"), "name it with `token_credential`"),
         (
             good.replace("ca_file = \"/c\"\n", ""),
-            "none of `ca_credential`, `ca_file` and `fingerprint` is given",
+            "neither `ca_credential` nor `ca_file` nor `fingerprint` is given",
         ),
         (good.replace("ca_file = \"/c\"\n", ""), "`ca_credential = \"pve-root-ca\"`"),
         (good.replace("ca_file = \"/c\"", "fingerprint = \"AB:CD\""), "not a SHA-256 fingerprint"),
@@ -90,7 +90,7 @@ fn a_secret_in_the_file_is_refused_and_never_shown() {
         for said in [report.plain(), report.styled(), format!("{report:?}")] {
             assert!(!said.contains("S3CR3T"), "{said}");
         }
-        let hints = ["token_file", "say where it comes from, not what it is"];
+        let hints = ["token_file", "name its source, not its value"];
         assert!(hints.iter().any(|hint| report.plain().contains(hint)), "{report}");
     }
 }
@@ -119,7 +119,7 @@ fn a_value_of_another_shape_gets_a_way_out() {
     }
 }
 
-/// Text of the example with its settings switched on, each in its first way or in its last.
+/// Text of the example with its settings enabled, each in its first alternative or in its last.
 fn example(other_ways: bool) -> String {
     let mut lines: Vec<&str> = Vec::new();
     let mut in_other_way = false;
@@ -147,7 +147,7 @@ fn method(name: &str) -> String {
     format!("[bootstrap]\n{}\n", marked(name))
 }
 
-/// What the example has for another way of a table.
+/// What the example has for another alternative of a table.
 fn marked(name: &str) -> String {
     let mark = format!("#{name}| ");
     let lines: Vec<&str> = include_str!("../../../../../config.example.toml")
@@ -271,7 +271,7 @@ fn a_slip_is_met_with_what_was_meant() {
         (format!("{pool}fuel = 3\n"), "pve-autoscaler.toml(5)"),
         (
             format!("{pool}vmids = \"1-2\"\naddresses = \"fd00::10-fd00::11\"\nprefix = 24\n"),
-            "`prefix` is of an IPv4 network, and `addresses` are of IPv6",
+            "`prefix` fits an IPv4 network, but `addresses` are IPv6",
         ),
     ] {
         let report = report(&text);

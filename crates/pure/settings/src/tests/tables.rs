@@ -41,8 +41,8 @@ fn a_wrong_type_is_named_in_words() {
         ("[limits]\nmax_parallel_creates = -1\n", &["invalid value", "expected a whole number, not less"]),
         ("[scale_down]\nenabled = \"no\"\n", &["invalid type", "expected `true` or `false`"]),
         ("[[pool]]\nname = \"a\"\nhosts = \"pve1\"\n", &["invalid type", "expected a list"]),
-        ("[[pool]]\nname = \"a\"\nvmids = 1.5\n", &["expected a text, a whole number or a list of them"]),
-        ("[[pool]]\nname = \"a\"\ntemplate = []\n", &["expected a text or a whole number"]),
+        ("[[pool]]\nname = \"a\"\nvmids = 1.5\n", &["expected a string, a whole number or a list of them"]),
+        ("[[pool]]\nname = \"a\"\ntemplate = []\n", &["expected a string or a whole number"]),
     ]);
 }
 
@@ -84,10 +84,10 @@ fn a_leaders_term_ends_before_another_may_begin() {
         ("[leader]\nlease_duration = \"10500ms\"\n", &["is not in whole seconds", "c.toml:2:18"]),
         (
             "[leader]\nlease_duration = \"6s\"\n",
-            &["`renew_deadline` is not shorter than `lease_duration`", "longer than `renew_deadline` by 1s"],
+            &["`renew_deadline` is not shorter than `lease_duration`", "1s longer than `renew_deadline`"],
         ),
         ("[leader]\nrenew_deadline = \"10s\"\n", &["`renew_deadline` is not shorter", "c.toml:2:18"]),
-        ("[leader]\nretry_period = \"4s\"\n", &["`retry_period` is longer than half", "two tries"]),
+        ("[leader]\nretry_period = \"4s\"\n", &["`retry_period` is longer than half", "two attempts"]),
         ("[leader]\nrenew_deadline = \"3s\"\n", &["`retry_period` is longer than half", "c.toml:2:18"]),
     ]);
     let fine = "[leader]\nlease_duration = \"7s\"\nrenew_deadline = \"6s\"\nretry_period = \"3s\"\n";
@@ -107,7 +107,7 @@ fn the_way_to_kubernetes_is_checked() {
     refuses(&[
         (
             "[kubernetes]\nkubeconfig_file = \"kubeconfig\"\n",
-            &["`kubeconfig_file` is not an absolute path", "must begin with `/`", "from the root on"],
+            &["`kubeconfig_file` is not an absolute path", "must begin with `/`", "an absolute path"],
         ),
         (
             "[kubernetes]\nkubeconfig_credential = \"/run/kubeconfig\"\n",
@@ -157,7 +157,7 @@ fn the_bootstrap_is_checked() {
     let api = "[bootstrap]\n";
     for (text, expected) in [
         (ssh.replace("ssh_host = \"cp1\"\n", ""), "`ssh_host` is missing"),
-        (ssh.replace("cp1", "cp1:22"), "the port goes into `ssh_port`"),
+        (ssh.replace("cp1", "cp1:22"), "set the port with `ssh_port`"),
         (ssh.replace(&format!("ssh_host_key = \"{HOST_KEY}\"\n"), ""), "`ssh_host_key` is missing"),
         (ssh.replace("AAAAC", "BBBBC"), "`ssh_host_key` is not a public key"),
         (ssh.replace(&HOST_KEY[40..], ""), "`ssh_host_key` is not a public key"),
@@ -211,14 +211,14 @@ fn each_method_has_settings_of_its_own() {
         (
             &format!("{k3s}token_ttl = \"30m\"\n"),
             &[
-                "`token_ttl` means nothing with `method = \"k3s\"`",
+                "`token_ttl` has no effect with `method = \"k3s\"`",
                 "c.toml:5:13",
-                "goes with `method = \"kubeadm\"`",
+                "applies only to `method = \"kubeadm\"`",
             ],
         ),
         ("[bootstrap]\nmethod = \"command\"\n", &["`command` is missing"]),
         (&script("  "), &["`command` is empty"]),
-        (&script("echo \u{e4}"), &["beyond ASCII"]),
+        (&script("echo \u{e4}"), &["other than ASCII"]),
         (&script(&"x".repeat(40_000)), &["longer than 32768 bytes"]),
         (
             &script("join\njoin {{ machine.nam }}"),
@@ -230,7 +230,7 @@ fn each_method_has_settings_of_its_own() {
         (&format!("{none}probe_port = 22\n"), &["`probe_port` means nothing"]),
         (
             &format!("{none}{pool}kubelet_args = {{ v = 2 }}\n"),
-            &["pool `w`: `kubelet_args` does nothing", "in the template's kubelet"],
+            &["pool `w`: `kubelet_args` has no effect", "the template's kubelet"],
         ),
         (
             &format!("{none}{pool}startup_taints = [\"a=b:NoSchedule\"]\n"),
@@ -280,7 +280,7 @@ fn a_pool_may_have_a_bootstrap_of_its_own() {
     assert!(!report.contains("[bootstrap]"), "{report}");
     let table = |more: &str| format!("{POOL}max_pods = 9\n[pool.bootstrap]\n{more}");
     refuses(&[
-        (&table("probe_port = 22\n"), &["`probe_port` is the same for all pools", "c.toml:11:14"]),
+        (&table("probe_port = 22\n"), &["`probe_port` applies to all pools", "c.toml:11:14"]),
         (&table("token_ttl = \"1m\"\n"), &["`token_ttl` is too short", "c.toml:11:13"]),
         (
             &table("method = \"command\"\ncommand = \"{{ machine.x }}\"\n"),
@@ -288,11 +288,11 @@ fn a_pool_may_have_a_bootstrap_of_its_own() {
         ),
         (
             &table("method = \"none\"\n").replace("max_pods = 9", "kubelet_args = { v = 2 }"),
-            &["`kubelet_args` does nothing with `method = \"none\"`"],
+            &["`kubelet_args` has no effect with `method = \"none\"`"],
         ),
         (
             &table("method = \"none\"\n").replace("max_pods = 9", "warm = { count = 1, state = \"booted\" }"),
-            &["cannot wait for it booted"],
+            &["cannot be kept booted"],
         ),
     ]);
 }
@@ -316,14 +316,14 @@ fn what_is_wrong_with_a_seed_has_its_place() {
             &format!("{}network_config = \"{{{{ secret }}}}\"", seed(user)),
             &["`network_config` cannot be filled in"],
         ),
-        (&format!("{POOL}{drive}{user}"), &["Proxmox VE's own drive takes no texts"]),
+        (&format!("{POOL}{drive}{user}"), &["Proxmox VE's own drive needs no storage and no texts"]),
         (
             &seed(user).replace("prefix = 24\n", "prefix = 24\nsearch = \"example.org\"\n"),
-            &["the seed has no name server to search with", "give `dns` as well"],
+            &["`search` of a seed needs `dns`", "set `dns` as well"],
         ),
         (
             &seed(user).replace("prefix = 24\n", "prefix = 24\nuser = \"me\"\n"),
-            &["a seed says itself which users there are", "write them into `user_data`"],
+            &["a seed defines its users itself", "write them into `user_data`"],
         ),
     ]);
 }

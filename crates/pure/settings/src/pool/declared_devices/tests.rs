@@ -162,7 +162,7 @@ fn what_no_driver_could_publish_is_refused() {
             format!("{GPU}attributes = {{ a = 1.5 }}\n"),
             &[
                 "invalid type: floating point",
-                "expected a text, a whole number, `true`, `false` or { version",
+                "expected a string, a whole number, `true`, `false` or { version",
             ],
         ),
         (format!("{GPU}attributes = {{ a = {{ semver = \"1.2.3\" }} }}\n"), &["unknown field `semver`"]),
@@ -176,7 +176,7 @@ fn what_no_driver_could_publish_is_refused() {
         ),
         (
             many("attributes", 33),
-            &["a device has 33 attributes and capacities", "Kubernetes takes 32 in sum"],
+            &["a device has 33 attributes and capacities", "Kubernetes allows 32 in total"],
         ),
         (
             format!("{}capacity = {{ b = 1 }}\n", many("attributes", 32)),
@@ -189,13 +189,13 @@ fn what_no_driver_could_publish_is_refused() {
         (format!("{GPU}capacity = {{ memory = -1 }}\n"), &["is not a quantity"]),
         (
             format!("{GPU}pci = \"gpu\"\n"),
-            &["no `[[pool.pci]]` has the mapping `gpu`", "add the table `[[pool.pci]]`", "c.toml:8:7"],
+            &["no `[[pool.pci]]` has the mapping `gpu`", "add a table `[[pool.pci]]`", "c.toml:8:7"],
         ),
-        (pci("pci = \"gpus\"", ""), &["no `[[pool.pci]]` has the mapping `gpus`", "there is `gpu`"]),
+        (pci("pci = \"gpus\"", ""), &["no `[[pool.pci]]` has the mapping `gpus`", "known: `gpu`"]),
         (
             pci("pci = \"gpu\"\ncount = 3", "count = 2"),
             &[
-                "3 devices of `gpu.example.com`, and 2 of `gpu` for a machine",
+                "3 devices of `gpu.example.com`, but 2 of `gpu` for each machine",
                 "a multiple of 2",
                 "c.toml:9:9",
             ],

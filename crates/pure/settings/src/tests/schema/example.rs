@@ -1,4 +1,5 @@
-//! What config.example.toml says of each key, and what the checks say of it where the example has it.
+//! What config.example.toml says about each key, and what the checks report about it in the places of the
+//! example.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +11,11 @@ use crate::{Config, Finding, Needs, parse};
 
 pub(super) const EXAMPLE: &str = include_str!("../../../../../../config.example.toml");
 
-/// Tables with the same keys, of which the example explains the second.
+/// Tables with the same keys, of which the example explains only the second.
 const TWINS: [(&str, &str); 3] =
     [("proxmox.also", "proxmox"), ("pool.machine.redfish", "host.redfish"), ("pool.bootstrap", "bootstrap")];
 
-/// The texts of the example, by the table or the key above which they stand.
+/// The texts of the example, by the table or the key below them.
 #[derive(Default)]
 pub(super) struct Texts {
     of_tables: BTreeMap<String, String>,
@@ -61,8 +62,8 @@ impl Texts {
         self.of_keys.entry(inside(table, key)).or_insert(number);
     }
 
-    /// What is said of a key, or of a table: by itself, with others, where another table with the same keys
-    /// has it, or of what it is in.
+    /// The text of a key or a table: its own, one that it shares, that of a table with the same keys, or that
+    /// of the table around it.
     pub fn of(&self, path: &str) -> String {
         let (table, key) = path.rsplit_once('.').unwrap_or(("", path));
         if let Some(text) = self.own(path).or_else(|| self.beside(table, key)) {
@@ -115,7 +116,7 @@ fn twin(path: &str) -> Option<String> {
     rest.starts_with('.').then(|| format!("{twin}{rest}"))
 }
 
-/// What a line of the example sets once its mark is gone.
+/// What a line of the example sets without its mark.
 fn setting(line: &str) -> Option<&str> {
     let Some(marked) = line.strip_prefix('#') else { return (!line.is_empty()).then_some(line) };
     let (mark, setting) = marked.split_once(' ')?;
@@ -126,27 +127,27 @@ fn inside(table: &str, key: &str) -> String {
     if table.is_empty() { key.to_owned() } else { format!("{table}.{key}") }
 }
 
-/// What the checks say of a key, beside what its type says.
+/// What the checks report about a key, beyond its type.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// The value that a configuration without the key has.
+    /// The value if a configuration does not have the key.
     pub default: Option<Value>,
     /// What the example has, if that is not the default.
     pub example: Option<Value>,
-    /// What a text has to look like.
+    /// The pattern of valid texts.
     pub pattern: Option<String>,
-    /// The only texts that are taken; empty: any.
+    /// The only valid texts; empty: any.
     pub words: Vec<String>,
     pub least: Option<Number>,
     pub most: Option<Number>,
-    /// A number that is taken although it is less than the least.
+    /// A valid number that is less than the minimum.
     pub apart: Option<Number>,
 }
 
 /// A configuration, all of whose lines are in use.
 struct Document {
     lines: Vec<String>,
-    /// What it is once it is checked.
+    /// The checked configuration.
     config: String,
 }
 
@@ -157,7 +158,7 @@ struct Line {
     line: usize,
 }
 
-/// The example with its settings switched on, in all ways that there are.
+/// The example with its settings enabled, in all alternatives.
 pub(super) struct Documents {
     all: Vec<Document>,
     places: BTreeMap<String, Vec<Line>>,
@@ -229,8 +230,7 @@ impl Documents {
         }
     }
 
-    /// The default, if all lines agree that their value is the one that is there without them; else an
-    /// example.
+    /// The default, if all lines agree that their value is also the value without them; otherwise an example.
     fn values(&self, places: &[Line], facts: &mut Facts) {
         let mut defaults: Vec<Value> = Vec::new();
         for place in places {
@@ -258,7 +258,7 @@ impl Documents {
         lines.join("\n")
     }
 
-    /// What is wrong with the line, by itself, if the key has this value.
+    /// The errors of the line itself if the key has this value.
     fn findings(&self, place: Line, rest: &[&str], probe: Value) -> Vec<Finding> {
         let mut value = self.value(place);
         put(&mut value, rest, probe);
@@ -276,7 +276,7 @@ impl Documents {
     }
 }
 
-/// Of which kind a key is that the checks are asked about.
+/// The type of a key, for choosing test values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
     Text,
@@ -287,7 +287,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Values that the checks are asked about.
+    /// Values to test the checks with.
     fn probes(self) -> Vec<Value> {
         match self {
             Self::Text => vec![Value::from("?")],
@@ -323,7 +323,7 @@ impl Facts {
     }
 
     /// `must be from 1 to 4094`, `must be at least 1`: the widest range that any place allows. `must be from
-    /// 1280 to 65520, or 1 for that of the bridge`.
+    /// 1280 to 65520, or 1 for the bridge's`.
     fn numbers_of(&mut self, label: &str) {
         let words: Vec<&str> = label.split([' ', ',']).collect();
         let after = |word: &str| {
@@ -343,7 +343,7 @@ impl Facts {
     }
 }
 
-/// Configurations in which each key is in use somewhere.
+/// Configurations in which each key is used somewhere.
 pub(super) fn texts() -> Vec<String> {
     let secret = |text: &str, name: &str, file: &str| {
         let from = format!("{name}_credential = \"{file}\"");
@@ -377,13 +377,13 @@ pub(super) fn texts() -> Vec<String> {
     texts
 }
 
-/// The settings in words, or what is wrong.
+/// The settings in words, or the errors.
 fn checked(text: &str) -> Result<String, Vec<Finding>> {
     let words = |config: Config| format!("{config:?}");
     parse("c.toml", text, Needs::Plan).map(words).map_err(|report| report.findings().to_vec())
 }
 
-/// Puts a value in place of the one at these keys; the first element stands for all of a list.
+/// Replaces the value at these keys; the first element represents all of a list.
 fn put(value: &mut Value, rest: &[&str], new: Value) {
     let Some((key, rest)) = rest.split_first() else {
         *value = new;

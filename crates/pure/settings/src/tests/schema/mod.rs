@@ -1,6 +1,6 @@
-//! `packaging/config.schema.json`, the schema of the configuration for editors. It is made of what the parser
-//! takes, of what the checks say, and of the texts of config.example.toml, so that nothing is said twice. It
-//! refuses nothing that the program takes, except for minus zero. It is updated with
+//! `packaging/config.schema.json`, the schema of the configuration for editors. It is generated from what the
+//! parser takes, what the checks report, and the texts of config.example.toml. It accepts everything that the
+//! program accepts, except minus zero. Update it with
 //! `UPDATE=1 cargo test -p pve-autoscaler-settings the_schema`.
 
 mod example;
@@ -13,9 +13,9 @@ use serde_json::{Map, Value, json};
 use example::{Documents, EXAMPLE, Facts, Kind, Texts};
 use shape::Shape;
 
-/// What is a duration: `90s`, `1h30m`, and whatever else [`jiff::SignedDuration`] reads.
+/// A duration: `90s`, `1h30m`, and whatever else [`jiff::SignedDuration`] parses.
 const DURATION: &str = r"^[+]?([0-9., ]+[hmsuµn][a-z]*[, ]*|[0-9]+:[0-9:.,]+)+$|^[+]?[Pp]";
-/// What is a size: `8GiB`, `512MiB`, and other quantities of Kubernetes.
+/// A size: `8GiB`, `512MiB`, and other Kubernetes quantities.
 const SIZE: &str = r"^\s*[+]?[0-9.]+([numkMGTPE]|([eE][+-]?[0-9]+|[KMGTPE]i)?B?)\s*$";
 
 type Schema = Map<String, Value>;
@@ -27,7 +27,7 @@ struct Maker {
 }
 
 impl Maker {
-    /// The schema of what has this shape.
+    /// The schema for this shape.
     fn schema(&self, shape: &Shape, path: &str) -> Schema {
         let mut schema = types(shape);
         if let Some(items) = &shape.items {
@@ -62,7 +62,7 @@ impl Maker {
     }
 }
 
-/// The types that are taken, and what they hold.
+/// The accepted types and their contents.
 fn types(shape: &Shape) -> Schema {
     let mut schema = Schema::new();
     if shape.is_any() {
@@ -85,14 +85,14 @@ fn types(shape: &Shape) -> Schema {
     schema
 }
 
-/// What the checks say of a key that has this text.
+/// What the checks report about a key with this text.
 fn said(facts: Facts, text: &str) -> Schema {
     let mut schema = Schema::new();
     let mut say = |keyword: &str, value: Option<Value>| {
         schema.extend(value.map(|value| (keyword.to_owned(), value)));
     };
-    // The value that is there without the key may be another key's.
-    let words = ["without it", "without them", "without `", "unless `", "needed if"];
+    // The default may be another key's value.
+    let words = ["without it", "without them", "without `", "unless `", "needed if", "default: "];
     let elsewhere = words.iter().any(|words| text.to_lowercase().contains(words));
     if facts.default.is_some() && !elsewhere {
         say("default", facts.default.map(|value| json!(value)));
@@ -123,7 +123,7 @@ fn kind(shape: &Shape) -> Kind {
     }
 }
 
-/// With the keys of all tables in their order, however JSON is built.
+/// Sorts the keys of all tables, however the JSON was built.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Object(table) => {
@@ -151,7 +151,7 @@ fn made(shape: &Shape) -> String {
 
 const WRITTEN: &str = include_str!("../../../../../../packaging/config.schema.json");
 
-/// The keys of a table at the top.
+/// The keys of a top-level table.
 pub(super) fn keys_of(table: &str) -> Vec<String> {
     Shape::of_file().keys[table].keys.keys().cloned().collect()
 }

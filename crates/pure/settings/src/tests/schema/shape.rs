@@ -1,5 +1,5 @@
-//! What the parser takes at each place of the file, found by asking it: a value of each type, a key that
-//! there is not, a word that it does not know. Its errors name what there is.
+//! What the parser accepts at each place of the file. This is found by passing it values of each type, an
+//! unknown key and an unknown word: its errors name the valid ones.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,12 @@ const SAMPLES: [(&str, &str); 6] = [
     ("object", "{}"),
 ];
 
-/// What may stand at a place.
+/// What is accepted at a place.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// The types of JSON that are taken; an integer is a number too.
+    /// The accepted types of JSON; an integer is also a number.
     pub types: Vec<&'static str>,
-    /// The only texts that are taken; empty: any.
+    /// The only accepted texts; empty: any.
     pub words: Vec<String>,
     /// The least and the greatest whole number that the type holds.
     pub bounds: Option<(i64, i64)>,
@@ -57,13 +57,13 @@ impl Shape {
         self.types.contains(&kind)
     }
 
-    /// Anything at all may stand there.
+    /// Whether anything is accepted there.
     pub fn is_any(&self) -> bool {
         SAMPLES.iter().all(|(kind, _)| self.takes(kind))
     }
 }
 
-/// A place in a file: what is written before it and after it, and the tables that it is in.
+/// A place in a file: the text before it and after it, and the tables around it.
 struct Place {
     before: String,
     after: String,
