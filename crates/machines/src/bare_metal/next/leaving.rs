@@ -28,6 +28,7 @@ pub(crate) fn leaving(record: &Record, settings: &Settings, sight: &Sight, now: 
     left_on(record, sight, now)
         .or_else(|| kept(record, sight))
         .or_else(|| announced(record, sight))
+        .or_else(|| still_off(record, sight))
         .unwrap_or_else(|| shutting_down(settings, sight, now))
 }
 
@@ -111,6 +112,24 @@ fn announced(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
         Stopping::Pinned(node, why) => Some(serves(record, node, why)),
         Stopping::Free => None,
     }
+}
+
+/// A machine that was seen to be off before its silent Node was emptied. That may have taken minutes, in which
+/// another client may have switched it on: its power is looked at again, and it is not asked to shut down.
+fn still_off(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
+    let was_off = record.seen_off.is_some() && sight.heard == Some(false);
+    if !was_off || sight.shutdown != Shutdown::NotAsked {
+        return None;
+    }
+    let Emptied::Yes { at: emptied, .. } = sight.emptied else { return None };
+    Some(match &sight.power {
+        Some(power) if power.at <= emptied => look(Look::Power),
+        None => look(Look::Power),
+        Some(_) if sight.is_off() => Next::Do(Step::NoteOff),
+        // Its Node is what it runs.
+        Some(_) if sight.watched.is_heard() => return None,
+        Some(_) => Next::Do(Step::LeaveOn),
+    })
 }
 
 /// The operating system is asked first and has its time; then the power is cut.

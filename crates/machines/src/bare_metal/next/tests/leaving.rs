@@ -284,9 +284,9 @@ fn one_that_was_switched_off_by_hand_may_be_another_clients_by_now() {
     let heard = |heard, power| seen(|sight| (sight.heard, sight.power) = (Some(heard), power));
     let shows = |ready: &'static str| seen(|sight| sight.watched = watched(ready));
     let wait = Next::Wait(seconds(120), Wait::Silence);
-    let emptied = announced(|sight| {
-        (sight.heard, sight.power) = (Some(false), Some(power(0, PowerState::On)));
-    });
+    let emptied = |at, state| {
+        announced(|sight| (sight.heard, sight.power) = (Some(false), Some(power(at, state))))
+    };
     check(
         vec![
             row("its Node is not silent yet", off(), shows("True"), 1, wait),
@@ -310,7 +310,37 @@ fn one_that_was_switched_off_by_hand_may_be_another_clients_by_now() {
                 1,
                 Next::Do(Step::LeaveOn),
             ),
-            row("what was seen at the start holds", stopped(off()), emptied, 5, Next::Do(Step::Shutdown)),
+            row(
+                "it was off before its Node was emptied",
+                stopped(off()),
+                emptied(0, PowerState::Off),
+                5,
+                look(Look::Power),
+            ),
+            row(
+                "it is off still, after that",
+                stopped(off()),
+                emptied(5, PowerState::Off),
+                5,
+                Next::Do(Step::NoteOff),
+            ),
+            row(
+                "it was switched on meanwhile, and runs its Node",
+                stopped(off()),
+                announced(|sight| {
+                    (sight.heard, sight.power) = (Some(false), Some(power(5, PowerState::On)));
+                    sight.watched = watched("True");
+                }),
+                5,
+                Next::Do(Step::Shutdown),
+            ),
+            row(
+                "it was switched on meanwhile",
+                stopped(off()),
+                emptied(5, PowerState::On),
+                5,
+                Next::Do(Step::LeaveOn),
+            ),
         ],
         leaving,
     );
