@@ -25,6 +25,7 @@ mod grow;
 mod grow_refused;
 mod hosts;
 mod inherited;
+mod journal;
 mod leaders;
 mod locks;
 mod metrics;

@@ -73,7 +73,8 @@ fn hosts(
     config: &Config,
     prefix: &str,
     look: &Observation,
-    (views, promised): (&[MachineView], &[(String, Promise)]),
+    views: &[MachineView],
+    promised: &[(String, Promise)],
 ) -> Vec<Host> {
     let counts_stopped = config.cluster(prefix).is_some_and(|cluster| cluster.count_stopped);
     let mut hosts = look.hosts(counts_stopped);
@@ -184,7 +185,7 @@ impl Daemon {
                     .iter()
                     .flat_map(|(prefix, look)| {
                         let promised = self.promised_to_others(config, prefix, look);
-                        hosts(config, prefix, look, (&views, &promised))
+                        hosts(config, prefix, look, &views, &promised)
                     })
                     .collect(),
             ),
@@ -218,7 +219,7 @@ impl Daemon {
             let pools = config.pools.iter().filter(|pool| pool.prefix == *prefix);
             let gone = pools.flat_map(|pool| self.registry.freed_since(&pool.name, old)).collect();
             let templates = region.templates.seen();
-            let found = survey.facts(&look.seen, (&views, &gone), &templates, &self.instance);
+            let found = survey.facts(&look.seen, &views, &gone, &templates, &self.instance);
             let all = all.get_or_insert_default();
             all.votes.extend(found.votes.into_iter().map(|(host, own)| (HostKey::new(prefix, &host), own)));
             all.hosts.extend(found.hosts.into_iter().map(|(host, own)| (HostKey::new(prefix, &host), own)));

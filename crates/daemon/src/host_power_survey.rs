@@ -79,7 +79,8 @@ impl Survey {
     pub fn facts(
         &self,
         seen: &ClusterResources,
-        (views, gone): (&[MachineView], &BTreeSet<Vmid>),
+        views: &[MachineView],
+        gone: &BTreeSet<Vmid>,
         templates: &[TemplateSeen],
         instance: &str,
     ) -> PowerFacts {
@@ -156,7 +157,7 @@ mod tests {
         let ha = [("b".to_owned(), BTreeSet::from([Vmid(107)]))].into();
         let found = PowerSurvey { hosts: hosts.into(), ha, ..PowerSurvey::default() };
         let survey = Survey { found, at_home: Some(true) };
-        let facts = survey.facts(&seen, (&[], &BTreeSet::new()), &[], "c");
+        let facts = survey.facts(&seen, &[], &BTreeSet::new(), &[], "c");
         let others = |host: &str| facts.hosts[host].others.iter().copied().collect::<Vec<_>>();
         assert_eq!(
             (others("a"), others("b")),
@@ -164,19 +165,19 @@ mod tests {
         );
         assert_eq!(facts.hosts["a"].stays_on, None);
         // A VM that was ours until a moment ago may be gone.
-        let facts = survey.facts(&seen, (&[], &BTreeSet::from([Vmid(101)])), &[], "c");
+        let facts = survey.facts(&seen, &[], &BTreeSet::from([Vmid(101)]), &[], "c");
         assert_eq!(facts.hosts["a"].others, BTreeSet::from([Vmid(103), Vmid(104)]));
         assert_eq!(facts.hosts["a"].going, BTreeSet::from([Vmid(101)]));
         // The kernel may know its host by a longer name than Proxmox VE does.
         for instance in ["a", "a.example.com"] {
-            let own = survey.facts(&seen, (&[], &BTreeSet::new()), &[], instance);
+            let own = survey.facts(&seen, &[], &BTreeSet::new(), &[], instance);
             assert_eq!(own.hosts["a"].stays_on.as_deref(), Some("this daemon runs on it"), "{instance}");
             assert_eq!(own.hosts["b"].stays_on, None, "{instance}");
         }
         // A further cluster may have a host of the same name.
         for (at_home, expected) in [(Some(false), None), (None, Some("no `endpoints` show in which region"))]
         {
-            let other = Survey { at_home, ..survey.clone() }.facts(&seen, (&[], &BTreeSet::new()), &[], "a");
+            let other = Survey { at_home, ..survey.clone() }.facts(&seen, &[], &BTreeSet::new(), &[], "a");
             let why = other.hosts["a"].stays_on.as_deref();
             assert_eq!(why.is_some(), expected.is_some(), "{at_home:?}");
             assert!(expected.is_none_or(|words| why.unwrap().contains(words)), "{at_home:?}: {why:?}");

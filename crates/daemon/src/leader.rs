@@ -86,7 +86,7 @@ async fn campaign(
                 let term =
                     Term { fence: Fence::until(since + settings.renew_deadline), over: cancel.child_token() };
                 standing.send_replace(Standing::Leading(term.clone()));
-                let end = hold(lease, config, (board, &mut lost), &term, since).await;
+                let end = hold(lease, config, board, &mut lost, &term, since).await;
                 // Closed before the tasks are notified: they must not write while they wind up.
                 term.fence.close();
                 term.over.cancel();
@@ -123,7 +123,8 @@ async fn campaign(
 async fn hold(
     lease: &mut Lease,
     config: &watch::Receiver<Arc<Config>>,
-    (board, lost): (&Board, &mut Lost),
+    board: &Board,
+    lost: &mut Lost,
     term: &Term,
     since: Instant,
 ) -> TermEnd {

@@ -317,7 +317,8 @@ impl Daemon {
         let mut trigger = Trigger::new(
             &self.watches,
             &self.registry,
-            (&self.regions, &self.physical),
+            &self.regions,
+            &self.physical,
             &self.config,
             &self.board,
         );

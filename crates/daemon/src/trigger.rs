@@ -30,7 +30,8 @@ impl Trigger {
     pub fn new(
         watches: &Watches,
         registry: &Registry,
-        (regions, physical): (&Regions, &BareMetalPower),
+        regions: &Regions,
+        physical: &BareMetalPower,
         config: &watch::Receiver<Arc<Config>>,
         board: &Board,
     ) -> Self {

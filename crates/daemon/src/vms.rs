@@ -43,7 +43,7 @@ impl Daemon {
                     self.registry.doubt(&view.record.id);
                 }
             } else if matches!(view.phase, Phase::Ready | Phase::Warm) {
-                self.hold_quiet_against_vm(config, &view, look, (now, paused), &mut locked);
+                self.hold_quiet_against_vm(config, &view, look, now, paused, &mut locked);
             }
         }
         self.reconcile.vm_locked = locked;
@@ -55,7 +55,8 @@ impl Daemon {
         config: &Arc<Config>,
         view: &MachineView,
         look: &Observation,
-        (now, paused): (Timestamp, bool),
+        now: Timestamp,
+        paused: bool,
         locked: &mut BTreeMap<MachineId, Timestamp>,
     ) {
         let patience = SignedDuration::try_from(config.limits.clone).unwrap_or(SignedDuration::MAX);

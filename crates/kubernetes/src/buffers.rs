@@ -79,7 +79,8 @@ pub(super) const REQUESTS: Custom<requests::ProvisioningRequest, ProvisioningReq
 /// Publishes what buffers and requests refer to, until it is dropped.
 pub(super) async fn tell_referred(
     board: Board,
-    (store, requests): (Store<CapacityBuffer>, Store<ProvisioningRequest>),
+    store: Store<CapacityBuffer>,
+    requests: Store<ProvisioningRequest>,
     told: watch::Sender<Arc<Referred>>,
 ) {
     let mut changed = board.changed();

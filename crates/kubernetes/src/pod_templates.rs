@@ -89,8 +89,8 @@ impl Starter<'_> {
         let (told, referred) = watch::channel(Arc::default());
         self.run(BUFFERS.follow(self.cluster.clone(), self.board.clone(), stored.clone()));
         self.run(REQUESTS.follow(self.cluster.clone(), self.board.clone(), requests.clone()));
-        let both = (stored.clone(), requests.clone());
-        self.run(buffers::tell_referred(self.board.clone(), both, told));
+        let (stored, requests) = (stored.clone(), requests.clone());
+        self.run(buffers::tell_referred(self.board.clone(), stored, requests, told));
         let api: Api<DeserializeGuard<core::PodTemplate>> = Api::all(self.cluster.client.clone());
         let (store, board, mut waited) = (templates.clone(), self.board.clone(), referred.clone());
         self.run(async move {

@@ -165,7 +165,7 @@ async fn plug(ctx: &Context, machine: &mut MachineHandle, grow: &Grow) -> Result
         let waiting = ctx.proxmox.pending(host, vmid).await?;
         let now = ctx.proxmox.current_config(host, vmid).await?;
         let next = ours(ctx, &record).await?;
-        let Wanted { set, asked } = wanted(&record, grow, &now, (&next, &waiting))?;
+        let Wanted { set, asked } = wanted(&record, grow, &now, &next, &waiting)?;
         if !set.is_empty() {
             let digest = now.digest().unwrap_or_default();
             if let Some(upid) = ctx.proxmox.set_config(host, vmid, &set, &[], digest, 20).await? {
@@ -209,7 +209,8 @@ fn wanted(
     record: &Record,
     grow: &Grow,
     now: &VmConfig,
-    (next, waiting): (&VmConfig, &BTreeSet<String>),
+    next: &VmConfig,
+    waiting: &BTreeSet<String>,
 ) -> Result<Wanted, StepError> {
     let ((cores, memory), (next_cores, next_memory)) = (given(now), given(next));
     let all = [
@@ -272,8 +273,7 @@ mod tests {
         let (now, record) = (config(2, 4096), growing());
         let asked = |next: &VmConfig, waiting: &[&str]| {
             let waiting = waiting.iter().copied().map(String::from).collect();
-            let all =
-                wanted(&record, &grow, &now, (next, &waiting)).map_err(|trouble| trouble.to_string())?;
+            let all = wanted(&record, &grow, &now, next, &waiting).map_err(|trouble| trouble.to_string())?;
             Ok::<_, String>((all.set.into_iter().collect::<Vec<_>>(), all.asked))
         };
         let text = |key: &str, value: &str| (key.to_owned(), value.to_owned());
@@ -289,7 +289,7 @@ mod tests {
         assert!(refused.contains("another client has set `memory`") && refused.contains("8192"), "{refused}");
         let record = Record { memory: 4 * GIB, ..growing() };
         let waiting = BTreeSet::from([MEMORY.to_owned()]);
-        let cpus = wanted(&record, &grow, &now, (&config(2, 8192), &waiting)).unwrap();
+        let cpus = wanted(&record, &grow, &now, &config(2, 8192), &waiting).unwrap();
         assert_eq!(cpus.asked, [VCPUS], "CPUs alone: what waits of memory is none of its business");
     }
 }

@@ -232,7 +232,7 @@ impl Templates {
                 all.insert(pool.name.clone(), found);
             } else if let Some(wanted) = &pool.template {
                 let needs = Needs::of(config, pool);
-                let found = of_pool(pool, &needs, wanted, (seen, &read), known.get(&pool.name));
+                let found = of_pool(pool, &needs, wanted, seen, &read, known.get(&pool.name));
                 all.insert(pool.name.clone(), found);
             }
             if let Some(found) = all.get_mut(&pool.name) {
@@ -276,7 +276,8 @@ fn of_pool(
     pool: &Pool,
     needs: &Needs,
     wanted: &TemplateRef,
-    (seen, read): (&ClusterResources, &Read),
+    seen: &ClusterResources,
+    read: &Read,
     known: Option<&PoolTemplates>,
 ) -> PoolTemplates {
     let mut found = PoolTemplates::default();

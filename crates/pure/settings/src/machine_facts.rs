@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value};
@@ -96,43 +97,8 @@ pub struct FillError {
 impl MachineFacts {
     /// The facts of a machine.
     pub fn new(cluster: &str, record: &Record, pool: &Pool) -> Self {
-        let name = &record.name;
-        let shape = (record.cores, record.memory);
-        let uuid = record.smbios_uuid.clone().unwrap_or_default();
-        Self::of(cluster, pool, &record.host, (name, &record.id, &uuid), &record.slot, shape)
-    }
-
-    /// Facts like those of a future machine of the pool, to try a text before there is a machine.
-    pub fn sample(cluster: &str, pool: &Pool) -> Self {
-        const ID: &str = "00000000-0000-4000-8000-000000000000";
-        let host = pool.hosts.first().map_or("pve", HostKey::host);
-        let slot = pool.slots().into_iter().next().unwrap_or(Slot { vmid: Vmid(100), ..Slot::default() });
-        let name = format!("{}-00000", pool.name);
-        let facts = Self::of(cluster, pool, host, (&name, ID, ID), &slot, (pool.cores, pool.memory));
-        facts.with_mac("02:00:00:00:00:01")
-    }
-
-    /// The same with the address of the first network device.
-    pub fn with_mac(mut self, mac: &str) -> Self {
-        self.machine.mac = Some(mac.to_lowercase());
-        self
-    }
-
-    /// The same without it.
-    pub fn without_mac(mut self) -> Self {
-        self.machine.mac = None;
-        self
-    }
-
-    fn of(
-        cluster: &str,
-        pool: &Pool,
-        host: &str,
-        (name, id, uuid): (&str, &str, &str),
-        slot: &Slot,
-        (cores, memory): (u32, i64),
-    ) -> Self {
-        let mut labels = pool.labels_for(host, name, slot.vmid);
+        let slot = &record.slot;
+        let mut labels = pool.labels_for(&record.host, &record.name, slot.vmid);
         // A kubelet does not start with any other label. Those are set through the API.
         labels.retain(|key, _| may_set_itself(key));
         labels.insert(POOL_LABEL.to_owned(), pool.name.to_string());
@@ -153,12 +119,12 @@ impl MachineFacts {
         };
         Self {
             machine: Machine {
-                id: id.to_owned(),
-                name: name.to_owned(),
+                id: record.id.to_string(),
+                name: record.name.clone(),
                 vmid: slot.vmid,
-                uuid: uuid.to_owned(),
-                cores,
-                memory,
+                uuid: record.smbios_uuid.clone().unwrap_or_default(),
+                cores: record.cores,
+                memory: record.memory,
                 address: slot.address.map(|it| it.to_string()).unwrap_or_default(),
                 prefix,
                 gateway,
@@ -176,12 +142,39 @@ impl MachineFacts {
                 kubelet: pool.kubelet.fields().clone(),
             },
             host: HostFacts {
-                name: host.to_owned(),
-                zone: pool.zones.get(host).map_or(host, String::as_str).to_owned(),
+                name: record.host.clone(),
+                zone: pool.zones.get(&record.host).unwrap_or(&record.host).clone(),
             },
             region: Named { name: pool.region.clone().unwrap_or_default() },
             cluster: Named { name: cluster.to_owned() },
         }
+    }
+
+    /// Facts like those of a future machine of the pool, to try a text before there is a machine.
+    pub fn sample(cluster: &str, pool: &Pool) -> Self {
+        const ID: &str = "00000000-0000-4000-8000-000000000000";
+        let host = pool.hosts.first().map_or("pve", HostKey::host).to_owned();
+        let slot = pool.slots().into_iter().next().unwrap_or(Slot { vmid: Vmid(100), ..Slot::default() });
+        let name = format!("{}-00000", pool.name);
+        let record = Record {
+            cores: pool.cores,
+            memory: pool.memory,
+            smbios_uuid: Some(ID.to_owned()),
+            ..Record::new(ID.into(), pool.name.clone(), name, slot, host, Timestamp::UNIX_EPOCH)
+        };
+        Self::new(cluster, &record, pool).with_mac("02:00:00:00:00:01")
+    }
+
+    /// The same with the address of the first network device.
+    pub fn with_mac(mut self, mac: &str) -> Self {
+        self.machine.mac = Some(mac.to_lowercase());
+        self
+    }
+
+    /// The same without it.
+    pub fn without_mac(mut self) -> Self {
+        self.machine.mac = None;
+        self
     }
 
     /// Fills in a text.
