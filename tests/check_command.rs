@@ -214,7 +214,7 @@ async fn a_configuration_that_is_only_enough_for_plans_says_what_the_daemon_lack
     bench.write("config.toml", &(bench.proxmox() + pool), 0o644);
     let (status, said) = bench.check().await;
     assert_eq!(status, 2, "{said}");
-    for text in ["the table `[kubernetes]` is missing", "`template`"] {
+    for text in ["the `[kubernetes]` table is missing", "`template`"] {
         assert!(said.contains(text), "{text}: {said}");
     }
     assert!(said.contains("PVE 9.2.11"), "what can be looked at is: {said}");
@@ -230,7 +230,7 @@ async fn a_live_plan_without_the_table_it_needs_says_so() {
     let config = bench.path("config.toml").display().to_string();
     let (status, _, said) = run(&["plan", "--config", &config]).await;
     assert_eq!(status, 2, "{said}");
-    assert!(said.contains("no table `[kubernetes]`"), "{said}");
+    assert!(said.contains("no `[kubernetes]` table"), "{said}");
 }
 
 #[tokio::test]

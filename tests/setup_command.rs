@@ -169,7 +169,7 @@ async fn a_further_cluster_of_the_host_gets_what_the_first_one_has_not() {
     let answers = ["--template", "9000", "--addresses", "10.10.10.60-10.10.10.69", "--gateway", "10.10.10.1"];
     let (code, said) = bench.set_up(&[&own[..], &answers].concat()).await;
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("made        AutoscalerGuests on /vms\n"), "{said}");
+    assert!(said.contains("created       AutoscalerGuests on /vms\n"), "{said}");
     assert!(said.contains("beside the cluster without a name"), "{said}");
     for (name, mode) in
         [("etc/clusters", 0o755), ("etc/clusters/shop", 0o755), ("etc/clusters/shop/credentials", 0o700)]
@@ -216,7 +216,7 @@ async fn a_role_gets_what_it_lacks_and_keeps_what_an_administrator_gave_it() {
     let (code, said) = bench.set_up(&[&ANSWERS[..], &["--dry-run"]].concat()).await;
     assert_eq!(code, 0, "{said}");
     assert!(
-        said.contains("would make  role AutoscalerMachines: VM.PowerMgmt, in addition to what it has\n"),
+        said.contains("would create  role AutoscalerMachines: VM.PowerMgmt, in addition to what it has\n"),
         "{said}"
     );
     assert!(!bench.privileges("AutoscalerMachines").await.contains("VM.PowerMgmt"));
@@ -224,7 +224,7 @@ async fn a_role_gets_what_it_lacks_and_keeps_what_an_administrator_gave_it() {
     let (code, said) = bench.set_up(&ANSWERS).await;
     assert_eq!(code, 0, "{said}");
     assert!(
-        said.contains("made        role AutoscalerMachines: VM.PowerMgmt, in addition to what it has\n"),
+        said.contains("created       role AutoscalerMachines: VM.PowerMgmt, in addition to what it has\n"),
         "{said}"
     );
     let found = bench.privileges("AutoscalerMachines").await;
@@ -232,7 +232,7 @@ async fn a_role_gets_what_it_lacks_and_keeps_what_an_administrator_gave_it() {
     assert_eq!(found.len(), 11, "{found:?}");
 
     let (_, again) = bench.set_up(&ANSWERS).await;
-    assert!(again.contains("kept        role AutoscalerMachines\n"), "{again}");
+    assert!(again.contains("kept          role AutoscalerMachines\n"), "{again}");
     assert_eq!(bench.privileges("AutoscalerMachines").await, found);
 }
 
@@ -265,13 +265,13 @@ async fn as_root_on_a_host_no_token_of_an_administrator_is_needed() {
     let bench = bare().await;
     let (code, said) = bench.set_up_on_the_host(&[&ANSWERS[..], &["--dry-run"]].concat()).await;
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("would make  role AutoscalerMachines") && said.contains("[[pool]]"), "{said}");
+    assert!(said.contains("would create  role AutoscalerMachines") && said.contains("[[pool]]"), "{said}");
     let asked = fs::read_to_string(bench.path("pvesh.log")).unwrap();
     assert!(asked.lines().all(|line| line.starts_with("get ")), "a dry run only reads: {asked}");
 
     let (code, said) = bench.set_up_on_the_host(&ANSWERS).await;
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("made        token autoscaler@pve!agent") && !said.contains(" error "), "{said}");
+    assert!(said.contains("created       token autoscaler@pve!agent") && !said.contains(" error "), "{said}");
     let token = fs::read_to_string(bench.path("etc/credentials/pve-token")).unwrap();
     let asked = fs::read_to_string(bench.path("pvesh.log")).unwrap();
     assert!(token.len() > 10 && !asked.contains(&token) && !said.contains(&token), "{asked}");
@@ -293,9 +293,12 @@ async fn a_dry_run_says_everything_and_makes_nothing() {
     let bench = bare().await;
     let (code, said) = bench.set_up(&[&ANSWERS[..], &["--dry-run"]].concat()).await;
     assert_eq!(code, 0, "{said}");
-    for words in
-        ["would make  role AutoscalerMachines", "would make  user autoscaler@pve", "[[pool]]", "/vms/9000"]
-    {
+    for words in [
+        "would create  role AutoscalerMachines",
+        "would create  user autoscaler@pve",
+        "[[pool]]",
+        "/vms/9000",
+    ] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(!bench.path("etc").exists());
@@ -352,7 +355,7 @@ async fn what_an_earlier_set_up_closed_to_the_service_is_opened_or_named() {
     let (code, said) = bench.set_up(&ANSWERS).await;
     assert_eq!(code, 0, "{said}");
     bench.has_mode("etc/config.toml", 0o644);
-    let opened = format!("made        `{}`: mode 0644", bench.path("etc/config.toml").display());
+    let opened = format!("created       `{}`: mode 0644", bench.path("etc/config.toml").display());
     assert!(said.contains(&opened), "{said}");
     // Whose folder it is, and what else is in it, is not known.
     bench.has_mode("etc", 0o700);
@@ -385,7 +388,7 @@ async fn a_token_whose_secret_is_lost_is_not_made_again_behind_an_administrators
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("pveum user token remove autoscaler@pve agent"), "{said}");
     let (code, said) = bench.set_up(&[&ANSWERS[..], &["--token", "second"]].concat()).await;
-    assert!(said.contains("made        token autoscaler@pve!second"), "{code}: {said}");
+    assert!(said.contains("created       token autoscaler@pve!second"), "{code}: {said}");
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ pub const UNREACHABLE: u8 = 4;
 pub const OUTPUT: u8 = 5;
 /// No daemon answers.
 pub const NOT_RUNNING: u8 = 6;
-/// `run` was started although a daemon already runs.
+/// `run` was started although a daemon is already running.
 pub const RUNNING: u8 = 7;
 
 pub(super) const HELP: &str = "\
@@ -38,7 +38,7 @@ Exit status:
   4  a cluster cannot be reached or refused a request
   5  the output could not be written, or the operating system refused something
   6  no daemon answers
-  7  a daemon already runs";
+  7  a daemon is already running";
 
 /// Why a command ended early.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ pub(super) enum Failure {
     Refused(String),
     /// No daemon answers.
     NotRunning(SocketError),
-    /// A daemon already runs.
+    /// A daemon is already running.
     Running(SocketError),
     /// The daemon's socket cannot be made.
     Socket(SocketError),
@@ -122,7 +122,7 @@ impl Failure {
                 let all = all.iter().map(|(what, error)| format!("{what}: {}", chain(error)));
                 all.collect::<Vec<_>>().join("\n")
             }
-            Self::Lacking(table) => format!("the configuration has no table `[{table}]`"),
+            Self::Lacking(table) => format!("the configuration has no `[{table}]` table"),
             Self::Configuration(report) => report.plain(),
             Self::Snapshot(error) => chain(error),
             Self::Recording(error) => chain(error),

@@ -94,8 +94,8 @@ mod tests {
         assert_eq!(
             expiry_text(&[far, near, over], now).as_deref(),
             Some(
-                "the certificate authority of Proxmox VE ended at 2026-11-01 00:00 UTC; \
-                 the client certificate of the kubeconfig ends at 2026-12-05 09:30 UTC"
+                "the certificate authority of Proxmox VE expired at 2026-11-01 00:00 UTC; \
+                 the client certificate of the kubeconfig expires at 2026-12-05 09:30 UTC"
             )
         );
     }

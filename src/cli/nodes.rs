@@ -15,7 +15,7 @@ const RETIRE: &str = "\
 Effects
   the order is refused if a pod must stay by the rules of `[scale_down]`; the answer names the pod and the rule
   if the pool is at its minimum or the node's pods fit on no other node, another machine is created first, provided that `max` allows one
-  the node is closed and drained as in any removal: disruption budgets are respected, and a new pod that must stay ends the drain
+  the node is cordoned and drained as in any removal: disruption budgets are respected, and a new pod that must stay ends the drain
   its machine is shut down and destroyed
   if the drain is given up, the node stays in service and is not retired again: `history NODE` shows why
 

@@ -18,7 +18,7 @@ Causes
 
 Outcomes
   with `orphans = \"report\"`, the default, they are left alone
-  with `orphans = \"collect\"`, one is destroyed each hour, if all the evidence is there and still holds right before
+  with `orphans = \"collect\"`, one is destroyed each hour, if all the evidence is there and still holds immediately before
   to keep such a VM, remove the first line of its notes: then the VM no longer counts as a machine";
 
 /// Arguments of `orphans`.

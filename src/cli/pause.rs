@@ -11,7 +11,7 @@ use observability::{DEFAULT_SOCKET, Order, SocketError, order};
 const WHAT: &str = "\
 Effects
   no machine is created and none is removed, not even to keep a pool at its minimum
-  machines that are being created are finished; those whose clone has not begun wait
+  machines that are being created are finished, but machines whose clone has not begun wait
   drains are given up: their nodes return to service
   shutdowns and removals of VMs that have begun are finished
   unneeded nodes do not come any closer to their removal

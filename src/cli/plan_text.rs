@@ -111,7 +111,7 @@ fn growth(plan: &Plan, out: &mut String) {
                     .or_default() += 1;
             }
             PodOutcome::Unfinished => {
-                *elsewhere.entry("are left to a later round".to_owned()).or_default() += 1;
+                *elsewhere.entry("are left for a later round".to_owned()).or_default() += 1;
             }
             _ => stuck.push(pod),
         }
@@ -335,7 +335,7 @@ pub(super) fn pod(verdict: &PodVerdict) -> String {
         PodOutcome::UpcomingNode => {
             format!("it fits machine{}, which is being created", named(verdict.machine.as_ref()))
         }
-        PodOutcome::Unfinished => "left to a later round".to_owned(),
+        PodOutcome::Unfinished => "left for a later round".to_owned(),
         PodOutcome::DaemonSet => "no machine is created for pods of DaemonSets".to_owned(),
         PodOutcome::Gated => "no machine is created: a scheduling gate holds the pod back".to_owned(),
         PodOutcome::TooYoung => "no machine is created yet: the pod is too young".to_owned(),

@@ -10,9 +10,9 @@ use super::{input, pause};
 use observability::{DEFAULT_SOCKET, Order};
 
 const WHAT: &str = "\
-After a failure, a host or pool is in back-off for `backoff_initial`, and after each further failure for longer, up to `backoff_max`;
-`status` shows for how long, and why. Once the cause is fixed, this command ends the back-off of one host or pool, or of all. The
-next failure begins with `backoff_initial` again.
+After a failure, a host or pool is in back-off for `backoff_initial`. Each further failure makes the back-off longer, up to
+`backoff_max`. `status` shows how long it lasts, and why. Once the cause is fixed, this command ends the back-off of one host or
+pool, or of all. The next failure begins with `backoff_initial` again.
 
 Any instance accepts this command, whichever leads. Only root and the daemon's own user may run it.";
 

@@ -19,7 +19,7 @@ pub(super) struct Arguments {
     /// Read this folder of recorded rounds (`[record] days`) instead of the live cluster
     #[arg(long, value_name = "DIR")]
     records: Option<PathBuf>,
-    /// Use the last recorded round at or before this time, in RFC 3339 (default: the last of all)
+    /// Use the last recorded round at or before this time, in RFC 3339 (default: the last one)
     #[arg(long, value_name = "TIME", requires = "records")]
     at: Option<Timestamp>,
 }

@@ -114,7 +114,7 @@ fn daemon(status: &Status, now: Timestamp, out: &mut String) {
         let acts = if status.leads { "" } else { "; it does nothing until it holds the lease" };
         writeln!(out, ", {}, the last {age} ago{old}{acts}", counted(status.rounds, "round"))
     } else {
-        writeln!(out, ", waiting for its first look at both clusters for {}", span(age))
+        writeln!(out, ", still waiting for its first look at both clusters after {}", span(age))
     };
     if let Some(pause) = &status.paused {
         let since = pause
@@ -327,7 +327,7 @@ mod tests {
         };
         assert_eq!(
             text(&status),
-            "daemon on pve1: active, waiting for its first look at both clusters for 40 s\n\
+            "daemon on pve1: active, still waiting for its first look at both clusters after 40 s\n\
              problem  kubernetes: no connection\n"
         );
     }

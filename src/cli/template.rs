@@ -58,7 +58,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         return Err(Failure::NotFound(format!("the configuration describes no template `{unknown}`")));
     }
     if config.templates.is_empty() {
-        return Err(Failure::NotFound("the configuration has no table `[[template]]`".to_owned()));
+        return Err(Failure::NotFound("the configuration has no `[[template]]` table".to_owned()));
     }
     if let (Some(id), Some(file)) = (&arguments.token_id, &arguments.token_file) {
         if !config.also.is_empty() && arguments.region.is_none() {

@@ -35,7 +35,7 @@ pub(super) fn of_pod(verdict: PodOutcome) -> &'static str {
         PodOutcome::TooYoung => "too young",
         PodOutcome::BackingOff => "pool backs off",
         PodOutcome::PredictionMissed => "kube-scheduler refused such pods",
-        PodOutcome::Unfinished => "left to a later round",
+        PodOutcome::Unfinished => "left for a later round",
         PodOutcome::AwaitsRequest => "waits for its request",
         PodOutcome::AwaitsGang => "waits with its gang",
     }
@@ -46,7 +46,7 @@ pub(super) fn of_request(verdict: RequestOutcome) -> &'static str {
         RequestOutcome::Found => "room found",
         RequestOutcome::Provisioned => "provisioned",
         RequestOutcome::NotFound => "no room",
-        RequestOutcome::Unfinished => "left to a later round",
+        RequestOutcome::Unfinished => "left for a later round",
         RequestOutcome::Booked => "booked",
         RequestOutcome::BookingExpired => "booking expired",
         RequestOutcome::Consumed => "consumed",

@@ -201,7 +201,7 @@ fn one_pool(
         ));
     }
     if tree.was(&["machineTemplate", "architecture"]) {
-        table.note(format!("{}: the template's", tree.place(&["machineTemplate", "architecture"])));
+        table.note(format!("{}: as in the template", tree.place(&["machineTemplate", "architecture"])));
     }
     let mut options = Table::of_pool("[pool.vm_options]", &ours);
     if let Some(provider) = provider {
@@ -275,7 +275,7 @@ fn devices(table: &mut Table, tree: &mut Tree) {
         let text = |key| device.get(key).and_then(Value::as_str);
         if number > 0 {
             table.note(format!(
-                "{place}: each further device needs a table `[[pool.network]]`, with its bridge, VLAN and addresses"
+                "{place}: each further device needs a `[[pool.network]]` table, with its bridge, VLAN and addresses"
             ));
             continue;
         }

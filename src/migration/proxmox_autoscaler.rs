@@ -42,7 +42,7 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     bootstrap.set(
         "token",
         "api",
-        "a token for each machine, valid for half an hour; proxmox-autoscaler's is valid for a day, and in its log",
+        "a token for each machine, valid for half an hour; proxmox-autoscaler's token is valid for a day, and appears in its log",
     );
     draft.push(bootstrap);
     top(&mut draft, &mut tree);

@@ -41,7 +41,7 @@ pub enum Stop {
         text: String,
     },
     /// All VMIDs of the template are taken.
-    #[error("no VMID of {0}-{1} is free: widen `vmids`, or remove guests that are not needed")]
+    #[error("no VMID in {0}-{1} is free: widen `vmids`, or remove unneeded guests")]
     NoVmid(u32, u32),
     /// The VM with this VMID does not bear the template's mark.
     #[error("VM {0} no longer bears the mark of this template: it is left alone")]

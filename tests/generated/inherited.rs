@@ -1,14 +1,14 @@
-//! The page of what a machine inherits of its template, from the rules that the daemon goes by.
+//! The page about what a machine inherits from its template, generated from the daemon's rules.
 
 use std::fmt::Write;
 
 use pve_autoscaler::machines::inherited::{ALL, Rule};
 
 const ABOVE: &str = "\
-# What a machine inherits of its template
+# What a machine inherits from its template
 
-A clone in Proxmox VE gets every option of its template but a few. For each option there is a rule; `check` looks at templates by them, machines are configured by them,
-and a change of the template counts as drift (`[replace]`) only where the last column says so. The page is made from the rules themselves.
+A clone in Proxmox VE gets almost every option of its template. For each option there is a rule. `check` examines templates by these rules, and the daemon configures machines by them.
+A change of the template counts as drift (`[replace]`) only if the last column contains `yes`. This page is generated from the rules in the code.
 
 ";
 
@@ -17,8 +17,8 @@ pub fn page() -> String {
     for (rule, about) in [
         (Rule::Set, "each machine gets a value of its own, if there is one to set"),
         (Rule::Removed, "a machine does not keep it"),
-        (Rule::Refused, "no machine is made of a template with certain values of it"),
-        (Rule::Asked, "it stays as it is in the template, and `check` looks at what follows from it"),
+        (Rule::Refused, "no machine is created from a template that has certain values of it"),
+        (Rule::Asked, "it stays as it is in the template, and `check` examines the consequences"),
         (Rule::Left, "it stays as it is in the template, or clones do not get it"),
     ] {
         let _ = writeln!(page, "* **{}**: {about}", rule.name());

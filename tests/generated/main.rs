@@ -1,4 +1,4 @@
-//! Man pages and completions: made from what the program itself says of its commands, and from the example of
+//! Man pages and completions: generated from the program's own help, and from the example of
 //! its configuration, which is a page of the reference too; the comparison with others, and what machines
 //! inherit. They are kept in the repository, so that a package needs no program to run for them; a difference
 //! is a failure here. They are updated with `UPDATE=1 cargo test --test generated`.

@@ -87,8 +87,9 @@ async fn a_driver_that_publishes_less_than_is_declared_costs_one_machine_and_no_
     publish(&stage, &second, 1);
     stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
     let warning = stage.status().warnings.remove("[[pool.device]] of workers");
-    let said =
-        format!("2 devices of {DRIVER} declared, but node {second} has 1: what the nodes publish counts");
+    let said = format!(
+        "2 devices of {DRIVER} declared, but node {second} has 1: the planner uses what the nodes publish"
+    );
     assert_eq!(warning.as_deref(), Some(said.as_str()));
     // From zero again: what nodes had is remembered.
     for name in ["one", "two"] {

@@ -82,7 +82,8 @@ async fn no_machine_is_made_for_a_part_of_a_gang() {
     stage.start();
     stage.kube.apply(&group("train", 3)).unwrap();
     members(&stage, "train", 3);
-    let words = "its gang needs 3 pods at the same time, of which 2 would fit (workers: at its maximum of 2)";
+    let words =
+        "its gang needs 3 pods to run at the same time, but only 2 would fit (workers: at its maximum of 2)";
     stage.until("it is said why", SOON, |stage| is_said(stage, words)).await;
     let told = |stage: &Stage| {
         let events = stage.kube.list("Event");

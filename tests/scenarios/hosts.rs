@@ -449,7 +449,7 @@ async fn a_host_that_goes_off_late_is_still_ours() {
     stage.start();
     stage
         .until("it took too long", LATER, |stage| {
-            stage.status().decisions.iter().any(|one| one.what.contains("did not go off within"))
+            stage.status().decisions.iter().any(|one| one.what.contains("did not turn off within"))
         })
         .await;
     assert!(off(&stage).is_empty());

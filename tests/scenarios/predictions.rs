@@ -137,7 +137,9 @@ async fn no_further_node_goes_while_the_pods_of_one_that_went_do_not_run() {
     tokio::time::sleep(5 * MINUTE).await;
     stage.kube.set_plugin(Some(plugin("small")));
     let no_further = |stage: &Stage| {
-        missed(stage).iter().any(|what| what.contains("no further node of workers goes: pod default/small-"))
+        missed(stage)
+            .iter()
+            .any(|what| what.contains("removing no further node of workers: pod default/small-"))
     };
     stage.until("a removal is found to have gone wrong", 10 * MINUTE, no_further).await;
     let left = stage.ready_nodes("workers");

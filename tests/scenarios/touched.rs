@@ -330,7 +330,7 @@ async fn a_guest_that_ends_again_and_again_is_given_up() {
             .await;
     }
     let given_up = |stage: &Stage| {
-        stage.status().decisions.iter().any(|one| one.what.contains("started again 2 times already"))
+        stage.status().decisions.iter().any(|one| one.what.contains("already started again 2 times"))
     };
     stage.until("it is given up", SOON, given_up).await;
     stage.kube.set_nodes_never_ready(false);

@@ -8,10 +8,10 @@
 /// Finds obstacles before anything is plugged.
 const ASK: &str = r#"systemctl cat "$1" >/dev/null 2>&1 || { echo "there is no unit $1" >&2; exit 73; }
 case "$(cat /var/lib/kubelet/cpu_manager_state 2>/dev/null)" in
-    *'"policyName":"static"'*) echo "its kubelet has the CPU manager policy static, and starts with no other CPUs than it had" >&2; exit 76 ;;
+    *'"policyName":"static"'*) echo "its kubelet has the CPU manager policy static, and does not start if its CPUs have changed" >&2; exit 76 ;;
 esac
 case "$(cat /var/lib/kubelet/memory_manager_state 2>/dev/null)" in
-    *'"policyName":"Static"'*) echo "its kubelet has the memory manager policy Static, and starts with no other memory than it had" >&2; exit 76 ;;
+    *'"policyName":"Static"'*) echo "its kubelet has the memory manager policy Static, and does not start if its memory has changed" >&2; exit 76 ;;
 esac
 "#;
 

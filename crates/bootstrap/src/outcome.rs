@@ -50,8 +50,8 @@ pub fn read(act: &GuestCommand, input: Option<&SecretString>, ended: &ExecStatus
 fn advice(stderr: &str) -> &'static str {
     // kubeadm's `pubkeypin.Set.CheckAny`.
     if stderr.contains("none of the public keys") {
-        return " (the CA in the ConfigMap kube-public/cluster-info is not the one that was pinned when the machine was created; it is read \
-                again for the next one: compare it with /etc/kubernetes/pki/ca.crt of the control plane)";
+        return " (the CA in the ConfigMap kube-public/cluster-info is not the one that was pinned when the machine was created. For the \
+                next machine it is read again; compare it with /etc/kubernetes/pki/ca.crt on the control plane)";
     }
     ""
 }
@@ -87,8 +87,8 @@ mod tests {
                 JoinEnd::Failed(
                     "`kubeadm join` exited with 1: cluster CA found in cluster-info ConfigMap is invalid: none of the public keys \
                      \"sha256:00\" are pinned (the CA in the ConfigMap kube-public/cluster-info is not the one that was pinned when \
-                     the machine was created; it is read again for the next one: compare it with /etc/kubernetes/pki/ca.crt of the control \
-                     plane)"
+                     the machine was created. For the next machine it is read again; compare it with \
+                     /etc/kubernetes/pki/ca.crt on the control plane)"
                         .to_owned(),
                 ),
             ),

@@ -212,7 +212,7 @@ fn note_on_pod(verdict: &PodVerdict) -> String {
     let reasons = reasons.join("; ");
     match verdict.verdict {
         PodOutcome::GrownNode => {
-            format!("The machine of node {} grows for this pod", verdict.node.as_deref().unwrap_or("?"))
+            format!("The machine of node {} is growing for this pod", verdict.node.as_deref().unwrap_or("?"))
         }
         PodOutcome::NoPoolFits => format!("No pool can take this pod: {reasons}"),
         PodOutcome::PoolAtMax | PodOutcome::NoHostCapacity | PodOutcome::BackingOff => {

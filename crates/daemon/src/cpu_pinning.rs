@@ -116,7 +116,7 @@ async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
             return Ok(());
         }
         Ok(Answer::Refused { reason }) => reason,
-        Ok(Answer::Free { .. } | Answer::Runs { .. }) => "its answer is not understood".to_owned(),
+        Ok(Answer::Free { .. } | Answer::Runs { .. }) => "its answer could not be parsed".to_owned(),
         Err(error) => chain(&error),
     };
     tracing::warn!(machine = %name, vmid = vmid.0, why, "the machine gets no CPUs of its own");
@@ -129,7 +129,7 @@ async fn read_back(deps: &Deps) -> Result<Vec<Astray>, String> {
     match deps.helper.ask(Request::Runs {}).await {
         Ok(Answer::Runs { astray }) => Ok(astray),
         Ok(Answer::Refused { reason }) => Err(reason),
-        Ok(Answer::Pinned { .. } | Answer::Free { .. }) => Err("its answer is not understood".to_owned()),
+        Ok(Answer::Pinned { .. } | Answer::Free { .. }) => Err("its answer could not be parsed".to_owned()),
         Err(error) => Err(chain(&error)),
     }
 }

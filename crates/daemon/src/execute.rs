@@ -429,7 +429,7 @@ pub(super) fn why(removal: &Removal) -> String {
     match removal.reason {
         RemovalReason::Empty => "no pod on it has to move".to_owned(),
         RemovalReason::Underutilized => format!("{used} % used, and its pods fit elsewhere"),
-        RemovalReason::Unready => "it was not ready for too long".to_owned(),
+        RemovalReason::Unready => "it was unready for too long".to_owned(),
         RemovalReason::Consolidation => "fewer or smaller machines suffice".to_owned(),
         RemovalReason::Drifted => "it was created from settings that have changed".to_owned(),
         RemovalReason::Expired => "it is older than allowed".to_owned(),

@@ -287,7 +287,7 @@ mod tests {
         let (name, vmid) = (&record.name, record.slot.vmid);
         assert!(all[0].contains(&format!("qm set {vmid} --name {name}")), "{all:?}");
         assert!(all[1].contains(&format!("qm set {vmid} --protection 0")), "{all:?}");
-        assert!(all[1].contains("it serves on"), "{all:?}");
+        assert!(all[1].contains("it stays in service"), "{all:?}");
         let intent = Intent::Discard { reason: String::new(), since: jiff::Timestamp::UNIX_EPOCH };
         let leaves = Record { intent, ..record };
         let read = VmConfig::read(&json!({"name": "web", "protection": 1})).unwrap();

@@ -66,7 +66,7 @@ fn warnings(config: &Config, snapshot: &Snapshot) -> BTreeMap<String, String> {
     let newer = newer.map(|warning| ("kubernetes".to_owned(), warning));
     let unlike = planning::unlike_declared(snapshot, config).into_iter();
     let unlike = unlike.map(|(pool, words)| {
-        (format!("[[pool.device]] of {pool}"), format!("{words}: what the nodes publish counts"))
+        (format!("[[pool.device]] of {pool}"), format!("{words}: the planner uses what the nodes publish"))
     });
     newer.into_iter().chain(unlike).collect()
 }

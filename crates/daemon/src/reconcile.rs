@@ -293,15 +293,14 @@ impl Daemon {
                 }
                 Some(node) if is_over && machines::is_silent(&node) => {
                     self.reconcile.node_missing.remove(&id);
-                    let reason = "the Node with its name is not its VM's, and no longer reports";
+                    let reason = "the Node with its name does not belong to its VM, and no longer reports";
                     self.discard(config, &view, reason);
                 }
                 // Its VM may have a new uuid. As long as that Node reports, the VM is not stopped.
                 Some(node) if is_over || missing.looked.as_ref() != Some(&node.system_uuid) => {
                     *missing = Missing { since: now, looked: Some(node.system_uuid.clone()) };
                     tracing::warn!(machine = %view.record.name, system_uuid = node.system_uuid,
-                        "the Node with its name reports a different systemUUID from its VM's; checking the \
-                         VM");
+                        "the Node with its name reports a systemUUID other than its VM has; checking the VM");
                     if let Some(context) = self.context(config, &view.record) {
                         self.spawn(machines::missed(context, view.stored(), self.reports.clone()));
                     }

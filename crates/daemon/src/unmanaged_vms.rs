@@ -138,7 +138,7 @@ impl Strangers {
         let all = asked.wait_for(|asked| seen.iter().all(|region| asked.contains(&region.prefix)));
         if tokio::time::timeout(FIRST, all).await.is_err() {
             tracing::warn!(
-                "unmanaged VMs take long to report their addresses: machines are created once they have"
+                "unmanaged VMs take long to report their addresses: no machine is created until they do"
             );
         }
         asked
@@ -332,8 +332,8 @@ fn of_another(config: &Config, prefix: &str, vmid: Vmid, it: &str, marker: &Mark
     if marker.cluster == config.cluster {
         return Some(format!(
             "{it} belongs to another Kubernetes cluster whose daemon has the same id (`cluster` in the \
-             configuration): it is left alone. Give the newer of the two another id before it creates \
-             machines"
+             configuration): it is left alone. Give the newer cluster another id before its daemon \
+             creates machines"
         ));
     }
     let mut here = config.pools.iter().filter(|pool| !pool.is_physical() && pool.prefix == prefix);

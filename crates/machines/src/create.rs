@@ -125,8 +125,8 @@ fn cloning(fresh: bool, kind: MachineKind) -> &'static str {
     match (fresh, matches!(kind, MachineKind::Clone(_))) {
         (true, true) => "the clone is being created",
         (true, false) => "the VM is being created",
-        (false, true) => "looking for its clone, which is created if it does not exist",
-        (false, false) => "looking for its VM, which is created if it does not exist",
+        (false, true) => "looking for its clone; it will be created if it does not exist",
+        (false, false) => "looking for its VM; it will be created if it does not exist",
     }
 }
 

@@ -69,7 +69,7 @@ const fn removed(option: &'static str, neutral: Option<&'static str>, why: &'sta
 }
 
 const NOT_CLONED: &str = "not copied to clones";
-const AS_HARDWARE: &str = "the hardware is the template's";
+const AS_HARDWARE: &str = "hardware stays as in the template";
 const FOR_ROOT: &str = "only root may set it, so a clone keeps it";
 
 /// Every option, in the order of their names.
@@ -98,8 +98,7 @@ pub const ALL: &[Inherited] = &[
     told(
         "cicustom",
         Rule::Asked,
-        "`network` is removed if the pool gives addresses, because all machines would have the same one; \
-         `check` reports what `user` replaces, and hosts without its storage",
+        "`network` is removed if the pool gives addresses, because all machines would have the same address; `check` reports what `user` replaces, and hosts without its storage",
     ),
     told("cipassword", Rule::Left, "the template's password, valid on every machine"),
     told("citype", Rule::Left, "the format of the data that the guest reads"),
@@ -148,8 +147,7 @@ pub const ALL: &[Inherited] = &[
     told(
         "ipconfig[n]",
         Rule::Set,
-        "the slot's addresses; a static one that the pool does not set is removed, because all machines \
-         would have it",
+        "the slot's addresses; a static address that the pool does not set is removed, because all machines would have it",
     ),
     told("ivshmem", Rule::Left, FOR_ROOT),
     told("keephugepages", Rule::Left, FOR_ROOT),
@@ -185,7 +183,7 @@ pub const ALL: &[Inherited] = &[
     ),
     own("parent", Rule::Left, NOT_CLONED),
     removed("protection", Some("0"), "the machine could never be destroyed"),
-    removed("reboot", Some("1"), "a guest that reboots would be off"),
+    removed("reboot", Some("1"), "a guest that reboots would stay off"),
     told("rng0", Rule::Asked, "the host's hardware generator needs `Mapping.Use` on `/mapping/hwrng`"),
     own("running-nets-host-mtu", Rule::Left, NOT_CLONED),
     own("runningcpu", Rule::Left, NOT_CLONED),
@@ -208,19 +206,19 @@ pub const ALL: &[Inherited] = &[
         "several machines would want the same device of the host, which `check` reports",
     ),
     own("shares", Rule::Left, "has no effect without a balloon"),
-    told("smbios1", Rule::Left, "a clone gets its own uuid; the rest is the template's"),
+    told("smbios1", Rule::Left, "a clone gets its own uuid; the rest stays as in the template"),
     removed("smp", Some("1"), "an older form of `sockets`, which would multiply the cores"),
     own("snaptime", Rule::Left, NOT_CLONED),
     own("sockets", Rule::Set, "1: the size is in `cores`"),
     told("spice_enhancements", Rule::Left, FOR_ROOT),
     told("sshkeys", Rule::Set, "`ssh_keys` of the pool, if set"),
     removed("startdate", Some("now"), "its clock would start at that date, when no certificate is valid"),
-    own("startup", Rule::Left, "the template decides in which order a host starts its VMs"),
+    own("startup", Rule::Left, "the template decides the order in which a host starts its VMs"),
     told("tablet", Rule::Left, AS_HARDWARE),
     own(
         "tags",
         Rule::Set,
-        "`tags` of the pool and the daemon's own; the template's are removed if the token may change them",
+        "the pool's `tags` and the daemon's own tags; tags of the template are removed if the token may change them",
     ),
     told("tdf", Rule::Left, AS_HARDWARE),
     own("template", Rule::Left, NOT_CLONED),

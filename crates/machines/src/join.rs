@@ -241,7 +241,7 @@ async fn watch(
 }
 
 fn settings<'c>(ctx: &'c Context, pool: &'c Pool) -> Result<&'c Bootstrap, StepError> {
-    let none = || StepError::pool("the configuration has no table `[bootstrap]` for its pool");
+    let none = || StepError::pool("the configuration has no `[bootstrap]` table for its pool");
     ctx.config.bootstrap_of(pool).ok_or_else(none)
 }
 

@@ -56,8 +56,8 @@ fn left_with_files(record: &Record) -> String {
     let (host, vmid) = (&record.host, record.slot.vmid);
     format!(
         "host {host} has left the cluster, but VM {vmid} is still listed on it, because the folder \
-         /etc/pve/nodes/{host} exists. If {host} will not come back, move the configurations of guests to \
-         keep to another host's folder, and remove /etc/pve/nodes/{host}"
+         /etc/pve/nodes/{host} exists. If {host} will not come back, move the configurations of \
+         guests that are still needed to another host's folder, and remove /etc/pve/nodes/{host}"
     )
 }
 

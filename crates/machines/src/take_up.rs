@@ -34,7 +34,7 @@ const KUBELET_SEES: Duration = Duration::from_secs(5);
 /// The unit in the guest that reports what the Node has.
 pub(super) fn service(ctx: &Context, pool: &Pool, grow: &Grow) -> Result<String, StepError> {
     let bootstrap = ctx.config.bootstrap_of(pool);
-    let none = || failed("the configuration has no table `[bootstrap]` for its pool".to_owned());
+    let none = || failed("the configuration has no `[bootstrap]` table for its pool".to_owned());
     bootstrap.map(|bootstrap| grow.service(&bootstrap.method).to_owned()).ok_or_else(none)
 }
 

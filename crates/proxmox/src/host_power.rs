@@ -58,8 +58,7 @@ impl Client {
                 of_all.clone()
             } else if answers && by_packet && self.wake_address(name).await?.is_none() {
                 Some(
-                    "it could not be woken: set its MAC address with `pvenode config set --wakeonlan MAC` \
-                     on it"
+                    "no MAC address is set to wake it with; run `pvenode config set --wakeonlan MAC` on it"
                         .to_owned(),
                 )
             } else {

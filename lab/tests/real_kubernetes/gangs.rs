@@ -74,7 +74,7 @@ async fn machines_are_made_for_a_whole_gang_that_the_real_scheduler_then_places(
     assert!(said(&bench).iter().all(Value::is_null), "{:?}", said(&bench));
     // Two machines are all that the pool may have.
     train(&bench, 3).await;
-    shown(&bench, 3, "its gang needs 3 pods at the same time, of which 2 would fit").await;
+    shown(&bench, 3, "its gang needs 3 pods to run at the same time, but only 2 would fit").await;
     let refused = |bench: &Bench<Real>| {
         let all = said(bench);
         all.len() == 3 && all.iter().all(|one| one["reason"] == "Unschedulable")

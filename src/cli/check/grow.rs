@@ -21,7 +21,8 @@ pub(super) fn unfit(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     }
     if vm.get("hugepages").is_some() && grow.grows_memory {
         let message =
-            "it has `hugepages`: enough of them must be free on the host when memory grows".to_owned();
+            "it has `hugepages`: enough of them must be free on the host when a machine's memory grows"
+                .to_owned();
         wrong.push(Line::doubtful("", message).key("grow"));
     }
     wrong

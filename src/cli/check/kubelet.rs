@@ -15,14 +15,14 @@ struct Gone {
 }
 
 /// cAdvisor flags that the kubelet had by mistake.
-const CADVISOR: &str = "remove it: nothing has taken its place";
+const CADVISOR: &str = "remove it: there is no replacement";
 /// Flags for cAdvisor's database, which the kubelet never used.
 const STORAGE: &str = "remove it: the kubelet's cAdvisor writes to no database";
 /// What each release has removed, according to its change log and `cmd/kubelet/app/options`.
 const GONE: [Gone; 22] = [
     gone("application-metrics-count-limit", 37, CADVISOR),
-    gone("boot-id-file", 37, "remove it: the kubelet reads the kernel's own"),
-    gone("cgroup-driver", 38, "remove it: containerd 2 tells the kubelet which one it uses"),
+    gone("boot-id-file", 37, "remove it: the kubelet reads the kernel's boot ID"),
+    gone("cgroup-driver", 38, "remove it: containerd 2 tells the kubelet which cgroup driver it uses"),
     gone("cloud-config", 34, "remove it: the cloud controller manager has a configuration of its own"),
     gone("container-hints", 37, CADVISOR),
     gone("containerd", 37, "remove it: kubeadm tells the kubelet the runtime's socket"),

@@ -94,7 +94,7 @@ fn hindered(obstacle: Option<Obstacle>, trust: &ProxmoxTrust) -> String {
         ),
         Some(Obstacle::NoTls) => "the server there does not speak TLS: `endpoints` must name port 8006 of a Proxmox VE host".to_owned(),
         None => {
-            "`endpoints` must name hosts of the cluster with port 8006, and the trusted CA or certificate must be the cluster's".to_owned()
+            "`endpoints` must name hosts of the cluster with port 8006, and the trusted CA or certificate must belong to the cluster".to_owned()
         }
     }
 }
@@ -112,7 +112,7 @@ fn authority(trust: &ProxmoxTrust) -> String {
                 .to_owned()
         }
         ProxmoxTrust::CaFile(_) | ProxmoxTrust::CaCredential(_) => format!(
-            "that CA is not the host's: the cluster's own is {OWN} on any of its hosts; set `ca = \"system\"` if the host has a \
+            "that CA did not issue the host's certificate: the cluster's own CA is {OWN} on any of its hosts; set `ca = \"system\"` if the host has a \
              certificate of a public authority"
         ),
         ProxmoxTrust::Fingerprint(_) => hindered(Some(Obstacle::OtherFingerprint), trust),
@@ -136,8 +136,7 @@ pub(super) fn kubernetes(text: &str) -> String {
             "no answer: check `server` in the kubeconfig, whether the API server is up, and whether firewalls in between allow its port"
         }
         Some(Obstacle::UnknownIssuer) => {
-            "`certificate-authority-data` in the kubeconfig is not the API server's CA: /etc/kubernetes/pki/ca.crt of a \
-             control plane node is kubeadm's"
+            "`certificate-authority-data` in the kubeconfig is not the API server's CA: with kubeadm, it is /etc/kubernetes/pki/ca.crt on a control plane node"
         }
         Some(Obstacle::OtherName) => {
             "use the name from the API server's certificate in the kubeconfig (`server`), or set it as `tls-server-name`"

@@ -191,9 +191,10 @@ fn full(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<
         };
         if !known.holds_disks() {
             let line = Line::wrong("", format!("storage `{storage}` takes no VM disks, or is disabled"));
-            wrong.push(
-                line.key("storage").help(format!("`pvesm set {storage} --content images`, or name another")),
-            );
+            wrong.push(line.key("storage").help(format!(
+                "add `images` to the storage's content (`pvesm set {storage} --content …,images`) and enable it, \
+                 or name another storage"
+            )));
         }
         for host in pve.allowed(pool).filter(|host| usable.reach.contains(*host)) {
             if !known.is_on(host) {
@@ -304,8 +305,7 @@ pub(super) fn seeds(pve: &Pve, pool: &Pool, vm: Option<&VmConfig>) -> Option<Lin
 /// If no name servers are set, Proxmox VE's own drive has the host's; a seed does not.
 fn without_name_servers(pool: &Pool, seed: &Seed) -> Option<Line> {
     let Addressing::Static { dns, .. } = &pool.addressing else { return None };
-    let message =
-        "its machines have no name servers: the pool has no `dns`, and a seed does not contain the host's";
+    let message = "its machines have no name servers: the pool has no `dns`, and a seed does not contain those of the host";
     let help = "set `dns`, or a `network_config` or `user_data` with name servers; ignore this if the template sets them";
     (dns.is_empty() && seed.network_config.is_none())
         .then(|| Line::doubtful("", message).key("cloud_init").help(help))

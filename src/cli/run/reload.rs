@@ -191,7 +191,7 @@ fn renamed(old: &Config, new: &Config) -> Option<String> {
     let (old, new) = both.find(|(old, new)| old.region != new.region)?;
     let name = |region: &Option<String>| region.clone().unwrap_or_else(|| "nothing".to_owned());
     Some(format!(
-        "a region is now named {} and was {}: changed names or order of regions need a restart",
+        "a region is now named {} instead of {}: a change of regions' names or order needs a restart",
         name(&new.region),
         name(&old.region)
     ))

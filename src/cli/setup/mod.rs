@@ -21,7 +21,7 @@ use settings::Needs;
 
 const HELP: &str = r#"Administrators
   Setup needs an administrator on each side, once.
-  Proxmox VE   root on any of its hosts, where setup uses pvesh. Elsewhere a token of root without privilege separation
+  Proxmox VE   root on any of its hosts, where setup uses pvesh. Elsewhere, a token of root without privilege separation
                (`--admin-token-file`), created and removed as root on a host:
                  umask 077; pveum user token add root@pam setup --privsep 0 --output-format json |
                    sed 's/.*"value":"\([^"]*\)".*/\1/' > admin-token
@@ -137,8 +137,8 @@ struct Steps {
 impl Steps {
     /// Something was missing and was created.
     fn made(&self, what: &str) -> Result<(), Failure> {
-        let word = if self.dry { "would make" } else { "made" };
-        input::text(&format!("  {word:<10}  {what}\n"))
+        let word = if self.dry { "would create" } else { "created" };
+        input::text(&format!("  {word:<12}  {what}\n"))
     }
 }
 
@@ -148,7 +148,7 @@ fn part(what: &str) -> Result<(), Failure> {
 
 /// Something already exists.
 fn kept(what: &str) -> Result<(), Failure> {
-    input::text(&format!("  {:<10}  {what}\n", "kept"))
+    input::text(&format!("  {:<12}  {what}\n", "kept"))
 }
 
 fn named(path: &Path) -> String {

@@ -82,7 +82,7 @@ pub(super) async fn choose(
     let text = match &given.addresses {
         Some(text) => text.clone(),
         None => {
-            ask("--addresses", "addresses of the workers, not used or assigned by anything else", proposal)?
+            ask("--addresses", "addresses for the workers, which nothing else uses or hands out", proposal)?
         }
     };
     let addresses = range(&text).ok_or_else(|| {

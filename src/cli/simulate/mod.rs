@@ -25,13 +25,13 @@ pub(super) struct Arguments {
     /// A configuration; repeat the option to compare several
     #[arg(long, value_name = "FILE", default_value = "/etc/pve-autoscaler/config.toml")]
     config: Vec<PathBuf>,
-    /// Simulate this many times as many pods, e.g. `2.0` or `0.5`
+    /// Multiply the number of pods by this factor, e.g. `2.0` or `0.5`
     #[arg(long, value_name = "TIMES", default_value = "1", value_parser = thousandths)]
     scale: u32,
     /// Simulate without this host; repeat the option for several hosts
     #[arg(long, value_name = "HOST")]
     without_host: Vec<String>,
-    /// Also draw nodes and pending pods over time into this file (SVG)
+    /// Also write a chart of nodes and pending pods over time to this file (SVG)
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
     /// Output format

@@ -177,7 +177,7 @@ fn host_hours(found: &Found, out: &mut String) {
     }
     table.render(out);
     out.push_str(
-        "off: as the planner decides, for hosts with a `power`. Other hosts could have been off at most while they were empty; \
+        "off: as the planner decides, for hosts with `power`. Other hosts could have been off at most while they were empty; \
          other obstacles are not considered.\n",
     );
 }
@@ -216,7 +216,7 @@ fn assumptions(found: &Found, out: &mut String) {
         };
         said.extend(all.iter().filter_map(told));
     }
-    let said = if said.is_empty() { "none were seen".to_owned() } else { said.join(", ") };
+    let said = if said.is_empty() { "none in the record".to_owned() } else { said.join(", ") };
     let _ = writeln!(
         out,
         "* Machines: {said}; others are created in {} s, woken in {} s and removed in {} s.",

@@ -110,7 +110,7 @@ fn region(table: &mut Table, tree: &mut Tree, known: &[String]) -> Option<String
             table.fill(
                 "region",
                 first.as_str(),
-                "the cluster: a pool is on one cluster, in Karpenter on any of them",
+                "the cluster: here a pool is on one cluster, in Karpenter it can be on any of them",
             );
         }
         (None, _) => return None,
@@ -215,7 +215,7 @@ fn template(
                 let key = (name.to_owned(), region.unwrap_or_default().to_owned());
                 objects.made.entry(key).or_insert(made);
             }
-            None => table.missing("template", "\"k8s-worker\"", format!("ProxmoxTemplate {name} is created by the provider in Karpenter; here by `pve-autoscaler template`, from a table `[[template]]` with its image and the checksum (docs/guides/template.md)")),
+            None => table.missing("template", "\"k8s-worker\"", format!("ProxmoxTemplate {name} is created by the provider in Karpenter; here by `pve-autoscaler template`, from a `[[template]]` table with its image and the checksum (docs/guides/template.md)")),
         }
         further.extend(image::of_clones(ours, table, &mut read));
         objects.left.insert(read.what().to_owned(), read);

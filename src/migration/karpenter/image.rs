@@ -36,7 +36,7 @@ pub(super) fn made(name: &str, region: Option<&str>, tree: &mut Tree, number: us
         None => table.fill(
             "checksum",
             format!("sha256:{}", "0".repeat(64)),
-            "the image's, as its publisher lists it: an image with a different checksum is refused",
+            "the checksum that the image's publisher lists: an image with a different one is refused",
         ),
     }
     // The name of the image's file.
@@ -113,7 +113,7 @@ pub(super) fn of_clones(ours: &str, table: &mut Table, tree: &mut Tree) -> Vec<T
         "onBoot",
     ] {
         if tree.was(&[key]) {
-            table.note(format!("{}: the template's", tree.place(&[key])));
+            table.note(format!("{}: as in the template", tree.place(&[key])));
         }
     }
     let mut options = Table::of_pool("[pool.vm_options]", ours);

@@ -195,7 +195,7 @@ fn requirements(tree: &mut Tree) -> Requirements {
             (TYPE, "In") => read.sizes = Some(values.iter().filter_map(|value| instance_type(value)).collect()),
             (FAMILY, "In") => families = Some(values.iter().map(ToString::to_string).collect::<Vec<_>>()),
             (ZONE, "In") => read.hosts = values.iter().map(ToString::to_string).collect(),
-            ("kubernetes.io/arch" | "kubernetes.io/os", _) => read.notes.push(format!("{place}: {key} is the template's")),
+            ("kubernetes.io/arch" | "kubernetes.io/os", _) => read.notes.push(format!("{place}: {key} is as in the template")),
             ("karpenter.sh/capacity-type", _) => read.notes.push(format!("{place}: {key}: there is only one kind of machine")),
             _ => read.notes.push(format!("{place}: {key} {operator} has no counterpart; the pool's `labels`, `hosts` or `sizes` may serve instead")),
         }

@@ -107,7 +107,7 @@ impl Collector for Gauges {
             .sum();
         // An instance on standby does not serve it: its age would raise an alert.
         if round.count_of(names::LAST_SUCCESS) > 0.0 {
-            let help = "When a round last decided.";
+            let help = "When a round last completed its decisions.";
             let mut family = encoder.encode_descriptor("last_activity", help, None, MetricType::Gauge)?;
             family.encode_family(&[("activity", "main")])?.encode_gauge(&round.sum(names::LAST_SUCCESS))?;
         }

@@ -77,10 +77,10 @@ metrics! {
         TERMS_ENDED: Counter "terms_ended" None, &["cause"], "How often this instance lost the lead, other than by stopping: `Taken` by another instance, `HostSlow` if a timer of this process fired much too late, `ApiSlow` if the Kubernetes API did not answer in time, `ApiFailed` if the API refused or could not be reached";
         PAUSED: Gauge "paused" None, &[], "1 while the daemon is paused; only the leader reports it";
         OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which nothing is changed";
-        PROBLEM: Gauge "problem" None, &["about"], "1 while the problem lasts; [alerts](alerts.md#pveautoscalerproblem) explains each one";
+        PROBLEM: Gauge "problem" None, &["about"], "1 while the problem lasts; docs/reference/alerts.md explains each one";
         ROUNDS: Counter "rounds" None, &["outcome"], "Rounds: `decided`, `blind` if too little could be seen to decide anything, or `obsolete` if settings changed or the term ended during the round";
         ROUND: Histogram "round_duration" SECONDS, &[], "Duration of a round, without the waits between rounds";
-        LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "When a round last decided";
+        LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "When a round last completed its decisions";
         REGION_ACTS: Gauge "region_acts" None, REGION, "1 while the region's Proxmox VE cluster is visible and quorate, so its pools get decisions; only if there are several regions";
         CREDENTIAL_END: Gauge "credential_end_timestamp" SECONDS, &["credential"], "When a credential of the daemon expires, if it has an expiry time: the client certificate or token and the certificate authority of the kubeconfig, and the authorities in Proxmox VE's `ca_file`";
         LAST_LOOK: Gauge "last_proxmox_look_timestamp" SECONDS, &[], "When Proxmox VE was last read successfully";
@@ -105,11 +105,11 @@ metrics! {
     }
     "Pods" {
         PENDING: Gauge "pending_pods" None, &["reason"], "Pending pods by the verdict of the last decision, as `plan` names it; pods of a gang that waits for something other than room by its `gang.reason`";
-        MISSED: Counter "predictions_missed" None, POOL, "How often kube-scheduler refused pods on a ready node of the pool that they were found to fit, or pods of a removed node did not run elsewhere; without a pool for nodes outside pools";
-        MISSED_NOW: Gauge "predictions_missed_now" None, POOL, "Missed predictions that are in force: kinds of pods for which the pool gets no machine, because kube-scheduler refused them on a node that they were found to fit, and removals whose pods did not run elsewhere";
-        UNFINISHED: Gauge "unfinished" None, &["what"], "Pending `Pods` and removable `Nodes` that the last round left to later rounds";
+        MISSED: Counter "predictions_missed" None, POOL, "How often kube-scheduler refused pods on a ready node that the planner had found them to fit, or pods of a removed node did not start elsewhere. The label `pool` is empty for nodes outside all pools";
+        MISSED_NOW: Gauge "predictions_missed_now" None, POOL, "Missed predictions in force: kinds of pods that the pool gets no machines for, because kube-scheduler refused such pods on a node that seemed to fit, and removals whose pods did not start elsewhere";
+        UNFINISHED: Gauge "unfinished" None, &["what"], "Pending `Pods` and removable `Nodes` that the last round left for later rounds";
         BUFFER_CHUNKS: Gauge "buffer_chunks" None, &["buffer", "state"], "Chunks of each CapacityBuffer (`namespace/name`): `Filled` by room on existing nodes, `Coming` with machines that are being created, or `Short` of room";
-        POD_WAIT: Histogram "pod_waiting" SECONDS, &[], "Time from a pod being unschedulable until it had a node";
+        POD_WAIT: Histogram "pod_waiting" SECONDS, &[], "Time from a pod becoming unschedulable until it has a node";
     }
     "Machines" {
         MACHINES: Gauge "machines" None, &["pool", "phase"], "Machines by phase, as `status` names it";
@@ -117,8 +117,8 @@ metrics! {
         GROWN: Counter "machines_grown" None, &["pool", "outcome"], "Finished attempts to enlarge a running machine: `Grown`, or `NotGrown` if it stays in service unchanged";
         REMOVED: Counter "machines_removed" None, &["pool", "outcome"], "Finished removals: `Removed`, `GivenUp` if the node returned to service, `Discarded` after a failed creation, or `Stuck` and tried again later";
         STEP: Histogram "machine_step" SECONDS, &["step"], "Duration of each step of a machine's creation (`clone`, `configure`, `start`, `boot`, `join`, `ready`), of the `whole` creation from the decision on, and of its removal (`drain`, `remove`)";
-        CLONE_REQUEST: Histogram "unschedulable_to_clone" SECONDS, &[], "Time from a pod being unschedulable until the clone for it began";
-        TO_READY: Histogram "unschedulable_to_ready" SECONDS, &[], "Time from a pod being unschedulable until the node for it was ready";
+        CLONE_REQUEST: Histogram "unschedulable_to_clone" SECONDS, &[], "Time from a pod becoming unschedulable until cloning began for it";
+        TO_READY: Histogram "unschedulable_to_ready" SECONDS, &[], "Time from a pod becoming unschedulable until the node for it was ready";
         ORPHANS: Gauge "orphans" None, &["state"], "VMs with this cluster's mark but no record: `Proven` if there is full evidence that they are left over, else `Unproven`";
         ASTRAY: Gauge "nodes_astray" None, POOL, "Nodes whose labels with `{{ zone }}` or `{{ host }}` name a different place from that of their VMs; only for pools with such labels";
         DRAINS: Gauge "drains" None, POOL, "Nodes that are being drained";

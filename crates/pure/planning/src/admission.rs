@@ -58,7 +58,7 @@ impl Deferral {
         let message = match need {
             Some(Need::Machine) => "without it, a new machine would be needed",
             Some(Need::SchedulerChoice) => {
-                "its pods fit elsewhere only if kube-scheduler happens to place them so"
+                "its pods fit elsewhere only if kube-scheduler happens to place them that way"
             }
             None => {
                 return Self::waits(Some(

@@ -29,7 +29,7 @@ pub(super) fn growth(view: &View, pool: &str) -> Option<String> {
 pub(super) fn removal(view: &View, pool: &str, grows: bool) -> Option<String> {
     let settings = &view.config.scale_down;
     if grows && !settings.delay_after_add.max(settings.stabilization_window).is_zero() {
-        return Some("the pool grows in this round".to_owned());
+        return Some("the pool is growing in this round".to_owned());
     }
     let mut moved = view.snapshot.memory.predictions.moved.iter().filter(|one| one.pool == pool);
     if let Some(missed) = moved.find_map(|one| one.missed.as_ref()) {

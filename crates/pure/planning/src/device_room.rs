@@ -64,7 +64,7 @@ impl DeviceRoom {
                 return Some(format!("has no device of the mapping `{mapping}`"));
             };
             if let Some(why) = self.broken.get(mapping) {
-                return Some(format!("cannot give devices of the mapping `{mapping}`: {why}"));
+                return Some(format!("cannot provide devices from the mapping `{mapping}`: {why}"));
             }
             let free = left.free(one);
             if free < i64::from(one.count) {
@@ -273,7 +273,7 @@ mod tests {
         let room = DeviceRoom::new(&seen, &[], &pools);
         assert_eq!(
             room.lacks(&pools[0]).as_deref(),
-            Some("cannot give devices of the mapping `gpu`: hardware changed")
+            Some("cannot provide devices from the mapping `gpu`: hardware changed")
         );
         assert!(room.starts_none(&pools[0]));
     }

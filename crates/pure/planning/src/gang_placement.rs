@@ -153,8 +153,8 @@ impl<'a> Packer<'_, 'a> {
         let first = gang.members.iter().find(|&&pod| self.spots[pod] == PodPlace::None);
         let why = first.map(|&pod| why_nowhere(self, &self.pods[pod]));
         let fit = self.placed_of(number);
-        let fit = if fit == 0 { "none fits".to_owned() } else { format!("{fit} would fit") };
-        let message = format!("its gang needs {} pods at the same time, of which {fit}", gang.minimum);
+        let fit = if fit == 0 { "none would fit".to_owned() } else { format!("only {fit} would fit") };
+        let message = format!("its gang needs {} pods to run at the same time, but {fit}", gang.minimum);
         let waits = gang.without_room(message);
         match why {
             Some(why) => Waits { reasons: why.reasons, missed: why.missed, ..waits },

@@ -253,7 +253,7 @@ pub(super) fn key(pod: &Pod) -> Option<Key<'_>> {
 /// What a PodGroup asks for that the planner does not support.
 fn unsupported(group: &PodGroup) -> Option<String> {
     let what = if let Some(key) = &group.topology {
-        format!("wants all of its pods on nodes with one value of the label `{key}`")
+        format!("requires all of its pods on nodes with the same value of the label `{key}`")
     } else if let Some(parent) = &group.parent {
         format!("is part of CompositePodGroup `{parent}`")
     } else if group.shares_claims {

@@ -283,7 +283,10 @@ impl<'a> Packer<'_, 'a> {
             node: self.view.snapshot.nodes[one.node].name.clone(),
             from: size(one.from),
             to: size(one.to),
-            reason: format!("for {first}{more}, which fit no node; it may grow up to {}", most.words()),
+            reason: format!(
+                "for {first}{more}, which fit no node; the machine may grow up to {}",
+                most.words()
+            ),
             pods,
         }
     }

@@ -154,14 +154,14 @@ impl HostPowerRules<'_> {
             (PowerStep::Emptying, false) => verdict(
                 host,
                 HostOutcome::NotOurs,
-                "it went off while it was being emptied, but the daemon did not switch it off",
+                "it went down while it was being emptied, but the daemon did not switch it off",
             ),
             (PowerStep::ShuttingDown, false) => self.off(host, now),
             (PowerStep::ShuttingDown, true) if by(settings.shutdown_time) > now => {
                 asked(HostOutcome::GoingOff, "it was asked to shut down", settings.shutdown_time)
             }
             (PowerStep::ShuttingDown, true) => {
-                verdict(host, HostOutcome::GivenUp, "it did not go off within `power.shutdown_time`")
+                verdict(host, HostOutcome::GivenUp, "it did not turn off within `power.shutdown_time`")
             }
             (PowerStep::Off, false) => self.off(host, memory.since),
             // Another client has switched it on, or it has started late.
@@ -258,17 +258,17 @@ impl HostPowerRules<'_> {
     /// What has to be removed from a host before it is emptied, because that is impossible once it is off.
     fn remains(&self, host: &str) -> Option<String> {
         let over = self.machines(host).find(|machine| machine.phase.is_over())?;
-        Some(format!("waiting until what {} left there is removed", over.name))
+        Some(format!("waiting until the leftovers of {} there are removed", over.name))
     }
 
     /// Why a host stays on, whatever the managed machines need.
     fn stays(&self, host: &Host) -> Option<String> {
         let name = &host.name;
         let Some(facts) = &self.snapshot.proxmox.power else {
-            return Some("it is not known yet whether something keeps it on".to_owned());
+            return Some("it is not known yet whether anything keeps it on".to_owned());
         };
         let Some(own) = facts.hosts.get(name) else {
-            return Some("it is not known yet whether something keeps it on".to_owned());
+            return Some("it is not known yet whether anything keeps it on".to_owned());
         };
         if let Some(why) = &own.stays_on {
             return Some(why.clone());
@@ -372,7 +372,7 @@ impl HostPowerRules<'_> {
                 self.pods.iter().filter(|pod| pod.node.as_deref() == Some(&*node.name)).collect();
             pods.sort_by_cached_key(|pod| pod.id());
             if let Err(blocker) = rules.drain(&pods, &budgets) {
-                return Some(format!("{} holds {} ({})", blocker.pod, node.name, blocker.reason));
+                return Some(format!("{} keeps {} ({})", blocker.pod, node.name, blocker.reason));
             }
         }
         None

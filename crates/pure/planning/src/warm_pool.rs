@@ -81,7 +81,7 @@ fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -
         return Some(format!("its host {host} is to be switched off"));
     }
     if !pool.may_be_on(host) {
-        return Some(format!("its host {host} is not one of its pool's"));
+        return Some(format!("its host {host} is not among its pool's `hosts`"));
     }
     if config.hosts.get(host).is_some_and(|own| own.closed) {
         return Some(format!("its host {host} is closed"));
@@ -94,7 +94,7 @@ fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -
     let starts = machine.warm == Some(WarmState::Stopped) && !pool.pci.is_empty();
     let machines = || snapshot.proxmox.machines.as_deref().unwrap_or_default();
     (starts && DeviceRoom::new(here, machines(), &config.pools).overdrawn(pool))
-        .then(|| format!("other VMs have its devices on its host {host}"))
+        .then(|| format!("other VMs use its devices on its host {host}"))
 }
 
 /// Adds to a plan the machines to create ahead of demand, and those that are no longer kept. `rooms` is what
@@ -200,7 +200,7 @@ fn in_the_way(view: &View, kept: &[&Machine], rooms: &Rooms, pods: &[PodVerdict]
         };
         let machine = kept.iter().filter(rests).find(|machine| rooms.runs_elsewhere(pool, &machine.host))?;
         let reason = format!(
-            "its host {} has no room for it to run, and pods are pending that a machine on another host would take",
+            "its host {} has no room to run it, and a machine on another host could take pending pods",
             machine.host
         );
         Some(Unkept { machine: machine.name.clone(), pool: pool.name.clone(), reason })

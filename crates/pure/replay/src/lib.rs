@@ -63,11 +63,11 @@ pub const ASSUMPTIONS: &[&str] = &[
     "A pod that was moved by a drain or a lost node counts as one pod. If the simulation does not move it, it stays.",
     "A pending pod is bound as soon as it fits a node, to the one with the most room and the fewest pods of its controller. Preemption, the start of containers and pods that a kubelet refuses are not simulated; pods of a gang are placed one by one.",
     "Pods on nodes outside all pools, and those of DaemonSets, stay as recorded whatever `--scale` is. Copies of pods have no volumes or devices that only one pod can use.",
-    "Pods that have no node only because the simulation starts (copies of pods that ran then, pods of hosts that are not there) get one, and do not count as pending.",
+    "Some pods have no node only because the simulation starts: copies of pods that were running then, and pods of missing hosts. They get a node, and do not count as pending.",
     "Nodes of the first round are cordoned, labelled, pinned and retired as in the record, and ready.",
     "Creating and removing a machine takes as long as in the record (the median of its pool), or else the stated default. No machine fails.",
     "The other load of hosts is as recorded, and machines use all of their memory. While a host was away in the record, it gets no machine, but simulated nodes on it keep running.",
-    "Hosts with a `power` are switched as the planner decides: off in 60 s, on in 180 s. What keeps a host on is as recorded. If the record has no data on a host, only its other guests do, and each host has one vote.",
+    "Hosts with a `power` are switched as the planner decides: off in 60 s, on in 180 s. What keeps a host on is as recorded. If the record has no such data on a host, only other guests keep it on, and each host has one vote.",
     "Volumes, attached devices, storages, buffers and provisioning requests are as recorded.",
     "If nothing changes, a decision is made once a minute; while there are pending pods that no machine is created for, every `scan_interval`.",
 ];

@@ -82,7 +82,7 @@ pub(super) fn check(
         let name = host.name.get_ref();
         if !name_rules::is_label(&name.to_ascii_lowercase()) {
             let help = "use its name in Proxmox VE, not its address";
-            let title = format!("`{name}` cannot be a host");
+            let title = format!("`{name}` is not a valid host name");
             checker.wrong(title, host.name.span(), "expected e.g. \"pve1\"", help);
         }
         let place = regions.place(&format!("host `{name}`"), host.region.as_ref(), host.name.span(), checker);
@@ -95,7 +95,7 @@ pub(super) fn check(
         let zone = checker.named(
             host.zone.as_ref(),
             name_rules::is_word,
-            |text| format!("host `{name}`: `{text}` cannot be a zone"),
+            |text| format!("host `{name}`: `{text}` is not a valid zone name"),
             "at most 63 letters, digits, `-`, `_` and `.`: it is used as a label's value",
         );
         let memory_reserve = host
@@ -119,8 +119,8 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_host_is_said() {
         for (text, expected) in [
-            ("name = \"10.0.0.1\"", "`10.0.0.1` cannot be a host"),
-            ("name = \"a\"\nzone = \"-x\"", "host `a`: `-x` cannot be a zone"),
+            ("name = \"10.0.0.1\"", "`10.0.0.1` is not a valid host name"),
+            ("name = \"a\"\nzone = \"-x\"", "host `a`: `-x` is not a valid zone name"),
             ("name = \"a\"\nmemory_reserve = \"x\"", "host `a`: `memory_reserve` is not a size"),
             ("name = \"a\"\n[[host]]\nname = \"a\"", "two tables for the host `a`"),
         ] {

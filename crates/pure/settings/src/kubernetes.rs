@@ -59,7 +59,7 @@ impl Written {
         let namespace = checker.named(
             this.namespace.as_ref(),
             name_rules::is_label,
-            |text| format!("`{text}` cannot be a namespace"),
+            |text| format!("`{text}` is not a valid namespace"),
             "at most 63 lower-case letters, digits and `-`",
         );
         Some(Kubernetes {

@@ -220,7 +220,7 @@ impl Written {
         let cluster = checker.named(
             self.cluster.as_ref(),
             is_cluster,
-            |text| format!("`{text}` cannot be a cluster's id"),
+            |text| format!("`{text}` is not a valid cluster id"),
             "at most 63 lower-case letters, digits, `-` and `.`",
         );
         let (batch_window, batch_max) = self.batch(checker);
@@ -290,7 +290,7 @@ impl Written {
         ];
         for (table, _, what) in tables.into_iter().filter(|(_, given, _)| !given) {
             checker.findings.push(Finding {
-                title: format!("the table `{table}` is missing"),
+                title: format!("the `{table}` table is missing"),
                 at: None,
                 because: None,
                 help: Some(format!(

@@ -136,7 +136,7 @@ impl Written {
         let shape = id.split_once('!').is_some_and(|(user, name)| user.contains('@') && !name.is_empty());
         if !shape || id.contains('=') {
             let help = "put the secret into the file that `token_credential` or `token_file` names";
-            let title = "`token_id` is not a token's id".to_owned();
+            let title = "`token_id` is not a valid token ID".to_owned();
             checker.wrong(title, this.token_id.span(), "expected `user@realm!name`", help);
         }
         let token = secret::source(
@@ -161,7 +161,7 @@ impl Written {
         let resource_pool = checker.named(
             this.resource_pool.as_ref(),
             name_rules::is_resource_pool,
-            |text| format!("`{text}` cannot be a resource pool"),
+            |text| format!("`{text}` is not a valid resource pool name"),
             "letters, digits, `-`, `_` and `.`, at most three levels with `/`",
         );
         Some(Proxmox {

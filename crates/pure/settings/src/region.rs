@@ -145,7 +145,7 @@ fn one(
 }
 
 fn wrong_name(name: &Spanned<String>, checker: &mut Checker) {
-    let title = format!("`{}` cannot be a region", name.get_ref());
+    let title = format!("`{}` is not a valid region name", name.get_ref());
     let label = "at most 63 letters, digits, `-`, `_` and `.`: it is used as a label's value";
     checker.wrong(title, name.span(), label, "");
 }
@@ -288,7 +288,7 @@ mod tests {
         for (text, expected) in [
             (first("region = \"west\"\n", ""), "`region` is missing: there are several clusters"),
             (first("west", "east"), "two regions are called `east`"),
-            (first("west", "we/st"), "`we/st` cannot be a region"),
+            (first("west", "we/st"), "`we/st` is not a valid region name"),
             (first("https://a", "https://b"), "regions `east` and `west` share an endpoint"),
             (format!("{two}{}", pool("w", "")), "pool `w`: `region` is missing"),
             (format!("{two}{}", pool("w", "region = \"north\"")), "pool `w`: there is no region `north`"),

@@ -148,7 +148,7 @@ impl Written {
     fn check(&self, checker: &mut Checker) -> Template {
         let name = self.name.get_ref();
         if !name_rules::is_domain(name) || name.len() > 40 || name.chars().all(|c| c.is_ascii_digit()) {
-            let title = format!("`{name}` cannot be a template's name");
+            let title = format!("`{name}` is not a valid template name");
             let label = "at most 40 letters, digits and `-`, and a letter among them";
             checker.wrong(title, self.name.span(), label, "");
         }
@@ -165,14 +165,14 @@ impl Written {
         for host in
             self.hosts.iter().filter(|host| !name_rules::is_label(&host.get_ref().to_ascii_lowercase()))
         {
-            let title = format!("template `{name}`: `{}` cannot be a host", host.get_ref());
+            let title = format!("template `{name}`: `{}` is not a valid host name", host.get_ref());
             let help = "use its name in Proxmox VE, not its address";
             checker.wrong(title, host.span(), "expected e.g. \"pve1\"", help);
         }
         let bridge = checker.named(
             Some(&self.bridge),
             name_rules::is_bridge,
-            |text| format!("template `{name}`: `{text}` cannot be a bridge"),
+            |text| format!("template `{name}`: `{text}` is not a valid bridge name"),
             "expected e.g. \"vmbr0\"",
         );
         if let Some(vlan) = self.vlan.as_ref().filter(|vlan| !(1..=4094).contains(vlan.get_ref())) {
@@ -182,7 +182,7 @@ impl Written {
         let resource_pool = checker.named(
             self.resource_pool.as_ref(),
             name_rules::is_resource_pool,
-            |text| format!("template `{name}`: `{text}` cannot be a resource pool"),
+            |text| format!("template `{name}`: `{text}` is not a valid resource pool name"),
             "letters, digits, `-`, `_` and `.`, at most three levels with `/`",
         );
         Template {
@@ -216,7 +216,7 @@ impl Written {
 
     fn storage(&self, written: Option<&Spanned<String>>, checker: &mut Checker) -> Option<String> {
         let name = self.name.get_ref();
-        let title = |text: &str| format!("template `{name}`: `{text}` cannot be a storage");
+        let title = |text: &str| format!("template `{name}`: `{text}` is not a valid storage name");
         checker.named(written, name_rules::is_storage, title, "letters, digits, `-`, `_` and `.`")
     }
 
@@ -300,18 +300,18 @@ mod tests {
             (with("memory = \"1MiB\""), "`memory` is too small"),
             (with("format = \"iso\""), "`iso` is not an image format"),
             (with("vlan = 5000"), "`vlan` is not a VLAN tag"),
-            (with("hosts = [\"10.0.0.1\"]"), "`10.0.0.1` cannot be a host"),
-            (with("image_storage = \"/x\""), "`/x` cannot be a storage"),
-            (with("resource_pool = \"a b\""), "cannot be a resource pool"),
+            (with("hosts = [\"10.0.0.1\"]"), "`10.0.0.1` is not a valid host name"),
+            (with("image_storage = \"/x\""), "`/x` is not a valid storage name"),
+            (with("resource_pool = \"a b\""), "is not a valid resource pool name"),
             (with("timeout = \"0s\""), "`timeout` must be longer than zero"),
-            (with("vm_options = { args = \"-S\" }"), "template `k8s`: `args` is for root alone"),
+            (with("vm_options = { args = \"-S\" }"), "template `k8s`: `args` can only be set by root"),
             (with("vm_options = { hostpci0 = \"mapping=gpu\" }"), "`hostpci0` belongs to the pool"),
             (format!("{GOOD}checksum = \"sha256:00\"\n"), "`checksum` is not a checksum"),
             (format!("{GOOD}checksum = \"md5:{}\"\n", "0".repeat(32)), "`checksum` is not a checksum"),
             (with("").replace("https://", "ftp://"), "not a URL that a host can download"),
             (with("").replace("https://", "https://me:secret@"), "a password in `image`"),
             (with("").replace("9000-9009", "9009-9000"), "is not a range of VMIDs"),
-            (with("").replace("\"k8s\"", "\"9000\""), "cannot be a template's name"),
+            (with("").replace("\"k8s\"", "\"9000\""), "is not a valid template name"),
             (with(&with("")), "two templates are called `k8s`"),
             (with(&with("").replace("\"k8s\"", "\"other\"")), "templates `k8s` and `other` share VMIDs"),
             (

@@ -144,6 +144,6 @@ mod tests {
         let rule =
             Rule { reasons: vec!["expired"], pools: vec!["small"], most: Some(1), open: None, closed: None };
         assert!(rule.speaks_of("it is older than allowed") && rule.is_of("small"));
-        assert!(!rule.speaks_of("it was not ready for too long") && !rule.is_of("large"));
+        assert!(!rule.speaks_of("it was unready for too long") && !rule.is_of("large"));
     }
 }

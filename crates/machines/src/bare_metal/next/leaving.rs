@@ -114,8 +114,9 @@ fn announced(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     }
 }
 
-/// A machine that was seen to be off before its silent Node was emptied. That may have taken minutes, in which
-/// another client may have switched it on: its power is looked at again, and it is not asked to shut down.
+/// A machine that was seen to be off before its silent Node was emptied. Emptying may have taken minutes, and
+/// another client may have switched the machine on since: its power is looked at again, and it is not asked
+/// to shut down.
 fn still_off(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     let was_off = record.seen_off.is_some() && sight.heard == Some(false);
     if !was_off || sight.shutdown != Shutdown::NotAsked {

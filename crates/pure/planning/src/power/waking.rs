@@ -38,7 +38,7 @@ impl HostPowerRules<'_> {
         if let Some((with, at)) = best {
             let one = &mut verdicts[at];
             one.verdict = HostOutcome::Wake;
-            one.message = format!("{place}, {} more would find room", short - with);
+            one.message = format!("{} more would find room {place}", short - with);
             one.since = Some(self.snapshot.time);
             one.due = Some(after(self.snapshot.time, self.settings().wake_time));
         }

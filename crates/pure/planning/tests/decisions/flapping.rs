@@ -42,7 +42,10 @@ fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_places_them_so() {
     // One pod of 1 CPU on each of the two others leaves none for that of 1.5 CPUs.
     let plan = three("2").plan(&config);
     assert_eq!(removed(&plan), Vec::<&str>::new());
-    assert_eq!(kept(&plan, "w2"), "its pods fit elsewhere only if kube-scheduler happens to place them so");
+    assert_eq!(
+        kept(&plan, "w2"),
+        "its pods fit elsewhere only if kube-scheduler happens to place them that way"
+    );
 }
 
 /// 2 CPUs are free on w0 and 4 on w1, which the larger pod of w2 needs: the smaller pod is placed where
@@ -73,7 +76,10 @@ fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_does_not_heed_what_they_pr
     assert_eq!(removed(&cluster(&away).plan(&config)), ["w2"], "there is one on each");
     let plan = cluster(&node).plan(&config);
     assert_eq!(removed(&plan), Vec::<&str>::new());
-    assert_eq!(kept(&plan, "w2"), "its pods fit elsewhere only if kube-scheduler happens to place them so");
+    assert_eq!(
+        kept(&plan, "w2"),
+        "its pods fit elsewhere only if kube-scheduler happens to place them that way"
+    );
     let more = cluster(&away).pod("c", "0", "w0");
     assert_eq!(removed(&more.plan(&config)), Vec::<&str>::new(), "two pods on w0 drive it to w1");
 }

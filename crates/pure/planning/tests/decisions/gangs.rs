@@ -94,7 +94,7 @@ fn what_keeps_a_gang_waiting_is_said_of_each_of_its_pods() {
         why(&plan),
         (
             GangReason::NoRoom,
-            "its gang needs 5 pods at the same time, of which 3 would fit (w: at its maximum of 3)"
+            "its gang needs 5 pods to run at the same time, but only 3 would fit (w: at its maximum of 3)"
                 .to_owned()
         )
     );
@@ -109,7 +109,7 @@ fn what_keeps_a_gang_waiting_is_said_of_each_of_its_pods() {
     let plan = huge.plan(&of_pool("", ""));
     assert_eq!((machines(&plan), why(&plan).0), (0, GangReason::NoRoom));
     assert!(
-        why(&plan).1.starts_with("its gang needs 2 pods at the same time, of which 1 would fit (w: "),
+        why(&plan).1.starts_with("its gang needs 2 pods to run at the same time, but only 1 would fit (w: "),
         "{}",
         why(&plan).1
     );
@@ -221,7 +221,7 @@ fn gangs_that_are_alike_wait_for_the_same() {
         let shown = verdict(&plan, &format!("d/{name}-1"));
         assert_eq!(
             shown.why(),
-            "its gang needs 3 pods at the same time, of which 1 would fit (w: at its maximum of 4)"
+            "its gang needs 3 pods to run at the same time, but only 1 would fit (w: at its maximum of 4)"
         );
         assert_eq!(shown.gang.as_ref().unwrap().group, format!("d/{name}"));
     }

@@ -124,7 +124,7 @@ fn each_reason_to_stay_is_said() {
         ),
         ("", "c: {answers: true, staysOn: because}", "", "because"),
         ("", "c: {answers: false}", "", "its API does not answer"),
-        ("", "b: {answers: true}", "", "it is not known yet whether something keeps it on"),
+        ("", "b: {answers: true}", "", "it is not known yet whether anything keeps it on"),
         ("", GOOD, coming, "w-1 is being created there"),
     ] {
         let said = stays(power, facts, machines);
@@ -201,7 +201,7 @@ fn no_host_is_emptied_on_which_a_machine_has_left_a_disk() {
     let plan = hosts.plan(Cluster::new().idle("w-2", "w").pod("p2", "3", "w-2"), &config(&["c"], ""));
     assert_eq!(said(&plan), [("c", HostOutcome::Idle)]);
     let why = why(&plan, "c");
-    assert!(why.ends_with("waiting until what w-1 left there is removed"), "{why}");
+    assert!(why.ends_with("waiting until the leftovers of w-1 there are removed"), "{why}");
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn a_pod_that_must_stay_keeps_its_host_on() {
     );
     let plan = hosts.plan(pinned, &config);
     assert_eq!(said(&plan), [("c", HostOutcome::Needed)]);
-    assert!(why(&plan, "c").contains("d/bare holds w-2 (NotReplicated)"), "{}", why(&plan, "c"));
+    assert!(why(&plan, "c").contains("d/bare keeps w-2 (NotReplicated)"), "{}", why(&plan, "c"));
 }
 
 /// This many pods that each need a separate node.
@@ -395,7 +395,7 @@ fn a_gang_that_needs_several_hosts_has_them_woken_one_after_the_other_if_all_of_
     let hosts = Hosts { on: TWO_OFF, facts: "", machines: "", memory: both.clone().leak() };
     let plan = hosts.plan(gang(6), &config);
     assert_eq!(said(&plan), [("b", HostOutcome::Wake), ("c", HostOutcome::Off)]);
-    assert_eq!(why(&plan, "b"), "with it and other hosts that are off, 6 more would find room");
+    assert_eq!(why(&plan, "b"), "6 more would find room with it and other hosts that are off");
     let coming = both.replace(
         "b: {power: {step: Off, since: 2026-01-01T11:00:00Z",
         "b: {power: {step: Waking, asked: 2026-01-01T11:59:50Z, since: 2026-01-01T11:59:50Z",

@@ -66,9 +66,10 @@ fn a_host_without_the_mapping_or_with_other_hardware_takes_none() {
     let plan = cluster(1, "", &broken, "").plan(&pool(""));
     assert!(hosts(&plan).is_empty());
     let said = refusal(&plan);
-    for part in
-        ["a has no device of the mapping `gpu`", "b cannot give devices of the mapping `gpu`: another device"]
-    {
+    for part in [
+        "a has no device of the mapping `gpu`",
+        "b cannot provide devices from the mapping `gpu`: another device",
+    ] {
         assert!(said.contains(part), "no {part:?} in {said:?}");
     }
 }
@@ -98,7 +99,7 @@ fn a_stopped_machine_that_waits_keeps_its_device_and_goes_where_others_have_it()
     let taken = cluster(1, &format!("{ONE}, held: [{{vmid: 300, mapping: gpu}}]"), "", waits).plan(&config);
     assert!(hosts(&taken).is_empty());
     let gone = |plan: &Plan| -> Vec<String> { plan.unkept.iter().map(|one| one.reason.clone()).collect() };
-    assert_eq!(gone(&taken), ["other VMs have its devices on its host a"]);
+    assert_eq!(gone(&taken), ["other VMs use its devices on its host a"]);
     // What cannot be given for a moment may be given again.
     let broken = cluster(1, &format!("{ONE}, broken: {{gpu: \"another device\"}}"), "", waits).plan(&config);
     assert_eq!((hosts(&broken), gone(&broken)), (vec![], vec![]));

@@ -112,7 +112,7 @@ impl fmt::Display for DeviceProblem {
                 write!(f, "the scheduler still has to delete the resource claim {claim}")
             }
             Self::Elsewhere(claim) => {
-                write!(f, "devices are allocated for the resource claim {claim} that this node cannot use")
+                write!(f, "this node cannot use the devices allocated for the resource claim {claim}")
             }
             Self::ClassMissing { claim, request, class } => {
                 write!(
@@ -134,7 +134,10 @@ impl fmt::Display for DeviceProblem {
             }
             Self::Capacity { name } => write!(f, "this amount of the capacity {name} cannot be requested"),
             Self::Selector { of, expression, device, fault } => {
-                write!(f, "{of}: the selector `{expression}` has no value for the device {device}: {fault}")
+                write!(
+                    f,
+                    "{of}: the selector `{expression}` cannot be evaluated for the device {device}: {fault}"
+                )
             }
             Self::Steps => f.write_str("there are too many ways to choose devices to try them all"),
         }

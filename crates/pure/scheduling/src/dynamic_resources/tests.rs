@@ -85,7 +85,7 @@ fn a_claim_that_pods_share_is_allocated_once() {
     let (mut world, pods) = world(&text);
     world.place(&pods[0], 1);
     let words = said(&world, &pods[1]);
-    assert_eq!(words, ["devices are allocated for the resource claim d/c that this node cannot use", ""]);
+    assert_eq!(words, ["this node cannot use the devices allocated for the resource claim d/c", ""]);
     world.place(&pods[1], 1);
     world.remove(&pods[0], 1);
     assert!(!said(&world, &pods[0])[0].is_empty(), "another pod still has it");
@@ -166,12 +166,12 @@ fn reasons_say_which_request_and_which_selector() {
         (
             cluster([2, 1]),
             wrong,
-            "d/c: the selector `device.attributes[\"x.example.com\"].size > 5` has no value for the device x.example.com/a/gpu-0: no such key: size",
+            "d/c: the selector `device.attributes[\"x.example.com\"].size > 5` cannot be evaluated for the device x.example.com/a/gpu-0: no such key: size",
         ),
         (
             cluster([2, 1]),
             unknown,
-            "d/c: the selector `isIP(device.driver)` has no value for the device x.example.com/a/gpu-0: the function isIP is not supported",
+            "d/c: the selector `isIP(device.driver)` cannot be evaluated for the device x.example.com/a/gpu-0: the function isIP is not supported",
         ),
         (none, "count: 1", "d/c, request r: the device class gpu does not exist or cannot be seen"),
     ] {

@@ -114,7 +114,7 @@ impl Written {
         );
         checker.port("ssh_port", self.ssh_port.as_ref());
         if let Some(user) = self.ssh_user.as_ref().filter(|it| !name_rules::is_user(it.get_ref())) {
-            let title = format!("`{}` cannot be a user's name", user.get_ref());
+            let title = format!("`{}` is not a valid user name", user.get_ref());
             checker.wrong(title, user.span(), "lower-case letters, digits, `-` and `_`", "");
         }
         let host = self.ssh_host.as_ref();
@@ -146,8 +146,7 @@ impl Written {
     }
 
     fn host_key(&self, table: &Spanned<()>, checker: &mut Checker) {
-        const HELP: &str = "copy it from `/etc/ssh/ssh_host_ed25519_key.pub` on that host, or from `ssh-keyscan` without \
-                            the host's name";
+        const HELP: &str = "copy it from `/etc/ssh/ssh_host_ed25519_key.pub` on that host, or from `ssh-keyscan`, without the host's name";
         let Some(key) = &self.ssh_host_key else {
             let title = "`ssh_host_key` is missing".to_owned();
             return checker.wrong(title, table.span(), "needed for `token = \"ssh\"`", HELP);

@@ -98,7 +98,7 @@ impl Written {
     fn check(&self, pool: &str, checker: &mut Checker) -> Option<PhysicalMachine> {
         let name = self.name.get_ref();
         if !name_rules::is_domain(name) || *name != name.to_ascii_lowercase() {
-            let title = format!("pool `{pool}`: `{name}` cannot be a Node");
+            let title = format!("pool `{pool}`: `{name}` is not a valid Node name");
             let help = "the name under which its kubelet registers";
             checker.wrong(title, self.name.span(), "expected e.g. \"metal-1\"", help);
         }
@@ -256,13 +256,13 @@ mod tests {
             ),
             (format!("{host}{pool}{one}"), "has the same system as host `pve3`"),
             (format!("{pool}template = 9000\n{one}"), "`template` has no effect for bare-metal machines"),
-            (format!("{pool}clone = \"full\"\n{one}"), "`clone` means nothing"),
+            (format!("{pool}clone = \"full\"\n{one}"), "`clone` has no effect"),
             (format!("{pool}kubelet_args = {{ a = \"b\" }}\n{one}"), "`kubelet_args` has no effect"),
             (
                 format!("{pool}labels = {{ a = \"{{{{ host }}}}\" }}\n{one}"),
                 "`a` uses a variable that only VMs have",
             ),
-            (format!("{pool}{}", machine("Metal_1", "10.0.0.1")), "`Metal_1` cannot be a Node"),
+            (format!("{pool}{}", machine("Metal_1", "10.0.0.1")), "`Metal_1` is not a valid Node name"),
             (
                 format!(
                     "{pool}{}",

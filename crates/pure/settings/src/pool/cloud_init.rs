@@ -79,7 +79,7 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> CloudInit {
     let storage = checker.named(
         this.storage.as_ref(),
         name_rules::is_storage,
-        |text| format!("pool `{name}`: `{text}` cannot be a storage"),
+        |text| format!("pool `{name}`: `{text}` is not a valid storage name"),
         "letters, digits, `-`, `_` and `.`",
     );
     for (key, missing) in [("storage", storage.is_none()), ("user_data", this.user_data.is_none())] {

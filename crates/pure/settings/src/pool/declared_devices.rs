@@ -249,7 +249,7 @@ impl Written {
                 .split('/')
                 .all(|part| is_domain(part) && !part.contains(|c: char| c.is_ascii_uppercase()));
         if !fits {
-            let title = format!("pool `{name}`: `{}` cannot be a resource pool", written.get_ref());
+            let title = format!("pool `{name}`: `{}` is not a valid resource pool name", written.get_ref());
             checker.wrong(title, written.span(), "lower-case letters, digits, `-`, `.` and `{{ name }}`", "");
         } else if !uses(written.get_ref(), &["name"]) {
             let title = format!("pool `{name}`: all nodes would have the same resource pool");
@@ -270,7 +270,7 @@ fn tied(pool: &Pool, checker: &mut Checker) {
             let known: Vec<String> =
                 pool.pci.iter().map(|one| format!("`{}`", one.mapping.get_ref())).collect();
             let help = match known.as_slice() {
-                [] => "its machines get no device: add a table `[[pool.pci]]`, or remove `pci`".to_owned(),
+                [] => "its machines get no device: add a `[[pool.pci]]` table, or remove `pci`".to_owned(),
                 known => format!("known: {}", known.join(", ")),
             };
             checker.wrong(title, named.span(), "not given to machines", &help);

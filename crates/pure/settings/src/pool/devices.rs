@@ -188,7 +188,7 @@ fn bridge(pool: &str, written: Option<&Spanned<String>>, checker: &mut Checker) 
     checker.named(
         written,
         name_rules::is_bridge,
-        |text| format!("pool `{pool}`: `{text}` cannot be a bridge"),
+        |text| format!("pool `{pool}`: `{text}` is not a valid bridge name"),
         "at most 15 letters, digits, `-`, `_` and `.`, e.g. \"vmbr0\"",
     )
 }
@@ -198,8 +198,8 @@ fn mtu(pool: &str, written: Option<&Spanned<u16>>, checker: &mut Checker) -> Opt
     let written = written?;
     let mtu = *written.get_ref();
     if mtu != 1 && !(1280..=65520).contains(&mtu) {
-        let title = format!("pool `{pool}`: {mtu} cannot be an MTU");
-        checker.wrong(title, written.span(), "must be from 1280 to 65520, or 1 for the bridge's", "");
+        let title = format!("pool `{pool}`: {mtu} is not a valid MTU");
+        checker.wrong(title, written.span(), "must be from 1280 to 65520, or 1 for the bridge's MTU", "");
     }
     Some(mtu)
 }
@@ -308,7 +308,7 @@ mod tests {
     fn what_is_wrong_with_a_device_is_said() {
         let second = "[[pool.network]]\nbridge = \"b\"\n";
         for (lines, expected) in [
-            ("mtu = 900".to_owned(), "900 cannot be an MTU"),
+            ("mtu = 900".to_owned(), "900 is not a valid MTU"),
             ("model = \"ne2k\"".to_owned(), "unknown variant `ne2k`"),
             ("addresses6 = \"10.0.0.1\"".to_owned(), "`addresses6`: `10.0.0.1` is not a range"),
             ("addresses6 = \"fd00::2\"".to_owned(), "1 addresses in `addresses6` for 2 VMIDs"),

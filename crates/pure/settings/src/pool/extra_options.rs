@@ -181,7 +181,7 @@ pub(super) fn disks(pool: &Pool, checker: &mut Checker) -> Vec<ExtraDisk> {
         let storage = checker.named(
             Some(&disk.storage),
             name_rules::is_storage,
-            |text| format!("pool `{name}`: `{text}` cannot be a storage"),
+            |text| format!("pool `{name}`: `{text}` is not a valid storage name"),
             "letters, digits, `-`, `_` and `.`",
         );
         let storage = storage.unwrap_or_default();
@@ -209,10 +209,10 @@ mod tests {
     #[test]
     fn dangerous_options_and_wrong_disks_are_refused() {
         for (lines, expected) in [
-            ("vm_options = { args = \"-S\" }", "`args` is for root alone"),
+            ("vm_options = { args = \"-S\" }", "`args` can only be set by root"),
             ("vm_options = { affinity = \"0-3\" }", "use `[pool.pinning]`"),
             ("vm_options = { hookscript = \"x\" }", "set it in the template: clones inherit it"),
-            ("vm_options = { hugepages = 2 }", "`hugepages` is for root alone"),
+            ("vm_options = { hugepages = 2 }", "`hugepages` can only be set by root"),
             ("vm_options = { net1 = \"virtio\" }", "use `bridge`"),
             ("vm_options = { scsi1 = \"a:1\" }", "use `disk` and `extra_disks`"),
             ("vm_options = { memory = 1 }", "use `cores`, `memory` and `sizes`"),
@@ -231,10 +231,10 @@ mod tests {
             ),
             (
                 "extra_disks = [{ device = \"scsi1\", size = \"1GiB\", storage = \"-\" }]",
-                "cannot be a storage",
+                "is not a valid storage name",
             ),
             ("clone = \"full\"\nstorage = [\"aa\", \"aa\"]", "the storage `aa` is listed twice"),
-            ("clone = \"full\"\nstorage = \"/x\"", "`/x` cannot be a storage"),
+            ("clone = \"full\"\nstorage = \"/x\"", "`/x` is not a valid storage name"),
             ("storage = [\"aa\", \"bb\"]", "only for full clones"),
             ("storage_reserve = \"1GiB\"", "`storage_reserve` without"),
         ] {

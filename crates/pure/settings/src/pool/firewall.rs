@@ -68,7 +68,7 @@ pub(super) fn check(
     let name = pool.name.get_ref();
     let table = written.get_ref();
     for group in table.groups.iter().filter(|group| !is_group(group.get_ref())) {
-        let title = format!("pool `{name}`: `{}` cannot be a security group", group.get_ref());
+        let title = format!("pool `{name}`: `{}` is not a valid security group name", group.get_ref());
         checker.wrong(
             title,
             group.span(),
@@ -84,7 +84,7 @@ pub(super) fn check(
     let first = devices.first();
     if first.is_some_and(|device| device.firewall == Some(false)) {
         let title = format!("pool `{name}`: the firewall is off for the first network device");
-        let help = "remove `firewall = false`, or the table `[pool.security]`";
+        let help = "remove `firewall = false`, or the `[pool.security]` table";
         checker.wrong(title, written.span(), "would have no effect", help);
     }
     let ip_filter = table.ip_filter.as_ref().is_some_and(|on| *on.get_ref());

@@ -33,7 +33,7 @@ pub(super) fn arguments(pool: &Written, checker: &mut Checker) -> BTreeMap<Strin
     for (key, value) in &pool.kubelet_args {
         let text = key.get_ref();
         if let Some((_, help)) = SET_ALREADY.into_iter().find(|(known, _)| known == text) {
-            let title = format!("pool `{name}`: `{text}` is set already");
+            let title = format!("pool `{name}`: `{text}` is already set");
             checker.wrong(title, key.span(), "set elsewhere", help);
         } else if !name_rules::is_label(text) {
             let title = format!("pool `{name}`: `{text}` is not an argument of the kubelet");

@@ -216,7 +216,7 @@ impl Look<'_> {
     fn name(&self, pool: &Written, checker: &mut Checker) {
         let (name, key) = (self.pool, self.key.get_ref());
         if let Some((_, help)) = SET_ALREADY.into_iter().find(|(known, _)| known == key) {
-            let title = format!("pool `{name}`: `kubelet.{key}` is set already");
+            let title = format!("pool `{name}`: `kubelet.{key}` is already set");
             return checker.wrong(title, self.key.span(), "set elsewhere", help);
         }
         let argument = kebab(key);
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn what_cannot_be_meant_is_refused_with_a_way_out() {
         for (text, expected) in [
-            ("maxPods = 50", &["`kubelet.maxPods` is set already", "use the pool's `max_pods`"][..]),
+            ("maxPods = 50", &["`kubelet.maxPods` is already set", "use the pool's `max_pods`"][..]),
             ("registerWithTaints = []", &["`taints` and `startup_taints`"]),
             ("systemreserved = {}", &["`systemreserved` is not a field", "did you mean `systemReserved`?"]),
             ("eviction_hard = {}", &["did you mean `evictionHard`?"]),

@@ -56,7 +56,7 @@ pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
     let name = pool.name.get_ref();
     for (key, value) in &pool.labels {
         if !is_key(key.get_ref()) {
-            let title = format!("pool `{name}`: `{}` is not a label's key", key.get_ref());
+            let title = format!("pool `{name}`: `{}` is not a valid label key", key.get_ref());
             checker.wrong(title, key.span(), "expected `name` or `prefix/name`", "");
         }
         if key.get_ref().starts_with(OURS) {
@@ -160,7 +160,7 @@ fn value_fits(pool: &Written, value: &Spanned<String>, checker: &mut Checker) {
     ]);
     let filled = fill(value.get_ref(), &longest);
     if !filled.is_empty() && !is_word(&filled) {
-        let title = format!("pool `{name}`: `{}` is not a label's value", value.get_ref());
+        let title = format!("pool `{name}`: `{}` is not a valid label value", value.get_ref());
         checker.wrong(title, value.span(), "at most 63 letters, digits, `-`, `_` and `.`", "");
     }
 }
@@ -183,7 +183,7 @@ pub(super) fn annotations(pool: &Written, checker: &mut Checker) -> Labels {
     let name = pool.name.get_ref();
     for (key, value) in &pool.annotations {
         if !is_key(key.get_ref()) {
-            let title = format!("pool `{name}`: `{}` is not an annotation's key", key.get_ref());
+            let title = format!("pool `{name}`: `{}` is not a valid annotation key", key.get_ref());
             checker.wrong(title, key.span(), "expected `name` or `prefix/name`", "");
         }
         if key.get_ref().starts_with(OURS) {
@@ -208,7 +208,7 @@ pub(super) fn provider_id(pool: &Written, checker: &mut Checker) -> Option<Strin
                 && scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
         });
         if !scheme || text.contains(char::is_control) {
-            let title = format!("pool `{name}`: `{text}` is not a provider's ID");
+            let title = format!("pool `{name}`: `{text}` is not a valid provider ID");
             checker.wrong(title, written.span(), "expected e.g. \"proxmox://home/{{ vmid }}\"", "");
         } else if !uses(text, &["vmid", "name"]) {
             let title = format!("pool `{name}`: all nodes would have the same `provider_id`");

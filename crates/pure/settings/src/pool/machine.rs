@@ -69,7 +69,7 @@ pub(super) fn template(pool: &Written, checker: &mut Checker) -> Option<Template
         Scalar::Number(number) => {
             let vmid = u32::try_from(*number).ok().filter(|vmid| Vmid::RANGE.contains(vmid)).map(Vmid);
             if vmid.is_none() {
-                let title = format!("pool `{name}`: {number} cannot be a template's VMID");
+                let title = format!("pool `{name}`: {number} is not a valid VMID for a template");
                 checker.wrong(title, written.span(), "must be from 100 to 999999999", "");
             }
             vmid.map(TemplateRef::Vmid)
@@ -82,7 +82,7 @@ pub(super) fn template(pool: &Written, checker: &mut Checker) -> Option<Template
         }
         Scalar::Text(text) if name_rules::is_domain(text) => Some(TemplateRef::Name(text.clone())),
         other => {
-            let title = format!("pool `{name}`: `{other}` cannot be a template's name");
+            let title = format!("pool `{name}`: `{other}` is not a valid template name");
             checker.wrong(title, written.span(), "expected a VM's name or VMID", "");
             None
         }
@@ -171,7 +171,7 @@ pub(super) fn storages(pool: &Written, checker: &mut Checker) -> Vec<String> {
     let mut checked: Vec<String> = Vec::new();
     for (storage, at) in Listed::items(written) {
         if !name_rules::is_storage(&storage) {
-            let title = format!("pool `{name}`: `{storage}` cannot be a storage");
+            let title = format!("pool `{name}`: `{storage}` is not a valid storage name");
             checker.wrong(title, at, "letters, digits, `-`, `_` and `.`", "");
         } else if checked.contains(&storage) {
             checker.wrong(
@@ -195,7 +195,7 @@ pub(super) fn user(pool: &Written, checker: &mut Checker) -> Option<String> {
     checker.named(
         pool.user.as_ref(),
         name_rules::is_user,
-        |text| format!("pool `{}`: `{text}` cannot be a user's name", pool.name.get_ref()),
+        |text| format!("pool `{}`: `{text}` is not a valid user name", pool.name.get_ref()),
         "at most 32 lower-case letters, digits, `-` and `_`",
     )
 }
@@ -212,7 +212,7 @@ pub(super) fn ssh_keys(pool: &Written, checker: &mut Checker) -> Vec<String> {
 
 pub(super) fn tags(pool: &Written, checker: &mut Checker) -> Vec<String> {
     for tag in pool.tags.iter().filter(|tag| !name_rules::is_tag(tag.get_ref())) {
-        let title = format!("pool `{}`: `{}` cannot be a tag", pool.name.get_ref(), tag.get_ref());
+        let title = format!("pool `{}`: `{}` is not a valid tag", pool.name.get_ref(), tag.get_ref());
         checker.wrong(title, tag.span(), "letters, digits, `_`, `-`, `+` and `.`", "");
     }
     twice("tag", pool, &pool.tags, checker);
@@ -223,7 +223,7 @@ pub(super) fn hosts(pool: &Written, at: &Place, checker: &mut Checker) -> Vec<Ho
     for host in &pool.hosts {
         let text = host.get_ref();
         if text.contains('.') || !name_rules::is_domain(text) {
-            let title = format!("pool `{}`: `{text}` cannot be a host", pool.name.get_ref());
+            let title = format!("pool `{}`: `{text}` is not a valid host name", pool.name.get_ref());
             let help = "use its name in Proxmox VE, not its address";
             checker.wrong(title, host.span(), "expected e.g. \"pve1\"", help);
         }

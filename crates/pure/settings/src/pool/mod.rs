@@ -389,7 +389,7 @@ impl Written {
     fn shape(&self, checker: &mut Checker) {
         let name = self.name.get_ref();
         if !name_rules::is_label(name) || name.len() > 40 {
-            let title = format!("`{name}` cannot be a pool's name");
+            let title = format!("`{name}` is not a valid pool name");
             let label = "lower-case letters, digits and `-`, at most 40 characters";
             let help = "machines are named after their pool: the name must be valid in a host name";
             checker.wrong(title, self.name.span(), label, help);

@@ -84,7 +84,7 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<Pci> {
         let mapping = one.mapping.get_ref();
         if !seen.insert(mapping) {
             let title = format!("pool `{name}`: the mapping `{mapping}` is listed twice");
-            checker.wrong(title, one.mapping.span(), "second", "set `count` of the first");
+            checker.wrong(title, one.mapping.span(), "second", "set `count` in the first table");
         }
         sum = sum.saturating_add(one.count());
         if sum > MOST {
@@ -126,7 +126,7 @@ impl Written {
         let name = pool.name.get_ref();
         let mapping = self.mapping.get_ref();
         if !is_mapping(mapping) {
-            let title = format!("pool `{name}`: `{mapping}` cannot be a resource mapping");
+            let title = format!("pool `{name}`: `{mapping}` is not a valid resource mapping name");
             checker.wrong(
                 title,
                 self.mapping.span(),
@@ -247,7 +247,7 @@ mod tests {
     fn what_is_wrong_with_a_device_of_the_host_is_said() {
         let gpu = "[[pool.pci]]\nmapping = \"gpu\"\n";
         for (lines, expected) in [
-            ("[[pool.pci]]\nmapping = \"0000:01:00\"\n".to_owned(), "cannot be a resource mapping"),
+            ("[[pool.pci]]\nmapping = \"0000:01:00\"\n".to_owned(), "is not a valid resource mapping name"),
             (format!("{gpu}count = 0\n"), "`count` of `gpu` is zero"),
             (format!("{gpu}count = 17\n"), "more than 16 PCI devices"),
             (format!("{gpu}{gpu}"), "the mapping `gpu` is listed twice"),

@@ -76,7 +76,7 @@ pub(super) fn check(pool: &Pool, sizes: &[Size], checker: &mut Checker) -> Optio
     let Whose::Dedicated = written.cpus;
     if pool.is_physical() {
         let title = format!("pool `{name}`: bare-metal machines cannot be pinned");
-        checker.wrong(title, table.span(), "only for VMs", "remove the table `[pool.pinning]`");
+        checker.wrong(title, table.span(), "only for VMs", "remove the `[pool.pinning]` table");
     }
     let numa = written.numa.as_ref().is_some_and(|on| *on.get_ref());
     if let Some(pages) = written.hugepages.as_ref().filter(|_| !numa) {
@@ -95,7 +95,7 @@ pub(super) fn check(pool: &Pool, sizes: &[Size], checker: &mut Checker) -> Optio
         }
     }
     if let Some(reserve) = written.reserve.as_ref().filter(|cores| *cores.get_ref() > MOST_RESERVED) {
-        let title = format!("pool `{name}`: `reserve` is more than the cores that hosts have");
+        let title = format!("pool `{name}`: `reserve` is more cores than hosts have");
         checker.wrong(title, reserve.span(), &format!("must be at most {MOST_RESERVED}"), "");
     }
     let reserve = written.reserve.as_ref().map_or(1, |cores| *cores.get_ref());
@@ -160,7 +160,7 @@ mod tests {
             ("", "cpus = \"shared\"", "unknown variant `shared`"),
             ("", "cpus = \"dedicated\"\nnuma = true\nhugepages = \"4MiB\"", "unknown variant `4MiB`"),
             ("", "cpus = \"dedicated\"\nhugepages = \"2MiB\"", "`hugepages` without `numa`"),
-            ("", "cpus = \"dedicated\"\nreserve = 1000", "more than the cores that hosts have"),
+            ("", "cpus = \"dedicated\"\nreserve = 1000", "more cores than hosts have"),
             (
                 "sizes = [{ cores = 4, memory = \"2560MiB\" }]",
                 all,

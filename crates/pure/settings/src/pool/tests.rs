@@ -172,32 +172,32 @@ fn pools_share_nothing() {
 #[test]
 fn what_a_machine_is_made_of_is_checked() {
     refuses(&[
-        ("template = 9", &["9 cannot be a template's VMID", "from 100 to 999999999"]),
-        ("template = -1", &["-1 cannot be a template's VMID"]),
+        ("template = 9", &["9 is not a valid VMID for a template", "from 100 to 999999999"]),
+        ("template = -1", &["-1 is not a valid VMID for a template"]),
         ("template = \"9000\"", &["is `9000` the template's name or its VMID?", "remove the quotes"]),
-        ("template = \"\"", &["`` cannot be a template's name"]),
-        ("template = \"my template\"", &["`my template` cannot be a template's name"]),
-        ("template = true", &["`true` cannot be a template's name"]),
+        ("template = \"\"", &["`` is not a valid template name"]),
+        ("template = \"my template\"", &["`my template` is not a valid template name"]),
+        ("template = true", &["`true` is not a valid template name"]),
         ("clone = \"ful\"", &["unknown variant `ful`", "did you mean `full`?"]),
         ("storage = \"local-lvm\"", &["is on its template's storage", "set `clone = \"full\"`"]),
-        ("clone = \"full\"\nstorage = \"a b\"", &["`a b` cannot be a storage"]),
+        ("clone = \"full\"\nstorage = \"a b\"", &["`a b` is not a valid storage name"]),
         ("disk = \"1GiB\"", &["`disk` is too small", "at least \"4GiB\"", "not the increase"]),
         ("disk = \"large\"", &["`disk` is not a size"]),
         ("disk = \"40GiB\"\ndisk_device = \"sda\"", &["`sda` is not a disk", "\"scsi0\""]),
         ("disk = \"40GiB\"\ndisk_device = \"scsi31\"", &["`scsi31` is not a disk"]),
         ("disk = \"40GiB\"\ndisk_device = \"scsi00\"", &["`scsi00` is not a disk"]),
         ("disk_device = \"scsi0\"", &["`disk_device` without `disk`", "set the size"]),
-        ("bridge = \"a-bridge-too-far\"", &["cannot be a bridge", "at most 15"]),
-        ("bridge = \"vmbr0,tag=5\"", &["cannot be a bridge"]),
+        ("bridge = \"a-bridge-too-far\"", &["is not a valid bridge name", "at most 15"]),
+        ("bridge = \"vmbr0,tag=5\"", &["is not a valid bridge name"]),
         ("vlan = 0", &["`vlan` is not a VLAN tag", "from 1 to 4094"]),
         ("vlan = 4095", &["`vlan` is not a VLAN tag"]),
-        ("user = \"Admin\"", &["`Admin` cannot be a user's name"]),
+        ("user = \"Admin\"", &["`Admin` is not a valid user name"]),
         ("ssh_keys = [\"AAAA\"]", &["not a public SSH key", "ends in `.pub`"]),
         ("ssh_keys = [\"ssh-dss AAAAB3\"]", &["not a public SSH key"]),
-        ("tags = [\"a;b\"]", &["`a;b` cannot be a tag"]),
+        ("tags = [\"a;b\"]", &["`a;b` is not a valid tag"]),
         ("tags = [\"a\", \"a\"]", &["the tag `a` is listed twice", "because of this"]),
         ("hosts = [\"pve1\", \"pve2\", \"pve1\"]", &["the host `pve1` is listed twice", "because of this"]),
-        ("hosts = [\"10.0.0.1\"]", &["`10.0.0.1` cannot be a host", "not its address"]),
+        ("hosts = [\"10.0.0.1\"]", &["`10.0.0.1` is not a valid host name", "not its address"]),
         ("max_per_host = 0", &["`max_per_host` is zero"]),
         ("cpu_overcommit = 0.0", &["`cpu_overcommit` must be between 0.1 and 100"]),
     ]);
@@ -210,7 +210,7 @@ fn what_a_machine_is_made_of_is_checked() {
     for name in ["", "A", "a_b", "-a", &"a".repeat(41)] {
         refuses_text(
             &BARE.replace("\"a\"", &format!("\"{name}\"")),
-            &["cannot be a pool's name", "host name"],
+            &["is not a valid pool name", "host name"],
         );
     }
 }
@@ -273,12 +273,12 @@ fn a_private_key_is_never_shown() {
 #[test]
 fn labels_and_taints_are_checked() {
     refuses(&[
-        ("labels = { \"a b\" = \"c\" }", &["`a b` is not a label's key"]),
-        ("labels = { a = \"b c\" }", &["`b c` is not a label's value"]),
+        ("labels = { \"a b\" = \"c\" }", &["`a b` is not a valid label key"]),
+        ("labels = { a = \"b c\" }", &["`b c` is not a valid label value"]),
         ("labels = { a = \"{{ hots }}\" }", &["`{{ hots }}` is nothing", "did you mean `{{ host }}`?"]),
         ("labels = { a = \"{{ zzz }}\" }", &["known variables: host, zone, region, pool, name and vmid"]),
         ("labels = { a = \"x-{{ host\" }", &["a `{{` without its `}}`"]),
-        ("labels = { a = \"-{{ host }}\" }", &["is not a label's value"]),
+        ("labels = { a = \"-{{ host }}\" }", &["is not a valid label value"]),
         ("labels = { \"pve-autoscaler/pool\" = \"b\" }", &["is reserved for the daemon", "on each node"]),
         ("labels = { \"node-role.kubernetes.io/control-plane\" = \"\" }", &["is not for workers"]),
         ("labels = { \"x.k8s.io/y\" = \"\" }", &["is not for workers", "your own domain"]),
@@ -317,22 +317,22 @@ fn what_kubelets_are_told_is_checked() {
     refuses(&[
         (
             "kubelet_args = { node-labels = \"a=b\" }",
-            &["`node-labels` is set already", "use the pool's `labels`"],
+            &["`node-labels` is already set", "use the pool's `labels`"],
         ),
-        ("kubelet_args = { provider-id = \"x\" }", &["`provider-id` is set already"]),
+        ("kubelet_args = { provider-id = \"x\" }", &["`provider-id` is already set"]),
         ("kubelet_args = { register-with-taints = \"x\" }", &["`taints` and `startup_taints`"]),
         ("kubelet_args = { max-pods = 50 }", &["use the pool's `max_pods`"]),
         ("kubelet_args = { \"--v\" = 2 }", &["`--v` is not an argument", "without the dashes: `v`"]),
         ("kubelet_args = { v = \"a\\nb\" }", &["not one line of text"]),
         ("max_pods = 0", &["pool `a`: `max_pods` is zero", "at least 1"]),
-        ("provider_id = \"{{ vmid }}\"", &["is not a provider's ID"]),
+        ("provider_id = \"{{ vmid }}\"", &["is not a valid provider ID"]),
         ("provider_id = \"proxmox://home\"", &["all nodes would have the same `provider_id`"]),
         (
             "provider_id = \"proxmox://{{ vm }}\"",
             &["is not a variable of machines", "did you mean `{{ vmid }}`?"],
         ),
         ("annotations = { \"pve-autoscaler/retire\" = \"x\" }", &["is reserved for the daemon"]),
-        ("annotations = { \"a b\" = \"x\" }", &["is not an annotation's key"]),
+        ("annotations = { \"a b\" = \"x\" }", &["is not a valid annotation key"]),
         (
             "allocatable = { pods = -1, cpu = 1, memory = 1 }",
             &["`allocatable.pods` is negative", "c.toml:6:24"],
@@ -385,8 +385,8 @@ fn a_firewall_is_on_for_all_devices_and_has_what_proxmox_understands() {
     let plain = pool(slots);
     assert!(plain.security.is_none() && plain.devices.iter().all(|device| device.firewall.is_none()));
     refuses(&[
-        ("[pool.security]\ngroups = [\"x\"]", &["`x` cannot be a security group", "2 to 18"]),
-        ("[pool.security]\ngroups = [\"9workers\"]", &["cannot be a security group"]),
+        ("[pool.security]\ngroups = [\"x\"]", &["`x` is not a valid security group name", "2 to 18"]),
+        ("[pool.security]\ngroups = [\"9workers\"]", &["is not a valid security group name"]),
         ("[pool.security]\npolicy_in = \"deny\"", &["unknown variant `deny`"]),
         (
             "firewall = false\n[pool.security]",

@@ -47,7 +47,7 @@ fn how_the_clusters_are_reached_is_checked() {
         (good.to_owned(), ""),
         (good.replace("https", "http"), "is not an endpoint"),
         (good.replace("[\"https://127.0.0.1:8006\"]", "[]"), "`endpoints` is empty"),
-        (good.replace("a@pve!b", "a@pve!b=0a1b"), "is not a token's id"),
+        (good.replace("a@pve!b", "a@pve!b=0a1b"), "is not a valid token ID"),
         (good.replace("token_file = \"/t\"\n", ""), "neither `token_file` nor `token_credential`"),
         (good.replace("token_file = \"/t\"\n", ""), "the unit loads `pve-token`"),
         (format!("{good}token_credential = \"t\"\n"), "`token_file` and `token_credential` are both given"),
@@ -234,7 +234,7 @@ fn a_plan_needs_pools_at_most_and_the_daemon_everything() {
     assert!(parse("c.toml", "", Needs::Plan).is_ok());
     let report = parse("c.toml", "", Needs::Run).unwrap_err().plain();
     for table in ["[proxmox]", "[kubernetes]", "[[pool]]"] {
-        assert!(report.contains(&format!("the table `{table}` is missing")), "{report}");
+        assert!(report.contains(&format!("the `{table}` table is missing")), "{report}");
     }
     let pool = "[[pool]]\nname = \"a\"\nmax = 1\ncores = 1\nmemory = \"1GiB\"\n";
     assert!(parse("c.toml", pool, Needs::Plan).is_ok());

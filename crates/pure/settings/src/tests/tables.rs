@@ -18,8 +18,8 @@ fn refuses(cases: &[(&str, &[&str])]) {
 fn what_is_wrong_at_the_top_is_said() {
     refuses(&[
         ("mode = \"obsrve\"\n", &["unknown variant `obsrve`", "did you mean `observe`?"]),
-        ("cluster = \"Home\"\n", &["`Home` cannot be a cluster's id", "c.toml:1:11", "lower-case letters"]),
-        ("cluster = \"\"\n", &["cannot be a cluster's id"]),
+        ("cluster = \"Home\"\n", &["`Home` is not a valid cluster id", "c.toml:1:11", "lower-case letters"]),
+        ("cluster = \"\"\n", &["is not a valid cluster id"]),
         (
             "batch_window = \"2s\"\nbatch_max = \"1s\"\n",
             &[
@@ -98,8 +98,8 @@ fn a_leaders_term_ends_before_another_may_begin() {
 fn the_way_to_kubernetes_is_checked() {
     let with = |line: &str| format!("[kubernetes]\nkubeconfig_file = \"/k\"\n{line}\n");
     for (line, expected) in [
-        ("namespace = \"Auto_Scaler\"", "`Auto_Scaler` cannot be a namespace"),
-        ("namespace = \"\"", "cannot be a namespace"),
+        ("namespace = \"Auto_Scaler\"", "`Auto_Scaler` is not a valid namespace"),
+        ("namespace = \"\"", "is not a valid namespace"),
         ("context = \"\"", "`context` is empty"),
     ] {
         refuses(&[(&with(line), &[expected, "c.toml:3:"])]);
@@ -126,7 +126,7 @@ fn the_way_to_proxmox_is_checked() {
         ("ca_file = \"/c\"\nfull_clones_per_storage = 0", "`full_clones_per_storage` is zero"),
         ("ca_file = \"/c\"\ncpu_overcommit = 0.0", "`cpu_overcommit` must be between"),
         ("ca_file = \"/c\"\nmemory_reserve = \"-1GiB\"", "`memory_reserve` is negative"),
-        ("ca_file = \"/c\"\nresource_pool = \"a b\"", "`a b` cannot be a resource pool"),
+        ("ca_file = \"/c\"\nresource_pool = \"a b\"", "`a b` is not a valid resource pool name"),
         ("ca_file = \"ca.pem\"", "`ca_file` is not an absolute path"),
         ("ca = \"mozilla\"", "must be \"system\""),
         ("ca = \"system\"\nca_file = \"/c\"", "`ca_file` and `ca` are both given"),
@@ -167,8 +167,8 @@ fn the_bootstrap_is_checked() {
         (ssh.replace("ssh_key_file = \"/k\"\n", ""), "neither `ssh_key_file` nor `ssh_key_credential`"),
         (ssh.replace("\"/k\"", "\"id_ed25519\""), "`ssh_key_file` is not an absolute path"),
         (format!("{ssh}ssh_port = 0\n"), "`ssh_port` is zero"),
-        (format!("{ssh}ssh_user = \"Root\"\n"), "`Root` cannot be a user's name"),
-        (format!("{api}ssh_port = 22\n"), "`ssh_port` means nothing while tokens come from"),
+        (format!("{ssh}ssh_user = \"Root\"\n"), "`Root` is not a valid user name"),
+        (format!("{api}ssh_port = 22\n"), "`ssh_port` has no effect while tokens come from"),
         (format!("{api}ssh_host = \"a\"\n"), "set `token = \"ssh\"`, or remove it"),
         (format!("{api}method = \"k3d\"\n"), "did you mean `k3s`?"),
         (format!("{api}api_server = \"https://10.0.0.1:6443\"\n"), "without `https://`"),
@@ -226,15 +226,15 @@ fn each_method_has_settings_of_its_own() {
         ),
         (&script("{% if %}"), &["`command` cannot be filled in", "line 1"]),
         (&script("{{ machine.mac }}"), &["line 1: undefined value"]),
-        (&format!("{none}accept_degraded = true\n"), &["`accept_degraded` means nothing"]),
-        (&format!("{none}probe_port = 22\n"), &["`probe_port` means nothing"]),
+        (&format!("{none}accept_degraded = true\n"), &["`accept_degraded` has no effect"]),
+        (&format!("{none}probe_port = 22\n"), &["`probe_port` has no effect"]),
         (
             &format!("{none}{pool}kubelet_args = {{ v = 2 }}\n"),
             &["pool `w`: `kubelet_args` has no effect", "the template's kubelet"],
         ),
         (
             &format!("{none}{pool}startup_taints = [\"a=b:NoSchedule\"]\n"),
-            &["pool `w`: `startup_taints` does nothing"],
+            &["pool `w`: `startup_taints` has no effect"],
         ),
     ]);
     good(&script("join {{ machine.name | sh }} {{ pool.name }}"), Needs::Plan);
@@ -307,7 +307,7 @@ fn what_is_wrong_with_a_seed_has_its_place() {
     refuses(&[
         (&seed(""), &["pool `w`: `user_data` of the seed is missing"]),
         (&seed(user).replace("storage = \"local\"\n", ""), &["`storage` of the seed is missing"]),
-        (&seed(user).replace("\"local\"", "\"/tmp\""), &["`/tmp` cannot be a storage"]),
+        (&seed(user).replace("\"local\"", "\"/tmp\""), &["`/tmp` is not a valid storage name"]),
         (
             &seed("user_data = \"\"\"a\n{{ machine.nam }}\"\"\""),
             &["`user_data` cannot be filled in", "c.toml:12:13", "line 2"],

@@ -144,7 +144,7 @@ fn what_no_driver_could_publish_is_refused() {
         ),
         (
             format!("{GPU}resource_pool = \"{{{{ name }}}}/GPUs\"\n"),
-            &["cannot be a resource pool", "c.toml:8:17"],
+            &["is not a valid resource pool name", "c.toml:8:17"],
         ),
         (
             format!("{GPU}resource_pool = \"gpus\"\n"),
@@ -189,7 +189,7 @@ fn what_no_driver_could_publish_is_refused() {
         (format!("{GPU}capacity = {{ memory = -1 }}\n"), &["is not a quantity"]),
         (
             format!("{GPU}pci = \"gpu\"\n"),
-            &["no `[[pool.pci]]` has the mapping `gpu`", "add a table `[[pool.pci]]`", "c.toml:8:7"],
+            &["no `[[pool.pci]]` has the mapping `gpu`", "add a `[[pool.pci]]` table", "c.toml:8:7"],
         ),
         (pci("pci = \"gpus\"", ""), &["no `[[pool.pci]]` has the mapping `gpus`", "known: `gpu`"]),
         (
