@@ -153,14 +153,14 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand plan" -l c
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand plan" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -l config -d 'The configuration' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -l records -d 'Read this folder of recorded rounds (`[record] days`) instead of the live cluster' -r -F
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -l at -d 'Use the last recorded round at or before this time, in RFC 3339 (default: the last of all)' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -l at -d 'Use the last recorded round at or before this time, in RFC 3339 (default: the last one)' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -l cluster -d 'The Kubernetes cluster, if this host serves several: selects the configuration in /etc/pve-autoscaler/clusters/NAME and the socket of its daemon' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -s h -l help -d 'Print help'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand simulate" -l records -d 'A folder of recorded rounds (`[record] days`; default: the first configuration\'s folder)' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand simulate" -l config -d 'A configuration; repeat the option to compare several' -r -F
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand simulate" -l scale -d 'Simulate this many times as many pods, e.g. `2.0` or `0.5`' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand simulate" -l scale -d 'Multiply the number of pods by this factor, e.g. `2.0` or `0.5`' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand simulate" -l without-host -d 'Simulate without this host; repeat the option for several hosts' -r
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand simulate" -l picture -d 'Also draw nodes and pending pods over time into this file (SVG)' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand simulate" -l picture -d 'Also write a chart of nodes and pending pods over time to this file (SVG)' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand simulate" -l output -d 'Output format' -r -f -a "text\t'For people'
 json\t'For programs; the format is stable'"
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand simulate" -l cluster -d 'The Kubernetes cluster, if this host serves several: selects the configuration in /etc/pve-autoscaler/clusters/NAME and the socket of its daemon' -r

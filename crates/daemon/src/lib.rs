@@ -575,6 +575,9 @@ impl Daemon {
             let node = self.registry.get(&record.id).and_then(|view| view.node);
             self.memory.stays(node.as_ref().unwrap_or(&record.name), &record.pool, why, &config, now);
         }
+        if matches!(told.ending, Ending::Removed | Ending::Discarded) {
+            tracing::info!(machine = %told.record.name, "the machine is gone");
+        }
         self.reconcile.heard(told, &config);
         self.physical.heard(told);
         self.board.heard(told, now);
