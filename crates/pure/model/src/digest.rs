@@ -223,6 +223,11 @@ impl Looks {
 }
 
 impl Fingerprint {
+    /// A part of it, which hardly two that differ share: a table need not hash it again.
+    pub fn part(self) -> u64 {
+        self.0[0]
+    }
+
     fn of(what: &impl Hash) -> Self {
         let mut text = Text(Vec::with_capacity(512));
         what.hash(&mut text);

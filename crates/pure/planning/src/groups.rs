@@ -1,16 +1,16 @@
 //! Pods that are equal except for their names share a number.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::priorities::Priorities;
 use model::digest::Fingerprint;
 use model::pod::Pod;
+use scheduling::numbers::Numbers;
 
 /// Pods that are equal except for their names share a number.
 #[derive(Default)]
 pub(super) struct Groups<'a> {
-    numbers: BTreeMap<Fingerprint, usize>,
+    numbers: Numbers,
     samples: Vec<&'a Arc<Pod>>,
     /// By group: whether its pods are expendable.
     expendable: Vec<bool>,
@@ -26,7 +26,7 @@ impl<'a> Groups<'a> {
             return (number, self.expendable[number]);
         }
         let next = self.samples.len();
-        let number = *self.numbers.entry(class).or_insert(next);
+        let number = self.numbers.get_or_insert(class, next);
         if number == next {
             self.samples.push(pod);
             self.expendable.push(priorities.expendable(pod));

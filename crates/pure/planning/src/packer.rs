@@ -138,8 +138,7 @@ impl<'a> Packer<'_, 'a> {
             }
             return;
         }
-        let open = nodes.filter(|&at| !self.is_closed_to(class, at));
-        let mut search = Search::new(&self.view.world, &prepared, open);
+        let mut search = self.search(class, &prepared, nodes);
         while class.left() > 0 {
             if self.view.allowance.is_spent() {
                 class.cut = true;
@@ -148,6 +147,15 @@ impl<'a> Packer<'_, 'a> {
             let Some(at) = search.next(&self.view.world, &prepared) else { return };
             self.put(class, &mut prepared, at);
         }
+    }
+
+    /// Where pods of a class may go among these nodes.
+    pub(super) fn search(&self, class: &Class<'a>, prepared: &Prepared, nodes: Range<NodeIndex>) -> Search {
+        if class.hold.is_none() && self.dropped.is_empty() {
+            return Search::among(nodes);
+        }
+        let open = nodes.filter(|&at| !self.is_closed_to(class, at));
+        Search::new(&self.view.world, prepared, open)
     }
 
     /// Places the next pod of a class.

@@ -8,7 +8,6 @@ use super::class::Class;
 use super::expander::Ranked;
 use super::one_per_node::Loners;
 use super::packer::Packer;
-use super::placement_search::Search;
 use super::pod_place::PodPlace;
 use super::waiting_stock::{Item, Stock};
 
@@ -102,8 +101,7 @@ impl<'a> Packer<'_, 'a> {
     fn pack_social(&mut self, number: usize, classes: &mut [Class<'a>], loners: &mut Option<Loners>) {
         let mut prepared = self.view.world.prepare(classes[number].sample);
         let known = self.view.existing..self.view.world.nodes().len();
-        let known = known.filter(|&at| !self.is_closed_to(&classes[number], at));
-        let mut search = Search::new(&self.view.world, &prepared, known);
+        let mut search = self.search(&classes[number], &prepared, known);
         self.view.allowance.spend(self.view.world.nodes().len() - self.view.existing);
         let mut ranked = None;
         while classes[number].left() > 0 && !self.view.allowance.is_spent() {

@@ -1,11 +1,17 @@
 //! Where to put equal pods one after the other.
 
+use std::ops::Range;
+
 use scheduling::{NodeIndex, Prepared, World};
 
 /// Goes round the nodes that can still take pods of a class. A node that no longer can is not asked again.
 pub(super) struct Search {
     open: Vec<NodeIndex>,
     at: usize,
+    /// How many of them are asked again.
+    left: usize,
+    /// Nodes that were not looked at yet: most pods find a place before.
+    rest: Range<NodeIndex>,
 }
 
 /// Marks a node that is not asked again.
@@ -13,41 +19,70 @@ const SPENT: NodeIndex = NodeIndex::MAX;
 
 impl Search {
     pub(super) fn new(world: &World, prepared: &Prepared, nodes: impl Iterator<Item = NodeIndex>) -> Self {
-        Self { open: nodes.filter(|&at| world.has_room(prepared, at)).collect(), at: 0 }
+        let open: Vec<NodeIndex> = nodes.filter(|&at| world.has_room(prepared, at)).collect();
+        Self { at: 0, left: open.len(), open, rest: 0..0 }
     }
 
-    /// Adds a node, which is asked next.
+    /// The same for nodes that stand next to each other in the world.
+    pub(super) fn among(nodes: Range<NodeIndex>) -> Self {
+        Self { open: Vec::new(), at: 0, left: 0, rest: nodes }
+    }
+
+    /// Adds a node, which is asked next. Those before it were asked.
     pub(super) fn add(&mut self, node: NodeIndex) {
         self.at = self.open.len();
+        self.take_in(node);
+    }
+
+    fn take_in(&mut self, node: NodeIndex) {
         self.open.push(node);
+        self.left += 1;
+    }
+
+    fn leave_out(&mut self, at: usize) {
+        self.open[at] = SPENT;
+        self.left -= 1;
     }
 
     /// The next node that takes the pod: the one that took the last pod, if it can, then those after it.
     pub(super) fn next(&mut self, world: &World, prepared: &Prepared) -> Option<NodeIndex> {
-        for asked in 0..self.open.len() {
-            // Most are decided by a single look.
-            if asked % 16 == 15 {
-                world.effort().add(16);
-            }
+        let mut asked = 0;
+        loop {
             if self.at >= self.open.len() {
-                self.at = 0;
+                match self.rest.find(|&at| world.has_room(prepared, at)) {
+                    Some(next) => self.take_in(next),
+                    None => self.at = 0,
+                }
+            }
+            if asked == self.open.len() {
+                return None;
+            }
+            if self.left == 0 && self.rest.is_empty() {
+                // Each of them would be passed over, which costs the same whether it is done or not.
+                let glances = self.open.len() / 16 - asked / 16;
+                world.effort().add(16 * u64::try_from(glances).unwrap_or(u64::MAX));
+                return None;
+            }
+            asked += 1;
+            // Most are decided by a single look.
+            if asked.is_multiple_of(16) {
+                world.effort().add(16);
             }
             let node = self.open[self.at];
             if node != SPENT {
                 // If many pods repel each other, this is usually the reason.
                 if world.keeps_off(prepared, node) {
-                    self.open[self.at] = SPENT;
+                    self.leave_out(self.at);
                     self.at += 1;
                     continue;
                 }
                 match world.check_briefly(prepared, node) {
                     Ok(()) => return Some(node),
-                    Err(refusal) if refusal.lasts() => self.open[self.at] = SPENT,
+                    Err(refusal) if refusal.lasts() => self.leave_out(self.at),
                     Err(_) => {}
                 }
             }
             self.at += 1;
         }
-        None
     }
 }

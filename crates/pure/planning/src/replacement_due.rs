@@ -238,6 +238,8 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
         .collect();
     let allowed = Allowed::new(snapshot, config);
     let mut found = Vec::new();
+    // Dozens of words about each pool: they are put together once, and not for each of its machines.
+    let mut made_of: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
     for (at, node) in snapshot.nodes.iter().enumerate() {
         let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name));
         let Some(pool) = pool.filter(|_| !being_deleted(node)) else { continue };
@@ -248,10 +250,11 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
             found.extend(silent(snapshot, config, node).filter(|_| served).map(|due| (at, due)));
             continue;
         }
+        let now = made_of.entry(&pool.name).or_insert_with(|| pool.made_of());
         let all = [
             maintenance(snapshot, config, machine),
             machine.and_then(|machine| emptied(snapshot, machine)),
-            machine.and_then(|machine| drifted(snapshot, config, pool, machine)),
+            machine.and_then(|machine| drifted(snapshot, config, (pool, now), machine)),
             expired(snapshot.time, pool, node),
         ];
         let mut all: Vec<Due> = all.into_iter().flatten().collect();
@@ -290,21 +293,32 @@ fn emptied(snapshot: &Snapshot, machine: &Machine) -> Option<Due> {
 }
 
 /// How a machine differs from a new one.
-fn drifted(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -> Option<Due> {
+fn drifted(
+    snapshot: &Snapshot,
+    config: &Config,
+    pool: (&Pool, &BTreeMap<String, String>),
+    machine: &Machine,
+) -> Option<Due> {
     let differs = differences(snapshot, pool, machine);
+    if differs.is_empty() {
+        return None;
+    }
     let held = (!config.replace.drift).then(|| "`replace.drift` is off".to_owned());
-    let words = format!("drifted: {}", differs.join(", "));
-    (!differs.is_empty()).then_some(Due { reason: RemovalReason::Drifted, words, held })
+    Some(Due { reason: RemovalReason::Drifted, words: format!("drifted: {}", differs.join(", ")), held })
 }
 
-/// The same in words, difference by difference.
-pub(super) fn differences(snapshot: &Snapshot, pool: &Pool, machine: &Machine) -> Vec<String> {
+/// The same in words, difference by difference; `made_of` is what the pool's machines are made of.
+pub(super) fn differences(
+    snapshot: &Snapshot,
+    (pool, made_of): (&Pool, &BTreeMap<String, String>),
+    machine: &Machine,
+) -> Vec<String> {
     let mut differs = Vec::new();
-    for (key, now) in pool.made_of() {
+    for (key, now) in made_of {
         // A setting that is missing in the record did not exist when the record was written.
-        if let Some(then) = machine.made_of.get(&key).filter(|then| **then != now) {
+        if let Some(then) = machine.made_of.get(key).filter(|then| *then != now) {
             let then = if then.is_empty() { "nothing" } else { then };
-            let now = if now.is_empty() { "nothing" } else { &now };
+            let now = if now.is_empty() { "nothing" } else { now };
             differs.push(match key.as_str() {
                 "ssh_keys" => "different `ssh_keys`".to_owned(),
                 _ => format!("`{key}` was {then} and is now {now}"),

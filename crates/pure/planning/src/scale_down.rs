@@ -319,6 +319,9 @@ fn simulate(
     let spare: Vec<u32> =
         view.config.pools.iter().map(|pool| round.established(&pool.name).saturating_sub(pool.min)).collect();
     let consolidates = view.config.scale_down.consolidation;
+    if candidates.iter().any(|one| !one.empty) {
+        view.world.count_crowd();
+    }
     let mut together =
         removal::choose(&view.world, &candidates, &spare, &stay, consolidates, &view.allowance);
     together.untried.extend(turns.late());

@@ -69,7 +69,7 @@ pub(super) fn waiting(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName
 
 /// Why a machine is no longer to become a node, in words, if so.
 fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -> Option<String> {
-    let differs = replacement_due::differences(snapshot, pool, machine);
+    let differs = replacement_due::differences(snapshot, (pool, &pool.made_of()), machine);
     if !differs.is_empty() {
         return Some(differs.join(", "));
     }

@@ -4,16 +4,15 @@
 //!
 //! Everything here is kept up while pods come and go. Cloning shares all that does not change after it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::numbers::Numbers;
 use super::pod_topology_spread::Counted;
 use super::sim_node::SimNode;
 use super::spreads::{Counts, Spreads};
 use super::terms::{Namespaces, Terms};
 use super::topology::{Domain, Key, Topologies};
 use super::world::NodeIndex;
-use model::digest::Fingerprint;
 use model::pod::Pod;
 
 /// Pods of one namespace with equal labels and anti-affinity, all being deleted or none.
@@ -21,34 +20,37 @@ use model::pod::Pod;
 pub(super) struct Kind {
     /// One of them.
     pub pod: Arc<Pod>,
-    /// How many stand on each node.
-    pub at: BTreeMap<NodeIndex, i64>,
     /// The terms that speak of them.
-    pub about: Vec<usize>,
-    /// The terms of their anti-affinity.
-    repels: Vec<usize>,
-    /// The spreads in which they count.
-    spreads: Vec<usize>,
+    about: Arc<Vec<usize>>,
+    /// Those and the terms of their anti-affinity, each with what one of them counts for it.
+    terms: Vec<(usize, Count)>,
+    /// The spreads in which they count, each with the constraint of it that speaks of them.
+    spreads: Vec<(usize, usize)>,
 }
 
-/// How many pods stand in each domain.
+/// How many pods of one kind stand on each node where any does, by node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stands(Vec<(NodeIndex, i64)>);
+
+/// What one term means in this world: how many pods stand in each domain. Mostly it speaks of the same pods
+/// whose it is, so that both are counted together.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     /// By the domain's number, in its order; if most domains have pods, a domain's number is its place.
-    domains: Vec<(usize, i64)>,
+    domains: Vec<(usize, Count)>,
     /// On nodes with the label.
-    labelled: i64,
+    labelled: Count,
     /// On any node.
-    all: i64,
+    all: Count,
 }
 
-/// What one term means in this world.
-#[derive(Clone, Debug, Default)]
-struct Meaning {
-    /// Pods that it speaks of.
-    meant: Arc<Tally>,
-    /// Pods whose anti-affinity it is.
-    owners: Arc<Tally>,
+/// How many pods.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    /// Those that a term speaks of.
+    meant: i64,
+    /// Those whose anti-affinity it is.
+    owners: i64,
 }
 
 /// What is known of the world's pods besides.
@@ -71,9 +73,11 @@ impl Around<'_> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Crowd {
     kinds: Vec<Arc<Kind>>,
-    numbers: Arc<BTreeMap<Fingerprint, usize>>,
+    numbers: Arc<Numbers>,
+    /// By kind.
+    stands: Vec<Arc<Stands>>,
     /// By term.
-    meanings: Vec<Meaning>,
+    meanings: Vec<Arc<Tally>>,
     /// By spread, once a caller has asked.
     pub counts: Counts,
 }
@@ -95,19 +99,11 @@ impl Crowd {
 
     /// The same kinds of pods in a world with the same terms and spreads, where none stands anywhere yet.
     pub(super) fn without_pods(&self) -> Self {
-        let none = |kind: &Arc<Kind>| {
-            Arc::new(Kind {
-                pod: kind.pod.clone(),
-                at: BTreeMap::new(),
-                about: kind.about.clone(),
-                repels: kind.repels.clone(),
-                spreads: kind.spreads.clone(),
-            })
-        };
         Self {
-            kinds: self.kinds.iter().map(none).collect(),
+            kinds: self.kinds.clone(),
             numbers: self.numbers.clone(),
-            meanings: vec![Meaning::default(); self.meanings.len()],
+            stands: vec![Arc::default(); self.kinds.len()],
+            meanings: vec![Arc::default(); self.meanings.len()],
             counts: self.counts.without_pods(),
         }
     }
@@ -115,7 +111,7 @@ impl Crowd {
     /// Takes in terms and spreads that were announced since.
     pub(super) fn learn(&mut self, around: Around) {
         let (known, spreads) = (self.meanings.len(), self.counts.len());
-        self.meanings.resize_with(around.terms.count(), Meaning::default);
+        self.meanings.resize_with(around.terms.count(), Arc::default);
         self.counts.grow_to(around.spreads);
         for number in 0..self.kinds.len() {
             let kind = Arc::make_mut(&mut self.kinds[number]);
@@ -123,16 +119,19 @@ impl Crowd {
                 .filter(|&term| around.terms.get(term).means(&kind.pod, around.namespaces));
             let new: Vec<usize> = new.collect();
             for &term in &new {
-                for (&node, &by) in &kind.at {
+                for &(node, by) in &self.stands[number].0 {
                     let domain = around.domain(&around.terms.get(term).key, node);
-                    Arc::make_mut(&mut self.meanings[term].meant).add(domain, by);
+                    Arc::make_mut(&mut self.meanings[term]).add(domain, Count { meant: by, owners: 0 });
                 }
             }
-            kind.about.extend(new);
+            if !new.is_empty() {
+                kind.terms.extend(new.iter().map(|&term| (term, Count { meant: 1, owners: 0 })));
+                Arc::make_mut(&mut kind.about).extend(new);
+            }
             for spread in spreads..around.spreads.count() {
-                if around.spreads.speaks_of(spread, &kind.pod) {
-                    kind.spreads.push(spread);
-                    self.counts.add_kind(spread, number);
+                for constraint in around.spreads.constraints_about(spread, &kind.pod) {
+                    kind.spreads.push((spread, constraint));
+                    self.counts.add_kind((spread, constraint), number);
                 }
             }
         }
@@ -141,95 +140,140 @@ impl Crowd {
     /// Counts pods in (or out, with a negative number). Their own terms are announced.
     pub(super) fn add(&mut self, pod: &Arc<Pod>, node: NodeIndex, by: i64, around: Around) {
         let number = self.number(pod, around);
-        let kind = Arc::make_mut(&mut self.kinds[number]);
-        let count = kind.at.entry(node).or_default();
-        *count += by;
-        if *count <= 0 {
-            kind.at.remove(&node);
-        }
-        let domain = |term: usize| around.domain(&around.terms.get(term).key, node);
-        for &term in &kind.about {
-            Arc::make_mut(&mut self.meanings[term].meant).add(domain(term), by);
-        }
-        for &term in &kind.repels {
-            Arc::make_mut(&mut self.meanings[term].owners).add(domain(term), by);
+        Arc::make_mut(&mut self.stands[number]).add(node, by);
+        let kind = &*self.kinds[number];
+        for &(term, each) in &kind.terms {
+            let domain = around.domain(&around.terms.get(term).key, node);
+            Arc::make_mut(&mut self.meanings[term]).add(domain, each.times(by));
         }
         for &spread in &kind.spreads {
-            self.counts.count(spread, &kind.pod, node, by, around);
+            self.counts.count(spread, node, by, around);
         }
     }
 
     fn number(&mut self, pod: &Arc<Pod>, around: Around) -> usize {
         let seen_as = pod.digest().seen_as;
-        if let Some(&number) = self.numbers.get(&seen_as) {
+        if let Some(number) = self.numbers.get(seen_as) {
             return number;
         }
         let number = self.kinds.len();
-        Arc::make_mut(&mut self.numbers).insert(seen_as, number);
+        Arc::make_mut(&mut self.numbers).get_or_insert(seen_as, number);
         let spreads = around.spreads.about(pod);
         for &spread in &spreads {
             self.counts.add_kind(spread, number);
         }
+        let about = around.terms.about(pod, around.namespaces);
+        let repels = around.terms.own(pod).map_or(&[][..], |own| &own.anti);
         self.kinds.push(Arc::new(Kind {
             pod: pod.clone(),
-            at: BTreeMap::new(),
-            about: around.terms.about(pod, around.namespaces),
-            repels: around.terms.own(pod).map(|own| own.anti.clone()).unwrap_or_default(),
+            terms: each(&about, repels),
+            about: Arc::new(about),
             spreads,
         }));
+        self.stands.push(Arc::default());
         number
     }
 
     /// The terms that speak of the pod.
-    pub(super) fn about(&self, pod: &Pod, around: Around) -> Vec<usize> {
-        match self.numbers.get(&pod.digest().seen_as) {
-            Some(&number) => self.kinds[number].about.clone(),
-            None => around.terms.about(pod, around.namespaces),
+    pub(super) fn about(&self, pod: &Pod, around: Around) -> Arc<Vec<usize>> {
+        match self.numbers.get(pod.digest().seen_as) {
+            Some(number) => self.kinds[number].about.clone(),
+            None => Arc::new(around.terms.about(pod, around.namespaces)),
         }
     }
 
     /// Whether the anti-affinity of any pod speaks of this one.
     pub(super) fn repels(&self, pod: &Pod, around: Around) -> bool {
-        self.about(pod, around).into_iter().any(|term| self.has_owner(term))
+        self.about(pod, around).iter().any(|&term| self.has_owner(term))
     }
 
     /// What is counted for a spread.
     pub(super) fn spread(&self, number: usize, around: Around) -> Arc<Vec<Counted>> {
-        self.counts.of(number, &self.kinds, around)
+        self.counts.of(number, &self.stands, around)
     }
 
-    pub(super) fn kinds(&self) -> impl Iterator<Item = &Kind> {
-        self.kinds.iter().map(AsRef::as_ref).filter(|kind| !kind.at.is_empty())
+    /// Whether this is what is counted for a spread, and not a copy of it.
+    pub(super) fn shares(&self, number: usize, counted: &Arc<Vec<Counted>>) -> bool {
+        self.counts.shares(number, counted)
+    }
+
+    /// The kinds of which any pod stands anywhere, with where they do.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = (&Kind, &Stands)> {
+        let all = self.kinds.iter().zip(&self.stands).map(|(kind, stands)| (&**kind, &**stands));
+        all.filter(|(_, stands)| !stands.0.is_empty())
     }
 
     /// Whether it is the anti-affinity of a pod that is there.
     pub(super) fn has_owner(&self, term: usize) -> bool {
-        self.meanings[term].owners.all > 0
+        self.meanings[term].all.owners > 0
     }
 
     /// Whether a pod that the term speaks of stands on any node with the term's label.
     pub(super) fn is_met_anywhere(&self, term: usize) -> bool {
-        self.meanings[term].meant.labelled > 0
+        self.meanings[term].labelled.meant > 0
     }
 
     /// Whether one stands in this domain.
     pub(super) fn is_met(&self, term: usize, domain: Domain) -> bool {
-        self.meanings[term].meant.has(domain)
+        self.meanings[term].at(domain).meant > 0
     }
 
     /// Whether a pod whose anti-affinity it is stands in this domain.
     pub(super) fn is_owned(&self, term: usize, domain: Domain) -> bool {
-        self.meanings[term].owners.has(domain)
+        self.meanings[term].at(domain).owners > 0
+    }
+}
+
+impl Stands {
+    fn add(&mut self, node: NodeIndex, by: i64) {
+        match self.0.binary_search_by_key(&node, |one| one.0) {
+            Ok(place) => {
+                self.0[place].1 += by;
+                if self.0[place].1 <= 0 {
+                    self.0.remove(place);
+                }
+            }
+            Err(place) if by > 0 => self.0.insert(place, (node, by)),
+            Err(_) => {}
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (NodeIndex, i64)> {
+        self.0.iter().copied()
+    }
+}
+
+/// What a pod counts for the terms that speak of it, and for those that it repels others by.
+fn each(about: &[usize], repels: &[usize]) -> Vec<(usize, Count)> {
+    let meant = about.iter().map(|&term| (term, Count { meant: 1, owners: 0 }));
+    let mut all: Vec<(usize, Count)> = meant.collect();
+    for &term in repels {
+        match all.iter_mut().find(|one| one.0 == term) {
+            Some((_, count)) => count.owners += 1,
+            None => all.push((term, Count { meant: 0, owners: 1 })),
+        }
+    }
+    all
+}
+
+impl Count {
+    fn times(self, by: i64) -> Self {
+        Self { meant: self.meant * by, owners: self.owners * by }
+    }
+
+    fn add(&mut self, by: Self) {
+        self.meant += by.meant;
+        self.owners += by.owners;
     }
 }
 
 impl Tally {
-    fn add(&mut self, domain: Domain, by: i64) {
-        self.all += by;
+    fn add(&mut self, domain: Domain, by: Count) {
+        self.all.add(by);
         let Domain::Known(number) = domain else { return };
-        self.labelled += by;
+        self.labelled.add(by);
         match self.place(number) {
-            Ok(place) => self.domains[place].1 += by,
+            Ok(place) => self.domains[place].1.add(by),
             Err(place) => self.domains.insert(place, (number, by)),
         }
     }
@@ -241,9 +285,9 @@ impl Tally {
         }
     }
 
-    fn has(&self, domain: Domain) -> bool {
-        let Domain::Known(number) = domain else { return false };
-        self.place(number).is_ok_and(|place| self.domains[place].1 > 0)
+    fn at(&self, domain: Domain) -> Count {
+        let Domain::Known(number) = domain else { return Count::default() };
+        self.place(number).map_or_else(|_| Count::default(), |place| self.domains[place].1)
     }
 }
 

@@ -1,8 +1,10 @@
 //! Where nodes stand for pods that are spread: which of them count, and in which domains. It is found out
 //! once for all pods that are spread in one manner: of apps there are thousands, of manners a few.
 
+use std::sync::Arc;
+
 use super::crowd::Around;
-use super::pod_topology_spread::{Counted, counts};
+use super::pod_topology_spread::{Rule, counts};
 use super::topology::Domain;
 use model::pod::{Pod, Toleration};
 use model::selector::{Labels, NodeSelector};
@@ -44,9 +46,10 @@ pub(super) struct Ground {
 
 impl Ground {
     /// One for each of the pod's hard constraints, which `all` are.
-    pub(super) fn of(pod: &Pod, all: &[Counted], around: Around) -> Vec<Self> {
-        let counted: Vec<bool> = (0..around.nodes.len()).map(|at| counts(all, at, around)).collect();
-        let ground = |one: &Counted| {
+    pub(super) fn of(pod: &Pod, all: &[Arc<Rule>], around: Around) -> Vec<Self> {
+        let keys = || all.iter().map(|rule| &rule.key);
+        let counted: Vec<bool> = (0..around.nodes.len()).map(|at| counts(keys(), at, around)).collect();
+        let ground = |one: &Arc<Rule>| {
             let place = |(at, &counts): (usize, &bool)| match around.domain(&one.key, at) {
                 Domain::Known(domain) if counts && one.counts_on(pod, &around.nodes[at]) => Some(domain),
                 _ => None,

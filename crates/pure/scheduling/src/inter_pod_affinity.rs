@@ -16,7 +16,7 @@ pub(super) struct State {
     /// Its own.
     own: Option<Arc<Own>>,
     /// Those that speak of it, of which some are the anti-affinity of others.
-    about: Vec<usize>,
+    about: Option<Arc<Vec<usize>>>,
     matches_itself: bool,
     /// This many terms were known.
     known: usize,
@@ -31,7 +31,7 @@ pub(super) fn prepare(pod: &Pod, world: &World) -> State {
         return State::default();
     }
     let around = world.around();
-    let own = around.terms.own(pod).cloned();
+    let own = around.terms.own(pod);
     let apart = (asks && own.is_none()).then(|| {
         let (mut terms, mut crowd) = (around.terms.clone(), world.crowd().clone());
         terms.announce(pod, around.topologies);
@@ -42,8 +42,8 @@ pub(super) fn prepare(pod: &Pod, world: &World) -> State {
         apart.as_deref().map_or((around.terms, world.crowd()), |(terms, crowd)| (terms, crowd));
     let matches_all = || wanted.pods.iter().all(|term| matches(term, &pod.namespace, pod, around.namespaces));
     State {
-        own: terms.own(pod).cloned(),
-        about: crowd.about(pod, Around { terms, ..around }),
+        own: own.or_else(|| terms.own(pod)).cloned(),
+        about: Some(crowd.about(pod, Around { terms, ..around })),
         matches_itself: !wanted.pods.is_empty() && matches_all(),
         known: terms.count(),
         apart,
@@ -61,15 +61,15 @@ impl State {
 
     /// Whether there is anything to check.
     pub(super) fn speaks(&self) -> bool {
-        self.own.is_some() || !self.about.is_empty()
+        self.own.is_some() || !self.about().is_empty()
     }
 
     /// Whether no running pod's anti-affinity speaks of the pod.
     pub(super) fn repels_no_pod(&self, world: &World) -> bool {
         // The world's pods are only counted if that matters.
-        self.about.is_empty() || {
+        self.about().is_empty() || {
             let (_, crowd) = self.sources(world);
-            !self.about.iter().any(|&term| crowd.has_owner(term))
+            !self.about().iter().any(|&term| crowd.has_owner(term))
         }
     }
 
@@ -78,6 +78,10 @@ impl State {
             Some((terms, crowd)) => (terms, crowd),
             None => (world.around().terms, world.crowd()),
         }
+    }
+
+    fn about(&self) -> &[usize] {
+        self.about.as_ref().map_or(&[], |about| about)
     }
 
     fn own(&self, which: impl Fn(&Own) -> &Vec<usize>) -> &[usize] {
@@ -107,7 +111,7 @@ impl State {
         if self.own(|own| &own.anti).iter().any(|&term| crowd.is_met(term, of(term))) {
             return Err(Refusal::AntiAffinity);
         }
-        if self.about.iter().any(|&term| crowd.has_owner(term) && crowd.is_owned(term, of(term))) {
+        if self.about().iter().any(|&term| crowd.has_owner(term) && crowd.is_owned(term, of(term))) {
             return Err(Refusal::OthersAntiAffinity);
         }
         Ok(())

@@ -2,11 +2,10 @@
 //!
 //! The cluster's default constraints are `ScheduleAnyway`, so they refuse nothing.
 
-use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::crowd::{Around, Kind};
+use super::crowd::{Around, Crowd, Stands};
 use super::ground::Ground;
 use super::node_affinity;
 use super::refusal::Refusal;
@@ -14,7 +13,7 @@ use super::selector::labels_match;
 use super::sim_node::SimNode;
 use super::spreads::merged;
 use super::taint_toleration::tolerates_all;
-use super::topology::{Domain, Key};
+use super::topology::{Domain, Key, Topologies};
 use super::world::{NodeIndex, World};
 use model::pod::{Pod, SpreadConstraint};
 use model::selector::LabelSelector;
@@ -24,6 +23,8 @@ use model::selector::LabelSelector;
 pub(super) struct State {
     /// Shared with the world until a change is reported to it.
     counted: Option<Arc<Vec<Counted>>>,
+    /// The number of the pod's spread, if it was announced.
+    number: Option<usize>,
     /// By constraint, whether the pod itself counts.
     matches_itself: Vec<bool>,
 }
@@ -34,10 +35,31 @@ pub(super) struct Counted {
     rule: Arc<Rule>,
     /// By the domain's number; `None` if no node of the domain counts for the pod.
     domains: Vec<Option<i64>>,
-    /// How many domains have each count: the smallest key is the global minimum.
-    levels: BTreeMap<i64, usize>,
+    levels: Levels,
     /// How many domains count.
     known: usize,
+}
+
+/// How many domains have each count, by count: the first is the global minimum. There are few.
+#[derive(Clone, Debug, Default)]
+struct Levels(Vec<(i64, usize)>);
+
+impl Levels {
+    fn enter(&mut self, count: i64) {
+        match self.0.binary_search_by_key(&count, |one| one.0) {
+            Ok(at) => self.0[at].1 += 1,
+            Err(at) => self.0.insert(at, (count, 1)),
+        }
+    }
+
+    fn leave(&mut self, count: i64) {
+        if let Ok(at) = self.0.binary_search_by_key(&count, |one| one.0) {
+            self.0[at].1 -= 1;
+            if self.0[at].1 == 0 {
+                self.0.remove(at);
+            }
+        }
+    }
 }
 
 /// What does not change while pods are counted.
@@ -52,15 +74,19 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    fn new(pod: &Pod, constraint: &SpreadConstraint, around: Around) -> Self {
+    fn new(pod: &Pod, constraint: &SpreadConstraint, topologies: &Topologies) -> Self {
         Self {
-            key: around.topologies.key(&constraint.topology_key),
+            key: topologies.key(&constraint.topology_key),
             max_skew: i64::from(constraint.max_skew),
             min_domains: usize::try_from(constraint.min_domains).unwrap_or(1),
             selector: merged(pod, constraint),
             honor_affinity: constraint.honor_node_affinity,
             honor_taints: constraint.honor_node_taints,
         }
+    }
+
+    pub(super) fn selector(&self) -> Option<&LabelSelector> {
+        self.selector.as_ref()
     }
 
     /// Whether the node's domain counts for the pod. A node on its way out carries (or will carry) a taint.
@@ -70,7 +96,7 @@ impl Rule {
     }
 
     /// How many of the pods count; an empty selector counts none (`countPodsMatchSelector`).
-    fn matches(&self, pod: &Pod, other: &Pod) -> bool {
+    pub(super) fn matches(&self, pod: &Pod, other: &Pod) -> bool {
         let selector = self.selector.as_ref().filter(|selector| !selector.requirements.is_empty());
         other.namespace == pod.namespace
             && other.deletion.is_none()
@@ -87,8 +113,15 @@ impl Deref for Counted {
 }
 
 impl Counted {
-    fn new(rule: Rule) -> Self {
-        Self { rule: Arc::new(rule), domains: Vec::new(), levels: BTreeMap::new(), known: 0 }
+    /// No pod yet.
+    fn new(rule: &Arc<Rule>, ground: &Ground) -> Self {
+        let domains = ground.empty.clone();
+        Self {
+            rule: rule.clone(),
+            known: domains.iter().flatten().count(),
+            domains,
+            levels: Levels::default(),
+        }
     }
 
     /// Makes a domain known and counts pods in it; the levels are not touched.
@@ -103,28 +136,23 @@ impl Counted {
         (before, after)
     }
 
-    fn bump(&mut self, domain: usize, by: i64) {
+    pub(super) fn bump(&mut self, domain: usize, by: i64) {
         let (before, after) = self.add(domain, by);
-        if let Some(before) = before
-            && let Some(domains) = self.levels.get_mut(&before)
-        {
-            *domains -= 1;
-            if *domains == 0 {
-                self.levels.remove(&before);
-            }
+        if let Some(before) = before {
+            self.levels.leave(before);
         }
-        *self.levels.entry(after).or_default() += 1;
+        self.levels.enter(after);
     }
 
     fn level(&mut self) {
         for count in self.domains.iter().flatten() {
-            *self.levels.entry(*count).or_default() += 1;
+            self.levels.enter(*count);
         }
     }
 
     fn least(&self) -> i64 {
         let enough = self.known >= self.min_domains;
-        self.levels.keys().next().copied().filter(|_| enough).unwrap_or(0)
+        self.levels.0.first().filter(|_| enough).map_or(0, |one| one.0)
     }
 
     /// The global minimum once a node is added to a domain that had this many pods, if it was known, and has
@@ -133,36 +161,40 @@ impl Counted {
         if self.known + usize::from(before.is_none()) < self.min_domains {
             return 0;
         }
-        let stays = |(count, domains): &(&i64, &usize)| Some(**count) != before || **domains > 1;
-        self.levels.iter().find(stays).map_or(after, |(count, _)| after.min(*count))
+        let stays = |(count, domains): &&(i64, usize)| Some(*count) != before || *domains > 1;
+        self.levels.0.iter().find(stays).map_or(after, |(count, _)| after.min(*count))
     }
 }
 
-/// The hard constraints of the pod, with nothing counted yet.
-pub(super) fn constraints(pod: &Pod, around: Around) -> Vec<Counted> {
+/// The hard constraints of the pod.
+pub(super) fn rules(pod: &Pod, topologies: &Topologies) -> Vec<Arc<Rule>> {
     let hard = pod.spread.iter().filter(|one| one.hard);
-    hard.map(|one| Counted::new(Rule::new(pod, one, around))).collect()
+    hard.map(|one| Arc::new(Rule::new(pod, one, topologies))).collect()
 }
 
-/// Counts out what they speak of, among these kinds of pods; `ground` has the nodes for each.
-pub(super) fn count_out(all: &mut [Counted], pod: &Pod, kinds: &[&Kind], ground: &[Ground]) {
-    for (one, ground) in all.iter_mut().zip(ground) {
-        one.domains.clone_from(&ground.empty);
-        one.known = ground.empty.iter().flatten().count();
-        for kind in kinds.iter().filter(|kind| one.matches(pod, &kind.pod)).collect::<Vec<_>>() {
-            for (&at, &count) in &kind.at {
-                if let Some(domain) = ground.places[at] {
-                    one.add(domain, count);
-                }
+/// Counts out what these speak of: kinds of pods, each with the number of a rule that does, and where they
+/// stand. `ground` has the nodes for each rule.
+pub(super) fn count_out<'s>(
+    rules: &[Arc<Rule>],
+    ground: &[Ground],
+    kinds: impl Iterator<Item = (usize, &'s Stands)>,
+) -> Vec<Counted> {
+    let mut all: Vec<Counted> =
+        rules.iter().zip(ground).map(|(rule, ground)| Counted::new(rule, ground)).collect();
+    for (number, stands) in kinds {
+        for (at, count) in stands.iter() {
+            if let Some(domain) = ground[number].places[at] {
+                all[number].add(domain, count);
             }
         }
-        one.level();
     }
+    all.iter_mut().for_each(Counted::level);
+    all
 }
 
 /// Counts pods like `other` in (or out, with a negative number) that were placed on a node which is already
 /// counted.
-pub(super) fn count(all: &mut [Counted], pod: &Pod, other: &Pod, at: NodeIndex, around: Around, by: i64) {
+fn count(all: &mut [Counted], pod: &Pod, other: &Pod, at: NodeIndex, around: Around, by: i64) {
     for (one, domain) in counted_on(all, pod, at, around) {
         if one.matches(pod, other) {
             one.bump(domain, by);
@@ -170,9 +202,9 @@ pub(super) fn count(all: &mut [Counted], pod: &Pod, other: &Pod, at: NodeIndex, 
     }
 }
 
-/// Whether the node has the labels of all constraints.
-pub(super) fn counts(all: &[Counted], at: NodeIndex, around: Around) -> bool {
-    around.nodes[at].counts_for_spread && all.iter().all(|one| around.domain(&one.key, at) != Domain::Nowhere)
+/// Whether the node has the labels of all constraints: these.
+pub(super) fn counts<'k>(mut keys: impl Iterator<Item = &'k Key>, at: NodeIndex, around: Around) -> bool {
+    around.nodes[at].counts_for_spread && keys.all(|key| around.domain(key, at) != Domain::Nowhere)
 }
 
 /// The constraints for which a node counts, with its domains.
@@ -182,7 +214,7 @@ fn counted_on<'c>(
     at: NodeIndex,
     around: Around<'c>,
 ) -> impl Iterator<Item = (&'c mut Counted, usize)> {
-    let counts = counts(all, at, around);
+    let counts = counts(all.iter().map(|one| &one.key), at, around);
     all.iter_mut().filter(move |_| counts).filter_map(move |one| match around.domain(&one.key, at) {
         Domain::Known(domain) if one.counts_on(pod, &around.nodes[at]) => Some((one, domain)),
         _ => None,
@@ -195,16 +227,19 @@ pub(super) fn prepare(pod: &Pod, world: &World) -> State {
     }
     let (around, crowd) = (world.around(), world.crowd());
     let of_unknown = || {
-        let mut all = constraints(pod, around);
-        let ground = Ground::of(pod, &all, around);
-        count_out(&mut all, pod, &crowd.kinds().collect::<Vec<_>>(), &ground);
-        Arc::new(all)
+        let rules = rules(pod, around.topologies);
+        let matching = |(at, rule): (usize, &Arc<Rule>), other: &Pod| rule.matches(pod, other).then_some(at);
+        let kinds = crowd.kinds().flat_map(|(kind, stands)| {
+            let rules = rules.iter().enumerate();
+            rules.filter_map(move |rule| Some((matching(rule, &kind.pod)?, stands)))
+        });
+        Arc::new(count_out(&rules, &Ground::of(pod, &rules, around), kinds))
     };
     let number = around.spreads.number(pod);
     let counted = number.map_or_else(of_unknown, |number| crowd.spread(number, around));
     let itself =
         |one: &Counted| one.selector.as_ref().is_some_and(|selector| labels_match(selector, &pod.labels));
-    State { matches_itself: counted.iter().map(itself).collect(), counted: Some(counted) }
+    State { matches_itself: counted.iter().map(itself).collect(), counted: Some(counted), number }
 }
 
 impl State {
@@ -215,6 +250,19 @@ impl State {
         for (one, domain) in counted_on(counted, pod, at, around) {
             one.bump(domain, 0);
         }
+    }
+
+    /// Hands back what it shares with the world, whose next change then needs no copy of it: the number by
+    /// which to ask for it again. Until then nothing may be checked.
+    pub(super) fn hand_back(&mut self, crowd: &Crowd) -> Option<usize> {
+        let number = self.number?;
+        crowd.shares(number, self.counted.as_ref()?).then(|| self.counted = None)?;
+        Some(number)
+    }
+
+    /// Takes what the world has counted by now.
+    pub(super) fn take(&mut self, counted: Arc<Vec<Counted>>) {
+        self.counted = Some(counted);
     }
 
     /// Counts pods like `other` in (or out, with a negative number) that were placed on a node which is

@@ -51,9 +51,10 @@ pub(super) fn scores(pod: &Pod, nodes: &[NodeIndex], world: &World) -> Option<Ve
 fn counts<'w>(term: &PodAffinityTerm, pod: &Pod, world: &'w World) -> BTreeMap<&'w str, i64> {
     let mut counts = BTreeMap::new();
     let namespaces = world.around().namespaces;
-    let kinds = world.crowd().kinds().filter(|kind| matches(term, &pod.namespace, &kind.pod, namespaces));
-    for (at, count) in kinds.flat_map(|kind| &kind.at) {
-        if let Some(domain) = world.node(*at).node.labels.get(&term.topology_key) {
+    let kinds = world.crowd().kinds();
+    let kinds = kinds.filter(|(kind, _)| matches(term, &pod.namespace, &kind.pod, namespaces));
+    for (at, count) in kinds.flat_map(|(_, stands)| stands.iter()) {
+        if let Some(domain) = world.node(at).node.labels.get(&term.topology_key) {
             *counts.entry(domain.as_str()).or_default() += count;
         }
     }

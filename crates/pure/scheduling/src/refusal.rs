@@ -62,9 +62,9 @@ pub enum Refusal {
     /// A volume is in another zone.
     VolumeZone,
     /// The node lacks a spread constraint's label.
-    SpreadLabel(String),
+    SpreadLabel(Arc<str>),
     /// A spread constraint would be broken.
-    Spread(String),
+    Spread(Arc<str>),
     /// Required pod affinity is not satisfied.
     Affinity,
     /// Required pod anti-affinity is not satisfied.

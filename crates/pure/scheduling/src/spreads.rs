@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use super::crowd::{Around, Kind};
+use super::crowd::{Around, Stands};
 use super::finder::Finder;
 use super::ground::{Ground, Manner};
-use super::pod_topology_spread::{self as spread, Counted};
-use super::selector::labels_match;
+use super::numbers::Numbers;
+use super::pod_topology_spread::{self as spread, Counted, Rule};
+use super::topology::Topologies;
 use super::world::NodeIndex;
-use model::digest::Fingerprint;
 use model::pod::{Pod, SpreadConstraint};
 use model::selector::{LabelSelector, Operator, Requirement};
 
@@ -17,7 +17,7 @@ use model::selector::{LabelSelector, Operator, Requirement};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spreads {
     all: Vec<Arc<Spread>>,
-    numbers: BTreeMap<Fingerprint, usize>,
+    numbers: Numbers,
     finder: Finder,
     /// The ways in which nodes count for them, each with its number.
     manners: BTreeMap<Manner, usize>,
@@ -30,8 +30,8 @@ pub(super) struct Spreads {
 pub(super) struct Spread {
     /// One of them.
     pub pod: Pod,
-    /// Of each hard constraint the selector.
-    selectors: Vec<LabelSelector>,
+    /// Its hard constraints.
+    rules: Vec<Arc<Rule>>,
     /// The number of the manner in which nodes count.
     manner: usize,
     /// Whether it matters that a node takes pods.
@@ -52,27 +52,27 @@ pub(super) fn merged(pod: &Pod, constraint: &SpreadConstraint) -> Option<LabelSe
 
 impl Spreads {
     /// Takes in the constraints of a pod.
-    pub(super) fn announce(&mut self, pod: &Pod) {
+    pub(super) fn announce(&mut self, pod: &Pod, topologies: &Topologies) {
         let number = self.all.len();
         if let Some(spread_as) = pod.looks().and_then(|looks| looks.spread_as) {
-            self.numbers.insert(spread_as, number);
+            self.numbers.get_or_insert(spread_as, number);
         }
         let hard = || pod.spread.iter().filter(|one| one.hard);
-        let selectors: Vec<LabelSelector> = hard().filter_map(|one| merged(pod, one)).collect();
-        for selector in &selectors {
+        let rules = spread::rules(pod, topologies);
+        for selector in rules.iter().filter_map(|rule| rule.selector()) {
             self.finder.add(number, std::iter::once(selector));
         }
         let honors_taints = hard().any(|one| one.honor_node_taints);
         self.any_honors_taints |= honors_taints;
         let next = self.manners.len();
         let manner = *self.manners.entry(Manner::of(pod)).or_insert(next);
-        self.all.push(Arc::new(Spread { pod: pod.clone(), selectors, manner, honors_taints }));
+        self.all.push(Arc::new(Spread { pod: pod.clone(), rules, manner, honors_taints }));
     }
 
     /// Whether the pod has hard constraints that were not announced.
     pub(super) fn lacks(&self, pod: &Pod) -> bool {
         let spread_as = pod.looks().and_then(|looks| looks.spread_as);
-        spread_as.is_some_and(|spread_as| !self.numbers.contains_key(&spread_as))
+        spread_as.is_some_and(|spread_as| self.numbers.get(spread_as).is_none())
     }
 
     pub(super) fn count(&self) -> usize {
@@ -84,23 +84,24 @@ impl Spreads {
     }
 
     pub(super) fn number(&self, pod: &Pod) -> Option<usize> {
-        self.numbers.get(&pod.looks()?.spread_as?).copied()
+        self.numbers.get(pod.looks()?.spread_as?)
     }
 
-    /// Those in which the pod counts, by number.
-    pub(super) fn about(&self, pod: &Pod) -> Vec<usize> {
-        let mut all: Vec<usize> =
-            self.finder.candidates(&pod.labels).filter(|&number| self.speaks_of(number, pod)).collect();
+    /// Those in which the pod counts, by number, each with the constraint in which it does.
+    pub(super) fn about(&self, pod: &Pod) -> Vec<(usize, usize)> {
+        let mut all: Vec<usize> = self.finder.candidates(&pod.labels).collect();
         all.sort_unstable();
         all.dedup();
-        all
+        let constraints =
+            |spread: usize| self.constraints_about(spread, pod).map(move |constraint| (spread, constraint));
+        all.into_iter().flat_map(constraints).collect()
     }
 
-    /// Whether the pod counts in it.
-    pub(super) fn speaks_of(&self, number: usize, pod: &Pod) -> bool {
-        let spread = &self.all[number];
-        pod.namespace == spread.pod.namespace
-            && spread.selectors.iter().any(|selector| labels_match(selector, &pod.labels))
+    /// The constraints of it in which the pod counts.
+    pub(super) fn constraints_about(&self, number: usize, pod: &Pod) -> impl Iterator<Item = usize> {
+        let spread = &*self.all[number];
+        let counts = |(at, rule): (usize, &Arc<Rule>)| rule.matches(&spread.pod, pod).then_some(at);
+        spread.rules.iter().enumerate().filter_map(counts)
     }
 }
 
@@ -115,8 +116,8 @@ pub(super) struct Counts {
 
 #[derive(Clone, Debug, Default)]
 struct Kept {
-    /// The kinds of pods that count in it.
-    kinds: Arc<Vec<usize>>,
+    /// The kinds of pods that count in it, each with the constraint in which it does.
+    kinds: Arc<Vec<(usize, usize)>>,
     /// From the first question on, until the nodes change.
     counted: OnceLock<Arc<Vec<Counted>>>,
 }
@@ -139,30 +140,45 @@ impl Counts {
         self.grounds.resize_with(spreads.manners(), OnceLock::default);
     }
 
-    pub(super) fn add_kind(&mut self, spread: usize, kind: usize) {
-        Arc::make_mut(&mut self.kept[spread].kinds).push(kind);
+    pub(super) fn add_kind(&mut self, (spread, constraint): (usize, usize), kind: usize) {
+        Arc::make_mut(&mut self.kept[spread].kinds).push((kind, constraint));
     }
 
-    /// What is counted for it; `kinds` are all kinds of pods.
-    pub(super) fn of(&self, number: usize, kinds: &[Arc<Kind>], around: Around) -> Arc<Vec<Counted>> {
+    /// What is counted for it; `stands` is where all kinds of pods stand.
+    pub(super) fn of(&self, number: usize, stands: &[Arc<Stands>], around: Around) -> Arc<Vec<Counted>> {
         let kept = &self.kept[number];
         let count = || {
-            let Spread { pod, manner, .. } = &*around.spreads.all[number];
-            let mut counted = spread::constraints(pod, around);
-            let ground = self.grounds[*manner].get_or_init(|| Arc::new(Ground::of(pod, &counted, around)));
-            let all: Vec<&Kind> = kept.kinds.iter().map(|&kind| &*kinds[kind]).collect();
-            spread::count_out(&mut counted, pod, &all, ground);
-            Arc::new(counted)
+            let Spread { pod, rules, manner, .. } = &*around.spreads.all[number];
+            let ground = self.grounds[*manner].get_or_init(|| Arc::new(Ground::of(pod, rules, around)));
+            let all = kept.kinds.iter().map(|&(kind, constraint)| (constraint, &*stands[kind]));
+            Arc::new(spread::count_out(rules, ground, all))
         };
         kept.counted.get_or_init(count).clone()
     }
 
-    /// Counts pods like `other`, which count in it, in or out.
-    pub(super) fn count(&mut self, number: usize, other: &Pod, at: NodeIndex, by: i64, around: Around) {
-        if let Some(counted) = self.kept[number].counted.get_mut() {
-            let pod = &around.spreads.all[number].pod;
-            let counted: &mut Vec<Counted> = Arc::make_mut(counted);
-            spread::count(counted, pod, other, at, around, by);
+    /// Whether this is what is counted for it, and not a copy.
+    pub(super) fn shares(&self, number: usize, counted: &Arc<Vec<Counted>>) -> bool {
+        let kept = self.kept.get(number).and_then(|kept| kept.counted.get());
+        kept.is_some_and(|kept| Arc::ptr_eq(kept, counted))
+    }
+
+    /// Counts pods in or out that count in this constraint of a spread.
+    pub(super) fn count(
+        &mut self,
+        (spread, constraint): (usize, usize),
+        at: NodeIndex,
+        by: i64,
+        around: Around,
+    ) {
+        let kept = &mut self.kept[spread].counted;
+        let Some(counted) = kept.get_mut() else { return };
+        // What was counted was counted on this ground: both are forgotten together.
+        let Some(ground) = self.grounds[around.spreads.all[spread].manner].get() else {
+            kept.take();
+            return;
+        };
+        if let Some(&Some(domain)) = ground[constraint].places.get(at) {
+            Arc::make_mut(counted)[constraint].bump(domain, by);
         }
     }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::finder::Finder;
+use super::numbers::Numbers;
 use super::selector::labels_match;
 use super::topology::{Key, Topologies};
-use model::digest::Fingerprint;
 use model::pod::{Pod, PodAffinityTerm};
 use model::selector::Labels;
 
@@ -19,7 +19,9 @@ pub(super) struct Terms {
     all: Vec<Term>,
     numbers: BTreeMap<(Vec<PodAffinityTerm>, String, String), usize>,
     finder: Finder,
-    own: BTreeMap<Fingerprint, Arc<Own>>,
+    /// Of pods that ask the same, and by their number.
+    askers: Numbers,
+    own: Vec<Arc<Own>>,
 }
 
 /// Pods that are meant, and the label whose values make domains.
@@ -50,7 +52,10 @@ impl Terms {
         let anti = wanted.anti.iter().map(|term| self.number(&[term], pod, &term.topology_key, topologies));
         let anti = anti.collect();
         if let Some(asks) = pod.looks().and_then(|looks| looks.asks) {
-            self.own.insert(asks, Arc::new(Own { affinity, anti }));
+            let next = self.own.len();
+            if self.askers.get_or_insert(asks, next) == next {
+                self.own.push(Arc::new(Own { affinity, anti }));
+            }
         }
     }
 
@@ -81,7 +86,7 @@ impl Terms {
 
     /// Whether the pod has terms that were not announced.
     pub(super) fn lacks(&self, pod: &Pod) -> bool {
-        pod.looks().and_then(|looks| looks.asks).is_some_and(|asks| !self.own.contains_key(&asks))
+        pod.looks().and_then(|looks| looks.asks).is_some_and(|asks| self.askers.get(asks).is_none())
     }
 
     pub(super) fn count(&self) -> usize {
@@ -94,7 +99,7 @@ impl Terms {
 
     /// The pod's own, if it was announced.
     pub(super) fn own(&self, pod: &Pod) -> Option<&Arc<Own>> {
-        self.own.get(&pod.looks()?.asks?)
+        self.own.get(self.askers.get(pod.looks()?.asks?)?)
     }
 
     /// Those that speak of the pod, by number.

@@ -28,7 +28,7 @@ pub(super) struct Topologies {
 /// A label key that makes domains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    pub name: String,
+    pub name: Arc<str>,
     /// Where the domains are kept; a key that was not announced has its domains counted out each time.
     at: Option<usize>,
 }
@@ -108,7 +108,7 @@ impl Topologies {
     }
 
     pub(super) fn key(&self, name: &str) -> Key {
-        Key { name: name.to_owned(), at: self.all.iter().position(|one| one.key == name) }
+        Key { name: Arc::from(name), at: self.all.iter().position(|one| one.key == name) }
     }
 
     /// The domain of a node of the world.

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use super::crowd::{Around, Crowd};
 use super::dynamic_resources::{self, Devices};
 use super::effort::{self, Effort, Price};
+use super::free::Free;
 use super::node_volume_limits::Held;
 use super::prepared::Prepared;
 use super::refusal::Refusal;
@@ -56,15 +57,6 @@ pub struct World {
     promised: volume_binding::Promised,
     /// None if nothing is known of devices that are allocated dynamically.
     devices: Option<Box<Devices>>,
-}
-
-/// What is free of what every pod asks for, and whether the node takes pods at all.
-#[derive(Clone, Copy, Debug)]
-struct Free {
-    cpu_milli: i64,
-    memory: i64,
-    pods: i64,
-    open: bool,
 }
 
 impl World {
@@ -136,7 +128,7 @@ impl World {
 
     /// Announces that a similar pod will be prepared or placed, so that what it requires of others is kept.
     pub fn announce(&mut self, pod: &Pod) {
-        if pod.looks().is_none() {
+        if !self.terms.lacks(pod) && !self.spreads.lacks(pod) {
             return;
         }
         let affinity = pod.affinity.pods.iter().chain(&pod.affinity.anti).map(|term| &term.topology_key);
@@ -149,7 +141,7 @@ impl World {
             Arc::make_mut(&mut self.terms).announce(pod, &self.topologies);
         }
         if self.spreads.lacks(pod) {
-            Arc::make_mut(&mut self.spreads).announce(pod);
+            Arc::make_mut(&mut self.spreads).announce(pod, &self.topologies);
         }
         if known != (self.terms.count(), self.spreads.count())
             && let Some(mut crowd) = self.crowd.take()
@@ -196,6 +188,13 @@ impl World {
     /// Whether any pod has required anti-affinity.
     pub(super) fn has_anti_affinity(&self) -> bool {
         self.anti > 0
+    }
+
+    /// Counts its pods now if anti-affinity will be asked about: forks take over what was counted before.
+    pub fn count_crowd(&self) {
+        if self.has_anti_affinity() {
+            self.crowd();
+        }
     }
 
     pub(super) fn crowd(&self) -> &Crowd {
@@ -269,6 +268,11 @@ impl World {
             crowd.counts.forget();
         }
         self.nodes.len() - 1
+    }
+
+    /// Reserves memory for this many more pods on a node.
+    pub fn reserve(&mut self, node: NodeIndex, pods: usize) {
+        self.nodes[node].pods.reserve(pods);
     }
 
     /// Sets what is expected of the storage and the devices of a node that is still to come.
@@ -515,7 +519,7 @@ impl World {
     /// The terms of the pod's anti-affinity over host names, and those over host names that select it. Of two
     /// announced pods, one repels the other on a host if a term of one selects the other.
     pub fn repels_on_hosts(&self, pod: &Pod) -> (Vec<usize>, Vec<usize>) {
-        let over_hosts = |term: &usize| self.terms.get(*term).key.name == HOSTNAME;
+        let over_hosts = |term: &usize| *self.terms.get(*term).key.name == *HOSTNAME;
         let own = self.terms.own(pod).into_iter().flat_map(|own| own.anti.iter().copied());
         let about = self.terms.about(pod, &self.namespaces);
         (own.filter(over_hosts).collect(), about.into_iter().filter(over_hosts).collect())
@@ -546,8 +550,9 @@ impl World {
 
     /// Places a pod and reports this to the preparation.
     pub fn place_prepared(&mut self, prepared: &mut Prepared, pod: &Arc<Pod>, node: NodeIndex) {
+        let handed_back = self.hand_back(prepared);
         self.place(pod, node);
-        self.tell(prepared, pod, node, 1);
+        self.tell_of(prepared, pod, (node, 1), handed_back);
     }
 
     /// Places this many such pods and reports this to the preparation. They cannot be removed again.
@@ -558,8 +563,14 @@ impl World {
         count: i64,
         node: NodeIndex,
     ) {
+        let handed_back = self.hand_back(prepared);
         self.place_copies(pod, count, node);
-        self.tell(prepared, pod, node, count);
+        self.tell_of(prepared, pod, (node, count), handed_back);
+    }
+
+    /// The number of the spread whose counts the preparation shared with the world.
+    fn hand_back(&self, prepared: &mut Prepared) -> Option<usize> {
+        prepared.spread.hand_back(self.crowd.get()?)
     }
 
     /// Adds a node and reports this to the preparation.
@@ -574,7 +585,20 @@ impl World {
     /// Reports to a preparation that this many pods like `other` were added to a node or (with a negative
     /// number) removed from it.
     pub fn tell(&self, prepared: &mut Prepared, other: &Arc<Pod>, node: NodeIndex, by: i64) {
-        if !prepared.spread.is_empty() {
+        self.tell_of(prepared, other, (node, by), None);
+    }
+
+    /// The same of a preparation that has handed back what it shares with the world.
+    fn tell_of(
+        &self,
+        prepared: &mut Prepared,
+        other: &Arc<Pod>,
+        (node, by): (NodeIndex, i64),
+        handed_back: Option<usize>,
+    ) {
+        if let Some(number) = handed_back {
+            prepared.spread.take(self.crowd().spread(number, self.around()));
+        } else if !prepared.spread.is_empty() {
             prepared.spread.count(&prepared.pod, other, node, self.around(), by);
         }
         let pod = &prepared.pod;
@@ -588,23 +612,5 @@ impl World {
                 prepared.binding = volume_binding::prepare(pod, &self.volumes, &self.promised);
             }
         }
-    }
-}
-
-impl Free {
-    fn of(sim: &SimNode) -> Self {
-        let offered = &sim.node.allocatable;
-        Self {
-            cpu_milli: offered.cpu_milli - sim.used.cpu_milli,
-            memory: offered.memory - sim.used.memory,
-            pods: offered.pods - sim.used.pods,
-            open: sim.open,
-        }
-    }
-
-    fn holds(self, wanted: &Resources) -> bool {
-        (wanted.cpu_milli == 0 || wanted.cpu_milli <= self.cpu_milli)
-            && (wanted.memory == 0 || wanted.memory <= self.memory)
-            && self.pods > 0
     }
 }

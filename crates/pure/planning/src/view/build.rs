@@ -189,6 +189,7 @@ impl<'a> View<'a> {
             }
         }
         for (at, pods) in self.bound.iter().enumerate() {
+            self.world.reserve(at, pods.len());
             for pod in pods.iter().filter(|pod| !pod.is_finished()) {
                 self.world.place(pod, at);
             }

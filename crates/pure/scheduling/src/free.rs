@@ -1,0 +1,34 @@
+//! What is free on a node, at a glance.
+
+use super::sim_node::SimNode;
+use model::resources::Resources;
+
+/// What is free of what every pod asks for, and whether the node takes pods at all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Free {
+    cpu_milli: i64,
+    memory: i64,
+    pods: i64,
+    pub open: bool,
+}
+
+impl Free {
+    #[inline]
+    pub fn of(sim: &SimNode) -> Self {
+        let offered = &sim.node.allocatable;
+        Self {
+            cpu_milli: offered.cpu_milli - sim.used.cpu_milli,
+            memory: offered.memory - sim.used.memory,
+            pods: offered.pods - sim.used.pods,
+            open: sim.open,
+        }
+    }
+
+    /// Whether it is enough for what a pod requests of CPU, memory and places.
+    #[inline]
+    pub fn holds(self, wanted: &Resources) -> bool {
+        (wanted.cpu_milli == 0 || wanted.cpu_milli <= self.cpu_milli)
+            && (wanted.memory == 0 || wanted.memory <= self.memory)
+            && self.pods > 0
+    }
+}
