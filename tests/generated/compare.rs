@@ -20,7 +20,7 @@ that proves it. How to migrate: [coming from another autoscaler](../guides/migra
 const OTHERS: &str = "
 ## Others
 
-Based on the sources as of summer 2026; read, not run.
+Based on the sources as of summer 2026, which were read, not run.
 
 | | What it is | Here |
 |---|---|---|

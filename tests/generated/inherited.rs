@@ -7,19 +7,19 @@ use pve_autoscaler::machines::inherited::{ALL, Rule};
 const ABOVE: &str = "\
 # What a machine inherits from its template
 
-A clone in Proxmox VE gets almost every option of its template. For each option there is a rule. `check` examines templates by these rules, and the daemon configures machines by them.
-A change of the template counts as drift (`[replace]`) only if the last column contains `yes`. This page is generated from the rules in the code.
+A clone in Proxmox VE gets almost every option of its template. The daemon has a rule for each option. `check` applies these rules to templates, and the daemon applies them to each machine that it configures.
+If an option of the template changes, this counts as drift (`[replace]`) only if the last column says \"yes\". This page is generated from the rules.
 
 ";
 
 pub fn page() -> String {
     let mut page = ABOVE.to_owned();
     for (rule, about) in [
-        (Rule::Set, "each machine gets a value of its own, if there is one to set"),
-        (Rule::Removed, "a machine does not keep it"),
-        (Rule::Refused, "no machine is created from a template that has certain values of it"),
-        (Rule::Asked, "it stays as it is in the template, and `check` examines the consequences"),
-        (Rule::Left, "it stays as it is in the template, or clones do not get it"),
+        (Rule::Set, "each machine gets its own value, if there is one to set"),
+        (Rule::Removed, "machines do not keep the option"),
+        (Rule::Refused, "no machine is cloned from a template with certain values of the option"),
+        (Rule::Asked, "the option stays as it is in the template, and `check` checks its consequences"),
+        (Rule::Left, "the option stays as it is in the template, or clones do not get it"),
     ] {
         let _ = writeln!(page, "* **{}**: {about}", rule.name());
     }
