@@ -184,7 +184,8 @@ impl<'a> Round<'a> {
         at: NodeIndex,
         node: &Drainable,
         budgets: &mut Budgets,
-        (headroom, moves): (&mut Headroom, &Moves),
+        headroom: &mut Headroom,
+        moves: &Moves,
     ) -> Result<(), Deferral> {
         let pool = &node.pool.name;
         if self.established(pool) <= node.pool.min {

@@ -350,7 +350,7 @@ impl<'a> Rooms<'a> {
     pub(super) fn holds_grown(&self, pool: &Pool, host: &str, from: Shape, to: Shape) -> bool {
         let host = self.hosts.as_ref().map(|hosts| hosts.get(host));
         host.is_none_or(|host| host.is_some_and(|host| host.holds_more(pool, from, to)))
-            && limits::allow_growth(pool, self.settings, (self.sum(&pool.name), self.total), (from, to))
+            && limits::allow_growth(pool, self.settings, self.sum(&pool.name), self.total, from, to)
     }
 
     /// Counts a running machine of the pool there as larger by this much.

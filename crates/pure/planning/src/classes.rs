@@ -45,7 +45,8 @@ pub(super) fn of<'a>(
     spots: &[PodPlace],
     samples: &[&'a Arc<Pod>],
     priorities: &Priorities,
-    (world, prototypes): (&World, &[SimNode]),
+    world: &World,
+    prototypes: &[SimNode],
     allowance: &Allowance,
 ) -> (Vec<Class<'a>>, Demands) {
     let open = || {

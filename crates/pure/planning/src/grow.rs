@@ -191,14 +191,14 @@ impl<'a> Packer<'_, 'a> {
             });
             let Some((cost, _, number, to)) = found else { return };
             let one = &mut candidates[number];
-            self.give(class, &mut prepared, (one, to), plain);
+            self.give(class, &mut prepared, one, to, plain);
             // For none of the others has the room become smaller meanwhile.
             while plain && self.waiting_of(class) > 0 {
                 let next = self.size_for(one, &class.sample.requests).filter(|to| one.cost(*to) <= cost);
                 let Some(to) = next.filter(|_| self.view.world.check(&prepared, one.node).is_ok()) else {
                     break;
                 };
-                self.give(class, &mut prepared, (one, to), plain);
+                self.give(class, &mut prepared, one, to, plain);
             }
         }
     }
@@ -213,7 +213,8 @@ impl<'a> Packer<'_, 'a> {
         &mut self,
         class: &mut Class<'a>,
         prepared: &mut Prepared,
-        (one, to): (&mut Candidate, Shape),
+        one: &mut Candidate,
+        to: Shape,
         plain: bool,
     ) {
         let own = &self.view.config.pools[one.pool];

@@ -156,7 +156,7 @@ fn decided(snapshot: &Snapshot, config: &Config, whole: &Allowance) -> Plan {
     let (mut plan, due) = loop {
         let due = replacement_due::mark(&mut sorted, &snapshot.pods, config, &stays);
         let Decision { mut plan, homeless } = decide(&sorted, &pods, config, &offers, Depth::Real, whole);
-        plan.hosts = power::decide(&sorted, &pods, (config, &offers), &plan, whole);
+        plan.hosts = power::decide(&sorted, &pods, config, &offers, &plan, whole);
         if !stays.learn(&mut sorted, config, &plan, &homeless) {
             break (plan, due);
         }

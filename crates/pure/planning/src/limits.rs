@@ -117,8 +117,10 @@ pub(super) fn broken(pool: &Pool, settings: &ScaleUp, own: Sum, all: Sum) -> Opt
 pub(super) fn allow_growth(
     pool: &Pool,
     settings: &ScaleUp,
-    (own, all): (Sum, Sum),
-    (from, to): (Shape, Shape),
+    own: Sum,
+    all: Sum,
+    from: Shape,
+    to: Shape,
 ) -> bool {
     let more = Shape { cores: to.cores - from.cores, memory: to.memory - from.memory };
     let cores =

@@ -81,7 +81,7 @@ impl<'a> Packer<'_, 'a> {
         let mut draft = Draft { machines: Vec::new(), fillings: Vec::new(), order, left, cost: 0 };
         let mut next = stock.first_from(0);
         while let Some(first) = next {
-            if !self.add(plain, &mut stock, (way, size), &mut rooms, &mut draft) {
+            if !self.add(plain, &mut stock, way, size, &mut rooms, &mut draft) {
                 draft.left[first] = usize::try_from(stock.leave_out(first)).unwrap_or(0);
             }
             next = stock.first_from(first);
@@ -109,7 +109,8 @@ impl<'a> Packer<'_, 'a> {
         &self,
         plain: &[usize],
         stock: &mut Stock,
-        (way, size): (Way, Option<usize>),
+        way: Way,
+        size: Option<usize>,
         rooms: &mut Rooms,
         draft: &mut Draft,
     ) -> bool {

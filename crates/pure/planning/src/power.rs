@@ -58,7 +58,8 @@ const NAMED: usize = 3;
 pub(super) fn decide(
     snapshot: &Snapshot,
     pods: &[Arc<Pod>],
-    (config, offers): (&Config, &[Pool]),
+    config: &Config,
+    offers: &[Pool],
     plan: &Plan,
     allowance: &Allowance,
 ) -> Vec<HostVerdict> {
@@ -70,7 +71,7 @@ pub(super) fn decide(
         return Vec::new();
     }
     let allowance = allowance.of_power();
-    let short = shortage(snapshot, pods, (config, offers), &BTreeSet::new(), &allowance);
+    let short = shortage(snapshot, pods, config, offers, &BTreeSet::new(), &allowance);
     let desk = HostPowerRules { snapshot, pods, config, offers, plan, short, allowance };
     let mut verdicts: Vec<HostVerdict> = ours.iter().map(|host| desk.judge(host)).collect();
     desk.begin_one(&mut verdicts);
@@ -86,12 +87,13 @@ const UNKNOWN: usize = usize::MAX;
 fn shortage(
     snapshot: &Snapshot,
     pods: &[Arc<Pod>],
-    (config, offers): (&Config, &[Pool]),
+    config: &Config,
+    offers: &[Pool],
     gone: &BTreeSet<&str>,
     allowance: &Allowance,
 ) -> usize {
     let allowance = allowance.of_growth();
-    let growth = scale_up::decide(&mut View::without(snapshot, pods, (config, offers), gone, &allowance));
+    let growth = scale_up::decide(&mut View::without(snapshot, pods, config, offers, gone, &allowance));
     let stuck = |one: &&PodVerdict| {
         use PodOutcome::{BackingOff, NoHostCapacity, NoPoolFits, PoolAtMax};
         matches!(one.verdict, NoPoolFits | PoolAtMax | NoHostCapacity | BackingOff)
@@ -339,7 +341,7 @@ impl HostPowerRules<'_> {
         }
         self.holds(&nodes).or_else(|| {
             let without = self.without(&host.name, &nodes);
-            let short = shortage(&without, self.pods, (self.config, self.offers), &nodes, &self.allowance);
+            let short = shortage(&without, self.pods, self.config, self.offers, &nodes, &self.allowance);
             let why = if short == UNKNOWN {
                 "the round could not find out whether it is needed"
             } else {
@@ -393,7 +395,7 @@ impl HostPowerRules<'_> {
         for name in names {
             open(&mut snapshot, name);
         }
-        shortage(&snapshot, self.pods, (self.config, self.offers), &BTreeSet::new(), &self.allowance)
+        shortage(&snapshot, self.pods, self.config, self.offers, &BTreeSet::new(), &self.allowance)
     }
 
     /// Of the hosts whose time has come, the one with the fewest nodes begins to be emptied, unless one is in

@@ -24,7 +24,8 @@ pub(super) fn removals(
     growth: &ScaleUpDecision,
     rules: &Rules,
     budgets: &mut Budgets,
-    (drains, most): (&mut usize, usize),
+    drains: &mut usize,
+    most: usize,
     verdicts: &mut [NodeVerdict],
 ) -> Vec<Removal> {
     let mut found = Vec::new();

@@ -53,19 +53,27 @@ pub(super) fn decide<'a>(
     let (mut verdicts, mut drainable) = judge_all(view, &rules, &budgets);
     keep_growing(growth, &mut drainable, &mut verdicts);
     let mut round = Round::new(view, growth);
-    let drains = (&mut round.drains, view.config.scale_down.max_parallel_drains);
-    let replaced = replacement_removals::removals(view, growth, &rules, &mut budgets, drains, &mut verdicts);
+    let most = view.config.scale_down.max_parallel_drains;
+    let replaced = replacement_removals::removals(
+        view,
+        growth,
+        &rules,
+        &mut budgets,
+        &mut round.drains,
+        most,
+        &mut verdicts,
+    );
     // Nodes of a pool at its minimum stay, so other nodes' pods can use their room.
     let (kept, drainable): (Drainables, Drainables) =
         drainable.into_iter().partition(|(_, node)| round.established(&node.pool.name) <= node.pool.min);
     let (together, turns) = simulate(view, &drainable, growth, &round);
-    let admitted = admit(view, growth, (&drainable, &together), (&mut round, &mut budgets), &mut verdicts);
+    let admitted = admit(view, growth, &drainable, &together, &mut round, &mut budgets, &mut verdicts);
     let nodes: Vec<(NodeIndex, &Drainable)> = admitted.iter().map(|(at, node, _)| (*at, *node)).collect();
     let after = scale_up_check::judge(view, growth, &nodes);
     let judged = |at: &NodeIndex| after.go.contains(at) || after.needed.contains_key(at);
     let unjudged = nodes.iter().filter(|(at, _)| view.allowance.is_spent() && !judged(at)).count();
     let (removals, rehoused) = remove(view, replaced, admitted, &after, &mut verdicts);
-    say_why_they_stay((view, growth), (&drainable, &together), &round, &mut verdicts);
+    say_why_they_stay(view, growth, &drainable, &together, &round, &mut verdicts);
     for (at, node) in &kept {
         // Its time continues while another machine of its pool is being created, perhaps as its replacement.
         // Otherwise both would be unneeded from the same moment on, and the empty one would be removed.
@@ -121,8 +129,10 @@ type Admitted<'d, 'a> = (NodeIndex, &'d Drainable<'a>, &'d Moves);
 fn admit<'d, 'a>(
     view: &View<'a>,
     growth: &ScaleUpDecision<'a>,
-    (drainable, together): (&'d Drainables<'a>, &'d Together),
-    (round, budgets): (&mut Round, &mut Budgets),
+    drainable: &'d Drainables<'a>,
+    together: &'d Together,
+    round: &mut Round,
+    budgets: &mut Budgets,
     verdicts: &mut [NodeVerdict],
 ) -> Vec<Admitted<'d, 'a>> {
     let mut headroom = Headroom::new(view, growth);
@@ -134,7 +144,7 @@ fn admit<'d, 'a>(
             Deferral::waits(Some(message)).apply(&mut verdicts[*at]);
             continue;
         }
-        match round.admit(view, *at, node, budgets, (&mut headroom, moves)) {
+        match round.admit(view, *at, node, budgets, &mut headroom, moves) {
             Err(outcome) => outcome.apply(&mut verdicts[*at]),
             Ok(()) => admitted.push((*at, node, moves)),
         }
@@ -174,8 +184,10 @@ fn remove(
 
 /// Verdicts of nodes whose pods fit nowhere else, or that have to take the pods of others.
 fn say_why_they_stay(
-    (view, growth): (&View, &ScaleUpDecision),
-    (drainable, together): (&Drainables, &Together),
+    view: &View,
+    growth: &ScaleUpDecision,
+    drainable: &Drainables,
+    together: &Together,
     round: &Round,
     verdicts: &mut [NodeVerdict],
 ) {

@@ -127,7 +127,8 @@ impl<'a> Packer<'_, 'a> {
             &self.spots,
             samples,
             priorities,
-            (&self.view.world, &self.prototypes),
+            &self.view.world,
+            &self.prototypes,
             &self.view.allowance,
         );
         self.demands = demands;

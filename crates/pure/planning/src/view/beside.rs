@@ -13,7 +13,7 @@ impl View<'_> {
     /// their controllers make in place of theirs wait.
     pub(crate) fn beside<'v>(&'v self, snapshot: &'v Snapshot, gone: &BTreeSet<&str>) -> View<'v> {
         let world = self.world.without_pods_beside(snapshot);
-        let mut view = View::empty(world, (snapshot, self.pods), (self.config, self.offers), &self.allowance);
+        let mut view = View::empty(world, snapshot, self.pods, self.config, self.offers, &self.allowance);
         view.take_over(self, gone);
         view.place();
         view.settle();
@@ -127,7 +127,7 @@ mod tests {
             let mut left = snapshot.clone();
             left.nodes.retain(|node| !gone.contains(node.name.as_str()));
             let beside = view.beside(&left, &gone);
-            let looked_at = View::without(&left, &pods, (&config, &offers), &gone, &allowance);
+            let looked_at = View::without(&left, &pods, &config, &offers, &gone, &allowance);
             assert_eq!(known(&beside), known(&looked_at), "without {gone:?}");
         }
     }

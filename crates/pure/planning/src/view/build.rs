@@ -28,7 +28,7 @@ impl<'a> View<'a> {
         offers: &'a [Pool],
         allowance: &Allowance,
     ) -> Self {
-        Self::without(snapshot, pods, (config, offers), &BTreeSet::new(), allowance)
+        Self::without(snapshot, pods, config, offers, &BTreeSet::new(), allowance)
     }
 
     /// The same where nodes of these names are no longer in the snapshot: the pods that their controllers
@@ -36,23 +36,26 @@ impl<'a> View<'a> {
     pub(crate) fn without(
         snapshot: &'a Snapshot,
         pods: &'a [Arc<Pod>],
-        offered: (&'a Config, &'a [Pool]),
+        config: &'a Config,
+        offers: &'a [Pool],
         gone: &BTreeSet<&str>,
         allowance: &Allowance,
     ) -> Self {
         let mut world = World::without_pods(snapshot);
         world.counts_in(allowance.effort());
-        Self::around(world, (snapshot, pods), offered, gone, allowance)
+        Self::around(world, snapshot, pods, config, offers, gone, allowance)
     }
 
     fn around(
         world: World,
-        seen: (&'a Snapshot, &'a [Arc<Pod>]),
-        offered: (&'a Config, &'a [Pool]),
+        snapshot: &'a Snapshot,
+        pods: &'a [Arc<Pod>],
+        config: &'a Config,
+        offers: &'a [Pool],
         gone: &BTreeSet<&str>,
         allowance: &Allowance,
     ) -> Self {
-        let mut view = Self::empty(world, seen, offered, allowance);
+        let mut view = Self::empty(world, snapshot, pods, config, offers, allowance);
         view.take_in(gone);
         view.put_in_order();
         view.settle();
@@ -62,8 +65,10 @@ impl<'a> View<'a> {
     /// A view of which no pod is known yet.
     pub(super) fn empty(
         world: World,
-        (snapshot, pods): (&'a Snapshot, &'a [Arc<Pod>]),
-        (config, offers): (&'a Config, &'a [Pool]),
+        snapshot: &'a Snapshot,
+        pods: &'a [Arc<Pod>],
+        config: &'a Config,
+        offers: &'a [Pool],
         allowance: &Allowance,
     ) -> Self {
         // Every pod is taken in.
