@@ -184,7 +184,7 @@ fn hosts(status: &Status, now: Timestamp) -> Table {
         let due = due.map(|due| format!("in {}", span(due))).unwrap_or_default();
         let power =
             verdict_words::of_code(&host.power, HostOutcome::ALL, HostOutcome::code, verdict_words::of_host);
-        table.row([host.name.to_string(), power.into(), due.into(), host.why.clone().into()]);
+        table.row([host.name.to_string(), power, due, host.why.clone()]);
     }
     table
 }

@@ -60,7 +60,7 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
                 draft.unneeded(format!("{kind} {name}"), "the configuration lists the pools");
             }
             "Secret" => {
-                draft.unneeded(format!("Secret {name}"), "secrets are in separate files, and are not copied")
+                draft.unneeded(format!("Secret {name}"), "secrets are in separate files, and are not copied");
             }
             _ => draft.unneeded(format!("{kind} {name}"), "the daemon is a service on a host, not a pod"),
         }

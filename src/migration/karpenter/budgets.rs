@@ -51,7 +51,7 @@ pub(super) fn read(tree: &mut Tree, pool: &str, down: &mut Table, several: bool)
         Some("Never") => down.set("enabled", false, place),
         Some(text) if text != "0s" => down.set("unneeded_time", text, place),
         _ => {
-            down.note(format!("{place}: Karpenter acts immediately; here `unneeded_time` is 10m by default"))
+            down.note(format!("{place}: Karpenter acts immediately; here `unneeded_time` is 10m by default"));
         }
     }
     let path = ["disruption", "budgets"];

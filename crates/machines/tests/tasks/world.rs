@@ -276,7 +276,7 @@ impl World {
             cluster: "home".to_owned(),
             region: None,
             pool: "workers".into(),
-            machine: machine,
+            machine,
             kubernetes: None,
         };
         let request =

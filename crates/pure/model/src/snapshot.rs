@@ -85,7 +85,7 @@ pub type DriverLimits = BTreeMap<String, Option<i64>>;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PoolMemory {
-    /// The last time a machine was requested.
+    /// The last time that a machine was requested, or that one began to grow.
     pub last_add: Option<Timestamp>,
     /// The last time a node was removed.
     pub last_removal: Option<Timestamp>,
