@@ -48,7 +48,7 @@ async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
             |spec| spec.storages[2].used = spec.storages[2].size - (20 << 30),
             "template = 9000",
             "template = 9000\nwarm = { count = 2, state = \"suspended\" }",
-            "GiB left on pve1; 2 suspended machines need 32.9 GiB",
+            "GiB left on pve1, but 2 suspended machines need 32.9 GiB",
         ),
     ];
     for (spoil, from, to, expected) in cases {
@@ -118,7 +118,7 @@ async fn machines_that_boot_from_the_network_need_a_storage_alone() {
     let pool = pool.replace("10.10.10.11-10.10.10.20", "dhcp").replace("prefix = 24\n", "");
     for (storage, expected) in [
         ("local-lvm", "empty disk virtio0 of 16 GiB on local-lvm"),
-        ("local", "there is no storage `local` for disks"),
+        ("local", "the token sees no storage `local` for disks"),
     ] {
         let bench = Bench::demo().await;
         bench.configure(&pool.replace("local-lvm", storage));
