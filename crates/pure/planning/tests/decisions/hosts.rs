@@ -253,7 +253,7 @@ fn a_host_that_we_switched_off_is_woken_for_what_finds_no_room_and_for_nothing_e
     assert_eq!(said(&plan), [("c", HostOutcome::Off)]);
     let plan = hosts.plan(waiting(5), &config);
     assert_eq!(said(&plan), [("c", HostOutcome::Wake)]);
-    assert_eq!(why(&plan, "c"), "with it, 1 more would find room");
+    assert_eq!(why(&plan, "c"), "1 more would find room with it");
     assert_eq!(plan.scale_up[0].machines.len(), 4, "nothing is put there before it is on");
     let message =
         &plan.pods.iter().find(|pod| pod.verdict == PodOutcome::NoHostCapacity).unwrap().reasons[0].message;

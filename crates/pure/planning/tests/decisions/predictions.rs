@@ -316,7 +316,7 @@ fn no_further_node_of_a_pool_goes_while_the_pods_of_one_that_went_do_not_run() {
     let plan = rounds.minutes(5..=40, &left(REFUSED));
     assert!(removed(&plan).is_empty(), "{:?}", plan.scale_down);
     let message = plan.nodes.iter().find(|one| one.node == "w2").unwrap().message.clone();
-    assert!(message.is_some_and(|message| message.contains("w0, which was removed")), "{:?}", plan.nodes);
+    assert!(message.is_some_and(|message| message.contains("the removed node w0")), "{:?}", plan.nodes);
     // It runs.
     let runs = Cluster::new().idle("w1", "w").idle("w2", "w").pod("b", "2500m", "w1").pod("a2", "500m", "w1");
     let plan = rounds.minutes(41..=42, &runs);
