@@ -19,7 +19,7 @@ Requirements
   the VM and the Node belong together: the VM's SMBIOS uuid is the Node's systemUUID, and both have the same name
   the VM has a slot in the pool: its VMID is in `vmids`, and the Node has that slot's address (or `addresses = \"dhcp\"`)
   the VM is in the machines' resource pool, is running, and is not locked, protected, managed by HA, or owned by another pve-autoscaler
-  the VM has no snapshots and no disks that would be destroyed with it, except disks that the pool lists in `extra_disks`
+  the VM has no snapshots, and no further disks that would be destroyed with it, except those in the pool's `extra_disks`
   the Node is ready and not part of the control plane, and the pool has room below `max`
 
 Effects

@@ -20,10 +20,10 @@ Sources
   karpenter           manifests of NodePool, ProxmoxNodeClass, ProxmoxTemplate and ProxmoxUnmanagedTemplate, and the provider's
                       cloud configuration (`kubectl get -o yaml …` is fine)
 
-The comment before each line says where the setting comes from and what differs. Values that only you know are marked FILL IN, and
-unknown settings are listed by name. Secrets are neither copied nor shown: the configuration names files for them. It begins with
-`mode = \"observe\"`: run the daemon beside the other autoscaler until you agree with its decisions. docs/guides/migration.md
-describes every step.";
+In the result, the comment before each line says where the setting comes from and what differs. Values that only you know are
+marked FILL IN, and unknown settings are listed by name. Secrets are neither copied nor shown: the configuration names files for
+them. The configuration begins with `mode = \"observe\"`: run the daemon beside the other autoscaler until you agree with the
+daemon's decisions. docs/guides/migration.md describes every step.";
 
 /// Arguments of `migrate`.
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub(super) struct Arguments {
     /// The autoscaler whose settings are converted
     #[arg(value_enum, value_name = "FROM")]
     from: From,
-    /// Files with its settings, or `-` for standard input
+    /// Files with that autoscaler's settings, or `-` for standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Write the configuration to this file, which must not exist yet (default: standard output)

@@ -44,8 +44,8 @@ use cluster::ClusterName;
 #[derive(Debug, Parser)]
 #[command(name = "pve-autoscaler", version, after_help = exit::HELP)]
 pub struct Arguments {
-    /// The Kubernetes cluster, if this host serves several: selects the configuration in
-    /// /etc/pve-autoscaler/clusters/NAME and the socket of its daemon
+    /// The Kubernetes cluster, if this host serves several: selects its configuration in
+    /// /etc/pve-autoscaler/clusters/NAME and its daemon's socket
     #[arg(long, global = true, value_name = "NAME")]
     cluster: Option<ClusterName>,
     /// Whether the command needs that cluster's configuration to exist.
@@ -85,7 +85,7 @@ enum Command {
     Orphans(orphans::Arguments),
     /// Check the configuration and both clusters, and report what is wrong
     Check(check::Arguments),
-    /// Create the templates that the configuration describes, or replace those whose description has changed
+    /// Create the templates that the configuration describes, or replace those whose settings have changed
     Template(template::Arguments),
     /// Show what the daemon would decide now, and why, without changing anything
     Plan(plan::Arguments),

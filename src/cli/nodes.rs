@@ -13,20 +13,21 @@ use observability::{DEFAULT_SOCKET, Order};
 
 const RETIRE: &str = "\
 Effects
-  the order is refused if a pod must stay by the rules of `[scale_down]`; the answer names the pod and the rule
-  if the pool is at its minimum or the node's pods fit on no other node, another machine is created first, provided that `max` allows one
-  the node is cordoned and drained as in any removal: disruption budgets are respected, and a new pod that must stay ends the drain
-  its machine is shut down and destroyed
+  the order is refused if, by the rules of `[scale_down]`, a pod must stay; the answer names the pod and the rule
+  if the pool is at its minimum or the node's pods fit on no other node, another machine is created first if `max` allows it
+  the node is cordoned and drained as in any removal: disruption budgets are respected, and the drain is given up if a
+    new pod must stay
+  the node's machine is shut down and destroyed
   if the drain is given up, the node stays in service and is not retired again: `history NODE` shows why
 
-Unlike a removal that the daemon decides on, this one waits for no timer or cool-down.
+Unlike a removal that the daemon decides on, this removal waits for no timer or cool-down.
 The order is kept on the Node (annotation `pve-autoscaler/retire`): it applies to all instances and survives restarts. `pin` revokes
-it.";
+the order.";
 
 const PIN: &str = "\
 The Node gets the annotation `pve-autoscaler/scale-down-disabled=true`, which applies to all instances and survives restarts. The
 node is then not removed, even if it is unneeded or not ready, and a drain that has begun is given up. Pods can still be scheduled
-to it: for maintenance, cordon it as well (`kubectl cordon`).";
+to the node: for maintenance, cordon it as well (`kubectl cordon`).";
 
 /// Arguments of `retire`.
 #[derive(Debug, Args)]

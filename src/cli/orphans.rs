@@ -17,9 +17,10 @@ Causes
   an administrator copied a machine's VM with its notes
 
 Outcomes
-  with `orphans = \"report\"`, the default, they are left alone
-  with `orphans = \"collect\"`, one is destroyed each hour, if all the evidence is there and still holds immediately before
-  to keep such a VM, remove the first line of its notes: then the VM no longer counts as a machine";
+  with `orphans = \"report\"`, the default, such VMs are left alone
+  with `orphans = \"collect\"`, at most one an hour is destroyed, and only if all the evidence is there and still holds just
+    before the destruction
+  to keep such a VM, remove the first line of the VM's notes: then it no longer counts as a machine";
 
 /// Arguments of `orphans`.
 #[derive(Debug, Args)]

@@ -10,11 +10,11 @@ use observability::{DEFAULT_SOCKET, Order, SocketError, order};
 
 const WHAT: &str = "\
 Effects
-  no machine is created and none is removed, not even to keep a pool at its minimum
-  machines that are being created are finished, but machines whose clone has not begun wait
-  drains are given up: their nodes return to service
-  shutdowns and removals of VMs that have begun are finished
-  unneeded nodes do not come any closer to their removal
+  no machine is added, not even to keep a pool at its minimum, and no removal begins
+  machines whose clone has begun are finished; the others wait
+  drains are given up, and the nodes return to service
+  shutdowns and destructions of VMs that have begun are finished
+  unneeded nodes come no closer to removal during the pause
 
 The pause is kept in Kubernetes (ConfigMap `autoscaler-state`, key `paused`): it applies to all instances, whichever leads, and
 survives restarts. Only root and the daemon's own user may pause and resume.";

@@ -11,10 +11,10 @@ use observability::{DEFAULT_SOCKET, Order};
 
 const WHAT: &str = "\
 After a failure, a host or pool is in back-off for `backoff_initial`. Each further failure makes the back-off longer, up to
-`backoff_max`. `status` shows how long it lasts, and why. Once the cause is fixed, this command ends the back-off of one host or
-pool, or of all. The next failure begins with `backoff_initial` again.
+`backoff_max`. `status` shows how long the back-off lasts, and why. Once the cause is fixed, this command ends the back-off of
+one host or pool, or of all. After the next failure, the back-off lasts `backoff_initial` again.
 
-Any instance accepts this command, whichever leads. Only root and the daemon's own user may run it.";
+Any instance accepts this command, even if it does not lead. Only root and the daemon's own user may run it.";
 
 /// Arguments of `retry`.
 #[derive(Debug, Args)]

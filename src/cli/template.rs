@@ -1,5 +1,5 @@
-//! `template`: creates the templates that the configuration describes, and replaces those whose description
-//! has changed.
+//! `template`: creates the templates that the configuration describes, and replaces those whose settings have
+//! changed.
 
 use std::path::PathBuf;
 
@@ -13,15 +13,15 @@ use settings::{Config, SecretSource, Template};
 
 const HELP: &str = "\
 For each [[template]], a host downloads the image and checks it, imports it as the disk of a new VM, and turns that VM into a
-template with the name that pools use. Existing templates are kept. Work that an interrupted run has left is finished.
+template with the name that pools use. Existing templates are kept. The command also finishes the work of an interrupted run.
 
-If the description has changed
-  a new VM takes over the name; from then on pools create their machines from it, and with `drift` in [replace] the nodes of the
-    old template are replaced one by one
+If the settings of a [[template]] have changed
+  a new VM takes over the template's name, and pools create their machines from this VM from then on; with `drift` in [replace],
+    the nodes of the old template are replaced one by one
   the old VM is renamed to NAME-VERSION-1, and the next run destroys it, unless it still has linked clones
 
 The image must contain containerd 2.0 or newer: the kubelet of Kubernetes 1.38 does not start with an older one. Proxmox VE imports
-the image unchanged; run `containerd --version` in it to check (docs/guides/template.md).
+the image unchanged; to check, run `containerd --version` in the image (docs/guides/template.md).
 
 This command needs more privileges than the daemon: give it a token of its own (docs/reference/permissions.md has the role).";
 

@@ -142,7 +142,7 @@ fn pool(draft: &mut Draft, tree: &mut Tree) {
     table.set(
         "name",
         name.as_str(),
-        "pxe_autoscaled_node_name; here the name does not decide about ownership of VMs",
+        "pxe_autoscaled_node_name; here, ownership of VMs does not depend on the name",
     );
     let least = tree.whole(&["min_size"]).unwrap_or(2);
     let most = tree.whole(&["max_size"]).unwrap_or(5);

@@ -107,7 +107,7 @@ impl Board {
         let mut states = self.lock();
         if let Some(state) = states.get_mut(kind) {
             if state.warned {
-                tracing::info!(kind, "can be seen again");
+                tracing::info!(kind, "objects of this kind can be read again");
             }
             (state.settled, state.trouble, state.refusals, state.warned) = (true, None, 0, false);
         }
@@ -125,7 +125,7 @@ impl Board {
         state.refusals = if refused { state.refusals + 1 } else { 0 };
         let hopeless = absent || state.refusals >= REFUSALS;
         if absent && NEWER.contains(&kind) {
-            tracing::debug!(kind, reason = what, "is not served");
+            tracing::debug!(kind, reason = what, "this kind is not served");
             (state.settled, state.trouble) = (true, None);
             self.settle(&states);
             return true;
@@ -133,9 +133,13 @@ impl Board {
         let given_up = hopeless && !state.essential;
         if !state.warned && (hopeless || !refused) {
             if given_up {
-                tracing::warn!(kind, reason = what, "cannot be seen, and is treated as absent");
+                tracing::warn!(
+                    kind,
+                    reason = what,
+                    "objects of this kind cannot be read, and are treated as absent"
+                );
             } else {
-                tracing::warn!(kind, reason = what, "cannot be seen at the moment");
+                tracing::warn!(kind, reason = what, "objects of this kind cannot be read at the moment");
             }
             state.warned = true;
         }

@@ -254,7 +254,7 @@ async fn present(ctx: &Context, machine: &mut MachineHandle) -> Result<Present, 
             }
             return Ok(Present::Locked(stale_lock(machine, &lock)));
         }
-        let note = format!("the VM is locked ({lock}); if no task is working on it, {}", unlock(machine));
+        let note = format!("the VM is locked ({lock}); if no task is working on it, run {}", unlock(machine));
         machine.say(ctx, &note);
         tokio::time::sleep(ctx.config.limits.task_poll * 2).await;
     }

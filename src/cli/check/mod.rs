@@ -68,7 +68,7 @@ enum Purpose {
     /// The daemon.
     #[default]
     Run,
-    /// `plan` and `explain`, which need less.
+    /// `plan` and `explain`, which need fewer settings.
     Plan,
 }
 

@@ -56,7 +56,7 @@ pub(super) fn proxmox(error: &Error, settings: &Proxmox) -> Option<String> {
     let (user, name) = settings.token_id.split_once('!').unwrap_or((&settings.token_id, ""));
     match error.kind {
         Kind::Unauthorized => Some(format!(
-            "`pveum user token list {user}` must show `{name}`, not expired, and the secret must be that token's"
+            "`pveum user token list {user}` must list `{name}` as not expired, and the secret must belong to that token"
         )),
         Kind::HostUnreachable | Kind::OutcomeUnknown => {
             Some(hindered(obstacle(&error.text), &settings.trust))

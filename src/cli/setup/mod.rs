@@ -21,16 +21,16 @@ use settings::Needs;
 
 const HELP: &str = r#"Administrators
   Setup needs an administrator on each side, once.
-  Proxmox VE   root on any of its hosts, where setup uses pvesh. Elsewhere, a token of root without privilege separation
+  Proxmox VE   root on any host, where setup uses pvesh. Elsewhere, a token of root without privilege separation
                (`--admin-token-file`), created and removed as root on a host:
                  umask 077; pveum user token add root@pam setup --privsep 0 --output-format json |
                    sed 's/.*"value":"\([^"]*\)".*/\1/' > admin-token
                  pveum user token remove root@pam setup
   Kubernetes   a kubeconfig of a cluster administrator, e.g. /etc/kubernetes/admin.conf of a control plane node
 
-Setup creates the resource pool, roles, user, token and grants in Proxmox VE, the objects of rbac.yaml in Kubernetes, and, in its
-folder, config.toml and the credential files, which no other user can read. No secret is printed. What already exists is kept. If
-there is a configuration, the proposal is written beside it. At the end the result is checked.
+Setup creates the resource pool, roles, user, token and grants in Proxmox VE, and the objects of rbac.yaml in Kubernetes. In its
+folder, it writes config.toml and the credential files, which no other user can read. No secret is printed. Objects and files that
+already exist are kept. If there is a configuration, setup writes its proposal beside it. At the end, setup checks the result.
 
 With `--cluster NAME`, setup adds a further Kubernetes cluster to the same host (docs/guides/several-clusters.md): by default the
 folder is /etc/pve-autoscaler/clusters/NAME, the user autoscaler-NAME@pve and the resource pool kubernetes-NAME. The proposal contains
@@ -49,7 +49,7 @@ pub(super) struct Arguments {
     /// The ID of the administrator's token
     #[arg(long, value_name = "USER@REALM!NAME", default_value = "root@pam!setup")]
     admin_token_id: String,
-    /// The file with the secret of the administrator's token (default: no token, but `pvesh` as root)
+    /// The file with the secret of the administrator's token (default: no token; setup runs `pvesh` as root)
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     /// The `pvesh` program, which needs no token

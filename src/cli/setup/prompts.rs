@@ -19,22 +19,22 @@ pub(super) struct Answers {
     /// The template of the workers, by VMID or name
     #[arg(long, value_name = "TEMPLATE")]
     template: Option<String>,
-    /// The workers' addresses, FIRST-LAST, not used or assigned by anything else
+    /// The workers' addresses, FIRST-LAST, free and not assigned by DHCP
     #[arg(long, value_name = "RANGE")]
     addresses: Option<String>,
-    /// The prefix length of their network (default: 24, or 64 with IPv6)
+    /// The prefix length of the workers' network (default: 24, or 64 with IPv6)
     #[arg(long, value_name = "BITS")]
     prefix: Option<u8>,
-    /// Their gateway
+    /// The workers' gateway
     #[arg(long, value_name = "ADDRESS")]
     gateway: Option<IpAddr>,
-    /// Their name server (default: the gateway)
+    /// The workers' name server (default: the gateway)
     #[arg(long, value_name = "ADDRESS")]
     dns: Option<IpAddr>,
     /// The workers' VMIDs, FIRST-LAST (default: a free range)
     #[arg(long, value_name = "RANGE")]
     vmids: Option<String>,
-    /// Their bridge (default: the template's)
+    /// The workers' bridge (default: the template's)
     #[arg(long, value_name = "NAME")]
     bridge: Option<String>,
     /// The maximum number of workers

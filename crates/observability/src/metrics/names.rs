@@ -73,28 +73,28 @@ metrics! {
     "The daemon" {
         BUILD: Gauge "build_info" None, &["version"], "Always 1, labelled with the running version";
         READY: Gauge "ready" None, &[], "1 once both clusters have been seen and rounds are running";
-        LEADER: Gauge "leader" None, &[], "1 while this instance leads; metrics about pools, pods, machines and hosts come from the leader";
-        TERMS_ENDED: Counter "terms_ended" None, &["cause"], "How often this instance lost the lead, other than by stopping: `Taken` by another instance, `HostSlow` if a timer of this process fired much too late, `ApiSlow` if the Kubernetes API did not answer in time, `ApiFailed` if the API refused or could not be reached";
+        LEADER: Gauge "leader" None, &[], "1 while this instance leads; only the leader reports metrics about pools, pods, machines and hosts";
+        TERMS_ENDED: Counter "terms_ended" None, &["cause"], "How often this instance lost the lead, other than by stopping: `Taken` by another instance, `HostSlow` if a timer of this process fired much too late, `ApiSlow` if the Kubernetes API did not answer in time, `ApiFailed` if the API refused a request or could not be reached";
         PAUSED: Gauge "paused" None, &[], "1 while the daemon is paused; only the leader reports it";
-        OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which nothing is changed";
+        OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which the daemon changes nothing";
         PROBLEM: Gauge "problem" None, &["about"], "1 while the problem lasts; docs/reference/alerts.md explains each one";
-        ROUNDS: Counter "rounds" None, &["outcome"], "Rounds: `decided`, `blind` if too little could be seen to decide anything, or `obsolete` if settings changed or the term ended during the round";
+        ROUNDS: Counter "rounds" None, &["outcome"], "Rounds by outcome: `decided`, `blind` if too little could be seen to decide anything, or `obsolete` if the settings changed or this instance's lead ended during the round";
         ROUND: Histogram "round_duration" SECONDS, &[], "Duration of a round, without the waits between rounds";
         LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "When a round last completed its decisions";
-        REGION_ACTS: Gauge "region_acts" None, REGION, "1 while the region's Proxmox VE cluster is visible and quorate, so its pools get decisions; only if there are several regions";
-        CREDENTIAL_END: Gauge "credential_end_timestamp" SECONDS, &["credential"], "When a credential of the daemon expires, if it has an expiry time: the client certificate or token and the certificate authority of the kubeconfig, and the authorities in Proxmox VE's `ca_file`";
+        REGION_ACTS: Gauge "region_acts" None, REGION, "1 while the region's Proxmox VE cluster is visible and quorate, so nodes can be added to and removed from its pools; only if there are several regions";
+        CREDENTIAL_END: Gauge "credential_end_timestamp" SECONDS, &["credential"], "When a credential expires, if it has an expiry time: the kubeconfig's client certificate or token, its certificate authority, or the authorities in Proxmox VE's `ca_file`";
         LAST_LOOK: Gauge "last_proxmox_look_timestamp" SECONDS, &[], "When Proxmox VE was last read successfully";
-        DECISIONS: Counter "decisions" None, &["pool", "decision", "reason"], "Machines requested (`add`, for `Pods` or the pool's `Minimum`), running machines enlarged (`grow`, for `Pods`) and nodes removed (`remove`, with the plan's reason, or `Asked` by an operator)";
-        CALLS: Counter "calls" None, &["api", "outcome"], "Calls to the APIs `proxmox` and `kubernetes`, without watches: `Ok`, or the kind of failure";
+        DECISIONS: Counter "decisions" None, &["pool", "decision", "reason"], "Decisions to create a machine (`add`, for `Pods` or the pool's `Minimum`), to enlarge a running machine (`grow`, for `Pods`) or to remove a node (`remove`, with the plan's reason, or `Asked` by an operator)";
+        CALLS: Counter "calls" None, &["api", "outcome"], "Calls to the APIs `proxmox` and `kubernetes`, except watches, by outcome: `Ok` or the kind of failure";
         CALL: Histogram "call_duration" SECONDS, &["api"], "Time from sending a call to its answer";
     }
     "Pools" {
         MIN: Gauge "pool_min_nodes" None, POOL, "The pool's `min`";
         MAX: Gauge "pool_max_nodes" None, POOL, "The pool's `max`";
-        SLOTS: Gauge "pool_free_slots" None, POOL, "VMIDs, with their addresses, that the pool can still use";
+        SLOTS: Gauge "pool_free_slots" None, POOL, "VMIDs that the pool can still use, each with its addresses";
         POOL_BACKOFF: Gauge "pool_backoff" None, POOL, "1 while the pool is in back-off after failures, or has no usable template";
         POOL_BACKOFF_END: Gauge "pool_backoff_end_timestamp" SECONDS, POOL, "When the pool is tried again; only while it is in back-off";
-        NODES: Gauge "nodes" None, &["pool", "state"], "Nodes of the pool: `Ready`, `NotReady`, or `Leaving` if they are being removed, whatever their condition";
+        NODES: Gauge "nodes" None, &["pool", "state"], "Nodes of the pool by state: `Ready`, `NotReady`, or `Leaving` while they are being removed, ready or not";
         CPU_PROVISIONED: Gauge "cpu_provisioned" CORES, POOL, "vCPUs of the pool's machines";
         CPU_ALLOCATABLE: Gauge "cpu_allocatable" CORES, POOL, "CPU that the pool's nodes offer to pods";
         CPU_ALLOCATED: Gauge "cpu_allocated" CORES, POOL, "CPU that pods on the pool's nodes request";
@@ -104,23 +104,23 @@ metrics! {
         NODE_VERDICTS: Gauge "node_verdicts" None, &["pool", "verdict", "reason"], "Nodes by the verdict of the last decision, as `plan` names it, with the reason if the node is `Blocked`";
     }
     "Pods" {
-        PENDING: Gauge "pending_pods" None, &["reason"], "Pending pods by the verdict of the last decision, as `plan` names it; pods of a gang that waits for something other than room by its `gang.reason`";
-        MISSED: Counter "predictions_missed" None, POOL, "How often kube-scheduler refused pods on a ready node that the planner had found them to fit, or pods of a removed node did not start elsewhere. The label `pool` is empty for nodes outside all pools";
-        MISSED_NOW: Gauge "predictions_missed_now" None, POOL, "Missed predictions in force: kinds of pods that the pool gets no machines for, because kube-scheduler refused such pods on a node that seemed to fit, and removals whose pods did not start elsewhere";
+        PENDING: Gauge "pending_pods" None, &["reason"], "Pending pods by the verdict of the last decision, as `plan` names it, or by `gang.reason` if their gang waits for something other than room";
+        MISSED: Counter "predictions_missed" None, POOL, "How often kube-scheduler refused a pod on a ready node although the planner had found that the pod fits there, or pods of a removed node did not start elsewhere. The label `pool` is empty for nodes outside all pools";
+        MISSED_NOW: Gauge "predictions_missed_now" None, POOL, "Missed predictions still in effect. Either the pool gets no machines for a kind of pod, because kube-scheduler refused such a pod on a node that seemed to fit, or pods of a removed node did not start elsewhere";
         UNFINISHED: Gauge "unfinished" None, &["what"], "Pending `Pods` and removable `Nodes` that the last round left for later rounds";
-        BUFFER_CHUNKS: Gauge "buffer_chunks" None, &["buffer", "state"], "Chunks of each CapacityBuffer (`namespace/name`): `Filled` by room on existing nodes, `Coming` with machines that are being created, or `Short` of room";
-        POD_WAIT: Histogram "pod_waiting" SECONDS, &[], "Time from a pod becoming unschedulable until it has a node";
+        BUFFER_CHUNKS: Gauge "buffer_chunks" None, &["buffer", "state"], "Chunks of each CapacityBuffer (`namespace/name`) by state: `Filled` by room on existing nodes, `Coming` with machines that are being created, or `Short` of room";
+        POD_WAIT: Histogram "pod_waiting" SECONDS, &[], "Time from when a pod became unschedulable until it got a node";
     }
     "Machines" {
         MACHINES: Gauge "machines" None, &["pool", "phase"], "Machines by phase, as `status` names it";
-        MADE: Counter "machines_made" None, &["pool", "outcome"], "Finished creations: `Ready`, `Warm` if the machine is kept until it is needed, `SlotTaken` by another VM or Node, or failed because of the `Pool`, the `Host` or an `Other` cause";
-        GROWN: Counter "machines_grown" None, &["pool", "outcome"], "Finished attempts to enlarge a running machine: `Grown`, or `NotGrown` if it stays in service unchanged";
-        REMOVED: Counter "machines_removed" None, &["pool", "outcome"], "Finished removals: `Removed`, `GivenUp` if the node returned to service, `Discarded` after a failed creation, or `Stuck` and tried again later";
-        STEP: Histogram "machine_step" SECONDS, &["step"], "Duration of each step of a machine's creation (`clone`, `configure`, `start`, `boot`, `join`, `ready`), of the `whole` creation from the decision on, and of its removal (`drain`, `remove`)";
-        CLONE_REQUEST: Histogram "unschedulable_to_clone" SECONDS, &[], "Time from a pod becoming unschedulable until cloning began for it";
-        TO_READY: Histogram "unschedulable_to_ready" SECONDS, &[], "Time from a pod becoming unschedulable until the node for it was ready";
-        ORPHANS: Gauge "orphans" None, &["state"], "VMs with this cluster's mark but no record: `Proven` if there is full evidence that they are left over, else `Unproven`";
-        ASTRAY: Gauge "nodes_astray" None, POOL, "Nodes whose labels with `{{ zone }}` or `{{ host }}` name a different place from that of their VMs; only for pools with such labels";
+        MADE: Counter "machines_made" None, &["pool", "outcome"], "Finished creations by outcome: `Ready`, `Warm` if the machine is kept until it is needed, `SlotTaken` if another VM or Node has its slot, or the cause of a failure: `Pool`, `Host` or `Other`";
+        GROWN: Counter "machines_grown" None, &["pool", "outcome"], "Finished attempts to enlarge a running machine, by outcome: `Grown`, or `NotGrown` if it stays in service unchanged";
+        REMOVED: Counter "machines_removed" None, &["pool", "outcome"], "Finished removals by outcome: `Removed`, `GivenUp` if the node returned to service, `Discarded` after a failed creation, or `Stuck` if the removal is tried again later";
+        STEP: Histogram "machine_step" SECONDS, &["step"], "Duration of each step of a machine's creation (`clone`, `configure`, `start`, `boot`, `join`, `ready`), of the `whole` creation from the decision on, and of each step of the removal (`drain`, `remove`)";
+        CLONE_REQUEST: Histogram "unschedulable_to_clone" SECONDS, &[], "Time from when a pod became unschedulable until a clone for it began";
+        TO_READY: Histogram "unschedulable_to_ready" SECONDS, &[], "Time from when a pod became unschedulable until the node for it was ready";
+        ORPHANS: Gauge "orphans" None, &["state"], "VMs with this cluster's mark but no record: `Proven` if there is full evidence that they are left over, or else `Unproven`";
+        ASTRAY: Gauge "nodes_astray" None, POOL, "Nodes whose labels with `{{ zone }}` or `{{ host }}` name a different zone or host from that of their VM; only for pools with such labels";
         DRAINS: Gauge "drains" None, POOL, "Nodes that are being drained";
     }
     "Hosts" {
@@ -133,7 +133,7 @@ metrics! {
         HOST_MEMORY_USED: Gauge "host_memory_used" BYTES, HOST, "Memory in use, as Proxmox VE reports it";
         HOST_MEMORY_ASSIGNED: Gauge "host_memory_assigned" BYTES, HOST, "Memory assigned to all running guests on the host";
         HOST_STORAGE: Gauge "host_storage" BYTES, &["host", "storage"], "Size of a storage on the host";
-        HOST_STORAGE_USED: Gauge "host_storage_used" BYTES, &["host", "storage"], "Used part of a storage on the host";
+        HOST_STORAGE_USED: Gauge "host_storage_used" BYTES, &["host", "storage"], "Used space of a storage on the host";
     }
 }
 

@@ -162,7 +162,7 @@ impl Written {
             this.resource_pool.as_ref(),
             name_rules::is_resource_pool,
             |text| format!("`{text}` is not a valid resource pool name"),
-            "letters, digits, `-`, `_` and `.`, at most three levels with `/`",
+            "letters, digits, `-`, `_` and `.`, at most three levels, separated by `/`",
         );
         Some(Proxmox {
             region: this.region.as_ref().map(|name| name.get_ref().clone()),

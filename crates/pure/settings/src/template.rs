@@ -183,7 +183,7 @@ impl Written {
             self.resource_pool.as_ref(),
             name_rules::is_resource_pool,
             |text| format!("template `{name}`: `{text}` is not a valid resource pool name"),
-            "letters, digits, `-`, `_` and `.`, at most three levels with `/`",
+            "letters, digits, `-`, `_` and `.`, at most three levels, separated by `/`",
         );
         Template {
             name: name.clone(),

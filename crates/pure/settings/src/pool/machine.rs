@@ -184,7 +184,7 @@ pub(super) fn storages(pool: &Written, checker: &mut Checker) -> Vec<String> {
         checked.push(storage);
     }
     if pool.clone == CloneKind::Linked && pool.boots_from() == Boot::Template {
-        let title = format!("pool `{name}`: a linked clone is on its template's storage");
+        let title = format!("pool `{name}`: a linked clone is always on its template's storage");
         let help = "set `clone = \"full\"`, or remove `storage`";
         checker.wrong(title, written.span(), "only for full clones", help);
     }
