@@ -155,7 +155,11 @@ fn a_gang_waits_until_its_group_and_its_pods_are_there() {
     assert_eq!(machines(&plan), 0);
     let gated = pod("g", 5, "", "schedulingGates: [{name: held}], ");
     let plan = waiting(Cluster::new().with(&group("g", 3)).with(&gated), "g", 2).plan(&config);
-    assert!(why(&plan).1.ends_with("2 are there now, 1 of its pods may not be placed (Gated)"), "{}", why(&plan).1);
+    assert!(
+        why(&plan).1.ends_with("2 are there now, 1 of its pods may not be placed (Gated)"),
+        "{}",
+        why(&plan).1
+    );
     assert_eq!(pod_verdict(&plan, "d/g-5"), PodOutcome::Gated);
     let none = waiting(Cluster::new(), "g", 1);
     let plan = none.clone().with(SERVED).plan(&config);
