@@ -48,6 +48,8 @@ async fn a_whole_life_is_logged_like_this() {
         .with_ansi(false)
         .with_target(false);
     let subscriber = tracing_subscriber::registry().with(EnvFilter::new("info")).with(layer);
+    // With one subscriber alone, a line that another test's thread writes first is never asked for again.
+    let _other = tracing::Dispatch::new(tracing_subscriber::registry());
     let listening = tracing::subscriber::set_default(subscriber);
     let mut stage = Stage::running(ONE_POOL);
     stage.deploy("web", 1, "1500m", "1Gi");

@@ -576,7 +576,13 @@ impl Daemon {
             self.memory.stays(node.as_ref().unwrap_or(&record.name), &record.pool, why, &config, now);
         }
         if matches!(told.ending, Ending::Removed | Ending::Discarded) {
-            tracing::info!(machine = %told.record.name, "the machine is gone");
+            // Another client may use a bare-metal machine by now.
+            let what = if told.record.is_physical() {
+                "the machine is no longer in use"
+            } else {
+                "the machine is gone"
+            };
+            tracing::info!(machine = %told.record.name, "{what}");
         }
         self.reconcile.heard(told, &config);
         self.physical.heard(told);

@@ -86,7 +86,7 @@ async fn a_vm_whose_file_a_host_that_left_has_left_behind_is_told() {
     // Until the list shows it.
     tokio::time::sleep(std::time::Duration::from_mins(1)).await;
     let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
-    assert!(why.contains("the folder /etc/pve/nodes/pve9 is there"), "{why}");
+    assert!(why.contains("the folder /etc/pve/nodes/pve9 exists"), "{why}");
     world.pve.delete_by_hand(VMID.0);
     tokio::time::sleep(std::time::Duration::from_mins(1)).await;
     assert_eq!(world.go_on().await, Ending::Discarded);

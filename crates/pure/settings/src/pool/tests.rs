@@ -275,7 +275,10 @@ fn labels_and_taints_are_checked() {
     refuses(&[
         ("labels = { \"a b\" = \"c\" }", &["`a b` is not a valid label key"]),
         ("labels = { a = \"b c\" }", &["`b c` is not a valid label value"]),
-        ("labels = { a = \"{{ hots }}\" }", &["`{{ hots }}` is nothing", "did you mean `{{ host }}`?"]),
+        (
+            "labels = { a = \"{{ hots }}\" }",
+            &["`{{ hots }}` is not a variable", "did you mean `{{ host }}`?"],
+        ),
         ("labels = { a = \"{{ zzz }}\" }", &["known variables: host, zone, region, pool, name and vmid"]),
         ("labels = { a = \"x-{{ host\" }", &["a `{{` without its `}}`"]),
         ("labels = { a = \"-{{ host }}\" }", &["is not a valid label value"]),

@@ -162,7 +162,7 @@ fn the_bootstrap_is_checked() {
         (ssh.replace("AAAAC", "BBBBC"), "`ssh_host_key` is not a public key"),
         (ssh.replace(&HOST_KEY[40..], ""), "`ssh_host_key` is not a public key"),
         (ssh.replace("ssh-ed25519", "ecdsa-sha2-nistp256"), "`ssh_host_key` is not a public key"),
-        (ssh.replace("ssh-ed25519", "cp1 ssh-ed25519"), "from `ssh-keyscan` without the host's name"),
+        (ssh.replace("ssh-ed25519", "cp1 ssh-ed25519"), "from `ssh-keyscan`, without the host's name"),
         (ssh.replace(HOST_KEY, "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAAQE="), "must be Ed25519 or ECDSA"),
         (ssh.replace("ssh_key_file = \"/k\"\n", ""), "neither `ssh_key_file` nor `ssh_key_credential`"),
         (ssh.replace("\"/k\"", "\"id_ed25519\""), "`ssh_key_file` is not an absolute path"),

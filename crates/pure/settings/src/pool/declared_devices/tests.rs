@@ -207,7 +207,7 @@ fn what_no_driver_could_publish_is_refused() {
         (
             pci("pci = \"gpu\"", "resource = \"example.com/gpu\""),
             &[
-                "is offered as `example.com/gpu` by a device plugin",
+                "both offered as `example.com/gpu` by a device plugin",
                 "because of this",
                 "extendedResourceName",
             ],
