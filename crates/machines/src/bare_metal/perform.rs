@@ -162,8 +162,8 @@ impl Performer<'_> {
             "it was off, but another client has switched it on since: leaving it on and deleting its Node";
         tracing::warn!(machine = %machine.record().name, "{what}");
         machine.enter(self.ctx, Phase::Deleting, what);
-        // What ran there ended with the power. A Node that reports by now is deleted, too, but not tainted as out
-        // of service.
+        // What ran there ended with the power. A Node that reports by now is deleted, too, but it is not
+        // tainted as out of service.
         self.forget_node(machine, Off::Gone).await?;
         sight.cleared = Cleared::Node;
         Ok(())
