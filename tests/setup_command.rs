@@ -133,7 +133,7 @@ async fn what_is_made_from_nothing_passes_the_check_and_a_second_time_changes_no
     let (code, said) = bench.set_up(&ANSWERS).await;
     assert_eq!(code, 0, "{said}");
     assert!(!said.contains(" error "), "{said}");
-    assert!(said.contains("made") && !said.contains("kept "), "everything is new: {said}");
+    assert!(said.contains("created") && !said.contains("kept "), "everything is new: {said}");
     for (name, mode) in [
         ("etc", 0o755),
         ("etc/credentials", 0o700),
@@ -153,7 +153,7 @@ async fn what_is_made_from_nothing_passes_the_check_and_a_second_time_changes_no
 
     let (code, again) = bench.set_up(&ANSWERS).await;
     assert_eq!(code, 0, "{again}");
-    let made: Vec<&str> = again.lines().filter(|line| line.trim_start().starts_with("made")).collect();
+    let made: Vec<&str> = again.lines().filter(|line| line.trim_start().starts_with("created")).collect();
     assert_eq!(made.len(), 2, "only what Kubernetes gets again, and its token: {made:?}");
     assert_eq!(fs::read_to_string(bench.path("etc/credentials/pve-token")).unwrap(), token);
     assert_eq!(fs::read_to_string(bench.path("etc/config.toml")).unwrap(), configuration);

@@ -283,9 +283,9 @@ mod tests {
                 used_for(&["digital signature", "server auth", "client auth"]),
                 "client auth",
             ),
-            ("for any use", used_for(&["any"]), "it is for any"),
-            ("without a signature", used_for(&["server auth"]), "it is for server auth"),
-            ("for nothing", used_for(&[]), "it is for "),
+            ("for any use", used_for(&["any"]), "its usages are any"),
+            ("without a signature", used_for(&["server auth"]), "its usages are server auth"),
+            ("for nothing", used_for(&[]), "its usages are "),
             (
                 "another common name",
                 of(&[(organization.clone(), NODES), (common.clone(), "system:node:workers-b2")]),

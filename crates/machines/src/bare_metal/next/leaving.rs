@@ -124,7 +124,7 @@ fn still_off(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     }
     let Emptied::Yes { at: emptied, .. } = sight.emptied else { return None };
     Some(match &sight.power {
-        Some(power) if power.at <= emptied => look(Look::Power),
+        Some(power) if power.at < emptied => look(Look::Power),
         None => look(Look::Power),
         Some(_) if sight.is_off() => Next::Do(Step::NoteOff),
         // Its Node is what it runs.

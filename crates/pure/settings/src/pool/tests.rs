@@ -179,7 +179,7 @@ fn what_a_machine_is_made_of_is_checked() {
         ("template = \"my template\"", &["`my template` is not a valid template name"]),
         ("template = true", &["`true` is not a valid template name"]),
         ("clone = \"ful\"", &["unknown variant `ful`", "did you mean `full`?"]),
-        ("storage = \"local-lvm\"", &["is on its template's storage", "set `clone = \"full\"`"]),
+        ("storage = \"local-lvm\"", &["is always on its template's storage", "set `clone = \"full\"`"]),
         ("clone = \"full\"\nstorage = \"a b\"", &["`a b` is not a valid storage name"]),
         ("disk = \"1GiB\"", &["`disk` is too small", "at least \"4GiB\"", "not the increase"]),
         ("disk = \"large\"", &["`disk` is not a size"]),

@@ -284,8 +284,12 @@ fn one_that_was_switched_off_by_hand_may_be_another_clients_by_now() {
     let heard = |heard, power| seen(|sight| (sight.heard, sight.power) = (Some(heard), power));
     let shows = |ready: &'static str| seen(|sight| sight.watched = watched(ready));
     let wait = Next::Wait(seconds(120), Wait::Silence);
-    let emptied =
-        |at, state| announced(|sight| (sight.heard, sight.power) = (Some(false), Some(power(at, state))));
+    let emptied = |at, state| {
+        announced(|sight| {
+            (sight.heard, sight.power) = (Some(false), Some(power(at, state)));
+            sight.emptied = Emptied::Yes { at: seconds(4), again: false };
+        })
+    };
     check(
         vec![
             row("its Node is not silent yet", off(), shows("True"), 1, wait),
