@@ -98,7 +98,7 @@ pub const ALL: &[Inherited] = &[
     told(
         "cicustom",
         Rule::Asked,
-        "`network` is removed if the pool assigns addresses, because otherwise all machines would have the same one; `check` reports what `user` replaces, and which hosts lack the storage of these files",
+        "`network` is removed if the pool assigns addresses, because otherwise all machines would have the same network configuration; `check` reports what `user` replaces, and which hosts lack the storage of these files",
     ),
     told("cipassword", Rule::Left, "the template's password, valid on every machine"),
     told("citype", Rule::Left, "the format of the data that the guest reads"),

@@ -22,8 +22,9 @@ pub(super) async fn networks(
         let vlans = on.vlans.into_iter().filter(|vlan| !looked_at.contains(&(on.bridge.to_owned(), *vlan)));
         let line = |line: Line| {
             let (lacks, device) = (&line.message, on.device);
-            let message =
-                format!("{lacks}: Proxmox VE asks for it when it clones the template's own {device}");
+            let message = format!(
+                "{lacks}: Proxmox VE requires this right to clone the template with its own {device}"
+            );
             Line { message, ..line }
         };
         wrong.extend(unusable(pve, usable, on.bridge, vlans).await.into_iter().map(line));

@@ -14,7 +14,7 @@ pub(super) fn unfit(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let is_node = |key: &str| key.strip_prefix("numa").is_some_and(|number| number.parse::<u8>().is_ok());
     if let Some((key, _)) = vm.all().find(|(key, _)| is_node(key)).filter(|_| grow.grows_memory) {
         let message = format!(
-            "it has a NUMA topology (`{key}`), with which machines of any other size do not start: the daemon removes it from machines"
+            "it has a NUMA topology (`{key}`), which keeps machines of any other size from starting; the daemon removes it from each machine"
         );
         let help = format!("`qm set {} --delete {key}`", usable.vmid_text());
         wrong.push(Line::doubtful("", message).key("grow").help(help));
@@ -35,7 +35,7 @@ pub(super) fn hosts(pve: &Pve, pool: &Pool) -> Vec<Line> {
     let words = |name: &String| {
         let threads = pve.seen.hosts.get(name).map_or(0, |host| host.cores);
         let message = format!(
-            "{name} has {threads} threads: Proxmox VE starts no machine there that may grow to {} cores",
+            "{name} has {threads} threads: Proxmox VE does not start machines there that may grow to {} cores",
             grow.max_cores
         );
         let help = "lower `max_cores` of `[pool.grow]`, or leave the host out of `hosts`";

@@ -23,7 +23,7 @@ pub enum Proof {
     #[error("VMID {0} is one of pool `{1}`")]
     Vmid(Vmid, PoolName),
     /// Its name has the form of a machine's name.
-    #[error("`{0}` is the name of a machine")]
+    #[error("`{0}` is a name that the daemon gives to machines")]
     Name(String),
     /// No record belongs to it.
     #[error("no record names it")]

@@ -59,7 +59,9 @@ fn difference(driver: &str, declared: &[&Device], seen: &[ResourceSlice]) -> Opt
             continue;
         }
         let lacks = there.first().and_then(|other| lacking(device, other, driver))?;
-        return Some(format!("devices of {driver} with {lacks} declared, but node {node} has none left"));
+        return Some(format!(
+            "a device of {driver} with {lacks} is declared, but no further device of node {node} matches it"
+        ));
     }
     None
 }

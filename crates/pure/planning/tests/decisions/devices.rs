@@ -426,11 +426,15 @@ fn a_difference_to_what_is_declared_is_said() {
         (seen(&device("a", "a", "")), Some("2 devices of x.example.com declared, but node a has 1")),
         (
             seen(&unlike),
-            Some("devices of x.example.com with model = \"a\" declared, but node a has none left"),
+            Some(
+                "a device of x.example.com with model = \"a\" is declared, but no further device of node a matches it",
+            ),
         ),
         (
             seen(&alike.replace("80Gi", "40Gi")),
-            Some("devices of x.example.com with mem = 80Gi declared, but node a has none left"),
+            Some(
+                "a device of x.example.com with mem = 80Gi is declared, but no further device of node a matches it",
+            ),
         ),
     ] {
         assert_eq!(said(&cluster).as_deref(), expected);
