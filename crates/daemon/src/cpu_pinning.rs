@@ -8,8 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Deps;
-use model::MachineId;
-use model::Record;
+use model::{MachineId, Record};
 use observability::{Board, Problem};
 use pinning::{Answer, Astray, Request};
 use runtime::error_chain::chain;

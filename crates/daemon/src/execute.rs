@@ -11,12 +11,10 @@ use jiff::Timestamp;
 use super::Daemon;
 use super::build_snapshot::shown_timer;
 use machines::{MachineView, Usable};
-use model::MachineId;
-use model::PoolName;
 use model::machine::{Growing, Phase, STORED_ON, WarmState};
 use model::plan::{GrownMachine, NewMachine, Plan, Removal, RemovalReason, Unkept};
 use model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
-use model::{Record, Slot, Snapshot};
+use model::{MachineId, PoolName, Record, Slot, Snapshot};
 use observability::Problem;
 use settings::{Config, Mode, Size};
 

@@ -15,11 +15,10 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Daemon;
-use model::PoolName;
 use model::machine::Host;
 use model::plan::Plan;
 use model::power::{HostOutcome, HostVerdict, PowerMemory, PowerStep};
-use model::{HostKey, Snapshot};
+use model::{HostKey, PoolName, Snapshot};
 use proxmox::redfish::{self, Reset};
 use proxmox::{Client, Error, Kind};
 use runtime::error_chain::chain;

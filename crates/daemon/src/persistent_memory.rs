@@ -13,12 +13,11 @@ use tokio_util::task::TaskTracker;
 use super::backoffs;
 use kubernetes::{Cluster, ErrorKind, MemoryVersion};
 use machines::{BackoffTarget, Ending, MachineReport};
-use model::PoolName;
 use model::prediction::Predictions;
 use model::snapshot::{Decision, HostMemory, Memory};
 use model::unfinished::Unfinished;
 use model::workload::Backoff;
-use model::{HostKey, Snapshot};
+use model::{HostKey, PoolName, Snapshot};
 use settings::Config;
 
 /// Important changes are stored within this time.

@@ -9,10 +9,9 @@ use super::Daemon;
 use super::build_snapshot::Looks;
 use super::silent_hosts::silence;
 use machines::PoolTemplates;
-use model::PoolName;
-use model::Snapshot;
 use model::snapshot::PoolMemory;
 use model::workload::Backoff;
+use model::{PoolName, Snapshot};
 use observability::Problem;
 use settings::{Config, Pool};
 

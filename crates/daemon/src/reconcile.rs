@@ -8,10 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::Daemon;
 use kubernetes::{Records, Versioned};
 use machines::{Ending, MachineReport, MachineView};
-use model::MachineId;
 use model::machine::{Intent, Phase};
 use model::node::Node;
-use model::{Record, Vmid};
+use model::{MachineId, Record, Vmid};
 use observability::Problem;
 use settings::{Config, Mode, Pool, ZoneLabels};
 

@@ -10,12 +10,11 @@ use super::Daemon;
 use super::execute::leaves;
 use super::publish_status::requested_by_node;
 use machines::MachineView;
-use model::PoolName;
-use model::Snapshot;
 use model::gang::GangReason;
 use model::plan::{Plan, PodOutcome, PodVerdict};
 use model::pod::{Pod, Scheduling};
 use model::snapshot::POOL_LABEL;
+use model::{PoolName, Snapshot};
 use observability::{GaugeValues, Metrics, names, number};
 use settings::Config;
 

@@ -14,9 +14,8 @@ use super::Daemon;
 use super::build_snapshot::LISTS_LAG;
 use super::inventory::Observation;
 use machines::{MachineView, should_run};
-use model::MachineId;
-use model::Record;
 use model::machine::{Phase, WarmState};
+use model::{MachineId, Record};
 use proxmox::Guest;
 use settings::Config;
 

@@ -10,9 +10,8 @@ use thiserror::Error;
 use super::cluster::Cluster;
 use super::error::{Error, ErrorKind};
 use super::{MANAGED_BY, MANAGED_BY_LABEL};
-use model::PoolName;
 use model::machine::{Intent, Pinned};
-use model::{Record, Vmid};
+use model::{PoolName, Record, Vmid};
 
 /// The key in a record's ConfigMap that holds the record.
 const KEY: &str = "record";

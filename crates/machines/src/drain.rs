@@ -18,11 +18,10 @@ use super::node::is_ready;
 use super::step_error::StepError;
 use super::termination_clock::TerminationClock;
 use kubernetes::{Cluster, Error, Eviction};
-use model::MachineId;
 use model::node::Node;
 use model::pod::VolumeSource;
 use model::snapshot::BEING_DELETED_TAINT;
-use model::{Pod, Snapshot};
+use model::{MachineId, Pod, Snapshot};
 use planning::Evictions;
 use scheduling::World;
 

@@ -16,9 +16,8 @@ use super::reports::{Ending, Reports, tell};
 use super::step_error::{BackoffTarget, StepError};
 use super::vm_search::{self, VmSearch};
 use super::vm_start;
-use model::MachineId;
 use model::machine::Phase;
-use model::{Record, Vmid};
+use model::{MachineId, Record, Vmid};
 use proxmox::{Client, Kind, Power, TaskFilter, TaskRow};
 
 /// A task that began longer ago is not the cause of what is seen now.

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use model::PoolName;
-use model::Vmid;
+use model::{PoolName, Vmid};
 use tokio::time::Instant;
 
 use super::context::Context;

@@ -9,10 +9,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use kubernetes::Versioned;
-use model::MachineId;
-use model::PoolName;
 use model::machine::{Machine, Phase};
-use model::{Pod, Record, Slot, Vmid};
+use model::{MachineId, Pod, PoolName, Record, Slot, Vmid};
 use runtime::ordered_notify::{Changed, Changes};
 use settings::Config;
 

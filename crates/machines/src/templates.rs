@@ -5,8 +5,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use model::PoolName;
-use model::{HostKey, Vmid};
+use model::{HostKey, PoolName, Vmid};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 

@@ -6,10 +6,8 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use model::HostKey;
-use model::PoolName;
 use model::snapshot::Decision;
-use model::{Pause, Vmid};
+use model::{HostKey, Pause, PoolName, Vmid};
 
 /// Everything that `status` shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -3,8 +3,7 @@
 //! A clone carries it from its first moment (the clone call takes a description), so it proves that a VM is
 //! ours; a VMID or a name does not. While a clone task runs, the description is Proxmox VE's placeholder.
 
-use model::MachineId;
-use model::PoolName;
+use model::{MachineId, PoolName};
 use std::collections::BTreeMap;
 
 /// Whose machine a VM is.

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use model::MachineId;
-use model::PoolName;
 use model::Vmid;
+use model::{MachineId, PoolName};
 use thiserror::Error;
 
 /// Something that is proven.

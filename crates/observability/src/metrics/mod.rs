@@ -26,10 +26,9 @@ use super::problem;
 use cluster_autoscaler::ClusterAutoscaler;
 use kubernetes::ErrorKind;
 use machines::{BackoffTarget, Ending, MachineReport};
-use model::MachineId;
-use model::PoolName;
 use model::machine::Phase;
 use model::plan::RemovalReason;
+use model::{MachineId, PoolName};
 use names::Metric;
 
 pub use gauges::{GaugeValues, number};

@@ -7,10 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::capacity::NoRoom;
 use super::view::View;
-use model::PoolName;
-use model::Slot;
 use model::machine::Phase;
 use model::workload::Backoff;
+use model::{PoolName, Slot};
 use settings::Pool;
 
 /// The machines of a pool that are left.

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::Timestamp;
-use model::HostKey;
-use model::PoolName;
+use model::{HostKey, PoolName};
 
 use super::bare_metal::Machines;
 use super::cooldowns;

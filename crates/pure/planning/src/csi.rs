@@ -9,11 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::facts::node::{is_young, pool_of};
-use model::PoolName;
-use model::Snapshot;
 use model::node::Node;
 use model::snapshot::{DriverLimits, Memory};
 use model::workload::CsiNode;
+use model::{PoolName, Snapshot};
 use settings::{Config, Pool};
 
 /// What is known of the drivers of pools' nodes.

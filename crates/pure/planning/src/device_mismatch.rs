@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::fresh_devices::Slices;
-use model::PoolName;
-use model::Snapshot;
 use model::devices::{Attribute, Device, ResourceSlice};
+use model::{PoolName, Snapshot};
 use settings::{Config, Pool};
 
 /// How the devices of nodes differ from those that their pool declares, by pool, in words. Further devices of

@@ -10,11 +10,10 @@ use std::sync::Arc;
 
 use super::facts::machine::by_node;
 use super::facts::node::{is_young, pool_of};
-use model::PoolName;
 use model::devices::{Device, DeviceTaint, ResourceSlice};
 use model::node::Node;
 use model::snapshot::Memory;
-use model::{Machine, Snapshot};
+use model::{Machine, PoolName, Snapshot};
 use settings::{Config, Pool};
 
 /// Nodes with more devices than this are not remembered, because the memory has to fit into a ConfigMap …

@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::facts::node::{being_deleted, pool_of, ready};
-use model::PoolName;
-use model::Snapshot;
+use model::{PoolName, Snapshot};
 use settings::Config;
 
 /// Pools with more unready nodes than both limits allow.

@@ -8,9 +8,8 @@ use super::disk_room::{CloneBytes, DiskRoom};
 use super::facts::host::shut;
 use super::limits::Shape;
 use super::view::View;
-use model::PoolName;
 use model::machine::{Host, Machine, Phase, WarmState};
-use model::{HostKey, quantity};
+use model::{HostKey, PoolName, quantity};
 use settings::Pool;
 
 /// What is left of a host.

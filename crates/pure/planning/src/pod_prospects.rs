@@ -13,10 +13,9 @@ use super::drain::Rules;
 use super::priorities::Priorities;
 use super::view::View;
 use super::{buffers, expected, fresh_node, requests, sizes};
-use model::PoolName;
-use model::Snapshot;
 use model::drain::Blocking;
 use model::pod::Pod;
+use model::{PoolName, Snapshot};
 use scheduling::{Effort, Prepared, Refusal, SimNode};
 use settings::{Config, Pool};
 

@@ -23,10 +23,9 @@ use super::facts::{
 };
 use super::packer::Packer;
 use super::prediction_holds::Hold;
-use model::Pod;
-use model::PoolName;
 use model::plan::MissedPrediction;
 use model::prediction::{MadeFor, Missed, kind};
+use model::{Pod, PoolName};
 use scheduling::NodeIndex;
 
 /// Maximum number of machines that are created within [`BOUND_TIME`] for pods of a kind that are never

@@ -26,13 +26,12 @@ use super::facts::{
 };
 use super::replacement_order::Turns;
 use super::{removal_backoff, unready};
-use model::PoolName;
 use model::machine::{Machine, Phase};
 use model::node::Node;
 use model::plan::{NodeOutcome, NodeVerdict, RemovalReason};
 use model::pod::Pod;
 use model::power::HostOutcome;
-use model::{Plan, Snapshot};
+use model::{Plan, PoolName, Snapshot};
 use settings::{Config, Pool, Size};
 
 /// Why a node is to be replaced.

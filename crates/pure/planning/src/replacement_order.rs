@@ -12,9 +12,8 @@ use super::facts::{
 use super::health;
 use super::removal_backoff::rests;
 use super::replacement_due::Due;
-use model::PoolName;
-use model::Snapshot;
 use model::machine::Phase;
+use model::{PoolName, Snapshot};
 use settings::{Config, Pool};
 
 /// What a round allows, counted down.

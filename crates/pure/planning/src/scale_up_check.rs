@@ -12,10 +12,9 @@ use super::scale_up_decision::ScaleUpDecision;
 use super::spread_check;
 use super::view::View;
 use super::waiting::Waiting;
-use model::PoolName;
-use model::Snapshot;
 use model::machine::Phase;
 use model::plan::PodOutcome;
+use model::{PoolName, Snapshot};
 use scheduling::NodeIndex;
 
 /// How many nodes are found out to be needed in a round; what comes after them waits for the next.

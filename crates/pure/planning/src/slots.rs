@@ -5,8 +5,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 
-use model::PoolName;
-use model::{Slot, Vmid};
+use model::{PoolName, Slot, Vmid};
 use settings::Config;
 
 /// What occupies slots.

@@ -19,10 +19,9 @@ use super::device_room::DeviceRoom;
 use super::facts::{host::is_emptied, machine::is_kept};
 use super::view::View;
 use super::{names, replacement_due};
-use model::PoolName;
 use model::machine::{Machine, Phase, WarmState};
 use model::plan::{NewMachine, Plan, PodVerdict, PoolGrowth, PoolReason, Unkept};
-use model::{HostKey, Snapshot, Vmid, quantity};
+use model::{HostKey, PoolName, Snapshot, Vmid, quantity};
 use settings::{Config, Pool};
 
 /// A machine that waits to be asked to join.

@@ -7,12 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 use super::figures::Figures;
 use super::surroundings::Others;
 use super::{CREATION, RETIREMENT, WAKING};
-use model::PoolName;
 use model::machine::{Machine, Phase};
 use model::pod::Scheduling;
 use model::resources::Resources;
 use model::snapshot::POOL_LABEL;
-use model::{HostKey, Snapshot};
+use model::{HostKey, PoolName, Snapshot};
 use planning::ready;
 
 /// Maximum number of times that are kept for a pool.

@@ -6,10 +6,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::surroundings::Others;
-use model::PoolName;
-use model::Snapshot;
 use model::machine::{Machine, Phase, WarmState};
 use model::snapshot::POOL_LABEL;
+use model::{PoolName, Snapshot};
 use planning::ready;
 
 /// Maximum number of points in a series; at this number, each point covers twice the time.

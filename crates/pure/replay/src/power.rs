@@ -8,12 +8,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::cluster::Simulation;
 use super::{SHUTDOWN, STARTUP};
-use model::PoolName;
 use model::machine::Host;
 use model::plan::Plan;
 use model::power::{HostFacts, HostOutcome, HostVerdict, PowerFacts, PowerMemory, PowerStep};
 use model::snapshot::HostMemory;
-use model::{HostKey, Snapshot};
+use model::{HostKey, PoolName, Snapshot};
 
 /// Hosts that the daemon of a recorded round had switched off are shown as they are when on; returns their
 /// names.

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use model::PoolName;
 use model::machine::{Host, Machine, Phase, Slot, WarmState};
 use model::pci::Held;
-use model::{HostKey, Snapshot, Vmid};
+use model::{HostKey, PoolName, Snapshot, Vmid};
 use planning::slots::{Taken, free};
 use settings::Config;
 

@@ -4,12 +4,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::fields::{Fields, amounts};
-use model::PoolName;
 use model::machine::{Host, Machine, Slot, Storage};
 use model::quantity;
 use model::snapshot::{DriverLimits, Inventory, Learnt, Memory, PoolMemory};
 use model::workload::Backoff;
-use model::{HostKey, KubernetesVersion};
+use model::{HostKey, KubernetesVersion, PoolName};
 
 const VERSION: &str = "pve-autoscaler/v1";
 

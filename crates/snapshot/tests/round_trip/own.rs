@@ -1,6 +1,5 @@
 //! Random contents of our own two documents.
 
-use model::PoolName;
 use model::machine::{Growing, Host, Machine, Phase, Slot, Storage};
 use model::pci::{Held, HostPci};
 use model::power::{HostFacts, PowerFacts, PowerMemory, PowerStep};
@@ -8,7 +7,7 @@ use model::prediction::{Awaited, MadeFor, Missed, Moved, Predictions};
 use model::snapshot::{DeclaredFeatures, HostMemory, Learnt, Memory, NodeMemory, PoolMemory};
 use model::unfinished::{NodeTurns, PodTurns, Unfinished};
 use model::workload::Backoff;
-use model::{HostKey, Vmid};
+use model::{HostKey, PoolName, Vmid};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
