@@ -170,6 +170,27 @@ fn each_crate_of_the_daemon_is_known_to_its_log() {
     assert_eq!(names, pve_autoscaler::CRATES);
 }
 
+/// A body that is not boxed is compiled once more in each crate that awaits it. Functions with `impl` or type
+/// parameters are compiled there in any case. Nothing awaits the inner functions of `crates/daemon`.
+#[test]
+fn async_functions_that_other_crates_call_are_boxed() {
+    let mut found = Vec::new();
+    for path in sources("crates") {
+        let lines = code(&path);
+        let inner = ["daemon/src", "/tests/"].iter().any(|part| path.to_string_lossy().contains(part));
+        for (at, (number, line)) in lines.iter().enumerate().filter(|_| !inner) {
+            let signature: String = lines[at..].iter().map(|(_, line)| line.as_str()).take(12).collect();
+            let signature = signature.split(['{', ';']).next().unwrap_or_default();
+            let generic = signature.contains("impl ") || signature.split('(').next().unwrap().contains('<');
+            let boxed = at > 0 && lines[at - 1].1.trim() == "#[boxed]";
+            if line.trim_start().starts_with("pub async fn") && !generic && !boxed {
+                found.push(format!("{}:{number}: add `#[boxed]` (runtime::boxed)", path.display()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
 #[test]
 fn the_labs_world_knows_nothing_of_the_daemon() {
     let found = offences(&["lab/world/src"], &["pve_autoscaler", "k8s_openapi"]);

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use runtime::boxed;
 use russh::client::{self, AuthResult};
 use russh::keys::{PrivateKey, PrivateKeyWithHashAlg, PublicKey, PublicKeyOrCertificate};
 use russh::{ChannelMsg, Disconnect, Preferred};
@@ -65,6 +66,7 @@ impl TokenHost {
     /// # Errors
     /// See [`SshError`]. After a limit or a broken connection a token may exist whose secret is lost; it
     /// expires by itself.
+    #[boxed]
     pub async fn mint(&self, ttl: Duration, description: &str) -> Result<SshToken, SshError> {
         // For kubeadm, 0 means that the token never expires.
         let ttl = format!("{}s", ttl.as_secs().max(1));
@@ -103,6 +105,7 @@ impl TokenHost {
     ///
     /// # Errors
     /// See [`SshError`].
+    #[boxed]
     pub async fn delete(&self, id: &str) -> Result<(), SshError> {
         if !is_token_id(id) {
             return Err(SshError::NoId);
@@ -120,6 +123,7 @@ impl TokenHost {
     ///
     /// # Errors
     /// See [`SshError`].
+    #[boxed]
     pub async fn rehearse(&self) -> Result<(), SshError> {
         // It prints a token that does not exist.
         let printed = self.run(&self.command(&["token", "create", "--ttl", "1s", "--dry-run"])).await?;

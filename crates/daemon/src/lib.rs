@@ -54,6 +54,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use runtime::boxed;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -142,6 +143,7 @@ impl std::fmt::Debug for Deps {
 ///
 /// If there are several instances, only the one that holds the lease acts; the others watch, and take over
 /// when it is gone.
+#[boxed]
 pub async fn run(deps: Deps, cancel: CancellationToken) {
     let tasks = TaskTracker::new();
     // Dropping this future must not leave a candidate behind.

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Resource;
 use kube::api::{DeleteParams, ObjectMeta, PostParams, Request};
 use kube::core::request::Error as RequestError;
+use runtime::boxed;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::cluster::{Cluster, Entropy};
@@ -62,6 +63,7 @@ impl Cluster {
     /// # Errors
     /// The call failed: [`ErrorKind::AlreadyExists`] after an unknown outcome means that it was created,
     /// otherwise that another token has the id.
+    #[boxed]
     pub async fn create_token(&self, token: &BootstrapToken, description: &str) -> Result<(), Error> {
         self.ask_of_secrets("create a bootstrap token", create(token, description)).await
     }
@@ -73,6 +75,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The id is not one, or the call failed.
+    #[boxed]
     pub async fn delete_token(&self, id: &str) -> Result<(), Error> {
         let action = "delete a bootstrap token";
         if id.len() != 6 || !id.bytes().all(|letter| LETTERS.contains(&letter)) {

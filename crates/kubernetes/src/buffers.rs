@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kube::Api;
+use runtime::boxed;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -103,6 +104,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if the buffer has been replaced or changed; otherwise the call failed.
+    #[boxed]
     pub async fn write_buffer_status(
         &self,
         buffer: &CapacityBuffer,
@@ -123,6 +125,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if the request has been replaced or changed; otherwise the call failed.
+    #[boxed]
     pub async fn write_request_conditions(
         &self,
         request: &ProvisioningRequest,

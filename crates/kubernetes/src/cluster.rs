@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use runtime::boxed;
 use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
 use tokio::time::Instant;
@@ -87,6 +88,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The text is not a kubeconfig, lacks the context, or names unusable certificates.
+    #[boxed]
     pub async fn connect(kubeconfig: &SecretString, options: &ConnectOptions) -> Result<Self, Error> {
         let kubeconfig = Kubeconfig::from_yaml(kubeconfig.expose_secret()).map_err(Error::Kubeconfig)?;
         if let Some(lacks) = kubeconfig::lacks(&kubeconfig, options.context.as_deref()) {
@@ -217,6 +219,7 @@ impl Cluster {
     ///
     /// # Errors
     /// There was no answer, or it was a refusal.
+    #[boxed]
     pub async fn version(&self) -> Result<String, Error> {
         let info = self.call("ask the API server for its version", self.client.apiserver_version()).await?;
         Ok(info.git_version)
@@ -226,6 +229,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`super::ErrorKind::Fenced`]: this instance does not lead.
+    #[boxed]
     pub async fn may_write(&self) -> Result<(), Error> {
         self.fence.pass().await.map_err(|fenced| {
             let source = Box::new(kube::Error::Service(Box::new(fenced)));

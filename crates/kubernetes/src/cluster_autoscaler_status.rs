@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, PostParams};
+use runtime::boxed;
 
 use super::cluster::Cluster;
 use super::error::Error;
@@ -19,6 +20,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed.
+    #[boxed]
     pub async fn status_version(&self) -> Result<Option<String>, Error> {
         let stored = self.call("read the stored status", self.config_maps().get_opt(NAME)).await?;
         Ok(stored.and_then(|map| map.metadata.resource_version))
@@ -30,6 +32,7 @@ impl Cluster {
     /// # Errors
     /// [`super::ErrorKind::Conflict`], [`super::ErrorKind::AlreadyExists`] or [`super::ErrorKind::NotFound`]
     /// if another version is stored; otherwise the call failed.
+    #[boxed]
     pub async fn store_status(
         &self,
         text: &str,

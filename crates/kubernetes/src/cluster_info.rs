@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::config::Kubeconfig;
+use runtime::boxed;
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep};
 use x509_parser::pem::Pem;
@@ -35,6 +36,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed, or the ConfigMap holds no usable kubeconfig.
+    #[boxed]
     pub async fn cluster_info(&self) -> Result<ClusterInfo, Error> {
         let map = self.cluster_info_map().await?;
         let text = map.data.as_ref().and_then(|data| data.get("kubeconfig"));
@@ -46,6 +48,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The limit has passed; the last call's error, if that was the cause.
+    #[boxed]
     pub async fn wait_for_signature(&self, token_id: &str, limit: Duration) -> Result<(), Error> {
         let key = format!("jws-kubeconfig-{token_id}");
         let end = Instant::now() + limit;

@@ -9,6 +9,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
+use runtime::boxed;
 
 use super::MANAGED_BY;
 use super::cluster::Cluster;
@@ -93,6 +94,7 @@ impl Recorder {
     ///
     /// # Errors
     /// The call failed. Nothing depends on an event: log the error and continue.
+    #[boxed]
     pub async fn event_on_pod(&self, pod: &Pod, saying: &Saying) -> Result<(), Error> {
         self.say(reference("Pod", Some(&pod.namespace), &pod.name, &pod.uid), saying).await
     }
@@ -101,6 +103,7 @@ impl Recorder {
     ///
     /// # Errors
     /// The call failed. Nothing depends on an event: log the error and continue.
+    #[boxed]
     pub async fn event_on_node(&self, node: &Node, saying: &Saying) -> Result<(), Error> {
         self.say(reference("Node", None, &node.name, &node.uid), saying).await
     }
@@ -109,6 +112,7 @@ impl Recorder {
     ///
     /// # Errors
     /// The call failed. Nothing depends on an event: log the error and continue.
+    #[boxed]
     pub async fn event_on_record(&self, stored: &Versioned<Record>, saying: &Saying) -> Result<(), Error> {
         let namespace = Some(self.cluster.namespace());
         let name = records::name(&stored.record);

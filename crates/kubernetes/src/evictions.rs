@@ -9,6 +9,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::Status;
+use runtime::boxed;
 use serde_json::json;
 
 use super::cluster::Cluster;
@@ -43,6 +44,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed, or a pod cannot be read.
+    #[boxed]
     pub async fn pods_on(&self, node: &str) -> Result<Vec<Arc<Pod>>, Error> {
         let action = format!("list the pods of node `{node}`");
         let bound = ListParams::default().fields(&format!("spec.nodeName={node}"));
@@ -63,6 +65,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed.
+    #[boxed]
     pub async fn attached(&self, node: &str) -> Result<BTreeSet<String>, Error> {
         let api: Api<VolumeAttachment> = Api::all(self.client.clone());
         let every = ListParams::default();
@@ -78,6 +81,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed in a way that says nothing about the pod.
+    #[boxed]
     pub async fn evict(
         &self,
         namespace: &str,

@@ -16,6 +16,7 @@ use k8s_openapi::api::coordination::v1::{Lease as Object, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
+use runtime::boxed;
 use tokio::time::Instant;
 
 use super::cluster::Cluster;
@@ -71,6 +72,7 @@ impl Lease {
     ///
     /// # Errors
     /// The call failed. A lease that was held is still held until it expires.
+    #[boxed]
     pub async fn claim(&mut self, duration: Duration) -> Result<Claim, Error> {
         // It stays until an answer has arrived: if the caller stops waiting, it is renewed in the same way.
         if let Some(held) = self.held.clone() {
@@ -117,6 +119,7 @@ impl Lease {
     ///
     /// # Errors
     /// The call failed; the lease expires by itself.
+    #[boxed]
     pub async fn release(&mut self) -> Result<(), Error> {
         self.held = None;
         let (leases, options) = (self.leases(), PostParams::default());

@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use runtime::boxed;
 use secrecy::SecretString;
 use serde_json::Value;
 
@@ -27,6 +28,7 @@ impl Cluster {
     ///
     /// # Errors
     /// It is not a manifest, or a call failed: the objects before it are applied.
+    #[boxed]
     pub async fn apply_manifest(&self, manifest: &str) -> Result<Vec<String>, Error> {
         let objects: Vec<Value> = serde_saphyr::from_multiple(manifest).map_err(|source| {
             Error::Malformed { action: "read the manifest".to_owned(), source: Box::new(source) }
@@ -59,6 +61,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed, or the Secret does not contain text.
+    #[boxed]
     pub async fn account_token(&self, secret: &str) -> Result<Option<AccountToken>, Error> {
         let action = format!("read the token in secret `{secret}`");
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, PostParams};
+use runtime::boxed;
 
 use super::cluster::Cluster;
 use super::error::{Error, ErrorKind};
@@ -38,6 +39,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed, or the stored data cannot be read.
+    #[boxed]
     pub async fn load_memory(&self) -> Result<(Memory, Option<MemoryVersion>), Error> {
         let action = "read the stored state";
         let Some(map) = self.call(action, self.config_maps().get_opt(NAME)).await? else {
@@ -56,6 +58,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed.
+    #[boxed]
     pub async fn memory_version(&self) -> Result<Option<MemoryVersion>, Error> {
         let found = self.call("read the stored state", self.config_maps().get_opt(NAME)).await?;
         Ok(found.as_ref().map(version))
@@ -68,6 +71,7 @@ impl Cluster {
     /// # Errors
     /// [`super::ErrorKind::Conflict`] or [`super::ErrorKind::AlreadyExists`] if another client stored
     /// something in the meantime; otherwise the call failed.
+    #[boxed]
     pub async fn store_memory(
         &self,
         memory: &Memory,
@@ -104,6 +108,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed.
+    #[boxed]
     pub async fn pause(&self) -> Result<Option<Pause>, Error> {
         Ok(self.orders().await?.0)
     }
@@ -112,6 +117,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed.
+    #[boxed]
     pub async fn orders(&self) -> Result<(Option<Pause>, bool), Error> {
         let found = self.call("read the switch `paused`", self.config_maps().get_opt(NAME)).await?;
         let mut data = found.and_then(|map| map.data).unwrap_or_default();
@@ -126,6 +132,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed, or other clients' writes kept conflicting.
+    #[boxed]
     pub async fn set_pause(&self, pause: Option<&Pause>) -> Result<(), Error> {
         let action = "turn the switch `paused`";
         let text = pause.map(|pause| json(action, pause)).transpose()?;
@@ -143,6 +150,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed, or other clients' writes kept conflicting.
+    #[boxed]
     pub async fn ask_retry(&self, retry: &Retry) -> Result<(), Error> {
         let action = "store what is to be tried again";
         self.edit(action, |data| {
@@ -161,6 +169,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed, or other clients' writes kept conflicting.
+    #[boxed]
     pub async fn take_retries(&self) -> Result<Vec<Retry>, Error> {
         let mut taken = Vec::new();
         self.edit("fetch what is to be tried again", |data| {

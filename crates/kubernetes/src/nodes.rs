@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use k8s_openapi::api::core::v1::Node as Object;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use runtime::boxed;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
@@ -21,6 +22,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed, or the object is malformed.
+    #[boxed]
     pub async fn get_node(&self, name: &str) -> Result<Option<Node>, Error> {
         let action = format!("read node `{name}`");
         let found = self.call(action.clone(), self.nodes().get_opt(name)).await?;
@@ -34,6 +36,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
+    #[boxed]
     pub async fn annotate_node(&self, name: &str, key: &str, value: Option<&str>) -> Result<(), Error> {
         let change = json!({ "metadata": { "annotations": { key: value } } });
         self.patch_node(format!("annotate node `{name}`"), name, &change).await
@@ -43,6 +46,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
+    #[boxed]
     pub async fn set_labels(&self, name: &str, labels: &Labels) -> Result<(), Error> {
         let change = json!({ "metadata": { "labels": labels } });
         self.patch_node(format!("label node `{name}`"), name, &change).await
@@ -52,6 +56,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
+    #[boxed]
     pub async fn cordon(&self, name: &str) -> Result<(), Error> {
         self.patch_node(format!("cordon node `{name}`"), name, &json!({ "spec": { "unschedulable": true } }))
             .await
@@ -61,6 +66,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
+    #[boxed]
     pub async fn uncordon(&self, name: &str) -> Result<(), Error> {
         self.patch_node(
             format!("uncordon node `{name}`"),
@@ -74,6 +80,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed; [`Error::Contended`] if others changed the Node each time we tried.
+    #[boxed]
     pub async fn add_taint(&self, name: &str, taint: &Taint) -> Result<(), Error> {
         self.edit_taints(format!("taint node `{name}`"), name, |_, taints| add(taint, taints)).await
     }
@@ -105,6 +112,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The call failed; [`Error::Contended`] if others changed the Node each time we tried.
+    #[boxed]
     pub async fn remove_taint(&self, name: &str, taint: &Taint) -> Result<(), Error> {
         self.edit_taints(format!("remove a taint of node `{name}`"), name, |_, taints| {
             let before = taints.len();
@@ -120,6 +128,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if the Node with this name is a different one; otherwise the call failed.
+    #[boxed]
     pub async fn delete_node(&self, name: &str, uid: &str) -> Result<(), Error> {
         let only = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
         let options = DeleteParams::default().preconditions(only);

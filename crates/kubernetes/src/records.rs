@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions};
+use runtime::boxed;
 use thiserror::Error;
 
 use super::cluster::Cluster;
@@ -88,6 +89,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The list could not be read. An unreadable record is no error, but is listed separately.
+    #[boxed]
     pub async fn list_records(&self) -> Result<Records, Error> {
         let selector = format!("{MANAGED_BY_LABEL}={MANAGED_BY},{POOL}");
         let mut page = ListParams::default().labels(&selector).limit(PAGE);
@@ -112,6 +114,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The list could not be read. Unreadable records are left out: no machine waits because of them.
+    #[boxed]
     pub async fn awaiting_cpus(&self, host: &str) -> Result<Vec<Record>, Error> {
         let selector = format!("{MANAGED_BY_LABEL}={MANAGED_BY},{PINS_ON}={host}");
         let page = ListParams::default().labels(&selector).limit(PAGE);
@@ -126,6 +129,7 @@ impl Cluster {
     /// # Errors
     /// [`RecordError::SlotTaken`] if another machine has the slot; otherwise the call failed, and if the
     /// error's outcome is unknown, the record may have been written.
+    #[boxed]
     pub async fn create_record(&self, record: &Record) -> Result<Versioned<Record>, RecordError> {
         let failed = |source| RecordError::Kubernetes { name: record.name.clone(), source };
         let map = write(record, None).map_err(failed)?;
@@ -148,6 +152,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`RecordError::Changed`] if the stored record is a different one; otherwise the call failed.
+    #[boxed]
     pub async fn update_record(&self, record: &mut Versioned<Record>) -> Result<(), RecordError> {
         let who = record.record.name.clone();
         let failed = |source| RecordError::Kubernetes { name: who.clone(), source };
@@ -183,6 +188,7 @@ impl Cluster {
     /// # Errors
     /// [`RecordError::Changed`] if the stored record is newer or another machine's; otherwise the call
     /// failed.
+    #[boxed]
     pub async fn delete_record(&self, record: &Versioned<Record>) -> Result<(), RecordError> {
         let options = DeleteParams::default().preconditions(Preconditions {
             uid: Some(record.uid.clone()),

@@ -5,6 +5,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::Api;
 use kube::api::PostParams;
+use runtime::boxed;
 
 use super::capacity_buffer;
 use super::cluster::Cluster;
@@ -268,6 +269,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The API server did not answer.
+    #[boxed]
     pub async fn rights(&self) -> Result<Vec<Right>, Error> {
         let mut served = Vec::new();
         for (version, plural, _) in OPTIONAL {
@@ -282,6 +284,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The API server did not answer.
+    #[boxed]
     pub async fn serving_rights(&self) -> Result<Vec<Right>, Error> {
         self.asked(needed(SERVING, &self.namespace)).await
     }

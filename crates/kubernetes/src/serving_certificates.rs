@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Object;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use runtime::boxed;
 use serde_json::json;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -112,6 +113,7 @@ impl Cluster {
     /// # Errors
     /// [`super::ErrorKind::Conflict`] or [`super::ErrorKind::NotFound`] if it is no longer the same;
     /// [`super::ErrorKind::Forbidden`] if a right is missing; otherwise the call failed.
+    #[boxed]
     pub async fn approve(&self, request: &ServingRequest, why: &str) -> Result<(), Error> {
         let requests: Api<Object> = Api::all(self.client.clone());
         let change = json!({

@@ -13,6 +13,7 @@ use k8s_openapi::api::scheduling::v1 as scheduling;
 use k8s_openapi::api::storage::v1 as storage;
 use kube::core::DeserializeGuard;
 use kube::{Api, Resource};
+use runtime::boxed;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -246,6 +247,7 @@ impl Watches {
 
     /// Waits until every kind was listed once, or is known not to be served. Waits for ever while an
     /// essential kind is refused: [`Watches::problems`] shows this.
+    #[boxed]
     pub async fn synced(&self) {
         // The sender lives in `self`, so that this cannot fail.
         let _ = self.board.settled().wait_for(|settled| *settled).await;

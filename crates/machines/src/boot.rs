@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use runtime::boxed;
 use tokio::time::Instant;
 
 use super::context::Context;
@@ -53,6 +54,7 @@ impl Boot {
     }
 
     /// Waits until it is time to ask the agent (again).
+    #[boxed]
     pub async fn wait(&mut self, ctx: &Context, record: &Record) {
         self.tries += 1;
         if let Some(asked) = self.asked {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use runtime::boxed;
 use tokio::sync::Mutex;
 
 use kubernetes::{Cluster, ClusterInfo, Error};
@@ -31,6 +32,7 @@ impl KnownFacts {
     ///
     /// # Errors
     /// They cannot be read.
+    #[boxed]
     pub async fn get(&self, cluster: &Cluster) -> Result<ClusterFacts, Error> {
         let mut known = self.0.lock().await;
         if let Some(facts) = &*known {
@@ -41,6 +43,7 @@ impl KnownFacts {
     }
 
     /// Discards them, so that they are read again for the next join.
+    #[boxed]
     pub async fn forget(&self) {
         *self.0.lock().await = None;
     }

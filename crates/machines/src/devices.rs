@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use model::{HostKey, Vmid};
+use runtime::boxed;
 use tokio::time::Instant;
 
 use super::host_queries;
@@ -61,6 +62,7 @@ impl DeviceSurvey {
     ///
     /// # Errors
     /// The mappings could not be read.
+    #[boxed]
     pub async fn look(
         &mut self,
         proxmox: &Client,

@@ -29,9 +29,11 @@ use model::Record;
 use model::machine::{Growing, Phase};
 use model::workload::Backoff;
 use proxmox::VmConfig;
+use runtime::boxed;
 use settings::{Grow, Size};
 
 /// Makes a ready machine larger: `before` is what it has and what its Node reports, `to` what it is to have.
+#[boxed]
 pub async fn grow(ctx: Context, stored: Versioned<Record>, before: Growing, to: Size, reports: Reports) {
     let Some(mut machine) = reports::claimed(&ctx, stored) else { return };
     machine.phase = Phase::Ready;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use runtime::boxed;
 
 use super::context::Context;
 use super::registry::MachineView;
@@ -93,6 +94,7 @@ impl MachineHandle {
     ///
     /// # Errors
     /// As for [`MachineHandle::change`].
+    #[boxed]
     pub async fn save(&mut self, ctx: &Context) -> Result<(), StepError> {
         self.save_within(ctx, RECORD_LIMIT).await
     }
@@ -102,6 +104,7 @@ impl MachineHandle {
     ///
     /// # Errors
     /// As for [`MachineHandle::change`].
+    #[boxed]
     pub async fn save_within(&mut self, ctx: &Context, limit: Duration) -> Result<(), StepError> {
         let seed = self.seed();
         let stored = &mut self.stored;
@@ -112,6 +115,7 @@ impl MachineHandle {
     }
 
     /// Drops the record, which frees the slot.
+    #[boxed]
     pub async fn drop_record(&mut self, ctx: &Context) -> Result<(), StepError> {
         let (stored, kubernetes) = (&self.stored, &ctx.kubernetes);
         retry_until!(RECORD_LIMIT, self.seed(), Ok(kubernetes.delete_record(stored).await?)).await?;

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use runtime::boxed;
 
 use super::context::Context;
 use super::machine_handle::MachineHandle;
@@ -291,6 +292,7 @@ async fn latest(ctx: &Context, host: &str, record: &Record, kinds: &[&str]) -> O
 }
 
 /// The latest task of one of these kinds on a VM since a Unix time that is not this token's own.
+#[boxed]
 pub async fn by_others(
     proxmox: &Client,
     host: &str,

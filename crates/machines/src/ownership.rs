@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use runtime::boxed;
 use tokio::time::Instant;
 
 use super::context::Context;
@@ -70,6 +71,7 @@ pub fn promise_of(config: &VmConfig) -> Option<(Marker, Promise)> {
 ///
 /// # Errors
 /// The VM could not be read. That proves nothing.
+#[boxed]
 pub async fn look(proxmox: &Client, owner: &Owner, record: &Record) -> Result<Sight, Error> {
     match proxmox.config(&record.host, record.slot.vmid).await {
         Ok(config) => Ok(judge(owner, record, config)),

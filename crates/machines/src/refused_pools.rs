@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use model::{PoolName, Vmid};
+use runtime::boxed;
 use tokio::time::Instant;
 
 use super::context::Context;
@@ -60,6 +61,7 @@ impl Refusals {
     }
 
     /// Forgets refusals whose cause is gone.
+    #[boxed]
     pub async fn look(&self, proxmox: &Client, pools: &[Pool], rules: Option<&TagRules>) {
         let known = self.all().clone();
         for (name, refusal) in known {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use model::Vmid;
+use runtime::boxed;
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -243,6 +244,7 @@ impl Tries {
     ///
     /// # Errors
     /// The final error.
+    #[boxed]
     pub async fn again(&mut self, trouble: StepError) -> Result<(), StepError> {
         let pause = self.pauses.next().unwrap_or(LONGEST_PAUSE);
         let next = Instant::now() + pause;

@@ -17,6 +17,7 @@ use kubernetes::Versioned;
 use model::Record;
 use model::machine::{Intent, Phase};
 use proxmox::Power;
+use runtime::boxed;
 
 /// How long to try to write the record of a new machine.
 const CLAIM_LIMIT: Duration = Duration::from_mins(1);
@@ -25,6 +26,7 @@ const CLAIM_LIMIT: Duration = Duration::from_mins(1);
 const DECISION_LIMIT: Duration = Duration::from_secs(15);
 
 /// Creates a machine: claims its slot by writing the record, then goes through all steps.
+#[boxed]
 pub async fn create(ctx: Context, record: Record, reports: Reports) {
     // Whether a record whose answer was lost exists has to be known before another machine is created in its
     // place.
@@ -60,6 +62,7 @@ pub async fn create(ctx: Context, record: Record, reports: Reports) {
 
 /// Resumes a machine whose record was found, if that is still what is stored: a list may take long to arrive,
 /// and the machine may have ended in the meantime.
+#[boxed]
 pub async fn adopt(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let id = stored.record.id.clone();
     if !ctx.registry.claim(&id) {
@@ -78,6 +81,7 @@ pub async fn adopt(ctx: Context, stored: Versioned<Record>, reports: Reports) {
 }
 
 /// Asks a machine that is kept warm to join, for these pods.
+#[boxed]
 pub async fn wake(ctx: Context, stored: Versioned<Record>, pods: Vec<String>, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     match ask(&ctx, &mut machine, pods).await {
@@ -101,6 +105,7 @@ async fn ask(ctx: &Context, machine: &mut MachineHandle, pods: Vec<String>) -> R
 }
 
 /// Takes a ready machine out of service.
+#[boxed]
 pub async fn retire(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     let since = ctx.clock.now();
@@ -116,6 +121,7 @@ pub async fn retire(ctx: Context, stored: Versioned<Record>, reason: String, rep
 }
 
 /// Removes a machine that no longer runs pods, without draining it.
+#[boxed]
 pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     match give_up(&ctx, &mut machine, &reason).await {
@@ -127,6 +133,7 @@ pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, re
 /// Deals with a ready machine whose VM has not been seen running for a while. A VM that is off is started
 /// again; if it is gone, the machine is removed with all that belongs to it; otherwise it stays in service. A
 /// warm machine that is not in its proper state is removed, unless it has joined in the meantime.
+#[boxed]
 pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     machine.phase = if machine.record().warm.is_some() { Phase::Warm } else { Phase::Ready };
@@ -191,6 +198,7 @@ async fn missed_warm(ctx: &Context, mut machine: MachineHandle, reports: &Report
 
 /// Restores lost labels and taints on a ready machine's Node: a Node that was deleted registers again without
 /// them.
+#[boxed]
 pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     machine.phase = Phase::Ready;

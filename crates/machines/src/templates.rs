@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use model::{HostKey, PoolName, Vmid};
+use runtime::boxed;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -213,6 +214,7 @@ impl Templates {
     /// # Errors
     /// A template could not be read: its pools get a problem, what was known about it stays, and all others
     /// were read.
+    #[boxed]
     pub async fn refresh(
         &self,
         proxmox: &Client,

@@ -18,6 +18,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::tz::TimeZone;
+use runtime::boxed;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -67,6 +68,7 @@ impl Pages {
 
     /// Serves them until the future is dropped. An address that cannot be used is a problem on the board, and
     /// does not end the daemon.
+    #[boxed]
     pub async fn run(&self) {
         let mut settings = self.settings.clone();
         loop {

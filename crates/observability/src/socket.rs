@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use runtime::boxed;
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -117,6 +118,7 @@ impl Listener {
     ///
     /// # Errors
     /// A living daemon listens there, another file is there, or the socket cannot be created.
+    #[boxed]
     pub async fn bind(path: &Path) -> Result<Self, SocketError> {
         let name = || path.display().to_string();
         let unusable = |source| SocketError::Unusable { path: name(), source };
@@ -147,6 +149,7 @@ impl Listener {
 
     /// Serves until the future is dropped: many clients at a time, so that one that neither sends nor reads
     /// does not block the others.
+    #[boxed]
     pub async fn serve(&self, board: &Board, orders: &dyn Orders) {
         let mut clients = FuturesUnordered::new();
         let mut open = Instant::now();
@@ -235,6 +238,7 @@ fn beside(path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// No daemon answers there, or another program does.
+#[boxed]
 pub async fn ask(path: &Path) -> Result<Status, SocketError> {
     let text = exchange(path, &Request::Status, ANSWER_LIMIT).await?;
     read(path, &text)
@@ -244,6 +248,7 @@ pub async fn ask(path: &Path) -> Result<Status, SocketError> {
 ///
 /// # Errors
 /// No daemon answers there, another program does, or the daemon refused.
+#[boxed]
 pub async fn order(path: &Path, order: Order) -> Result<(), SocketError> {
     let text = exchange(path, &Request::Order(order), ORDER_ANSWER).await?;
     match read(path, &text)? {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use runtime::boxed;
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -106,6 +107,7 @@ enum Refusal {
 ///
 /// # Errors
 /// Standard input is not a socket, or the answer could not be written.
+#[boxed]
 pub async fn serve_stdin(places: &Places) -> std::io::Result<()> {
     use std::os::fd::AsFd;
     let stream = StdStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
@@ -119,6 +121,7 @@ pub async fn serve_stdin(places: &Places) -> std::io::Result<()> {
 ///
 /// # Errors
 /// The answer could not be written.
+#[boxed]
 pub async fn serve(mut stream: UnixStream, places: &Places) -> std::io::Result<()> {
     let outcome = match requested(&mut stream, places).await {
         Ok(request) => carry_out(&request, places).await,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use http::Method;
+use runtime::boxed;
 use secrecy::SecretString;
 use serde_json::Value;
 
@@ -25,6 +26,7 @@ pub struct Granted {
 
 impl Client {
     /// The roles with their privileges.
+    #[boxed]
     pub async fn roles(&self) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
         let rows = self.rows("/access/roles").await?;
         let words = |row: &Value| {
@@ -35,12 +37,14 @@ impl Client {
     }
 
     /// Creates a role. Needs `Sys.Modify` on `/access`.
+    #[boxed]
     pub async fn create_role(&self, role: &str, privileges: &str) -> Result<(), Error> {
         let form = [("roleid", role.to_owned()), ("privs", privileges.to_owned())];
         self.post(Lane::Free, "/access/roles", &form).await.map(|_| ())
     }
 
     /// Adds these privileges to a role. Needs `Sys.Modify` on `/access`.
+    #[boxed]
     pub async fn extend_role(&self, role: &str, privileges: &str) -> Result<(), Error> {
         let path = format!("/access/roles/{}", encode(role));
         let form = [("privs", privileges.to_owned()), ("append", "1".to_owned())];
@@ -48,34 +52,40 @@ impl Client {
     }
 
     /// The resource pools.
+    #[boxed]
     pub async fn pool_names(&self) -> Result<BTreeSet<String>, Error> {
         self.names("/pools", "poolid").await
     }
 
     /// Creates a resource pool. Needs `Pool.Allocate` on it.
+    #[boxed]
     pub async fn create_pool(&self, pool: &str, comment: &str) -> Result<(), Error> {
         let form = [("poolid", pool.to_owned()), ("comment", comment.to_owned())];
         self.post(Lane::Free, "/pools", &form).await.map(|_| ())
     }
 
     /// The users that the caller may see.
+    #[boxed]
     pub async fn users(&self) -> Result<BTreeSet<String>, Error> {
         self.names("/access/users", "userid").await
     }
 
     /// Creates a user without a password, so that no one can log in with it. Needs `User.Modify` and
     /// `Realm.AllocateUser`.
+    #[boxed]
     pub async fn create_user(&self, user: &str, comment: &str) -> Result<(), Error> {
         let form = [("userid", user.to_owned()), ("comment", comment.to_owned())];
         self.post(Lane::Free, "/access/users", &form).await.map(|_| ())
     }
 
     /// The names of a user's tokens.
+    #[boxed]
     pub async fn token_names(&self, user: &str) -> Result<BTreeSet<String>, Error> {
         self.names(&format!("/access/users/{}/token", encode(user)), "tokenid").await
     }
 
     /// Creates a token with its own rights, and returns its secret, which is never shown again.
+    #[boxed]
     pub async fn create_token(&self, user: &str, token: &str, comment: &str) -> Result<SecretString, Error> {
         let path = format!("/access/users/{}/token/{}", encode(user), encode(token));
         let form = [("privsep", "1".to_owned()), ("comment", comment.to_owned())];
@@ -87,6 +97,7 @@ impl Client {
     }
 
     /// The grants that the caller may see.
+    #[boxed]
     pub async fn granted(&self) -> Result<BTreeSet<Granted>, Error> {
         let rows = self.rows("/access/acl").await?;
         Ok(rows
@@ -104,6 +115,7 @@ impl Client {
 
     /// Grants a role on a path to a user and to one of its tokens: a token only has the rights that both
     /// have. Needs `Permissions.Modify` on the path.
+    #[boxed]
     pub async fn grant(
         &self,
         path: &str,

@@ -1,6 +1,7 @@
 //! The guest agent: checks whether it answers, runs programs, and reads their results.
 
 use model::Vmid;
+use runtime::boxed;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
@@ -48,6 +49,7 @@ fn agent(host: &str, vmid: Vmid, what: &str) -> String {
 
 impl Client {
     /// Whether the agent answers. Each unanswered call occupies one of the host's workers for 3 s.
+    #[boxed]
     pub async fn agent_ping(&self, host: &str, vmid: Vmid) -> Result<bool, Error> {
         match self.post(Lane::Agent(host), &agent(host, vmid, "ping"), &[]).await {
             Ok(data) => refused("ping", &data).map(|()| true),
@@ -60,6 +62,7 @@ impl Client {
     /// Proxmox hang for 5 s and answer 596.
     ///
     /// Only ASCII is sent: other characters silence the agent.
+    #[boxed]
     pub async fn agent_exec(
         &self,
         host: &str,
@@ -84,6 +87,7 @@ impl Client {
     }
 
     /// The state of a program. Once its end was read, the guest forgets it: [`Kind::NotFound`].
+    #[boxed]
     pub async fn agent_exec_status(&self, host: &str, vmid: Vmid, pid: i64) -> Result<ExecStatus, Error> {
         let path = agent(host, vmid, "exec-status");
         let data = self.get(Lane::Agent(host), &path, &[("pid", pid.to_string())]).await?;
@@ -97,6 +101,7 @@ impl Client {
     }
 
     /// The guest's operating system. Allowed even if running programs is not.
+    #[boxed]
     pub async fn agent_os_info(&self, host: &str, vmid: Vmid) -> Result<OsInfo, Error> {
         let data = self.get(Lane::Agent(host), &agent(host, vmid, "get-osinfo"), &[]).await?;
         refused("get-osinfo", &data)?;
@@ -112,6 +117,7 @@ impl Client {
     }
 
     /// The guest's addresses by MAC (in lower case), as its kernel reports them.
+    #[boxed]
     pub async fn agent_interfaces(
         &self,
         host: &str,

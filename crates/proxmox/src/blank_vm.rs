@@ -7,6 +7,7 @@ use super::error::Error;
 use super::lifecycle::{as_sent, upid, vm};
 use super::upid::Upid;
 use model::Vmid;
+use runtime::boxed;
 
 impl Client {
     /// Creates a VM with these options. The VMID is claimed before the task begins. Until its end, the
@@ -15,6 +16,7 @@ impl Client {
     ///
     /// # Errors
     /// [`super::Kind::Exists`] if the VMID is taken, and any other refusal by Proxmox VE.
+    #[boxed]
     pub async fn create_vm(
         &self,
         host: &str,
@@ -34,6 +36,7 @@ impl Client {
     ///
     /// # Errors
     /// Any refusal by Proxmox VE; a VM that is already a template is refused, too.
+    #[boxed]
     pub async fn convert_to_template(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         let path = format!("{}/template", vm(host, vmid));
         let data = self.post(Lane::Lifecycle(host), &path, &[]).await?;

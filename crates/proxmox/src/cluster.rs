@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::Vmid;
+use runtime::boxed;
 use serde_json::Value;
 
 use super::answer::{flag_of, number_of, text_of};
@@ -53,6 +54,7 @@ impl Client {
     ///
     /// A cluster host whose corosync has not run since boot reports the same as a standalone host: only a
     /// host without nodes in corosync's configuration counts as standalone.
+    #[boxed]
     pub async fn cluster_status(&self) -> Result<ClusterStatus, Error> {
         let data = self.get(Lane::Free, "/cluster/status", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET /cluster/status", "no list"))?;
@@ -64,11 +66,13 @@ impl Client {
     }
 
     /// Whether the cluster can be written to. A standalone host always can: it has no cluster row.
+    #[boxed]
     pub async fn quorate(&self) -> Result<bool, Error> {
         self.cluster_status().await.map(|status| status.quorate)
     }
 
     /// The status of HA. Needs `Sys.Audit` on `/`.
+    #[boxed]
     pub async fn ha_status(&self) -> Result<HaStatus, Error> {
         let data = self.get(Lane::Free, "/cluster/ha/status/current", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET HA status", "no list"))?;
@@ -76,6 +80,7 @@ impl Client {
     }
 
     /// The VMs and containers of a pool that the token may see. A pool that is missing is [`Kind::NotFound`].
+    #[boxed]
     pub async fn pool_members(&self, pool: &str) -> Result<BTreeSet<Vmid>, Error> {
         // `/pools/{pool}` cannot name a nested pool.
         let data = self.get(Lane::Free, "/pools", &[("poolid", pool.to_owned())]).await?;
@@ -88,6 +93,7 @@ impl Client {
     }
 
     /// The bridges and SDN networks of a host that the token may use (`SDN.Use` or `SDN.Audit` on them).
+    #[boxed]
     pub async fn bridges(&self, host: &str) -> Result<Vec<Bridge>, Error> {
         let path = format!("/nodes/{}/network", encode(host));
         let data = self.get(Lane::Free, &path, &[("type", "any_bridge".to_owned())]).await?;
@@ -96,6 +102,7 @@ impl Client {
     }
 
     /// The privileges that the token has on one path, e.g. `/pool/workers`.
+    #[boxed]
     pub async fn privileges_on(&self, path: &str) -> Result<BTreeSet<String>, Error> {
         let data = self.get(Lane::Free, "/access/permissions", &[("path", path.to_owned())]).await?;
         let paths =
@@ -107,6 +114,7 @@ impl Client {
     /// Whether any VM or container of the cluster has this VMID, even one that the token may not see: with
     /// rights on a pool only, a token gets the same refusal for a hidden VM as for a missing one. Reserves
     /// nothing.
+    #[boxed]
     pub async fn vmid_taken(&self, vmid: Vmid) -> Result<bool, Error> {
         match self.get(Lane::Free, "/cluster/nextid", &[("vmid", vmid.to_string())]).await {
             Ok(_) => Ok(false),

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use runtime::boxed;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::client::Client;
@@ -89,6 +90,7 @@ pub struct CloneTurn(#[expect(dead_code, reason = "held for its drop")] Vec<Owne
 impl Client {
     /// Waits until one more clone from these storages may start. The caller must always name a storage in the
     /// same way (with its host, if it is not shared) and limit the wait.
+    #[boxed]
     pub async fn clone_turn(&self, sources: &BTreeSet<String>, full: bool) -> CloneTurn {
         let mut places = Vec::new();
         // All calls take them in the same order, so that no two wait for each other.
@@ -102,6 +104,7 @@ impl Client {
 
     /// Waits until the memory of one more guest of a host may be written to disk. The caller must limit the
     /// wait.
+    #[boxed]
     pub async fn suspend_turn(&self, host: &str) -> CloneTurn {
         let lane = self.lanes().lane(Key::Suspensions(host.to_owned()));
         // A lane is never closed.
@@ -110,11 +113,13 @@ impl Client {
 
     /// The same client with a place in a host's lane, to be kept for one call: a proof made while it is held
     /// is still recent when the call is sent. The caller must limit the wait.
+    #[boxed]
     pub async fn in_line(&self, host: &str) -> Self {
         self.with_place(Lane::Lifecycle(host)).await
     }
 
     /// The same for a call to a guest agent on a host.
+    #[boxed]
     pub async fn in_line_for_agent(&self, host: &str) -> Self {
         self.with_place(Lane::Agent(host)).await
     }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::Method;
+use runtime::boxed;
 
 use super::answer::text_of;
 use super::client::{Client, Lane, Payload, encode};
@@ -26,6 +27,7 @@ impl Client {
     /// Has a host download an image for importing disks. A file that already exists with the right checksum
     /// is not downloaded again. Needs `Datastore.AllocateTemplate` on the storage, and `Sys.AccessNetwork` on
     /// the host.
+    #[boxed]
     pub async fn download_image(
         &self,
         host: &str,
@@ -46,6 +48,7 @@ impl Client {
 
     /// Uploads an ISO image. An image of the same name is overwritten. Needs `Datastore.AllocateTemplate` on
     /// the storage.
+    #[boxed]
     pub async fn upload_iso(
         &self,
         host: &str,
@@ -70,6 +73,7 @@ impl Client {
     }
 
     /// The ISO images on a storage, by their volume ids, seen from a host.
+    #[boxed]
     pub async fn isos(&self, host: &str, storage: &str) -> Result<Vec<String>, Error> {
         let path = format!("/nodes/{}/storage/{}/content", encode(host), encode(storage));
         let data = self.get(Lane::Lifecycle(host), &path, &[("content", "iso".to_owned())]).await?;
@@ -79,6 +83,7 @@ impl Client {
 
     /// Removes an ISO image; a missing one is not an error. Needs `Datastore.Allocate` on the storage,
     /// whichever user has created it.
+    #[boxed]
     pub async fn delete_iso(&self, host: &str, storage: &str, volume: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/storage/{}/content/{}", encode(host), encode(storage), encode(volume));
         // Without a wait, the answer does not show whether it succeeded.

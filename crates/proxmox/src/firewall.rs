@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use http::Method;
 use model::Vmid;
+use runtime::boxed;
 use serde_json::Value;
 
 use super::answer::{flag_of, text_of};
@@ -18,17 +19,20 @@ fn firewall(host: &str, vmid: Vmid, what: &str) -> String {
 
 impl Client {
     /// Whether the cluster's firewall is on. Needs `Sys.Audit` on `/`.
+    #[boxed]
     pub async fn cluster_firewall(&self) -> Result<bool, Error> {
         let data = self.get(Lane::Free, "/cluster/firewall/options", &[]).await?;
         Ok(flag_of(&data, "enable"))
     }
 
     /// The security groups of the cluster.
+    #[boxed]
     pub async fn security_groups(&self) -> Result<BTreeSet<String>, Error> {
         self.column("/cluster/firewall/groups", "group").await
     }
 
     /// A VM's firewall options; options that were never set are missing.
+    #[boxed]
     pub async fn firewall_options(&self, host: &str, vmid: Vmid) -> Result<BTreeMap<String, String>, Error> {
         let path = firewall(host, vmid, "options");
         let data = self.get(Lane::Free, &path, &[]).await?;
@@ -37,6 +41,7 @@ impl Client {
     }
 
     /// Sets firewall options of a VM; others stay.
+    #[boxed]
     pub async fn set_firewall_options(
         &self,
         host: &str,
@@ -48,6 +53,7 @@ impl Client {
     }
 
     /// The security groups that a VM's enabled rules name.
+    #[boxed]
     pub async fn security_groups_of(&self, host: &str, vmid: Vmid) -> Result<BTreeSet<String>, Error> {
         let rows = self.table(&firewall(host, vmid, "rules")).await?;
         let on = |row: &&Value| text_of(row, "type").as_deref() == Some("group") && flag_of(row, "enable");
@@ -55,6 +61,7 @@ impl Client {
     }
 
     /// Inserts a rule that names a security group before a VM's other rules.
+    #[boxed]
     pub async fn add_security_group(&self, host: &str, vmid: Vmid, group: &str) -> Result<(), Error> {
         // New rules are disabled unless set otherwise.
         let form = [("type", "group".to_owned()), ("action", group.to_owned()), ("enable", "1".to_owned())];
@@ -62,6 +69,7 @@ impl Client {
     }
 
     /// The networks of one of a VM's IP sets; `None` if there is no such set.
+    #[boxed]
     pub async fn ip_set(
         &self,
         host: &str,
@@ -76,18 +84,21 @@ impl Client {
     }
 
     /// Creates an empty IP set for a VM.
+    #[boxed]
     pub async fn create_ip_set(&self, host: &str, vmid: Vmid, name: &str) -> Result<(), Error> {
         let form = [("name", name.to_owned())];
         self.post(Lane::Lifecycle(host), &firewall(host, vmid, "ipset"), &form).await.map(|_| ())
     }
 
     /// Adds an address or network to one of a VM's IP sets.
+    #[boxed]
     pub async fn add_to_ip_set(&self, host: &str, vmid: Vmid, name: &str, cidr: &str) -> Result<(), Error> {
         let path = firewall(host, vmid, &format!("ipset/{}", encode(name)));
         self.post(Lane::Lifecycle(host), &path, &[("cidr", cidr.to_owned())]).await.map(|_| ())
     }
 
     /// Removes an address or network from one of a VM's IP sets.
+    #[boxed]
     pub async fn remove_from_ip_set(
         &self,
         host: &str,

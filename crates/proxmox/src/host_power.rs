@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::Vmid;
+use runtime::boxed;
 use serde_json::Value;
 
 use super::answer::{number_of, text_of};
@@ -36,6 +37,7 @@ impl Client {
     /// Determines what rules out switching these hosts off: rights, votes, HA, Ceph, and an address to wake
     /// them. Each host comes with whether it answers ([`Client::host_answers`]) and whether Proxmox VE is to
     /// wake it.
+    #[boxed]
     pub async fn power_survey(&self, hosts: &[(&str, bool, bool)]) -> Result<PowerSurvey, Error> {
         let mut found =
             PowerSurvey { votes: self.votes().await?, ha: self.ha_guests().await?, ..PowerSurvey::default() };
@@ -70,6 +72,7 @@ impl Client {
     }
 
     /// The MAC address for Wake-on-LAN in a host's options. Needs `Sys.Audit` on `/`.
+    #[boxed]
     pub async fn wake_address(&self, host: &str) -> Result<Option<String>, Error> {
         let path = format!("/nodes/{}/config", encode(host));
         let data = self.get(Lane::Free, &path, &[("property", "wakeonlan".to_owned())]).await?;
@@ -78,6 +81,7 @@ impl Client {
 
     /// The votes of the cluster's hosts (`quorum_votes` of corosync), including those that are off; empty for
     /// a standalone host. Needs `Sys.Audit` on `/`.
+    #[boxed]
     pub async fn votes(&self) -> Result<BTreeMap<String, u32>, Error> {
         let data = self.get(Lane::Free, "/cluster/config/nodes", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET /cluster/config/nodes", "no list"))?;
@@ -92,6 +96,7 @@ impl Client {
 
     /// Whether the cluster has a `QDevice` that is not connected: its votes are missing then. Needs
     /// `Sys.Audit` on `/`.
+    #[boxed]
     pub async fn lacks_qdevice(&self) -> Result<bool, Error> {
         let data = self.get(Lane::Free, "/cluster/config/qdevice", &[]).await?;
         let there = data.as_object().is_some_and(|members| !members.is_empty());
@@ -100,6 +105,7 @@ impl Client {
 
     /// The hosts on which Ceph daemons run (monitors, managers, OSDs, metadata servers); empty without Ceph.
     /// Needs `Sys.Audit` on `/`.
+    #[boxed]
     pub async fn ceph_hosts(&self) -> Result<BTreeSet<String>, Error> {
         match self.get(Lane::Free, "/cluster/ceph/metadata", &[]).await {
             Ok(data) => Ok(daemons(&data)),
@@ -109,6 +115,7 @@ impl Client {
     }
 
     /// The VMs and containers that HA manages, by host, running or not. Needs `Sys.Audit` on `/`.
+    #[boxed]
     pub async fn ha_guests(&self) -> Result<BTreeMap<String, BTreeSet<Vmid>>, Error> {
         let data = self.get(Lane::Free, "/cluster/ha/status/current", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET HA status", "no list"))?;
@@ -123,6 +130,7 @@ impl Client {
     }
 
     /// Returns an error if a host's own API does not answer.
+    #[boxed]
     pub async fn host_answers(&self, host: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/version", encode(host));
         self.get(Lane::Free, &path, &[]).await.map(|_| ())
@@ -130,6 +138,7 @@ impl Client {
 
     /// The VMs and containers that run on a host now, as reported by the host itself. Only those on which the
     /// token has `VM.Audit` are listed.
+    #[boxed]
     pub async fn running_on(&self, host: &str) -> Result<BTreeSet<Vmid>, Error> {
         let mut running = BTreeSet::new();
         for kind in ["qemu", "lxc"] {
@@ -147,6 +156,7 @@ impl Client {
     }
 
     /// The kinds of the tasks that run on a host, e.g. `vzdump`. Needs `Sys.Audit` on it.
+    #[boxed]
     pub async fn tasks_running_on(&self, host: &str) -> Result<BTreeSet<String>, Error> {
         let path = format!("/nodes/{}/tasks", encode(host));
         let data = self.get(Lane::Free, &path, &[("source", "active".to_owned())]).await?;
@@ -157,6 +167,7 @@ impl Client {
     }
 
     /// Asks a host to shut down (`POST /nodes/{node}/status`). Needs `Sys.PowerMgmt` on it.
+    #[boxed]
     pub async fn shut_down_host(&self, host: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/status", encode(host));
         self.post(Lane::Lifecycle(host), &path, &[("command", "shutdown".to_owned())]).await.map(|_| ())
@@ -164,6 +175,7 @@ impl Client {
 
     /// Has the host that answers send a magic packet to another (`POST /nodes/{node}/wakeonlan`). Its MAC
     /// address must be known there: `pvenode config set -wakeonlan`. Needs `Sys.PowerMgmt` on it.
+    #[boxed]
     pub async fn wake_host(&self, host: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/wakeonlan", encode(host));
         self.post(Lane::Free, &path, &[]).await.map(|_| ())

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{HostKey, Vmid};
+use runtime::boxed;
 use serde_json::Value;
 
 use super::answer::{flag_of, number_of, text_of};
@@ -92,6 +93,7 @@ pub struct ClusterResources {
 
 impl Client {
     /// The cluster's list.
+    #[boxed]
     pub async fn resources(&self) -> Result<ClusterResources, Error> {
         let data = self.get(Lane::Free, "/cluster/resources", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET /cluster/resources", "no list"))?;

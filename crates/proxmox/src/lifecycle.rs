@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use http::Method;
 use model::Vmid;
+use runtime::boxed;
 use serde_json::Value;
 
 use super::answer::{flag_of, text_of};
@@ -81,6 +82,7 @@ pub(super) fn upid(call: &str, data: &Value) -> Result<Upid, Error> {
 
 impl Client {
     /// Starts a clone.
+    #[boxed]
     pub async fn clone_vm(&self, request: &CloneRequest) -> Result<Upid, Error> {
         let path = format!("{}/clone", vm(&request.template_host, request.template));
         let mut form = vec![
@@ -99,6 +101,7 @@ impl Client {
 
     /// A VM's configuration, including pending changes. An unprotected call: cheap, and possible while the VM
     /// is locked.
+    #[boxed]
     pub async fn config(&self, host: &str, vmid: Vmid) -> Result<VmConfig, Error> {
         let path = format!("{}/config", vm(host, vmid));
         let data = self.get(Lane::Free, &path, &[]).await?;
@@ -106,6 +109,7 @@ impl Client {
     }
 
     /// A VM's current configuration, without changes that wait for its next start.
+    #[boxed]
     pub async fn current_config(&self, host: &str, vmid: Vmid) -> Result<VmConfig, Error> {
         let path = format!("{}/config", vm(host, vmid));
         let data = self.get(Lane::Free, &path, &[("current", "1".to_owned())]).await?;
@@ -113,6 +117,7 @@ impl Client {
     }
 
     /// The keys whose change waits for the VM's next start.
+    #[boxed]
     pub async fn pending(&self, host: &str, vmid: Vmid) -> Result<BTreeSet<String>, Error> {
         let path = format!("{}/pending", vm(host, vmid));
         let data = self.get(Lane::Free, &path, &[]).await?;
@@ -122,6 +127,7 @@ impl Client {
     }
 
     /// Reverts changes that wait for the VM's next start, if its configuration still has this digest.
+    #[boxed]
     pub async fn revert(&self, host: &str, vmid: Vmid, keys: &[&str], digest: &str) -> Result<(), Error> {
         let path = format!("{}/config", vm(host, vmid));
         let form = [("revert", keys.join(",")), ("digest", digest.to_owned())];
@@ -135,6 +141,7 @@ impl Client {
     /// `sshkeys` is given as keys, one a line; it is encoded here, once for the value and once for the form.
     /// `nameserver` may have any separator; spaces are sent, because Proxmox VE accepts commas but then
     /// writes them all as one address.
+    #[boxed]
     pub async fn set_config(
         &self,
         host: &str,
@@ -159,6 +166,7 @@ impl Client {
     }
 
     /// Grows a disk to a size in bytes; the same size again has no effect. All checks are done in the task.
+    #[boxed]
     pub async fn resize(&self, host: &str, vmid: Vmid, disk: &str, bytes: i64) -> Result<Upid, Error> {
         let path = format!("{}/resize", vm(host, vmid));
         let form = [("disk", disk.to_owned()), ("size", bytes.to_string())];
@@ -167,11 +175,13 @@ impl Client {
     }
 
     /// Starts a VM. The task shows whether it started.
+    #[boxed]
     pub async fn start(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         self.power_call(host, vmid, "start", &[]).await
     }
 
     /// Shuts a VM down, and cuts its power after `timeout` seconds. Holds the VM's lock in the meantime.
+    #[boxed]
     pub async fn shutdown(&self, host: &str, vmid: Vmid, timeout: u32) -> Result<Upid, Error> {
         let form = [("timeout", timeout.to_string()), ("forceStop", "1".to_owned())];
         self.power_call(host, vmid, "shutdown", &form).await
@@ -179,6 +189,7 @@ impl Client {
 
     /// Cuts a VM's power, which ends our own shutdown in progress. If HA manages the VM, this only asks HA
     /// to.
+    #[boxed]
     pub async fn stop(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         const OVERRULE: &str = "overrule-shutdown";
         match self.power_call(host, vmid, "stop", &[(OVERRULE, "1".to_owned())]).await {
@@ -194,6 +205,7 @@ impl Client {
     /// VM is locked (`suspended`) until then: only starting and destroying it are allowed. The state is
     /// stored on the VM's `vmstatestorage`, or otherwise where Proxmox VE finds room, and at first takes more
     /// than twice the memory there.
+    #[boxed]
     pub async fn suspend_to_disk(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         self.power_call(host, vmid, "suspend", &[("todisk", "1".to_owned())]).await
     }
@@ -213,6 +225,7 @@ impl Client {
     /// Destroys a stopped VM with its disks, and removes references to it. **Proxmox VE also does this
     /// without quorum, and then loses the disks and keeps the VM**: check [`Client::quorate`] first, and read
     /// the mark back before that.
+    #[boxed]
     pub async fn destroy(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         // `destroy-unreferenced-disks` stays off: it deletes by VMID on all storages.
         let query = [("purge", "1".to_owned()), ("destroy-unreferenced-disks", "0".to_owned())];
@@ -221,11 +234,13 @@ impl Client {
     }
 
     /// Whether QEMU is running, read from the VM itself: the cluster's list lags.
+    #[boxed]
     pub async fn power(&self, host: &str, vmid: Vmid) -> Result<Power, Error> {
         self.vm_status(host, vmid).await.map(|status| status.power)
     }
 
     /// A VM's status, read from the VM itself.
+    #[boxed]
     pub async fn vm_status(&self, host: &str, vmid: Vmid) -> Result<VmStatus, Error> {
         let path = format!("{}/status/current", vm(host, vmid));
         let data = self.get(Lane::Lifecycle(host), &path, &[]).await?;
@@ -239,6 +254,7 @@ impl Client {
     }
 
     /// Whether linked clones of a template are possible (on its storage).
+    #[boxed]
     pub async fn can_clone(&self, host: &str, vmid: Vmid) -> Result<bool, Error> {
         let path = format!("{}/feature", vm(host, vmid));
         let data = self.get(Lane::Lifecycle(host), &path, &[("feature", "clone".to_owned())]).await?;
@@ -246,12 +262,14 @@ impl Client {
     }
 
     /// The version of Proxmox VE, e.g. `9.2.11`.
+    #[boxed]
     pub async fn version(&self) -> Result<String, Error> {
         let data = self.get(Lane::Free, "/version", &[]).await?;
         text_of(&data, "version").ok_or_else(|| Error::malformed("GET /version", "no version"))
     }
 
     /// Every privilege that the token has on any path.
+    #[boxed]
     pub async fn privileges(&self) -> Result<BTreeSet<String>, Error> {
         let data = self.get(Lane::Free, "/access/permissions", &[]).await?;
         let paths =

@@ -1,6 +1,7 @@
 //! Resource mappings of PCI devices, and which devices a VM's configuration names.
 
 use model::Vmid;
+use runtime::boxed;
 use serde_json::Value;
 
 use super::answer::text_of;
@@ -27,6 +28,7 @@ impl Client {
     ///
     /// # Errors
     /// The call failed, or its answer is not a list.
+    #[boxed]
     pub async fn pci_mappings(&self, checked_on: Option<&str>) -> Result<Vec<PciMapping>, Error> {
         let query: Vec<(&str, String)> =
             checked_on.map(|host| ("check-node", host.to_owned())).into_iter().collect();
@@ -39,6 +41,7 @@ impl Client {
     ///
     /// # Errors
     /// The token may not see its configuration (`VM.Audit`), or the call failed.
+    #[boxed]
     pub async fn devices_of(&self, host: &str, vmid: Vmid) -> Result<Vec<Held>, Error> {
         let path = format!("/nodes/{}/qemu/{vmid}/config", encode(host));
         // Changes made while it runs count from the next start on.

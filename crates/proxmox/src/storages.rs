@@ -1,6 +1,7 @@
 //! Storages: their configuration, and their status on a host.
 
 use model::Vmid;
+use runtime::boxed;
 use serde_json::Value;
 
 use super::answer::{flag_of, number_of, text_of};
@@ -76,6 +77,7 @@ impl StorageConfig {
 impl Client {
     /// The storages of the cluster that the token may see (`Datastore.Audit` or `Datastore.AllocateSpace` on
     /// them).
+    #[boxed]
     pub async fn storage_config(&self) -> Result<Vec<StorageConfig>, Error> {
         let data = self.get(Lane::Free, "/storage", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET /storage", "no list"))?;
@@ -84,6 +86,7 @@ impl Client {
 
     /// A host's storages, or only the one with this name. Name one if possible: the host activates each
     /// storage that it is asked about, and a hanging one delays the answer.
+    #[boxed]
     pub async fn storages_on(&self, host: &str, only: Option<&str>) -> Result<Vec<StorageStatus>, Error> {
         let path = format!("/nodes/{}/storage", encode(host));
         let query: Vec<_> = only.map(|name| ("storage", name.to_owned())).into_iter().collect();
@@ -96,6 +99,7 @@ impl Client {
     /// out disks that the token may not see: images need `Datastore.Allocate` on the storage, or
     /// `Datastore.Audit` on it and `VM.Config.Disk` on the VM. So a token with rights on a pool no longer
     /// sees the leftover disks of a destroyed VM.
+    #[boxed]
     pub async fn disks_of(&self, host: &str, storage: &str, vmid: Vmid) -> Result<Vec<String>, Error> {
         let path = format!("/nodes/{}/storage/{}/content", encode(host), encode(storage));
         let query = [("vmid", vmid.to_string()), ("content", "images".to_owned())];

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use runtime::boxed;
 use serde_json::Value;
 
 use super::client::{Client, Lane};
@@ -28,6 +29,7 @@ impl Client {
     ///
     /// # Errors
     /// The call failed.
+    #[boxed]
     pub async fn tag_rules(&self) -> Result<TagRules, Error> {
         let rules = TagRules::read(&self.get(Lane::Free, "/cluster/options", &[]).await?);
         if rules.free && rules.registered.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use runtime::boxed;
 use thiserror::Error as ThisError;
 use tokio::time::Instant;
 
@@ -72,6 +73,7 @@ pub enum WaitError {
 
 impl Client {
     /// The status of a task.
+    #[boxed]
     pub async fn task_status(&self, upid: &Upid) -> Result<TaskStatus, Error> {
         let path = format!("/nodes/{}/tasks/{}/status", encode(upid.node()), encode(upid.as_str()));
         let data = self.get(Lane::Lifecycle(upid.node()), &path, &[]).await?;
@@ -84,6 +86,7 @@ impl Client {
     }
 
     /// The last lines of a task's log, at most `lines`.
+    #[boxed]
     pub async fn task_log_tail(&self, upid: &Upid, lines: usize) -> Result<Vec<String>, Error> {
         let path = format!("/nodes/{}/tasks/{}/log", encode(upid.node()), encode(upid.as_str()));
         let data = self.get(Lane::Lifecycle(upid.node()), &path, &[("limit", "0".to_owned())]).await?;
@@ -94,6 +97,7 @@ impl Client {
 
     /// Waits for a task's end. The first look is after `poll`, then each pause is half as long again, up to
     /// five times `poll`. A host that does not answer for a while does not end the wait.
+    #[boxed]
     pub async fn wait_task(&self, upid: &Upid, limit: Duration, poll: Duration) -> Result<Exit, WaitError> {
         let started = Instant::now();
         let mut pause = poll;

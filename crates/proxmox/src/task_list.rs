@@ -7,6 +7,7 @@ use super::error::Error;
 use super::task::{Exit, TaskStatus};
 use super::upid::Upid;
 use model::Vmid;
+use runtime::boxed;
 
 /// The maximum number of rows in a list if the filter does not set one.
 const ROWS: u32 = 500;
@@ -44,6 +45,7 @@ pub struct TaskRow {
 impl Client {
     /// A host's tasks, running and ended, newest first. Without `Sys.Audit` on the host only the token's own
     /// are listed.
+    #[boxed]
     pub async fn tasks(&self, host: &str, filter: &TaskFilter) -> Result<Vec<TaskRow>, Error> {
         let path = format!("/nodes/{}/tasks", encode(host));
         let limit = filter.limit.unwrap_or(ROWS);
@@ -59,6 +61,7 @@ impl Client {
 
     /// The latest tasks of all hosts, about twenty of each. Without `Sys.Audit` on `/` the list is empty,
     /// even without the token's own.
+    #[boxed]
     pub async fn cluster_tasks(&self) -> Result<Vec<TaskRow>, Error> {
         let data = self.get(Lane::Free, "/cluster/tasks", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET /cluster/tasks", "no list"))?;
@@ -69,6 +72,7 @@ impl Client {
     ///
     /// `None` before the log's first line, and if qemu-server is older than 9.1.6, whose log does not contain
     /// it.
+    #[boxed]
     pub async fn clone_target(&self, upid: &Upid) -> Result<Option<Vmid>, Error> {
         let path = format!("/nodes/{}/tasks/{}/log", encode(upid.node()), encode(upid.as_str()));
         let data = self.get(Lane::Lifecycle(upid.node()), &path, &[("limit", "5".to_owned())]).await?;
@@ -81,6 +85,7 @@ impl Client {
     ///
     /// Check this after every destroy task: since qemu-server 9.1.19 it ends with warnings, before that with
     /// `OK` anyway.
+    #[boxed]
     pub async fn leaked_disks(&self, upid: &Upid) -> Result<Option<Vec<String>>, Error> {
         let lines = self.task_log_tail(upid, usize::MAX).await?;
         // Its status would be refused; the answer for its log is this one line.

@@ -14,6 +14,7 @@ mod obstacles;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use runtime::boxed;
 use thiserror::Error;
 
 pub(super) use obstacles::of_disks as disks_that_go_with_it;
@@ -133,6 +134,7 @@ pub enum AdoptionError {
 ///
 /// # Errors
 /// There is no such Node, or one of the clusters does not answer. Neither proves anything.
+#[boxed]
 pub async fn look(client: &Client, cluster: &Cluster, name: &str) -> Result<Found, AdoptionError> {
     let node = cluster.get_node(name).await?.ok_or_else(|| AdoptionError::NoNode(name.to_owned()))?;
     let records = cluster.list_records().await?;
@@ -227,6 +229,7 @@ pub fn judge(config: &Config, pool: &Pool, found: &Found, id: &str, now: Timesta
 ///
 /// # Errors
 /// [`AdoptionError::Record`]: nothing was done. [`AdoptionError::Unmarked`]: repeat the call.
+#[boxed]
 pub async fn carry_out(
     client: &Client,
     cluster: &Cluster,

@@ -1,5 +1,6 @@
 //! Carries out the steps of a bare-metal machine's life: everything that changes something.
 
+use runtime::boxed;
 use tokio::time::Instant;
 
 use super::sight::{Answer, Cleared, Emptied, Moment, OwnNode, Shutdown, Sight, Stopping};
@@ -27,6 +28,7 @@ impl Performer<'_> {
     ///
     /// # Errors
     /// The step failed. The request may have taken effect.
+    #[boxed]
     pub async fn perform(
         &mut self,
         machine: &mut MachineHandle,

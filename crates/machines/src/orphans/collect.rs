@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use runtime::boxed;
 use tokio::time::Instant;
 
 use super::{Around, Live, Verdict, Vm, pool_of, verdict};
@@ -66,6 +67,7 @@ impl Claim {
 
 /// Destroys an orphan, if fresh answers prove everything: its record is written, and from then on it is a
 /// machine that is discarded.
+#[boxed]
 pub async fn collect(ctx: Context, claim: Claim, record: Record, reports: Reports) {
     match prove(&ctx, &claim, &record).await {
         Ok(proof) => {

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, ETAG, IF_MATCH};
 use http::{HeaderValue, Method, Request, Response};
+use runtime::boxed;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tower::{Service, ServiceExt};
@@ -143,6 +144,7 @@ impl Client {
     ///
     /// # Errors
     /// The controller does not answer, or not according to Redfish.
+    #[boxed]
     pub async fn power(&self) -> Result<PowerState, Error> {
         self.system().await.map(|system| system.state)
     }
@@ -151,6 +153,7 @@ impl Client {
     ///
     /// # Errors
     /// The controller does not answer, or not according to Redfish.
+    #[boxed]
     pub async fn look(&self) -> Result<SystemState, Error> {
         let system = self.system().await?;
         Ok(SystemState { power: system.state, uuid: system.uuid, resets: system.allowed })
@@ -161,6 +164,7 @@ impl Client {
     /// # Errors
     /// The controller does not answer, or refuses. With [`Kind::OutcomeUnknown`] the request may have
     /// arrived.
+    #[boxed]
     pub async fn reset(&self, reset: Reset) -> Result<bool, Error> {
         let system = self.system().await?;
         if reset.is_there(system.state) {
