@@ -1,5 +1,5 @@
-//! How much memory a cluster of 1000 nodes and 30,000 pods takes: as a snapshot, and at most while it is
-//! decided.
+//! How much memory a cluster of 1000 nodes and 30,000 pods takes: as a snapshot, and at the peak of a
+//! decision.
 //!
 //! The pods carry what real ones do: an owner, labels, tolerations, the volume with their token. Linux only:
 //! it reads `/proc/self/status`.

@@ -3,9 +3,9 @@
 //!
 //! The relaxation gives each kind of pod a price such that no node can hold pods of a higher price than 1;
 //! the sum of all pods' prices is then a bound. Prices are found by a linear program, to which the dearest
-//! set of pods that fits a node is added until none costs more than 1; found by dynamic programming over a
-//! grid on which sizes are rounded down. Prices that are not final yet prove a bound too, divided by what the
-//! dearest set costs (Farley, 1990).
+//! set of pods that fits a node is added until none costs more than 1. That set is found by dynamic
+//! programming over a grid on which sizes are rounded down. Prices that are not final yet prove a bound too,
+//! divided by what the dearest set costs (Farley, 1990).
 
 #![expect(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ const GRID: (usize, usize) = (160, 256);
 const ROUNDS: usize = 400;
 /// With more kinds of pods than this the search for sets takes too long; sizes alone give a good bound there.
 const MOST_KINDS: usize = 60;
-/// What sums of floating-point numbers may be off.
+/// By how much sums of floating-point numbers may be off.
 const SLACK: f64 = 1e-6;
 
 /// Equal pods.
@@ -50,7 +50,7 @@ fn kinds(mix: &Mix) -> Vec<Kind> {
     kinds.into_iter().map(|(cells, pods)| Kind { cells, pods }).collect()
 }
 
-/// How many of a kind fit an empty node.
+/// How many pods of a kind fit an empty node.
 fn most(kind: &Kind) -> usize {
     let by = |cells: usize, grid: usize| grid.checked_div(cells).unwrap_or(usize::MAX);
     by(kind.cells.0, GRID.0).min(by(kind.cells.1, GRID.1)).min(kind.pods as usize).min(110)
@@ -113,7 +113,7 @@ fn relaxed(mix: &Mix) -> usize {
         let (price, counts) = dearest(&kinds, &values);
         let sum: f64 = kinds.iter().zip(&values).map(|(kind, value)| f64::from(kind.pods) * value).sum();
         proven = proven.max(sum / price.max(1.0));
-        // No prices at all prove more than the sum of these, which still cost too much.
+        // No final prices can prove more than this sum, because they must satisfy more constraints.
         if price <= 1.0 + SLACK || (proven - SLACK).ceil() >= (sum - SLACK).ceil() {
             break;
         }

@@ -73,14 +73,16 @@ fn node(number: usize, cpu: i64, memory: i64, idle: bool) -> Arc<Node> {
     Arc::new(node)
 }
 
-/// With its pods in the order in which the watches keep them, and with specs in common as they have there.
+/// A snapshot with its pods in the order in which the watches keep them, and with specs shared as in the
+/// watches.
 fn snapshot(nodes: Vec<Arc<Node>>, mut pods: Vec<Arc<Pod>>) -> Snapshot {
     let mut specs = Specs::default();
     for pod in &mut pods {
         specs.share(Arc::get_mut(pod).unwrap());
     }
     pods.sort_by_cached_key(|pod| pod.id());
-    // One after the other in memory, as a list of the API server leaves them there.
+    // The pods are copied, so that they follow each other in memory as those of a list from the API server
+    // do.
     let known = |pod: &Arc<Pod>| {
         let pod = Arc::new(Pod::clone(pod));
         pod.digest();
@@ -237,7 +239,7 @@ fn repelled(name: String, app: &str, node: Option<String>) -> Arc<Pod> {
     Arc::new(one)
 }
 
-/// 5001 nodes with ten labelled pods each, but for the last; one pod keeps away from such pods.
+/// 5001 nodes, all but the last with ten labelled pods; one pending pod keeps away from such pods.
 fn only_the_last_is_free() -> (Snapshot, Arc<Pod>) {
     let nodes: Vec<_> = (0..5001).map(|number| node(number, 10_000, 10_000, false)).collect();
     let labelled = |name: String, node: &Node| {
@@ -254,7 +256,8 @@ fn only_the_last_is_free() -> (Snapshot, Arc<Pod>) {
     (world, waits)
 }
 
-/// 1000 nodes with 30 pods each; 50 apps of 100 pods come that keep away from their like.
+/// 1000 nodes with 30 pods each; 50 apps of 100 pending pods each, which keep away from pods of their own
+/// app.
 fn surge() -> Snapshot {
     let mut world = nodes_at_two_fifths(1000, 30, 100, false);
     let apps = (0..50).map(|app| format!("app-{app:02}"));
@@ -264,7 +267,7 @@ fn surge() -> Snapshot {
     world
 }
 
-/// The same on an empty cluster, with one app of 5000.
+/// Like [`surge`], on an empty cluster and with one app of 5000 pods.
 fn surge_of_one() -> Snapshot {
     snapshot(Vec::new(), (0..5000).map(|number| repelled(format!("p-{number:04}"), "a", None)).collect())
 }
@@ -373,7 +376,7 @@ fn plain(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The same cluster with pods and specs of which nothing has been worked out yet.
+/// The same cluster with copies of its pods and specs, for which nothing has been worked out yet.
 fn fresh(world: &Snapshot) -> Snapshot {
     let mut specs: BTreeMap<*const PodSpec, Arc<PodSpec>> = BTreeMap::new();
     let mut renew = |pod: &Arc<Pod>| {
@@ -384,8 +387,8 @@ fn fresh(world: &Snapshot) -> Snapshot {
     Snapshot { pods, ..world.clone() }
 }
 
-/// 1000 nodes with 30 pods each, and everything that could be done about them weighed: no node is empty
-/// enough to go by itself.
+/// 1000 nodes with 30 pods each, on which consolidation weighs all that it could do: no node is empty enough
+/// to be removed without it.
 fn consolidated(cpu: i64) -> (Snapshot, Config) {
     let text = "[scale_down]\ndelay_after_add = \"0s\"\nconsolidation = true\nmax_parallel_drains = 5000\n\
                 [[pool]]\nname = \"w\"\nmax = 5000\ncores = 10\nmemory = \"8GiB\"\n\

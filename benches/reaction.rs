@@ -83,7 +83,7 @@ async fn reactions() -> Vec<Duration> {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
-        // The call is noted when it is answered; the request itself was there this much earlier.
+        // The call is recorded when it is answered; the request arrived earlier, by the time that it takes.
         waits.push(between(since, clone).saturating_sub(stage.pve.request_time()));
     }
     waits
@@ -101,7 +101,7 @@ fn between(since: Timestamp, until: Timestamp) -> Duration {
     Duration::try_from(until.duration_since(since)).unwrap_or_default()
 }
 
-/// How long it takes until all pods run that need a node each, and what it would take at best.
+/// How long it takes until all pods run, if each needs a node, and what it would take at best.
 async fn growth(nodes: u32, probing: bool) -> (Duration, Duration) {
     let text = ONE_POOL
         .replace("max = 5", "max = 50")
@@ -111,7 +111,7 @@ async fn growth(nodes: u32, probing: bool) -> (Duration, Duration) {
     stage.probes = probing;
     stage.start();
     stage.until("rounds run", Duration::from_mins(1), |stage| stage.status().ready).await;
-    // One life teaches how long a boot takes.
+    // The first machine teaches the daemon how long a boot takes.
     stage.deploy("first", 1, "1500m", "1Gi");
     stage.until("it runs", Duration::from_mins(5), |stage| stage.running_pods() == 1).await;
     tokio::time::sleep(Duration::from_secs(33)).await;

@@ -20,7 +20,7 @@ use pve_autoscaler::recording::{Recording, Writer};
 use pve_autoscaler::replay::{Demand, Simulation, Watcher, WhatIf};
 use pve_autoscaler::settings::{self, Needs};
 
-/// The machines of [`Cluster`].
+/// The settings of the pool that has the machines of [`Cluster`].
 const POOL: &str = r#"
 [[pool]]
 name = "workers"
@@ -31,7 +31,7 @@ vmids = "9100-9199"
 "#;
 /// Rounds of a day.
 const DAY: u64 = 8640;
-/// A day of this cluster is no larger.
+/// The most bytes that the record of a day may have.
 const MOST_BYTES: u64 = 20_000_000;
 
 fn main() {

@@ -54,8 +54,8 @@ fn milliseconds(work: impl FnOnce() -> Plan) -> (f64, Plan) {
     (cpu() - before, plan)
 }
 
-/// What a decision costs: the median of an odd number of runs, one of which had nothing worked out before it.
-/// With `-- write DIRECTORY` the world is written there in place of that.
+/// What a decision costs: the median of an odd number of runs, of which the first begins with nothing worked
+/// out. With `-- write DIRECTORY` there is only one run, and the world is written to the directory.
 fn measure(name: &str, snapshot: &Snapshot, settings: &str) -> (f64, Plan) {
     let config = &clusters::parsed(settings);
     let (first, answer) = milliseconds(|| plan(snapshot, config));
@@ -70,7 +70,7 @@ fn measure(name: &str, snapshot: &Snapshot, settings: &str) -> (f64, Plan) {
     (all[all.len() / 2], answer)
 }
 
-/// Where worlds are to be written, if they are.
+/// The directory to which worlds are to be written, if any.
 fn written_to() -> Option<PathBuf> {
     std::env::args().skip_while(|one| one != "write").nth(1).map(PathBuf::from)
 }
@@ -153,7 +153,7 @@ fn pod(number: usize, cpu: i64, node: Option<&str>) -> Pod {
     }
 }
 
-/// The pod's claim, with its volume and the attachment where the pod runs.
+/// Adds the pod's claim; if the pod runs, also the claim's volume and its attachment.
 fn add_volume(all: &mut Snapshot, pod: &Pod) {
     let name = format!("data-{}", pod.name);
     let volume = format!("pv-{name}");
@@ -232,14 +232,14 @@ fn controller(app: &str) -> Controller {
     }
 }
 
-/// A line of the table.
+/// Prints a line of the table.
 fn line(world: &str, cost: f64, most: f64, answer: &str) {
     let met = if cost <= most { "" } else { " (missed)" };
     println!("| {world} | {cost:.1} ms | ≤ {most} ms{met} | {answer} |");
 }
 
-/// A fifth is used, and all of it fits on a fifth of the nodes: kube-scheduler may scatter pods, so that a
-/// few stay.
+/// Measures nodes of which a fifth is used. All pods fit on a fifth of the nodes, but kube-scheduler may
+/// scatter pods, so a few more nodes stay.
 fn shrinks(nodes: usize, pods: usize, most: f64) -> f64 {
     let cpu = 2000 / i64::try_from(pods).unwrap();
     let name = format!("{nodes} nodes × {pods} pods with a claim each, a fifth used");
@@ -257,7 +257,7 @@ fn exponent(costs: &[(usize, f64)]) -> f64 {
     (last / first).ln() / ratio.ln()
 }
 
-/// A cost as a multiple of another that was measured just before.
+/// Prints a cost as a multiple of another that was measured just before.
 fn ratio(world: &str, cost: f64, plain: f64, most: f64, answer: &str) {
     let times = cost / plain;
     let met = if times <= most { "" } else { " (missed)" };
@@ -268,7 +268,7 @@ fn cost_of(name: &str, cluster: Cluster) -> (f64, Plan) {
     measure(name, &cluster.snapshot(), &clusters::pools(3))
 }
 
-/// Pods that look at each other on nodes that run.
+/// Measures clusters whose pods keep apart and are spread, compared with plain pods.
 fn social_nodes() {
     let apart = |cluster: Cluster| Cluster { manner: Manner::Spread, ..cluster };
     let idle = Cluster { size: 100, idle: true, ..CLUSTER };
@@ -299,7 +299,7 @@ fn machines_of(plan: &Plan) -> usize {
     plan.scale_up.iter().map(|pool| pool.machines.len()).sum()
 }
 
-/// Pods of which none equals another.
+/// Measures pending pods of which no two are equal.
 fn distinct(count: usize, pools: usize, manner: Manner, most: f64) {
     let size = |number: usize| {
         let number = i64::try_from(number).unwrap();
@@ -317,7 +317,7 @@ fn distinct(count: usize, pools: usize, manner: Manner, most: f64) {
     line(&name, cost, most, &format!("{machines} machines"));
 }
 
-/// Many apps, shapes, machines and budgets.
+/// Measures many apps, shapes, machines and budgets.
 fn many() {
     let app = |number| format!("app-{number:05}");
     let own = |number| clusters::pod(number, &app(number), (200, 200), Manner::Apart, None);
@@ -348,7 +348,7 @@ fn many() {
     line("2000 budgets over 1000 idle nodes: what they add", cost - plain, 20.0, "800 go");
 }
 
-/// Pods with claims for devices.
+/// Measures pods with claims for devices.
 fn with_devices() {
     let world = World { nodes: 400, devices: 64, pods: 0, waiting: 0, idle: false };
     let three = clusters::pools(3);
@@ -377,8 +377,8 @@ fn with_devices() {
     line(name, cost, 1000.0, "400 machines");
 }
 
-/// What plain decisions cost in a cluster that serves claims, against one that does not: both in turns, so
-/// that what else the computer does is the same for both.
+/// Measures what plain decisions cost in a cluster that serves claims, compared with one that does not: both
+/// in turns, so that other work of the computer affects both alike.
 fn beside_devices() {
     for (what, cluster) in [
         ("1000 idle nodes × 20 pods", Cluster { size: 100, idle: true, ..CLUSTER }),
@@ -410,7 +410,7 @@ fn beside_devices() {
     }
 }
 
-/// What a round costs that a tenant tries to hold up.
+/// Measures what a round costs in worlds with which a tenant tries to hold up the daemon.
 fn adversarial(wanted: &str) {
     println!("| World | CPU time | Pods that got a verdict | Nodes that go |\n|---|---|---|---|");
     for (name, world) in adversarial::WORLDS.iter().filter(|(name, _)| name.contains(wanted)) {
@@ -441,7 +441,7 @@ fn main() {
     shrinks(250, 20, 1000.0);
     social_nodes();
     many();
-    // Other commits have no devices.
+    // Written worlds are for other commits, which may not know devices.
     if written_to().is_none() {
         with_devices();
         beside_devices();

@@ -30,7 +30,8 @@ fn world(settings: &str, objects: &str) -> (Snapshot, Config) {
     (snapshot, settings::parse("world", settings, Needs::Plan).unwrap())
 }
 
-/// What both builds say in the same words: machines with their pods, nodes that go, verdicts.
+/// The part of a plan that both builds write in the same form: machines with their pods, removed nodes,
+/// verdicts.
 fn answer(plan: &Plan) -> Value {
     let plan = serde_json::to_value(plan).unwrap();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();

@@ -27,7 +27,7 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 const HOST: &str = "kubernetes.io/hostname";
 const DRIVER: &str = "csi.example.org";
 
-/// SplitMix64.
+/// The random number generator SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -39,12 +39,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// From nothing to one less than this.
+    /// A number from 0 to one less than `limit`.
     fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % u64::try_from(limit).unwrap()).unwrap()
     }
 
-    /// Once in this many times.
+    /// True in one of this many cases.
     fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -131,7 +131,7 @@ fn pod(number: usize, node: Option<String>, random: &mut Random) -> Pod {
     pod
 }
 
-/// What it asks of its node and of others.
+/// Adds what the pod requires of its node and of other pods.
 fn asks(pod: &mut Pod, app: usize, random: &mut Random) {
     let term = |key: &str, app: usize| PodAffinityTerm {
         selector: Some(of_app(app)),
@@ -221,7 +221,7 @@ fn controller(app: usize) -> Controller {
     }
 }
 
-/// A volume for each claim, bound and attached if its pod runs.
+/// Adds a volume for each claim, bound and attached if its pod runs.
 fn volumes(all: &mut Snapshot, nodes: &[Node], pods: &[Pod]) {
     let name = "fast".to_owned();
     let class = StorageClass {

@@ -13,7 +13,7 @@ use crate::with_claims;
 /// A world by its name, with the settings that it is decided by.
 pub type World = (&'static str, fn() -> (Snapshot, String));
 
-/// All of them.
+/// All adversarial worlds.
 pub const WORLDS: [World; 10] = [
     ("100,000 pods, each of its own size, 20 pools", || {
         (own_sizes(100_000, Manner::Plain), clusters::pools(20))
@@ -59,7 +59,7 @@ fn own_apps(count: usize) -> Snapshot {
     clusters::waiting((0..count).map(own).collect())
 }
 
-/// A cluster, and pods beside it that wait.
+/// A cluster, and pending pods beside its own.
 fn beside(cluster: Cluster, waiting: impl Iterator<Item = Pod>) -> Snapshot {
     let mut all = cluster.snapshot();
     all.pods.extend(waiting.map(Arc::new));

@@ -1,4 +1,4 @@
-//! Clusters to decide about: this many nodes with this many pods of this many apps, and what waits.
+//! Clusters to decide about: this many nodes with this many pods of this many apps, and pending pods.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::inventory;
 const ZONE: &str = "topology.kubernetes.io/zone";
 const HOST: &str = "kubernetes.io/hostname";
 
-/// What pods ask of each other.
+/// What pods require of other pods.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
     /// Nothing.
     Plain,
-    /// Pods of one app keep off each other's hosts.
+    /// Pods of one app do not share a host.
     Apart,
-    /// The same, and they are spread over zones.
+    /// Like [`Self::Apart`], and they are spread over zones.
     Spread,
 }
 
@@ -32,17 +32,17 @@ pub enum Manner {
 #[derive(Clone, Copy)]
 pub struct Cluster {
     pub nodes: usize,
-    /// On each node.
+    /// How many pods run on each node.
     pub pods: usize,
     pub apps: usize,
     /// What each pod requests, in thousandths of a core and in MiB.
     pub size: i64,
     pub manner: Manner,
-    /// Its nodes have been unneeded for long.
+    /// Whether its nodes have been unneeded for a long time.
     pub idle: bool,
-    /// Pods of the same apps that wait.
+    /// How many pending pods of the same apps there are.
     pub waiting: usize,
-    /// Its nodes' machines are in the inventory.
+    /// Whether its nodes' machines are in the inventory.
     pub machines: bool,
     pub budgets: usize,
 }
@@ -103,7 +103,7 @@ fn node(number: usize, idle: bool) -> Node {
     }
 }
 
-/// A pod of an app that asks for this of its like.
+/// A pod of an app, with what it requires of other pods of the app.
 pub fn pod(number: usize, app: &str, (cpu, mib): (i64, i64), manner: Manner, node: Option<&str>) -> Pod {
     let owner = Owner {
         api_version: "apps/v1".to_owned(),
@@ -140,7 +140,7 @@ pub fn pod(number: usize, app: &str, (cpu, mib): (i64, i64), manner: Manner, nod
     pod
 }
 
-/// Nothing but pods that wait, with specs in common as the watches keep them.
+/// A snapshot with only these pods, with shared specs as the watches keep them.
 pub fn waiting(mut pods: Vec<Pod>) -> Snapshot {
     pods.sort_by_cached_key(Pod::id);
     let mut specs = Specs::default();
@@ -200,7 +200,7 @@ fn budget(app: &str) -> DisruptionBudget {
     }
 }
 
-/// This many pools, three of each number of cores, one in each zone.
+/// The settings of this many pools: for each number of cores, one in each of three zones.
 pub fn pools(count: usize) -> String {
     let mut text =
         "[scale_down]\ndelay_after_add = \"0s\"\nconsolidation = false\nmax_parallel_drains = 5000\n"

@@ -19,12 +19,12 @@ const DRIVER: &str = "gpu.example.com";
 #[derive(Clone, Copy)]
 pub struct World {
     pub nodes: usize,
-    /// On each node.
+    /// How many devices each node has.
     pub devices: usize,
-    /// On each node.
+    /// How many pods with a device run on each node.
     pub pods: usize,
     pub waiting: usize,
-    /// Its nodes have been unneeded for long.
+    /// Whether its nodes have been unneeded for a long time.
     pub idle: bool,
 }
 
@@ -89,7 +89,7 @@ fn add(all: &mut Snapshot, number: usize, home: Option<(&str, AllocatedDevice)>)
     pod
 }
 
-/// Selects this node.
+/// A selector of this node only.
 fn only(node: &str) -> NodeSelector {
     let field = Requirement {
         key: "metadata.name".to_owned(),
@@ -100,7 +100,7 @@ fn only(node: &str) -> NodeSelector {
     NodeSelector { terms: vec![term] }
 }
 
-/// The same cluster with a class, and this many devices on each node.
+/// Adds a device class, and this many devices on each node.
 pub fn serving(mut all: Snapshot, devices: usize) -> Snapshot {
     all.device_classes = vec![Arc::new(DeviceClass {
         name: "gpu".to_owned(),
@@ -135,7 +135,7 @@ fn device(number: usize) -> Device {
     }
 }
 
-/// A pool whose machines have this many devices, as it declares.
+/// The settings of a pool that declares this many devices for each of its machines.
 pub fn declaring(devices: usize) -> String {
     format!(
         "[[pool]]\nname = \"w0\"\nmax = 50000\ncores = 10\nmemory = \"10GiB\"\n\
@@ -145,7 +145,7 @@ pub fn declaring(devices: usize) -> String {
     )
 }
 
-/// How many machines a plan makes.
+/// How many machines a plan creates.
 pub fn machines(plan: &Plan) -> usize {
     plan.scale_up.iter().map(|pool| pool.machines.len()).sum()
 }

@@ -5,7 +5,7 @@
 //! pods keep running meanwhile. Whether plugged CPUs and memory are used immediately depends on the kernel
 //! and its udev rules: the rest is switched on here, through the kernel's own files.
 
-/// Finds obstacles before anything is plugged.
+/// Finds obstacles before anything is plugged. `$1` is the kubelet's unit.
 const ASK: &str = r#"systemctl cat "$1" >/dev/null 2>&1 || { echo "there is no unit $1" >&2; exit 73; }
 case "$(cat /var/lib/kubelet/cpu_manager_state 2>/dev/null)" in
     *'"policyName":"static"'*) echo "its kubelet has the CPU manager policy static, and does not start if its CPUs have changed" >&2; exit 76 ;;
@@ -18,8 +18,8 @@ esac
 /// The exit status if some of the CPUs did not appear. The unit was restarted nevertheless.
 pub const TOO_FEW_CPUS: i64 = 74;
 
-/// Waits for `$1` CPUs, then restarts the unit `$2`, even if some of the CPUs do not appear: the memory may
-/// have.
+/// Waits for `$1` CPUs, then restarts the unit `$2`, even if some of the CPUs do not appear: the kubelet has
+/// to see plugged memory nevertheless.
 const TAKE: &str = r#"tries=0
 until [ "$tries" = 15 ]; do
     sleep 1

@@ -5,15 +5,16 @@
 //! read (ECMA-119, and Microsoft's Joliet specification).
 
 const SECTOR: usize = 2048;
-/// Where the directories are: after 16 empty sectors, three descriptors and four path tables.
+/// The sectors of the directories and of the first file: they follow 16 empty sectors, three descriptors and
+/// four path tables.
 const PLAIN_ROOT: u32 = 23;
 const JOLIET_ROOT: u32 = 24;
 const FIRST_FILE: u32 = 25;
 /// The number of files that always fit into a directory of one sector.
 const MOST_FILES: usize = 8;
 
-/// An image with this volume label and these files, in order of their names. Names must be short and ASCII.
-/// At most eight files are written; the rest is left out.
+/// An image with this volume label and these files, which must be in the order of their names. Names must be
+/// short and ASCII. At most eight files are written; the rest is left out.
 pub fn image(label: &str, files: &[(&str, &[u8])]) -> Vec<u8> {
     let files = &files[..files.len().min(MOST_FILES)];
     let mut next = FIRST_FILE;
@@ -58,7 +59,7 @@ fn sectors(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(SECTOR)).unwrap_or(u32::MAX)
 }
 
-/// UCS-2 with the high byte first.
+/// A text in UCS-2, with the high byte first.
 fn wide(text: &str) -> Vec<u8> {
     text.encode_utf16().flat_map(u16::to_be_bytes).collect()
 }
@@ -106,7 +107,7 @@ fn descriptor(label: &str, size: u32, joliet: bool) -> Vec<u8> {
     put(40, &name);
     put(80, &both(size));
     if joliet {
-        // UCS-2, level 3.
+        // The escape sequence for UCS-2, level 3.
         put(88, b"%/E");
     }
     put(120, &[1, 0, 0, 1]);

@@ -1,5 +1,5 @@
-//! Output of other programs may contain a bootstrap token, or secrets from their standard input: these are
-//! masked.
+//! Masks secrets in the output of other programs. It may contain a bootstrap token, or secrets from their
+//! standard input.
 
 use secrecy::{ExposeSecret, SecretString};
 
@@ -26,14 +26,14 @@ pub(super) fn token_id(text: &str) -> Option<&str> {
 pub(super) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let kept = lines[lines.len().saturating_sub(5)..].join("; ");
-    // Control characters are removed first: one in the middle of a token would hide the token.
+    // Control characters are removed first: a token with one in the middle would not be recognized.
     let plain: String = kept.chars().filter(|c| !c.is_control()).collect();
     masked(&plain).chars().take(2000).collect()
 }
 
-/// Shorter words of a secret are too common to be masked on their own.
+/// The shortest word of a secret that is masked on its own, in bytes: shorter ones are too common.
 const LEAST_WORD: usize = 12;
-/// The same limit for lines of a secret.
+/// The shortest line of a secret that is masked, in bytes.
 const LEAST_LINE: usize = 6;
 
 /// A text in which the lines and longer words of a secret are masked.
@@ -48,7 +48,7 @@ pub(super) fn hidden(text: &str, secret: Option<&SecretString>) -> String {
     parts.into_iter().fold(text.to_owned(), |text, part| text.replace(part, "***"))
 }
 
-/// `abcdef.0123456789abcdef` → `abcdef.***`, anywhere in the text.
+/// Masks the secret part of tokens anywhere in the text: `abcdef.0123456789abcdef` becomes `abcdef.***`.
 fn masked(text: &str) -> String {
     let mut pieces = text.split('.');
     let mut result = pieces.next().unwrap_or_default().to_owned();

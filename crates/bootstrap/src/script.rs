@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// Waits inside the guest until systemd has started everything, then joins.
+/// The beginning of the script, which waits inside the guest until systemd has started everything, then
+/// joins.
 ///
 /// * A lock and a result in `/run` make it safe to run again after a lost answer: it joins once for each
 ///   boot.
@@ -52,15 +53,16 @@ const KUBEADM_DONE: &str = r#"if [ -e /etc/kubernetes/kubelet.conf ]; then echo 
 const KUBEADM: &str = r#"if timeout "$3" kubeadm join --config /dev/stdin >"$dir/join.log" 2>&1; then
 "#;
 
-/// Differences from the cluster's kubelet configuration, where `kubeadm join` looks for patches (the file's
-/// name is the patch's target and type). It has no secrets.
+/// Writes the differences from the cluster's kubelet configuration to where `kubeadm join` looks for patches
+/// (the file's name is the patch's target and type). They contain no secrets.
 const PATCH: &str = r#"mkdir -p "$dir/patches"
 printf '%s\n' "$5" >"$dir/patches/kubeletconfiguration+merge.json"
 "#;
-/// The folder of these patches, as named in a join configuration.
+/// The folder of patches, as named in a join configuration.
 pub(super) const PATCHES: &str = "/run/pve-autoscaler/patches";
 
-/// The result of an operator's script survives a reboot, so it does not run twice.
+/// Ends the script if the operator's script has succeeded before. That survives a reboot, so it does not run
+/// twice.
 const COMMAND_DONE: &str = r#"if [ -e "/var/lib/pve-autoscaler/joined-$1" ]; then echo "joined before"; exit 0; fi
 "#;
 const COMMAND: &str = r#"if timeout "$3" /bin/sh -c "$5" >"$dir/join.log" 2>&1; then
@@ -115,7 +117,8 @@ pub struct WaitForBoot {
 pub enum GuestCommand {
     /// `kubeadm join` with the configuration on standard input.
     Kubeadm,
-    /// The same, with these fields of the kubelet's configuration (a JSON object) overriding the cluster's.
+    /// Like [`Self::Kubeadm`], with these fields of the kubelet's configuration (a JSON object) overriding
+    /// the cluster's.
     KubeadmWith(String),
     /// The agent of K3s, with its configuration on standard input.
     K3s,
@@ -126,7 +129,7 @@ pub enum GuestCommand {
 }
 
 impl GuestCommand {
-    /// The name in messages.
+    /// What the command is called in messages.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Kubeadm | Self::KubeadmWith(_) => "`kubeadm join`",

@@ -1,7 +1,7 @@
 //! Bootstrap tokens from `kubeadm token` on a control plane node, over SSH.
 //!
-//! * It talks only to the host with the configured key, and offers only our key: no password, no agent, no
-//!   forwarding.
+//! * The daemon talks only to the host with the configured key, and offers only its own key: no password, no
+//!   agent, no forwarding.
 //! * kubeadm creates the token and prints it on standard output: tokens never appear on a command line.
 //! * Each operation has one limit for its total time, and one for its output. The connection ends with the
 //!   operation.
@@ -26,7 +26,7 @@ use settings::Ssh;
 /// Connections at a time: sshd randomly drops new connections if ten or more have not logged in yet
 /// (`MaxStartups 10:30:100`).
 static AT_ONCE: Semaphore = Semaphore::const_new(4);
-/// The most that a command may print on each of its two outputs.
+/// The most bytes that a command may print on each of its two outputs.
 const MOST_OUTPUT: usize = 64 * 1024;
 /// The group to which kubeadm gives the rights to join.
 const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
@@ -118,19 +118,19 @@ impl TokenHost {
         self.succeeded("kubeadm token delete", &printed)
     }
 
-    /// Does everything except creating a token: kubeadm's dry run, which asks the cluster and changes
+    /// Does everything except creating a token, with kubeadm's dry run, which asks the cluster and changes
     /// nothing.
     ///
     /// # Errors
     /// See [`SshError`].
     #[boxed]
     pub async fn rehearse(&self) -> Result<(), SshError> {
-        // It prints a token that does not exist.
+        // The dry run prints a token that does not exist.
         let printed = self.run(&self.command(&["token", "create", "--ttl", "1s", "--dry-run"])).await?;
         self.succeeded("kubeadm token create --dry-run", &printed)
     }
 
-    /// `host:port`.
+    /// The host's address as `host:port`.
     pub fn address(&self) -> String {
         let Ssh { host, port, .. } = &self.settings;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
@@ -172,7 +172,7 @@ impl TokenHost {
         printed
     }
 
-    /// Reads the file, which may be on a file system that hangs (Proxmox VE's, without quorum).
+    /// Reads the key's file, which may be on a file system that hangs (Proxmox VE's, without quorum).
     async fn private_key(&self) -> Result<PrivateKey, SshError> {
         let source = self.settings.key.clone();
         let read = tokio::task::spawn_blocking(move || source.read()).await;
@@ -185,7 +185,7 @@ impl TokenHost {
         let Ssh { host, port, user, .. } = &self.settings;
         let unreachable = |source| SshError::Unreachable { address: address.clone(), source };
         let socket = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
-        // The host presents the first of these kinds that it has.
+        // The host presents its key of the first of these kinds that it has.
         let mut kinds = vec![expected.algorithm()];
         kinds.extend(KINDS.into_iter().filter(|kind| *kind != expected.algorithm()));
         let config = client::Config {
@@ -232,7 +232,7 @@ impl TokenHost {
         let broken = |error| self.broken(error);
         let mut channel = connection.channel_open_session().await.map_err(broken)?;
         channel.exec(true, command).await.map_err(broken)?;
-        // Never reallocated: old copies would be left in memory.
+        // The buffer is never reallocated: old copies would be left in memory.
         let mut stdout = Vec::with_capacity(MOST_OUTPUT);
         let mut stderr = Vec::new();
         let mut end = CommandEnd::Unknown;

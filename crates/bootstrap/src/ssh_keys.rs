@@ -34,7 +34,7 @@ pub(super) fn host_key(text: &str) -> Result<PublicKey, SshError> {
     }
 }
 
-/// Our own key.
+/// The daemon's own key, if it can be used.
 pub(super) fn private_key(text: &SecretString) -> Result<PrivateKey, KeyFault> {
     let text = text.expose_secret();
     let first = text.lines().next().unwrap_or_default();
@@ -67,7 +67,7 @@ pub(super) fn private_key(text: &SecretString) -> Result<PrivateKey, KeyFault> {
 mod tests {
     use super::*;
 
-    /// Made for this test, and used nowhere.
+    /// A key that was made for this test and is used nowhere else.
     const ECDSA: &str = "\
         b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAaAAAABNlY2RzYS1zaGEyLW5pc3RwMjU2AAAACG5pc3Rw\
         MjU2AAAAQQRmlyYf6K5gUwBb2fdgtruz8QNbWKqafvF94DsnGpc7mXC90vzygaoVl/3vvg/QY7FtndCtMDKsKK0WhMuiaKM5AAAA\
@@ -93,7 +93,7 @@ mod tests {
         jqnYnAGF3/ztGt66y6Szfxq5zaOxC9+JinkAAABBAOPnjcTCGpjdFi54aDuHetVTX/W5fHC2H2FSHhm60xBQIFj8UBukLMeoK4z8\
         VT30SqXIkwkihCcliI8TQM/oD4EAAAABdAEC";
 
-    /// Without a line's end behind it, as a file's content is handed over.
+    /// A key file's content. It has no line break at its end, as it is when the daemon has read it.
     fn file(kind: &str, body: &str) -> SecretString {
         let lines: Vec<&str> =
             body.as_bytes().chunks(70).map(|line| std::str::from_utf8(line).unwrap()).collect();

@@ -30,14 +30,13 @@ use super::{Board, OthersNames};
 use runtime::clock::SharedClock;
 use settings::Config;
 
-/// Under which problem the board shows that they cannot be served.
-/// Connections at a time.
+/// How many connections are served at a time.
 const CONNECTIONS: usize = 16;
 /// How long one request and its answer may take.
 const LIMIT: Duration = Duration::from_secs(10);
 /// How long a request's head may take.
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
-/// How long to wait before trying an address again that cannot be listened on.
+/// How long to wait before trying again to listen at an address.
 const AGAIN: Duration = Duration::from_secs(30);
 /// How long to accept no connection after accepting one failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -61,13 +60,13 @@ impl std::fmt::Debug for Pages {
 }
 
 impl Pages {
-    /// Pages about the board, at the address in the settings.
+    /// Pages that show the board, served at the address in the settings.
     pub fn new(board: Board, settings: watch::Receiver<Arc<Config>>, clock: SharedClock) -> Self {
         Self { board, settings, clock }
     }
 
-    /// Serves them until the future is dropped. An address that cannot be used is a problem on the board, and
-    /// does not end the daemon.
+    /// Serves the pages until the future is dropped. An address that cannot be used is a problem on the
+    /// board, and does not end the daemon.
     #[boxed]
     pub async fn run(&self) {
         let mut settings = self.settings.clone();
@@ -110,7 +109,7 @@ impl Pages {
 
     async fn serve(&self, listener: TcpListener) {
         let turns = Arc::new(Semaphore::new(CONNECTIONS));
-        // The connections end with this future.
+        // The connections end when this future is dropped.
         let mut connections = JoinSet::new();
         loop {
             let Ok(turn) = turns.clone().acquire_owned().await else { return };
@@ -205,7 +204,7 @@ impl Pages {
         response
     }
 
-    /// Whether rounds come in time, by the same rule as for systemd's watchdog.
+    /// The answer to whether rounds come in time, by the same rule as for systemd's watchdog.
     fn health(&self) -> Response<Full<Bytes>> {
         let since = self.board.since_last_round().unwrap_or_default();
         let interval = self.settings.borrow().scan_interval;
@@ -231,8 +230,8 @@ impl Pages {
     }
 }
 
-/// Whether the request names this machine as its host. A page of another site, whose name was made to resolve
-/// to this machine, gets no answer.
+/// Whether the request names this machine as its host. A page of another site whose name was made to resolve
+/// to this machine (DNS rebinding) gets no answer.
 fn is_local(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else { return false };
     let Ok(authority) = host.parse::<http::uri::Authority>() else { return false };

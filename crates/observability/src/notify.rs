@@ -20,7 +20,7 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// The supervisor that the environment names.
+    /// A supervisor with the watchdog that systemd has set in the environment, if any.
     pub fn from_environment(board: Board) -> Self {
         Self { board, watchdog: sd_notify::watchdog_enabled() }
     }
@@ -77,7 +77,7 @@ impl Supervisor {
     }
 }
 
-/// Whether rounds come in time. None is due before everything was seen once.
+/// Whether rounds come in time. No round is due before everything was seen once.
 pub(super) fn is_alive(ready: bool, since_last: Duration, interval: Duration) -> bool {
     !ready || since_last <= interval * 3 + PATIENCE
 }
@@ -104,7 +104,7 @@ fn line(status: &Status) -> String {
     format!("{nodes} in {pools}, {} {wait}{mode}", counted(pods as u64, "pod"))
 }
 
-/// A number of things.
+/// A number with its noun, e.g. `1 node` or `2 nodes`.
 pub fn counted(number: u64, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
@@ -126,7 +126,7 @@ mod tests {
     use model::Pause;
 
     const INTERVAL: Duration = Duration::from_secs(10);
-    /// As in the unit.
+    /// The watchdog's limit, as in the daemon's unit.
     const WATCHDOG: Duration = Duration::from_mins(3);
 
     /// How often the watchdog is fed in this time, while the daemon does `work` every ten seconds.
@@ -160,7 +160,7 @@ mod tests {
             let supervisor = Supervisor { board: Board::default(), watchdog: Some(WATCHDOG) };
             supervisor.board.ready();
             assert!(fed(&supervisor, Duration::from_hours(1), work).await >= 60);
-            // What goes on beside the rounds feeds nothing.
+            // Anything but rounds does not feed the watchdog.
             let beside = |board: &Board| {
                 board.problem(&Problem::Lease, "no answer");
                 board.clear(&Problem::Lease);

@@ -15,7 +15,7 @@ pub enum Problem {
     Configuration,
     /// Credentials expire soon.
     Credentials,
-    /// Objects of a kind that decisions can do without cannot be seen.
+    /// Objects of a kind cannot be read; rounds continue without them.
     Kinds,
     /// The Kubernetes cluster cannot be seen, or not all of it.
     Kubernetes,
@@ -35,7 +35,7 @@ pub enum Problem {
     Proxmox,
     /// Hosts report nothing about their guests.
     Pvestatd,
-    /// The same as [`Problem::Proxmox`], for the region with this name.
+    /// Like [`Problem::Proxmox`], for the region with this name.
     Region(String),
     /// The status of ProvisioningRequests cannot be written.
     Requests,

@@ -39,7 +39,7 @@ const CLIENTS: usize = 64;
 /// The largest answer that a client reads, in bytes.
 const LARGEST: u64 = 64 << 20;
 
-/// The socket could not be used.
+/// Why the socket, or an order through it, failed.
 #[derive(Debug, Error)]
 pub enum SocketError {
     /// No daemon listens there, or access is denied.
@@ -171,7 +171,7 @@ impl Listener {
         }
     }
 
-    /// Answers one client, with a limit for everything.
+    /// Answers one client. Reading, carrying out an order and writing each have a time limit.
     async fn attend(&self, mut stream: UnixStream, board: &Board, orders: &dyn Orders) {
         let answer = match wanted(&mut stream).await {
             Some(Request::Order(order)) => serde_json::to_vec(&self.carry_out(&stream, order, orders).await),
@@ -208,7 +208,7 @@ impl Listener {
     }
 }
 
-/// `None` if the request cannot be understood.
+/// A client's request: for the status, if it sends nothing. `None` if the request cannot be understood.
 async fn wanted(stream: &mut UnixStream) -> Option<Request> {
     let mut line = String::new();
     let mut reader = BufReader::new(stream).take(REQUEST.1);
@@ -219,8 +219,8 @@ async fn wanted(stream: &mut UnixStream) -> Option<Request> {
 }
 
 impl Drop for Listener {
-    /// The lock is still held here: what is removed is ours. The lock's file stays: removing it would let two
-    /// hold it.
+    /// Removes the socket, which is this daemon's own because the lock is still held. The lock's file stays:
+    /// if it were removed, two daemons could each hold a lock.
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.path) {
             tracing::debug!(%error, "the control socket could not be removed");
@@ -264,7 +264,7 @@ async fn exchange(path: &Path, request: &Request, limit: Duration) -> Result<Vec
     line.push(b'\n');
     let asking = async {
         let mut stream = UnixStream::connect(path).await?;
-        // A peer that has already closed the connection may have sent its reason.
+        // A failed write is ignored: a peer that has already closed the connection may have sent its reason.
         let _ = stream.write_all(&line).await;
         let mut text = Vec::new();
         match stream.take(LARGEST).read_to_end(&mut text).await {
@@ -378,7 +378,7 @@ mod tests {
             let began = Instant::now();
             ask(&path).await.unwrap();
             assert!(began.elapsed() < REQUEST.0, "{:?}", began.elapsed());
-            // One too many waits only until the others have their answer.
+            // With one client too many, that one only waits until the others have their answers.
             idle.extend([UnixStream::connect(&path).await.unwrap()]);
             ask(&path).await.unwrap();
             assert!(began.elapsed() < REQUEST.0 * 3, "{:?}", began.elapsed());

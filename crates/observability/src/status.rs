@@ -25,7 +25,7 @@ pub struct Status {
     pub leader: String,
     /// The pause, if the daemon is paused; only the leader knows.
     pub paused: Option<Pause>,
-    /// Everything was seen once and rounds are running.
+    /// Whether everything was seen once and rounds are running.
     pub ready: bool,
     /// The number of rounds.
     pub rounds: u64,
@@ -127,7 +127,7 @@ pub struct HostStatus {
     /// The last round's verdict on its power, empty if it is never switched off.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub power: String,
-    /// Why, in words.
+    /// The reason for that verdict, in words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
     /// When an idle host is switched off at the earliest, or the deadline of a host that was asked to switch.
@@ -180,7 +180,7 @@ pub struct MachineStatus {
     pub further_addresses: BTreeMap<String, IpAddr>,
     /// Its phase.
     pub phase: String,
-    /// Since when.
+    /// When it entered that phase.
     pub since: Timestamp,
     /// When it was requested.
     pub created: Timestamp,
@@ -222,7 +222,7 @@ pub struct NodeStatus {
     pub verdict: String,
     /// Its utilization, 0 to 1.
     pub utilization: Option<f64>,
-    /// Why, in words.
+    /// The reason for the verdict, in words.
     pub why: String,
     /// When it may be removed at the earliest.
     pub removable_at: Option<Timestamp>,
@@ -236,7 +236,7 @@ pub struct PodStatus {
     pub pod: String,
     /// The last round's verdict.
     pub verdict: String,
-    /// Why, in words.
+    /// The reason for the verdict, in words.
     pub why: String,
 }
 
@@ -264,6 +264,6 @@ pub struct RequestState {
     pub request: String,
     /// The last round's verdict.
     pub verdict: String,
-    /// Why, in words.
+    /// The reason for the verdict, in words.
     pub why: String,
 }

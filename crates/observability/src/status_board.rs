@@ -116,7 +116,8 @@ impl Board {
         &self.metrics
     }
 
-    /// Time since the last round, or since the first look at everything if there was no round yet.
+    /// Time since the last round, or since the first look at everything if there was no round yet. `None`
+    /// before that.
     pub(super) fn since_last_round(&self) -> Option<Duration> {
         self.inner().last_round.map(|last| last.elapsed())
     }
@@ -126,7 +127,7 @@ impl Board {
         self.inner().status.ready
     }
 
-    /// Everything was seen once, and this instance leads.
+    /// Records that everything was seen once, and that this instance leads.
     pub fn ready(&self) {
         {
             let mut inner = self.inner();
@@ -139,8 +140,9 @@ impl Board {
         self.rounds.send_modify(|_| {});
     }
 
-    /// This instance is on standby while `leader` leads: its knowledge of machines is old. Without a leader
-    /// only the lead is lost. Each call counts as a round for the watchdog.
+    /// Records that this instance is on standby while `leader` leads, and drops what it knew of machines,
+    /// which is old. If `leader` is empty, no instance leads: then everything is kept except the lead. Each
+    /// call counts as a round for the watchdog.
     pub fn stand_by(&self, leader: &str, now: Timestamp) {
         if !leader.is_empty() {
             self.metrics.forget();
@@ -218,7 +220,7 @@ impl Board {
         inner.decisions = all.into_iter().rev().take(DECISIONS).rev().collect();
     }
 
-    /// Takes the report of a machine's task.
+    /// Adds the report of a machine's task to the decisions and the metrics.
     pub fn heard(&self, told: &MachineReport, now: Timestamp) {
         let name = &told.record.name;
         let what = match &told.ending {

@@ -15,7 +15,7 @@ const KEPT: usize = 2880;
 /// The state within one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sample {
-    /// When it began.
+    /// When the step began.
     pub time: Timestamp,
     /// Ready nodes of all pools at its end.
     pub ready: u32,
@@ -25,7 +25,7 @@ pub(super) struct Sample {
     pub waiting: usize,
 }
 
-/// The last hours.
+/// The samples of the last day, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Timeline(VecDeque<Sample>);
 
@@ -52,7 +52,7 @@ impl Timeline {
         }
     }
 
-    /// Oldest first.
+    /// The samples, oldest first.
     pub fn samples(&self) -> Vec<Sample> {
         self.0.iter().copied().collect()
     }

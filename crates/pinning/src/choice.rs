@@ -15,9 +15,10 @@ use thiserror::Error;
 use super::cpus::Cpus;
 use super::topology::{HostNode, Topology};
 
-/// Proxmox VE knows `numa0` to `numa7`.
+/// The most NUMA nodes of a guest: Proxmox VE knows `numa0` to `numa7`.
 pub const MOST_GUEST_NODES: usize = 8;
-/// If a host has more nodes, only those with the most free CPUs are considered: all sets of them are tried.
+/// The most host nodes that are considered, because all sets of them are tried: those with the most free
+/// CPUs.
 const MOST_NODES: usize = 16;
 
 /// What a machine needs.
@@ -31,7 +32,7 @@ pub struct Wish {
     pub numa: bool,
     /// The page size of its memory, in MiB.
     pub page: u64,
-    /// Cores that stay with the host.
+    /// How many cores stay with the host.
     pub reserve: u32,
 }
 
@@ -70,25 +71,25 @@ pub enum NoRoom {
     /// Too few CPUs are free.
     #[error("no CPUs left for {wanted} vCPUs (free: {})", in_words(free, ""))]
     Cpus {
-        /// vCPUs.
+        /// The vCPUs that the machine needs.
         wanted: u32,
-        /// How many are free on each node.
+        /// How many CPUs are free on each node, by the node's number.
         free: Vec<(u32, usize)>,
     },
     /// Enough CPUs are free, but not enough memory on their nodes.
     #[error("no memory left for {wanted} MiB near free CPUs (free: {})", in_words(room, " MiB"))]
     Memory {
-        /// MiB.
+        /// The memory that the machine needs, in MiB.
         wanted: u64,
-        /// How many MiB are left on each node.
+        /// How many MiB are left on each node, by the node's number.
         room: Vec<(u32, u64)>,
     },
     /// The memory is not a multiple of the page size.
     #[error("its memory of {memory} MiB is not a multiple of the page size of {page} MiB")]
     Pages {
-        /// MiB.
+        /// The memory that the machine needs, in MiB.
         memory: u64,
-        /// MiB.
+        /// The page size in MiB.
         page: u64,
     },
 }
@@ -98,7 +99,7 @@ fn in_words<N: std::fmt::Display>(nodes: &[(u32, N)], unit: &str) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// Chooses for one machine. The same input gives the same choice.
+/// Chooses the CPUs and memory of one machine. The same input gives the same choice.
 ///
 /// # Errors
 /// There is no room for the machine.
@@ -169,7 +170,7 @@ pub fn free_cpus(topology: &Topology, taken: &Taken, reserve: u32) -> Vec<(u32, 
     open(topology, taken, reserve).iter().map(|node| (node.id, node.threads())).collect()
 }
 
-/// The part of a node that is available.
+/// The part of a host's node that is still free.
 struct Open<'t> {
     id: u32,
     memory: u64,

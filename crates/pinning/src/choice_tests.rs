@@ -1,4 +1,4 @@
-//! The choice of CPUs and memory: what is expected of hosts as they are, and what must hold of any.
+//! The choice of CPUs and memory: examples on common hosts, and rules that must hold on any host.
 
 use proptest::prelude::*;
 
@@ -6,8 +6,8 @@ use super::*;
 
 const GIB: u64 = 1024;
 
-/// A host with this many nodes of this many cores with this many threads: the second threads have the numbers
-/// after all first ones.
+/// A host with this many nodes, each with this much memory in MiB and this many cores with this many threads.
+/// The second threads of all cores are numbered after all first threads.
 fn host(nodes: u32, cores: u32, threads: u32, memory: u64) -> Topology {
     let node = |id: u32| HostNode {
         id,
@@ -36,16 +36,16 @@ fn words(choice: &Choice) -> String {
 fn machines_get_whole_cores_of_as_few_nodes_as_can_be() {
     let two = host(2, 4, 2, 16 * GIB);
     for (topology, taken, wish, expected) in [
-        // Node 0 has three cores left, node 1 four: the smaller one does.
+        // Node 0 has three cores left, node 1 has four: the smaller node is enough.
         (&two, taken("", &[]), wish(4, 8 * GIB), "1-2,9-10; 0: 4 + 8192"),
         (&two, taken("", &[]), wish(8, 8 * GIB), "4-7,12-15; 1: 8 + 8192"),
-        // The host's first core stays out wherever the rest is.
+        // The host's first core stays with the host, even if all others are needed.
         (&two, taken("", &[]), wish(14, 14 * GIB), "1-7,9-15; 0: 6 + 6144; 1: 8 + 8192"),
-        // A core of which a VM has a thread is not given to another.
+        // A core is not given if another VM has one of its threads.
         (&two, taken("9", &[]), wish(4, GIB), "2-3,10-11; 0: 4 + 1024"),
         // Three vCPUs need two cores, and get both.
         (&two, taken("", &[]), wish(3, GIB), "1-2,9-10; 0: 3 + 1024"),
-        // Its memory is elsewhere: so it goes there, or over both.
+        // If memory on a node is short, the machine goes to the other node, or to both.
         (&two, taken("", &[(0, 12 * GIB)]), wish(4, 8 * GIB), "4-5,12-13; 1: 4 + 8192"),
         (
             &two,
@@ -53,13 +53,13 @@ fn machines_get_whole_cores_of_as_few_nodes_as_can_be() {
             wish(4, 8 * GIB),
             "1,4,9,12; 0: 2 + 4096; 1: 2 + 4096",
         ),
-        // What does not divide goes to the first node.
+        // The remainder of the memory goes to the first node.
         (&host(2, 2, 1, GIB), taken("", &[]), wish(3, 1000), "1-3; 0: 1 + 334; 1: 2 + 666"),
         // Without NUMA memory does not matter.
         (&two, taken("", &[(0, 16 * GIB)]), Wish { numa: false, ..wish(2, 99 * GIB) }, "1,9"),
         (&two, taken("", &[]), Wish { reserve: 0, ..wish(2, GIB) }, "0,8; 0: 2 + 1024"),
         (&two, taken("", &[]), Wish { reserve: 4, ..wish(2, GIB) }, "4,12; 1: 2 + 1024"),
-        // In pages of 1 GiB the halves of 3 GiB are not equal.
+        // In pages of 1 GiB, the two halves of 3 GiB are not equal.
         (
             &two,
             taken("", &[(0, 14 * GIB), (1, 14 * GIB)]),
@@ -103,7 +103,7 @@ fn what_is_right_is_kept_and_nothing_else() {
     let keeps = |taken: &Taken, wish: &Wish, cpus: &str| {
         keeps(&two, taken, wish, &cpus.parse().unwrap()).as_ref().map(words)
     };
-    // Not what would be chosen now, and right all the same.
+    // These CPUs would not be chosen now, but they follow the rules.
     assert_eq!(keeps(&none, &wish(4, GIB), "6-7,14-15").as_deref(), Some("6-7,14-15; 1: 4 + 1024"));
     for (why, taken, wish, cpus) in [
         ("nothing", none.clone(), wish(2, GIB), ""),
@@ -119,7 +119,7 @@ fn what_is_right_is_kept_and_nothing_else() {
     }
 }
 
-/// Hosts whose cores have one or two threads, mixed, and of which a VM may have something.
+/// Hosts with cores of one or two threads, in any mixture.
 fn hosts() -> impl Strategy<Value = Topology> {
     let node = (prop::collection::vec(1_u32..=2, 0..6), 1_u64..64);
     prop::collection::vec(node, 1..5).prop_map(|nodes| {
@@ -138,7 +138,7 @@ fn wishes() -> impl Strategy<Value = Wish> {
         .prop_map(|(vcpus, gib, numa, page, reserve)| Wish { vcpus, memory: gib * GIB, numa, page, reserve })
 }
 
-/// The fewest nodes on which there are enough free threads, memory aside.
+/// The fewest nodes on which there are enough free threads, without regard to memory.
 fn fewest(topology: &Topology, taken: &Taken, wish: &Wish) -> usize {
     let mut free: Vec<usize> =
         free_cpus(topology, taken, wish.reserve).into_iter().map(|(_, count)| count).collect();
@@ -164,7 +164,7 @@ proptest! {
             prop_assert_eq!(&choice, &choose(&topology, &taken, wish));
             let free: usize = free_cpus(&topology, &taken, wish.reserve).iter().map(|(_, count)| count).sum();
             let Ok(choice) = choice else {
-                // Without NUMA nothing but CPUs can be missing.
+                // Without NUMA, only CPUs can be short.
                 prop_assert!(wish.numa || free < wish.vcpus as usize);
                 continue;
             };

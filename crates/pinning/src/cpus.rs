@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// The highest possible number: a larger one is a mistake, and a range up to it would waste memory.
+/// The highest number that is accepted: a larger one is a mistake, and a range up to it would waste memory.
 const MOST: u32 = 8191;
 
 /// The value that Proxmox VE treats as no affinity, because it is false in Perl: the VM then runs on all
@@ -38,7 +38,7 @@ impl Cpus {
         self.0.is_empty()
     }
 
-    /// The lowest one.
+    /// The lowest CPU.
     pub fn first(&self) -> Option<u32> {
         self.0.first().copied()
     }

@@ -10,12 +10,13 @@ use tokio::net::UnixStream;
 
 use super::request::{Answer, Request};
 
-/// The helper may wait for its lock and for `qm`, each with a limit of its own.
+/// How long to wait for an answer. The helper may wait for its lock and for `qm`, each with a limit of its
+/// own.
 const LIMIT: Duration = Duration::from_secs(55);
 /// The longest answer that is read, in bytes.
 const LARGEST: u64 = 64 << 10;
 
-/// The helper did not answer.
+/// Why there is no answer from the helper.
 #[derive(Debug, Error)]
 pub enum DoorError {
     /// No helper listens there, or it closed the connection.
@@ -40,18 +41,18 @@ pub enum DoorError {
 
 /// A way to ask the helper on this host.
 pub trait Door: Send + Sync {
-    /// Asks, and waits for the answer.
+    /// Sends a request, and waits for the answer.
     fn ask(&self, request: Request) -> BoxFuture<'_, Result<Answer, DoorError>>;
 }
 
-/// Asks at a socket.
+/// A [`Door`] to the helper that listens at a socket.
 #[derive(Clone, Debug)]
 pub struct SocketDoor {
     path: PathBuf,
 }
 
 impl SocketDoor {
-    /// Asks at this socket.
+    /// A door to the helper that listens at this socket.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }

@@ -153,7 +153,7 @@ async fn requested(stream: &mut UnixStream, places: &Places) -> Result<Request, 
 }
 
 async fn carry_out(request: &Request, places: &Places) -> Result<Answer, Refusal> {
-    // As for a plan: credentials are not needed and not read.
+    // The configuration is read as for a plan: credentials are not needed and not read.
     let config =
         files::load(&places.config, Needs::Plan).map_err(|report| Refusal::Configuration(report.plain()))?;
     match request {
@@ -183,7 +183,7 @@ fn astray(config: &Config, places: &Places) -> Result<Answer, Refusal> {
 }
 
 async fn pin(config: &Config, vmid: u32, machine: &str, places: &Places) -> Result<Answer, Refusal> {
-    // Held until the end: the next request sees what this one has set.
+    // The lock is held until the end, so that the next request sees what this one has set.
     let _lock = locked(&places.lock).await?;
     let file = checked(config, vmid, machine, places)?;
     let (file, pinning) = (file.0, file.1);
@@ -204,7 +204,7 @@ async fn pin(config: &Config, vmid: u32, machine: &str, places: &Places) -> Resu
     Ok(Answer::Pinned { affinity: chosen.cpus.to_string(), changed })
 }
 
-/// The CPUs that it already has, if they are right, otherwise new ones.
+/// The CPUs that the machine already has, if they follow the rules, otherwise new ones.
 fn chosen(
     topology: &Topology,
     taken: &Taken,
@@ -298,8 +298,9 @@ async fn locked(path: &Path) -> Result<File, Refusal> {
     }
 }
 
-/// `qm set VMID …`, without a shell and without our environment. It is refused if the configuration has
-/// changed since it was read: until `qm` has the VM's lock, an unmanaged VM may have taken the VMID.
+/// Runs `qm set VMID …`, without a shell and without the helper's environment. `qm` refuses it if the
+/// configuration has changed since it was read: until `qm` has the VM's lock, an unmanaged VM may have taken
+/// the VMID.
 async fn set(qm: &Path, vmid: u32, file: &VmFile, arguments: &[String]) -> Result<(), Refusal> {
     let mut command = Command::new(qm);
     command.arg("set").arg(vmid.to_string()).args(["--digest", file.digest()]).args(arguments);

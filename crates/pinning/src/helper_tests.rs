@@ -8,8 +8,8 @@ use super::super::request::Astray;
 use super::super::topology::tests::write;
 use super::*;
 
-/// Stands in for `qm`. It is not written here: what is still open for writing in a child of another test
-/// cannot be run.
+/// Stands in for `qm`. The tests do not write this program, because a file that a child of another test still
+/// has open for writing cannot be run.
 const QM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/lab/qm");
 
 const CONFIG: &str = "cluster = \"home\"\n[[pool]]\nname = \"fast\"\nmax = 4\ncores = 2\nmemory = \"2GiB\"\n\
@@ -22,7 +22,7 @@ struct Host {
 }
 
 impl Host {
-    /// Two nodes of two cores with two threads and 4 GiB.
+    /// A host with two nodes, each with 4 GiB and two cores of two threads.
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
         let at = |name: &str| folder.path().join(name);
@@ -93,7 +93,8 @@ fn reason(answer: Answer) -> String {
     }
 }
 
-/// Root asks here, or the user who runs the tests: then no client is let in, and there is nothing to test.
+/// Whether the helper accepts this test as a client. It does if root runs the tests; otherwise there is
+/// nothing to test.
 fn let_in(answer: &Answer) -> bool {
     !matches!(answer, Answer::Refused { reason } if reason.contains("only root"))
 }
@@ -108,7 +109,7 @@ async fn machines_get_cpus_one_after_the_other_and_a_second_time_nothing() {
     if !let_in(&first) {
         return;
     }
-    // Of node 0 the first core is the host's; of node 1 a VM has part of the last one.
+    // The first core of node 0 stays with the host; another VM has part of the last core of node 1.
     assert_eq!(first, pinned("1,5", true));
     assert_eq!(
         host.calls(),
@@ -165,7 +166,7 @@ async fn only_what_is_ours_stopped_and_to_be_pinned_is_touched() {
     let long = format!("{{\"pin\":{{\"vmid\":207,\"machine\":\"{}\"}}}}\n", "m".repeat(600));
     assert_eq!(reason(host.says(&long).await), "this is not a known request");
     assert!(host.calls().is_empty());
-    // The process has ended and left its file.
+    // The VM's process has ended and left its pid file.
     std::fs::write(host.places.running.join("207.pid"), "4194305\n").unwrap();
     assert_eq!(host.pin(207).await, pinned("1,5", true));
 }
@@ -173,7 +174,7 @@ async fn only_what_is_ours_stopped_and_to_be_pinned_is_touched() {
 #[tokio::test]
 async fn a_machine_that_runs_on_other_cpus_than_its_own_is_named() {
     let mut host = Host::new();
-    // Proxmox VE takes `0` for no affinity: such a machine runs wherever there is room.
+    // Proxmox VE treats `0` as no affinity: such a machine runs wherever there is room.
     for (vmid, affinity) in [(9100, "affinity: 0\nname: fast-1\n"), (9101, "affinity: 1,5\n"), (9102, "")] {
         host.ours(vmid, "fast", affinity);
     }
@@ -233,7 +234,7 @@ async fn a_vm_that_was_put_in_the_machines_place_meanwhile_is_not_touched() {
     }
     assert_eq!(reason(first), "`qm set` failed: checksum mismatch (file change by other user?)");
     assert_eq!(host.text(9100), other);
-    // Notes may be in any encoding, and count as they are.
+    // Notes may be in any encoding; the digest is that of the unchanged bytes.
     let mark = b"#pve-autoscaler/v1 cluster=home pool=fast machine=m9101\n#\xe9\ncores: 2\nmemory: 2048\n";
     std::fs::write(host.places.vms.join("9101.conf"), mark).unwrap();
     assert_eq!(host.pin(9101).await, pinned("1,5", true));
@@ -243,7 +244,7 @@ async fn a_vm_that_was_put_in_the_machines_place_meanwhile_is_not_touched() {
 async fn a_user_who_is_neither_root_nor_the_daemon_learns_nothing() {
     let mut host = Host::new();
     host.ours(9100, "fast", "");
-    // As another user's process looks: no number of it is root's.
+    // This folder has no process, so that only root may ask.
     host.places.proc = host.folder.path().join("proc");
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     let uid = theirs.peer_cred().unwrap().uid();
@@ -262,7 +263,8 @@ async fn a_lock_that_another_task_holds_is_waited_for_and_no_longer() {
     assert!(matches!(locked(&host.places.lock).await, Err(Refusal::Busy)));
     assert!(started.elapsed() >= LOCK_LIMIT && started.elapsed() < LOCK_LIMIT * 2);
     drop(held);
-    // A program that another test starts has it until it runs: that takes real time.
+    // A child that another test starts has the lock's file open until it runs its program: that takes real
+    // time.
     tokio::time::resume();
     locked(&host.places.lock).await.unwrap();
 }

@@ -1,10 +1,10 @@
-//! Host CPUs, memory and huge pages for a machine alone. Proxmox VE lets only root set `affinity` and
-//! `hugepages`, not a token. So the daemon on the machine's host asks a small helper that runs as root for
-//! each request.
+//! Reserves CPUs, memory and huge pages of a host for one machine. Proxmox VE lets only root set `affinity`
+//! and `hugepages`, not a token. So the daemon on the machine's host asks a small helper that runs as root
+//! for each request.
 //!
 //! ```text
 //!  leader: record says that the machine waits ─> daemon on its host (leading or not) ─> socket ─> helper ─> `qm set`
-//!  leader: reads the VM's configuration through the API until it is so, then starts it
+//!  leader: reads the VM's configuration through the API until the CPUs are set, then starts it
 //!  daemon on its host, each minute ─> helper: does every such machine run on its CPUs? ─> `status`
 //! ```
 //!

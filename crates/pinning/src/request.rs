@@ -35,7 +35,7 @@ pub enum Answer {
     },
     /// The free CPUs of the host.
     Free {
-        /// How many on each NUMA node.
+        /// The number of free CPUs on each NUMA node, by the node's number.
         cpus: Vec<(u32, usize)>,
     },
     /// Running machines that are not on the CPUs they are pinned to.

@@ -7,14 +7,14 @@ use super::cpus::Cpus;
 use super::request::Astray;
 use super::vm_file::VmFile;
 
-/// The process of a running VM: its id is in a file, and the process exists.
+/// The process id of a running VM, from its pid file; `None` if there is no such process.
 pub(super) fn process(vmid: u32, running: &Path, proc: &Path) -> Option<u32> {
     let written = std::fs::read_to_string(running.join(format!("{vmid}.pid"))).ok()?;
     let pid = written.trim().parse::<u32>().ok()?;
     proc.join(pid.to_string()).exists().then_some(pid)
 }
 
-/// The machine, if it runs on CPUs other than those in its file; `None` if it has just ended.
+/// The machine, if it may run on CPUs other than those in its file; `None` also if it has just ended.
 pub(super) fn astray(vmid: u32, file: &VmFile, running: &Path, proc: &Path) -> Option<Astray> {
     let affinity = file.get("affinity")?;
     let pid = process(vmid, running, proc)?;

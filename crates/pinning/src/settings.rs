@@ -18,7 +18,7 @@ pub fn wish(pinning: &Pinning, file: &VmFile) -> Option<Wish> {
     })
 }
 
-/// The keys of the VM's configuration, as in `qm.conf(5)`.
+/// The keys of the VM's configuration for this choice, with their values, as in `qm.conf(5)`.
 pub fn keys(pinning: &Pinning, choice: &Choice) -> BTreeMap<String, String> {
     let mut keys = BTreeMap::from([("affinity".to_owned(), affinity(&choice.cpus))]);
     if pinning.numa {
@@ -105,7 +105,7 @@ mod tests {
         let pinning = Pinning { numa: false, hugepages: None, reserve: 0 };
         let keys = keys(&pinning, &Choice { cpus: "1".parse().unwrap(), nodes: Vec::new() });
         assert_eq!(arguments(&keys, &VmFile::read("numa3: cpus=1\n")), ["--affinity", "1"]);
-        // Proxmox VE takes `affinity: 0` for none, and lets the VM run on all CPUs.
+        // Proxmox VE treats `affinity: 0` as none, and lets the VM run on all CPUs.
         let keys = super::keys(&pinning, &Choice { cpus: "0".parse().unwrap(), nodes: Vec::new() });
         assert_eq!(arguments(&keys, &VmFile::read("affinity: 0\n")), ["--affinity", "0-0"]);
         assert_eq!(arguments(&keys, &VmFile::read("affinity: 0-0\n")), [""; 0]);

@@ -96,7 +96,7 @@ fn cpus(path: &Path) -> Result<Cpus, TopologyError> {
     text.parse().map_err(malformed)
 }
 
-/// `Node 0 MemTotal:       65843104 kB`.
+/// Memory in MiB, from a line such as `Node 0 MemTotal:       65843104 kB`.
 fn memory(path: &Path) -> Result<u64, TopologyError> {
     let text = text(path)?;
     let line = text.lines().find(|line| line.contains(" MemTotal:")).unwrap_or_default();
@@ -114,7 +114,7 @@ fn text(path: &Path) -> Result<String, TopologyError> {
 pub(super) mod tests {
     use super::*;
 
-    /// Writes such a folder: of each node its cores' threads, and its memory in MiB.
+    /// Writes a folder for [`read`]: for each node, the threads of its cores and its memory in MiB.
     pub fn write(system: &Path, nodes: &[(&[&str], u64)]) {
         for (id, (cores, memory)) in nodes.iter().enumerate() {
             let folder = system.join(format!("node/node{id}"));
@@ -139,7 +139,7 @@ pub(super) mod tests {
     #[test]
     fn nodes_cores_and_threads_are_read_and_nothing_is_guessed() {
         let folder = tempfile::TempDir::new().unwrap();
-        // Threads of one core are seldom neighbours; a node may have memory alone.
+        // The threads of a core are seldom neighbours; a node may have only memory.
         write(folder.path(), &[(&["0,4", "1,5"], 2048), (&["2,6", "3,7"], 1024), (&[], 512)]);
         let topology = read(folder.path()).unwrap();
         let seen: Vec<_> = topology

@@ -52,7 +52,7 @@ impl VmFile {
         self.values.get(key).map(String::as_str)
     }
 
-    /// The owner in its notes.
+    /// The owner, according to the mark in its notes.
     pub fn owner(&self) -> Description {
         marker::read(Some(&self.description))
     }
@@ -85,7 +85,7 @@ impl VmFile {
         self.values.keys().filter_map(|key| key.strip_prefix("numa")?.parse().ok())
     }
 
-    /// Memory in MiB that is bound to nodes of its host.
+    /// The nodes of its host to which memory is bound, each with the memory in MiB.
     pub fn bound_memory(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         self.numa_nodes().filter_map(|number| {
             let value = self.get(&format!("numa{number}"))?;

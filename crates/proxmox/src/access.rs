@@ -11,12 +11,12 @@ use super::answer::{flag_of, text_of};
 use super::client::{Client, Lane, encode};
 use super::error::Error;
 
-/// A role that a user has on a path.
+/// A role that a user, token or group has on a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Granted {
-    /// E.g. `/pool/kubernetes`.
+    /// The path, e.g. `/pool/kubernetes`.
     pub path: String,
-    /// `user@realm` or `user@realm!token`.
+    /// Who has the role: `user@realm`, `user@realm!token`, or the name of a group.
     pub who: String,
     /// The role's name.
     pub role: String,
@@ -70,7 +70,7 @@ impl Client {
         self.names("/access/users", "userid").await
     }
 
-    /// Creates a user without a password, so that no one can log in with it. Needs `User.Modify` and
+    /// Creates a user without a password, so that no one can log in as this user. Needs `User.Modify` and
     /// `Realm.AllocateUser`.
     #[boxed]
     pub async fn create_user(&self, user: &str, comment: &str) -> Result<(), Error> {

@@ -9,15 +9,15 @@ use super::answer::{flag_of, number_of, text_of};
 use super::client::{Client, Lane, encode};
 use super::error::{Error, Kind};
 
-/// The state of a program in the guest. While it runs there is no output; the guest forgets it once its end
-/// was read.
+/// The state of a program in the guest. There is no output until the program has ended. Once its end has been
+/// read, the guest forgets it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecStatus {
     /// Whether it has ended.
     pub exited: bool,
-    /// Its exit status, unless a signal ended it.
+    /// Its exit status; `None` while it runs, or if a signal ended it.
     pub exit_code: Option<i64>,
-    /// The signal that ended it.
+    /// The signal that ended it, if any.
     pub signal: Option<i64>,
     /// Standard output.
     pub stdout: String,
@@ -58,10 +58,10 @@ impl Client {
         }
     }
 
-    /// Starts a program in the guest and returns its pid. Go through `/bin/sh -c`: a missing program makes
-    /// Proxmox hang for 5 s and answer 596.
+    /// Starts a program in the guest and returns its pid. Run it through `/bin/sh -c`: if a program is
+    /// missing, Proxmox hangs for 5 s and answers 596.
     ///
-    /// Only ASCII is sent: other characters silence the agent.
+    /// Command and input must be ASCII, or the call fails: other characters silence the agent.
     #[boxed]
     pub async fn agent_exec(
         &self,
@@ -86,7 +86,8 @@ impl Client {
         number_of(&data, "pid").ok_or_else(|| Error::malformed(&call, "no pid"))
     }
 
-    /// The state of a program. Once its end was read, the guest forgets it: [`Kind::NotFound`].
+    /// The state of a program. Once its end has been read, the guest forgets it, and the call fails with
+    /// [`Kind::NotFound`].
     #[boxed]
     pub async fn agent_exec_status(&self, host: &str, vmid: Vmid, pid: i64) -> Result<ExecStatus, Error> {
         let path = agent(host, vmid, "exec-status");
@@ -100,7 +101,7 @@ impl Client {
         })
     }
 
-    /// The guest's operating system. Allowed even if running programs is not.
+    /// The guest's operating system. This call is allowed even if running programs is not.
     #[boxed]
     pub async fn agent_os_info(&self, host: &str, vmid: Vmid) -> Result<OsInfo, Error> {
         let data = self.get(Lane::Agent(host), &agent(host, vmid, "get-osinfo"), &[]).await?;
@@ -136,7 +137,8 @@ impl Client {
     }
 }
 
-/// Simple commands return the agent's own errors as a result, with status 200.
+/// Returns the agent's own error if the answer has one: simple commands report it as a result, with status
+/// 200.
 fn refused(what: &str, data: &Value) -> Result<(), Error> {
     let Some(error) = data.get("result").and_then(|result| result.get("error")) else { return Ok(()) };
     let text = text_of(error, "desc").unwrap_or_else(|| "the guest agent refused".to_owned());

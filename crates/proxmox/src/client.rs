@@ -1,4 +1,4 @@
-//! One call: endpoint, encoding, authorization, lane, answer.
+//! The client, and how it makes one call: endpoint, encoding, authorization, lane, answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -41,25 +41,26 @@ pub(super) enum Payload<'a> {
     Body(String, Bytes),
 }
 
-/// How a client behaves.
+/// The settings of a client.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Base URLs, e.g. `https://127.0.0.1:8006`; the first one that answers stays in use.
     pub endpoints: Vec<String>,
     /// The token's id, `user@realm!name`.
     pub token_id: String,
-    /// How many agent calls at a time per host. A host has three workers for protected calls, and a call to a
-    /// silent agent occupies one for 3 s.
+    /// How many agent calls may run at a time per host. A host has three workers for protected calls, and a
+    /// call to a silent agent occupies one for 3 s.
     pub agent_lane: usize,
-    /// How many other protected calls at a time per host.
+    /// How many other protected calls may run at a time per host.
     pub lifecycle_lane: usize,
-    /// How many linked clones at a time per source storage.
+    /// How many linked clones may run at a time per source storage.
     pub linked_clones: usize,
-    /// How many full clones at a time per source storage.
+    /// How many full clones may run at a time per source storage.
     pub full_clones: usize,
 }
 
-/// Gets a report of each finished call: the kind of failure, if any, and how long it took once it was sent.
+/// Is called after each finished call, with the kind of failure, if any, and the time since the call was
+/// sent.
 pub type Observer = Arc<dyn Fn(Option<Kind>, Duration) + Send + Sync>;
 
 /// A client of a Proxmox VE cluster. Cheap to clone.
@@ -68,7 +69,7 @@ pub struct Client {
     shared: Arc<Shared>,
     fence: Fence,
     observer: Option<Observer>,
-    /// The place in a lane that its calls use, if it holds one.
+    /// The place in a lane that this client holds, if any. Its calls then wait for no other.
     place: Option<Arc<OwnedSemaphorePermit>>,
 }
 
@@ -114,7 +115,7 @@ impl Client {
         Ok(Self { shared: Arc::new(shared), fence: Fence::open(), observer: None, place: None })
     }
 
-    /// The same client, whose writes must pass this fence.
+    /// A copy of this client whose writes must pass this fence.
     pub fn fenced(&self, fence: &Fence) -> Self {
         Self { fence: fence.clone(), ..self.clone() }
     }
@@ -123,13 +124,13 @@ impl Client {
         Self { place: place.map(Arc::new), ..self.clone() }
     }
 
-    /// The same client, with a listener to which each call is reported.
+    /// This client with an observer, to which each call is reported.
     pub fn with_observer(mut self, observer: Observer) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// How many calls were made.
+    /// How many requests were made. A call makes one for each endpoint that it tries.
     pub fn calls(&self) -> u64 {
         self.shared.calls.load(Ordering::Relaxed)
     }
@@ -152,7 +153,7 @@ impl Client {
         self.call(Method::POST, lane, path, form).await
     }
 
-    /// GET and DELETE send their parameters in the query, POST and PUT in a form.
+    /// Makes a call. GET and DELETE send their parameters in the query, POST and PUT in a form.
     pub(super) async fn call(
         &self,
         method: Method,
@@ -163,7 +164,7 @@ impl Client {
         self.send(method, lane, path, &Payload::Parameters(parameters)).await
     }
 
-    /// The same with any payload.
+    /// Like [`Self::call`], with any payload.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -190,7 +191,8 @@ impl Client {
         &self.shared.lanes
     }
 
-    /// Tries the endpoints in turn while nothing could be sent.
+    /// Tries the endpoints in turn until one answers. If the request may have been sent to one, only a GET
+    /// goes on to the next.
     async fn over_endpoints(
         &self,
         method: &Method,
@@ -208,7 +210,8 @@ impl Client {
                 Error::without_answer(call, Kind::BadRequest, format!("the request cannot be built: {error}"))
             })?;
             request.extensions_mut().insert(limit);
-            // After all waiting for lanes: what matters is the moment at which the request is sent.
+            // Checked only after the wait for a lane: this instance must lead at the moment the request is
+            // sent.
             if method != Method::GET {
                 let refused = |fenced: Fenced| Error::without_answer(call, Kind::Fenced, fenced.to_string());
                 self.fence.pass().await.map_err(refused)?;
@@ -234,7 +237,8 @@ impl Client {
                 }
                 Err(error) if error.is::<TooLarge>() => return Err(too_large(method, call, &*error)),
                 Err(error) => {
-                    // It may have arrived. A read can be repeated at another endpoint, anything else cannot.
+                    // The request may have arrived. A read can be repeated at another endpoint, a write
+                    // cannot.
                     let text = format!("no answer from {}: {}", endpoints[at], chain(error.as_ref()));
                     last = Error::without_answer(call, Kind::OutcomeUnknown, text);
                     if method != Method::GET {
@@ -303,7 +307,7 @@ mod tests {
 
     use super::*;
 
-    /// A client with empty answers, one call at a time.
+    /// A client whose calls get empty answers, with one call at a time in each lane.
     fn client() -> Client {
         let transport = Transport::new(service_fn(|_: Request<Bytes>| async {
             Ok::<_, BoxError>(Response::new(Bytes::from_static(b"{\"data\":null}")))
@@ -338,7 +342,7 @@ mod tests {
         for method in writes.clone() {
             assert!(ask(method).await.is_ok());
         }
-        // The wait for the lane is part of what may outlast the term.
+        // A call may also wait for its lane until the term has ended.
         let lane = client.lanes().of(Lane::Lifecycle("pve1")).unwrap();
         let held = lane.acquire().await.unwrap();
         let (waiting, ()) = tokio::join!(ask(Method::POST), async {

@@ -1,5 +1,5 @@
-//! The rights on a VM's parts that Proxmox VE requires of a token for cloning it, whatever the clone gets
-//! later. `clone_vm` of qemu-server checks storages, mappings, networks and the CPU model. Pure.
+//! The rights on a VM's parts that Proxmox VE requires of a token that clones the VM, even if the clone gets
+//! other parts later. `clone_vm` of qemu-server checks storages, mappings, networks and the CPU model. Pure.
 
 use super::property::{Properties, stem};
 use super::vm_config::VmConfig;
@@ -7,9 +7,9 @@ use super::vm_config::VmConfig;
 /// A required right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AskedFor {
-    /// E.g. `/mapping/pci/gpu`.
+    /// The path, e.g. `/mapping/pci/gpu`.
     pub path: String,
-    /// E.g. `Mapping.Use`.
+    /// The privilege, e.g. `Mapping.Use`.
     pub privilege: &'static str,
 }
 
@@ -17,25 +17,25 @@ fn asked(path: String, privilege: &'static str) -> AskedFor {
     AskedFor { path, privilege }
 }
 
-/// A network device's bridge with its VLANs; without a VLAN it is the entire bridge.
+/// A network device with its bridge and VLANs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnBridge<'v> {
     /// The option, e.g. `net0`.
     pub device: &'v str,
     /// The bridge.
     pub bridge: &'v str,
-    /// Its VLANs.
+    /// The device's VLANs. If it has none, the only entry is `None`, for the entire bridge.
     pub vlans: Vec<Option<u16>>,
 }
 
-/// Whether custom CPU models need their own rights in this release; before, everyone who may see hosts could
-/// use them.
+/// Whether this release requires a right on each custom CPU model. Before 9.2, `Sys.Audit` on `/nodes` is
+/// enough for all of them.
 pub fn asks_for_cpu_models(version: &str) -> bool {
     let mut numbers = version.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (9, 2)
 }
 
-/// The right that an option's value requires: for resource mappings and CPU models.
+/// The right that an option's value requires, if any, e.g. for a resource mapping or a custom CPU model.
 pub fn asked_by(version: &str, option: &str, value: &str) -> Option<AskedFor> {
     let parts = Properties::of(option, value);
     let path = match stem(option) {
@@ -57,7 +57,8 @@ pub fn asked_by(version: &str, option: &str, value: &str) -> Option<AskedFor> {
 }
 
 impl VmConfig {
-    /// The rights that cloning it requires, except those on the storages of its disks and on its networks.
+    /// The rights that cloning the VM requires, except those on the storages of its disks and on its
+    /// networks.
     pub fn asked_when_cloned(&self, version: &str) -> Vec<AskedFor> {
         let mut all: Vec<AskedFor> =
             self.all().filter_map(|(option, value)| asked_by(version, option, value)).collect();
@@ -67,7 +68,7 @@ impl VmConfig {
         all
     }
 
-    /// Its network devices on a bridge: a right is required for each bridge, with each of its VLANs.
+    /// The VM's network devices that are on a bridge. Cloning requires a right on each bridge, for each VLAN.
     pub fn bridges(&self) -> Vec<OnBridge<'_>> {
         let devices = self.all().map(|(key, _)| key).filter(|key| stem(key) == "net");
         let read = |device| {
@@ -84,7 +85,7 @@ impl VmConfig {
     }
 }
 
-/// VLANs of a list such as `2;5-7`.
+/// The VLANs in a list such as `2;5-7`.
 fn vlans(text: &str) -> Vec<u16> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -15,7 +15,7 @@ use super::error::{Error, Kind};
 pub struct ClusterStatus {
     /// Its name; a standalone host has none.
     pub name: Option<String>,
-    /// Whether it can be written to. A standalone host always can.
+    /// Whether it is quorate, so that it can be written to. Always true for a standalone host.
     pub quorate: bool,
     /// Its hosts, and whether each is up.
     pub hosts: BTreeMap<String, bool>,
@@ -24,7 +24,7 @@ pub struct ClusterStatus {
 /// The status of the HA stack. Empty if HA is not used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HaStatus {
-    /// Hosts in maintenance: no new VMs belong there.
+    /// Hosts in maintenance, on which no new VM should be placed.
     pub maintenance: BTreeSet<String>,
     /// The VMs that HA manages, and the state that it gives them, e.g. `started`.
     pub vms: BTreeMap<Vmid, String>,
@@ -43,7 +43,7 @@ pub struct Bridge {
     pub vnet: bool,
 }
 
-/// The privilege for agent calls that run programs: Proxmox VE 9 replaced `VM.Monitor`.
+/// The privilege that running programs through the guest agent requires: Proxmox VE 9 replaced `VM.Monitor`.
 pub fn agent_privilege(version: &str) -> &'static str {
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     if major.is_some_and(|major| major < 9) { "VM.Monitor" } else { "VM.GuestAgent.Unrestricted" }
@@ -65,7 +65,8 @@ impl Client {
         Ok(status)
     }
 
-    /// Whether the cluster can be written to. A standalone host always can: it has no cluster row.
+    /// Whether the cluster can be written to. Always true for a standalone host, whose status has no cluster
+    /// row.
     #[boxed]
     pub async fn quorate(&self) -> Result<bool, Error> {
         self.cluster_status().await.map(|status| status.quorate)
@@ -112,8 +113,8 @@ impl Client {
     }
 
     /// Whether any VM or container of the cluster has this VMID, even one that the token may not see: with
-    /// rights on a pool only, a token gets the same refusal for a hidden VM as for a missing one. Reserves
-    /// nothing.
+    /// rights on a pool only, a token gets the same refusal for a hidden VM as for a missing one. The VMID is
+    /// not reserved.
     #[boxed]
     pub async fn vmid_taken(&self, vmid: Vmid) -> Result<bool, Error> {
         match self.get(Lane::Free, "/cluster/nextid", &[("vmid", vmid.to_string())]).await {

@@ -23,7 +23,7 @@ pub(super) enum Lane<'a> {
     Lifecycle(&'a str),
 }
 
-/// What the places are counted by.
+/// What a lane limits: one kind of call to a host, or one kind of clone from a storage.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Agent(String),
@@ -33,7 +33,7 @@ enum Key {
     Suspensions(String),
 }
 
-/// Sizes of all lanes.
+/// How many places each kind of lane has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub agent: usize,
@@ -73,7 +73,7 @@ impl Lanes {
             Key::Agent(_) => self.sizes.agent,
             Key::Lifecycle(_) => self.sizes.lifecycle,
             Key::LinkedClones(_) => self.sizes.linked_clones,
-            // This writes as much as a small full clone.
+            // A suspension writes as much as a small full clone.
             Key::FullClones(_) | Key::Suspensions(_) => self.sizes.full_clones,
         };
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,8 +81,8 @@ impl Lanes {
     }
 }
 
-/// A clone's place among the clones of its source storages, or a guest's place among those being suspended;
-/// to be kept until its task has ended.
+/// A clone's place among the clones of its source storages, or a guest's place among those being suspended.
+/// It must be kept until the task has ended.
 #[derive(Debug)]
 #[must_use = "the place is given back when it is dropped"]
 pub struct CloneTurn(#[expect(dead_code, reason = "held for its drop")] Vec<OwnedSemaphorePermit>);
@@ -93,7 +93,7 @@ impl Client {
     #[boxed]
     pub async fn clone_turn(&self, sources: &BTreeSet<String>, full: bool) -> CloneTurn {
         let mut places = Vec::new();
-        // All calls take them in the same order, so that no two wait for each other.
+        // All calls take the places in the same order, so that no two calls wait for each other.
         for source in sources {
             let lane = self.lanes().clones(source, full);
             // A lane is never closed.
@@ -111,14 +111,15 @@ impl Client {
         CloneTurn(lane.acquire_owned().await.ok().into_iter().collect())
     }
 
-    /// The same client with a place in a host's lane, to be kept for one call: a proof made while it is held
-    /// is still recent when the call is sent. The caller must limit the wait.
+    /// Waits for a place in a host's lane, and returns a client that holds it, for one call. That call does
+    /// not wait again, so what was checked just before is still true when it is sent. The caller must limit
+    /// the wait.
     #[boxed]
     pub async fn in_line(&self, host: &str) -> Self {
         self.with_place(Lane::Lifecycle(host)).await
     }
 
-    /// The same for a call to a guest agent on a host.
+    /// Like [`Self::in_line`], for a call to a guest agent on a host.
     #[boxed]
     pub async fn in_line_for_agent(&self, host: &str) -> Self {
         self.with_place(Lane::Agent(host)).await
@@ -132,7 +133,8 @@ impl Client {
         }
     }
 
-    /// Counts a clone that is already running, begun before a restart, as far as there is room.
+    /// Takes places for a clone that began before a restart and is still running. It does not wait: where no
+    /// place is free, none is taken.
     pub fn running_clone_turn(&self, sources: &BTreeSet<String>, full: bool) -> CloneTurn {
         let lanes = sources.iter().map(|source| self.lanes().clones(source, full));
         CloneTurn(lanes.filter_map(|lane| lane.try_acquire_owned().ok()).collect())

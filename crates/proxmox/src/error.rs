@@ -90,7 +90,8 @@ impl Error {
     }
 }
 
-/// Sorts a status and a text (a message, a reason phrase, or a task's exit status with status 500).
+/// Sorts an error by its status and its text (a message, a reason phrase, or a task's exit status with status
+/// 500).
 pub(super) fn classify(status: u16, text: &str) -> Kind {
     let has = |part: &str| text.contains(part);
     match status {
@@ -100,8 +101,8 @@ pub(super) fn classify(status: u16, text: &str) -> Kind {
         400 if has("already exists") => return Kind::Exists,
         400 | 501 | 506 => return Kind::BadRequest,
         595 => return Kind::HostUnreachable,
-        // The status is a load balancer's or proxy's own: with 503 nothing was forwarded, with the others it
-        // may have been.
+        // These statuses come from a load balancer or proxy. With 503 it forwarded nothing; with the others
+        // it may have forwarded the request.
         503 => return Kind::Busy,
         502 | 504 | 596..=599 => return Kind::OutcomeUnknown,
         _ => {}

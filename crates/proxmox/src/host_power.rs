@@ -1,6 +1,6 @@
-//! Hosts: what rules out switching one off, and the calls that switch it.
+//! Hosts: what rules out switching one off, and the calls that switch it on and off.
 //!
-//! Neither call waits for anything: a host that was asked to shut down stops its guests first, and nothing
+//! Neither call waits for its effect: a host that was asked to shut down stops its guests first, and nothing
 //! answers a magic packet. The caller checks the result later.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ pub struct PowerSurvey {
     pub ha: BTreeMap<String, BTreeSet<Vmid>>,
 }
 
-/// What was found out about one of them.
+/// What was found out about one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostSurvey {
     /// Whether its API answers.
@@ -35,8 +35,8 @@ pub struct HostSurvey {
 
 impl Client {
     /// Determines what rules out switching these hosts off: rights, votes, HA, Ceph, and an address to wake
-    /// them. Each host comes with whether it answers ([`Client::host_answers`]) and whether Proxmox VE is to
-    /// wake it.
+    /// them. Each entry has a host's name, whether it answers ([`Client::host_answers`]), and whether Proxmox
+    /// VE is to wake it.
     #[boxed]
     pub async fn power_survey(&self, hosts: &[(&str, bool, bool)]) -> Result<PowerSurvey, Error> {
         let mut found =
@@ -94,7 +94,7 @@ impl Client {
             .collect())
     }
 
-    /// Whether the cluster has a `QDevice` that is not connected: its votes are missing then. Needs
+    /// Whether the cluster has a `QDevice` that is not connected, so that its votes are missing. Needs
     /// `Sys.Audit` on `/`.
     #[boxed]
     pub async fn lacks_qdevice(&self) -> Result<bool, Error> {
@@ -173,8 +173,9 @@ impl Client {
         self.post(Lane::Lifecycle(host), &path, &[("command", "shutdown".to_owned())]).await.map(|_| ())
     }
 
-    /// Has the host that answers send a magic packet to another (`POST /nodes/{node}/wakeonlan`). Its MAC
-    /// address must be known there: `pvenode config set -wakeonlan`. Needs `Sys.PowerMgmt` on it.
+    /// Wakes a host with a magic packet (`POST /nodes/{node}/wakeonlan`). The host that answers the call
+    /// sends it; the MAC address is read from the options of the other one (`pvenode config set -wakeonlan`).
+    /// Needs `Sys.PowerMgmt` on the host to wake.
     #[boxed]
     pub async fn wake_host(&self, host: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/wakeonlan", encode(host));
@@ -182,12 +183,13 @@ impl Client {
     }
 }
 
-/// Whether this is Proxmox VE's error if Ceph was never set up (`PVE::Ceph::Tools`).
+/// Whether this is the error that Proxmox VE reports if Ceph was never set up (`PVE::Ceph::Tools`).
 fn without_ceph(message: &str) -> bool {
     ["not installed", "not initialized", "not fully configured"].iter().any(|text| message.contains(text))
 }
 
-/// The hosts in Ceph's metadata: maps of `name@host` with a `hostname` in each, and a list of OSDs.
+/// The hosts that Ceph's metadata names. OSDs are a list; the other daemons are maps by `name@host`, with a
+/// `hostname` in each entry.
 fn daemons(data: &Value) -> BTreeSet<String> {
     let mut hosts = BTreeSet::new();
     for kind in ["mon", "mgr", "mds", "osd"] {

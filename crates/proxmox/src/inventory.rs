@@ -15,7 +15,7 @@ use super::error::Error;
 use model::machine::{Host, Storage};
 use model::pci::HostPci;
 
-/// The tag that marks a VM as ours for people who look at the list.
+/// The tag that shows people which VMs in a list are the daemon's.
 pub const TAG: &str = "pve-autoscaler";
 
 /// A VM or container.
@@ -29,7 +29,7 @@ pub struct Guest {
     pub name: Option<String>,
     /// Whether it runs according to the statistics, and its host is up.
     pub running: bool,
-    /// Whether it does not run according to the statistics; for some seconds they do not have a new guest.
+    /// Whether the statistics say that it does not run. They know nothing of a guest in its first seconds.
     pub stopped: bool,
     /// Whether it is a template.
     pub template: bool,
@@ -39,7 +39,7 @@ pub struct Guest {
     pub tags: Vec<String>,
     /// Its Proxmox pool.
     pub pool: Option<String>,
-    /// The lock that an operation holds.
+    /// The lock that an operation holds on it, if any.
     pub lock: Option<String>,
     /// vCPUs.
     pub cores: u32,
@@ -102,7 +102,8 @@ impl Client {
 }
 
 impl Guest {
-    /// Whether it may be started at any time. Our own machines are counted through their records.
+    /// Whether another client may start it at any time. The daemon's own machines are counted through their
+    /// records.
     fn may_start(&self) -> bool {
         !self.template && self.lock.is_none() && !self.tags.iter().any(|tag| tag == TAG)
     }
@@ -140,8 +141,8 @@ impl ClusterResources {
         self.hosts.values().filter(|host| host.silent)
     }
 
-    /// Adds what was known about silent hosts before. What the list has without `pvestatd` is current: which
-    /// guests exist, where, and with which tags, pools and locks.
+    /// Fills in what was known before about silent hosts and their guests. Which guests exist, on which host,
+    /// and with which tags, pools and locks is current even without `pvestatd`, and is kept.
     #[must_use]
     pub fn with_known(mut self, before: &Self) -> Self {
         let silent: BTreeSet<String> = self.silent().map(|host| host.name.clone()).collect();
@@ -174,8 +175,8 @@ impl ClusterResources {
         self.guests.values().filter(moves).map(|guest| guest.vmid).collect()
     }
 
-    /// The guests that a text may mean, by VMID or by name, in the order of their VMIDs: templates, VMs and
-    /// containers, each with its type. A VM created less than 11 s ago may have no name yet.
+    /// The guests that a text may mean, by VMID or by name, in the order of their VMIDs. They may be
+    /// templates, VMs or containers. A VM created less than 11 s ago may have no name yet.
     pub fn find(&self, wanted: &str) -> Vec<&Guest> {
         let vmid = wanted.parse::<Vmid>().ok();
         let named = |guest: &Guest| guest.name.as_deref() == Some(wanted);
@@ -187,8 +188,8 @@ impl ClusterResources {
         self.guests.values().filter(|guest| guest.template && !guest.container).collect()
     }
 
-    /// The hosts in the planner's form, with what running guests were given. With `count_stopped`, stopped
-    /// guests count too, but never templates.
+    /// The hosts in the planner's form, with the vCPUs and memory that are assigned to running guests. With
+    /// `count_stopped`, stopped guests count too, but never templates.
     pub fn hosts(&self, count_stopped: bool) -> Vec<Host> {
         self.hosts
             .values()
@@ -311,7 +312,7 @@ mod tests {
         let hosts = seen.hosts(false);
         assert_eq!((hosts[0].cores_assigned, hosts[0].memory_assigned, hosts[0].memory_used), (4, 30, 40));
         assert!(hosts[0].online && !hosts[1].online);
-        // VM 102 is being cloned: the record of the daemon that creates it counts.
+        // VM 102 is being cloned, so it does not count here: the record of the daemon that creates it does.
         assert_eq!(seen.hosts(true)[0].memory_assigned, 30);
     }
 

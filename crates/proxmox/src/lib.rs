@@ -1,15 +1,15 @@
 //! The Proxmox VE client: the only place that names reqwest's types.
 //!
 //! ```text
-//!  Client ── lanes (agent, lifecycle: we never occupy all three protected workers of a host) ──> Transport
-//!  ──> an endpoint
-//!     │                                                                                            (the next one where
-//!     └─ answers: data, or an Error that says what can be done about it                              nothing was sent)
+//!  Client ── lanes (agent, lifecycle) ──> Transport ──> an endpoint
+//!     │                                                 (the next one, if nothing was sent)
+//!     └─ answers: data, or an Error that says what can be done about it
 //! ```
 //!
-//! Rules that hold for every call: HTTP/1.1, idle connections are closed before the server does; values are
-//! percent-encoded; numbers and booleans are read in either form. A call that may have reached the server is
-//! never repeated here: its error is `OutcomeUnknown`, and the caller reads the state back.
+//! Rules that hold for every call: HTTP/1.1; idle connections are closed before the server closes them; a
+//! host's three protected workers are never all occupied; values are percent-encoded; numbers and booleans
+//! are read in any of their forms. A write that may have reached the server is never repeated here: its error
+//! is `OutcomeUnknown`, and the caller reads the state back.
 
 mod access;
 mod agent;

@@ -1,7 +1,7 @@
 //! A VM's life: clone, configure, resize, start, suspend, shut down, stop, destroy.
 //!
-//! Most calls return a task's id, which does not show whether they succeed. A clone's id arrives before the
-//! VMID is claimed: a clone only counts once the task has succeeded and the mark was read back.
+//! Most calls return a task's id, which does not show whether they succeed. The id of a clone's task arrives
+//! before the VMID is claimed: a clone only counts once the task has succeeded and the mark was read back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use super::vm_config::VmConfig;
 /// A request for a clone.
 #[derive(Clone, Debug)]
 pub struct CloneRequest {
-    /// The host that holds the template: only it can clone it.
+    /// The host that has the template. No other host can clone it.
     pub template_host: String,
     /// The template's VMID.
     pub template: Vmid,
@@ -31,7 +31,7 @@ pub struct CloneRequest {
     pub description: String,
     /// The Proxmox pool.
     pub pool: Option<String>,
-    /// The host for the new VM, if it is a different one; needs shared storage.
+    /// The host for the new VM, if it is a different one; this needs shared storage.
     pub target: Option<String>,
     /// Whether to copy the disks instead of linking them.
     pub full: bool,
@@ -93,7 +93,7 @@ impl Client {
         ];
         form.extend(request.pool.clone().map(|pool| ("pool", pool)));
         form.extend(request.target.clone().map(|target| ("target", target)));
-        // Refused for a linked clone.
+        // Proxmox VE refuses a storage for a linked clone.
         form.extend(request.storage.clone().filter(|_| request.full).map(|storage| ("storage", storage)));
         let data = self.post(Lane::Lifecycle(&request.template_host), &path, &form).await?;
         upid("clone", &data)
@@ -131,7 +131,7 @@ impl Client {
     pub async fn revert(&self, host: &str, vmid: Vmid, keys: &[&str], digest: &str) -> Result<(), Error> {
         let path = format!("{}/config", vm(host, vmid));
         let form = [("revert", keys.join(",")), ("digest", digest.to_owned())];
-        // With PUT it is done when the answer arrives.
+        // With PUT instead of POST, the change is done when the answer arrives.
         self.call(Method::PUT, Lane::Lifecycle(host), &path, &form).await.map(drop)
     }
 
@@ -180,20 +180,22 @@ impl Client {
         self.power_call(host, vmid, "start", &[]).await
     }
 
-    /// Shuts a VM down, and cuts its power after `timeout` seconds. Holds the VM's lock in the meantime.
+    /// Shuts a VM down, and cuts its power after `timeout` seconds. The task holds the VM's lock in the
+    /// meantime.
     #[boxed]
     pub async fn shutdown(&self, host: &str, vmid: Vmid, timeout: u32) -> Result<Upid, Error> {
         let form = [("timeout", timeout.to_string()), ("forceStop", "1".to_owned())];
         self.power_call(host, vmid, "shutdown", &form).await
     }
 
-    /// Cuts a VM's power, which ends our own shutdown in progress. If HA manages the VM, this only asks HA
-    /// to.
+    /// Cuts a VM's power. This also ends the daemon's own shutdown of the VM, if one is in progress. If HA
+    /// manages the VM, the call only asks HA to stop it.
     #[boxed]
     pub async fn stop(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         const OVERRULE: &str = "overrule-shutdown";
         match self.power_call(host, vmid, "stop", &[(OVERRULE, "1".to_owned())]).await {
-            // Refused for a VM that HA manages, and unknown before 8.2: nothing was done.
+            // Proxmox VE refuses the parameter if HA manages the VM, and does not know it before 8.2. Nothing
+            // was done in either case.
             Err(error) if error.kind == Kind::BadRequest && error.text.contains(OVERRULE) => {
                 self.power_call(host, vmid, "stop", &[]).await
             }

@@ -1,17 +1,18 @@
 //! The mark of ownership: the first line of a VM's description.
 //!
-//! A clone carries it from its first moment (the clone call takes a description), so it proves that a VM is
-//! ours; a VMID or a name does not. While a clone task runs, the description is Proxmox VE's placeholder.
+//! The clone call takes a description, so a clone has the mark as soon as its configuration is complete.
+//! Until then, its description is Proxmox VE's placeholder. The mark proves that a VM belongs to this
+//! project; a VMID or a name does not.
 
 use model::{MachineId, PoolName};
 use std::collections::BTreeMap;
 
-/// Whose machine a VM is.
+/// The mark of a VM, which says whose machine it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Marker {
     /// The Kubernetes cluster's id.
     pub cluster: String,
-    /// The region, if it has a name, for people who find the VM. The cluster's id decides whose it is.
+    /// The region's name, if it has one, for people who find the VM. It does not matter for ownership.
     pub region: Option<String>,
     /// The pool.
     pub pool: PoolName,
@@ -22,7 +23,7 @@ pub struct Marker {
     pub kubernetes: Option<String>,
 }
 
-/// What a description shows.
+/// What a VM's description says about its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Description {
     /// It has the mark.
@@ -39,8 +40,8 @@ pub enum Description {
 const PREFIX: &str = "pve-autoscaler/v1";
 
 impl Marker {
-    /// Whether it belongs to a different Kubernetes cluster from the one with this uid, whatever ids both
-    /// were given.
+    /// Whether the machine belongs to a different Kubernetes cluster from the one with this uid, even if both
+    /// clusters were given the same id. False if one of the uids is unknown.
     pub fn is_of_another(&self, uid: Option<&str>) -> bool {
         self.kubernetes.as_deref().zip(uid).is_some_and(|(theirs, own)| theirs != own)
     }

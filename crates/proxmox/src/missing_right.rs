@@ -1,14 +1,14 @@
 //! A refusal because of a missing right, parsed from Proxmox VE's text: the same text appears as an answer,
 //! inside another error, or as a task's exit status.
 
-/// What is missing.
+/// The missing right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MissingRight {
     /// Any of these privileges on this path.
     Privileges {
-        /// E.g. `/vms/9201`.
+        /// The path, e.g. `/vms/9201`.
         path: String,
-        /// E.g. `VM.Config.Cloudinit`; one of them is enough.
+        /// The privileges, e.g. `VM.Config.Cloudinit`; one of them is enough.
         any: Vec<String>,
     },
     /// The right to change this tag.

@@ -18,13 +18,13 @@ pub struct PciMapping {
     pub id: String,
     /// Its entries: a host, and the address of a device there. Proxmox VE treats each entry as one device.
     pub devices: Vec<(String, String)>,
-    /// What is wrong with it on the host that checked it: no VM with it starts there.
+    /// What is wrong with it on the host that checked it, if anything. No VM that uses it starts there.
     pub problem: Option<String>,
 }
 
 impl Client {
     /// The resource mappings that the token may see (`Mapping.Use`, `Mapping.Audit` or `Mapping.Modify` on
-    /// `/mapping/pci/ID`); `checked_on`: a host that compares them with its devices.
+    /// `/mapping/pci/ID`). If `checked_on` names a host, that host compares them with its devices.
     ///
     /// # Errors
     /// The call failed, or its answer is not a list.
@@ -44,7 +44,7 @@ impl Client {
     #[boxed]
     pub async fn devices_of(&self, host: &str, vmid: Vmid) -> Result<Vec<Held>, Error> {
         let path = format!("/nodes/{}/qemu/{vmid}/config", encode(host));
-        // Changes made while it runs count from the next start on.
+        // Changes made while the VM runs apply from its next start on.
         let query = [("current", "1".to_owned())];
         let data = self.get(Lane::Free, &path, &query).await?;
         let config = VmConfig::read(&data).ok_or_else(|| Error::malformed(&path, "no configuration"))?;
@@ -89,8 +89,8 @@ fn is_device(key: &str) -> bool {
     stem(key) == "hostpci" && key != "hostpci"
 }
 
-/// One device for a mapping, otherwise one for each address: `host=0000:01:00.0;0000:01:00.1`, if `host=` may
-/// be left out.
+/// The devices in a value of `hostpciN`: one for a mapping, otherwise one for each address, as in
+/// `host=0000:01:00.0;0000:01:00.1`, in which `host=` may be left out.
 fn held(vmid: Vmid, key: &str, value: &str) -> Vec<Held> {
     let parts = Properties::of(key, value);
     if let Some(mapping) = parts.get("mapping") {

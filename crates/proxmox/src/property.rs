@@ -9,8 +9,8 @@ pub struct Format {
     default: Option<&'static str>,
     /// Aliases of keys: the alias, and the key that it stands for.
     aliases: &'static [(&'static str, &'static str)],
-    /// Keys that are at once a value of the default key and an alias of this one: `virtio=MAC` is a model and
-    /// its MAC.
+    /// Keys that are also values of the default key, and the key of what follows them: `virtio=MAC` means
+    /// `model=virtio` and `macaddr=MAC`.
     values_as_keys: Option<(&'static [&'static str], &'static str)>,
 }
 
@@ -42,7 +42,7 @@ const DRIVE: Format = Format { default: Some("file"), aliases: &[("volume", "fil
 const NET: Format =
     Format { default: Some("model"), aliases: &[], values_as_keys: Some((MODELS, "macaddr")) };
 
-/// The formats by option, without digits at its end.
+/// The formats, by the option's name without its number.
 const FORMATS: &[(&str, Format)] = &[
     ("agent", with_default("enabled")),
     ("boot", with_default("legacy")),

@@ -1,8 +1,8 @@
 //! Requests through `pvesh`: the API for root on a Proxmox VE host, without a token.
 //!
-//! Only for the setup. `pvesh` takes parameters as arguments, so they must not contain secrets. It runs the
-//! workers of tasks in the foreground and exits successfully whatever their result. Requests for another host
-//! go there through ssh.
+//! It is only used for the setup. `pvesh` takes parameters as arguments, so they must not contain secrets. It
+//! runs the workers of tasks in the foreground and exits successfully whatever their result. For another
+//! host, it sends the request there through ssh.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -19,7 +19,7 @@ use super::transport::{NotSent, Transport};
 
 /// The prefix of an API path in a URL.
 const BASE: &str = "/api2/json";
-/// How much of its error output is reported, in characters.
+/// How much of the error output of `pvesh` is reported, in characters.
 const LONGEST: usize = 500;
 
 /// A transport that runs this program for each request, and ends it after `limit`.
@@ -84,7 +84,7 @@ fn arguments(request: &Request<Bytes>) -> Result<Vec<String>, BoxError> {
     Ok(arguments)
 }
 
-/// An error answer from its output, which begins with an HTTP status if the API gave one.
+/// The answer for a failed call, from the error output, which begins with an HTTP status if the API gave one.
 fn refused(said: &str) -> (StatusCode, Value) {
     let text: String = said.trim().chars().take(LONGEST).collect();
     let status = text.get(..3).and_then(|digits| digits.parse::<u16>().ok());

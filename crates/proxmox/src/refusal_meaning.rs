@@ -11,7 +11,7 @@ use super::error::{Error, Kind};
 /// The cause of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Temporary: it is retried, and attributed to the host if it persists.
+    /// The cause is temporary: the call is retried, and the failure attributed to the host if it persists.
     Passes,
     /// A volume that the host does not see. If another host has just created it, for example on NFS, it
     /// becomes visible some seconds later.
@@ -36,7 +36,8 @@ use Meaning::{Full, Host, NotSeen, Passes, Pool, Right, Storage, Template};
 type Entry = (&'static [&'static str], &'static str, Meaning);
 
 const TABLE: &[Entry] = &[
-    // Rights. They come first, because the rest of the text names the request.
+    // Rights. They come first, because the rest of such a text names the request, and could match other
+    // entries.
     (&["Permission check failed"], "pve-access-control: RPCEnvironment.pm", Right),
     (&["missing privileges to access"], "pve-storage: Storage.pm", Right),
     (&["nly root can"], "qemu-server: API2/Qemu.pm, QemuServer.pm, pve-storage: Storage.pm", Right),
@@ -179,7 +180,7 @@ pub fn of_text(text: &str) -> Option<Meaning> {
 }
 
 impl Error {
-    /// Its meaning, as far as it can be determined.
+    /// What the error means, as far as it can be determined.
     pub fn meaning(&self) -> Option<Meaning> {
         match self.kind {
             Kind::Forbidden => Some(Right),

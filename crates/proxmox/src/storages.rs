@@ -45,8 +45,8 @@ pub struct StorageStatus {
 }
 
 /// Whether a storage of this kind supports linked clones of a template's disk, according to Proxmox VE's
-/// storage plugins: thick LVM and iSCSI do not. `None` for an unknown kind: [`Client::can_clone`] asks
-/// Proxmox VE about a template.
+/// storage plugins: thick LVM and iSCSI do not. `None` for an unknown kind; in that case
+/// [`Client::can_clone`] asks Proxmox VE about a template.
 pub fn makes_linked_clones(kind: &str) -> Option<bool> {
     match kind {
         "dir" | "nfs" | "cifs" | "cephfs" | "glusterfs" | "btrfs" | "lvmthin" | "zfspool" | "zfs" | "rbd" => {
@@ -122,7 +122,7 @@ fn list_field(row: &Value, field: &str) -> Vec<String> {
 
 fn config(row: &Value) -> StorageConfig {
     let kind = text_of(row, "type").unwrap_or_default();
-    // These are shared by nature and need no flag.
+    // Storages of these kinds are always shared and need no flag.
     let by_nature = ["nfs", "cifs", "cephfs", "glusterfs", "rbd", "iscsi", "iscsidirect", "zfs", "pbs"];
     StorageConfig {
         name: text_of(row, "storage").unwrap_or_default(),

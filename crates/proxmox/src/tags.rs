@@ -17,7 +17,7 @@ pub struct TagRules {
     free: bool,
     /// Tags that only a user with `Sys.Modify` on `/` may use.
     registered: BTreeSet<String>,
-    /// Tags that the token may use if not all of them are free.
+    /// Tags that the token may use in any case.
     allowed: BTreeSet<String>,
     /// Whether the token may use every tag.
     all: bool,
@@ -41,12 +41,12 @@ impl Client {
 }
 
 impl TagRules {
-    /// No restrictions.
+    /// Rules without restrictions.
     pub fn free() -> Self {
         Self { free: true, ..Self::default() }
     }
 
-    /// This one tag is registered.
+    /// Rules in which this one tag is registered and all others are free.
     pub fn with_registered(tag: &str) -> Self {
         Self { registered: BTreeSet::from([tag.to_owned()]), ..Self::free() }
     }

@@ -95,8 +95,8 @@ impl Client {
         Ok(all[all.len().saturating_sub(lines)..].to_vec())
     }
 
-    /// Waits for a task's end. The first look is after `poll`, then each pause is half as long again, up to
-    /// five times `poll`. A host that does not answer for a while does not end the wait.
+    /// Waits for a task's end. It looks immediately and after a pause of `poll`; then each pause is half as
+    /// long again, up to five times `poll`. A host that does not answer for a while does not end the wait.
     #[boxed]
     pub async fn wait_task(&self, upid: &Upid, limit: Duration, poll: Duration) -> Result<Exit, WaitError> {
         let started = Instant::now();
@@ -118,7 +118,7 @@ impl Client {
     }
 }
 
-/// Whether a failure to read it may be temporary.
+/// Whether a failure to read a task's status may be temporary.
 fn passes(kind: Kind) -> bool {
     matches!(kind, Kind::HostUnreachable | Kind::OutcomeUnknown | Kind::Busy | Kind::Other)
 }

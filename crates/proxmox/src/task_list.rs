@@ -59,8 +59,8 @@ impl Client {
         Ok(rows.iter().filter_map(row).collect())
     }
 
-    /// The latest tasks of all hosts, about twenty of each. Without `Sys.Audit` on `/` the list is empty,
-    /// even without the token's own.
+    /// The latest tasks of all hosts, about twenty of each. Without `Sys.Audit` on `/` the list is empty: it
+    /// does not even show the token's own tasks.
     #[boxed]
     pub async fn cluster_tasks(&self) -> Result<Vec<TaskRow>, Error> {
         let data = self.get(Lane::Free, "/cluster/tasks", &[]).await?;
@@ -68,10 +68,10 @@ impl Client {
         Ok(rows.iter().filter_map(row).collect())
     }
 
-    /// The VMID that a clone task creates, once its log shows it: the task's id only names the template.
+    /// The VMID that a clone task creates, read from its log: the task's id only names the template.
     ///
-    /// `None` before the log's first line, and if qemu-server is older than 9.1.6, whose log does not contain
-    /// it.
+    /// `None` before the log's first line is written, and with qemu-server before 9.1.6, whose log does not
+    /// contain the VMID.
     #[boxed]
     pub async fn clone_target(&self, upid: &Upid) -> Result<Option<Vmid>, Error> {
         let path = format!("/nodes/{}/tasks/{}/log", encode(upid.node()), encode(upid.as_str()));
@@ -83,12 +83,13 @@ impl Client {
     /// The disks that a destroy task could not remove, by their volume ids; an administrator has to remove
     /// them. `None` if its log is gone.
     ///
-    /// Check this after every destroy task: since qemu-server 9.1.19 it ends with warnings, before that with
-    /// `OK` anyway.
+    /// Check this after every destroy task: one that leaves disks behind ends with warnings since qemu-server
+    /// 9.1.19, and before that with `OK`.
     #[boxed]
     pub async fn leaked_disks(&self, upid: &Upid) -> Result<Option<Vec<String>>, Error> {
         let lines = self.task_log_tail(upid, usize::MAX).await?;
-        // Its status would be refused; the answer for its log is this one line.
+        // If the log is gone, the call for it returns this single line, while the call for the task's status
+        // fails.
         if let [line] = &*lines
             && line.starts_with("unable to open file")
         {

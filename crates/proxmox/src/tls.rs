@@ -1,4 +1,4 @@
-//! The trusted certificates: the system's certificate authorities, the cluster's own, or one pinned
+//! The trusted certificates: those of certificate authorities, such as the cluster's own, or one pinned
 //! certificate.
 
 use std::sync::Arc;

@@ -16,7 +16,7 @@ impl Upid {
         (fine && !task.is_empty() && !user.is_empty()).then(|| Self(text.to_owned()))
     }
 
-    /// The host that runs the task: the only host that knows it.
+    /// The host that runs the task. Only this host knows the task.
     pub fn node(&self) -> &str {
         self.0.split(':').nth(1).unwrap_or_default()
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::marker::{self, Description};
 use super::property::{self, Properties, stem, truth};
 
-/// A VM's configuration: every key as text.
+/// A VM's configuration, with every value as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VmConfig {
     values: BTreeMap<String, String>,
@@ -43,7 +43,7 @@ impl VmConfig {
         self.get("digest")
     }
 
-    /// The lock that an operation holds, e.g. `clone`.
+    /// The lock that an operation holds, e.g. `clone`, if any.
     pub fn lock(&self) -> Option<&str> {
         self.get("lock")
     }
@@ -51,7 +51,7 @@ impl VmConfig {
     /// Whose machine the VM is.
     pub fn owner(&self) -> Description {
         match (self.lock(), self.get("description")) {
-            // While a VM is being created again, or if it is almost destroyed, only its lock is there.
+            // While a VM is being created, or if it is almost destroyed, its configuration has only the lock.
             (Some("create"), None) => Description::BeingCloned,
             (Some("destroyed"), None) => Description::BeingDestroyed,
             (_, description) => marker::read(description),
@@ -122,8 +122,8 @@ impl VmConfig {
         (parts.get("model"), parts.get("macaddr"))
     }
 
-    /// A network device of this model with its MAC kept and these parts set: a device that is written without
-    /// its MAC gets a new one, as does a new device.
+    /// The value of a network device with this model, if one is given, and with these parts set. Its other
+    /// parts and its MAC are kept: Proxmox VE gives a device that is written without a MAC a new one.
     pub fn net_with(&self, device: &str, model: Option<&str>, set: &[(&str, String)]) -> String {
         let present = self.parts(device);
         let model = model.or(present.get("model")).unwrap_or("virtio");
@@ -168,13 +168,13 @@ impl VmConfig {
         self.drives().map(|drive| drive.volume).collect()
     }
 
-    /// The storages of those volumes, and of a suspended VM's memory.
+    /// The storages of all drives' volumes, and of a suspended VM's memory.
     pub fn storages(&self) -> BTreeSet<&str> {
         let volumes = self.volumes().into_iter().chain(self.get("vmstate"));
         volumes.filter_map(|volume| Some(volume.split_once(':')?.0)).collect()
     }
 
-    /// The disks that a backup job would include, rewritten so that it omits them.
+    /// The disks that a backup job would include: their keys, and their values changed so that it omits them.
     pub fn drives_without_backup(&self) -> Vec<(String, String)> {
         let backed_up = |drive: &Drive| {
             !["efidisk", "tpmstate"].contains(&stem(drive.key)) && drive.parts().flag("backup") != Some(false)
@@ -192,8 +192,8 @@ impl VmConfig {
         property::size(self.parts(drive).get("size")?)
     }
 
-    /// What a full clone takes from its storage, in bytes: all disks, and the cloud-init drive, which is
-    /// created again.
+    /// How much room a full clone takes, in bytes: all disks, and the cloud-init drive, which is created
+    /// again.
     pub fn full_clone_bytes(&self) -> i64 {
         let copied = self.drives().filter(|drive| drive.is_cloud_init() || !drive.is_cdrom());
         copied.map(|drive| drive.size().unwrap_or(drive.least_size())).fold(0, i64::saturating_add)
@@ -212,7 +212,7 @@ pub struct Drive<'v> {
 }
 
 impl<'v> Drive<'v> {
-    /// The size that Proxmox VE gives cloud-init drives and TPM state, whose size may be missing.
+    /// The size in bytes that is assumed for a cloud-init drive, EFI disk or TPM state whose size is missing.
     const SMALL: i64 = 4 << 20;
 
     fn read(key: &'v str, text: &'v str) -> Option<Self> {

@@ -1,5 +1,5 @@
-//! The Redfish client against an emulator that others wrote: sushy-tools, whose fake systems take seconds to
-//! follow.
+//! The Redfish client against an independent emulator, sushy-tools, whose fake systems follow a request only
+//! after some seconds.
 //!
 //! It is installed from the package index into the target folder, once. Without Python or the index the test
 //! is skipped, which is an error if the environment says `CI=true`.
@@ -22,20 +22,21 @@ use secrecy::SecretString;
 /// The release that is installed.
 const RELEASE: &str = "sushy-tools==2.2.0";
 const PASSWORD: &str = "hunter2";
-/// The same as the emulator keeps it (bcrypt).
+/// The line in the emulator's file of users: the user's name and the bcrypt hash of the password.
 const KEPT: &str = "power:$2b$04$/jk/04xZ4Jc8.COivtcPPuT3tzi6vBTZnIRal3P6ad.SuO5ItBgK6\n";
 const FIRST: &str = "27946b59-9e44-4fa7-8e91-f3527a1ef094";
 const SECOND: &str = "57946b59-9e44-4fa7-8e91-f3527a1ef094";
-/// How long the emulator takes to follow at most, with much to spare.
+/// The longest wait until the emulator has followed a request: much longer than it needs.
 const FOLLOWS: Duration = Duration::from_mins(1);
 
-/// The emulator's program. Both tests ask at the same time.
+/// The emulator's program; `None` if it cannot be installed. Both tests ask at the same time: it is installed
+/// once.
 fn installed() -> Option<PathBuf> {
     static PROGRAM: LazyLock<Option<PathBuf>> = LazyLock::new(install);
     PROGRAM.clone()
 }
 
-/// Installs it if it is not installed yet.
+/// Installs the emulator if it is not installed yet.
 fn install() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("redfish-emulator");
     let program = folder.join("bin/sushy-emulator");
@@ -54,7 +55,7 @@ fn install() -> Option<PathBuf> {
     None
 }
 
-/// A running emulator with two systems that are off.
+/// A running emulator, whose systems are off at first.
 struct Emulator {
     process: Child,
     endpoint: String,
@@ -85,7 +86,7 @@ impl Emulator {
         );
         let file = folder.path().join("emulator.conf");
         std::fs::write(&file, settings).unwrap();
-        // Free a moment ago.
+        // A port that was free a moment ago.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let process = Command::new(program)
             .args(["--fake", "--interface", "127.0.0.1", "--port", &port.to_string(), "--config"])

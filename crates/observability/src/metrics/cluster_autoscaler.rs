@@ -60,7 +60,7 @@ impl ClusterAutoscaler {
         self.removed.get_or_create(&vec![("reason", word(reason))]).inc();
     }
 
-    /// A machine did not become a node; `outcome` as in `machines_made`.
+    /// Counts a machine that did not become a node; `outcome` as in `machines_made`.
     pub(super) fn failed(&self, outcome: &str) {
         self.failed.get_or_create(&vec![("reason", outcome.to_lowercase())]).inc();
     }
@@ -70,7 +70,7 @@ impl ClusterAutoscaler {
     }
 }
 
-/// `underutilized`, as Cluster Autoscaler writes its reasons.
+/// A reason as Cluster Autoscaler writes it, e.g. `underutilized`; `asked` for an operator's order.
 fn word(reason: Option<RemovalReason>) -> String {
     reason.map_or_else(|| "asked".to_owned(), |reason| reason.code().to_lowercase())
 }
@@ -100,12 +100,12 @@ impl Collector for Gauges {
         for (state, value) in states {
             family.encode_family(&[("state", state)])?.encode_gauge(&value)?;
         }
-        // Pods that never get a node are not unschedulable in Cluster Autoscaler either.
+        // Cluster Autoscaler does not count pods that never get a node as unschedulable either.
         let held_back: f64 = ["Gated", "DaemonSet", "TooYoung", "Expendable"]
             .iter()
             .map(|verdict| round.sum_with(names::PENDING, verdict))
             .sum();
-        // An instance on standby does not serve it: its age would raise an alert.
+        // An instance on standby does not serve this time: its age would raise an alert.
         if round.count_of(names::LAST_SUCCESS) > 0.0 {
             let help = "When a round last completed its decisions.";
             let mut family = encoder.encode_descriptor("last_activity", help, None, MetricType::Gauge)?;

@@ -1,4 +1,4 @@
-//! Gauges from one look, shown together: values of things that no longer exist disappear.
+//! Gauges that are set together: values of things that no longer exist disappear.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::names::Metric;
 /// Label values, in the order of the metric's labels, → value.
 type Samples = BTreeMap<Vec<String>, f64>;
 
-/// Gauges from one look.
+/// The values of gauges at one time.
 #[derive(Clone, Debug, Default)]
 pub struct GaugeValues(BTreeMap<&'static str, (&'static Metric, Samples)>);
 

@@ -37,7 +37,7 @@ type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// The steps of a creation: from one phase to the next.
+/// The steps of creating a machine: from one phase to another.
 const STEPS: [(&str, Phase, Phase); 7] = [
     ("clone", Phase::Cloning, Phase::Configuring),
     ("configure", Phase::Configuring, Phase::Starting),
@@ -106,7 +106,7 @@ struct Inner {
     counted: Counted,
     cluster_autoscaler: ClusterAutoscaler,
     shown: Arc<Shown>,
-    /// Machine id → since when the pod that it is for has been unschedulable.
+    /// By machine id: since when a pod for which the machine was requested has been unschedulable.
     waiting: Mutex<BTreeMap<MachineId, Timestamp>>,
 }
 
@@ -168,7 +168,8 @@ impl Default for Metrics {
             clone_request: registered(&mut registry, names::CLONE_REQUEST, middling()),
             to_ready: registered(&mut registry, names::TO_READY, slow()),
         };
-        // Only a series that exists from the start shows its first event as an increase.
+        // These series are created now: only one that exists from the start shows its first event as an
+        // increase.
         for outcome in RoundOutcome::ALL.map(RoundOutcome::label) {
             drop(counted.rounds.get_or_create_owned(&vec![("outcome", outcome.to_owned())]));
         }
@@ -215,7 +216,7 @@ impl Metrics {
         Ok(text)
     }
 
-    /// Another instance leads: the values of the last round are old.
+    /// Drops the values of the last round, which are old because another instance leads.
     pub(crate) fn forget(&self) {
         *locked(&self.0.shown.round) = GaugeValues::default();
     }
@@ -239,20 +240,20 @@ impl Metrics {
         }
     }
 
-    /// A round has ended.
+    /// Counts a round that has ended.
     pub fn round(&self, outcome: RoundOutcome, took: Duration) {
         self.0.counted.rounds.get_or_create(&vec![("outcome", outcome.label().to_owned())]).inc();
         self.0.counted.round.observe(took.as_secs_f64());
         self.0.cluster_autoscaler.round(took.as_secs_f64());
     }
 
-    /// This instance no longer leads.
+    /// Counts a term that has ended: this instance no longer leads.
     pub fn term_ended(&self, cause: &str) {
         self.0.counted.terms_ended.get_or_create(&vec![("cause", cause.to_owned())]).inc();
     }
 
-    /// A machine is requested, for pods of which one has been unschedulable since then, or for the pool's
-    /// minimum.
+    /// Counts a request for a machine: for pods, of which one has been unschedulable since the time given, or
+    /// for the pool's minimum.
     pub fn asked_for(&self, pool: &PoolName, machine: &MachineId, for_pods: bool, since: Option<Timestamp>) {
         self.decided(pool, "add", if for_pods { "Pods" } else { "Minimum" });
         self.0.cluster_autoscaler.added();
@@ -262,17 +263,17 @@ impl Metrics {
         }
     }
 
-    /// A running machine is to grow.
+    /// Counts a decision to let a running machine grow.
     pub fn grows(&self, pool: &PoolName) {
         self.decided(pool, "grow", "Pods");
     }
 
-    /// kube-scheduler did not place pods on a pool's nodes as expected.
+    /// Counts that kube-scheduler did not place pods on a pool's nodes as expected.
     pub fn missed(&self, pool: &PoolName) {
         self.0.counted.missed.get_or_create(&vec![("pool", pool.to_string())]).inc();
     }
 
-    /// A node is to be removed; `None`: on an operator's order.
+    /// Counts a decision to remove a node. A reason of `None` means an operator's order.
     pub fn taken_back(&self, pool: &PoolName, reason: Option<RemovalReason>) {
         self.0.cluster_autoscaler.removed(reason);
         let reason = reason.map_or(ASKED, RemovalReason::code);
@@ -283,12 +284,12 @@ impl Metrics {
         self.0.counted.decisions.get_or_create(&decision_labels(pool, decision, reason)).inc();
     }
 
-    /// A pod that was unschedulable has a node after this time.
+    /// Records how long a pod was unschedulable before it had a node.
     pub fn pod_waited(&self, time: Duration) {
         self.0.counted.pod_wait.observe(time.as_secs_f64());
     }
 
-    /// A machine's task reported something.
+    /// Counts what a machine's task reported.
     pub(crate) fn heard(&self, told: &MachineReport) {
         let counted = &self.0.counted;
         let (family, outcome) = match &told.ending {
@@ -306,7 +307,7 @@ impl Metrics {
             Ending::Discarded => (&counted.removed, "Discarded"),
             Ending::GivenUp(_) => (&counted.removed, "GivenUp"),
             Ending::Stuck(_) => (&counted.removed, "Stuck"),
-            // No machine was created or removed.
+            // No machine was created, grown or removed.
             Ending::LookedAfter(_) | Ending::Touched(_) => return,
         };
         family.get_or_create(&pool_and_outcome(&told.record.pool, outcome)).inc();
@@ -344,7 +345,7 @@ impl Metrics {
         }
     }
 
-    /// Counts the calls of a Proxmox VE client.
+    /// An observer that counts the calls of a Proxmox VE client.
     pub fn of_proxmox(&self) -> proxmox::Observer {
         let this = self.clone();
         Arc::new(move |failure: Option<proxmox::Kind>, took| {
@@ -352,7 +353,7 @@ impl Metrics {
         })
     }
 
-    /// Counts the calls of a Kubernetes client.
+    /// An observer that counts the calls of a Kubernetes client.
     pub fn of_kubernetes(&self) -> kubernetes::Observer {
         let this = self.clone();
         Arc::new(move |failure: Option<ErrorKind>, took| {
@@ -414,7 +415,7 @@ fn decision_labels(pool: &str, decision: &str, reason: &str) -> Labels {
     vec![("pool", pool.to_owned()), ("decision", decision.to_owned()), ("reason", reason.to_owned())]
 }
 
-/// Seconds, if both times are known and in order: clocks may be set back.
+/// The seconds from one time to another, if both are known and in order: clocks may be set back.
 fn between(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<f64> {
     let took = to?.duration_since(from?).as_secs_f64();
     (took >= 0.0).then_some(took)
@@ -449,7 +450,8 @@ fn calls() -> Histogram {
     Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0])
 }
 
-/// Buckets for the time from a pod to its clone: what it should take, and may take if clones queue.
+/// Buckets for the time from a pod to its clone: from what it should take to what it may take if clones
+/// queue.
 fn middling() -> Histogram {
     Histogram::new([0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0])
 }
@@ -546,7 +548,7 @@ mod tests {
         let led = page();
         assert!(led.contains(nodes) && led.contains("\npve_autoscaler_leader 1.0\n"), "{led}");
         assert!(led.contains("\nkpnodes_running 3.0\n"), "{led}");
-        // Without a leader it may be the next one itself.
+        // While no instance leads, this one keeps its values: it may lead next.
         board.stand_by("", Timestamp::UNIX_EPOCH);
         assert!(page().contains(nodes) && page().contains("\npve_autoscaler_leader 0.0\n"));
         board.stand_by("pve2", Timestamp::UNIX_EPOCH);

@@ -23,7 +23,7 @@ pub struct Metric {
     /// The name without prefix, unit and `_total`.
     pub(super) name: &'static str,
     pub(super) kind: Kind,
-    /// The last part of the name.
+    /// The unit, which is appended to the name.
     pub(super) unit: Option<&'static str>,
     pub(super) labels: &'static [&'static str],
     /// One sentence without its full stop, which the encoder adds.

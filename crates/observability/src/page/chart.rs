@@ -17,16 +17,16 @@ const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 100.0;
 /// The shortest time that the axis shows.
 const LEAST: SignedDuration = SignedDuration::from_mins(1);
-/// A shorter axis has labels with seconds.
+/// An axis that is shorter than this, in seconds, has labels with seconds.
 const SHORT: f64 = 300.0;
 /// If two samples are further apart, the daemon did not watch in between.
 const GAP: SignedDuration = SignedDuration::from_secs(120);
 /// About how many steps are drawn of one quantity.
 const STEPS: f64 = 700.0;
-/// Labels on the axis.
+/// Into how many parts the labels divide the axis.
 const LABELS: u32 = 4;
 
-/// The charts' captions: as plain words, and with their keys.
+/// The charts' captions: as plain words, and as HTML with a key to the lines.
 const NODES: (&str, &str) = (
     "nodes over time",
     "nodes: <i class=\"line ready\"></i> ready, <i class=\"line coming\"></i> including those starting; \
@@ -92,7 +92,8 @@ fn choice(asked: Asked, out: &mut String) {
     out.push_str("</nav>");
 }
 
-/// The samples on the axis, with the last one before it; several that follow closely are merged.
+/// The samples on the axis, with the last one before it. Samples that are closer together than a drawn step
+/// are merged.
 fn drawn(timeline: &[Sample], axis: &Axis) -> Vec<Sample> {
     let begin = timeline.partition_point(|one| one.time < axis.from).saturating_sub(1);
     let step = step(axis);
@@ -143,7 +144,7 @@ fn figure(
     out.push_str("</div></figure>");
 }
 
-/// One quantity, as steps with the area below them.
+/// Draws one quantity as a stepped line with the area below it.
 fn steps(
     timeline: &[Sample],
     axis: &Axis,
@@ -174,7 +175,7 @@ fn steps(
         write!(out, "<path class=\"area {kind}\" d=\"{area}\"/><path class=\"line {kind}\" d=\"{line}\"/>");
 }
 
-/// A time without gaps: values with the time until which each one held.
+/// A period without gaps: its values, each with the time until which it held.
 struct Run {
     from: Timestamp,
     steps: Vec<(usize, Timestamp)>,
@@ -197,7 +198,7 @@ fn runs(timeline: &[Sample], now: Timestamp, gap: SignedDuration, of: fn(&Sample
     runs
 }
 
-/// Decisions: created machines are marked from below, removed nodes from above.
+/// Draws decisions: created machines are marked from below, removed nodes from above.
 fn marks(status: &Status, axis: &Axis, out: &mut String) {
     for decision in status.decisions.iter().filter(|one| one.time >= axis.from) {
         let (kind, from, to) = match decision.what.as_bytes().first() {
@@ -274,7 +275,7 @@ mod tests {
             assert_eq!(page.matches("aria-current").count(), 1, "{query}");
             assert_eq!(page.matches('M').count(), 3 * 2, "one unbroken line: {query}");
         }
-        // Two minutes after the start the axis is two minutes long, and says so in seconds.
+        // Two minutes after the start the axis is two minutes long, and its labels have seconds.
         let page = shown(&day[..5], Vec::new(), at(120), "span=24h");
         assert!(page.contains("<div class=\"axis\"><span>12:00:00</span><span>12:00:30</span>"), "{page}");
     }

@@ -12,7 +12,8 @@ use model::HostKey;
 const HOSTS: usize = 64;
 const MACHINES: usize = 64;
 const STORAGES: usize = 12;
-/// Below this width in percent, a part of the bar shows its VMID; below the next width, nothing.
+/// A part of a bar that is narrower than this, in percent, shows a VMID instead of a name. One that is
+/// narrower than the next width shows nothing.
 const NAMED: f64 = 12.0;
 const NUMBERED: f64 = 4.0;
 /// A storage that is used more than this, in percent, is highlighted.
@@ -92,7 +93,7 @@ impl Bar {
     fn draw(&self, machines: &[&MachineStatus], largest: i64, out: &mut String) {
         let running: i64 = machines.iter().filter(|one| runs(one)).map(|one| (self.of)(one)).sum();
         let others = (self.given - running).max(0);
-        // If more is assigned than there is, the bar has that length.
+        // If more is assigned than the host has, the bar is as long as what is assigned.
         let ours: i64 = machines.iter().map(|one| (self.of)(one)).sum();
         let whole = self.has.max(others + ours);
         let _ = write!(out, "<div class=\"bar\" style=\"width:{:.2}%\">", share(whole, largest).min(100.0));
@@ -144,7 +145,7 @@ fn part(width: f64, kind: &str, name: &str, words: &str, out: &mut String) {
     );
 }
 
-/// Storages that several hosts share, once for each cluster.
+/// Draws the storages that several hosts share, once for each Proxmox VE cluster.
 fn shared(status: &Status, out: &mut String) {
     let mut all: BTreeMap<String, &StorageStatus> = BTreeMap::new();
     for host in &status.hosts {
@@ -180,7 +181,7 @@ fn stores(stores: &[(String, &StorageStatus)], out: &mut String) {
     out.push_str("</div>");
 }
 
-/// Whether Proxmox VE already counts its memory as assigned.
+/// Whether Proxmox VE counts the machine's memory as assigned in this phase.
 fn runs(machine: &MachineStatus) -> bool {
     !["Requested", "Cloning", "Configuring", "Deleting", "Clearing", "Gone"].contains(&machine.phase.as_str())
 }

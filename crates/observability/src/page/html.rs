@@ -87,13 +87,13 @@ impl Table {
         Self { heading, groups: Vec::new() }
     }
 
-    /// Adds rows, this many at most.
+    /// Adds rows, at most `most` of them.
     pub fn rows(self, rows: impl ExactSizeIterator<Item = Vec<String>>, most: usize) -> Self {
         let rows = rows.map(|row| row.into_iter().map(Cell::from).collect());
         self.group(String::new(), rows, most)
     }
 
-    /// Adds rows under a heading, this many at most.
+    /// Adds rows under a heading, at most `most` of them.
     pub fn group(
         mut self,
         heading: String,

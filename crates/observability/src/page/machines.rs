@@ -34,7 +34,7 @@ pub(super) fn section(status: &Status, view: &View<'_>, out: &mut String) {
     table.section("machines", "Machines and nodes", "There are no machines and no nodes of pools.", out);
 }
 
-/// Rows by the name of their pool, then by their own.
+/// Rows by the name of their pool, then by the name of the machine or node.
 fn grouped(status: &Status) -> BTreeMap<&str, BTreeMap<&str, Row<'_>>> {
     let mut groups: BTreeMap<&str, BTreeMap<&str, Row<'_>>> = BTreeMap::new();
     let nodes: BTreeMap<&str, &NodeStatus> =
@@ -91,7 +91,7 @@ fn cells((machine, node): Row<'_>, view: &View<'_>) -> Vec<Cell> {
 
 fn verdict(node: &NodeStatus, now: Timestamp) -> String {
     let verdict = verdict_text(&node.verdict);
-    // For other verdicts the time alone says little: something else keeps the node.
+    // With any other verdict, the time alone says little: something else keeps the node.
     let waits = ["Unneeded", "CoolingDown", "Unready"].contains(&node.verdict.as_str());
     match node.removable_at.map(|at| at.duration_since(now)).filter(|_| waits) {
         Some(wait) if wait > SignedDuration::ZERO => format!("{verdict}, removable in {}", span(wait)),

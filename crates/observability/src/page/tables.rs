@@ -42,7 +42,7 @@ pub(super) fn pods(status: &Status, out: &mut String) {
     table.section("pods", "Pending pods", "No pod is pending.", out);
 }
 
-/// Empty if there are no buffers, as in most clusters.
+/// Appends the table of CapacityBuffers; nothing if there are none, as in most clusters.
 pub(super) fn buffers(status: &Status, out: &mut String) {
     if status.buffers.is_empty() {
         return;
@@ -55,14 +55,14 @@ pub(super) fn buffers(status: &Status, out: &mut String) {
     table.section("buffers", "Capacity buffers", "", out);
 }
 
-/// The latest decisions.
+/// Appends the latest decisions.
 pub(super) fn decisions(status: &Status, view: &View<'_>, out: &mut String) {
     let latest = status.decisions.get(..LATEST).unwrap_or(&status.decisions);
     let title = "Decisions and their outcomes";
     told(latest, view).section("decisions", title, "No decisions yet.", out);
 }
 
-/// The earlier decisions, if there are any.
+/// Appends the earlier decisions, if there are any.
 pub(super) fn earlier(status: &Status, view: &View<'_>, out: &mut String) {
     if let Some(earlier) = status.decisions.get(LATEST..).filter(|earlier| !earlier.is_empty()) {
         told(earlier, view).section("earlier", "Earlier decisions", "", out);
@@ -79,7 +79,7 @@ fn told(decisions: &[Decision], view: &View<'_>) -> Table {
     Table::new(&["time", "what"]).rows(rows, EARLIER)
 }
 
-/// `NoPlaceToMovePods` as `no place to move pods`.
+/// A verdict in words: `NoPlaceToMovePods` becomes `no place to move pods`.
 pub(super) fn verdict_text(verdict: &str) -> String {
     let mut out = String::new();
     for c in verdict.chars() {

@@ -47,7 +47,7 @@ impl Span {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(super) span: Span,
-    /// The page does not reload itself.
+    /// Whether the page does not reload itself.
     pub(super) still: bool,
 }
 

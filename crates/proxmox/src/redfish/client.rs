@@ -1,4 +1,4 @@
-//! One system of one management controller.
+//! A client of one system of a management controller.
 
 use std::time::Duration;
 
@@ -102,7 +102,7 @@ impl std::fmt::Debug for Client {
 pub struct SystemState {
     /// Its power.
     pub power: PowerState,
-    /// Its SMBIOS uuid in lower case, if it reports one that can be its own.
+    /// Its SMBIOS uuid in lower case, if it reports one that can identify it.
     pub uuid: Option<String>,
     /// The requests that it accepts, by their Redfish names; empty if it does not report them.
     pub resets: Vec<String>,
@@ -135,7 +135,7 @@ impl Client {
         Ok(Self { transport, settings, authorization, fence: Fence::open() })
     }
 
-    /// The same client, whose resets must pass this fence.
+    /// A copy of this client whose resets must pass this fence.
     pub fn fenced(&self, fence: &Fence) -> Self {
         Self { fence: fence.clone(), ..self.clone() }
     }
@@ -143,7 +143,7 @@ impl Client {
     /// The system's power now.
     ///
     /// # Errors
-    /// The controller does not answer, or not according to Redfish.
+    /// The controller does not answer, or its answer does not follow Redfish.
     #[boxed]
     pub async fn power(&self) -> Result<PowerState, Error> {
         self.system().await.map(|system| system.state)
@@ -152,7 +152,7 @@ impl Client {
     /// The system's power, uuid and resets now.
     ///
     /// # Errors
-    /// The controller does not answer, or not according to Redfish.
+    /// The controller does not answer, or its answer does not follow Redfish.
     #[boxed]
     pub async fn look(&self) -> Result<SystemState, Error> {
         let system = self.system().await?;
@@ -176,7 +176,7 @@ impl Client {
             return Err(Error::new(Kind::Unsupported, &call, text));
         }
         let mut answer = self.ask_for(&system, reset, None).await?;
-        // It was not carried out: the controller requires the tag of the state that we have read.
+        // The request was not carried out: the controller requires the tag of the state as just read.
         if matches!(answer.status().as_u16(), 412 | 428) {
             let again = self.system_at(&system.path).await?;
             if reset.is_there(again.state) {
@@ -315,7 +315,7 @@ impl Client {
     }
 }
 
-/// A uuid that identifies a system: vendors that set none leave zeros or ones.
+/// The uuid, if it can identify a system: vendors that set none leave only zeros or ones.
 fn own_uuid(text: &str) -> Option<String> {
     let uuid = uuid::Uuid::try_parse(text).ok().filter(|uuid| !uuid.is_nil() && !uuid.is_max())?;
     Some(uuid.hyphenated().to_string())
@@ -330,16 +330,16 @@ fn refusal(call: &str, answer: &Response<Bytes>) -> Option<Error> {
     let kind = match status.as_u16() {
         401 | 403 => Kind::Unauthorized,
         404 => Kind::NotFound,
-        // A proxy in front of it, or the controller during the request.
+        // From a proxy in front of the controller, or from the controller while it handled the request.
         500 | 502 | 504 => Kind::OutcomeUnknown,
-        // Too busy to be read: this is not a refusal of the request.
+        // The controller is too busy to be read: it did not refuse a reset.
         429 | 503 if call.starts_with("GET ") => Kind::OutcomeUnknown,
         _ => Kind::Refused,
     };
     Some(Error::new(kind, call, format!("{status}{}", said(answer.body()))))
 }
 
-/// The controller's text: the first message of `ExtendedInfo`, otherwise the message.
+/// The controller's text: the first message of `ExtendedInfo`, otherwise the error's own message.
 fn said(body: &Bytes) -> String {
     let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
     let error = &body["error"];
@@ -361,7 +361,7 @@ mod tests {
 
     const SYSTEM: &str = "/redfish/v1/Systems/1";
 
-    /// Requests as `METHOD path tag body`.
+    /// The requests that a controller got, as `METHOD path tag body`.
     type Seen = Arc<Mutex<Vec<String>>>;
 
     /// A controller that gives these answers one after the other.
@@ -425,7 +425,7 @@ mod tests {
         let (client, seen) = controller(vec![system("Off"), (428, Value::Null), system("On")]);
         assert!(!client.reset(Reset::On).await.unwrap());
         assert_eq!(seen.lock().unwrap().len(), 3);
-        // It is not repeated for ever.
+        // The request is only repeated once.
         let answers = vec![system("Off"), (412, Value::Null), system("Off"), (412, Value::Null)];
         assert_eq!(controller(answers).0.reset(Reset::On).await.unwrap_err().kind, Kind::Refused);
     }

@@ -5,9 +5,9 @@ use thiserror::Error;
 /// What can be done about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing was sent: it can be tried again.
+    /// Nothing was sent: the request can be tried again.
     Unreachable,
-    /// It may have arrived: the power has to be read before the request is repeated.
+    /// The request may have arrived: the power has to be read before it is repeated.
     OutcomeUnknown,
     /// The controller does not know the user, or the password is wrong.
     Unauthorized,

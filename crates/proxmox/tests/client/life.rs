@@ -108,7 +108,7 @@ async fn an_endpoint_that_is_away_is_passed_over_and_the_one_that_answers_is_kep
         };
         serve_https(handler, "127.0.0.1:0".parse().unwrap(), &tls).await.unwrap()
     };
-    // A port where nothing listens by now.
+    // The address of a listener that is closed at once: nothing listens there.
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (first, second) = (serve().await, serve().await);
     let endpoints = [gone, first.address(), second.address()].map(|address| format!("https://{address}"));
