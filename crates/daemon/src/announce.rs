@@ -12,12 +12,12 @@ use model::drain::NodeReason;
 use model::plan::{NodeOutcome, NodeVerdict, Plan, PodOutcome, PodVerdict};
 use model::{Node, Pod, Snapshot};
 
-/// How many events a round sends at most, for what was done and for what was not: the next round continues if
-/// they still apply.
+/// A round sends at most this many events about what was done, and as many about what was not done. The next
+/// round sends the others if they still apply.
 const EVENTS_A_ROUND: usize = 50;
 /// The same warning is not repeated before this time has passed.
 const AGAIN: Duration = Duration::from_mins(10);
-/// What was not done.
+/// The reasons of events about what was not done.
 const NOT_DONE: [&str; 4] = ["NotTriggerScaleUp", "NoScaleDown", IGNORED, MISSED];
 /// The reason of the event for an unreadable annotation.
 const IGNORED: &str = "AnnotationIgnored";
@@ -53,9 +53,9 @@ enum About {
 /// The events of one round.
 #[derive(Default)]
 struct Batch {
-    /// What was done: the next round does not report it again.
+    /// Events about what was done. The next round does not report it again.
     done: Vec<(About, Saying)>,
-    /// What was not done, and why: that holds for a while.
+    /// Events about what was not done, and why. The next rounds can report it as well.
     rest: Vec<(About, Saying)>,
 }
 
@@ -76,8 +76,8 @@ impl Batch {
         }
     }
 
-    /// Sends all events. If one is refused, another may be accepted; without an answer the next round tries
-    /// again.
+    /// Sends all events. After a refusal it goes on, because the next event may be accepted. If there is no
+    /// answer, it stops: the next round tries again.
     async fn say(self, recorder: Recorder) {
         for (about, saying) in self.done.into_iter().chain(self.rest) {
             let said = match &about {
@@ -102,7 +102,7 @@ struct Words {
 }
 
 impl Daemon {
-    /// Events on pods and nodes. They are sent concurrently with the round, and nothing depends on them.
+    /// Sends events on pods and nodes. This runs concurrently with the round, and nothing depends on it.
     pub(super) fn speak(&self, snapshot: &Snapshot, plan: &Plan) {
         let mut batch = Batch::default();
         let pods: BTreeMap<String, &Arc<Pod>> =
@@ -134,7 +134,7 @@ impl Daemon {
         }
     }
 
-    /// Objects with an unreadable annotation get an event about it.
+    /// Adds an event for each object with an unreadable annotation.
     fn name_ignored(&self, batch: &mut Batch, snapshot: &Snapshot, plan: &Plan) {
         if plan.ignored_annotations.is_empty() {
             return;
@@ -156,7 +156,7 @@ impl Daemon {
     }
 }
 
-/// The event for a node: it is removed, or what keeps it although it would be unneeded.
+/// The event for a node: that it is removed, or why it stays although it is underutilized.
 fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(Words, String)> {
     let action = "ScaleDown";
     let stays = match verdict.verdict {
@@ -182,7 +182,8 @@ fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(Words, String)> {
     Some((words, format!("The node is underutilized, but stays because {stays}")))
 }
 
-/// The event for a pod. The names are Cluster Autoscaler's, because people and dashboards know them.
+/// The event for a pod. Its reasons are named as in Cluster Autoscaler, because people and dashboards know
+/// them.
 fn of_pod(verdict: &PodVerdict) -> Option<Words> {
     let reason = match verdict.verdict {
         PodOutcome::NewNode | PodOutcome::GrownNode => "TriggeredScaleUp",
@@ -191,7 +192,7 @@ fn of_pod(verdict: &PodVerdict) -> Option<Words> {
         | PodOutcome::NoHostCapacity
         | PodOutcome::BackingOff => "NotTriggerScaleUp",
         PodOutcome::PredictionMissed => MISSED,
-        // What happens by itself is not worth an event.
+        // A gang whose pods or PodGroup are still being created is not worth an event.
         PodOutcome::AwaitsGang if verdict.gang.as_ref().is_some_and(|gang| gang.reason.lasts()) => {
             "NotTriggerScaleUp"
         }

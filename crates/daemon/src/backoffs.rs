@@ -35,7 +35,7 @@ pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Ve
         note(&format!("switching off {host}"), memory.emptying_backoff.take());
     }
     for (pool, memory) in &mut memory.pools {
-        // A host that is tried again is no longer a pool's last choice.
+        // A host that is to be tried again is no longer a pool's last choice.
         memory.failed_on.retain(|host, _| !meant(host) && !meant(pool));
         if meant(pool) {
             note(&format!("pool {pool}"), memory.backoff.take());

@@ -77,7 +77,7 @@ impl BareMetalPower {
         }
     }
 
-    /// A machine's own task has ended: earlier readings are outdated.
+    /// To be called when a machine's own task has ended: earlier readings are outdated.
     pub fn heard(&self, told: &MachineReport) {
         if told.record.is_physical() {
             self.known().remove(&told.record.name);
@@ -94,7 +94,7 @@ impl BareMetalPower {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its controller's last answer, if there was one.
+    /// The last answer of a machine's controller, if there was one.
     fn power(&self, name: &str) -> Option<PowerState> {
         self.known().get(name)?.as_ref().ok().copied()
     }

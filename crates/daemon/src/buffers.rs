@@ -45,10 +45,11 @@ fn are_alike(one: &BufferStatus, other: &BufferStatus) -> bool {
     quiet(one) == quiet(other)
 }
 
-/// The status to write; `None`: the buffer is not for this daemon.
+/// The status to write. `None` if the buffer is not for this daemon, or if this round did not get to all of
+/// it.
 fn status(buffer: &CapacityBuffer, verdict: &BufferVerdict, now: Timestamp) -> Option<BufferStatus> {
     if verdict.nowhere_because == Some(PodOutcome::Unfinished) {
-        // A later round looks at the rest.
+        // A later round looks at the rest of the buffer.
         return None;
     }
     let ready = verdict.reason.is_none();
@@ -79,7 +80,7 @@ fn status(buffer: &CapacityBuffer, verdict: &BufferVerdict, now: Timestamp) -> O
     Some(status)
 }
 
-/// Sets a condition; its time only changes with its status. Others' conditions stay as they are.
+/// Sets a condition; its time only changes with its status. Conditions of other kinds stay as they are.
 pub(super) fn set(
     conditions: &mut Vec<StatusCondition>,
     generation: i64,

@@ -29,7 +29,7 @@ const STARTS_WITH_HOST: SignedDuration = SignedDuration::from_mins(2);
 pub(super) type Looks = BTreeMap<String, Observation>;
 
 /// A machine for the planner. A machine that is being created on an offline host is not awaited: its slot
-/// stays taken until the host is back and can be read. The same applies to a cluster that cannot be seen, if
+/// stays taken until the host is back and can be read. The same applies if its cluster cannot be seen and
 /// there are others.
 fn seen_with(view: &machines::MachineView, config: &Config, looks: &Looks, several: bool) -> Machine {
     let mut machine = view.machine(config);
@@ -67,8 +67,8 @@ fn elsewhere<'a>(record: &Record, look: &'a Observation) -> Option<&'a str> {
     (shown != record.host && look.at.duration_since(*cloned) >= LISTS_LAG).then_some(shown)
 }
 
-/// The hosts of one cluster, named as among all clusters. A machine that has started after the look is not in
-/// its host's own figures: it is counted by its record.
+/// The hosts of one cluster, named by their keys ([`HostKey`]). A machine that has started after the look is
+/// not in its host's own figures: it is counted by its record.
 fn hosts(
     config: &Config,
     prefix: &str,
@@ -96,7 +96,8 @@ fn hosts(
         let known = host.pci.held.iter().any(|held| held.vmid == record.slot.vmid);
         host.pci.held.extend(devices(config, record).filter(|_| !known));
     }
-    // Other daemons have promised these: they count by what they were given, not by what they use so far.
+    // Machines of other daemons that do not run yet: they count by what they were given, not by what they use
+    // so far.
     for (name, promise) in promised {
         let Some(host) = hosts.iter_mut().find(|host| *host.name == **name) else { continue };
         host.cores_assigned = host.cores_assigned.saturating_add(promise.cores);
@@ -120,8 +121,8 @@ fn devices<'a>(config: &'a Config, record: &'a Record) -> impl Iterator<Item = H
     })
 }
 
-/// Whether a machine's VM was started, and not stopped or only so recently that the look does not show it
-/// yet; or whether it may still be started.
+/// Whether a machine's VM counts as running: it was started and not stopped since, or was stopped so recently
+/// that the look may not show it yet, or may still be started.
 fn is_on(view: &MachineView, look: &Observation) -> bool {
     let started = match view.phase {
         // Until its record says that it is being removed, another instance that becomes the leader would
@@ -137,8 +138,7 @@ fn is_on(view: &MachineView, look: &Observation) -> bool {
 /// Whether a machine that is being removed may run although the inventory does not show it. A machine that is
 /// missing from the inventory may run unseen: a token without rights sees nothing, and the daemon that
 /// started the machine may have been killed before recording it. A warm machine may be given up because it
-/// was found running. A configured machine starts with its host. It counts until its record says that it is
-/// being removed.
+/// was found running. A configured machine starts with its host.
 fn may_run(view: &MachineView, look: &Observation) -> bool {
     let MachineView { record, .. } = view;
     let has_been = |phase: Phase| record.entered.contains_key(&phase);
@@ -179,7 +179,7 @@ impl Daemon {
         let looks: Looks = self.regions.iter().filter_map(fresh).collect();
         let several = self.regions.several();
         snapshot.proxmox = Inventory {
-            // Hosts that have not been seen for long get no machines.
+            // Hosts that have not been seen for too long are left out, and get no machines.
             hosts: Some(
                 looks
                     .iter()
@@ -227,8 +227,8 @@ impl Daemon {
         all
     }
 
-    /// A pool's label that another client set does not make a Node ours: only a Node with one of our machines
-    /// behind it is managed.
+    /// Takes the pool's label from Nodes that have none of our machines behind them: another client has set
+    /// it, and only our machines' Nodes are managed. Adds the timers that our Nodes do not show.
     fn only_ours(&mut self, snapshot: &mut Snapshot, views: &[machines::MachineView]) {
         let uuids: BTreeSet<&str> =
             views.iter().filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
@@ -292,7 +292,8 @@ impl Daemon {
             let vmid = view.record.slot.vmid;
             let prefix = config.prefix(view.record.region.as_deref()).to_owned();
             taken.vmids.entry(prefix).or_default().insert(vmid);
-            // A record's name consists of pool and VMID, even if the pool is in another region now.
+            // A record is named after its pool and VMID: if the pool is in another region now, the VMID is
+            // taken there too.
             if let Some(pool) = config.pools.iter().find(|pool| pool.name == view.record.pool) {
                 taken.vmids.entry(pool.prefix.clone()).or_default().insert(vmid);
             }

@@ -22,7 +22,7 @@ use model::plan::{NodeOutcome, Plan};
 use model::snapshot::POOL_LABEL;
 use settings::{Config, Pool};
 
-/// It is written after this time even if nothing has changed.
+/// The status is written after this time even if nothing has changed.
 const ANYWAY: SignedDuration = SignedDuration::from_mins(5);
 /// Cluster Autoscaler's limit for the text of an error.
 const LONGEST: usize = 500;
@@ -143,7 +143,7 @@ impl ClusterAutoscalerStatus {
         Self { last: None, written: Timestamp::MIN, since: BTreeMap::new(), to_store }
     }
 
-    /// A round has decided.
+    /// Hands the status after a decision to the task that writes it, if it is time to write it.
     pub fn decided(&mut self, config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[MachineView]) {
         let now = snapshot.time;
         let mut whole = whole(config, snapshot, plan, views);
@@ -183,7 +183,7 @@ impl ClusterAutoscalerStatus {
     }
 }
 
-/// With the time of the look, which does not count as a change.
+/// Adds the present time to the status. It is added last because it does not count as a change.
 fn stamped(mut whole: Whole, now: Timestamp, updated: &str) -> Whole {
     updated.clone_into(&mut whole.time);
     for group in std::iter::once(&mut whole.cluster_wide).chain(&mut whole.node_groups) {
@@ -238,7 +238,7 @@ fn group(config: &Config, pool: &Pool, snapshot: &Snapshot, plan: &Plan, views: 
         }
     }
     let without_node = || mine.iter().filter(|view| view.node.is_none());
-    // A cluster does not wait for machines that are kept warm.
+    // A machine that is kept warm is not expected to register.
     let comes = |view: &MachineView| view.phase < Phase::Ready && view.record.warm.is_none();
     counts.unregistered = without_node().filter(|view| comes(view)).count();
     counts.long_unregistered = without_node().filter(|view| view.phase == Phase::Failed).count();
@@ -308,7 +308,7 @@ async fn keep(kubernetes: Cluster, mut wanted: watch::Receiver<Option<(String, S
             && matches!(error.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists | ErrorKind::NotFound)
             && let Ok(there) = kubernetes.status_version().await
         {
-            // It is an earlier run's or another leader's; ours is newer.
+            // The stored status is from an earlier run or another leader: this one is newer.
             stored = kubernetes.store_status(&text, &updated, there.as_deref()).await;
         }
         match stored {

@@ -1,6 +1,6 @@
-//! CPUs for machines on this instance's own host: it asks its helper on behalf of waiting machines, whichever
-//! instance leads. This module writes to neither cluster: the leader sees the result in the VM's
-//! configuration.
+//! CPUs for machines on this instance's own host: this instance asks its helper on behalf of waiting
+//! machines, whichever instance leads. This module writes to neither cluster: the leader sees the result in
+//! the VM's configuration.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,10 +21,10 @@ const BEAT: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(10);
 /// How often the helper is asked whether machines run on the CPUs that they are pinned to.
 const READ_BACK: Duration = Duration::from_mins(1);
-/// After this many failures to find that out, the former result is no longer reported.
+/// If the helper could not answer this many times in a row, its last answer is no longer reported.
 const FORGOTTEN: u32 = 3;
 
-/// Runs until it is dropped.
+/// Asks the helper periodically; never ends.
 pub(super) async fn serve(deps: &Deps) {
     let host = super::host_of(&deps.instance);
     let mut config = deps.config.clone();
@@ -46,7 +46,8 @@ pub(super) async fn serve(deps: &Deps) {
                         failures += 1;
                     }
                 }
-                // They may have been replaced in the meantime, or run on their own CPUs again.
+                // The reported machines may have been replaced in the meantime, or run on their own CPUs
+                // again.
                 if failures >= FORGOTTEN {
                     deps.board.clear(&Problem::PinningAstray);
                 }
@@ -68,8 +69,8 @@ fn wanted(config: &Config) -> bool {
     config.pools.iter().any(|pool| pool.pinning.is_some())
 }
 
-/// Asks for each waiting machine, unless it did so a moment ago. A refusal (`refused`) is reported for as
-/// long as the machine waits.
+/// Asks the helper for CPUs for each waiting machine, unless it was asked a moment ago. A refusal (`refused`)
+/// is reported for as long as the machine waits.
 async fn round(
     deps: &Deps,
     host: &str,
@@ -122,8 +123,9 @@ async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
     Err(format!("{name} gets no CPUs of its own: {why}"))
 }
 
-/// Compares with the kernel: a configuration shows what Proxmox VE was asked for, not the result. If there is
-/// no helper, it has not pinned any machine.
+/// Asks the helper which machines run on other CPUs than their own. The helper asks the kernel: a VM's
+/// configuration shows what Proxmox VE was asked for, not the result. If there is no helper, it has not
+/// pinned any machine.
 async fn read_back(deps: &Deps) -> Result<Vec<Astray>, String> {
     match deps.helper.ask(Request::Runs {}).await {
         Ok(Answer::Runs { astray }) => Ok(astray),
@@ -149,7 +151,7 @@ fn on_others(one: &Astray, host: &str, more: usize) -> String {
     )
 }
 
-/// One of them is shown for all, because they have the same helper.
+/// Shows one refusal for all, because all come from the same helper.
 fn show(board: &Board, refused: &BTreeMap<MachineId, String>) {
     match refused.values().next() {
         Some(what) => board.problem(&Problem::Pinning, what),

@@ -20,7 +20,7 @@ use settings::{Config, Mode, Size};
 
 /// How many Node annotations are written at a time.
 const ANNOTATIONS_AT_A_TIME: usize = 8;
-/// How long a round waits for them.
+/// How long a round waits for the annotations.
 const ANNOTATING: Duration = Duration::from_secs(3);
 /// How many pods a record names at most: more than a kubelet usually takes, because the planner reserves
 /// their places on the machine.
@@ -229,7 +229,8 @@ impl Daemon {
         self.registry.all().into_iter().find(|view| Some(view.record.name.as_str()) == name && waits(view))
     }
 
-    /// The node that the plan removes, unless a brake holds, given those that are already being removed.
+    /// A removal of the plan, unless the machine is busy or a limit is reached. `going`: the other removals
+    /// of this round.
     fn may_go(
         &mut self,
         config: &Config,
@@ -292,7 +293,7 @@ impl Daemon {
 
     /// Whether the maximum number of machines of a record's cluster are already being removed, including
     /// those of this round. Machines of an unavailable cluster hold up neither another cluster's nor
-    /// bare-metal machines. The tasks of removals that were just decided have not begun yet.
+    /// bare-metal machines. Removals that were just decided count, although their tasks have not begun yet.
     pub(super) fn retires_enough(
         &self,
         config: &Config,
@@ -349,8 +350,8 @@ impl Daemon {
         leaving + also >= config.scale_down.most_at_once(nodes)
     }
 
-    /// Writes since when nodes have been unneeded to the Nodes, where it survives a restart. Until a Node
-    /// shows it, it is kept here: the Node's former value may have been shifted.
+    /// Writes to each Node since when it has been unneeded: there it survives a restart. Until the Node shows
+    /// this time, it is kept in `unshown`: the time that the Node shows may have been shifted since.
     async fn annotate(
         &mut self,
         snapshot: &Snapshot,
@@ -404,7 +405,7 @@ fn made_of(config: &Config, pool: &str, machine: &NewMachine, template: &str) ->
     all
 }
 
-/// Since when each node of a pool has been unneeded.
+/// Since when each node of a pool has been unneeded; `None` if it is needed.
 fn timers(plan: &Plan) -> impl Iterator<Item = (&str, Option<Timestamp>)> {
     plan.nodes.iter().map(|verdict| (verdict.node.as_str(), verdict.since))
 }

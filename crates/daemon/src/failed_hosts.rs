@@ -1,11 +1,12 @@
-//! Hosts with machines that have lost their power. Their kubelets can neither end pods nor unmount volumes,
-//! and Kubernetes does neither without them: pods of StatefulSets stay on nodes that are off.
+//! Hosts that are off although they have machines. The kubelets of these machines can neither end pods nor
+//! unmount volumes, and Kubernetes does neither without them: pods of StatefulSets stay on nodes that are
+//! off.
 //!
-//! If `[health]` says so, their Nodes are taken out of service once the host was off for long enough
-//! (`node.kubernetes.io/out-of-service`, non-graceful node shutdown): their pods are deleted and their
-//! volumes released. During that time a quorate cluster has to report in every answer that the host is not a
-//! member: a host that only lacks statistics (`unknown`) is not off. At the end the cluster is asked again,
-//! and the kubelet must not report. Once the Node is ready again, the taint is removed.
+//! If `[health]` says so, the Nodes of these machines are taken out of service once their host was off for
+//! long enough (`node.kubernetes.io/out-of-service`, non-graceful node shutdown): their pods are deleted and
+//! their volumes released. During that time a quorate cluster has to report in every answer that the host is
+//! not a member: a host that only lacks statistics (`unknown`) is not off. At the end the cluster is asked
+//! again, and the kubelet must not report. Once the Node is ready again, the taint is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,10 +28,10 @@ use proxmox::{Client, Error};
 use runtime::clock::SharedClock;
 use settings::{Config, Mode};
 
-/// An answer that took longer may be about a time before the host was back.
+/// An answer that takes longer is not used: the host may have come back in the meantime.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// Looks for them concurrently with the rounds.
+/// Looks for such hosts concurrently with the rounds.
 pub(super) struct FailedHosts {
     pub regions: Regions,
     pub registry: Registry,
@@ -40,13 +41,13 @@ pub(super) struct FailedHosts {
     pub board: Board,
     pub clock: SharedClock,
     pub config: watch::Receiver<Arc<Config>>,
-    /// By their names among all clusters: since when every answer has shown them as off.
+    /// Since when every answer has shown a host as off.
     pub off: BTreeMap<HostKey, Instant>,
     pub said: RateLimitedLog,
 }
 
 impl FailedHosts {
-    /// Never ends.
+    /// Looks periodically; never ends.
     pub async fn watch(mut self) {
         loop {
             let config = self.config.borrow().clone();
@@ -145,7 +146,8 @@ impl FailedHosts {
         }
     }
 
-    /// Asks again, and for the hosts last, because their state must be recent. Errors are returned.
+    /// Whether a Node may be taken out of service: the daemon is not paused, its VM is still on the host, and
+    /// the host is still off. The hosts are read last, because their state must be recent.
     async fn is_off(&self, region: &Region, view: &MachineView, host: &str) -> Result<bool, String> {
         if self.kubernetes.pause().await.map_err(|error| error.to_string())?.is_some() {
             return Ok(false);
@@ -185,8 +187,8 @@ impl FailedHosts {
     }
 }
 
-/// Hosts that are not members of the cluster now; none without quorum: to a host that has lost the others,
-/// all others seem off.
+/// Hosts that are not members of the cluster now. Without quorum, none is returned: to a host that has lost
+/// contact with the others, all of them seem off.
 async fn off(proxmox: &Client) -> Result<BTreeSet<String>, Error> {
     let status = proxmox.cluster_status().await?;
     let off = status.hosts.into_iter().filter(|(_, online)| status.quorate && !online);

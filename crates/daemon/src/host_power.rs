@@ -24,12 +24,12 @@ use proxmox::{Client, Error, Kind};
 use runtime::error_chain::chain;
 use settings::{Config, Power};
 
-/// All questions before a shutdown, and the call, end within this time.
+/// All queries before a shutdown, and the call itself, end within this time.
 const LIMIT: Duration = Duration::from_mins(2);
 /// The queries to a host and its cluster before a shutdown must not take longer in total: the first answers
 /// would be outdated.
 const SURE: Duration = Duration::from_secs(5);
-/// How often all queries are repeated if answers take longer.
+/// How many times all queries are made at most, if answers take longer than that.
 const TRIES: u32 = 3;
 
 /// Requests to hosts that are under way, and their results.
@@ -40,7 +40,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// The results since the last time: hosts, and why each did not comply, if so.
+    /// The results since the last time: for each host, why it did not comply, or `None` if it did.
     fn answers(&mut self) -> BTreeMap<String, Option<String>> {
         let answers = std::mem::take(&mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner));
         self.under_way.retain(|host| !answers.contains_key(host));
@@ -123,7 +123,7 @@ impl Daemon {
                 HostOutcome::GivenUp => {
                     let online =
                         snapshot.proxmox.hosts.iter().flatten().any(|one| one.name == host && one.online);
-                    // It may still go off.
+                    // The host may still go off.
                     let ours =
                         step == Some(PowerStep::ShuttingDown) || (step == Some(PowerStep::Waking) && !online);
                     self.leave_alone(config, host, ours, &one.message, now);
@@ -138,8 +138,8 @@ impl Daemon {
         self.board.decided(now, format!("{host} {what}"));
     }
 
-    /// A host that is no longer to be switched is used like any other; a host that we have switched off stays
-    /// off.
+    /// Forgets the state of hosts that are on and no longer have a `power` setting: they are used like any
+    /// other. A host that we have switched off stays off.
     fn forget_unset(&mut self, config: &Config, snapshot: &Snapshot) {
         for (name, memory) in &snapshot.memory.hosts {
             let set = config.hosts.get(name).is_some_and(|own| own.power.is_some());
@@ -153,8 +153,8 @@ impl Daemon {
     fn as_any_other(&mut self, one: &HostVerdict, step: Option<PowerStep>, resting: bool, now: Timestamp) {
         let Some(step) = step else { return };
         match step {
-            // It was asked to go off and took too long: while it is left alone, it may still do so, and then
-            // counts as switched off by us.
+            // The host was asked to go off and took too long: while it is left alone, it may still do so, and
+            // then counts as switched off by us.
             PowerStep::Off if resting => return,
             PowerStep::Waking => self.note(&one.host, "has come up".to_owned(), now),
             _ => self.note(&one.host, format!("is not switched off: {}", one.message), now),
@@ -167,8 +167,8 @@ impl Daemon {
         });
     }
 
-    /// It did not comply, or must not be asked: nothing is tried for a while. A host that we have switched
-    /// off still counts as ours.
+    /// Leaves a host alone for a while, because it did not comply or must not be asked. If `ours`, it counts
+    /// as switched off by us.
     fn leave_alone(&mut self, config: &Config, host: &str, ours: bool, why: &str, now: Timestamp) {
         tracing::warn!(host, why, "not switching a host on or off");
         self.board.decided(now, format!("{host} is left alone: {why}"));
@@ -179,7 +179,7 @@ impl Daemon {
         });
     }
 
-    /// Stores that it is being switched off, checks again, and asks it to shut down.
+    /// Stores that a host is being switched off, checks it again, and asks it to shut down.
     async fn switch_off(&mut self, config: &Config, snapshot: &Snapshot, host: &HostKey) {
         if self.asked.under_way.contains(host.as_str()) {
             return;
@@ -226,7 +226,8 @@ impl Daemon {
         });
     }
 
-    /// Stores that it is being woken, and sends the request, repeatedly until the host is up.
+    /// Stores that a host is being woken, and sends the request. The plan has it repeated from time to time
+    /// until the host is up.
     async fn wake_host(
         &mut self,
         config: &Config,
@@ -369,7 +370,7 @@ async fn speaks_against(proxmox: &Client, host: &str, others: &[String]) -> Resu
     if !status.quorate {
         return Ok(Some("the cluster is not quorate".to_owned()));
     }
-    // Their votes were counted when the others were found to be sufficient.
+    // The plan has counted on the votes of these hosts.
     let gone = others.iter().find(|other| status.hosts.get(*other) != Some(&true));
     Ok(gone.map(|other| format!("{other} is no longer a member of the cluster")))
 }

@@ -14,7 +14,7 @@ use proxmox::{Client, ClusterResources, Guest, HostSurvey, PowerSurvey};
 use runtime::error_chain::chain;
 use settings::{Config, Power};
 
-/// How often a survey is repeated; with each look while a host that is on does not answer.
+/// How often a survey is repeated. While a host that is on does not answer, it is repeated with each look.
 pub(super) const AGAIN: Duration = Duration::from_mins(1);
 /// If a survey takes longer, it is unknown what rules out switching hosts off.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -120,7 +120,8 @@ fn stands_against(guest: &Guest) -> bool {
     !guest.template && (!guest.stopped || guest.lock.is_some())
 }
 
-/// A template is cloned by its own host, whichever host the clone is for.
+/// Why a host is kept on for a template or a clone: a template is cloned by its own host, whichever host the
+/// clone is for.
 fn holds_template(host: &str, templates: &[TemplateSeen], views: &[MachineView]) -> Option<String> {
     let beyond = |one: &&TemplateSeen| one.host == host && one.hosts.iter().any(|other| other != host);
     let template = templates.iter().filter(beyond).find_map(|one| one.vmid);
@@ -164,7 +165,7 @@ mod tests {
             (vec![Vmid(101), Vmid(103), Vmid(104)], vec![Vmid(106), Vmid(107)])
         );
         assert_eq!(facts.hosts["a"].stays_on, None);
-        // A VM that was ours until a moment ago may be gone.
+        // A VM that was ours until a moment ago is listed separately: it may be gone.
         let facts = survey.facts(&seen, &[], &BTreeSet::from([Vmid(101)]), &[], "c");
         assert_eq!(facts.hosts["a"].others, BTreeSet::from([Vmid(103), Vmid(104)]));
         assert_eq!(facts.hosts["a"].going, BTreeSet::from([Vmid(101)]));

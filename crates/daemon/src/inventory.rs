@@ -1,5 +1,5 @@
-//! The Proxmox VE side, read every `scan_interval` with one call, so that a slow Proxmox VE does not delay a
-//! round.
+//! The state of a Proxmox VE cluster. It is read every `scan_interval`, concurrently with the rounds, so that
+//! a slow Proxmox VE does not delay them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,29 +22,29 @@ use settings::Config;
 
 /// How often templates are read again, unless one has a problem.
 const TEMPLATES: Duration = Duration::from_mins(5);
-/// The same, if a pool's template has a problem.
+/// How often templates are read again if a pool's template has a problem.
 const TEMPLATES_WITH_PROBLEMS: Duration = Duration::from_secs(30);
 
-/// After this time without a look, a host may have been off and be back again.
+/// If the last look is older than this, a host may have been off in the meantime.
 const BLIND: SignedDuration = SignedDuration::from_mins(1);
 
-/// One look.
+/// The result of one look at a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Observation {
     pub seen: Arc<ClusterResources>,
-    /// What rules out switching hosts off, if any may be.
+    /// What rules out switching hosts off; `None` if no host may be switched off, or if it is not known yet.
     pub survey: Option<Arc<Survey>>,
     /// The PCI devices that pools give to machines.
     pub devices: Arc<Devices>,
     pub at: Timestamp,
     /// Since when each online host has been online in every look.
     pub online: Arc<BTreeMap<String, Timestamp>>,
-    /// How many looks came before.
+    /// The number of looks before this one.
     pub number: u64,
 }
 
 impl Observation {
-    /// The hosts in the planner's form.
+    /// The hosts in the planner's form. `counts_stopped`: whether stopped VMs count as well.
     pub fn hosts(&self, counts_stopped: bool) -> Vec<Host> {
         let mut hosts = self.seen.hosts(counts_stopped);
         self.devices.give(&mut hosts);
@@ -58,17 +58,18 @@ struct Known {
     problem: Option<String>,
 }
 
-/// What the looks need at the start.
+/// What [`Inventory::start`] needs.
 pub(super) struct Start {
-    /// The prefix of its hosts' names among those of all clusters.
+    /// The prefix that distinguishes this cluster's host names from those of other clusters.
     pub prefix: String,
-    /// Whether there are other clusters: then a cluster that cannot be read is left alone on its own.
+    /// Whether there are other clusters: if so, only a cluster that cannot be read is left alone, not the
+    /// others.
     pub several: bool,
     pub proxmox: Client,
     pub config: watch::Receiver<Arc<Config>>,
     pub templates: Templates,
     pub clock: SharedClock,
-    /// Grows with each change that is worth a round.
+    /// A number that grows with each change that is worth a round.
     pub changed: watch::Sender<u64>,
 }
 
@@ -78,12 +79,12 @@ pub(super) struct Inventory {
     known: Arc<Mutex<Known>>,
     changed: watch::Sender<u64>,
     region: Arc<str>,
-    /// Whether there are others: then losing sight of one is worth a round.
+    /// Whether there are other clusters: if so, it is worth a round when this one can no longer be read.
     several: bool,
 }
 
 impl Inventory {
-    /// Starts looking.
+    /// Starts the task that looks at the cluster periodically.
     pub fn start(start: Start, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
         let region = regions::name(&start.prefix).into();
         let several = start.several;
@@ -115,7 +116,7 @@ impl Inventory {
                         Some(last) if seen.silent().next().is_some() => seen.with_known(&last.seen),
                         _ => seen,
                     };
-                    // The other queries do not make the list any newer.
+                    // The time of the list: the queries below do not make it any newer.
                     let at = clock.now();
                     let seen = Arc::new(seen);
                     if self.hosts_differ(&seen) {
@@ -185,7 +186,8 @@ impl Inventory {
         }
     }
 
-    /// Loads change all the time; only a host that came or went is worth its own round.
+    /// Whether a host came, went, or entered or left maintenance. Loads change all the time, and are not
+    /// worth a round.
     fn hosts_differ(&self, seen: &ClusterResources) -> bool {
         let hosts = |seen: &ClusterResources| -> Vec<(String, bool, bool)> {
             seen.hosts.values().map(|host| (host.name.clone(), host.online, host.maintenance)).collect()
@@ -223,7 +225,7 @@ impl Inventory {
         }
     }
 
-    /// Takes a survey; one that differs from the last is worth a round.
+    /// Stores a survey. One that differs from the last is worth a round.
     fn surveyed(&self, survey: Option<Arc<Survey>>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(look) = known.look.as_mut().filter(|look| look.survey != survey) else { return };
@@ -266,7 +268,7 @@ impl Inventory {
     }
 }
 
-/// Templates that are locked, by their VMIDs.
+/// The VMIDs of the templates that are locked.
 fn locks(seen: &ClusterResources) -> impl Iterator<Item = Vmid> {
     let locked = |guest: &&Guest| guest.template && guest.lock.is_some();
     seen.guests.values().filter(locked).map(|guest| guest.vmid)
@@ -284,8 +286,8 @@ fn has_lost_some(before: &ClusterResources, now: &ClusterResources) -> bool {
     })
 }
 
-/// Since when hosts have been online. Unknown for a host that no look has seen for long: it may have been off
-/// in the meantime.
+/// Since when hosts have been online. If the last look was too long ago, the time starts over: a host may
+/// have been off in the meantime.
 fn online_since(look: &Observation, last: Option<&Observation>) -> BTreeMap<String, Timestamp> {
     let last = last.filter(|last| look.at.duration_since(last.at) < BLIND);
     let since = |host: &String| last.and_then(|last| last.online.get(host).copied());
@@ -293,12 +295,12 @@ fn online_since(look: &Observation, last: Option<&Observation>) -> BTreeMap<Stri
     online.map(|host| (host.name.clone(), since(&host.name).unwrap_or(look.at))).collect()
 }
 
-/// Why a cluster without quorum cannot be acted on: it lets VMs be stopped, but not created, started or
-/// destroyed.
+/// Why the daemon does not act on a cluster without quorum: there, VMs can be stopped, but not created,
+/// started or destroyed.
 pub(super) const NOT_QUORATE: &str = "the cluster is not quorate";
 
-/// The cluster's list, and why it cannot be acted on, if so. Without the right to read the quorum, this shows
-/// when the daemon acts.
+/// The cluster's list, and why the daemon cannot act on the cluster (`None` if it can). If the token may not
+/// read the quorum, a lost quorum only shows when the daemon acts.
 async fn look(proxmox: &Client, several: bool) -> Result<(ClusterResources, Option<String>), Error> {
     let seen = proxmox.resources().await?;
     match proxmox.quorate().await {

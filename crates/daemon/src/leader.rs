@@ -1,8 +1,8 @@
 //! Decides which of several instances acts: the one that holds the Lease, for as long as it can renew it.
 //!
-//! A term begins when the lease is ours. It ends when the lease could not be renewed for `renew_deadline`,
-//! another instance has it, or the daemon stops. All code that writes has the term's fence, which closes by
-//! the clock alone, and runs under the term's token.
+//! A term begins when this instance gets the lease. It ends when the lease could not be renewed for
+//! `renew_deadline`, another instance has it, or the daemon stops. All code that writes has the term's fence,
+//! which closes by the clock alone, and runs under the term's token.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,8 +44,8 @@ pub(super) enum Standing {
     Leading(Term),
 }
 
-/// Takes part in the election until it is cancelled, and then releases the lease: all writers of the term
-/// must have ended first.
+/// Takes part in the election until it is cancelled. Returns the lease: it may only be released ([`give_up`])
+/// once all writers of the term have ended.
 pub(super) async fn take_part(
     mut lease: Lease,
     config: watch::Receiver<Arc<Config>>,
@@ -61,7 +61,7 @@ pub(super) async fn take_part(
     lease
 }
 
-/// Lets another instance take over immediately.
+/// Releases the lease, so that another instance can take over immediately.
 pub(super) async fn give_up(mut lease: Lease) {
     match tokio::time::timeout(RELEASE, lease.release()).await {
         Ok(Ok(())) => {}
@@ -106,7 +106,7 @@ async fn campaign(
                     }
                     !same
                 });
-                // Just after its end: at the exact moment it would not be over yet.
+                // Tries again just after the lease expires: at the exact moment it would not be over yet.
                 let left = free_at.map(|at| at.saturating_duration_since(Instant::now()));
                 left.map_or(usual, |left| usual.min(left + Duration::from_millis(10)))
             }
@@ -143,8 +143,8 @@ async fn hold(
                 (trouble, late) = (None, Duration::ZERO);
                 lost.show(board);
             }
-            // Another write was faster, perhaps our own last one, which arrived late: the next try shows. The
-            // fence closes anyway.
+            // Another write was faster, perhaps this instance's own last one, which arrived late: the next
+            // try will show it. Until then, the fence closes in time anyway.
             Ok(Ok(Claim::Other { free_at: None, .. })) => pause = settings.retry_period / 4,
             Ok(Ok(Claim::Other { holder, .. })) => return TermEnd::Taken { holder },
             Ok(Err(why)) => {
@@ -161,13 +161,14 @@ async fn hold(
     }
 }
 
-/// Waits until then; returns how late it woke up.
+/// Waits until `due`; returns how late it woke up.
 async fn wake(due: Instant) -> Duration {
     tokio::time::sleep_until(due).await;
     due.elapsed()
 }
 
-/// One try, which must not use up the time for another.
+/// Tries once to claim the lease, for at most half of `renew_deadline`, so that there is time for another
+/// try.
 async fn ask(lease: &mut Lease, settings: &Leader) -> Result<Claim, Unclaimed> {
     match tokio::time::timeout(settings.renew_deadline / 2, lease.claim(settings.lease_duration)).await {
         Ok(Ok(claim)) => Ok(claim),
@@ -190,7 +191,7 @@ mod tests {
             (None, 0.1, "ApiSlow"),
             (Some(Unclaimed::Silence), 0.1, "ApiSlow"),
             (Some(refused()), 0.1, "ApiFailed"),
-            // An answer that came while nothing here ran was not heard in time.
+            // While the host stalls, answers are missed: it is to blame, whatever the trouble was.
             (None, 4.0, "HostSlow"),
             (Some(Unclaimed::Silence), 2.0, "HostSlow"),
             (Some(refused()), 30.0, "HostSlow"),

@@ -12,7 +12,7 @@ use observability::{Board, Problem};
 const SHOWN: Duration = Duration::from_mins(10);
 /// How many lost terms are counted at most.
 const COUNTED: usize = 1000;
-/// A timer that fires later than this fraction of the deadline shows that this host is too slow.
+/// If a timer fires late by the deadline divided by this, or more, this host is too slow.
 const LATE: u32 = 4;
 
 /// Why the lease could not be claimed.
@@ -47,8 +47,8 @@ pub(super) enum TermEnd {
 }
 
 impl TermEnd {
-    /// The end of a term that could not be renewed in time: after this trouble, if there was any, and with a
-    /// timer that fired this late.
+    /// Why a term could not be renewed in time. `trouble`: why the last claim failed, if it did; `late`: the
+    /// longest delay of a timer.
     pub fn of(trouble: Option<Unclaimed>, late: Duration, deadline: Duration) -> Self {
         match trouble {
             _ if late >= deadline / LATE => Self::HostSlow { late },
@@ -95,7 +95,7 @@ pub(super) struct Lost {
 }
 
 impl Lost {
-    /// A term has ended.
+    /// Takes in the end of a term. Only terms that were lost to slowness are counted.
     pub fn note(&mut self, end: &TermEnd) {
         if !matches!(end, TermEnd::HostSlow { .. } | TermEnd::ApiSlow { .. }) {
             return;
@@ -107,7 +107,8 @@ impl Lost {
         self.last = end.to_string();
     }
 
-    /// Shows those of the last minutes as a problem; all other trouble with the lease is over.
+    /// Shows the terms that were lost in the last minutes as a problem, or clears the problem if there are
+    /// none. To be called when the lease can be claimed again.
     pub fn show(&mut self, board: &Board) {
         while self.when.front().is_some_and(|when| when.elapsed() >= SHOWN) {
             self.when.pop_front();

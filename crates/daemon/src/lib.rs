@@ -146,7 +146,7 @@ impl std::fmt::Debug for Deps {
 #[boxed]
 pub async fn run(deps: Deps, cancel: CancellationToken) {
     let tasks = TaskTracker::new();
-    // Dropping this future must not leave a candidate behind.
+    // Dropping this future must not leave a candidate for the lease behind.
     let candidate = cancel.child_token();
     let _guard = candidate.clone().drop_guard();
     let (standing, seen) = watch::channel(Standing::Unknown);
@@ -373,8 +373,8 @@ impl Daemon {
         }
     }
 
-    /// What a machine's task works with: the cluster of the record's region, and the settings as if it were
-    /// the only one. `None` if there is no such region, which is logged: then the machine is left alone.
+    /// What a machine's task works with: the cluster of the record's region, and the settings for that
+    /// cluster alone. `None` if there is no such region, which is logged: then the machine is left alone.
     fn context(&mut self, config: &Arc<Config>, record: &Record) -> Option<Context> {
         let Some(region) = self.regions.of(config, record) else {
             let name = record.region.as_deref().unwrap_or_default();
@@ -533,7 +533,7 @@ impl Daemon {
         plan
     }
 
-    /// What this round could not look at is left for the next ones.
+    /// Leaves to the next rounds what this one could not look at, and reports that as a problem.
     fn go_on_with(&mut self, plan: &Plan) {
         self.memory.left_over(plan.unfinished.clone());
         if plan.unfinished.is_empty() {

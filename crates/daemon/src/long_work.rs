@@ -2,8 +2,8 @@
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Runs such work. On a multi-threaded runtime, all other tasks continue in the meantime. On a
-/// single-threaded one, as in tests with virtual time, the work takes no time.
+/// Runs work that takes long and needs no other system. On a multi-threaded runtime, all other tasks continue
+/// in the meantime. On a single-threaded one, as in tests with virtual time, the work takes no time.
 pub(super) fn at_length<T>(work: impl FnOnce() -> T) -> T {
     match Handle::current().runtime_flavor() {
         RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
@@ -22,7 +22,7 @@ mod tests {
     async fn other_tasks_go_on_meanwhile() {
         let heard = tokio::spawn(async {
             let (sender, receiver) = mpsc::channel();
-            // It is this thread's next task: without another thread it would not run.
+            // This thread is to run it next: unless another thread takes over, it does not run.
             tokio::spawn(async move { sender.send(()) });
             at_length(|| receiver.recv_timeout(Duration::from_secs(20)))
         });

@@ -37,7 +37,7 @@ impl Switch {
         self.annotate(name, RETIRE, Some(&words)).await
     }
 
-    /// Keeps a node; a drain that has begun is given up, a VM that is being stopped is not.
+    /// Keeps a node. A drain that has begun is given up; once its VM is being stopped, the order is refused.
     pub(super) async fn pin(&self, name: &str, reason: &str) -> Result<(), String> {
         let node = self.node(name).await?;
         self.not_stopped(&node).await?;
@@ -45,7 +45,8 @@ impl Switch {
         let words = in_short(reason);
         self.annotate(name, PINNED_WHY, words.as_deref()).await?;
         self.annotate(name, PINNED, Some("true")).await?;
-        // The task that stops it records this and then reads the Node again: one of the two sees the other.
+        // The task that stops the machine records this first and then reads the Node again. So either it sees
+        // the pin, or this check sees its record.
         if let Err(late) = self.not_stopped(&node).await {
             self.annotate(name, PINNED, node.annotations.get(PINNED).map(String::as_str)).await?;
             self.annotate(name, PINNED_WHY, node.annotations.get(PINNED_WHY).map(String::as_str)).await?;
@@ -55,7 +56,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Adds an order to the history, if it is kept here.
+    /// Adds an order to the history, if this instance leads: only the leader keeps it.
     fn noted(&self, what: String) {
         if self.board.status().leads {
             self.board.decided(self.clock.now(), what);

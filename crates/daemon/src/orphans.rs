@@ -1,8 +1,8 @@
 //! Orphans: what is known about VMs that bear our mark and have no record, and the collection of one.
 //!
-//! A round judges them by what it has seen itself. The task that collects one proves it again, from both
-//! clusters' present state. At most one collection begins per hour, even across restarts and changes of the
-//! leader: its start is stored first.
+//! A round judges them by what it has seen itself. The task that collects one proves it again, from the
+//! present state of Kubernetes and Proxmox VE. At most one collection begins per hour, even across restarts
+//! and changes of the leader: its start is stored first.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use model::{Record, Snapshot, Vmid};
 use observability::{GaugeValues, OrphanStatus, names};
 use settings::{Config, Mode, Orphans};
 
-/// The time between two collections.
+/// The least time between two collections.
 const BRAKE: SignedDuration = SignedDuration::from_hours(1);
 
 /// An orphan with its verdict.
@@ -44,7 +44,7 @@ impl Judged {
     }
 }
 
-/// Metrics about them.
+/// Sets the metrics about orphans.
 pub(super) fn measure(judged: &[Judged], seen: &mut GaugeValues) {
     for state in ["Proven", "Unproven"] {
         seen.put(names::ORPHANS, &[state], 0.0);
@@ -56,7 +56,7 @@ pub(super) fn measure(judged: &[Judged], seen: &mut GaugeValues) {
 }
 
 impl Daemon {
-    /// Judges all of them by what this round has seen.
+    /// Judges all orphans by what this round has seen.
     pub(super) fn judge_orphans(&mut self, config: &Config, views: &[MachineView], snapshot: &Snapshot) {
         let marked = self.strangers.marked(config, views);
         if marked.is_empty() {
@@ -91,8 +91,8 @@ impl Daemon {
         self.orphans = marked.iter().map(judge).collect();
     }
 
-    /// Collects a proven orphan, if the last collection was an hour ago. If the daemon is paused or only
-    /// observes, none is collected.
+    /// Collects a proven orphan, if the last collection began at least an hour ago. If the daemon is paused
+    /// or only observes, none is collected.
     pub(super) async fn collect_orphan(&mut self, config: &Arc<Config>, now: Timestamp) {
         if config.orphans != Orphans::Collect
             || config.mode != Mode::Active

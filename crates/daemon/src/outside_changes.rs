@@ -3,8 +3,8 @@
 //!
 //! Each look, concurrently with the rounds, reads the cluster's latest tasks and the configurations of a few
 //! machines. If there are not too many machines, each has its turn within half a minute. VMs are never
-//! changed here. A lasting state is a problem in `status` until it is over, with the command. An event is
-//! reported once, with who caused it.
+//! changed here. A lasting state is shown as a problem in `status`, with the command that ends it, until it
+//! is over. An event is reported once, with the user who caused it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl Touched {
 
     /// Looks periodically; never ends.
     pub async fn watch(mut self) {
-        // Problems of an earlier term, whose machines may be gone since.
+        // Clears problems that an earlier term has shown: their machines may be gone by now.
         self.board.clear_machines();
         loop {
             let config = self.config.borrow().clone();
@@ -112,8 +112,8 @@ impl Touched {
         self.read_some(region, config, (&look, &own), &views).await;
     }
 
-    /// Reports what others have done, if only its task shows it. Without `Sys.Audit` on `/` no task is
-    /// visible.
+    /// Reports what others have done to machines' VMs, if only the task in Proxmox VE shows it. Without
+    /// `Sys.Audit` on `/` no task is visible.
     async fn hear_tasks(&mut self, region: &Region, own: &str, views: &[&MachineView]) {
         let Ok(rows) = region.proxmox.cluster_tasks().await else { return };
         let old = self.clock.now().saturating_sub(LATELY).unwrap_or(Timestamp::MIN);
@@ -131,7 +131,7 @@ impl Touched {
                 "qmreset" | "qmreboot" => "its guest restarts, and its node is not ready until it is up",
                 "qmrollback" => "what its guest did since then is lost; it is started again if it is off",
                 "qmpause" => "its node falls silent until it is resumed",
-                // The machine's own task, or the list, shows the rest.
+                // Other changes are found by the machine's own task, or show in the cluster's list.
                 _ => {
                     self.registry.doubt(&view.record.id);
                     continue;
@@ -184,7 +184,7 @@ impl Touched {
             if read.is_template() {
                 self.registry.doubt(&view.record.id);
             }
-            // The machine's own task finds out what is no longer ours.
+            // If the UUID differs, the VM is no longer this machine's: the machine's own task finds that out.
             let is_same = read.smbios_uuid() == view.record.smbios_uuid;
             let guest = look.seen.guests.get(&view.record.slot.vmid);
             let pool = config.cluster(&region.prefix).and_then(|one| one.resource_pool.as_deref());
@@ -258,8 +258,8 @@ fn oddities(record: &Record, config: &VmConfig) -> Vec<String> {
     all
 }
 
-/// Whether a VM is in another resource pool, or in none. If the list shows no machine's pool, the token may
-/// not see pools.
+/// The problem text if a VM is in another resource pool, or in none. If the list shows no VM in `pool`, the
+/// token may not see pools: then there is no problem.
 fn has_left(record: &Record, pool: &str, guest: Option<&Guest>, look: &Observation) -> Option<String> {
     let is_in = |guest: &Guest| guest.pool.as_deref() == Some(pool);
     let guest = guest.filter(|guest| !is_in(guest))?;

@@ -4,9 +4,9 @@
 //! The leader reads it every `scan_interval`, when it was turned at its own instance, and before anything is
 //! started.
 //!
-//! Machines in creation are finished, unless their clone was not begun: those wait. Drains are given up, and
-//! their nodes return to service. VMs that are being shut down or destroyed are finished. Timers of unneeded
-//! nodes stand still.
+//! Machines that are being created are completed; only those whose clone was not begun wait. Drains are given
+//! up, and their nodes return to service. The shutdown or destruction of a VM is completed. Timers of
+//! unneeded nodes stand still.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,7 +65,8 @@ impl Switch {
         Ok(())
     }
 
-    /// The leader reads it from Kubernetes. Only the leader knows the hosts and pools.
+    /// Stores a request to end back-offs in Kubernetes, where the leader reads it. The name is only checked
+    /// by the leader, because no other instance knows the hosts and pools.
     async fn retry(&self, name: Option<String>) -> Result<(), String> {
         let status = self.board.status();
         if let Some(name) = name.as_ref().filter(|_| status.leads) {
@@ -83,7 +84,7 @@ impl Switch {
     async fn turn(&self, pause: Option<Pause>) -> Result<(), String> {
         let turned = self.kubernetes.set_pause(pause.as_ref()).await;
         if turned.is_ok() && self.board.status().leads {
-            // The next query sees it, however long the current round takes.
+            // The next query of the status shows it, however long the current round takes.
             self.board.paused(pause.as_ref());
         }
         turned.map_err(|error| {
@@ -121,7 +122,7 @@ impl PauseState {
         self.pause.subscribe()
     }
 
-    /// Why nothing is started now, if so.
+    /// The pause because of which nothing is started now, if there is one.
     pub fn paused(&self) -> Option<Arc<Pause>> {
         self.pause.borrow().clone()
     }
@@ -157,8 +158,8 @@ impl Daemon {
                 return false;
             }
         };
-        // Back-offs of machines are in their records: until those are read, no request is taken, and the
-        // first round returns to it.
+        // Back-offs of machines are in their records: until those are read, no request is taken. The first
+        // round then reads the switch again.
         let waits = retry && !self.reconcile.has_begun();
         self.switch.read = Some(Instant::now()).filter(|_| !waits);
         self.board.paused(pause.as_deref());
@@ -198,8 +199,8 @@ impl Daemon {
         }
     }
 
-    /// Each machine that could not grow has its own back-off, in its record. Returns what was backing off,
-    /// each with its cause.
+    /// Ends the back-offs of machines that could not grow: each machine has its own, in its record. Returns
+    /// what was backing off, each with its cause.
     async fn end_growth_backoffs(&mut self, pool: Option<&str>, now: Timestamp) -> Vec<String> {
         let mut ended = Vec::new();
         if self.config.borrow().mode != Mode::Active {
@@ -216,8 +217,8 @@ impl Daemon {
         ended
     }
 
-    /// The same for machines that were busy then, or whose records could not be written. Back-offs from later
-    /// failures are not affected.
+    /// Ends the back-offs that an operator wanted ended while the machines were busy or their records could
+    /// not be written. Back-offs from later failures are not affected.
     async fn end_put_off_backoffs(&mut self) {
         let now = self.clock.now();
         let put_off = std::mem::take(&mut self.switch.growths);
@@ -237,7 +238,7 @@ impl Daemon {
     }
 
     /// Ends the back-off of one machine, and returns it in words. `None` if that has to wait, because a task
-    /// holds the machine's record.
+    /// works on the machine or the record could not be written.
     async fn end_growth_backoff(&self, view: &MachineView) -> Option<String> {
         let mut stored = view.stored();
         let record = &mut stored.record;
@@ -256,7 +257,7 @@ impl Daemon {
     }
 }
 
-/// Why a machine does not grow for now, or no longer takes up something at all.
+/// The back-off of a machine that does not grow for now, or no longer takes up CPUs or memory at all.
 fn left_alone(record: &Record, now: Timestamp) -> Option<&Backoff> {
     let refuses = record.takes_no_cpus || record.takes_no_memory;
     record.grow_backoff.as_ref().filter(|backoff| refuses || backoff.runs(now))

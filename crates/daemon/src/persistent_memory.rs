@@ -24,16 +24,17 @@ use settings::Config;
 const STORE_SOON: Duration = Duration::from_secs(1);
 /// The time of the last round is stored this often if nothing else changes.
 const STORE_ANYWAY: SignedDuration = SignedDuration::from_mins(1);
-/// At the end it is stored within this time, or stays as it was stored last.
+/// The time limit for storing the memory immediately, and at the end. If it passes, what was stored before
+/// may remain.
 const STORE_LAST: Duration = Duration::from_secs(2);
 /// The first back-off of a pool after a failed creation that neither the pool nor the host is to blame for:
 /// the cause may be temporary.
 const NO_FAULT: Duration = Duration::from_secs(10);
 
-/// What is remembered.
+/// The memory between rounds, and what stores it.
 pub(super) struct Remembered {
     memory: Memory,
-    /// When something was last stored.
+    /// When the memory was last handed to the task that stores it.
     stored_at: Option<Timestamp>,
     /// Whether something was learned that is not stored yet.
     learnt: bool,
@@ -88,14 +89,15 @@ impl Remembered {
         }
     }
 
-    /// The present memory, including what this snapshot's nodes show.
+    /// Returns the current memory, including what this snapshot's nodes show.
     pub fn now(&mut self, snapshot: &Snapshot, config: &Config) -> Memory {
         self.learnt |= planning::learn(&mut self.memory, snapshot, config);
         self.learnt |= backoffs::shorten(&mut self.memory, config);
         self.memory.clone()
     }
 
-    /// A round was decided: what it has learned is kept, what it no longer needs is dropped.
+    /// To be called after each decision: drops removals older than an hour, and stores the memory if
+    /// something was dropped or learned.
     pub fn seen(&mut self, now: Timestamp) {
         let before = self.memory.removals.len();
         let hour = SignedDuration::from_hours(1);
@@ -106,8 +108,9 @@ impl Remembered {
         }
     }
 
-    /// A round was decided, and its timers are written or will be. Only this sets the time of the last round:
-    /// the next round shifts the timers that it reads by the time that passed without a round.
+    /// To be called once a round is decided and its timers are written or will be. Nothing else sets the time
+    /// of the last round: the next round shifts the timers that it reads by the time that passed without a
+    /// round.
     pub fn counted(&mut self, config: &Config, now: Timestamp) {
         planning::watched(&mut self.memory, config, now);
         let before = self.memory.last_round.replace(now);
@@ -131,31 +134,31 @@ impl Remembered {
         }
     }
 
-    /// What kube-scheduler is expected to do, and which predictions were missed.
+    /// Remembers what kube-scheduler is expected to do, and which predictions were missed.
     pub fn predicted(&mut self, predictions: Predictions, now: Timestamp) {
         let old = std::mem::replace(&mut self.memory.predictions, predictions);
         let new = &self.memory.predictions;
-        // Expectations are stored with the next important change: they begin with every node, and mostly end
-        // immediately.
+        // New expectations about pods are only stored with the next important change: each node brings some,
+        // and most are met immediately.
         if (&old.made, &old.missed, &old.moved) != (&new.made, &new.missed, &new.moved) {
             self.store(now);
         }
     }
 
-    /// What the round could not look at. The next round continues with it; another instance starts over
-    /// anyway.
+    /// Remembers what the round could not look at, so that the next round continues with it. This alone is no
+    /// reason to store the memory.
     pub fn left_over(&mut self, unfinished: Unfinished) {
         self.memory.unfinished = unfinished;
     }
 
-    /// Machines were requested.
+    /// Remembers that machines of a pool were requested now.
     pub fn grew(&mut self, pool: &str, now: Timestamp) {
         self.memory.pools.entry(pool.into()).or_default().last_add = Some(now);
         self.store(now);
     }
 
-    /// This many removals begin: they count for the hourly brake, which is stored immediately. False if that
-    /// did not succeed in time: then they must not begin, and do not count.
+    /// Counts removals that are about to begin towards the hourly limit, and stores that immediately. Returns
+    /// false if it could not be stored in time: then the removals do not count and must not begin.
     pub async fn shrinks(&mut self, removals: usize, now: Timestamp) -> bool {
         let before = self.memory.removals.len();
         self.memory.removals.extend(std::iter::repeat_n(now, removals));
@@ -167,13 +170,13 @@ impl Remembered {
         stored
     }
 
-    /// When the last orphan was collected.
+    /// When the collection of the last orphan began.
     pub fn orphan_collected(&self) -> Option<Timestamp> {
         self.memory.orphan_collected
     }
 
-    /// An orphan is collected, which is stored immediately. False if that did not succeed in time: then it
-    /// must not be collected.
+    /// Notes that the collection of an orphan begins now, and stores that immediately. Returns false if it
+    /// could not be stored in time: then the orphan must not be collected.
     pub async fn collects(&mut self, now: Timestamp) -> bool {
         let before = self.memory.orphan_collected.replace(now);
         let stored = self.store_now(now).await;
@@ -195,15 +198,16 @@ impl Remembered {
         }
     }
 
-    /// A host could not be switched: it is left alone for a while, longer each time.
+    /// To be called if a host could not be switched on or off: it is left alone for a while, longer each
+    /// time.
     pub fn host_failed(&mut self, host: &str, reason: &str, config: &Config, now: Timestamp) {
         self.host(host, now, |memory| {
             memory.backoff = Some(doubled(memory.backoff.as_ref(), reason, config, now));
         });
     }
 
-    /// A host was emptied to be switched off, but stays on: it is not emptied again for a while, longer each
-    /// time, because machines were created and removed for it.
+    /// To be called if a host was emptied to be switched off, but stays on. It is not emptied again for a
+    /// while, longer each time, because machines were created and removed for it.
     pub fn emptied_in_vain(&mut self, host: &str, reason: &str, config: &Config, now: Timestamp) {
         self.host(host, now, |memory| {
             let before = memory.emptying_backoff.take();
@@ -211,7 +215,7 @@ impl Remembered {
         });
     }
 
-    /// The removal of a node was given up: the next one waits, longer each time.
+    /// To be called if the removal of a node was given up: the next attempt has to wait, longer each time.
     pub fn stays(&mut self, node: &str, pool: &PoolName, why: &str, config: &Config, now: Timestamp) {
         let memory = self.memory.nodes.entry(node.to_owned()).or_default();
         memory.pool.clone_from(pool);
@@ -220,15 +224,15 @@ impl Remembered {
         self.store(now);
     }
 
-    /// An operator wants back-offs ended; returns which ones.
+    /// Ends back-offs at an operator's request: those of a host or pool, or all (`None`). Returns which ones.
     pub fn retry(&mut self, name: Option<&str>, now: Timestamp) -> Vec<String> {
         let ended = backoffs::end(&mut self.memory, name, now);
         self.store(now);
         ended
     }
 
-    /// Stores everything immediately; false if that did not succeed in time, so that it is unknown whether it
-    /// is stored.
+    /// Stores everything immediately. Returns false if that did not succeed in time: then it is unknown
+    /// whether it is stored.
     pub async fn store_now(&mut self, now: Timestamp) -> bool {
         self.store(now);
         let tries = async {
@@ -243,8 +247,8 @@ impl Remembered {
         self.memory.removals.len()
     }
 
-    /// Takes in a report of a machine's task; `others_failed`: whether others of its pool recently failed to
-    /// grow.
+    /// Takes in a report of a machine's task; `others_failed`: whether other machines of its pool recently
+    /// failed to grow.
     pub fn heard(&mut self, told: &MachineReport, others_failed: bool, config: &Config, now: Timestamp) {
         let pool = told.record.pool.clone();
         match &told.ending {
@@ -264,7 +268,7 @@ impl Remembered {
                 let place = &mut self.memory.pools.entry(pool).or_default().grow_backoff;
                 *place = Some(doubled(place.as_ref(), reason, config, now));
             }
-            // No node of the pool was removed.
+            // A warm machine was removed, not a node of the pool.
             Ending::Removed if told.record.warm.is_some() => return,
             Ending::Failed { reason, blame } => self.back_off(told, blame, reason, config, now),
             Ending::Removed => self.memory.pools.entry(pool).or_default().last_removal = Some(now),
@@ -279,8 +283,8 @@ impl Remembered {
         self.store(now);
     }
 
-    /// Stores what is not stored yet; the task that otherwise does so has ended. A version conflict is
-    /// retried once; if the API cannot be reached, or another instance leads, nothing is stored.
+    /// Stores what is not stored yet. To be called when the task that otherwise does so has ended. A version
+    /// conflict is retried once; if the API cannot be reached, or another instance leads, nothing is stored.
     pub async fn finish(&self) {
         let Some(memory) = self.to_store.borrow().clone() else { return };
         if self.store.lock().await.memory.as_ref() == Some(&memory) {
@@ -339,7 +343,7 @@ impl Remembered {
     }
 }
 
-/// The other hosts that are backing off because the same failed there for the same pool.
+/// The other hosts that are backing off because of the same failure of the same pool.
 fn same_on(
     failed_on: &BTreeMap<HostKey, Timestamp>,
     hosts: &BTreeMap<HostKey, HostMemory>,
@@ -361,7 +365,7 @@ fn gist<'a>(reason: &'a str, host: &'a str) -> impl Iterator<Item = &'a str> {
     reason.split_whitespace().filter(is_common)
 }
 
-/// The next back-off with the usual length.
+/// The next back-off, with the lengths in `[scale_up]`.
 fn doubled(before: Option<&Backoff>, reason: &str, config: &Config, now: Timestamp) -> Backoff {
     Backoff::next(before, reason, (config.scale_up.backoff_initial, config.scale_up.backoff_max), now)
 }
@@ -399,8 +403,9 @@ async fn stored(kubernetes: &Cluster, store: &Shared, memory: &Memory) -> bool {
     write(kubernetes, &mut *store.lock().await, memory).await
 }
 
-/// Tries it once. If the stored version has changed, the next try overwrites it: ours is newer, and either
-/// the answer to an earlier try was lost or another client removed the object.
+/// Tries once to store the memory; returns whether that succeeded. If the stored version has changed, the
+/// next try overwrites it: this memory is newer, and either the answer to an earlier try was lost or another
+/// client removed the object.
 async fn write(kubernetes: &Cluster, store: &mut Stored, memory: &Memory) -> bool {
     match kubernetes.store_memory(memory, store.version.as_ref()).await {
         Ok(new) => {
@@ -487,7 +492,7 @@ mod tests {
         let first = Backoff::next(None, "x", (NO_FAULT, most), at(0));
         let second = Backoff::next(Some(&first), "x", (NO_FAULT, most), at(20));
         assert_eq!((first.seconds, second.seconds), (10, 20));
-        // A pool that is to blame backs off for the longest time.
+        // If the pool is to blame, the first back-off is longer, even while the short one runs.
         let blamed = Backoff::next(Some(&second), "y", (Duration::from_mins(5), most), at(30));
         assert_eq!((blamed.seconds, blamed.until), (300, at(330)));
     }

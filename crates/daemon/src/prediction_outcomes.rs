@@ -37,7 +37,8 @@ impl Daemon {
     }
 }
 
-/// Metrics: kinds of pods for which a pool gets no machine, and removals whose pods do not run.
+/// Sets a metric for each pool: the number of kinds of pods for which it gets no machine, plus the removals
+/// whose pods do not run.
 pub(super) fn measure(config: &Config, snapshot: &Snapshot, seen: &mut GaugeValues) {
     for pool in &config.pools {
         let held = in_words(&snapshot.memory.predictions, &pool.name, snapshot.time).len();

@@ -235,7 +235,7 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[MachineView
     config.pools.iter().map(one).collect()
 }
 
-/// cpu in milli-cores and memory in bytes that the pods of each node of a pool request. It is only looked up
+/// CPU in millicores and memory in bytes that the pods of each node of a pool request. It is only looked up
 /// by name, in every round for every pod, so it is not an ordered map.
 pub(super) fn requested_by_node(snapshot: &Snapshot) -> HashMap<&str, (i64, i64)> {
     let ours = snapshot.nodes.iter().filter(|node| node.labels.contains_key(POOL_LABEL));

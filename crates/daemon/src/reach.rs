@@ -16,8 +16,8 @@ use observability::Problem;
 use settings::{Config, Pool};
 
 impl Daemon {
-    /// Pools that can have no machines now back off; all are limited to hosts that a template reaches, as far
-    /// as known.
+    /// Lets pools back off that can have no machines now, and limits all pools to the hosts that their
+    /// templates reach, as far as known.
     pub(super) fn narrow(&self, config: &Config, snapshot: &mut Snapshot, looks: &Looks) {
         self.say_refusals(config);
         self.say_clocks();
@@ -84,7 +84,7 @@ impl Daemon {
 fn without_template(pool: &Pool, found: Option<&PoolTemplates>, looks: &Looks) -> String {
     let silent = looks.get(&pool.prefix).and_then(|look| look.seen.silent().next());
     let silent = silent.map(|host| silence(&host.name));
-    // It may or may not be the reason that a template is not found.
+    // Neither is necessarily the reason that a template is not found.
     let problem = found.and_then(|found| found.problems.first().cloned());
     let problems: Vec<String> = problem.into_iter().chain(silent).collect();
     if problems.is_empty() { "its template was not found yet".to_owned() } else { problems.join("; ") }
@@ -98,9 +98,9 @@ fn reach(pool: &Pool, found: &PoolTemplates, memory: &mut PoolMemory) {
     memory.reach = Some(reach.into_iter().map(|host| pool.host_key(host)).collect());
 }
 
-/// Hosts are woken according to what was known when they went off. A pool that was added to the settings
-/// since then reaches the same hosts as another pool with its template. While a pool's reach is unknown,
-/// hosts that it may reach stay on.
+/// Hosts are woken for the pools that reached them when they went off. This adds pools that were added to the
+/// settings since then: they reach the same hosts as another pool with the same template. While a pool's
+/// reach is unknown, hosts that it may reach stay on.
 pub(super) fn see_to_hosts(config: &Config, snapshot: &mut Snapshot) {
     let memory = &mut snapshot.memory;
     for power in memory.hosts.values_mut().filter_map(|host| host.power.as_mut()) {

@@ -16,7 +16,7 @@ use settings::{Config, Mode, Pool, ZoneLabels};
 
 /// How often all records are read again.
 const READ_RECORDS: SignedDuration = SignedDuration::from_mins(5);
-/// After this time, a slot that another VM or Node has is checked again.
+/// A slot that another VM or Node has is left alone for this time.
 const CLOSED: SignedDuration = SignedDuration::from_mins(5);
 /// A machine that got stuck is tried again after this time, then after twice that, and so on.
 const STUCK: (SignedDuration, SignedDuration) =
@@ -39,11 +39,11 @@ pub(super) struct State {
     pub vm_locked: BTreeMap<MachineId, Timestamp>,
     /// Machines whose Node is missing.
     node_missing: BTreeMap<MachineId, Missing>,
-    /// Whether the first look is over: a machine that is found later was not counted.
+    /// Whether all records were read once in this term: a machine that is found later was not counted before.
     begun: bool,
     /// VMIDs of unreadable records, which close their slots.
     unreadable: Vec<Vmid>,
-    /// Whether there are any: not every name shows the VMID.
+    /// Whether there are unreadable records, including those whose names do not show the VMID.
     has_unreadable: bool,
     read: Option<Timestamp>,
 }
@@ -52,7 +52,7 @@ pub(super) struct State {
 #[derive(Debug)]
 struct Missing {
     since: Timestamp,
-    /// The `systemUUID` of the Node with its name when the VM was checked because of it.
+    /// If the VM was checked because another Node has the machine's name: the `systemUUID` of that Node.
     looked: Option<String>,
 }
 
@@ -62,8 +62,8 @@ impl State {
         self.has_unreadable
     }
 
-    /// VMIDs that no machine of this cluster can use now, by its prefix. The cluster of an unreadable record
-    /// is unknown.
+    /// VMIDs that no machine of the cluster with this prefix can use now. Those of unreadable records are
+    /// closed in each cluster, because their cluster is unknown.
     pub fn closed(&self, prefix: &str, now: Timestamp) -> impl Iterator<Item = Vmid> {
         let here = move |((at, vmid), until): (&(String, Vmid), &Timestamp)| {
             (at == prefix && waits(*until, CLOSED, now)).then_some(*vmid)
@@ -250,8 +250,8 @@ impl Daemon {
         }
     }
 
-    /// Ready machines whose Node has been gone for longer than a node may take to register, or has lost its
-    /// labels and taints.
+    /// Checks the Nodes of ready machines. A machine whose Node has been gone for longer than a node may take
+    /// to register is removed; a Node that has lost its labels and taints gets them back.
     fn hold_against_nodes(&mut self, config: &Arc<Config>, now: Timestamp) {
         let patience =
             SignedDuration::try_from(config.scale_up.max_node_provision_time).unwrap_or(SignedDuration::MAX);
@@ -276,7 +276,7 @@ impl Daemon {
                 continue;
             }
             if unseen {
-                // Its time stands still: a machine that cannot be checked is not given up.
+                // The time starts over: a machine that cannot be checked is not given up.
                 self.reconcile.node_missing.remove(&id);
                 continue;
             }
@@ -295,7 +295,7 @@ impl Daemon {
                     let reason = "the Node with its name does not belong to its VM, and no longer reports";
                     self.discard(config, &view, reason);
                 }
-                // Its VM may have a new uuid. As long as that Node reports, the VM is not stopped.
+                // The machine's VM may have a new UUID. As long as that Node reports, the VM is not stopped.
                 Some(node) if is_over || missing.looked.as_ref() != Some(&node.system_uuid) => {
                     *missing = Missing { since: now, looked: Some(node.system_uuid.clone()) };
                     tracing::warn!(machine = %view.record.name, system_uuid = node.system_uuid,
@@ -316,7 +316,7 @@ impl Daemon {
         self.spawn(machines::discard(context, view.stored(), reason.to_owned(), self.reports.clone()));
     }
 
-    /// Changes the record of a machine that no task holds.
+    /// Changes the record of a machine that no task works on.
     pub(super) fn note_on(&mut self, view: &MachineView, change: impl FnOnce(&mut Record)) {
         let (kubernetes, registry, mut stored, mut view) =
             (self.kubernetes.clone(), self.registry.clone(), view.stored(), view.clone());
@@ -335,8 +335,8 @@ impl Daemon {
     }
 }
 
-/// Whether a pause of this length with this end still runs: if its end is further ahead, it was begun before
-/// the clock was set back.
+/// Whether a pause of this length with this end still runs: if its end is further ahead than that, the pause
+/// was begun before the clock was set back.
 fn waits(until: Timestamp, pause: SignedDuration, now: Timestamp) -> bool {
     let left = until.duration_since(now);
     left.is_positive() && left <= pause

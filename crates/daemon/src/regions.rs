@@ -46,12 +46,12 @@ impl Region {
         name(&self.prefix)
     }
 
-    /// The problem if it cannot be seen.
+    /// The problem to report if the cluster cannot be seen.
     pub fn problem(&self) -> Problem {
         if self.prefix.is_empty() { Problem::Proxmox } else { Problem::Region(self.prefix.clone()) }
     }
 
-    /// Its templates, with hosts by their names among those of all clusters.
+    /// Its templates, with hosts named by their keys ([`HostKey`]).
     pub fn templates_seen(&self) -> Vec<TemplateSeen> {
         let key = |host: &HostKey| HostKey::new(&self.prefix, host);
         let keyed = |one: TemplateSeen| TemplateSeen {
@@ -108,7 +108,7 @@ impl Regions {
         Self { all: Arc::new(all.map(region).collect()), changed }
     }
 
-    /// The same for a new term, with clients whose writes must pass this fence.
+    /// The same clusters for a new term, with clients whose writes must pass this fence.
     pub fn fenced(&self, fence: &Fence, config: &Config) -> Self {
         let most = config.limits.max_parallel_creates as usize;
         let one = |(prefix, region): (&String, &Region)| {
@@ -129,8 +129,7 @@ impl Regions {
         self.all.len() > 1
     }
 
-    /// A cluster by the prefix of its hosts' names; `None` if it was added to the configuration since the
-    /// start, or removed from it.
+    /// A cluster by the prefix of its hosts' names; `None` if it was not in the configuration at the start.
     pub fn get(&self, prefix: &str) -> Option<&Region> {
         self.all.get(prefix)
     }
@@ -145,8 +144,9 @@ impl Regions {
         self.get(key.region())
     }
 
-    /// Why nothing is decided about a cluster's pools and machines, if so. With a single cluster, the age of
-    /// the look decides whether it can be seen: each machine's task checks the VM itself.
+    /// Why nothing is decided about a cluster's pools and machines, or `None`. With a single cluster, only a
+    /// lost quorum is a reason: otherwise the age of the look decides what is known, and each machine's task
+    /// checks the VM itself.
     pub fn unseen(&self, config: &Config, prefix: &str, now: Timestamp) -> Option<String> {
         let Some(region) = self.get(prefix) else {
             return Some(format!(
@@ -175,7 +175,7 @@ impl Regions {
         self.changed.subscribe()
     }
 
-    /// Waits for the first look at each, for at most `limit`.
+    /// Waits for the first look at each cluster, for at most `limit`.
     pub async fn first(&self, limit: Duration) {
         let looks = self.iter().map(|region| async move {
             if !region.inventory.first(limit).await {

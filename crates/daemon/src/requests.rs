@@ -15,7 +15,7 @@ use model::request::{CHECK_CAPACITY, ProvisioningRequest};
 use observability::Problem;
 
 impl Daemon {
-    /// Answers requests.
+    /// Writes the conditions of requests, if they have changed.
     pub(super) async fn answer_requests(&self, snapshot: &Snapshot, plan: &Plan) {
         let written = &self.told_requests;
         let all = || snapshot.requests.iter().flatten();

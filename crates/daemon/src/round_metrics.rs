@@ -31,8 +31,8 @@ impl Waiting {
                 self.0.insert(pod.id(), (pod.uid.clone(), since));
             }
         }
-        // Mostly no pod does: searching all pods of a large cluster would delay whatever waits for this
-        // round.
+        // Usually no pod has stopped waiting. Then a search of all pods of a large cluster would only delay
+        // the round.
         let no_more: BTreeMap<String, (String, Timestamp)> =
             before.into_iter().filter(|(pod, _)| !self.0.contains_key(pod)).collect();
         if no_more.is_empty() {
@@ -66,7 +66,7 @@ impl Daemon {
     pub(super) fn measure(&self, config: &Config, snapshot: &Snapshot, plan: &Plan) {
         let mut seen = GaugeValues::default();
         seen.put(names::LAST_SUCCESS, &[], seconds(snapshot.time));
-        // With several clusters, the one that has gone unseen for longest.
+        // With several clusters, the oldest of their last looks.
         let looks = self.regions.iter().filter_map(|region| region.inventory.last().0);
         if let Some(at) = looks.map(|look| look.at).min() {
             seen.put(names::LAST_LOOK, &[], seconds(at));
@@ -157,8 +157,8 @@ fn verdicts(plan: &Plan, seen: &mut GaugeValues) {
     }
 }
 
-/// Pods that wait with their gang for something other than room are counted separately: no machine would help
-/// them.
+/// The label under which a pending pod is counted. Pods that wait with their gang for something other than
+/// room are counted separately: no machine would help them.
 fn reason(pod: &PodVerdict) -> &'static str {
     match &pod.gang {
         Some(gang) if gang.reason != GangReason::NoRoom => gang.reason.code(),

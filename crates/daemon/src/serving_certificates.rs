@@ -28,7 +28,7 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins
 /// How many requests are handled in one look: the oldest first, and refused ones last.
 const AT_A_TIME: usize = 64;
 
-/// Approves requests.
+/// Approves the requests of machines' kubelets for serving certificates.
 pub(super) struct Approver {
     config: watch::Receiver<Arc<Config>>,
     pause: watch::Receiver<Option<Arc<Pause>>>,
@@ -129,8 +129,8 @@ impl Approver {
         self.refused.contains(uid) || self.failed.get(uid).is_some_and(|(again, _)| *again > now)
     }
 
-    /// The machine whose kubelet asks, with its Node. A Node that is not visible yet (it will be soon), or
-    /// has another machine's `systemUUID`, is no proof.
+    /// The machine whose kubelet asks, with its Node. `None` without proof: the Node is not visible yet (it
+    /// will be soon), or has another machine's `systemUUID`.
     fn machine<'v>(
         &self,
         request: &ServingRequest,

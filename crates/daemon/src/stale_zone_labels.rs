@@ -1,5 +1,5 @@
-//! Nodes whose labels name a different host or zone from their VMs': Proxmox VE or an administrator has moved
-//! the VMs, or a host was given another zone.
+//! Nodes whose labels name another host or zone than that of their VMs: Proxmox VE or an administrator has
+//! moved the VMs, or a host was given another zone.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use model::machine::Phase;
 use observability::{GaugeValues, names};
 use settings::{Config, Pool, ZoneLabels};
 
-/// Their name in the status.
+/// The name of this problem in the status.
 pub(super) const ABOUT: &str = "zones";
-/// How many are named at most.
+/// How many Nodes are named at most.
 const NAMED: usize = 20;
 
 /// A Node whose labels name a different place.
@@ -22,7 +22,7 @@ pub(super) struct Astray {
     words: String,
 }
 
-/// All of them in words.
+/// The problem text for all such Nodes; `None` if there are none.
 pub(super) fn problem_text(all: &[Astray]) -> Option<String> {
     let mut named: Vec<String> = all.iter().take(NAMED).map(|one| one.words.clone()).collect();
     if all.len() > NAMED {
@@ -31,7 +31,7 @@ pub(super) fn problem_text(all: &[Astray]) -> Option<String> {
     (!named.is_empty()).then(|| named.join("; "))
 }
 
-/// Metrics about them.
+/// Sets the metrics about such Nodes.
 pub(super) fn measure(config: &Config, all: &[Astray], seen: &mut GaugeValues) {
     for pool in config.pools.iter().filter(|pool| pool.tells_hosts()) {
         seen.put(names::ASTRAY, &[&pool.name], 0.0);
@@ -42,7 +42,7 @@ pub(super) fn measure(config: &Config, all: &[Astray], seen: &mut GaugeValues) {
 }
 
 impl Daemon {
-    /// Finds all of them. Each is logged once.
+    /// Finds all such Nodes, and logs each of them, but not again too soon.
     pub(super) fn look_at_zones(&mut self, config: &Config, views: &[MachineView]) {
         let told = config.pools.iter().filter(|pool| pool.tells_hosts());
         let pools: BTreeMap<&str, &Pool> = told.map(|pool| (pool.name.as_str(), pool)).collect();

@@ -28,8 +28,8 @@ impl StandbyState {
     }
 }
 
-/// The looks at Proxmox VE, which only an instance that leads, or may do so at any moment, needs. They end
-/// when this is dropped.
+/// The looks at Proxmox VE. Only an instance that leads, or may lead at any moment, needs them. They end when
+/// this is dropped.
 pub(super) struct RegionViews {
     pub regions: Regions,
     _open: DropGuard,
@@ -55,7 +55,8 @@ pub(super) async fn serve(
         random: Arc::new(Mutex::new(fastrand::Rng::with_seed(deps.seed))),
     };
     deps.board.judges(judge(deps, &warm.watches));
-    // Usually no other instance leads: then nothing has to wait for the answer.
+    // Started before it is known which instance leads: usually it is this one, and then its term does not
+    // have to wait.
     let mut eyes = Some(RegionViews::open(deps, cancel, tasks));
     loop {
         let term = tokio::select! {
@@ -70,8 +71,8 @@ pub(super) async fn serve(
     }
 }
 
-/// Judges orders about nodes by the watches, whichever instance leads. If they are outdated, nothing is
-/// known.
+/// Judges orders about nodes by the watches, whichever instance leads. If the watches are outdated, there is
+/// no judgement (`None`).
 fn judge(deps: &Deps, watches: &Watches) -> Judge {
     let (watches, config, clock) = (watches.clone(), deps.config.clone(), deps.clock.clone());
     Arc::new(move |node| {
@@ -85,7 +86,7 @@ fn judge(deps: &Deps, watches: &Watches) -> Judge {
     })
 }
 
-/// `None` if there will be no more terms.
+/// Waits for the next term; `None` if there will be no more terms.
 async fn next_term(
     deps: &Deps,
     warm: &StandbyState,

@@ -16,11 +16,11 @@ use runtime::error_chain::chain;
 
 /// How many statuses are written at a time.
 const AT_A_TIME: usize = 8;
-/// How long a round waits for them.
+/// How long a round waits for the writes.
 const WRITING: Duration = Duration::from_secs(3);
 /// If only messages have changed, a status is written no sooner than this after the last time.
 const WORDS: Duration = Duration::from_mins(1);
-/// The pause after a status was refused, and the longest one.
+/// The pause after the first refusal of a status, and the longest pause.
 const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_mins(10));
 
 /// When the status of each object was last written, by its uid.
@@ -30,7 +30,7 @@ pub(super) struct Written(Mutex<BTreeMap<String, Last>>);
 #[derive(Clone, Copy, Debug)]
 struct Last {
     at: Instant,
-    /// The pause after it was refused, if so.
+    /// The pause before the next write, if the last one was refused.
     pause: Option<Duration>,
 }
 
@@ -43,7 +43,7 @@ impl Written {
         })
     }
 
-    /// Forgets all but these.
+    /// Forgets all objects but these.
     pub fn keep(&self, uids: &BTreeSet<&str>) {
         self.lock().retain(|uid, _| uids.contains(uid.as_str()));
     }
@@ -62,7 +62,7 @@ impl Written {
         all.insert(uid.to_owned(), Last { at: Instant::now(), pause });
     }
 
-    /// Whether the last write for one of them was refused.
+    /// Whether the last write for any object was refused.
     fn has_refused(&self) -> bool {
         self.lock().values().any(|last| last.pause.is_some())
     }
@@ -98,7 +98,7 @@ impl Daemon {
             tracing::debug!(about = problem.about(), "writing statuses takes long; the next round continues");
             return;
         };
-        // It has been replaced or is gone: the next round knows.
+        // The object has changed or is gone: the next round sees that.
         let known = |kind: ErrorKind| matches!(kind, ErrorKind::Conflict | ErrorKind::NotFound);
         match outcomes.iter().flatten().find(|failure| !known(failure.kind())) {
             Some(failure) => self.board.problem(problem, &chain(failure)),

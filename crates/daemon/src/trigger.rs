@@ -17,7 +17,7 @@ use settings::Config;
 /// Everything that triggers a round when it changes.
 pub(super) struct Trigger {
     cluster: Changed,
-    /// The changes of the cluster with which a pod becomes pending.
+    /// The changes of the cluster that make a pod pending.
     demand: Changed,
     machines: Changed,
     inventory: watch::Receiver<u64>,
@@ -116,7 +116,7 @@ mod tests {
             }
         }
 
-        /// Something happens all the time.
+        /// Announces changes all the time.
         fn storm(&self) -> tokio::task::JoinHandle<()> {
             let all = self.all.clone();
             tokio::spawn(async move {
@@ -127,7 +127,8 @@ mod tests {
             })
         }
 
-        /// Pods begin to wait, from this many milliseconds on, one every 20.
+        /// Makes this number of pods pending: the first after `from` milliseconds, then one every 20
+        /// milliseconds.
         fn pods(&self, from: u64, number: usize) {
             let (all, demand) = (self.all.clone(), self.demand.clone());
             tokio::spawn(async move {

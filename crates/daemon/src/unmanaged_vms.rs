@@ -1,8 +1,8 @@
 //! VMs with a VMID that none of our machines has: whether they bear our mark anyway, and which addresses they
 //! were given. They are read concurrently with the rounds: new ones immediately, all others a few at a time,
 //! so that a cluster with hundreds of them costs no more than a small one. No machine is created in a cluster
-//! before all of them were read once. What was read holds until it changes or the VM is gone: a VM keeps its
-//! address while its host is off, too.
+//! before all of them were read once. What was read remains valid until it changes or the VM is gone: a VM
+//! keeps its address while its host is off, too.
 //!
 //! A VM that bears our mark and has no record has no owner: its record was deleted by hand, or an
 //! administrator cloned a machine with its notes. It is reported, with the command, and left alone unless the
@@ -37,12 +37,12 @@ const AT_A_TIME: usize = 5;
 /// A VM is read again after this time; sooner if that failed.
 const AGAIN: Duration = Duration::from_mins(10);
 const AGAIN_UNHEARD: Duration = Duration::from_mins(1);
-/// The same for a VM that is being created.
+/// A VM that is being created is read again after this time.
 const AGAIN_UNSETTLED: Duration = Duration::from_secs(5);
 /// A mark without a record is reported after this time: all records are read again within it, including those
 /// that others wrote.
 const SURE: SignedDuration = SignedDuration::from_mins(6);
-/// How many are named at most.
+/// How many reports `status` shows at most.
 const NAMED: usize = 20;
 
 /// What was read from a VM.
@@ -69,7 +69,8 @@ struct Stranger {
     says: Option<Says>,
     /// Since when it has been known to exist.
     since: Timestamp,
-    /// Since when it has been unchanged, on one host, and running or not as now; and how often it was read.
+    /// Since when its host, its power state and what was read from it have been unchanged, and how often it
+    /// was read since then.
     steady: (Instant, u32),
     due: Instant,
 }
@@ -89,7 +90,7 @@ pub(super) struct Marked {
     pub steady: (Duration, u32),
 }
 
-/// All of them. Cheap to clone.
+/// All unmanaged VMs that are known. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Strangers {
     /// By the prefixes of their clusters and their VMIDs.
@@ -99,7 +100,7 @@ pub(super) struct Strangers {
 }
 
 impl Strangers {
-    /// Reads them periodically; never ends.
+    /// Reads unmanaged VMs periodically; never ends.
     pub async fn watch(
         self,
         regions: Regions,
@@ -126,7 +127,7 @@ impl Strangers {
     }
 
     /// Waits for a short time until the VMs of all visible clusters were read once. The returned receiver
-    /// changes when another cluster's were.
+    /// changes when those of another cluster were read.
     pub async fn first(
         &self,
         regions: &Regions,
@@ -144,13 +145,13 @@ impl Strangers {
         asked
     }
 
-    /// Whether the VMs of a cluster were read once, by its prefix.
+    /// Whether all VMs of the cluster with this prefix were read once.
     pub fn were_asked(&self, prefix: &str) -> bool {
         self.asked.borrow().contains(prefix)
     }
 
-    /// Reads the VMs of one cluster whose turn it is; true if there was not enough time for all that were not
-    /// read yet. VMs on a host that does not answer have to wait, and do not delay others.
+    /// Reads those VMs of one cluster whose turn it is. Returns true if the time was too short for all VMs
+    /// that were never read. VMs on a host that does not answer have to wait, and do not delay others.
     async fn look(&self, region: &Region, registry: &Registry, config: &Config, now: Timestamp) -> bool {
         let Some(look) = region.fresh(config, now) else { return false };
         let views = registry.all();
@@ -194,7 +195,7 @@ impl Strangers {
         self.known().get(&(prefix.to_owned(), vmid)).is_none_or(|one| one.says.is_none())
     }
 
-    /// Forgets those of a cluster that are no longer among its strangers.
+    /// Forgets VMs of a cluster that are gone or no longer unmanaged.
     fn forget_others(&self, prefix: &str, there: &[&Guest]) {
         let there: BTreeSet<Vmid> = there.iter().map(|guest| guest.vmid).collect();
         self.known().retain(|(at, vmid), _| at != prefix || there.contains(vmid));
@@ -241,7 +242,8 @@ impl Strangers {
         one.says = says.or_else(|| one.says.take());
     }
 
-    /// VMs that bear a mark with our id, whether or not it is exactly this cluster's.
+    /// VMs whose mark has the id of our cluster (`cluster`), even if another Kubernetes cluster with the same
+    /// id has set it.
     pub fn marked(&self, config: &Config, views: &[MachineView]) -> Vec<Marked> {
         let all = self.without(config, views).into_iter();
         let marked = all.filter_map(|(prefix, vmid, stranger)| {
@@ -258,7 +260,7 @@ impl Strangers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// VMs that are not machines by these records either.
+    /// The known VMs that are not machines of these views.
     fn without(&self, config: &Config, views: &[MachineView]) -> Vec<(String, Vmid, Stranger)> {
         let ours = ours(config, views);
         let known = self.known().clone();
@@ -326,8 +328,8 @@ fn marked(
     )
 }
 
-/// The report about a machine of another Kubernetes cluster on the same Proxmox VE cluster, named by `it`:
-/// `None`, unless both clusters were given something that only one may have.
+/// The report about a machine of another Kubernetes cluster on the same Proxmox VE cluster, which `it` names.
+/// `None` unless both clusters have the same id, or the VMID belongs to one of our pools.
 fn of_another(config: &Config, prefix: &str, vmid: Vmid, it: &str, marker: &Marker) -> Option<String> {
     if marker.cluster == config.cluster {
         return Some(format!(
@@ -345,7 +347,7 @@ fn of_another(config: &Config, prefix: &str, vmid: Vmid, it: &str, marker: &Mark
     ))
 }
 
-/// Slots whose addresses others have, in words.
+/// A report for each slot whose address another VM or Node has.
 fn closed(config: &Config, holders: &BTreeMap<IpAddr, Vec<String>>) -> Vec<String> {
     let mut told = Vec::new();
     for pool in config.pools.iter().filter(|pool| !pool.is_physical() && !holders.is_empty()) {
@@ -363,8 +365,8 @@ fn closed(config: &Config, holders: &BTreeMap<IpAddr, Vec<String>>) -> Vec<Strin
 }
 
 impl Daemon {
-    /// The addresses of unmanaged VMs. Reports which of these, and of other Nodes' addresses, belong to a
-    /// pool, and which VMs bear our mark without a record.
+    /// Returns the addresses of unmanaged VMs. Reports which of these, and of other Nodes' addresses, belong
+    /// to a pool, and which VMs bear our mark without a record.
     pub(super) fn meet_strangers(
         &mut self,
         config: &Config,
@@ -411,8 +413,8 @@ impl Daemon {
         Owner { cluster: config.cluster.clone(), kubernetes: self.watches.kubernetes_uid() }
     }
 
-    /// What the hosts of a Proxmox VE cluster have promised to machines of other Kubernetes clusters that do
-    /// not use it yet, by host.
+    /// What machines of other Kubernetes clusters will take from the hosts of a Proxmox VE cluster once they
+    /// run, by host.
     pub(super) fn promised_to_others(
         &self,
         config: &Config,
@@ -480,7 +482,7 @@ mod tests {
         assert_eq!(turn(&all), [Vmid(100), Vmid(107), Vmid(106)]);
         tokio::time::advance(AGAIN).await;
         assert_eq!(turn(&all), [Vmid(100), Vmid(107), Vmid(106), Vmid(101), Vmid(102), Vmid(103), Vmid(104)]);
-        // What was read before holds until it changes.
+        // If a VM cannot be read, what was read before is kept.
         strangers.heard("", &all[6], None, now);
         assert!(strangers.known()[&(String::new(), Vmid(106))].says.is_some());
     }

@@ -1,6 +1,6 @@
-//! Nodes with a pool's label and none of our machines behind them. Usually another client has set it; but a
-//! machine that was adopted at another instance has a record that was not read here yet, and counts towards
-//! its pool's maximum.
+//! Nodes with a pool's label and none of our machines behind them. Usually another client has set the label.
+//! But if another instance has adopted a machine, its record was not read here yet, and the machine counts
+//! towards its pool's maximum.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Labelled {
 
 impl Daemon {
     /// The snapshot for a decision. If a Node may be an adopted machine's, the records are read first, once
-    /// for each Node; `None` if they cannot be.
+    /// for each Node; `None` if they cannot be read.
     pub(super) async fn gather_with_records(&mut self, config: &Arc<Config>) -> Option<Snapshot> {
         loop {
             let now = self.clock.now();

@@ -48,7 +48,7 @@ impl Daemon {
         self.reconcile.vm_locked = locked;
     }
 
-    /// The same for a machine that no task works on.
+    /// Like [`Self::hold_against_vms`], for one machine that no task works on.
     fn hold_quiet_against_vm(
         &mut self,
         config: &Arc<Config>,
@@ -68,15 +68,16 @@ impl Daemon {
             let since = self.reconcile.vm_locked.get(id).copied().unwrap_or(now);
             locked.insert(id.clone(), since);
         }
-        // A lock means that a task is working, unless it stays; for a warm machine it may be the normal
-        // state.
+        // A lock that is not too old means that a task is working on the VM; for a warm machine it may be the
+        // normal state.
         let is_held = || {
             let since = locked.get(id);
             since.is_some_and(|at| view.record.warm.is_some() || now.duration_since(*at) < patience)
         };
-        // Gone, off (or on, although it should wait), or another VM: its own task finds out which.
+        // The VM is gone, off (or on, although it should wait), or another VM: the machine's task finds out
+        // which.
         let missed = || {
-            // A VM without statistics, as after a restart of pvestatd, is neither.
+            // A VM without statistics, as after a restart of pvestatd, is neither `stopped` nor `running`.
             let otherwise = |guest: &Guest| if runs { guest.stopped } else { guest.running };
             let wrong = |guest: &Guest| otherwise(guest) || guest.template || is_other(&view.record, guest);
             host_up && !put_off && !paused && guest.is_none_or(|guest| wrong(guest) && !is_held())
@@ -86,21 +87,22 @@ impl Daemon {
             self.reconcile.vm_strange.remove(id);
             return;
         }
-        // The look may be from before this phase: a clone is on its template's host until it is done.
+        // The look may be from before this phase: a VM is on its template's host until it has been cloned.
         let too_early = is_too_early(look.at, view.since, now);
         let asked = self.reconcile.vm_strange.get(id).copied();
         if too_early || asked.is_some_and(|at| look.number < at + ASKED_AGAIN) {
             return;
         }
         self.reconcile.vm_strange.insert(id.clone(), look.number);
-        // Its task also finds out who has moved it; while everything is paused, the move is only followed.
+        // The machine's task also finds out who has moved the VM. If the task cannot run now, the move is
+        // only followed.
         match elsewhere.filter(|_| paused || !host_up || put_off) {
             Some(host) => self.moved(view, host.clone()),
             None => self.missed(config, view),
         }
     }
 
-    /// A VM that is not visible may be hidden: its task has to find out.
+    /// Starts the machine's task: a VM that is not visible may only be hidden, and the task has to find out.
     fn missed(&mut self, config: &Arc<Config>, view: &MachineView) {
         let Some(context) = self.context(config, &view.record) else { return };
         self.spawn(machines::missed(context, view.stored(), self.reports.clone()));
@@ -113,8 +115,8 @@ impl Daemon {
     }
 }
 
-/// Whether a look may not show yet what has been so since then. A time in the future means that the clock was
-/// set back, which says nothing about the look.
+/// Whether a look is too early to show reliably what has been so since `since`. A time in the future means
+/// that the clock was set back, which says nothing about the look.
 fn is_too_early(looked: Timestamp, since: Timestamp, now: Timestamp) -> bool {
     looked.duration_since(since) < LISTS_LAG && since.duration_since(now) <= CLOCKS_DIFFER
 }
@@ -123,7 +125,7 @@ fn is_too_early(looked: Timestamp, since: Timestamp, now: Timestamp) -> bool {
 fn is_doubtful(view: &MachineView, look: &Observation, now: Timestamp) -> bool {
     let record = &view.record;
     let booting = record.entered.get(&Phase::Booting);
-    // Before that, each step checks the VM, and the list may not have it yet.
+    // Before `Booting`, each step checks the VM, and the list may not have it yet.
     let known = booting.is_some_and(|at| !is_too_early(look.at, *at, now));
     let Some(guest) = look.seen.guests.get(&record.slot.vmid) else { return booting.is_some() };
     let host_up = look.seen.hosts.get(&record.host).is_some_and(|host| host.online);
@@ -132,7 +134,7 @@ fn is_doubtful(view: &MachineView, look: &Observation, now: Timestamp) -> bool {
 }
 
 /// Whether a waiting machine's VM has another name: an administrator renamed it, or put another VM in its
-/// place. For a node, its Node shows this.
+/// place. If a machine has a Node, the Node shows this.
 fn is_other(record: &Record, guest: &Guest) -> bool {
     record.warm.is_some() && guest.name.as_ref().is_some_and(|name| *name != record.name)
 }

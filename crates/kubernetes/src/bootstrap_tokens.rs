@@ -73,8 +73,7 @@ impl Cluster {
     /// We may not read Secrets, so only the admission policy that is shipped with the rights keeps this from
     /// deleting anything but a bootstrap token with our label.
     ///
-    /// # Errors
-    /// The id is not one, or the call failed.
+    /// # Errors The id cannot be that of a token, or the call failed.
     #[boxed]
     pub async fn delete_token(&self, id: &str) -> Result<(), Error> {
         let action = "delete a bootstrap token";
@@ -88,8 +87,8 @@ impl Cluster {
         }
     }
 
-    /// A call whose answer holds a Secret. It is discarded unread: kube's typed calls would log an unreadable
-    /// Secret with its contents.
+    /// Makes a call whose answer holds a Secret. The answer is discarded unread: kube's typed calls would log
+    /// an unreadable Secret with its contents.
     async fn ask_of_secrets(
         &self,
         action: &str,

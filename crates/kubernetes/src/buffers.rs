@@ -23,17 +23,17 @@ use model::buffer::{BufferStatus, CapacityBuffer, TemplateRef};
 use model::condition::StatusCondition;
 use model::request::ProvisioningRequest;
 
-/// The kind.
+/// The name of the first kind.
 pub(super) const KIND: &str = "CapacityBuffer";
-/// The other kind.
+/// The name of the second kind.
 pub(super) const REQUEST: &str = "ProvisioningRequest";
 
-/// What buffers refer to.
+/// What buffers and requests refer to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Referred {
-    /// Whether one refers to a PodTemplate.
+    /// Whether one of them refers to a PodTemplate.
     pub templates: bool,
-    /// Kinds and keys of controllers.
+    /// The kinds and keys (`namespace/name`) of the controllers that buffers refer to.
     controllers: BTreeSet<(String, String)>,
 }
 
@@ -144,7 +144,7 @@ impl Cluster {
     }
 }
 
-/// Absent fields are removed.
+/// A status for a merge patch. A field without a value is null there, which removes it.
 fn body(status: &BufferStatus) -> Value {
     json!({
         "podTemplateRef": status.template.as_ref().map(|name| json!({ "name": name })),

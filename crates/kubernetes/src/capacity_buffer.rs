@@ -9,9 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use serde::Deserialize;
 
-/// Its API group and version.
+/// The kind's API group and version.
 pub(super) const VERSION: &str = "autoscaling.x-k8s.io/v1beta1";
-/// Its name in paths.
+/// The kind's name in paths.
 pub(super) const PLURAL: &str = "capacitybuffers";
 
 /// A CapacityBuffer.

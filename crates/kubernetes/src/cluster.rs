@@ -109,7 +109,7 @@ impl Cluster {
         // A watch ends by itself after WATCH_SECONDS: a connection silent for longer is dead.
         config.read_timeout =
             Some(Duration::from_secs(u64::from(WATCH_SECONDS) + 15).max(options.request_timeout));
-        // The environment's proxy; one in the kubeconfig was already refused.
+        // This ignores the environment's proxy; one in the kubeconfig was already refused.
         config.proxy_url = None;
         let server = config.cluster_url.to_string();
         let client = Client::try_from(config).map_err(|source| match program {

@@ -46,8 +46,7 @@ impl Cluster {
     /// Waits until the cluster-info carries the signature of a token, for at most `limit`. A join that starts
     /// earlier waits silently for minutes.
     ///
-    /// # Errors
-    /// The limit has passed; the last call's error, if that was the cause.
+    /// # Errors The limit has passed. If the last call failed, its error is returned.
     #[boxed]
     pub async fn wait_for_signature(&self, token_id: &str, limit: Duration) -> Result<(), Error> {
         let key = format!("jws-kubeconfig-{token_id}");
@@ -94,8 +93,8 @@ fn read(kubeconfig: &str) -> Result<ClusterInfo, Error> {
     Ok(ClusterInfo { server, ca_pem, ca_hash })
 }
 
-/// kubeadm accepts a cluster if any of its CAs has a pinned key (`pubkeypin.Set.CheckAny`), so one pin is
-/// enough.
+/// The hash of the first CA's public key. kubeadm accepts a cluster if any of its CAs has a pinned key
+/// (`pubkeypin.Set.CheckAny`), so one pin is enough.
 fn hash_of_first(pem: &str) -> Result<String, Error> {
     let first = Pem::iter_from_buffer(pem.as_bytes()).next().ok_or_else(|| unusable("its CA is not PEM"))?;
     let first = first.map_err(malformed)?;

@@ -45,8 +45,8 @@ pub struct Saying {
     pub reason: &'static str,
     /// What was done or decided.
     pub action: &'static str,
-    /// What, besides the object and the reason, makes it a new event, which is sent immediately. Without
-    /// figures, which may change all the time.
+    /// Distinguishes events with the same object and reason: one with a new code is sent immediately. It
+    /// contains no figures, because they may change all the time.
     pub code: String,
     /// The text, with figures.
     pub note: String,
@@ -67,7 +67,7 @@ struct Said {
     count: u64,
 }
 
-/// uid, reason and code.
+/// The object's uid, the reason and the code.
 type Key = (String, &'static str, String);
 
 impl Said {
@@ -163,7 +163,7 @@ impl Recorder {
         outcome.map(|_| ())
     }
 
-    /// `None` if the same event was sent a moment ago.
+    /// Remembers an event, and returns its number. `None` if the same event was sent a moment ago.
     fn remember(&self, key: &Key, now: Timestamp) -> Option<u64> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.is_fresh(key, now) {

@@ -27,10 +27,11 @@ pub enum Eviction {
     Refused {
         /// Why, in the API server's words.
         message: String,
-        /// When it may be retried, if the API server says so. A budget that only has no room does not.
+        /// How long to wait before the next try, if the API server says so. For a budget that merely has no
+        /// room, it does not.
         retry_after: Option<Duration>,
     },
-    /// It cannot be evicted at all at present, e.g. because two budgets select it.
+    /// The pod cannot be evicted at all at present, e.g. because two budgets select it.
     Blocked {
         /// Why, in the API server's words.
         message: String,
@@ -54,7 +55,7 @@ impl Cluster {
             action: action.clone(),
             source: Box::new(source),
         };
-        // What they take from their node does not matter for an eviction.
+        // The version only affects what pods take from their node, which does not matter for an eviction.
         let mut specs = Specs::default();
         let mut read = |pod| convert::pod(pod, KubernetesVersion::NEWEST, &mut specs);
         list.items.iter().map(|pod| read(pod).map(Arc::new).map_err(malformed)).collect()
@@ -118,7 +119,7 @@ fn outcome(error: Error) -> Result<Eviction, Error> {
         ErrorKind::TooManyRequests => {
             Ok(Eviction::Refused { message: refusal_text(status), retry_after: retry_after(status) })
         }
-        // A budget with a negative count, or whose controller does not keep up.
+        // The budget has a negative count, or its controller does not keep up.
         ErrorKind::Forbidden if is_of_budget(status) => {
             Ok(Eviction::Refused { message: refusal_text(status), retry_after: None })
         }
@@ -141,7 +142,8 @@ fn is_of_budget(status: &Status) -> bool {
     })
 }
 
-/// The cause names the budget, the message doesn't.
+/// The text of a refusal: a cause's message if there is one, because that names the budget and the status's
+/// own message does not.
 fn refusal_text(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.map(|cause| &cause.message).find(|text| !text.is_empty()).unwrap_or(&status.message).clone()

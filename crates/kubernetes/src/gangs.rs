@@ -8,12 +8,12 @@ use super::optional_kinds::Custom;
 use super::wake_signals;
 use model::gang::PodGroup;
 
-/// The kind.
+/// The name of the kind.
 pub(super) const KIND: &str = "PodGroup";
 
-/// Its API group and version.
+/// The kind's API group and version.
 pub(super) const VERSION: &str = "scheduling.k8s.io/v1beta1";
-/// Its name in paths.
+/// The kind's name in paths.
 pub(super) const PLURAL: &str = "podgroups";
 
 /// How PodGroups are watched.

@@ -2,7 +2,7 @@
 
 use kube::config::Kubeconfig;
 
-/// What the kubeconfig lacks for this context, or for the current one.
+/// What the kubeconfig lacks for this context, or for the current one. Returns `None` if it lacks nothing.
 pub(super) fn lacks(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
     let contexts: Vec<&str> = kubeconfig.contexts.iter().map(|one| one.name.as_str()).collect();
     let current = kubeconfig.current_context.as_deref().filter(|name| !name.is_empty());

@@ -31,7 +31,7 @@ const ATTEMPTS: u32 = 3;
 /// The result of requesting the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// It is ours.
+    /// This instance has the lease.
     Held {
         /// When it was requested, by the monotonic clock: others count from a later time.
         since: Instant,
@@ -55,8 +55,8 @@ pub struct Lease {
     held: Option<Object>,
     /// Another instance's lease, and when we first saw it in this state.
     seen: Option<(String, Instant)>,
-    /// Whether the lease was read in this run: a former holder with our name is dead, but one that appears
-    /// later is another living instance.
+    /// Whether the lease was read in this run. A holder with our name at the first read is an earlier run
+    /// that has ended; one that appears later is another living instance.
     looked: bool,
 }
 
@@ -74,7 +74,8 @@ impl Lease {
     /// The call failed. A lease that was held is still held until it expires.
     #[boxed]
     pub async fn claim(&mut self, duration: Duration) -> Result<Claim, Error> {
-        // It stays until an answer has arrived: if the caller stops waiting, it is renewed in the same way.
+        // `held` stays until an answer has arrived: if the caller stops waiting, the next call renews the
+        // lease in the same way.
         if let Some(held) = self.held.clone() {
             let asked = Instant::now();
             match self.write(Some(&held), duration).await {
@@ -201,7 +202,8 @@ impl Lease {
         holder(found) == &*self.identity && run.is_some_and(|run| **run == *self.run)
     }
 
-    /// Without obeying `Retry-After`: a try that waited would look like silence. The caller tries again soon.
+    /// The leases, with a client that does not obey `Retry-After`: a try that waited would look like silence.
+    /// The caller tries again soon.
     fn leases(&self) -> Api<Object> {
         Api::namespaced(self.cluster.bare.clone(), &self.cluster.namespace)
     }

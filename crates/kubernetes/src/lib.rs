@@ -10,8 +10,8 @@
 //!            └─ events, rights: what operators see
 //! ```
 //!
-//! * Every call has a limit, and no call is repeated without the caller: a disruption budget's 429 is an
-//!   answer.
+//! * Every call has a limit. It is only repeated if the API server asks clients to wait (`Retry-After`). A
+//!   disruption budget's 429 is an answer for the caller.
 //! * Every write is conditional (resourceVersion or uid) or idempotent.
 //! * What the API server sends is immediately reduced to plain data; a malformed object causes one warning
 //!   and does not break the watch.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::cluster::Cluster;
 use super::error::Error;
 
-/// The field manager.
+/// The name of the field manager.
 const MANAGER: &str = "pve-autoscaler-setup";
 
 /// A service account's token, and the authority of the API server's certificate.

@@ -65,7 +65,7 @@ impl Cluster {
     }
 
     /// Stores the memory over the given version (`None`: there must be none yet) and returns the new one. If
-    /// a ConfigMap has not enough room, the largest parts are left out; brakes and back-offs are always
+    /// the ConfigMap would be too large, the largest parts are left out; brakes and back-offs are always
     /// stored.
     ///
     /// # Errors
@@ -104,7 +104,7 @@ impl Cluster {
         self.write(action, data, version.map(|version| version.resource_version.clone())).await
     }
 
-    /// Whether everything is stopped. An unreadable value is treated as the reason.
+    /// The pause, if everything is stopped. An unreadable value is treated as its reason.
     ///
     /// # Errors
     /// The call failed.
@@ -113,7 +113,7 @@ impl Cluster {
         Ok(self.orders().await?.0)
     }
 
-    /// Whether everything is stopped, and whether something is to be tried again.
+    /// The pause, if everything is stopped, and whether something is to be tried again.
     ///
     /// # Errors
     /// The call failed.
@@ -255,7 +255,7 @@ fn json(action: &str, value: &impl serde::Serialize) -> Result<String, Error> {
         .map_err(|source| Error::Malformed { action: action.to_owned(), source: Box::new(source) })
 }
 
-/// A value written by hand is a name, or empty for everything.
+/// The stored requests to try again. A value written by hand is a name, or empty for everything.
 fn retries(text: Option<&String>) -> Vec<Retry> {
     let by_hand = |text: &str| {
         let name = Some(text.trim().to_owned()).filter(|name| !name.is_empty());

@@ -42,7 +42,7 @@ impl Cluster {
         self.patch_node(format!("annotate node `{name}`"), name, &change).await
     }
 
-    /// Adds labels or changes their values; others stay.
+    /// Adds labels or changes their values; other labels stay.
     ///
     /// # Errors
     /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
@@ -85,8 +85,8 @@ impl Cluster {
         self.edit_taints(format!("taint node `{name}`"), name, |_, taints| add(taint, taints)).await
     }
 
-    /// The same, but only if this condition holds for the version that is changed, and the Node has no taint
-    /// with this key. Returns whether the condition holds.
+    /// Like [`Self::add_taint`], but only if `may` holds for the version of the Node that is changed, and if
+    /// the Node has no taint with this key. Returns whether `may` holds.
     ///
     /// # Errors
     /// The call failed; [`Error::Contended`] if others changed the Node each time we tried.
@@ -124,7 +124,7 @@ impl Cluster {
 
     /// Deletes a Node, but only the one with this uid. A Node that is already gone is no error.
     ///
-    /// The precondition is in the body: if there is a body, the API server ignores the query.
+    /// The precondition is in the body: if there is a body, the API server ignores the query parameters.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if the Node with this name is a different one; otherwise the call failed.
@@ -186,7 +186,7 @@ fn word(effect: TaintEffect) -> &'static str {
     }
 }
 
-/// Whether there is anything to write.
+/// Adds a taint to the list. Returns whether there is anything to write.
 fn add(taint: &Taint, taints: &mut Vec<Value>) -> bool {
     if taints.iter().any(|one| same(one, taint) && one["value"].as_str().unwrap_or("") == taint.value) {
         return false;

@@ -68,7 +68,7 @@ impl<T> Store<T> {
         self.listed.load(Ordering::Acquire)
     }
 
-    /// Changes with every list that is stored.
+    /// A number that changes with every list that is stored.
     pub(super) fn lists(&self) -> watch::Receiver<u64> {
         self.lists.subscribe()
     }

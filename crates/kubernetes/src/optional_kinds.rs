@@ -1,5 +1,5 @@
-//! Kinds that a CustomResourceDefinition or a feature gate brings: watched if the API server serves them. If
-//! it does not, it is only asked whether it does.
+//! Kinds that need a CustomResourceDefinition or a feature gate: they are watched if the API server serves
+//! them. If it does not, it is asked again from time to time.
 
 use std::fmt::Debug;
 
@@ -17,7 +17,7 @@ use super::watch_health::Board;
 use super::watch_loop::{Feed, GIVEN_UP_WAIT, Waits};
 use runtime::error_chain::chain;
 
-/// A kind that may be served.
+/// A kind that the API server may not serve.
 pub(super) struct Custom<K, T> {
     pub kind: &'static str,
     /// API group and version.

@@ -21,16 +21,16 @@ use model::buffer::{CapacityBuffer, PodTemplate};
 use model::request::ProvisioningRequest;
 use model::workload::Controller;
 
-/// A kind that is only watched while a buffer refers to one of its objects.
+/// A kind that is only watched while a buffer or a request refers to one of its objects.
 pub(super) const KIND: &str = "PodTemplate";
 /// The time between two lists because of changed references: this limits the cost of references that keep
 /// changing.
 const PAUSE: Duration = Duration::from_secs(5);
 
 impl Starter<'_> {
-    /// For controllers that buffers refer to, the templates are kept, too. If the references change, all
-    /// controllers are listed again, but a list in progress is finished, so that a client that keeps changing
-    /// references cannot prevent the kind from being seen.
+    /// Watches a kind of controller. For controllers that buffers refer to, the templates are kept, too. If
+    /// the references change, all controllers are listed again, but a list in progress is finished, so that a
+    /// client that keeps changing references cannot prevent the kind from being seen.
     pub(super) fn controllers_of<K>(
         &self,
         kind: &'static str,
@@ -78,8 +78,8 @@ impl Starter<'_> {
         });
     }
 
-    /// CapacityBuffers and ProvisioningRequests, and PodTemplates while one refers to them. Returns what they
-    /// refer to.
+    /// Watches CapacityBuffers and ProvisioningRequests, and PodTemplates while one of them refers to a
+    /// PodTemplate. Returns what they refer to.
     pub(super) fn buffers(
         &self,
         stored: &Store<CapacityBuffer>,
@@ -117,7 +117,7 @@ impl Starter<'_> {
                     }
                     () = feed.follow() => {}
                 }
-                // From now on the list is outdated: whether a template is missing is judged by the next one.
+                // From now on the list is outdated: only the next one can show that a template is missing.
                 store.forget();
                 sleep(PAUSE).await;
             }

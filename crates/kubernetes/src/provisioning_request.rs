@@ -10,9 +10,9 @@ use serde::Deserialize;
 
 use super::capacity_buffer::{Condition, Named};
 
-/// Its group and version.
+/// The kind's API group and version.
 pub(super) const VERSION: &str = "autoscaling.x-k8s.io/v1";
-/// Its name in paths.
+/// The kind's name in paths.
 pub(super) const PLURAL: &str = "provisioningrequests";
 
 /// A ProvisioningRequest.

@@ -78,7 +78,7 @@ pub enum RecordError {
     Kubernetes {
         /// The machine's name.
         name: String,
-        /// How.
+        /// How it failed.
         #[source]
         source: Error,
     },

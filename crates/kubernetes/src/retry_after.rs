@@ -77,7 +77,7 @@ mod tests {
 
     type Sent = Arc<Mutex<Vec<String>>>;
 
-    /// Answers 429 this often, then as asked.
+    /// A cluster whose API server answers 429 this often, and then with its version.
     fn cluster(refusals: usize, kind: &'static str) -> (Cluster, Sent) {
         let sent = Sent::default();
         let seen = sent.clone();

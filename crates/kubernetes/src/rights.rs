@@ -17,11 +17,11 @@ use super::serving_certificates::SERVING_SIGNER;
 /// A required right, and whether we have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Right {
-    /// e.g. `list`.
+    /// The verb, e.g. `list`.
     pub verb: &'static str,
     /// API group, empty for the core one.
     pub group: &'static str,
-    /// e.g. `nodes` or `pods/eviction`.
+    /// The resource, e.g. `nodes` or `pods/eviction`.
     pub resource: &'static str,
     /// The namespace, `None` for the entire cluster.
     pub namespace: Option<String>,
@@ -280,7 +280,7 @@ impl Cluster {
         self.asked(rights).await
     }
 
-    /// The same for the additional rights that approving serving certificates needs.
+    /// Like [`Self::rights`], for the additional rights that approving serving certificates needs.
     ///
     /// # Errors
     /// The API server did not answer.

@@ -20,7 +20,7 @@ pub struct ClockDifference {
 }
 
 impl ClockDifference {
-    /// `None` if the clocks may agree.
+    /// The difference between two clocks; `None` if they may agree.
     pub(super) fn of(server: Timestamp, own: Timestamp) -> Option<Self> {
         let behind = server.duration_since(own);
         (behind.abs() > TOLERATED).then_some(Self { behind })
@@ -35,12 +35,12 @@ impl fmt::Display for ClockDifference {
     }
 }
 
-/// The last known time. Clones share it.
+/// The last known time of the API server. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerTime(Arc<Mutex<Option<(Timestamp, Instant)>>>);
 
 impl ServerTime {
-    /// Takes in an answer.
+    /// Takes the time from an answer's headers.
     pub fn hear(&self, headers: &HeaderMap) {
         if let Some(date) = headers.get(DATE).and_then(|date| read(date.to_str().ok()?)) {
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((date, Instant::now()));
@@ -55,7 +55,7 @@ impl ServerTime {
     }
 }
 
-/// `Sat, 28 Nov 2026 09:45:10 GMT`.
+/// Parses a date such as `Sat, 28 Nov 2026 09:45:10 GMT`.
 fn read(date: &str) -> Option<Timestamp> {
     Some(rfc2822::parse(date).ok()?.timestamp())
 }

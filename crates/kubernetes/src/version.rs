@@ -14,9 +14,9 @@ use super::watch_loop::{GIVEN_UP_WAIT, Waits};
 use model::KubernetesVersion;
 use runtime::error_chain::chain;
 
-/// Its name in problems.
+/// The name of the version in problems.
 pub(super) const KIND: &str = "/version";
-/// How often it is read again.
+/// How often the version is read again.
 const AGAIN: Duration = Duration::from_mins(1);
 
 /// Keeps the version up to date until it is dropped. `known` stays empty until the API server has answered.

@@ -21,7 +21,8 @@ pub(super) enum Worth {
     Haste,
 }
 
-/// Anything that a scheduler or a drain would see differently, not a pod that merely became ready.
+/// A change of a pod is worth a round, unless only its readiness or the scheduler's message has changed. A
+/// pod that becomes pending is worth haste.
 pub(super) fn pod(old: Option<&Pod>, new: Option<&Pod>) -> Worth {
     let waits = |pod: &Pod| pod.node.is_none() && matches!(pod.scheduling, Scheduling::Unschedulable(_));
     if new.is_some_and(waits) && !old.is_some_and(waits) {
@@ -34,7 +35,7 @@ pub(super) fn pod(old: Option<&Pod>, new: Option<&Pod>) -> Worth {
     round_if(old != new && quiet(old) != quiet(new))
 }
 
-/// Readiness, taints, labels, amounts and volumes, but not a heartbeat or our own timer.
+/// A change of a Node is worth a round, unless it is a mere heartbeat or our own timer.
 pub(super) fn node(old: Option<&Node>, new: Option<&Node>) -> Worth {
     let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
     let quiet = |node: &Node| {
@@ -45,7 +46,7 @@ pub(super) fn node(old: Option<&Node>, new: Option<&Node>) -> Worth {
     round_if(quiet(old) != quiet(new))
 }
 
-/// The buffer's spec, not its status.
+/// A change of a buffer is worth a round, unless only its status has changed.
 pub(super) fn buffer(old: Option<&CapacityBuffer>, new: Option<&CapacityBuffer>) -> Worth {
     let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
     let asked = |buffer: &CapacityBuffer| CapacityBuffer {
@@ -56,7 +57,7 @@ pub(super) fn buffer(old: Option<&CapacityBuffer>, new: Option<&CapacityBuffer>)
     round_if(asked(old) != asked(new))
 }
 
-/// The request's spec, not its conditions.
+/// A change of a request is worth a round, unless only its conditions have changed.
 pub(super) fn request(old: Option<&ProvisioningRequest>, new: Option<&ProvisioningRequest>) -> Worth {
     let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
     let asked = |request: &ProvisioningRequest| ProvisioningRequest {
@@ -67,18 +68,19 @@ pub(super) fn request(old: Option<&ProvisioningRequest>, new: Option<&Provisioni
     round_if(asked(old) != asked(new))
 }
 
-/// The parts of a controller that matter to buffers that refer to it.
+/// A change of a controller is only worth a round if a buffer refers to it: only then the controller has its
+/// template.
 pub(super) fn controller(old: Option<&Controller>, new: Option<&Controller>) -> Worth {
     let referred = |one: Option<&Controller>| one.is_some_and(|one| one.template.is_some());
     round_if((referred(old) || referred(new)) && old != new)
 }
 
-/// Any difference.
+/// Any difference is worth a round.
 pub(super) fn any<T: PartialEq>(old: Option<&T>, new: Option<&T>) -> Worth {
     round_if(old != new)
 }
 
-/// No change counts: the next regular round is soon enough.
+/// No change is worth a round: the next regular round is soon enough.
 pub(super) fn none<T>(_: Option<&T>, _: Option<&T>) -> Worth {
     Worth::Nothing
 }

@@ -102,7 +102,7 @@ impl Board {
         }
     }
 
-    /// A complete list has arrived.
+    /// To be called when a complete list has arrived.
     pub(super) fn live(&self, kind: &'static str) {
         let mut states = self.lock();
         if let Some(state) = states.get_mut(kind) {
@@ -114,8 +114,8 @@ impl Board {
         self.settle(&states);
     }
 
-    /// A list or watch failed. Returns whether the kind is given up for now, so that it need not be read
-    /// again soon.
+    /// To be called when a list or watch has failed. Returns whether the kind is given up for now, so that it
+    /// need not be read again soon.
     pub(super) fn failed(&self, kind: &'static str, error: Option<ErrorKind>, what: String) -> bool {
         let mut states = self.lock();
         let Some(state) = states.get_mut(kind) else { return false };
@@ -149,7 +149,7 @@ impl Board {
         given_up
     }
 
-    /// An object cannot be read. Warns the first time.
+    /// To be called when an object cannot be read. Warns the first time.
     pub(super) fn malformed(&self, kind: &'static str, object: &str, why: &str) {
         let mut states = self.lock();
         let Some(state) = states.get_mut(kind) else { return };
@@ -158,7 +158,7 @@ impl Board {
         }
     }
 
-    /// An object can be read, or is gone.
+    /// To be called when an object can be read, or is gone.
     pub(super) fn well_formed(&self, kind: &'static str, object: &str) {
         if let Some(state) = self.lock().get_mut(kind) {
             state.malformed.remove(object);

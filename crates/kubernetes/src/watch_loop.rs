@@ -28,7 +28,7 @@ pub(super) const WATCH_SECONDS: u32 = 60;
 const PAGE: u32 = 500;
 /// The first wait after a failure, and the longest.
 const WAITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
-/// How soon a kind is read again that the API server does not serve to us.
+/// The wait before a kind is read again that the API server does not serve, or refuses.
 pub(super) const GIVEN_UP_WAIT: Duration = Duration::from_mins(5);
 
 /// How an object becomes plain data.
@@ -120,8 +120,8 @@ where
         }
     }
 
-    /// An object of a new list. A known object keeps its place in memory; for a malformed one, the last good
-    /// version stays, so that a pod does not seem to be gone.
+    /// Takes in an object of a new list. An unchanged object keeps its place in memory; for a malformed one,
+    /// the last good version stays, so that a pod does not seem to be gone.
     fn list(&self, object: DeserializeGuard<K>, incoming: &mut Incoming<T>) {
         let key = key(object.meta());
         let known = self.store.get(&key);

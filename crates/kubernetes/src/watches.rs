@@ -288,8 +288,8 @@ impl Starter<'_> {
         version
     }
 
-    /// Pods are counted as the control plane's version counts them: if it changes, all of them are listed
-    /// again.
+    /// Watches pods. What they take is counted as in the control plane's version: if the version changes, all
+    /// pods are listed again.
     fn pods(&self, store: &Store<Pod>, mut version: watch::Receiver<Option<KubernetesVersion>>) {
         let api: Api<DeserializeGuard<core::Pod>> = Api::all(self.cluster.client.clone());
         let (store, board) = (store.clone(), self.board.clone());
@@ -398,7 +398,7 @@ impl Starter<'_> {
         );
     }
 
-    /// The kinds that are absent if the API server does not serve them.
+    /// Watches the kinds that describe devices. The API server may not serve them.
     fn devices(&self, s: &Stores) {
         self.spawn::<resource::ResourceClaim, _>(
             "ResourceClaim",
@@ -426,8 +426,8 @@ impl Starter<'_> {
         );
     }
 
-    /// Namespaces. The uid of `kube-system`, which exists as long as the cluster, is used as the cluster's
-    /// uid.
+    /// Watches namespaces. The uid of `kube-system`, which exists as long as the cluster, is used as the
+    /// cluster's uid.
     fn namespaces(&self, store: &Store<Namespace>, uid: &Arc<OnceLock<String>>) {
         let uid = uid.clone();
         let convert = move |one: &core::Namespace| {

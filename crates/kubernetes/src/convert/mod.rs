@@ -81,7 +81,7 @@ fn units(field: &str, quantity: &Quantity) -> Result<i64, ConvertError> {
     quantity::units(&quantity.0).map_err(|source| ConvertError::Quantity { field: field.to_owned(), source })
 }
 
-/// The same for fields in which Kubernetes compares quantities exactly.
+/// Like [`units`], for fields in which Kubernetes compares quantities exactly.
 fn limited(field: &str, quantity: &Quantity) -> Result<i64, ConvertError> {
     quantity::limited(&quantity.0)
         .map_err(|source| ConvertError::Quantity { field: field.to_owned(), source })

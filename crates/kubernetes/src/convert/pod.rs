@@ -20,7 +20,7 @@ use model::storage::InTreeKind;
 /// A Pod with its digest computed: pods stay for long, and decisions need the digest in every round. It
 /// shares its spec with earlier equal pods.
 ///
-/// What it takes from its node is counted as the scheduler of this version does.
+/// What it takes from its node is counted as the scheduler of this version counts it.
 pub fn pod(object: &core::Pod, version: KubernetesVersion, specs: &mut Specs) -> Result<Pod, ConvertError> {
     let empty = core::PodSpec::default();
     let spec = object.spec.as_ref().unwrap_or(&empty);
@@ -119,7 +119,7 @@ fn from_parts(
     })
 }
 
-/// What the pod has in common with others.
+/// The part of a pod that equal pods share.
 fn common_parts(
     meta: &ObjectMeta,
     spec: &core::PodSpec,
@@ -228,8 +228,8 @@ fn refusal<'a>(mut conditions: impl Iterator<Item = &'a core::PodCondition>) -> 
     text(refused.and_then(|condition| condition.message.as_ref()))
 }
 
-/// A toleration with another operator (`Lt`, `Gt`) tolerates nothing and is left out: the gate is off by
-/// default.
+/// A toleration with another operator (`Lt`, `Gt`) tolerates nothing and is left out: the feature gate is off
+/// by default.
 fn toleration(toleration: &core::Toleration) -> Result<Toleration, ConvertError> {
     let word = toleration.effect.as_deref().filter(|effect| !effect.is_empty());
     Ok(Toleration {
@@ -320,7 +320,8 @@ fn features(spec: &core::PodSpec) -> Features {
         .with(Feature::BindMountOptions, mounts.into_iter().any(options))
 }
 
-/// Host ports of containers and sidecars; with `hostNetwork` a container port without a host port is one.
+/// Host ports of containers and sidecars. With `hostNetwork`, a container port without a host port is a host
+/// port too.
 fn host_ports(spec: &core::PodSpec) -> Vec<HostPort> {
     let on_host = spec.host_network == Some(true);
     let sidecars =

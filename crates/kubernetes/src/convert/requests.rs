@@ -11,7 +11,7 @@ use super::{ConvertError, resources};
 use model::KubernetesVersion;
 use model::resources::Resources;
 
-/// What the kubelet has set aside for a container.
+/// The field that shows what the kubelet has set aside for a container.
 const ALLOCATED: &str = "status.containerStatuses[].allocatedResources";
 
 type List = BTreeMap<String, Quantity>;
@@ -47,7 +47,8 @@ fn finished(spec: &core::PodSpec, mut sum: Resources) -> Result<Resources, Conve
     Ok(sum)
 }
 
-/// The first condition of this type decides, whatever its status is.
+/// Whether a pending resize cannot be carried out. The first condition `PodResizePending` decides, whatever
+/// its status is.
 fn resize_is_infeasible(status: &core::PodStatus) -> bool {
     let pending = status.conditions.iter().flatten().find(|one| one.type_ == "PodResizePending");
     pending.is_some_and(|one| one.reason.as_deref() == Some("Infeasible"))
@@ -106,7 +107,7 @@ fn with_limits(requests: Option<&List>, limits: Option<&List>) -> List {
     all
 }
 
-/// Whether it can be requested at the pod level: CPU, memory and huge pages.
+/// Whether this resource can be requested at the pod level: CPU, memory and huge pages.
 fn is_pod_level(name: &str) -> bool {
     name == "cpu" || name == "memory" || is_huge(name)
 }
@@ -176,7 +177,7 @@ fn level_requests(
     Ok(requests)
 }
 
-/// What a pod with a node takes.
+/// Computes what a pod with a node takes.
 struct Reckoning<'a> {
     spec: &'a core::PodSpec,
     status: &'a core::PodStatus,
@@ -190,7 +191,7 @@ impl Reckoning<'_> {
         if self.version < KubernetesVersion::V1_37 {
             return aggregate(self.spec, |container| self.most_of(container));
         }
-        // The sums are compared, not individual containers.
+        // Since 1.37 the sums are compared, not individual containers.
         let (allocated, actual) = match self.pod_status()? {
             Some(both) => both,
             None => (
@@ -206,7 +207,8 @@ impl Reckoning<'_> {
         Ok(most)
     }
 
-    /// The kubelet's pod-level status (since 1.36 for every pod, with its overhead): allocated and actual.
+    /// The amounts in the kubelet's pod-level status (since 1.36 for every pod, with its overhead): allocated
+    /// and actual.
     fn pod_status(&self) -> Result<Option<(Resources, Resources)>, ConvertError> {
         let actual = self.status.resources.as_ref().and_then(|actual| actual.requests.as_ref());
         let (Some(allocated), Some(actual)) = (&self.status.allocated_resources, actual) else {
@@ -274,7 +276,8 @@ impl Reckoning<'_> {
             pod_level_amounts("status.allocatedResources", self.status.allocated_resources.as_ref())?;
         let of = |list: &BTreeMap<String, i64>, name: &str| list.get(name).copied().unwrap_or(0);
         let before_1_37 = self.version < KubernetesVersion::V1_37;
-        // 1.36 considers what the spec names, 1.37 everything that counts.
+        // 1.36 considers the resources in the spec. 1.37 also considers those in the status, and those in the
+        // spec only if the resize is feasible.
         let mut names: BTreeSet<&String> = BTreeSet::new();
         if before_1_37 || !self.infeasible {
             names.extend(level.keys());

@@ -179,7 +179,8 @@ async fn there_is_no_request_whose_template_may_be_missing_from_an_old_list_alon
     server.say(REQUESTS, "ADDED", request("r3", "t3")).await;
     sleep(Duration::from_mins(5)).await;
     assert_eq!(asked(&watches), names(&["r2"], &["t1", "t2"]));
-    // It is really missing.
+    // Once templates can be seen again, the template of `r3` is known to be missing: decisions see the
+    // request.
     server.allow(TEMPLATES);
     sleep(Duration::from_mins(1)).await;
     assert_eq!(asked(&watches), names(&["r2", "r3"], &["t1", "t2"]));

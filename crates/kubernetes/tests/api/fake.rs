@@ -27,7 +27,7 @@ pub struct Asked {
 /// The script's reply to a request.
 pub enum Reply {
     Json(u16, Value),
-    /// After a while.
+    /// A JSON answer after this time.
     Late(Duration, Value),
     /// Lines as they come, until the sender is dropped.
     Stream(mpsc::UnboundedReceiver<Value>),

@@ -101,7 +101,7 @@ async fn one_that_was_deleted_is_its_holders_until_it_may_have_noticed() {
     sleep(Duration::from_secs(1)).await;
     let claim = two.claim(TEN).await.unwrap();
     let Claim::Other { free_at, .. } = claim else { panic!("{claim:?}") };
-    // It is made again by its holder.
+    // Its holder creates it again.
     assert!(is_held(&one.claim(TEN).await.unwrap()));
     assert!(is_held_by(&two.claim(TEN).await.unwrap(), "one"));
     held.lock().unwrap().take();

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::fake::{Reply, cluster, refusal};
 
-/// Counts upwards from 250, so that the bytes that must be thrown away come first.
+/// A source of bytes that counts upwards from 250, so that the bytes that must be discarded come early.
 fn counting() -> impl Fn(&mut [u8]) -> Result<(), EntropyError> {
     |bytes| {
         for (at, byte) in bytes.iter_mut().enumerate() {

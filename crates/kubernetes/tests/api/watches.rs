@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fake::{Asked, Log, Reply, cluster, refusal};
 
-/// An API server with objects by collection path, whose watches can be spoken to.
+/// An API server with objects by collection path. Tests can send events to its watches.
 #[derive(Clone, Default)]
 pub struct Server(pub Arc<Mutex<State>>);
 
