@@ -24,33 +24,33 @@ impl Amount {
         Ok(Self(quantity::nano(text)?.clamp(-most, most)))
     }
 
-    /// This many units.
+    /// An amount of this many units.
     pub fn units(units: i64) -> Self {
         Self(i128::from(units) * NANO)
     }
 
-    /// This many thousandths.
+    /// An amount of this many thousandths.
     pub fn milli(milli: i64) -> Self {
         Self(i128::from(milli) * 1_000_000)
     }
 
-    /// In units, rounded up (`Quantity.Value()`).
+    /// The amount in units, rounded up (`Quantity.Value()`).
     pub fn rounded_up(self) -> i64 {
         i64::try_from(up(self.0, NANO)).unwrap_or(if self.0 < 0 { i64::MIN } else { i64::MAX })
     }
 
-    /// In units, if it is a whole number of them.
+    /// The amount in units, if it is a whole number of them that fits an `i64`.
     pub fn whole(self) -> Option<i64> {
         (self.0 % NANO == 0).then(|| i64::try_from(self.0 / NANO).ok()).flatten()
     }
 
-    /// In thousandths, if it is a whole number of them.
+    /// The amount in thousandths, if it is a whole number of them that fits an `i64`.
     pub fn whole_milli(self) -> Option<i64> {
         let milli = NANO / 1000;
         (self.0 % milli == 0).then(|| i64::try_from(self.0 / milli).ok()).flatten()
     }
 
-    /// -1, 0 or 1.
+    /// The sign: -1, 0 or 1.
     pub fn sign(self) -> i64 {
         i64::from(self.0.signum() == 1) - i64::from(self.0.signum() == -1)
     }

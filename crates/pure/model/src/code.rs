@@ -1,12 +1,12 @@
 //! Codes: the names of variants in JSON, in labels of metrics and in messages. They are part of the contract,
 //! and stay the same if a variant is renamed.
 
-/// Gives an enum `ALL` and `code()`. It does not compile if a variant is left out.
+/// Gives an enum the constant `ALL` and the method `code()`. A missing variant is an error of the compiler.
 #[macro_export]
 macro_rules! codes {
     ($name:ty { $($variant:ident => $code:literal),* $(,)? }) => {
         impl $name {
-            /// All of them.
+            /// All variants.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
             /// Its name in JSON, in labels of metrics and in messages.

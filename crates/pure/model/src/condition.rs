@@ -10,12 +10,12 @@ pub struct StatusCondition {
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// In one word.
+    /// The reason in one word.
     pub reason: String,
-    /// In words.
+    /// The reason in words.
     pub message: String,
     /// Since when the condition has had this status.
     pub since: Option<Timestamp>,
-    /// The generation of the object that it is about.
+    /// `observedGeneration`: the generation of the object for which the condition was set.
     pub generation: Option<i64>,
 }

@@ -152,7 +152,7 @@ pub struct AllocatedDevice {
     pub device: String,
     /// Admin access: the device stays free for others.
     pub admin: bool,
-    /// The allocation is only a share of the device.
+    /// The id of the share (`shareID`), if only a share of the device is allocated.
     pub share: Option<String>,
     /// What the share consumes.
     pub consumed: Option<Amounts>,
@@ -265,7 +265,7 @@ pub enum Attribute {
 pub struct Capacity {
     /// How much there is.
     pub value: Amount,
-    /// How much of it a request takes.
+    /// How the amount that a request takes is determined (`requestPolicy`).
     pub policy: Option<CapacityPolicy>,
 }
 
@@ -350,7 +350,8 @@ pub enum ClaimSource {
 }
 
 impl PodClaim {
-    /// What pods have in common whose own claims are created from the same template.
+    /// What decides whether pods are alike: the name of the claim, or else its template and whether the claim
+    /// has yet to be created. The name of a claim that was created from a template does not count.
     pub fn kind(&self) -> (&str, &str, bool) {
         match &self.source {
             ClaimSource::Named(name) => ("", name, true),
@@ -363,11 +364,11 @@ impl PodClaim {
 /// Whether a claim was created from a template.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Made {
-    /// Not yet.
+    /// It has not been created yet.
     NotYet,
     /// No claim is needed.
     None,
-    /// A claim with this name.
+    /// It was created with this name.
     As(String),
 }
 
@@ -376,7 +377,8 @@ pub enum Made {
 pub struct ExtendedRequest {
     /// The resource.
     pub resource: String,
-    /// How many devices it takes beyond those of containers that have ended by then.
+    /// How many devices it takes. An init container that ends takes only what it needs beyond what lasting
+    /// containers after it request.
     pub count: i64,
 }
 

@@ -14,10 +14,9 @@ use super::devices::PodClaim;
 use super::pod::{Pod, Scheduling};
 use super::pod_spec::PodSpec;
 
-/// Identifies the data that it was computed from. Two different pods with the same fingerprint would break
-/// SHA-256.
+/// A hash that identifies the data it was computed from (the first 128 bits of their SHA-256).
 ///
-/// Its order has no meaning, and is the same only during one run of the program.
+/// The order of fingerprints has no meaning, and may be different in another run of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fingerprint([u64; 2]);
 
@@ -32,11 +31,11 @@ pub struct Digest {
     pub seen_as: Fingerprint,
     /// What it requires of other pods, if anything.
     looks: Option<Arc<Looks>>,
-    /// The position of `/`, if it is small enough.
+    /// The position of `/` in the id; `FAR` if it is too large.
     slash: u8,
     /// It has no node, and is neither finished nor being deleted.
     pub waits: bool,
-    /// It sets for how long it is too young to cause a machine.
+    /// It has the annotation [`DELAY`].
     pub delayed: bool,
     /// A scheduling gate holds it back.
     pub gated: bool,
@@ -53,9 +52,9 @@ pub struct Digest {
 /// The part of the digest that pods with the same spec share.
 #[derive(Clone, Debug)]
 pub struct SpecDigest {
-    /// [`Digest::class`] of a pod in the cluster.
+    /// [`Digest::class`] of a pod that is not a chunk ([`Pod::chunk`]).
     pub class: Fingerprint,
-    /// [`Digest::seen_as`] of a pod that stays.
+    /// [`Digest::seen_as`] of a pod that is not being deleted.
     seen_as: Fingerprint,
     looks: Option<Arc<Looks>>,
     delayed: bool,
@@ -75,13 +74,14 @@ pub struct Looks {
     pub spread_as: Option<Fingerprint>,
 }
 
-/// The smallest position of `/` that is too large. Namespaces are shorter.
+/// Stands for every position of `/` that is too large. Namespaces in the API have shorter names.
 const FAR: u8 = u8::MAX;
 
-/// Annotation of a pod with the time for which it is too young to cause a machine.
+/// Annotation of a pod: no machine is created for the pod until it is this old.
 pub const DELAY: &str = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
 
-/// Where a pod or its spec keeps computed values. Comparing two ignores whether they have any.
+/// A cache for values computed from a pod or its spec. It does not take part in comparisons: any two are
+/// equal.
 pub struct Memo<T>(OnceLock<T>);
 
 impl<T> Memo<T> {
@@ -179,13 +179,13 @@ impl SpecDigest {
     }
 }
 
-/// What other pods' affinity, anti-affinity and topology spread can see of a pod.
+/// A fingerprint of what other pods' affinity, anti-affinity and topology spread can see of a pod.
 fn seen_as(spec: &PodSpec, leaves: bool) -> Fingerprint {
     Fingerprint::of(&(&spec.namespace, &spec.labels, &spec.affinity.anti, leaves))
 }
 
-/// Everything of a pod that scheduling reads. The names of volumes are left out, because the volume with a
-/// pod's token has a different name in each pod.
+/// A fingerprint of everything that scheduling reads of a pod. The names of volumes are left out, because the
+/// volume with a pod's token has a different name in each pod.
 fn class(pod: &PodSpec, chunk: bool) -> Fingerprint {
     let volumes: Vec<_> =
         pod.volumes.iter().filter(|volume| volume.decides_place()).map(|volume| &volume.source).collect();
@@ -223,7 +223,8 @@ impl Looks {
 }
 
 impl Fingerprint {
-    /// A part of it, which hardly two that differ share: a table need not hash it again.
+    /// Half of the fingerprint. Tables use it as a hash: different fingerprints hardly ever have the same
+    /// half.
     pub fn part(self) -> u64 {
         self.0[0]
     }
@@ -241,7 +242,7 @@ impl Fingerprint {
     }
 }
 
-/// Collects the text to hash, with every length and end.
+/// Collects the bytes to hash, including the lengths and ends that keep neighbouring values apart.
 struct Text(Vec<u8>);
 
 impl Hasher for Text {

@@ -8,9 +8,9 @@
 pub const FIRST: i64 = 1 << 30;
 /// The smallest DIMM in bytes.
 const SMALLEST: i64 = 512 << 20;
-/// How many DIMMs of each size …
+/// How many DIMMs of each size can be plugged.
 const EACH: i64 = 32;
-/// … and how many sizes there are.
+/// How many different sizes of DIMMs there are.
 const SIZES: usize = 8;
 
 /// The smallest size of at least this many bytes; `None`: this much cannot be plugged.

@@ -1,10 +1,10 @@
-//! Why a node keeps its pods: a code of the contract, and words with what would allow the pod to leave.
+//! Why a node is kept: a stable code, and words that say what would allow a pod to leave.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// Why a pod keeps its node: the drain rule that applies.
+/// Why a pod prevents its node from being drained: the rule that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blocking {
     /// Its controller should exist, but does not.
@@ -13,11 +13,11 @@ pub enum Blocking {
     NotReplicated,
     /// A pod of kube-system that no budget covers.
     UnmovableKubeSystemPod,
-    /// Its own annotation keeps it.
+    /// An annotation of the pod forbids its eviction.
     NotSafeToEvictAnnotation,
-    /// hostPath, or emptyDir on disk.
+    /// It has local storage: hostPath, or emptyDir on disk.
     LocalStorageRequested,
-    /// A disruption budget has no room.
+    /// A disruption budget allows no eviction now.
     NotEnoughPdb,
     /// The API server evicts no pod that several budgets select.
     SeveralPdbs,
@@ -67,7 +67,7 @@ impl fmt::Display for Blocking {
 /// The reason for a node's verdict, if the verdict alone does not show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeReason {
-    /// One of its pods keeps it.
+    /// One of its pods prevents its removal, for this reason.
     Pod(Blocking),
     /// The node does not report what it offers.
     UnexpectedError,
@@ -81,7 +81,7 @@ impl NodeReason {
     /// The reasons that are not about a pod.
     pub const OWN: [Self; 3] = [Self::UnexpectedError, Self::RemovalGivenUp, Self::CapacityBuffer];
 
-    /// Its name in the contract.
+    /// Its name in JSON and in messages.
     pub fn code(self) -> &'static str {
         match self {
             Self::Pod(blocking) => blocking.code(),
@@ -98,14 +98,14 @@ impl fmt::Display for NodeReason {
     }
 }
 
-/// As its code.
+/// Serialized as its code.
 impl Serialize for NodeReason {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.code())
     }
 }
 
-/// As its code.
+/// Serialized as its code.
 impl Serialize for Blocking {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.code())

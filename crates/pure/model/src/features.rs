@@ -59,7 +59,7 @@ impl Features {
             .collect()
     }
 
-    /// The features that the scheduler of this version requires of a node.
+    /// The features in the set that the scheduler of this version requires of a node.
     pub fn asked_by(self, version: KubernetesVersion) -> Self {
         self.iter().filter(|one| one.since() <= version).collect()
     }
@@ -69,14 +69,14 @@ impl Features {
         Self(self.0 & !others.0)
     }
 
-    /// The same set with or without a feature.
+    /// The set with this feature added or removed.
     #[must_use]
     pub fn with(self, feature: Feature, is_in: bool) -> Self {
         let bit = 1 << feature as u8;
         Self(if is_in { self.0 | bit } else { self.0 & !bit })
     }
 
-    /// Whether the feature is one of them.
+    /// Whether the feature is in the set.
     pub fn has(self, feature: Feature) -> bool {
         self.0 & (1 << feature as u8) != 0
     }
@@ -86,7 +86,7 @@ impl Features {
         self.0 == 0
     }
 
-    /// Each of them.
+    /// The features in the set.
     pub fn iter(self) -> impl Iterator<Item = Feature> {
         Feature::ALL.into_iter().filter(move |one| self.has(*one))
     }

@@ -22,7 +22,7 @@ pub struct PodGroup {
     pub topology: Option<String>,
     /// `spec.parentCompositePodGroupName`.
     pub parent: Option<String>,
-    /// `spec.resourceClaims` has some: its pods share them.
+    /// Whether `spec.resourceClaims` has any. Its pods share them.
     pub shares_claims: bool,
 }
 
@@ -39,9 +39,9 @@ impl PodGroup {
 pub struct GangWait {
     /// Its PodGroup, `namespace/name`.
     pub group: String,
-    /// In one word.
+    /// The reason in one word.
     pub reason: GangReason,
-    /// In words.
+    /// The reason in words.
     pub message: String,
 }
 

@@ -13,7 +13,7 @@ const UNITS: [(&str, u64); 8] = [
     ("m", 60_000_000_000),
     ("h", 3_600_000_000_000),
 ];
-/// The largest sum of nanoseconds; this large only with a minus sign.
+/// The largest magnitude in nanoseconds. Only a negative duration can be this large.
 const MOST: u64 = 1 << 63;
 
 /// A duration as `time.ParseDuration` parses it: `1h30m`, `-1.5h`, `0`, but not `1d`.
@@ -41,7 +41,7 @@ fn signed(nanos: u64, minus: bool) -> Option<SignedDuration> {
     Some(SignedDuration::from_nanos(nanos))
 }
 
-/// The first number with its unit, in nanoseconds, and the rest.
+/// The first number with its unit, in nanoseconds, and the rest of the text.
 fn first(text: &str) -> Option<(u64, &str)> {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let (whole, rest) = text.split_at(digits(text));
@@ -60,7 +60,8 @@ fn first(text: &str) -> Option<(u64, &str)> {
     sum.checked_add(fraction(part, nanos)).filter(|sum| *sum <= MOST).map(|sum| (sum, rest))
 }
 
-/// This many of a unit; digits that are too small to count are cut off.
+/// The nanoseconds of a fraction of a unit, rounded down: its digits after the point, and the nanoseconds of
+/// the unit.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -13,7 +13,7 @@ text_id! {
 }
 
 impl HostKey {
-    /// This host of this region; the region is empty for the cluster in `[proxmox]`.
+    /// The key of this host in this region. The region is empty for the cluster in `[proxmox]`.
     pub fn new(region: &str, host: &str) -> Self {
         Self(if region.is_empty() { host.to_owned() } else { format!("{region}/{host}") })
     }

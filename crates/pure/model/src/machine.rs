@@ -14,7 +14,8 @@ use super::text_id::{MachineId, PoolName};
 use super::vmid::Vmid;
 use super::workload::Backoff;
 
-/// Where a machine is in its life, derived from what is seen and from its record, in this order.
+/// A stage in the life of a machine, derived from what is seen of the machine and from its record. Phases are
+/// compared in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
     /// The record is written; nothing has been requested from Proxmox VE yet.
@@ -91,7 +92,7 @@ pub enum WarmState {
 }
 
 impl WarmState {
-    /// As it is written in the configuration.
+    /// Its name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Stopped => "stopped",
@@ -117,7 +118,7 @@ impl WarmState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pinned {
-    /// The helper on its host has yet to assign them.
+    /// The helper on the machine's host has yet to assign the CPUs.
     Awaited,
     /// The CPUs are assigned.
     Done,
@@ -143,7 +144,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Whether it is a bare-metal machine, and is switched on and off.
+    /// Whether it is a bare-metal machine, which is switched on and off instead of created and destroyed.
     pub fn is_physical(&self) -> bool {
         self.machine.is_some()
     }
@@ -153,8 +154,8 @@ impl Slot {
         self.address.into_iter().chain(self.further.values().copied())
     }
 
-    /// The addresses of its first device, if there are several, so that the node's must be named: the kubelet
-    /// takes two families only if it gets both (`--node-ip`).
+    /// The addresses of its first device for the kubelet's `--node-ip`; `None` if its main address is not
+    /// static, or is its only one. The kubelet uses two address families only if it gets an address of each.
     pub fn node_ips(&self) -> Option<String> {
         let own = self.address.filter(|_| !self.further.is_empty())?;
         let six = self.further.get("net0/ip6").map(|six| format!(",{six}")).unwrap_or_default();
@@ -182,7 +183,7 @@ pub struct Machine {
     pub cores: u32,
     /// Memory in bytes.
     pub memory: i64,
-    /// Where it is in its life.
+    /// The stage of its life.
     pub phase: Phase,
     /// The disks or memory that it has just put on storages may not be included in the storages' usage yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -200,17 +201,17 @@ pub struct Machine {
     /// How it is kept, or is to be kept, until it is asked to join; `None`: it is to become a node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm: Option<WarmState>,
-    /// Set while the running machine is being given more: what it had before. `cores` and `memory` are what
-    /// it is to have.
+    /// Set while the running machine is being given more vCPUs or memory: what it had before. `cores` and
+    /// `memory` are what it is to have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growing: Option<Growing>,
-    /// Its growth has failed, and is not tried again until then.
+    /// Its growth has failed, and is not tried again until this back-off ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grow_backoff: Option<Backoff>,
-    /// Its Node did not report CPUs that were plugged: it gets no more.
+    /// Its Node did not report CPUs that were hot-plugged, so it gets no more CPUs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_no_cpus: bool,
-    /// The same for memory.
+    /// Its Node did not report memory that was hot-plugged, so it gets no more memory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_no_memory: bool,
     /// The settings and the `template` that it was created from (`settings::Pool::made_of`); empty: not
@@ -220,12 +221,13 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Since when it has been on its way to become a node, or the earliest time that is known.
+    /// Since when it has been on its way to become a node. If that is not known: since when it has been in
+    /// its phase.
     pub fn wanted_since(&self) -> Option<Timestamp> {
         self.requested.or(self.since)
     }
 
-    /// The hosts on which it counts.
+    /// The hosts on which it counts: its own, and any other on which Proxmox VE shows it.
     pub fn hosts(&self) -> impl Iterator<Item = &HostKey> {
         std::iter::once(&self.host).chain(&self.seen_on)
     }
@@ -251,8 +253,8 @@ pub struct Growing {
 }
 
 impl Growing {
-    /// What a Node with this capacity has yet to report once the machine has grown to this size: thousandths
-    /// of CPUs, and bytes.
+    /// How much CPU (in thousandths) and memory (in bytes) a Node with this capacity has yet to report once
+    /// the machine has grown to this size.
     pub fn missing(&self, (cores, memory): (u32, i64), seen: &Resources) -> (i64, i64) {
         let cpu = self.node_cpu_milli + (i64::from(cores) - i64::from(self.cores)) * 1000;
         let memory = self.node_memory + guest_sees(memory - self.memory);
@@ -268,7 +270,8 @@ impl Growing {
     }
 }
 
-/// A difference in memory below this is ignored: kernels reserve a little more or less at each start.
+/// A difference in memory of less than this many bytes is ignored: kernels reserve a little more or less at
+/// each start.
 pub const NO_MORE: i64 = 64 << 20;
 
 /// How much of this many plugged bytes a guest can use: its kernel reserves a part for itself.
@@ -299,7 +302,7 @@ pub struct Host {
     /// Whether it is in (HA) maintenance.
     #[serde(default)]
     pub maintenance: bool,
-    /// Its threads.
+    /// The number of its CPU threads.
     pub cores: u32,
     /// Its memory in bytes.
     pub memory: i64,
@@ -366,7 +369,7 @@ pub struct Record {
     /// VMID of the template; `None`: it has no template.
     #[serde(default, with = "machine_kind::template")]
     pub template: Option<Vmid>,
-    /// The host that holds the template, or else its own.
+    /// The host that holds the template; if there is no template, the machine's own host.
     pub template_host: String,
     /// vCPUs.
     pub cores: u32,
@@ -414,7 +417,7 @@ pub struct Record {
     #[serde(default)]
     pub entered: BTreeMap<Phase, Timestamp>,
     /// When its VM and its Node were seen to be gone. Only what they left behind keeps the record. It is not
-    /// part of `entered`, which an earlier release could not read then.
+    /// an entry of `entered`, because an earlier release could not read the record then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm_gone: Option<Timestamp>,
     /// Pods that it was created for, `namespace/name`, in the order of the plan, which reserves their places.
@@ -429,20 +432,20 @@ pub struct Record {
     /// How it was kept before it was asked to join; also `None` in a record of an earlier release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<WarmState>,
-    /// The progress of its dedicated CPUs; `None`: it gets none, or is not there yet.
+    /// The progress of its dedicated CPUs; `None`: it gets none, or has not reached this step yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<Pinned>,
-    /// Set while the running machine is being given more: what it had before. `cores` and `memory` are what
-    /// it is to have.
+    /// Set while the running machine is being given more vCPUs or memory: what it had before. `cores` and
+    /// `memory` are what it is to have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growing: Option<Growing>,
-    /// Its growth has failed, and is not tried again until then.
+    /// Its growth has failed, and is not tried again until this back-off ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grow_backoff: Option<Backoff>,
-    /// Its Node did not report CPUs that were plugged: it gets no more.
+    /// Its Node did not report CPUs that were hot-plugged, so it gets no more CPUs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_no_cpus: bool,
-    /// The same for memory.
+    /// Its Node did not report memory that was hot-plugged, so it gets no more memory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_no_memory: bool,
     /// The settings and the `template` that it was created from (`settings::Pool::made_of`). Empty in a
@@ -508,7 +511,7 @@ impl Record {
         Self { template: Some(Vmid(9000)), cores: 2, memory: 4 << 30, entered: BTreeMap::new(), ..record }
     }
 
-    /// Whether it is a bare-metal machine, and is switched on and off.
+    /// Whether it is a bare-metal machine, which is switched on and off instead of created and destroyed.
     pub fn is_physical(&self) -> bool {
         self.slot.is_physical()
     }
@@ -522,7 +525,7 @@ impl Record {
         }
     }
 
-    /// Where a daemon that finds the record continues with its machine.
+    /// The phase in which a daemon that finds the record continues with its machine.
     pub fn phase(&self) -> Phase {
         match self.intent {
             Intent::Create => Phase::Requested,

@@ -51,7 +51,7 @@ mod tests {
             let read: Record = serde_json::from_value(record).unwrap();
             let again = serde_json::from_value::<Record>(serde_json::to_value(&read).unwrap()).unwrap();
             assert_eq!(read.kind(), again.kind());
-            // As an earlier release reads it.
+            // An earlier release accepts only a number.
             assert!(serde_json::to_value(&read).unwrap()["template"].is_number());
             read.kind()
         };

@@ -1,6 +1,7 @@
 //! Which names Kubernetes accepts (`k8s.io/apimachinery/pkg/util/validation`).
 
-/// A DNS label (RFC 1123): at most 63 lower-case letters, digits and `-`, none at the ends.
+/// Whether the text is a DNS label (RFC 1123): at most 63 lower-case letters, digits and `-`, and no `-` at
+/// either end.
 pub fn is_label(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     !text.is_empty()
@@ -10,15 +11,15 @@ pub fn is_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// A label's key or value without the prefix: at most 63 of letters, digits, `-`, `_`, `.`, with an
-/// alphanumeric at both ends.
+/// Whether the text is a label's value that is not empty, or a label's key without the prefix: at most 63
+/// letters, digits, `-`, `_` and `.`, with an alphanumeric at both ends.
 pub fn is_word(text: &str) -> bool {
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     text.len() <= 63 && text.chars().all(inner) && edge(text.chars().next()) && edge(text.chars().next_back())
 }
 
-/// A key of a label, a taint or a resource: `name` or `prefix/name`.
+/// Whether the text is a key of a label, a taint or a resource: `name` or `prefix/name`.
 pub fn is_key(text: &str) -> bool {
     match text.split_once('/') {
         None => is_word(text),
@@ -26,14 +27,14 @@ pub fn is_key(text: &str) -> bool {
     }
 }
 
-/// The value of a label.
+/// Whether the text is a valid value of a label.
 pub fn is_value(text: &str) -> bool {
     text.is_empty() || is_word(text)
 }
 
-/// The letters of a machine's suffix, without those that are easily confused.
+/// The characters of the suffix in a machine's name, without those that are easily confused.
 pub const SUFFIX_LETTERS: &[u8; 31] = b"bcdfghjklmnpqrstvwxz23456789aeu";
-/// How many of them a machine's name ends with.
+/// How many of these characters a machine's name ends with.
 pub const SUFFIX_LENGTH: usize = 5;
 
 /// Whether machines of this pool can have this name.

@@ -18,7 +18,7 @@ const KEYS: [&str; 5] = [
     "node.cilium.io/agent-not-ready",
 ];
 
-/// Prefixes of such keys.
+/// Prefixes of keys of taints that are always temporary.
 const PREFIXES: [&str; 3] = [
     // Set and removed by the node readiness controller.
     "readiness.k8s.io/",
@@ -36,13 +36,13 @@ pub struct TaintDomain {
 }
 
 impl TaintDomain {
-    /// Whether the taint is one of these.
+    /// Whether the taint has such a key, and such an effect if one is given.
     pub fn holds(&self, taint: &Taint) -> bool {
         taint.key.starts_with(&self.prefix) && self.effect.is_none_or(|effect| effect == taint.effect)
     }
 }
 
-/// Whether a taint with this key is temporary without being named.
+/// Whether a taint with this key is always temporary, even if no pool names it.
 pub fn passes_by_itself(key: &str) -> bool {
     KEYS.contains(&key) || PREFIXES.iter().any(|prefix| key.starts_with(prefix))
 }

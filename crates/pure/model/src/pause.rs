@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The daemon begins nothing new while this is set.
+/// A pause: the daemon begins nothing new while it is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pause {
@@ -16,7 +16,7 @@ pub struct Pause {
     pub reason: String,
 }
 
-/// Whatever is left alone after failures is to be tried again now.
+/// An order to try again now what is left alone after failures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Retry {

@@ -28,7 +28,7 @@ pub struct HostPci {
 pub struct Held {
     /// The VM.
     pub vmid: Vmid,
-    /// The mapping that it is of.
+    /// The mapping through which the VM got it, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mapping: Option<String>,
     /// Its address, if the VM got it without a mapping.

@@ -49,7 +49,7 @@ pub struct Plan {
     /// Machines that are no longer kept warm.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unkept: Vec<Unkept>,
-    /// Annotations whose values cannot be parsed, which are ignored. Only the first of them.
+    /// Annotations that are ignored because their values cannot be parsed: only the first of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ignored_annotations: Vec<IgnoredAnnotation>,
     /// Every host that may be switched off, once.
@@ -58,7 +58,7 @@ pub struct Plan {
     /// Every CapacityBuffer once, the oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub buffers: Vec<BufferVerdict>,
-    /// Chunks of CapacityBuffers, each once: not pods, but decided like pods.
+    /// The verdict on each chunk of a CapacityBuffer. Chunks are not pods, but are decided on like pods.
     #[serde(skip)]
     pub chunks: Vec<PodVerdict>,
     /// What the round could not look at, and later rounds will.
@@ -118,12 +118,12 @@ pub struct NewMachine {
     pub cores: u32,
     /// Memory as a quantity, e.g. `8Gi`.
     pub memory: String,
-    /// The same in bytes.
+    /// Its memory in bytes.
     #[serde(skip)]
     pub memory_bytes: i64,
     /// Pods planned on it, `namespace/name`.
     pub pods: Vec<Arc<str>>,
-    /// How the existing machine was kept that is now asked to join; `None`: it is new.
+    /// How an existing warm machine, which is now asked to join, was kept; `None`: the machine is new.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub woken: Option<WarmState>,
 }
@@ -155,7 +155,7 @@ pub struct GrownSize {
     pub cores: u32,
     /// Memory, e.g. `8Gi`.
     pub memory: String,
-    /// The same in bytes.
+    /// Memory in bytes.
     #[serde(skip)]
     pub memory_bytes: i64,
 }
@@ -167,7 +167,7 @@ impl GrownSize {
     }
 }
 
-/// Whether it should be left out: there is none, or it is the number of a machine that is not a VM.
+/// Whether the VMID is left out: there is none, or it is the number of a bare-metal machine.
 #[expect(
     clippy::ref_option,
     clippy::trivially_copy_pass_by_ref,
@@ -215,7 +215,7 @@ pub enum PodOutcome {
     TooYoung,
     /// The pools that fit are backing off after failures.
     BackingOff,
-    /// kube-scheduler refuses such pods where the planner found that they fit.
+    /// kube-scheduler refuses pods like it on a node where the planner found that they fit.
     PredictionMissed,
     /// The round has reached its limit: a later one looks at it.
     Unfinished,
@@ -264,7 +264,7 @@ pub enum RequestOutcome {
     BookingExpired,
     /// All of its pods have a node.
     Consumed,
-    /// It has been answered finally.
+    /// Its final answer has already been given.
     Over,
     /// No room was found in time.
     Expired,
@@ -345,10 +345,10 @@ pub struct BufferVerdict {
     pub buffer: String,
     /// How far it is filled.
     pub verdict: BufferOutcome,
-    /// Why it is not ready, in one word, e.g. `PodTemplateNotFound`.
+    /// Why it is not ready, as a code, e.g. `PodTemplateNotFound`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
-    /// The same in words, or what happens to its chunks.
+    /// Why it is not ready, or what happens to its chunks, in words.
     pub message: String,
     /// How many chunks it is to have, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -367,7 +367,7 @@ pub struct BufferVerdict {
     /// The verdict of the first chunk that finds no room.
     #[serde(skip)]
     pub nowhere_because: Option<PodOutcome>,
-    /// Why the pools do not take it.
+    /// Why the pools do not take that chunk.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<PoolReason>,
 }
@@ -377,14 +377,14 @@ pub struct BufferVerdict {
 pub struct PoolReason {
     /// The pool.
     pub pool: PoolName,
-    /// One of the contract's names, e.g. `InsufficientCpu`.
+    /// The reason as a stable code, e.g. `InsufficientCpu`.
     pub reason: &'static str,
-    /// The same in words, with numbers.
+    /// The reason in words, with numbers.
     pub message: String,
 }
 
-/// kube-scheduler refuses pods where the planner found that they fit: why they were expected there, and what
-/// kube-scheduler reports.
+/// A prediction that turned out to be wrong: kube-scheduler refuses pods on a node where the planner found
+/// that they fit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MissedPrediction {
     /// The node that they were expected on.
@@ -394,7 +394,7 @@ pub struct MissedPrediction {
     pub pool: Option<PoolName>,
     /// When it was noticed.
     pub at: Timestamp,
-    /// Until when.
+    /// Until when the pool gets no machine for them.
     pub until: Timestamp,
     /// Why they were expected there.
     pub ours: String,
@@ -403,7 +403,7 @@ pub struct MissedPrediction {
 }
 
 impl MissedPrediction {
-    /// From the memory of a missed prediction.
+    /// Converts what is remembered of a missed prediction.
     pub fn of(missed: &Missed) -> Self {
         Self {
             node: missed.node.clone(),
@@ -415,7 +415,7 @@ impl MissedPrediction {
         }
     }
 
-    /// Both sides in one sentence.
+    /// Why they were expected on the node, and what kube-scheduler says, in one sentence.
     pub fn words(&self) -> String {
         format!("{}, but kube-scheduler says: {}", self.ours, self.theirs)
     }
@@ -471,7 +471,7 @@ impl PodVerdict {
     }
 }
 
-/// Where a pod of a removed node goes.
+/// A pod of a removed node, and a node that can take it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Move {
     /// `namespace/name`.
@@ -524,7 +524,7 @@ pub struct Removal {
     pub reason: RemovalReason,
     /// Its utilization, rounded to four digits.
     pub utilization: f64,
-    /// Where its pods go.
+    /// Its pods, and the nodes that can take them.
     pub moves: Vec<Move>,
 }
 
@@ -533,23 +533,23 @@ pub struct Removal {
 pub enum NodeOutcome {
     /// Not in a managed pool.
     NotManaged,
-    /// Above the threshold.
+    /// Its utilization is above the threshold.
     Utilized,
-    /// A pod keeps it.
+    /// A pod prevents its removal.
     Blocked,
     /// Its pods fit nowhere else.
     NoPlaceToMovePods,
     /// Its pool is at its minimum.
     AtMinimum,
-    /// Unneeded, and waiting for its time.
+    /// It is unneeded, but may not be removed yet.
     Unneeded,
     /// A cool-down is running.
     CoolingDown,
     /// Too many nodes of its pool are not ready.
     PoolUnhealthy,
-    /// An annotation keeps it.
+    /// An annotation forbids its removal.
     Disabled,
-    /// Not ready, and waiting for its time.
+    /// It is not ready, but may not be removed yet.
     Unready,
     /// Already being removed.
     BeingDeleted,

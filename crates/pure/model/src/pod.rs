@@ -27,7 +27,7 @@ pub enum PodPhase {
     Unknown,
 }
 
-/// What the scheduler reported on a pod without a node.
+/// What the scheduler has reported about a pod (condition `PodScheduled`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Scheduling {
     /// No `PodScheduled` condition: the scheduler has not looked at it yet.
@@ -79,7 +79,7 @@ pub struct PodAffinityTerm {
     pub namespaces: Vec<String>,
     /// Namespaces by label; an empty selector means all.
     pub namespace_selector: Option<LabelSelector>,
-    /// The node label that makes a domain.
+    /// The node label whose values are the domains.
     pub topology_key: String,
     /// `matchLabelKeys` as written (the API server merges them into the selector when the pod is created).
     pub match_label_keys: Vec<String>,
@@ -120,7 +120,7 @@ pub struct SpreadConstraint {
     pub max_skew: i32,
     /// `minDomains`, 1 if absent.
     pub min_domains: i32,
-    /// The node label that makes a domain.
+    /// The node label whose values are the domains.
     pub topology_key: String,
     /// `whenUnsatisfiable: DoNotSchedule` (true) or `ScheduleAnyway` (false).
     pub hard: bool,
@@ -145,7 +145,7 @@ pub struct HostPort {
     pub port: i32,
 }
 
-/// One of `spec.volumes[]`, of which those that neither scheduling nor draining looks at are left out.
+/// One of `spec.volumes[]`. Volumes that neither scheduling nor draining looks at are left out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Volume {
     /// The volume's name in the pod.
@@ -239,8 +239,8 @@ pub struct Pod {
     pub refusal: String,
     /// Condition `Ready`.
     pub ready: bool,
-    /// Only during a decision: a chunk of a CapacityBuffer, or a pod of a ProvisioningRequest. It yields to
-    /// every real pod.
+    /// True only during a decision, for a chunk of a CapacityBuffer or a pod of a ProvisioningRequest. It
+    /// yields to every real pod.
     #[serde(skip)]
     pub chunk: bool,
     /// The shared fields.

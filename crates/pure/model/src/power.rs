@@ -21,7 +21,7 @@ pub struct PowerFacts {
     pub hosts: BTreeMap<HostKey, HostFacts>,
 }
 
-/// What is known of one such host.
+/// What is known of a host that may be switched off.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostFacts {
@@ -30,8 +30,8 @@ pub struct HostFacts {
     /// Unmanaged VMs and containers there that may run: those not known to be stopped, those with a task in
     /// progress, and those of the HA manager.
     pub others: BTreeSet<Vmid>,
-    /// VMs that were managed machines until recently. They are gone, and the data on guests may be older than
-    /// that.
+    /// VMs that were managed machines until recently. They are gone, but older data on guests may still
+    /// include them.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub going: BTreeSet<Vmid>,
     /// VMs and containers of its cluster that are being migrated. One that is moving to this host is shown on
@@ -42,7 +42,7 @@ pub struct HostFacts {
     pub stays_on: Option<String>,
 }
 
-/// The progress of switching a host.
+/// The progress of switching a host off or on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum PowerStep {
     /// Its machines leave it, and no new ones are placed on it.
@@ -74,7 +74,7 @@ pub struct PowerMemory {
     /// The pools whose machines can be created there.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub reached_by: BTreeSet<PoolName>,
-    /// Those of these pools that have no template of their own there.
+    /// Pools among these that have no template of their own there.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub across: BTreeSet<PoolName>,
 }
@@ -119,7 +119,7 @@ crate::codes!(
     }
 );
 
-/// The verdict of such a host.
+/// The verdict on a host that may be switched off.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostVerdict {

@@ -27,7 +27,7 @@ const OF_ONE_POD: &[&str] = &[
     "job-name",
 ];
 
-/// Everything that is followed.
+/// What kube-scheduler is expected to do, and where it did something else.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Predictions {
@@ -64,7 +64,7 @@ pub struct Awaited {
     pub uid: String,
     /// The node.
     pub node: String,
-    /// The pods on the node at that time: others may have taken the room since.
+    /// A fingerprint of the pods on the node at that time: others may have taken the room since.
     pub company: String,
     /// Since when every decision has found that it fits there.
     pub since: Timestamp,
@@ -100,7 +100,7 @@ pub struct MadeFor {
 pub struct Missed {
     /// The kind of the pods.
     pub kind: String,
-    /// One of them, `namespace/name`.
+    /// One of these pods, `namespace/name`.
     pub pod: String,
     /// The pool that gets no machine for them; `None`: the node is in no pool.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -177,7 +177,7 @@ pub fn kind(pod: &Pod) -> String {
     ))
 }
 
-/// Sixteen digits that identify their input.
+/// A fingerprint of the input: sixteen hexadecimal digits.
 pub fn fingerprint(what: &impl Serialize) -> String {
     // If it cannot be serialized, fewer kinds are distinguished, which is harmless.
     let text = serde_json::to_vec(what).unwrap_or_default();

@@ -27,13 +27,13 @@ pub fn units(text: &str) -> Result<i64, QuantityError> {
     scaled(text, 0)
 }
 
-/// The same as [`units`], but values too large for an `i64` become the largest one: for values in settings,
-/// and where Kubernetes compares quantities exactly (`Cmp`).
+/// Like [`units`], but a value that is too large for an `i64` becomes the largest one. For settings, and for
+/// quantities that Kubernetes compares exactly (`Cmp`).
 pub fn limited(text: &str) -> Result<i64, QuantityError> {
     Written::read(text).map(|written| saturated(written.magnitude(0)))
 }
 
-/// The same as [`milli`], limited in the same way.
+/// Like [`milli`], but a value that is too large for an `i64` becomes the largest one.
 pub fn limited_milli(text: &str) -> Result<i64, QuantityError> {
     Written::read(text).map(|written| saturated(written.magnitude(3)))
 }
@@ -81,7 +81,7 @@ fn scaled(text: &str, shift: i32) -> Result<i64, QuantityError> {
     Ok(i64::try_from(exact).unwrap_or_else(|_| written.overflown(shift)))
 }
 
-/// The same without limits.
+/// `text` × 10^`shift`, rounded up (away from zero), without the limits of an `i64`.
 fn magnitude(text: &str, shift: i32) -> Result<i128, QuantityError> {
     Ok(Written::read(text)?.magnitude(shift))
 }
@@ -92,7 +92,7 @@ struct Written {
     /// All digits, including those after the point.
     mantissa: u128,
     digits: usize,
-    /// How many of them are after the point.
+    /// How many of the digits are after the point.
     places: i32,
     /// The suffix, as powers of ten and of two.
     tens: i32,
@@ -126,7 +126,8 @@ impl Written {
 
     fn magnitude(&self, shift: i32) -> i128 {
         let magnitude = round_up(self.mantissa, self.doublings, self.tens + shift - self.places);
-        // The lowest value has no positive counterpart, but it is valid, and its text must be parsed again.
+        // `i64::MIN` has no positive counterpart, but its text must be accepted: the sign is applied to an
+        // `i128`.
         let value = i128::try_from(magnitude).unwrap_or(i128::MAX);
         if self.negative { -value } else { value }
     }
@@ -138,7 +139,7 @@ impl Written {
             return i64::MIN;
         }
         if self.doublings > 0 {
-            // Only these are limited, and only before they are scaled.
+            // Only quantities with a binary suffix are limited, and only before they are scaled.
             let whole = round_up(self.mantissa, self.doublings, self.tens - self.places);
             low(whole.min(u128::from(i64::MAX.unsigned_abs())), shift)
         } else if self.digits <= 18 && self.tens - self.places >= -9 {
@@ -242,7 +243,7 @@ mod tests {
         }
     }
 
-    /// As `Value()` and `MilliValue()` of apimachinery 0.37.2 give them.
+    /// The expected values are those of `Value()` and `MilliValue()` of apimachinery 0.37.2.
     #[test]
     fn what_no_i64_holds_counts_as_it_counts_in_kubernetes() {
         let cases = [

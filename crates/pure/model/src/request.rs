@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::condition::StatusCondition;
 
-/// Checks whether there is room for all now.
+/// The class of requests that ask whether there is room for all of their pods now.
 pub const CHECK_CAPACITY: &str = "check-capacity.autoscaling.x-k8s.io";
-/// Makes room for all, or does nothing.
+/// The class of requests for which either room is made for all of their pods, or nothing is done.
 pub const ATOMIC: &str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io";
 
-/// The annotation of a pod that names its request, and its former name.
+/// The annotation of a pod that names its request, and the former name of this annotation.
 pub const CONSUMES: [&str; 2] = [
     "autoscaling.x-k8s.io/consume-provisioning-request",
     "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
@@ -50,7 +50,7 @@ impl ProvisioningRequest {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// A condition whose status is True.
+    /// The condition of this kind, if its status is `True`.
     pub fn is(&self, kind: &str) -> Option<&StatusCondition> {
         self.conditions.iter().find(|one| one.kind == kind && one.status == "True")
     }

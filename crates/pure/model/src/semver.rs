@@ -10,7 +10,7 @@ pub struct Version {
     before: Vec<Part>,
 }
 
-/// A part of what follows `-`.
+/// One of the dot-separated parts after `-`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Number(u64),
@@ -18,7 +18,7 @@ enum Part {
 }
 
 impl Version {
-    /// A version in its full form: `1.2.3-rc.1+build`.
+    /// Parses a version in its full form: `1.2.3-rc.1+build`.
     pub fn read(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '.');
         let (major, minor, rest) = (parts.next()?, parts.next()?, parts.next()?);
@@ -50,7 +50,7 @@ impl Version {
         })
     }
 
-    /// Parses also shorter forms: `v1`, `1.02`.
+    /// Like [`Self::read`], but also accepts shorter forms: `v1`, `1.02`.
     pub fn read_loosely(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();

@@ -54,11 +54,11 @@ pub const KNOWN_ANNOTATIONS: &[&str] = &[
 pub const POOL_LABEL: &str = "pve-autoscaler/pool";
 /// Since when a node has been unneeded (annotation, RFC 3339).
 pub const UNNEEDED_SINCE: &str = "pve-autoscaler/unneeded-since";
-/// `true` on a Node keeps it, however much it is used (annotation): what `pin` writes.
+/// `true` on a Node prevents its removal, even if it is unneeded (annotation). `pin` writes it.
 pub const PINNED: &str = "pve-autoscaler/scale-down-disabled";
 /// Why an operator pinned a Node, if a reason was given (annotation).
 pub const PINNED_WHY: &str = "pve-autoscaler/scale-down-disabled-reason";
-/// An operator wants the node removed, for the reason in its value (annotation): what `retire` writes.
+/// An operator wants the node removed, for the reason in its value (annotation). `retire` writes it.
 pub const RETIRE: &str = "pve-autoscaler/retire";
 /// Keeps pods away from a Node until its labels and taints have been read back: kubeadm and kubelet may have
 /// dropped some.
@@ -75,7 +75,7 @@ pub const GROWING_TAINT: &str = "pve-autoscaler/growing";
 /// Kubernetes' own taint of a Node that is known to be off: its pods and volumes are released without its
 /// kubelet.
 pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
-/// Its value if the daemon set it.
+/// The value of [`OUT_OF_SERVICE_TAINT`] if the daemon has set it.
 pub const OUT_OF_SERVICE_BY: &str = "pve-autoscaler";
 
 /// CSI driver → how many of its volumes a node takes, `None` for no limit.
@@ -91,7 +91,7 @@ pub struct PoolMemory {
     pub last_removal: Option<Timestamp>,
     /// The last time a removal failed.
     pub last_removal_failure: Option<Timestamp>,
-    /// The pool is left alone until then.
+    /// Until this back-off ends, no machine is created in the pool.
     pub backoff: Option<Backoff>,
     /// Hosts on which a machine of the pool could not be created although the host itself is fine, and until
     /// when they are its last choice: a storage or a bridge of that host may be broken.
@@ -111,8 +111,8 @@ pub struct PoolMemory {
     /// The slices of devices of one of its nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub device_slices: Vec<ResourceSlice>,
-    /// The fingerprint of the declared devices at that time; empty: none were declared. If it has changed,
-    /// the slices are not used.
+    /// The fingerprint of the pool's declared devices when `device_slices` was stored; empty: none were
+    /// declared. If it has changed, the slices are not used.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub declared_devices: String,
     /// What its nodes declare.
@@ -129,7 +129,8 @@ pub struct PoolMemory {
     /// would end it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub without_template: bool,
-    /// Why its cluster cannot be acted on now, if so: the pool gets no machine and loses no node.
+    /// Why nothing can be done in its Proxmox VE cluster now, if that is so. The pool gets no machine and
+    /// loses no node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_sight: Option<String>,
     /// Bytes that a full clone of its template takes on its storage; if there are several templates, of the
@@ -213,7 +214,7 @@ pub struct NodeMemory {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
-    /// When the last round ran. The time since then counts for no timer.
+    /// When the last round ran. A gap of more than three scan intervals since then does not count for timers.
     pub last_round: Option<Timestamp>,
     /// By pool.
     pub pools: BTreeMap<PoolName, PoolMemory>,
@@ -270,7 +271,7 @@ pub struct Inventory {
     /// Templates found, by pool; empty in a snapshot file.
     #[serde(default)]
     pub templates: Vec<TemplateSeen>,
-    /// What is known of hosts that may be switched off; `None`: nothing, so none is.
+    /// What is known of hosts that may be switched off; `None`: nothing is known, so no host is switched off.
     #[serde(default)]
     pub power: Option<PowerFacts>,
 }

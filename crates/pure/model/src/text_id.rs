@@ -1,7 +1,7 @@
 //! Ids that are texts: one type for each kind, so that the compiler tells a pool's name from a machine's id.
 
-/// Declares a type around a text that reads like one (`Deref`, `Borrow`, `Display`, serde as the plain
-/// text) and is made from one, and that the compiler does not take for another kind of id.
+/// Declares a type for one kind of id. It is made from a text and can be used like one (`Deref`, `Borrow`,
+/// `Display`, serde as the plain text), but the compiler keeps it apart from other kinds of ids.
 macro_rules! text_id {
     ($(#[$about:meta])* $name:ident) => {
         $(#[$about])*
@@ -12,7 +12,7 @@ macro_rules! text_id {
         pub struct $name(String);
 
         impl $name {
-            /// As it is written.
+            /// The id as a text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

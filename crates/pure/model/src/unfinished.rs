@@ -52,7 +52,7 @@ impl Unfinished {
         self.pods.is_none() && self.nodes.is_none()
     }
 
-    /// The same in words.
+    /// What is left over, in words.
     pub fn words(&self) -> String {
         let pods = self.pods.as_ref().map(|turns| format!("{} pending pods", turns.left));
         let nodes =

@@ -9,7 +9,7 @@ use thiserror::Error;
 /// The control plane's version, as far as rules depend on it. The default is the newest known version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KubernetesVersion {
-    /// `1`.
+    /// The `1` of `v1.37.2`.
     pub major: u32,
     /// The `37` of `v1.37.2`.
     pub minor: u32,
@@ -28,7 +28,7 @@ impl KubernetesVersion {
     /// The newest version whose scheduler is simulated. Newer versions are treated like it.
     pub const NEWEST: Self = Self::V1_37;
 
-    /// The warning for a version whose scheduler may have rules that are not simulated.
+    /// A warning, if the scheduler of this version may have rules that are not simulated.
     pub fn newer_than_known(self) -> Option<String> {
         (self > Self::NEWEST).then(|| {
             format!(

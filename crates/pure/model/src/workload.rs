@@ -10,8 +10,7 @@ use super::pod::Pod;
 use super::selector::{LabelSelector, Labels, NodeSelector};
 pub use super::storage::{CsiDriver, InTreeDisk, InTreeKind, StorageCapacity};
 
-/// A controller of pods that exists: `ReplicaSet`, `ReplicationController`, `StatefulSet`, `Deployment`,
-/// `Job`.
+/// An existing controller of pods: `ReplicaSet`, `ReplicationController`, `StatefulSet`, `Deployment`, `Job`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Controller {
     /// API group and version, e.g. `apps/v1`.
@@ -155,7 +154,7 @@ pub struct CsiNode {
     pub name: String,
     /// Driver → limit of volumes, `None` for no limit.
     pub limits: BTreeMap<String, Option<i64>>,
-    /// In-tree plugins whose disks CSI drivers serve on the node (annotation
+    /// In-tree plugins whose disks are served by CSI drivers on the node (annotation
     /// `storage.alpha.kubernetes.io/migrated-plugins`).
     pub migrated: Vec<String>,
 }
@@ -205,14 +204,14 @@ pub struct Backoff {
     pub until: Timestamp,
     /// Why, in words.
     pub reason: String,
-    /// The length of the present one, in seconds. The next one is twice as long.
+    /// The length of this back-off, in seconds. The next one is twice as long.
     #[serde(default)]
     pub seconds: i64,
 }
 
 impl Backoff {
-    /// The next one: the first, or twice the last, and never longer than the maximum. Several failures during
-    /// one count once.
+    /// The back-off after a further failure: of the initial length, or twice as long as the one before, but
+    /// never longer than the maximum. Several failures during one back-off count once.
     pub fn next(
         before: Option<&Self>,
         reason: &str,
@@ -230,8 +229,8 @@ impl Backoff {
         Self { until, reason: reason.to_owned(), seconds }
     }
 
-    /// Shortens it to the length that it would have with another initial length, and to the maximum. It never
-    /// gets longer.
+    /// Shortens it in proportion if the initial length was reduced from `before` to `first`, and to at most
+    /// `most` (all in seconds). It never gets longer.
     ///
     /// Returns whether it has changed.
     pub fn shorten(&mut self, (before, first): (i64, i64), most: i64) -> bool {
@@ -250,8 +249,8 @@ impl Backoff {
         true
     }
 
-    /// Whether it is running now. One that ends further ahead than its length was begun before the clock was
-    /// set back.
+    /// Whether it is running now. If its end is further away than its whole length, it began before the clock
+    /// was set back, and is over.
     pub fn runs(&self, now: Timestamp) -> bool {
         let left = self.until.duration_since(now);
         left.is_positive() && (self.seconds == 0 || left.as_secs() <= self.seconds)

@@ -13,8 +13,8 @@ use scheduling::{NodeIndex, Priorities, World};
 /// `DefaultMemoryRequest`.
 const AT_LEAST: (i64, i64) = (100, 200 << 20);
 
-/// Binds a cluster's pending pods to its nodes, by priority and age. Returns places in the list of pods, and
-/// nodes.
+/// Binds a cluster's pending pods to its nodes, by priority and age. Returns the index of each of these pods
+/// in the snapshot, and that of its node.
 pub(super) fn bind(snapshot: &Snapshot) -> Vec<(usize, NodeIndex)> {
     let is_waiting = |pod: &Pod| pod.digest().waits && !pod.digest().gated && !pod.digest().daemon;
     let all = snapshot.pods.iter().enumerate();
@@ -68,7 +68,8 @@ fn kin(world: &World, pod: &Pod, node: NodeIndex) -> i64 {
     i64::try_from(world.node(node).pods.iter().filter(same).count()).unwrap_or(i64::MAX)
 }
 
-/// NodeResourcesFit's `LeastAllocated` and NodeResourcesBalancedAllocation, each at most 100.
+/// The scores of NodeResourcesFit (`LeastAllocated`) and NodeResourcesBalancedAllocation, each at most 100,
+/// in total.
 fn room(world: &World, pod: &Pod, node: NodeIndex) -> i64 {
     let sim = world.node(node);
     let offered = &sim.node.allocatable;

@@ -39,9 +39,9 @@ pub struct Simulation {
     pub(super) config: Config,
     pub(super) facts: Arc<Facts>,
     pub(super) what_if: WhatIf,
-    /// The last recorded round, without its pods; hosts that its daemon had switched off are on.
+    /// The last recorded round, without its pods. Hosts that its daemon had switched off are shown as on.
     pub(super) around: Snapshot,
-    /// These hosts.
+    /// The hosts that the daemon of the last recorded round had switched off.
     pub(super) switched_off: BTreeSet<HostKey>,
     pub(super) others: Others,
     /// Recorded pods on nodes outside all pools that come with each node.
@@ -52,7 +52,7 @@ pub struct Simulation {
     pub(super) nodes: BTreeMap<String, Arc<Node>>,
     /// Nodes of the first round, as they were recorded last.
     followed: BTreeMap<String, Arc<Node>>,
-    /// Pods that come with each node.
+    /// Pods that come with each node, such as those of DaemonSets.
     pub(super) attached: BTreeMap<String, Vec<Arc<Pod>>>,
     pub(super) memory: Memory,
     pub(super) freed: BTreeMap<Vmid, Timestamp>,
@@ -65,7 +65,7 @@ pub struct Simulation {
     pub(super) due: Option<Timestamp>,
     /// Something has changed since the last decision.
     pub(super) changed: bool,
-    /// A pending pod may find room since the last attempt.
+    /// Whether a pending pod may find room because of a change since the last attempt.
     pub(super) room_changed: bool,
     /// There are pending pods that no machine was created for.
     pub(super) hopeless: bool,
@@ -108,7 +108,7 @@ impl Simulation {
         }
     }
 
-    /// Continues with the next recorded round, in which this happened.
+    /// Continues with the next recorded round, in which these events happened.
     pub fn round(&mut self, round: &Snapshot, events: &[Event]) {
         let first = !self.begun;
         if first {
@@ -173,7 +173,7 @@ impl Simulation {
         }
     }
 
-    /// Pods whose node does not exist, because its host does not, are pending from the beginning.
+    /// Makes pods pending from the beginning if their node does not exist, because its host does not.
     fn leave_lost_nodes(&mut self) {
         let others: BTreeSet<&str> = self.around.nodes.iter().map(|node| node.name.as_str()).collect();
         let there = |node: &str| self.nodes.contains_key(node) || others.contains(node);
@@ -261,7 +261,7 @@ impl Simulation {
         }
     }
 
-    /// A pod is wanted; in the first round, it may already have a node.
+    /// Adds a pod that is wanted from now on. In the first round, it may already have a node.
     fn born(&mut self, unit: u64, pod: &Arc<Pod>, first: bool) {
         self.room_changed = true;
         for number in 0..self.scale.born(unit, pod) {
@@ -269,7 +269,7 @@ impl Simulation {
             if let Some(node) = member.pod.node.clone().filter(|_| first) {
                 member.bind(&node, self.now);
             } else {
-                // A pod that has its node has already waited; so would have its copies.
+                // The original has its node and has already waited. Its copies would have waited, too.
                 member.at_first = first && pod.node.is_some();
                 member.wait(if member.at_first { self.now } else { member.since });
             }
@@ -290,7 +290,7 @@ impl Simulation {
         }
     }
 
-    /// A pod runs on a node outside all pools: it stays there, and is not multiplied.
+    /// Notes that a pod runs on a node outside all pools: it stays there, and is not multiplied.
     fn settled(&mut self, unit: u64, pod: &Arc<Pod>) {
         self.room_changed = true;
         for id in self.scale.of(unit).skip(1) {
@@ -307,7 +307,8 @@ impl Simulation {
         self.members.insert((unit, 0), member);
     }
 
-    /// A pod has finished in the record: here it runs equally long from when it gets its node.
+    /// Notes that a pod has finished in the record. Here, it runs for the same time from when it gets its
+    /// node.
     fn finishes(&mut self, unit: u64, ran: SignedDuration) {
         for id in self.scale.of(unit) {
             let Some(member) = self.members.get_mut(&id) else { continue };
@@ -340,7 +341,7 @@ impl Simulation {
         self.pass();
     }
 
-    /// When the next thing happens by itself.
+    /// When something happens next that is not in the record.
     fn next_event(&self) -> Option<Timestamp> {
         let machines = self.machines.values().filter_map(|one| one.due);
         let ends = self.members.values().filter_map(|member| member.ends);
@@ -391,7 +392,7 @@ impl Simulation {
         (self.changed, self.due, self.decided) = (false, None, Some(now));
         let mut snapshot = self.snapshot(now);
         planning::learn(&mut self.memory, &snapshot, &self.config);
-        // Time also passes for timers.
+        // The time between rounds of a simulation also counts for timers.
         let before = now.saturating_sub(self.config.scan_interval).unwrap_or(now);
         self.memory.last_round =
             Some(self.memory.last_round.map_or(before, |last| last.max(before).min(now)));
@@ -471,7 +472,7 @@ impl Simulation {
     }
 }
 
-/// No machine fails: a node whose machine is in service is ready.
+/// Makes a node ready, and removes the taints of nodes that are not: in a simulation, no machine fails.
 fn as_if_healthy(node: &mut Node) {
     for condition in node.conditions.iter_mut().filter(|one| one.kind == "Ready" && one.status != "True") {
         "True".clone_into(&mut condition.status);
@@ -483,7 +484,7 @@ fn as_if_healthy(node: &mut Node) {
     node.taints.retain(|taint| !passes(taint));
 }
 
-/// How many pods of a budget may be evicted if this many of them are healthy.
+/// How many pods of a budget may be evicted, given which of these pods are ready.
 fn allowed(budget: &DisruptionBudget, pods: &[Arc<Pod>]) -> i64 {
     let (current, desired) = budget.healthy;
     let Some(selector) = budget.selector.as_ref().filter(|_| current > 0 || desired > 0) else {

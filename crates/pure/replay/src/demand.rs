@@ -17,35 +17,35 @@ const MADE_AGAIN: SignedDuration = SignedDuration::from_mins(2);
 /// when it was moved.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A pod is wanted from now on. At the beginning, it may have its node.
+    /// A pod is wanted from now on. In the first round, it may already have a node.
     Born {
-        /// Its number.
+        /// The unit's number.
         unit: u64,
-        /// As recorded.
+        /// The pod as recorded.
         pod: Arc<Pod>,
     },
-    /// It runs on a node outside all pools.
+    /// The pod runs on a node outside all pools.
     Settled {
-        /// Its number.
+        /// The unit's number.
         unit: u64,
-        /// As recorded.
+        /// The pod as recorded.
         pod: Arc<Pod>,
     },
     /// Its scheduling gates are gone.
     Ungated {
-        /// Its number.
+        /// The unit's number.
         unit: u64,
     },
-    /// It ended by itself.
+    /// The pod ended by itself.
     Finished {
-        /// Its number.
+        /// The unit's number.
         unit: u64,
         /// How long it had a node.
         ran: SignedDuration,
     },
-    /// It is no longer wanted.
+    /// The pod is no longer wanted.
     Gone {
-        /// Its number.
+        /// The unit's number.
         unit: u64,
     },
 }
@@ -53,7 +53,7 @@ pub enum Event {
 /// Follows recorded rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Demand {
-    /// By namespace and name.
+    /// The pods of the last round, in order of namespace and name.
     known: Vec<Known>,
     units: u64,
     /// By the uid of their controller: units whose pod ended with its node, and since when.
@@ -65,7 +65,7 @@ struct Known {
     pod: Arc<Pod>,
     /// `None`: the pod does not concern the daemon, or is over.
     unit: Option<u64>,
-    /// Since when it has a node.
+    /// Since when it has had a node.
     bound: Option<Timestamp>,
 }
 
@@ -95,7 +95,7 @@ impl Demand {
         for gone in before {
             self.ended(gone, now.time, &there, &mut events);
         }
-        // After all ends: a recreated pod takes the place of one that is gone.
+        // New pods come after all ends: a recreated pod takes the place of one that is gone.
         for at in born {
             self.born(&mut known[at], now.time, &there, &mut events);
         }
@@ -155,7 +155,7 @@ impl Demand {
         known
     }
 
-    /// A pod is being deleted, or no longer exists.
+    /// Handles a pod that is being deleted or no longer exists.
     fn ended(&mut self, gone: Known, now: Timestamp, there: &Nodes, events: &mut Vec<Event>) {
         let Some(unit) = gone.unit else { return };
         let owner = gone.pod.owner.as_ref().filter(|_| there.is_leaving(&gone.pod));
@@ -165,7 +165,7 @@ impl Demand {
         }
     }
 
-    /// A pod that was not recreated is no longer wanted.
+    /// Gives up units whose pod was not recreated in time: they are no longer wanted.
     fn give_up(&mut self, now: Timestamp, events: &mut Vec<Event>) {
         for units in self.moved.values_mut() {
             while let Some((_, unit)) =
@@ -182,7 +182,7 @@ fn name(pod: &Pod) -> (&str, &str) {
     (&pod.namespace, &pod.name)
 }
 
-/// Whether each node brings such a pod with it.
+/// Whether each node comes with such a pod: one of a DaemonSet, or the mirror of a static pod.
 pub(super) fn is_everywhere(pod: &Pod) -> bool {
     pod.digest().daemon || pod.digest().mirror
 }
@@ -214,7 +214,7 @@ impl<'s> Nodes<'s> {
         pod.node.as_deref().is_some_and(|node| self.others.contains(node))
     }
 
-    /// Whether its node is gone, being removed or silent.
+    /// Whether the pod's node is gone, being removed or not ready.
     fn is_leaving(&self, pod: &Pod) -> bool {
         pod.node.as_deref().is_some_and(|node| !self.serving.contains(node))
     }
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(words(&demand.round(&round(10, drained(), vec![pod("b", None)]))), [""; 0]);
         assert_eq!(words(&demand.round(&round(20, drained(), vec![pod("b", Some("m"))]))), [""; 0]);
         assert_eq!(words(&demand.round(&round(30, drained(), vec![]))), ["1 gone"]);
-        // One that is not made again was no longer wanted.
+        // A pod that is not recreated in time is no longer wanted.
         demand.round(&round(40, vec![node("n", true, false)], vec![pod("c", Some("n"))]));
         assert_eq!(words(&demand.round(&round(50, drained(), vec![]))), [""; 0]);
         assert_eq!(words(&demand.round(&round(170, drained(), vec![]))), ["2 gone"]);

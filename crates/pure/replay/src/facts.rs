@@ -14,7 +14,7 @@ use model::snapshot::POOL_LABEL;
 use model::{HostKey, PoolName, Snapshot};
 use planning::ready;
 
-/// Maximum number of times that are kept for a pool.
+/// The maximum number of durations that are kept for a pool.
 const MOST: usize = 10_000;
 /// After a gap this long without a round, it is not known what happened meanwhile.
 const GAP: SignedDuration = SignedDuration::from_mins(5);
@@ -55,11 +55,11 @@ pub struct Facts {
     pub to: Timestamp,
     /// How many rounds there are.
     pub rounds: u64,
-    /// Times of which nothing is known.
+    /// Periods of which nothing is known.
     pub gaps: Vec<(Timestamp, Timestamp)>,
     /// By pool: how long machines took until their nodes were ready.
     pub creation: BTreeMap<PoolName, Took>,
-    /// The same for those that were kept warm.
+    /// By pool: how long machines that were kept warm took until their nodes were ready.
     pub waking: BTreeMap<PoolName, Took>,
     /// By pool: how long the removal of nodes took.
     pub retirement: BTreeMap<PoolName, Took>,
@@ -71,7 +71,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// How long a machine of the pool takes to become a node, kept warm or not.
+    /// How long a machine of the pool takes to become a node. `woken`: it was kept warm.
     pub(super) fn comes_in(&self, pool: &str, woken: bool) -> SignedDuration {
         let (all, default) = if woken { (&self.waking, WAKING) } else { (&self.creation, CREATION) };
         length(all.get(pool), default)
@@ -98,9 +98,9 @@ fn length(took: Option<&Took>, default: std::time::Duration) -> SignedDuration {
 pub struct Watcher {
     facts: Facts,
     machines: BTreeMap<String, MachineTrace>,
-    /// By uid: pods that the scheduler refused.
+    /// By uid: pending pods that the scheduler refused, and since when they have been pending.
     waiting: BTreeMap<String, Timestamp>,
-    /// Pods that got a node.
+    /// The uids of pods that had a node of a pool in the last round.
     placed: BTreeSet<String>,
 }
 
@@ -117,7 +117,7 @@ struct MachineTrace {
 }
 
 impl Watcher {
-    /// The next round.
+    /// Reads the next round.
     pub fn round(&mut self, round: &Snapshot) {
         let first = self.facts.rounds == 0;
         let now = round.time;

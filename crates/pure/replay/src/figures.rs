@@ -16,17 +16,17 @@ const POINTS: usize = 1440;
 const GIB: f64 = 1_073_741_824.0;
 const HOUR: f64 = 3600.0;
 
-/// Seconds for which pods were pending, each with the number of pods.
+/// How long pods were pending: the number of pods for each number of seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waits(BTreeMap<i64, u64>);
 
 impl Waits {
-    /// Adds one.
+    /// Adds a pod that was pending for this many seconds.
     pub fn add(&mut self, seconds: i64) {
         *self.0.entry(seconds.max(0)).or_default() += 1;
     }
 
-    /// Adds one, if it was pending.
+    /// Adds a pod, if it was pending.
     pub(super) fn add_some(&mut self, seconds: Option<i64>) {
         if let Some(seconds) = seconds {
             self.add(seconds);
@@ -40,12 +40,12 @@ impl Waits {
         }
     }
 
-    /// How many were pending.
+    /// How many pods were pending.
     pub fn count(&self) -> u64 {
         self.0.values().sum()
     }
 
-    /// This percentage was not pending for longer; `None`: none was pending.
+    /// The number of seconds that this percentage of the pods did not exceed; `None`: no pod was pending.
     pub fn percentile(&self, percent: u64) -> Option<i64> {
         let wanted = (self.count() * percent).div_ceil(100).max(1);
         let mut seen = 0;
@@ -69,15 +69,15 @@ pub struct PoolFigures {
     pub grown: u64,
     /// Maximum number of nodes at a time.
     pub most: u32,
-    /// Hours of ready nodes.
+    /// Node-hours of ready nodes.
     pub node_hours: f64,
     /// Pods that were scheduled on its nodes.
     pub pods: u64,
-    /// How long those of them that had to wait for room were pending.
+    /// How long those of these pods that had to wait for room were pending.
     pub waits: Waits,
 }
 
-/// Hours of cores and GiB; divided by the time, the average.
+/// Core-hours and GiB-hours. Divided by the length of the period in hours, they give the average.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Use {
     /// Cores.
@@ -93,7 +93,7 @@ impl Use {
     }
 }
 
-/// Capacity and use of the hosts and of the nodes on them, in hours of each.
+/// Capacity and use of the hosts and of the nodes on them, in core-hours and GiB-hours.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostUse {
     /// What hosts that are on have.
@@ -125,7 +125,7 @@ pub struct HostHours {
 pub struct Series {
     /// When it begins.
     pub from: Timestamp,
-    /// Seconds of a step.
+    /// The length of a step in seconds.
     pub step_seconds: i64,
     /// Ready nodes of the pools, and pending pods.
     pub points: Vec<(u32, u32)>,
@@ -147,7 +147,7 @@ pub struct Figures {
     pub waiting: u64,
     /// Pods that no machine was created for at some time, by verdict.
     pub refusals: BTreeMap<String, u64>,
-    /// Cores and memory.
+    /// Capacity and use of hosts and nodes.
     pub used: HostUse,
     /// By host: what it did.
     pub hosts: BTreeMap<String, HostHours>,
@@ -155,7 +155,7 @@ pub struct Figures {
     pub hours: f64,
     /// Decisions that were made.
     pub decisions: u64,
-    /// Over time.
+    /// Nodes and pending pods over time.
     pub series: Series,
     last: Option<State>,
 }
@@ -183,7 +183,7 @@ struct HostState {
 }
 
 impl Figures {
-    /// What one pool did.
+    /// The figures of one pool.
     pub fn pool(&mut self, name: &str) -> &mut PoolFigures {
         if !self.pools.contains_key(name) {
             self.pools.insert(name.into(), PoolFigures::default());
@@ -191,8 +191,8 @@ impl Figures {
         self.pools.entry(name.into()).or_default()
     }
 
-    /// All waits. One that ended without a node, or has not ended, counts with its length. Otherwise, a
-    /// configuration would look better the fewer pods it serves.
+    /// All waits, including those that ended without a node or have not ended. Otherwise, a configuration
+    /// would look better the fewer pods it serves.
     pub fn waits(&self) -> Waits {
         let others = [&self.elsewhere, &self.without, &self.still];
         let all = self.pools.values().map(|pool| &pool.waits).chain(others);

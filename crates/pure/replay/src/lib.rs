@@ -33,7 +33,7 @@ use model::HostKey;
 
 /// Time until a machine's node is ready, if the record has no such machine.
 pub const CREATION: Duration = Duration::from_mins(1);
-/// The same for a machine that was kept warm, and for a running one that grows.
+/// Time until the node of a machine that was kept warm is ready, if the record has no such machine.
 pub const WAKING: Duration = Duration::from_secs(20);
 /// Time that the removal of a node takes, if the record has none.
 pub const RETIREMENT: Duration = Duration::from_mins(1);

@@ -107,7 +107,7 @@ impl Simulation {
         self.room_changed = true;
     }
 
-    /// The current step of a machine is done.
+    /// Completes the current step of a machine.
     pub(super) fn done(&mut self, name: &str, now: Timestamp) {
         self.changed = true;
         let Some(sim) = self.machines.get_mut(name) else { return };
@@ -122,7 +122,7 @@ impl Simulation {
         }
     }
 
-    /// Its node is ready.
+    /// Adds the ready node of a machine that has joined.
     fn joined(&mut self, name: &str, now: Timestamp) {
         let Some(sim) = self.machines.get_mut(name) else { return };
         sim.machine.phase = Phase::Ready;
@@ -146,7 +146,7 @@ impl Simulation {
         self.room_changed = true;
     }
 
-    /// Like recorded nodes on such machines, or else as decisions expect it.
+    /// The node of a machine: like recorded nodes on such machines, or else as the planner expects it.
     fn node(&self, snapshot: &Snapshot, machine: &Machine, now: Timestamp) -> Node {
         let expected = planning::expected_node(snapshot, &self.config, machine);
         let mut node = expected.unwrap_or_else(|| Node {
@@ -218,7 +218,7 @@ impl Simulation {
     }
 }
 
-/// What a machine is created from, so that no machine created now has drifted.
+/// What a machine is created from. With it, no machine that is created now counts as drifted.
 fn made_of(
     config: &Config,
     pool: &str,

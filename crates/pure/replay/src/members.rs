@@ -13,7 +13,7 @@ use model::pod::{Pod, PodPhase, Scheduling, Volume, VolumeSource};
 /// A unit's number, and the number of the copy.
 pub(super) type Id = (u64, u32);
 
-/// A pod.
+/// A pod of the simulation.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     /// Its present state.
@@ -40,7 +40,8 @@ impl Member {
         self.pod.digest().waits && !self.pod.digest().gated
     }
 
-    /// For how many seconds it has been pending because it did not find a node immediately, if so.
+    /// For how many seconds it has been pending; `None` if it found a node immediately, or if its wait does
+    /// not count.
     pub fn wait_that_counts(&self, now: Timestamp) -> Option<i64> {
         (self.waited && !self.at_first).then(|| now.duration_since(self.since).as_secs())
     }
@@ -59,7 +60,7 @@ impl Member {
     }
 }
 
-/// A pod that the scheduler has refused.
+/// The pod in the state in which the scheduler has refused it.
 fn waiting(pod: &Pod, now: Timestamp) -> Pod {
     let gated = pod.scheduling == Scheduling::Gated;
     Pod {
@@ -75,7 +76,7 @@ fn waiting(pod: &Pod, now: Timestamp) -> Pod {
     }
 }
 
-/// The same on a node.
+/// The pod in the state in which it runs on a node.
 pub(super) fn running(pod: &Pod, node: &str, now: Timestamp) -> Pod {
     Pod {
         node: Some(node.to_owned()),
@@ -89,7 +90,7 @@ pub(super) fn running(pod: &Pod, node: &str, now: Timestamp) -> Pod {
     }
 }
 
-/// Of a fraction, rounded to the nearest.
+/// Half of a thousand: fractions are rounded to the nearest integer.
 const HALF: u32 = 500;
 /// Controllers start at different remainders, apart by the golden section of a thousand. If all were rounded
 /// alike, controllers of one pod each, such as Jobs, would all get one more or none.
@@ -129,23 +130,23 @@ impl Scale {
         sum / 1000
     }
 
-    /// The pods of a unit.
+    /// The ids of a unit's pods.
     pub fn of(&self, unit: u64) -> impl Iterator<Item = Id> + use<> {
         (0..self.copies.get(&unit).copied().unwrap_or(1)).map(move |copy| (unit, copy))
     }
 
-    /// The unit has one pod, whatever the demand is.
+    /// Gives the unit one pod, whatever the demand is.
     pub fn one(&mut self, unit: u64) {
         self.copies.remove(&unit);
     }
 
-    /// A unit is wanted no longer.
+    /// Forgets a unit that is no longer wanted.
     pub fn gone(&mut self, unit: u64) {
         self.copies.remove(&unit);
     }
 }
 
-/// One of a unit's pods.
+/// The copy of a unit's pod with this number; 0 is the original.
 pub(super) fn copy(pod: &Arc<Pod>, number: u32) -> Arc<Pod> {
     if number == 0 {
         return pod.clone();

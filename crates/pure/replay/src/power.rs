@@ -14,8 +14,7 @@ use model::power::{HostFacts, HostOutcome, HostVerdict, PowerFacts, PowerMemory,
 use model::snapshot::HostMemory;
 use model::{HostKey, PoolName, Snapshot};
 
-/// Hosts that the daemon of a recorded round had switched off are shown as they are when on; returns their
-/// names.
+/// Shows hosts that the daemon of a recorded round had switched off as they are when on. Returns their names.
 pub(super) fn switch_on(round: &mut Snapshot) -> BTreeSet<HostKey> {
     let mut switched = BTreeSet::new();
     for host in round.proxmox.hosts.iter_mut().flatten().filter(|host| !host.online) {
@@ -42,7 +41,8 @@ impl Simulation {
         self.config.hosts.get(host).is_some_and(|own| own.power.is_some())
     }
 
-    /// What is remembered of hosts in the first round. Hosts that are not switched stay as they are.
+    /// Keeps what is remembered of hosts that may be switched, without back-offs. Hosts that are not switched
+    /// stay as they are.
     pub(super) fn begin_hosts(&mut self) {
         let mut hosts = std::mem::take(&mut self.memory.hosts);
         hosts.retain(|host, _| self.is_switched(host));
@@ -79,7 +79,7 @@ impl Simulation {
         }
     }
 
-    /// What keeps hosts on: what the record shows, or else what is otherwise known.
+    /// What keeps hosts on: what the record shows, or else what follows from the other data.
     pub(super) fn power_facts(&self, hosts: &[Host]) -> Option<PowerFacts> {
         let recorded = self.around.proxmox.power.as_ref();
         let ours = hosts.iter().filter(|host| self.is_switched(&host.name));

@@ -18,7 +18,7 @@ const INVENTED: u32 = 500_000_000;
 pub(super) struct Others {
     /// Cores and bytes of memory by host: what guests were assigned, or else the memory that they use.
     given: BTreeMap<HostKey, (u32, i64)>,
-    /// The bytes that they use.
+    /// The bytes of memory that these guests use, by host.
     used: BTreeMap<HostKey, i64>,
     /// Whether hosts report what their guests were assigned.
     pub assigned_known: bool,
@@ -32,7 +32,7 @@ fn is_on(machine: &Machine) -> bool {
     }
 }
 
-/// What machines that run take of a host.
+/// The cores and bytes of memory that running machines take of a host.
 fn taken<'m>(machines: impl Iterator<Item = &'m Machine>, host: &str) -> (u32, i64) {
     let here = machines.filter(|machine| machine.host == host && is_on(machine));
     here.fold((0, 0), |sum, one| (sum.0 + one.cores, sum.1 + one.memory))
@@ -59,7 +59,7 @@ impl Others {
         others
     }
 
-    /// Cores and bytes that guests were assigned on a host.
+    /// The cores and bytes of memory that other guests take of a host.
     pub(super) fn of(&self, host: &str) -> (u32, i64) {
         self.given.get(host).copied().unwrap_or_default()
     }
@@ -93,7 +93,7 @@ impl Others {
 }
 
 /// The slots that are free beside these machines. A slot that was neither free nor used by a machine in the
-/// record belongs to others.
+/// record is not available.
 pub(super) fn slots(
     config: &Config,
     round: &Snapshot,

@@ -1,8 +1,9 @@
-//! Who stands where: pods that no filter tells apart are one kind, counted by node; and what terms of
-//! affinity speak of is counted by domain, so that what the pods of a whole cluster mean for one pod is known
-//! without a look at them.
+//! Where pods are. Pods that other pods cannot tell apart are one kind, which is counted by node. The pods
+//! that a term of affinity selects are counted by domain. So the meaning of a whole cluster's pods for one
+//! pod is known without looking at each of them.
 //!
-//! Everything here is kept up while pods come and go. Cloning shares all that does not change after it.
+//! All counts are updated when pods are placed or removed. A clone shares everything that does not change
+//! after it.
 
 use std::sync::Arc;
 
@@ -15,45 +16,45 @@ use super::topology::{Domain, Key, Topologies};
 use super::world::NodeIndex;
 use model::pod::Pod;
 
-/// Pods of one namespace with equal labels and anti-affinity, all being deleted or none.
+/// Pods of one namespace with equal labels and anti-affinity. Either all of them are being deleted, or none.
 #[derive(Clone, Debug)]
 pub(super) struct Kind {
-    /// One of them.
+    /// One of these pods.
     pub pod: Arc<Pod>,
-    /// The terms that speak of them.
+    /// The terms that select them.
     about: Arc<Vec<usize>>,
-    /// Those and the terms of their anti-affinity, each with what one of them counts for it.
+    /// These terms and those of their own anti-affinity, each with what one pod adds to its count.
     terms: Vec<(usize, Count)>,
-    /// The spreads in which they count, each with the constraint of it that speaks of them.
+    /// The spreads in which they count, each with the constraint that selects them.
     spreads: Vec<(usize, usize)>,
 }
 
-/// How many pods of one kind stand on each node where any does, by node.
+/// How many pods of one kind are on each node that has any, by node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stands(Vec<(NodeIndex, i64)>);
 
-/// What one term means in this world: how many pods stand in each domain. Mostly it speaks of the same pods
-/// whose it is, so that both are counted together.
+/// How many pods in this world count for one term, in each domain: those that it selects, and those whose
+/// anti-affinity it is. These are mostly the same pods, so both are counted together.
 #[derive(Clone, Debug, Default)]
 struct Tally {
-    /// By the domain's number, in its order; if most domains have pods, a domain's number is its place.
+    /// By the domain's number, in ascending order. If no domain is left out, its number is its index.
     domains: Vec<(usize, Count)>,
-    /// On nodes with the label.
+    /// On nodes with the term's label.
     labelled: Count,
     /// On any node.
     all: Count,
 }
 
-/// How many pods.
+/// How many pods count for a term.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
-    /// Those that a term speaks of.
+    /// Pods that the term selects.
     meant: i64,
-    /// Those whose anti-affinity it is.
+    /// Pods whose anti-affinity the term is.
     owners: i64,
 }
 
-/// What is known of the world's pods besides.
+/// The parts of a world that are needed to count its pods.
 #[derive(Clone, Copy)]
 pub(super) struct Around<'w> {
     pub nodes: &'w [SimNode],
@@ -74,11 +75,11 @@ impl Around<'_> {
 pub(super) struct Crowd {
     kinds: Vec<Arc<Kind>>,
     numbers: Arc<Numbers>,
-    /// By kind.
+    /// By kind: where its pods are.
     stands: Vec<Arc<Stands>>,
     /// By term.
     meanings: Vec<Arc<Tally>>,
-    /// By spread, once a caller has asked.
+    /// By spread, from the first question on.
     pub counts: Counts,
 }
 
@@ -97,7 +98,7 @@ impl Crowd {
         crowd
     }
 
-    /// The same kinds of pods in a world with the same terms and spreads, where none stands anywhere yet.
+    /// The same kinds, terms and spreads, for a world in which no pods have been placed yet.
     pub(super) fn without_pods(&self) -> Self {
         Self {
             kinds: self.kinds.clone(),
@@ -108,7 +109,7 @@ impl Crowd {
         }
     }
 
-    /// Takes in terms and spreads that were announced since.
+    /// Adds terms and spreads that were announced in the meantime.
     pub(super) fn learn(&mut self, around: Around) {
         let (known, spreads) = (self.meanings.len(), self.counts.len());
         self.meanings.resize_with(around.terms.count(), Arc::default);
@@ -137,7 +138,8 @@ impl Crowd {
         }
     }
 
-    /// Counts pods in (or out, with a negative number). Their own terms are announced.
+    /// Adds pods like this one to the counts, or removes them if `by` is negative. Their own terms must have
+    /// been announced.
     pub(super) fn add(&mut self, pod: &Arc<Pod>, node: NodeIndex, by: i64, around: Around) {
         let number = self.number(pod, around);
         Arc::make_mut(&mut self.stands[number]).add(node, by);
@@ -174,7 +176,7 @@ impl Crowd {
         number
     }
 
-    /// The terms that speak of the pod.
+    /// The terms that select the pod.
     pub(super) fn about(&self, pod: &Pod, around: Around) -> Arc<Vec<usize>> {
         match self.numbers.get(pod.digest().seen_as) {
             Some(number) => self.kinds[number].about.clone(),
@@ -182,43 +184,43 @@ impl Crowd {
         }
     }
 
-    /// Whether the anti-affinity of any pod speaks of this one.
+    /// Whether the anti-affinity of any pod selects this one.
     pub(super) fn repels(&self, pod: &Pod, around: Around) -> bool {
         self.about(pod, around).iter().any(|&term| self.has_owner(term))
     }
 
-    /// What is counted for a spread.
+    /// The counts for a spread.
     pub(super) fn spread(&self, number: usize, around: Around) -> Arc<Vec<Counted>> {
         self.counts.of(number, &self.stands, around)
     }
 
-    /// Whether this is what is counted for a spread, and not a copy of it.
+    /// Whether `counted` is the world's own count for the spread, and not a copy of it.
     pub(super) fn shares(&self, number: usize, counted: &Arc<Vec<Counted>>) -> bool {
         self.counts.shares(number, counted)
     }
 
-    /// The kinds of which any pod stands anywhere, with where they do.
+    /// The kinds that have pods in the world, and where these are.
     pub(super) fn kinds(&self) -> impl Iterator<Item = (&Kind, &Stands)> {
         let all = self.kinds.iter().zip(&self.stands).map(|(kind, stands)| (&**kind, &**stands));
         all.filter(|(_, stands)| !stands.0.is_empty())
     }
 
-    /// Whether it is the anti-affinity of a pod that is there.
+    /// Whether the term is the anti-affinity of a pod in the world.
     pub(super) fn has_owner(&self, term: usize) -> bool {
         self.meanings[term].all.owners > 0
     }
 
-    /// Whether a pod that the term speaks of stands on any node with the term's label.
+    /// Whether any node with the term's label has a pod that the term selects.
     pub(super) fn is_met_anywhere(&self, term: usize) -> bool {
         self.meanings[term].labelled.meant > 0
     }
 
-    /// Whether one stands in this domain.
+    /// Whether this domain has a pod that the term selects.
     pub(super) fn is_met(&self, term: usize, domain: Domain) -> bool {
         self.meanings[term].at(domain).meant > 0
     }
 
-    /// Whether a pod whose anti-affinity it is stands in this domain.
+    /// Whether this domain has a pod whose anti-affinity the term is.
     pub(super) fn is_owned(&self, term: usize, domain: Domain) -> bool {
         self.meanings[term].at(domain).owners > 0
     }
@@ -243,7 +245,7 @@ impl Stands {
     }
 }
 
-/// What a pod counts for the terms that speak of it, and for those that it repels others by.
+/// What a pod adds to the counts of the terms that select it, and of the terms of its own anti-affinity.
 fn each(about: &[usize], repels: &[usize]) -> Vec<(usize, Count)> {
     let meant = about.iter().map(|&term| (term, Count { meant: 1, owners: 0 }));
     let mut all: Vec<(usize, Count)> = meant.collect();
@@ -372,7 +374,7 @@ mod tests {
         Arc::new(node)
     }
 
-    /// What a world went through.
+    /// A change of a world, or a question to it.
     #[derive(Clone, Debug)]
     enum Step {
         Place(usize, usize),
@@ -397,7 +399,7 @@ mod tests {
         ]
     }
 
-    /// The world after these steps; asked in between only if it `asks`.
+    /// The world after these steps. It is asked in between only if `asks` is true.
     fn world(pods: &[Arc<Pod>], steps: &[Step], announced: usize, asks: bool) -> World {
         let mut world = World::without_pods(&Snapshot::default());
         for number in 0..6 {
@@ -427,7 +429,7 @@ mod tests {
         world
     }
 
-    /// Whether anti-affinity keeps the pod off the node, by a look at each pod.
+    /// Whether anti-affinity keeps the pod off the node, found by looking at each pod.
     fn kept_off(world: &World, pod: &Pod, at: NodeIndex) -> bool {
         let here = &world.node(at).node.labels;
         let namespaces = world.around().namespaces;

@@ -1,4 +1,4 @@
-//! How much was asked of a world.
+//! How much work a world was asked to do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use model::pod::Pod;
 const CHECK: u64 = 10;
 /// The additional cost of each expression about a node's labels.
 pub const EXPRESSION: usize = 12;
-/// What it costs to count a pod that other pods look at.
+/// What it costs to count a pod that requires something of other pods.
 pub(super) const SOCIAL: u64 = 100;
 /// What it costs to prepare a pod.
 const PREPARATION: u64 = 20;
@@ -34,7 +34,7 @@ impl Effort {
     }
 }
 
-/// What each of the pod's questions costs: one that asks much costs much.
+/// What each question about a pod costs: the more the pod requires, the more it costs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Price {
     pub check: u64,

@@ -22,7 +22,7 @@ pub struct Explanation {
     /// What kube-scheduler reports, in its own words, if it refuses the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<String>,
-    /// Where the planner found that such pods fit, but kube-scheduler refuses them.
+    /// Where the planner found that pods like it fit, but kube-scheduler refuses them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missed: Vec<MissedPrediction>,
 }
@@ -32,12 +32,12 @@ pub struct Explanation {
 pub struct NodeAnswer {
     /// The node.
     pub node: String,
-    /// It takes the pod.
+    /// Whether it takes the pod.
     pub fits: bool,
     /// The first filter that refuses the pod, by kube-scheduler's names and order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<&'static str>,
-    /// The same in words.
+    /// Why that filter refuses the pod, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -57,7 +57,7 @@ pub fn explain(snapshot: &Snapshot, chosen: Option<&str>) -> Vec<Explanation> {
 }
 
 fn explain_one(world: &mut World, nominated: &Nominated, missed: &[Missed], pod: &Arc<Pod>) -> Explanation {
-    // One that runs is asked about as if it came to each node now: it is not in its own way.
+    // A pod that runs is removed first, so that it does not compete with itself.
     let runs = pod.node.as_deref().filter(|_| !pod.is_finished());
     let own = runs.and_then(|name| world.nodes().iter().position(|one| one.node.name == name));
     if let Some(own) = own {

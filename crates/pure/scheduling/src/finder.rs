@@ -9,7 +9,7 @@ use model::selector::{LabelSelector, Labels, Operator};
 pub struct Finder {
     /// By key and value.
     by_label: BTreeMap<String, BTreeMap<String, Vec<usize>>>,
-    /// Those that ask for no value of any label.
+    /// Numbers that require no particular value of any label.
     others: Vec<usize>,
 }
 
@@ -17,7 +17,7 @@ impl Finder {
     /// Adds a number that concerns only pods that all of these selectors match.
     pub fn add<'s>(&mut self, number: usize, selectors: impl Iterator<Item = &'s LabelSelector>) {
         let requirements = selectors.flat_map(|selector| &selector.requirements);
-        // Of several the one that has told the most apart so far.
+        // Of several requirements, the one whose values the fewest numbers share so far.
         let chosen = requirements
             .filter(|one| one.operator == Operator::In)
             .min_by_key(|one| one.values.iter().map(|value| self.count(&one.key, value)).sum::<usize>());

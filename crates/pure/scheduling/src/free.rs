@@ -3,7 +3,7 @@
 use super::sim_node::SimNode;
 use model::resources::Resources;
 
-/// What is free of what every pod asks for, and whether the node takes pods at all.
+/// The free CPU, memory and pod slots of a node, and whether it takes pods at all.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Free {
     cpu_milli: i64,
@@ -24,7 +24,7 @@ impl Free {
         }
     }
 
-    /// Whether it is enough for what a pod requests of CPU, memory and places.
+    /// Whether CPU, memory and pod slots are enough for a pod with these requests.
     #[inline]
     pub fn holds(self, wanted: &Resources) -> bool {
         (wanted.cpu_milli == 0 || wanted.cpu_milli <= self.cpu_milli)

@@ -1,5 +1,5 @@
-//! Where nodes stand for pods that are spread: which of them count, and in which domains. It is found out
-//! once for all pods that are spread in one manner: of apps there are thousands, of manners a few.
+//! Which nodes count for pods that are spread, and in which domains. This is determined once for all pods
+//! that are spread in the same manner: there are thousands of apps, but only a few manners.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use model::selector::{Labels, NodeSelector};
 /// All that decides which nodes count for a pod's hard constraints, and in which domains.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Manner {
-    /// Of each constraint the topology key, and whether it heeds node affinity and taints.
+    /// For each constraint: the topology key, and whether it honors node affinity and taints.
     constraints: Vec<(String, bool, bool)>,
     selector: Labels,
     affinity: Option<NodeSelector>,
@@ -38,14 +38,14 @@ impl Manner {
 /// The nodes for one constraint.
 #[derive(Debug)]
 pub(super) struct Ground {
-    /// By node, the domain in which it counts.
+    /// By node: the domain in which it counts; `None` if it does not count.
     pub places: Vec<Option<usize>>,
-    /// By domain, as they are counted: no pod yet; `None` if no node of the domain counts.
+    /// By domain, the count before any pod is added: 0, or `None` if no node of the domain counts.
     pub empty: Vec<Option<i64>>,
 }
 
 impl Ground {
-    /// One for each of the pod's hard constraints, which `all` are.
+    /// The nodes for each of the pod's hard constraints (`all`).
     pub(super) fn of(pod: &Pod, all: &[Arc<Rule>], around: Around) -> Vec<Self> {
         let keys = || all.iter().map(|rule| &rule.key);
         let counted: Vec<bool> = (0..around.nodes.len()).map(|at| counts(keys(), at, around)).collect();

@@ -36,8 +36,8 @@ pub(super) fn plugin(kind: InTreeKind) -> &'static str {
     }
 }
 
-/// The driver whose volumes a StorageClass with this provisioner makes, and whether it stands in for a
-/// plugin. `None`: its volumes count against no limit.
+/// The driver that creates the volumes of a StorageClass with this provisioner, and whether it replaces an
+/// in-tree plugin. `None`: the volumes count against no limit.
 pub(super) fn provisioned_by(provisioner: &str) -> Option<(&str, bool)> {
     if let Some(kind) = InTreeKind::ALL.into_iter().find(|kind| plugin(*kind) == provisioner) {
         return Some((driver(kind), true));
@@ -47,7 +47,7 @@ pub(super) fn provisioned_by(provisioner: &str) -> Option<(&str, bool)> {
     (!uncounted).then_some((provisioner, false))
 }
 
-/// What the driver calls a disk that a pod names itself.
+/// The driver's name for a disk that a pod names directly.
 pub(super) fn handle_in_pod(disk: &InTreeDisk) -> Result<String, Untranslatable> {
     match disk.kind {
         InTreeKind::GcePersistentDisk => Ok(google_disk("zones/UNSPECIFIED", &disk.identity)),
@@ -55,7 +55,7 @@ pub(super) fn handle_in_pod(disk: &InTreeDisk) -> Result<String, Untranslatable>
     }
 }
 
-/// What the driver calls the disk of a PersistentVolume with these labels.
+/// The driver's name for the disk of a PersistentVolume with these labels.
 pub(super) fn handle(disk: &InTreeDisk, labels: &Labels) -> Result<String, Untranslatable> {
     match disk.kind {
         InTreeKind::AwsElasticBlockStore => amazon_disk(&disk.identity),
@@ -101,7 +101,7 @@ fn amazon_disk(identity: &str) -> Result<String, Untranslatable> {
     if plain { Ok(volume.to_owned()) } else { Err(Untranslatable) }
 }
 
-/// The nodes on which the driver says that the volume of this disk can be used.
+/// The nodes on which the volume of this disk can be used, in terms of the driver's topology labels.
 pub(super) fn node_affinity(
     volume: &PersistentVolume,
     disk: &InTreeDisk,
@@ -131,7 +131,7 @@ pub(super) fn node_affinity(
     Ok(affinity)
 }
 
-/// Whether the volume names its zone by the label of old: its node affinity decides, then its labels.
+/// Whether the volume names its zone by the beta label: its node affinity decides, or else its labels.
 fn speaks_old_labels(volume: &PersistentVolume) -> bool {
     let required =
         |key: &str| expressions(volume.node_affinity.as_ref()).any(|requirement| requirement.key == key);

@@ -1,4 +1,4 @@
-//! InterPodAffinity: required affinity and anti-affinity of the pod, and the anti-affinity of those that run.
+//! InterPodAffinity: required affinity and anti-affinity of the pod, and the anti-affinity of running pods.
 
 use std::sync::Arc;
 
@@ -10,17 +10,18 @@ use super::topology::{Domain, Key};
 use super::world::World;
 use model::pod::{Pod, PodAffinityTerm};
 
-/// Which terms have a say for one pod. How many pods they speak of, the world knows at any time.
+/// The terms that matter for one pod. The world keeps count of the pods that they select.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    /// Its own.
+    /// The pod's own terms.
     own: Option<Arc<Own>>,
-    /// Those that speak of it, of which some are the anti-affinity of others.
+    /// The terms that select the pod. Some of them are the anti-affinity of other pods.
     about: Option<Arc<Vec<usize>>>,
     matches_itself: bool,
-    /// This many terms were known.
+    /// How many terms were known when the pod was prepared.
     known: usize,
-    /// Of a pod that was not announced to the world: a copy that knows its terms.
+    /// For a pod that was not announced to the world: copies of the world's terms and counts that include its
+    /// own terms.
     apart: Option<Box<(Terms, Crowd)>>,
 }
 
@@ -64,7 +65,7 @@ impl State {
         self.own.is_some() || !self.about().is_empty()
     }
 
-    /// Whether no running pod's anti-affinity speaks of the pod.
+    /// Whether no running pod's anti-affinity selects the pod.
     pub(super) fn repels_no_pod(&self, world: &World) -> bool {
         // The world's pods are only counted if that matters.
         self.about().is_empty() || {
@@ -88,7 +89,7 @@ impl State {
         self.own.as_ref().map_or(&[], |own| which(own))
     }
 
-    /// Checks a node whose domains `domain` tells.
+    /// Checks a node; `domain` returns its domain for a key.
     pub(super) fn check(&self, domain: &impl Fn(&Key) -> Domain, world: &World) -> Result<(), Refusal> {
         self.check_affinity(domain, world)?;
         self.check_anti_affinity(domain, world)
@@ -117,7 +118,7 @@ impl State {
         Ok(())
     }
 
-    /// The same for a node that is not in the world yet and comes with pods of its own.
+    /// Like [`Self::check`], for a node that is not in the world yet and comes with pods of its own.
     pub(super) fn check_fresh(
         &self,
         pod: &Pod,
@@ -165,7 +166,8 @@ impl State {
     }
 }
 
-/// Whether required anti-affinity of `owner`, over this key or any, speaks of `other`.
+/// Whether a term of the required anti-affinity of `owner` selects `other`. `key`: only terms over this key
+/// count.
 pub(super) fn repels(owner: &Pod, other: &Pod, key: Option<&str>, namespaces: &Namespaces) -> bool {
     let mut terms = owner.affinity.anti.iter();
     terms.any(|term| {

@@ -5,7 +5,7 @@ use super::refusal::Refusal;
 use model::features::Features;
 use model::node::Node;
 
-/// `asked` is what the scheduler of the cluster's version asks for.
+/// `asked` are the pod's features that the scheduler of the cluster's version requires of a node.
 pub(super) fn check(asked: Features, node: &Node) -> Result<(), Refusal> {
     let lacking = asked.without(node.features).iter().next();
     lacking.map_or(Ok(()), |feature| Err(Refusal::Feature(feature)))

@@ -10,7 +10,7 @@ pub(super) fn check(pod: &Pod, taken: &[HostPort]) -> Result<(), Refusal> {
     }
 }
 
-/// `0.0.0.0` stands for every address.
+/// Whether two host ports conflict. `0.0.0.0` means every address.
 fn clash(a: &HostPort, b: &HostPort) -> bool {
     a.port == b.port && a.protocol == b.protocol && (a.ip == b.ip || a.ip == "0.0.0.0" || b.ip == "0.0.0.0")
 }

@@ -1,5 +1,5 @@
-//! NodeVolumeLimits: how many CSI volumes of a driver a node takes (CSINode's `allocatable.count`), and
-//! from 1.37 on that the node has a driver which says that pods must not go without
+//! NodeVolumeLimits: a node takes only a limited number of CSI volumes of each driver (CSINode's
+//! `allocatable.count`). From Kubernetes 1.37 on, it must also have each driver that requires this
 //! (`preventPodSchedulingIfMissing`).
 
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::volumes::{Counted, Mounted, Volumes};
 use model::pod::Pod;
 use model::workload::CsiNode;
 
-/// The volumes that are on a node, counted once each. Kept up as pods come and go.
+/// The volumes that are on a node, counted once each. The counts are updated when pods are placed or removed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
-    /// Those of pods, and how many pods use each, in order.
+    /// Volumes of pods, in order, and how many pods use each.
     used: Vec<(Counted, i64)>,
-    /// Those that VolumeAttachments name, in order.
+    /// Volumes that VolumeAttachments name, in order.
     attached: Option<Arc<[Counted]>>,
-    /// How many of each driver there are in all.
+    /// By driver: how many volumes there are in all.
     present: Vec<(u32, i64)>,
     /// Pods whose volumes cannot be counted.
     uncountable: i64,
@@ -33,7 +33,7 @@ impl Held {
         held
     }
 
-    /// Takes in this many pods with these volumes (or, with a negative number, lets them go).
+    /// Adds this many pods with these volumes, or removes them if `by` is negative.
     pub(super) fn count(&mut self, mounted: &Mounted, by: i64) {
         if mounted.of_another || mounted.untranslatable {
             self.uncountable += by;
@@ -79,7 +79,7 @@ impl Held {
     }
 }
 
-/// Whether the pod waits for the claim of an ephemeral volume, which keeps it from every node.
+/// The refusal of a pod whose ephemeral volume has no claim yet: no node takes it.
 pub(super) fn prepare(pod: &Pod, volumes: &Volumes) -> Option<Refusal> {
     missing(pod, volumes, true).then_some(Refusal::ClaimMissing { ephemeral: true })
 }
@@ -110,8 +110,8 @@ pub(super) fn check(mounted: &Mounted, sim: &SimNode, held: &Held, volumes: &Vol
     within_limits(mounted, csi, held, volumes)
 }
 
-/// Whether there is room for those that the node does not have yet. One that is attached, and used by no pod,
-/// counts once more: kube-scheduler takes it for one that another pod has just left.
+/// Checks that there is room for the volumes that no pod on the node uses yet. A volume that is attached, but
+/// used by no pod, counts twice: kube-scheduler assumes that another pod has just left it.
 fn within_limits(mounted: &Mounted, csi: &CsiNode, held: &Held, volumes: &Volumes) -> Result<(), Refusal> {
     let mut more: Vec<(u32, i64)> = Vec::new();
     for one in mounted.counted.iter().filter(|one| !held.uses(one.volume)) {

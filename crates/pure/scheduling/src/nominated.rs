@@ -1,4 +1,4 @@
-//! Pods for which preemption makes room on a node: others have to leave it to them.
+//! Pods for which preemption makes room on a node: other pods must leave this room to them.
 //!
 //! A node takes a pod only if it does so both with the pods that are nominated to it and have no lower
 //! priority, and without them (`RunFilterPluginsWithNominatedPods`).
@@ -13,7 +13,7 @@ use model::{Pod, Snapshot};
 
 /// The nominated pods of a cluster.
 pub(super) struct Nominated<'a> {
-    /// With their priorities, by node.
+    /// The nominated pods with their priorities, by node.
     by_node: BTreeMap<NodeIndex, Vec<(i32, &'a Arc<Pod>)>>,
     priorities: Priorities<'a>,
 }

@@ -7,7 +7,7 @@ use model::digest::Fingerprint;
 /// Finds numbers by fingerprint.
 #[derive(Clone, Debug, Default)]
 pub struct Numbers {
-    /// Only looked things up in: the order of its entries decides nothing.
+    /// Used only for look-ups: the order of its entries does not matter.
     table: HashTable<(Fingerprint, usize)>,
 }
 
@@ -17,7 +17,7 @@ impl Numbers {
         self.table.find(of.part(), |one| one.0 == of).map(|one| one.1)
     }
 
-    /// The same; if it has none yet, it gets this one.
+    /// The number of the fingerprint. If it has none yet, it gets the number `next`.
     pub fn get_or_insert(&mut self, of: Fingerprint, next: usize) -> usize {
         if let Some(number) = self.get(of) {
             return number;

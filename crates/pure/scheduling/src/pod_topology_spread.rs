@@ -21,7 +21,7 @@ use model::selector::LabelSelector;
 /// Per constraint, how many matching pods each domain has.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    /// Shared with the world until a change is reported to it.
+    /// The counts. They are shared with the world until a change is reported to this state.
     counted: Option<Arc<Vec<Counted>>>,
     /// The number of the pod's spread, if it was announced.
     number: Option<usize>,
@@ -40,7 +40,7 @@ pub(super) struct Counted {
     known: usize,
 }
 
-/// How many domains have each count, by count: the first is the global minimum. There are few.
+/// By count, how many domains have it. The first count is the global minimum. There are few different counts.
 #[derive(Clone, Debug, Default)]
 struct Levels(Vec<(i64, usize)>);
 
@@ -62,7 +62,7 @@ impl Levels {
     }
 }
 
-/// What does not change while pods are counted.
+/// The part of a constraint that does not change while pods are counted.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub key: Key,
@@ -89,13 +89,15 @@ impl Rule {
         self.selector.as_ref()
     }
 
-    /// Whether the node's domain counts for the pod. A node on its way out carries (or will carry) a taint.
+    /// Whether the node counts for the pod. If taints are honored, a closed node does not: it has a taint or
+    /// will get one.
     pub(super) fn counts_on(&self, pod: &Pod, node: &SimNode) -> bool {
         (!self.honor_affinity || node_affinity::matches(pod, &node.node))
             && (!self.honor_taints || (node.open && tolerates_all(&pod.tolerations, &node.node.taints)))
     }
 
-    /// How many of the pods count; an empty selector counts none (`countPodsMatchSelector`).
+    /// Whether `other` counts for this constraint of `pod`. An empty selector counts no pod
+    /// (`countPodsMatchSelector`).
     pub(super) fn matches(&self, pod: &Pod, other: &Pod) -> bool {
         let selector = self.selector.as_ref().filter(|selector| !selector.requirements.is_empty());
         other.namespace == pod.namespace
@@ -113,7 +115,7 @@ impl Deref for Counted {
 }
 
 impl Counted {
-    /// No pod yet.
+    /// The domains before any pod is counted.
     fn new(rule: &Arc<Rule>, ground: &Ground) -> Self {
         let domains = ground.empty.clone();
         Self {
@@ -124,7 +126,8 @@ impl Counted {
         }
     }
 
-    /// Makes a domain known and counts pods in it; the levels are not touched.
+    /// Makes a domain known and adds pods to it. Returns its count before, if it was known, and after. The
+    /// levels are not updated.
     fn add(&mut self, domain: usize, by: i64) -> (Option<i64>, i64) {
         if self.domains.len() <= domain {
             self.domains.resize(domain + 1, None);
@@ -155,8 +158,8 @@ impl Counted {
         self.levels.0.first().filter(|_| enough).map_or(0, |one| one.0)
     }
 
-    /// The global minimum once a node is added to a domain that had this many pods, if it was known, and has
-    /// this many then.
+    /// The global minimum after a node is added to a domain whose count changes from `before` (`None`: it was
+    /// not known) to `after`.
     fn least_with(&self, before: Option<i64>, after: i64) -> i64 {
         if self.known + usize::from(before.is_none()) < self.min_domains {
             return 0;
@@ -172,8 +175,8 @@ pub(super) fn rules(pod: &Pod, topologies: &Topologies) -> Vec<Arc<Rule>> {
     hard.map(|one| Arc::new(Rule::new(pod, one, topologies))).collect()
 }
 
-/// Counts out what these speak of: kinds of pods, each with the number of a rule that does, and where they
-/// stand. `ground` has the nodes for each rule.
+/// Counts pods for these rules. `kinds` are the kinds of pods: for each, the number of a rule that selects
+/// it, and the nodes that its pods are on. `ground` has the nodes that count for each rule.
 pub(super) fn count_out<'s>(
     rules: &[Arc<Rule>],
     ground: &[Ground],
@@ -192,7 +195,7 @@ pub(super) fn count_out<'s>(
     all
 }
 
-/// Counts pods like `other` in (or out, with a negative number) that were placed on a node which is already
+/// Adds pods like `other` to the counts, or removes them if `by` is negative. Their node must already be
 /// counted.
 fn count(all: &mut [Counted], pod: &Pod, other: &Pod, at: NodeIndex, around: Around, by: i64) {
     for (one, domain) in counted_on(all, pod, at, around) {
@@ -202,7 +205,7 @@ fn count(all: &mut [Counted], pod: &Pod, other: &Pod, at: NodeIndex, around: Aro
     }
 }
 
-/// Whether the node has the labels of all constraints: these.
+/// Whether the node counts for a pod at all: it must have the labels of all constraints.
 pub(super) fn counts<'k>(mut keys: impl Iterator<Item = &'k Key>, at: NodeIndex, around: Around) -> bool {
     around.nodes[at].counts_for_spread && keys.all(|key| around.domain(key, at) != Domain::Nowhere)
 }
@@ -243,7 +246,7 @@ pub(super) fn prepare(pod: &Pod, world: &World) -> State {
 }
 
 impl State {
-    /// Counts a node without pods in.
+    /// Adds a node without pods to the counts.
     pub(super) fn add_node(&mut self, pod: &Pod, at: NodeIndex, around: Around) {
         let Some(counted) = &mut self.counted else { return };
         let counted: &mut Vec<Counted> = Arc::make_mut(counted);
@@ -252,28 +255,28 @@ impl State {
         }
     }
 
-    /// Hands back what it shares with the world, whose next change then needs no copy of it: the number by
-    /// which to ask for it again. Until then nothing may be checked.
+    /// Drops the counts that it shares with the world, so that the world need not copy them for its next
+    /// change. Returns the number with which to ask for them again. Until then, nothing may be checked.
     pub(super) fn hand_back(&mut self, crowd: &Crowd) -> Option<usize> {
         let number = self.number?;
         crowd.shares(number, self.counted.as_ref()?).then(|| self.counted = None)?;
         Some(number)
     }
 
-    /// Takes what the world has counted by now.
+    /// Takes over the world's present counts.
     pub(super) fn take(&mut self, counted: Arc<Vec<Counted>>) {
         self.counted = Some(counted);
     }
 
-    /// Counts pods like `other` in (or out, with a negative number) that were placed on a node which is
-    /// already counted.
+    /// Adds pods like `other` to the counts, or removes them if `by` is negative. Their node must already be
+    /// counted.
     pub(super) fn count(&mut self, pod: &Pod, other: &Pod, at: NodeIndex, around: Around, by: i64) {
         let Some(counted) = &mut self.counted else { return };
         let counted: &mut Vec<Counted> = Arc::make_mut(counted);
         count(counted, pod, other, at, around, by);
     }
 
-    /// Whether more pods stand in a domain of a node than would be put there by now.
+    /// Whether a domain of the node has more pods than a constraint allows now.
     pub(super) fn is_exceeded(&self, domain: &impl Fn(&Key) -> Domain) -> bool {
         self.counted.iter().flat_map(|all| all.iter()).any(|one| match domain(&one.key) {
             Domain::Known(domain) => {
@@ -289,8 +292,8 @@ impl State {
         self.counted.is_none()
     }
 
-    /// Checks a node whose domains `domain` tells. A fresh one is not in the world yet: the pods that it
-    /// comes with count besides.
+    /// Checks a node; `domain` returns its domain for a key. A fresh node is not in the world yet, so the
+    /// pods that it comes with are counted in addition.
     pub(super) fn check(
         &self,
         pod: &Pod,

@@ -1,5 +1,5 @@
-//! What pods prefer: how kube-scheduler's scores for it set nodes apart. What other pods prefer of this one
-//! is not looked at.
+//! The preferences of pods: kube-scheduler's scores of nodes for them. What other pods prefer of this one is
+//! ignored.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use super::world::{NodeIndex, World};
 use model::pod::{Pod, PodAffinityTerm, Weighted};
 use model::selector::NodeSelector;
 
-/// What a score is at most.
+/// The maximum of a score.
 const MOST: i64 = 100;
-/// How much the scores of NodeAffinity and InterPodAffinity count in the default profile, in which that for
-/// free room counts once.
+/// The weight of the scores of NodeAffinity and InterPodAffinity in the default profile. The score for free
+/// room has the weight 1.
 const WEIGHT: i64 = 2;
 
-/// The scores of these nodes for what the pod prefers; none if it prefers nothing.
+/// The scores of these nodes for what the pod prefers; `None` if it prefers nothing.
 pub(super) fn scores(pod: &Pod, nodes: &[NodeIndex], world: &World) -> Option<Vec<i64>> {
     let affinity = &pod.affinity;
     if affinity.node_preferred.is_empty()
@@ -47,7 +47,7 @@ pub(super) fn scores(pod: &Pod, nodes: &[NodeIndex], world: &World) -> Option<Ve
     Some(by_node.zip(by_pods).map(|(node, pods)| WEIGHT * (node + pods)).collect())
 }
 
-/// How many of the pods that a term speaks of each domain has.
+/// By domain, how many pods the term selects.
 fn counts<'w>(term: &PodAffinityTerm, pod: &Pod, world: &'w World) -> BTreeMap<&'w str, i64> {
     let mut counts = BTreeMap::new();
     let namespaces = world.around().namespaces;
@@ -61,7 +61,8 @@ fn counts<'w>(term: &PodAffinityTerm, pod: &Pod, world: &'w World) -> BTreeMap<&
     counts
 }
 
-/// The same as parts of [`MOST`], from the least of them, or from `least` if that is less, to the largest.
+/// Scales scores to 0 to [`MOST`]. The smallest of them (or `least`, if that is less) becomes 0, and the
+/// largest [`MOST`].
 fn scaled(scores: Vec<i64>, least: i64) -> impl Iterator<Item = i64> {
     let least = scores.iter().copied().min().unwrap_or(0).min(least);
     let range = scores.iter().copied().max().unwrap_or(0).saturating_sub(least);

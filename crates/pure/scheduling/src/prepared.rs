@@ -1,4 +1,4 @@
-//! A pod that is asked about: what the whole world means for it, found out once for all nodes.
+//! A pod that is to be checked: what the entire world means for it, determined once for all nodes.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub struct Prepared {
     pub(super) price: Price,
     pub(super) spread: pod_topology_spread::State,
     pub(super) affinity: inter_pod_affinity::State,
-    /// Spread or affinity has a say.
+    /// Whether topology spread or pod affinity matters for it.
     pub(super) social: bool,
     pub(super) volumes_matter: bool,
     pub(super) volumes_refused: Option<Refusal>,
@@ -27,7 +27,7 @@ pub struct Prepared {
     pub(super) mounted: Mounted,
     pub(super) binding: volume_binding::State,
     pub(super) zones: volume_zone::State,
-    /// What the scheduler asks of a node's kubelet for it.
+    /// The features that the scheduler requires of a node's kubelet for it.
     pub(super) features: Features,
     /// The devices that it asks for, if any.
     pub(super) devices: Option<Arc<Asked>>,

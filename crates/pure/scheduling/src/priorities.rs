@@ -12,7 +12,7 @@ pub struct Priorities<'a> {
 }
 
 impl<'a> Priorities<'a> {
-    /// With the classes of a cluster.
+    /// The priority classes of a cluster.
     pub fn new(snapshot: &'a Snapshot) -> Self {
         let all = || snapshot.priority_classes.iter();
         Self {

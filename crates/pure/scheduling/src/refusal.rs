@@ -123,8 +123,8 @@ impl Refusal {
         }
     }
 
-    /// Whether a node that refuses for this reason goes on refusing pods that are equal while the world only
-    /// fills up.
+    /// Whether a node that refuses for this reason keeps refusing equal pods while pods are only added to the
+    /// world.
     pub fn lasts(&self) -> bool {
         !matches!(self, Self::Spread(_) | Self::Affinity)
     }

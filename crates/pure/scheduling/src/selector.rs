@@ -10,7 +10,8 @@ pub fn labels_match(selector: &LabelSelector, labels: &Labels) -> bool {
 }
 
 /// Whether one of the terms matches a node of this name with these labels. A term without requirements
-/// matches nothing, nor does one of which kube-scheduler cannot read a requirement (`labels.NewRequirement`).
+/// matches nothing, nor does a term with a requirement that kube-scheduler cannot read
+/// (`labels.NewRequirement`).
 pub fn node_matches(selector: &NodeSelector, name: &str, labels: &Labels) -> bool {
     selector.terms.iter().any(|term| {
         let empty = term.match_expressions.is_empty() && term.match_fields.is_empty();
@@ -23,7 +24,8 @@ pub fn node_matches(selector: &NodeSelector, name: &str, labels: &Labels) -> boo
     })
 }
 
-/// Whether a requirement on a label is one. The API server lets no new object have another, but old ones may.
+/// Whether a requirement on a label is valid. The API server refuses new objects with other requirements, but
+/// old objects may have them.
 fn is_readable(requirement: &Requirement) -> bool {
     let count = requirement.values.len();
     let counts = match requirement.operator {

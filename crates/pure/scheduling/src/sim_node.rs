@@ -17,22 +17,22 @@ use model::workload::CsiNode;
 pub struct SimNode {
     /// The node.
     pub node: Arc<Node>,
-    /// Its pods, but for the copies.
+    /// Its pods, except those in `copies`.
     pub pods: Vec<Arc<Pod>>,
-    /// Pods that were placed as this many equal ones; they cannot be taken off again.
+    /// Pods that were placed as this many equal ones. They cannot be removed again.
     pub copies: Vec<(Arc<Pod>, i64)>,
-    /// What they request in sum.
+    /// What all its pods request in total.
     pub used: Resources,
-    /// What pods there request that anyone who may preempt takes from them: it counts for others alone.
+    /// The requests of preempted pods. They only count for pods that never preempt others.
     pub(super) yielded: Resources,
     pub(super) ports: Vec<HostPort>,
     /// Its CSI drivers, with their limits.
     pub csi: Option<Arc<CsiNode>>,
-    /// CSI drivers that have not said yet how much room there is for new volumes on it.
+    /// CSI drivers that have not reported yet how much room there is for new volumes on it.
     pub room_unknown: Arc<BTreeSet<String>>,
     pub(super) held: Held,
     pub(super) devices: NodeDevices,
-    /// It takes pods. A ghost does not: it only keeps its domain known to topology spread.
+    /// Whether it takes pods. A ghost does not: it only keeps its domain known to topology spread.
     pub open: bool,
     pub(super) counts_for_spread: bool,
 }
@@ -63,7 +63,7 @@ impl SimNode {
         emptied
     }
 
-    /// Takes over what is expected of the storage and the devices of another node like it.
+    /// Expects the storage and the devices of another node like it.
     pub fn expect(&mut self, other: &Self) {
         self.devices.expect_like(&other.devices);
         if let Some(csi) = &other.csi {
@@ -72,12 +72,12 @@ impl SimNode {
         self.room_unknown.clone_from(&other.room_unknown);
     }
 
-    /// Says which slices of devices it will have, if it is still to come.
+    /// Sets the slices of devices that are expected of it, if it does not exist yet.
     pub fn expect_slices(&mut self, slices: &Arc<[Arc<ResourceSlice>]>) {
         self.devices.expect(slices);
     }
 
-    /// Says that no slices of devices are expected of it beside those that are known under its name.
+    /// Expects no slices of devices except those of the snapshot that name this node.
     pub fn expect_no_slices(&mut self) {
         self.devices = NodeDevices::default();
     }

@@ -1,4 +1,4 @@
-//! Topology spread as pods ask for it, each way kept once, and what was counted for it in a world.
+//! The topology spreads that pods ask for. Equal ones are kept once, with their counts in a world.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -19,26 +19,26 @@ pub(super) struct Spreads {
     all: Vec<Arc<Spread>>,
     numbers: Numbers,
     finder: Finder,
-    /// The ways in which nodes count for them, each with its number.
+    /// The manners in which nodes count for spreads, each with its number.
     manners: BTreeMap<Manner, usize>,
-    /// It matters to any of them that a node takes pods.
+    /// Whether any constraint honors taints, so that it matters whether a node takes pods.
     any_honors_taints: bool,
 }
 
-/// How pods of one namespace ask to be spread, with what decides which nodes count.
+/// A topology spread of pods of one namespace, with what decides which nodes count.
 #[derive(Debug)]
 pub(super) struct Spread {
-    /// One of them.
+    /// One of these pods.
     pub pod: Pod,
     /// Its hard constraints.
     rules: Vec<Arc<Rule>>,
     /// The number of the manner in which nodes count.
     manner: usize,
-    /// Whether it matters that a node takes pods.
+    /// Whether a constraint honors taints, so that it matters whether a node takes pods.
     honors_taints: bool,
 }
 
-/// The selector of a constraint of the pod, with `matchLabelKeys` taken in.
+/// The selector of a constraint of the pod, including its `matchLabelKeys`.
 pub(super) fn merged(pod: &Pod, constraint: &SpreadConstraint) -> Option<LabelSelector> {
     let mut selector = constraint.selector.clone()?;
     for key in &constraint.match_label_keys {
@@ -51,7 +51,7 @@ pub(super) fn merged(pod: &Pod, constraint: &SpreadConstraint) -> Option<LabelSe
 }
 
 impl Spreads {
-    /// Takes in the constraints of a pod.
+    /// Adds the constraints of a pod.
     pub(super) fn announce(&mut self, pod: &Pod, topologies: &Topologies) {
         let number = self.all.len();
         if let Some(spread_as) = pod.looks().and_then(|looks| looks.spread_as) {
@@ -87,7 +87,7 @@ impl Spreads {
         self.numbers.get(pod.looks()?.spread_as?)
     }
 
-    /// Those in which the pod counts, by number, each with the constraint in which it does.
+    /// The spreads in which the pod counts, by number, each with the constraint that selects it.
     pub(super) fn about(&self, pod: &Pod) -> Vec<(usize, usize)> {
         let mut all: Vec<usize> = self.finder.candidates(&pod.labels).collect();
         all.sort_unstable();
@@ -97,7 +97,7 @@ impl Spreads {
         all.into_iter().flat_map(constraints).collect()
     }
 
-    /// The constraints of it in which the pod counts.
+    /// The constraints of a spread that select the pod.
     pub(super) fn constraints_about(&self, number: usize, pod: &Pod) -> impl Iterator<Item = usize> {
         let spread = &*self.all[number];
         let counts = |(at, rule): (usize, &Arc<Rule>)| rule.matches(&spread.pod, pod).then_some(at);
@@ -110,15 +110,15 @@ impl Spreads {
 pub(super) struct Counts {
     /// By spread.
     kept: Vec<Kept>,
-    /// By manner, where the nodes stand: from the first question on, until they change.
+    /// By manner, which nodes count: from the first question on, until the nodes change.
     grounds: Vec<OnceLock<Arc<Vec<Ground>>>>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Kept {
-    /// The kinds of pods that count in it, each with the constraint in which it does.
+    /// The kinds of pods that count in it, each with the constraint that selects them.
     kinds: Arc<Vec<(usize, usize)>>,
-    /// From the first question on, until the nodes change.
+    /// The counts: from the first question on, until the nodes change.
     counted: OnceLock<Arc<Vec<Counted>>>,
 }
 
@@ -127,14 +127,14 @@ impl Counts {
         self.kept.len()
     }
 
-    /// With the same kinds of pods, on other nodes.
+    /// The same kinds of pods, for a world with other nodes.
     pub(super) fn without_pods(&self) -> Self {
         let mut counts = self.clone();
         counts.forget();
         counts
     }
 
-    /// Makes room for what was announced.
+    /// Makes room for newly announced spreads and manners.
     pub(super) fn grow_to(&mut self, spreads: &Spreads) {
         self.kept.resize_with(spreads.count(), Kept::default);
         self.grounds.resize_with(spreads.manners(), OnceLock::default);
@@ -144,7 +144,7 @@ impl Counts {
         Arc::make_mut(&mut self.kept[spread].kinds).push((kind, constraint));
     }
 
-    /// What is counted for it; `stands` is where all kinds of pods stand.
+    /// The counts for a spread. `stands` has the nodes that the pods of each kind are on.
     pub(super) fn of(&self, number: usize, stands: &[Arc<Stands>], around: Around) -> Arc<Vec<Counted>> {
         let kept = &self.kept[number];
         let count = || {
@@ -156,13 +156,13 @@ impl Counts {
         kept.counted.get_or_init(count).clone()
     }
 
-    /// Whether this is what is counted for it, and not a copy.
+    /// Whether `counted` is the world's own count for the spread, and not a copy of it.
     pub(super) fn shares(&self, number: usize, counted: &Arc<Vec<Counted>>) -> bool {
         let kept = self.kept.get(number).and_then(|kept| kept.counted.get());
         kept.is_some_and(|kept| Arc::ptr_eq(kept, counted))
     }
 
-    /// Counts pods in or out that count in this constraint of a spread.
+    /// Adds pods to the counts for this constraint of a spread, or removes them if `by` is negative.
     pub(super) fn count(
         &mut self,
         (spread, constraint): (usize, usize),
@@ -172,7 +172,7 @@ impl Counts {
     ) {
         let kept = &mut self.kept[spread].counted;
         let Some(counted) = kept.get_mut() else { return };
-        // What was counted was counted on this ground: both are forgotten together.
+        // The counts are based on this ground: both are forgotten together.
         let Some(ground) = self.grounds[around.spreads.all[spread].manner].get() else {
             kept.take();
             return;
@@ -190,9 +190,10 @@ impl Counts {
         }
     }
 
-    /// Forgets what depends on which nodes take pods.
+    /// Forgets the counts that depend on which nodes take pods.
     pub(super) fn forget_taints(&mut self, spreads: &Spreads) {
-        // Hardly any does, and every node that is tried is closed: thousands of apps are not looked through.
+        // Hardly any constraint honors taints, but nodes are closed often: thousands of spreads need not be
+        // looked through.
         if !spreads.any_honors_taints {
             return;
         }

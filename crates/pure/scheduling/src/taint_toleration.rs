@@ -23,7 +23,8 @@ fn untolerated<'a>(tolerations: &[Toleration], taints: &'a [Taint]) -> Option<&'
         .find(|taint| !tolerates(tolerations, taint))
 }
 
-/// `Toleration.ToleratesTaint`: effect, key and value must agree; an empty key agrees with all.
+/// Whether one of the tolerations matches the taint (`Toleration.ToleratesTaint`): effect, key and value must
+/// agree. An empty key agrees with every key.
 pub(super) fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerations.iter().any(|one| {
         let effect = one.effect.is_none_or(|effect| effect == taint.effect);

@@ -19,17 +19,17 @@ pub(super) struct Terms {
     all: Vec<Term>,
     numbers: BTreeMap<(Vec<PodAffinityTerm>, String, String), usize>,
     finder: Finder,
-    /// Of pods that ask the same, and by their number.
+    /// By what pods ask of other pods: the index of their terms in `own`.
     askers: Numbers,
     own: Vec<Arc<Own>>,
 }
 
-/// Pods that are meant, and the label whose values make domains.
+/// Pods that are selected, and the label whose values are the domains.
 #[derive(Clone, Debug)]
 pub(super) struct Term {
-    /// All of these have to speak of a pod. Of anti-affinity it is one.
+    /// All of these must select a pod. For anti-affinity, there is only one.
     terms: Vec<PodAffinityTerm>,
-    /// The namespace of its owners, if that matters.
+    /// The namespace of the pods that have the term; empty if it does not matter.
     namespace: String,
     pub key: Key,
 }
@@ -42,7 +42,7 @@ pub(super) struct Own {
 }
 
 impl Terms {
-    /// Takes in the terms of a pod.
+    /// Adds the terms of a pod.
     pub(super) fn announce(&mut self, pod: &Pod, topologies: &Topologies) {
         let wanted = &pod.affinity;
         let together: Vec<&PodAffinityTerm> = wanted.pods.iter().collect();
@@ -68,7 +68,7 @@ impl Terms {
     ) -> usize {
         let own_namespace = terms.iter().any(|term| means_own_namespace(term));
         let namespace = if own_namespace { owner.namespace.clone() } else { String::new() };
-        // The same pods are meant whatever the domains are.
+        // Which pods a term selects does not depend on the topology key.
         let bare =
             |term: &&PodAffinityTerm| PodAffinityTerm { topology_key: String::new(), ..(*term).clone() };
         let terms: Vec<PodAffinityTerm> = terms.iter().map(bare).collect();
@@ -97,12 +97,12 @@ impl Terms {
         &self.all[number]
     }
 
-    /// The pod's own, if it was announced.
+    /// The pod's own terms, if they were announced.
     pub(super) fn own(&self, pod: &Pod) -> Option<&Arc<Own>> {
         self.own.get(self.askers.get(pod.looks()?.asks?)?)
     }
 
-    /// Those that speak of the pod, by number.
+    /// The numbers of the terms that select the pod.
     pub(super) fn about(&self, pod: &Pod, namespaces: &Namespaces) -> Vec<usize> {
         let candidates = self.finder.candidates(&pod.labels);
         let mut all: Vec<usize> =
@@ -113,7 +113,7 @@ impl Terms {
 }
 
 impl Term {
-    /// Whether the pod is one of those that are meant.
+    /// Whether the pod is selected.
     pub(super) fn means(&self, pod: &Pod, namespaces: &Namespaces) -> bool {
         self.terms.iter().all(|term| matches(term, &self.namespace, pod, namespaces))
     }
@@ -123,7 +123,7 @@ fn means_own_namespace(term: &PodAffinityTerm) -> bool {
     term.namespaces.is_empty() && term.namespace_selector.is_none()
 }
 
-/// Whether `other` is one of the pods that a term of a pod in this namespace speaks of
+/// Whether a term selects the pod `other`. `owner` is the namespace of the pod that has the term
 /// (`AffinityTerm.Matches`).
 pub(super) fn matches(term: &PodAffinityTerm, owner: &str, other: &Pod, namespaces: &Namespaces) -> bool {
     static NONE: Labels = Labels::new();

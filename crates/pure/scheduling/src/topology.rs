@@ -19,7 +19,8 @@ struct Topology {
     of: Vec<u32>,
 }
 
-/// The domains of all label keys that pods speak of. Cloning shares them until a node is added.
+/// The domains of all label keys that pods' terms and constraints use. Cloning shares them until a node is
+/// added.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Topologies {
     all: Vec<Arc<Topology>>,
@@ -29,16 +30,16 @@ pub(super) struct Topologies {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     pub name: Arc<str>,
-    /// Where the domains are kept; a key that was not announced has its domains counted out each time.
+    /// The index of its domains; `None`: the key was not announced, so its domains are determined each time.
     at: Option<usize>,
 }
 
-/// Where a node stands.
+/// The domain of a node for a label key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Domain {
-    /// It lacks the label.
+    /// The node lacks the label.
     Nowhere,
-    /// Its value is no other node's.
+    /// No node of the world has its value of the label.
     New,
     /// The domain with this number.
     Known(usize),
@@ -89,7 +90,7 @@ impl Topologies {
         self.all.iter().any(|one| one.key == key)
     }
 
-    /// The keys that were announced, in this order.
+    /// The announced keys, in the order of their announcement.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         self.all.iter().map(|one| one.key.as_str())
     }

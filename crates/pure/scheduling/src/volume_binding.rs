@@ -26,7 +26,7 @@ pub(super) struct State {
 #[derive(Clone, Debug)]
 struct Bound {
     volume: Option<Arc<PersistentVolume>>,
-    /// Of an in-tree disk: the plugin, and where the volume can be used by its driver.
+    /// For an in-tree disk: the plugin, and the nodes on which its CSI driver can use the volume.
     served: Option<(&'static str, Result<Option<NodeSelector>, Untranslatable>)>,
 }
 
@@ -35,15 +35,15 @@ struct Bound {
 struct Waiting {
     claim: Arc<VolumeClaim>,
     class: Arc<StorageClass>,
-    /// A volume that is reserved for it is the only one.
+    /// Volumes that are reserved for it. If there are any, it binds to no others.
     reserved: Vec<Arc<PersistentVolume>>,
     /// Others that it may bind to, the smallest first.
     suitable: Vec<Arc<PersistentVolume>>,
-    /// What has room for a new volume; `None`: nothing is asked.
+    /// The storage capacities with room for a new volume; `None`: room is not checked.
     room: Option<Vec<Arc<StorageCapacity>>>,
 }
 
-/// Volumes that claims of pods are to be bound to which have been placed and do not run yet.
+/// Volumes that are promised to the claims of placed pods, which do not run yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Promised {
     /// By namespace and name of the claim, with how many of the pods use it.
@@ -53,9 +53,10 @@ pub(super) struct Promised {
 }
 
 impl Promised {
-    /// This many pods like this one have come to the node, or left it with a negative number.
+    /// Notes that this many pods like this one were placed on the node, or removed from it if `by` is
+    /// negative.
     pub(super) fn count(&mut self, pod: &Pod, sim: &SimNode, by: i64, volumes: &Volumes) {
-        // The claims of one that runs are bound.
+        // The claims of a pod that runs are bound.
         if pod.node.is_some() || !volumes.any_to_bind() {
             return;
         }
@@ -69,7 +70,7 @@ impl Promised {
                     self.names.remove(&volume.name);
                 }
             } else if by > 0 {
-                // Those of the pod's claims that are promised by now leave the others to this one.
+                // The pod's other claims keep the volumes that are already promised to them.
                 let state = prepare(pod, volumes, self);
                 let taken = state.matches_on(&sim.node).find(|(one, _)| one.name == claim.name);
                 if let Some((_, volume)) = taken {
@@ -105,7 +106,7 @@ pub(super) fn prepare(pod: &Pod, volumes: &Volumes, promised: &Promised) -> Stat
     let mut state = State::default();
     for volume in &pod.volumes {
         let VolumeSource::Claim { name, ephemeral, .. } = &volume.source else { continue };
-        // One that does not exist was refused by an earlier filter.
+        // A claim that does not exist was refused by an earlier filter.
         let Some(claim) = volumes.claim(&pod.namespace, name.as_str()) else { continue };
         let claim = &claim.object;
         if claim.deleted || claim.lost {
@@ -184,7 +185,8 @@ impl Waiting {
                 && claim.selector.as_ref().is_none_or(|selector| labels_match(selector, &volume.labels))
         };
         let open = |volume: &&Arc<PersistentVolume>| !promised.holds(volume);
-        // What another pod with the same claim is to get is as good as reserved for it.
+        // If pods with the same claim were placed, the volume that is promised to them is as good as
+        // reserved.
         let reserved = match promised.of(claim) {
             Some(volume) => vec![volume.clone()],
             None => volumes.reserved(claim).iter().filter(suits).filter(for_it).cloned().collect(),
@@ -199,7 +201,7 @@ impl Waiting {
         }
     }
 
-    /// Whether the claim can be bound on the node, or a volume made for it there.
+    /// Checks whether the claim can be bound on the node, or a volume created for it there.
     fn check(&self, sim: &SimNode, taken: &mut Vec<*const PersistentVolume>) -> Result<(), VolumeProblem> {
         let node = &*sim.node;
         if let Some(chosen) = &self.claim.selected_node {
@@ -242,7 +244,7 @@ impl Waiting {
     }
 }
 
-/// What has room for a new volume of the claim, if the driver says where it has any.
+/// The storage capacities with room for a new volume of the claim; `None`: room is not checked.
 fn room(claim: &VolumeClaim, class: &StorageClass, volumes: &Volumes) -> Option<Vec<Arc<StorageCapacity>>> {
     let asks = claim.request > 0
         && volumes.csi_driver(&class.provisioner).is_some_and(|driver| driver.storage_capacity);

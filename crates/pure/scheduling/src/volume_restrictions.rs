@@ -8,8 +8,8 @@ use model::pod::{Pod, VolumeSource};
 /// The access mode of a claim that only one pod at a time may use.
 pub(super) const ONCE: &str = "ReadWriteOncePod";
 
-/// Why no node takes the pod: a claim of its own that does not exist, or a ReadWriteOncePod claim that is in
-/// use anywhere.
+/// Why no node takes the pod: a claim that it names does not exist, or a ReadWriteOncePod claim is already in
+/// use.
 pub(super) fn prepare(pod: &Pod, world: &World) -> Option<Refusal> {
     if missing(pod, world.volumes(), false) {
         return Some(Refusal::ClaimMissing { ephemeral: false });
@@ -37,7 +37,8 @@ pub(super) fn check<'a>(
     Ok(())
 }
 
-/// Whether one of the pod's claims does not exist: those of its ephemeral volumes, or the others.
+/// Whether one of the pod's claims does not exist. Looks either at the claims of ephemeral volumes, or at the
+/// others.
 pub(super) fn missing(pod: &Pod, volumes: &Volumes, of_ephemeral: bool) -> bool {
     pod.volumes.iter().any(|volume| match &volume.source {
         VolumeSource::Claim { name, ephemeral, .. } if *ephemeral == of_ephemeral => {

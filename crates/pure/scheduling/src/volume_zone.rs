@@ -5,7 +5,7 @@ use super::volumes::Volumes;
 use model::node::Node;
 use model::pod::{Pod, VolumeSource};
 
-/// Old label → present one; both are looked at.
+/// A label of a volume → the current name of the label. A node may have either.
 const LABELS: [(&str, &str); 4] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
@@ -42,7 +42,7 @@ pub(super) fn prepare(pod: &Pod, volumes: &Volumes) -> State {
     State(topologies.collect())
 }
 
-/// Zones that a label lists; one that lists an empty one says nothing.
+/// The zones that a label lists; `None` if one of them is empty, so that the label is ignored.
 fn zones(label: &str) -> Option<Vec<String>> {
     label
         .split("__")

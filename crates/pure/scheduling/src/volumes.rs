@@ -15,7 +15,7 @@ use model::{KubernetesVersion, Snapshot};
 /// A volume that counts against the limit of a CSI driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Counted {
-    /// Stands for the driver and for what the driver calls the volume.
+    /// A hash of the driver and the driver's name for the volume.
     pub volume: u64,
     /// The driver: its place among [`Volumes::driver`]s.
     pub driver: u32,
@@ -28,13 +28,14 @@ pub(super) struct Counted {
 pub(super) struct Mounted {
     /// Each once.
     pub counted: Vec<Counted>,
-    /// A disk that its driver does not serve: kube-scheduler gives up on a node if it has to count it.
+    /// Whether there is a disk that its driver does not serve: kube-scheduler gives up on a node if it has to
+    /// count it.
     pub untranslatable: bool,
-    /// The claim of an ephemeral volume belongs to another pod, which has the same effect.
+    /// Whether the claim of an ephemeral volume belongs to another pod, which has the same effect.
     pub of_another: bool,
 }
 
-/// A claim, with what is asked of it again and again.
+/// A claim, with facts about it that are needed often.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub object: Arc<VolumeClaim>,
@@ -51,13 +52,13 @@ pub struct Volumes {
     classes: BTreeMap<String, Arc<StorageClass>>,
     csi_drivers: BTreeMap<String, Arc<CsiDriver>>,
     csi_nodes: BTreeMap<String, Arc<CsiNode>>,
-    /// By node, each volume once, in order.
+    /// Attached volumes by node, each once, in order.
     attached: BTreeMap<String, Arc<[Counted]>>,
     /// Volumes of a class that are reserved for no claim, the smallest first.
     free: BTreeMap<String, Vec<Arc<PersistentVolume>>>,
     /// Volumes that are reserved for a claim, by `namespace/name`.
     reserved: BTreeMap<String, Vec<Arc<PersistentVolume>>>,
-    /// By class.
+    /// Storage capacities by class.
     capacities: BTreeMap<String, Vec<Arc<StorageCapacity>>>,
     drivers: Drivers,
     version: KubernetesVersion,
@@ -110,7 +111,7 @@ impl Volumes {
     fn sort_out(&mut self, snapshot: &Snapshot) {
         for volume in snapshot.volumes.iter().filter(|volume| !volume.deleted) {
             match &volume.claim {
-                // Those that are bound already are most of them, and no pod waits for them.
+                // Most volumes are bound already, and no pod waits for them.
                 Some(claim) if self.is_waited_for(claim) => {
                     self.reserved.entry(claim.clone()).or_default().push(volume.clone());
                 }
@@ -175,7 +176,7 @@ impl Volumes {
         self.version >= KubernetesVersion::V1_37
     }
 
-    /// The volumes that are attached to the node as VolumeAttachments say.
+    /// The volumes that are attached to the node according to VolumeAttachments.
     pub(super) fn attached(&self, node: &str) -> Option<&Arc<[Counted]>> {
         self.attached.get(node)
     }
@@ -199,7 +200,7 @@ impl Volumes {
         !(self.free.is_empty() && self.reserved.is_empty())
     }
 
-    /// What there is room for of the class.
+    /// The storage capacities of the class.
     pub(super) fn capacities(&self, class: &str) -> &[Arc<StorageCapacity>] {
         self.capacities.get(class).map_or(&[], Vec::as_slice)
     }
@@ -269,7 +270,8 @@ impl Volumes {
     }
 }
 
-/// A number for a volume of the driver; one that does not exist yet never has that of another one.
+/// A number that identifies a volume of the driver. A volume that is yet `to_be_made` never has the number of
+/// an existing one.
 fn identity(driver: u32, handle: &str, to_be_made: bool) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one((driver, handle, to_be_made))
 }

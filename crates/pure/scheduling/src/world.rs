@@ -1,4 +1,4 @@
-//! A cluster that can be changed in thought.
+//! A cluster that can be changed in a simulation.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,33 +29,33 @@ use model::{KubernetesVersion, Snapshot};
 /// The label that makes every node a domain.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// A node's place in its world; stays valid while the world lives.
+/// The index of a node in its world. It stays valid as long as the world exists.
 pub type NodeIndex = usize;
 
 /// A cluster that can be changed in a simulation. Cloning it forks it; nodes and pods are shared.
 #[derive(Clone, Debug)]
 pub struct World {
-    /// What is asked of it.
+    /// How much work it was asked to do.
     effort: Effort,
-    /// By whose rules pods are placed.
+    /// The version of Kubernetes whose rules apply.
     version: KubernetesVersion,
     nodes: Vec<SimNode>,
-    /// What is free on each node, close together: most nodes are ruled out by it.
+    /// What is free on each node, close together in memory: this rules out most nodes.
     free: Vec<Free>,
     namespaces: Arc<Namespaces>,
     volumes: Arc<Volumes>,
     topologies: Topologies,
-    /// What pods that were announced ask of others.
+    /// What announced pods require of other pods.
     terms: Arc<Terms>,
     spreads: Arc<Spreads>,
-    /// Counted once a caller asks, and kept up from then on.
+    /// Its pods, counted when a caller first asks. The counts are updated from then on.
     crowd: OnceLock<Crowd>,
     /// How many pods with required anti-affinity there are.
     anti: i64,
     /// By namespace and name: claims that only one pod at a time may use.
     claims_in_use: BTreeMap<(String, String), i64>,
     promised: volume_binding::Promised,
-    /// None if nothing is known of devices that are allocated dynamically.
+    /// `None` if nothing is known of devices that are allocated dynamically.
     devices: Option<Box<Devices>>,
 }
 
@@ -84,7 +84,8 @@ impl World {
         Self::with_volumes(snapshot, Arc::new(Volumes::new(snapshot)), devices)
     }
 
-    /// The same for a snapshot that has other nodes but the same volumes and devices as this world's.
+    /// Like [`Self::without_pods`], for a snapshot with other nodes, but the volumes and devices of this
+    /// world.
     pub fn without_pods_beside(&self, snapshot: &Snapshot) -> Self {
         let devices = self.devices.as_ref().map(|devices| Box::new(devices.without_pods()));
         let mut world = Self::with_volumes(snapshot, self.volumes.clone(), devices);
@@ -151,12 +152,12 @@ impl World {
         }
     }
 
-    /// Counts the questions to this world together with those to others that share this counter.
+    /// Adds the cost of questions to this world to `effort`, which other worlds may share.
     pub fn counts_in(&mut self, effort: &Effort) {
         self.effort = effort.clone();
     }
 
-    /// The questions asked so far.
+    /// The cost of the questions asked so far.
     pub fn effort(&self) -> &Effort {
         &self.effort
     }
@@ -190,7 +191,7 @@ impl World {
         self.anti > 0
     }
 
-    /// Counts its pods now if anti-affinity will be asked about: forks take over what was counted before.
+    /// Counts the world's pods now, if any has anti-affinity, so that forks share the counts.
     pub fn count_crowd(&self) {
         if self.has_anti_affinity() {
             self.crowd();
@@ -201,7 +202,7 @@ impl World {
         self.crowd.get_or_init(|| Crowd::new(self.around()))
     }
 
-    /// What is known of the world's pods besides.
+    /// The parts of the world that are needed to count its pods.
     pub(super) fn around(&self) -> Around<'_> {
         Around {
             nodes: &self.nodes,
@@ -242,7 +243,7 @@ impl World {
         Cow::Owned(amounts)
     }
 
-    /// How many such pods the node has room for.
+    /// How many pods like this one the node has room for.
     pub fn room_for(&self, pod: &Pod, node: NodeIndex) -> i64 {
         let sim = &self.nodes[node];
         let mut free = sim.node.allocatable.clone();
@@ -250,7 +251,7 @@ impl World {
         free.copies(&pod.requests)
     }
 
-    /// How kube-scheduler's scores rank these nodes by the pod's preferences, from 0 to 100; none if it has
+    /// How kube-scheduler's scores rank these nodes by the pod's preferences, from 0 to 400; `None` if it has
     /// no preferences.
     pub fn preferences(&self, pod: &Pod, nodes: &[NodeIndex]) -> Option<Vec<i64>> {
         preferences::scores(pod, nodes, self)
@@ -275,7 +276,7 @@ impl World {
         self.nodes[node].pods.reserve(pods);
     }
 
-    /// Sets what is expected of the storage and the devices of a node that is still to come.
+    /// Expects the same storage and devices of a node that does not exist yet as of `like`.
     pub fn expect(&mut self, node: NodeIndex, like: &SimNode) {
         self.nodes[node].expect(like);
         if let Some(devices) = &mut self.devices {
@@ -332,7 +333,7 @@ impl World {
         }
     }
 
-    /// Places this many such pods without checking them. They cannot be removed again.
+    /// Places this many pods like this one without checking them. They cannot be removed again.
     pub fn place_copies(&mut self, pod: &Arc<Pod>, count: i64, node: NodeIndex) {
         self.nodes[node].hold_copies(pod, count);
         self.count(pod, node, count);
@@ -419,7 +420,7 @@ impl World {
         self.checked(prepared, node, true)
     }
 
-    /// The same without expensive words: it does not determine which devices are missing.
+    /// Like [`Self::check`], but does not determine which devices are missing, because that is expensive.
     pub fn check_briefly(&self, prepared: &Prepared, node: NodeIndex) -> Result<(), Refusal> {
         self.checked(prepared, node, false)
     }
@@ -447,12 +448,13 @@ impl World {
         free.open && free.holds(&prepared.pod.requests)
     }
 
-    /// Whether the node is open and takes the pod. Says no quickly if there is no room.
+    /// Whether the node is open and takes the pod. Answers quickly if there is no room.
     pub fn takes(&self, prepared: &Prepared, node: NodeIndex) -> bool {
         self.has_room(prepared, node) && self.checked(prepared, node, false).is_ok()
     }
 
-    /// The same for a node that is not in the world yet, as if it were, with the pods that come with it.
+    /// Like [`Self::check`], for a node that is not in the world yet: it is checked as if it and its own pods
+    /// had been added.
     pub fn check_fresh(&self, prepared: &Prepared, node: &SimNode) -> Result<(), Refusal> {
         let mut held = Held::default();
         for pod in node.pods.iter().filter(|_| prepared.volumes_matter) {
@@ -469,7 +471,7 @@ impl World {
         self.check_last(prepared, (node, None), true)
     }
 
-    /// The filters that kube-scheduler asks last.
+    /// The filters that kube-scheduler runs last.
     fn check_last(
         &self,
         prepared: &Prepared,
@@ -497,7 +499,8 @@ impl World {
             && node_affinity::check(pod, node).is_ok()
     }
 
-    /// The same, and the node's kubelet has the features that the scheduler requires.
+    /// Like [`Self::accepts`], but the node's kubelet must also have the features that the scheduler
+    /// requires.
     pub fn suits(&self, pod: &Pod, node: &Node) -> bool {
         Self::accepts(pod, node)
             && node_declared_features::check(pod.features.asked_by(self.version), node).is_ok()
@@ -509,8 +512,8 @@ impl World {
         repels(a, b) || repels(b, a)
     }
 
-    /// Whether anti-affinity, of the pod or of others, keeps the pod off the node: a cheap question, whatever
-    /// else the node refuses.
+    /// Whether anti-affinity, of the pod or of others, keeps the pod off the node. This is cheap, because it
+    /// runs no other filter.
     pub fn keeps_off(&self, prepared: &Prepared, node: NodeIndex) -> bool {
         let domain = |key: &Key| self.topologies.of(key, node, &self.nodes);
         prepared.social && prepared.affinity.check_anti_affinity(&domain, self).is_err()
@@ -525,7 +528,7 @@ impl World {
         (own.filter(over_hosts).collect(), about.into_iter().filter(over_hosts).collect())
     }
 
-    /// The filters that look at nothing but the node.
+    /// The filters that look only at the node and its own pods.
     fn check_alone(&self, prepared: &Prepared, sim: &SimNode, held: &Held) -> Result<(), Refusal> {
         self.effort.add(prepared.price.check);
         let pod = prepared.pod.as_ref();
@@ -555,7 +558,7 @@ impl World {
         self.tell_of(prepared, pod, (node, 1), handed_back);
     }
 
-    /// Places this many such pods and reports this to the preparation. They cannot be removed again.
+    /// Places this many pods like this one and reports this to the preparation. They cannot be removed again.
     pub fn place_copies_prepared(
         &mut self,
         prepared: &mut Prepared,
@@ -568,7 +571,8 @@ impl World {
         self.tell_of(prepared, pod, (node, count), handed_back);
     }
 
-    /// The number of the spread whose counts the preparation shared with the world.
+    /// Drops the counts that the preparation shares with the world. Returns the number of their spread, if
+    /// there are any.
     fn hand_back(&self, prepared: &mut Prepared) -> Option<usize> {
         prepared.spread.hand_back(self.crowd.get()?)
     }
@@ -588,7 +592,8 @@ impl World {
         self.tell_of(prepared, other, (node, by), None);
     }
 
-    /// The same of a preparation that has handed back what it shares with the world.
+    /// Like [`Self::tell`], for a preparation whose shared counts were dropped: `handed_back` is the number
+    /// of their spread.
     fn tell_of(
         &self,
         prepared: &mut Prepared,

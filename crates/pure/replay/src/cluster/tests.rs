@@ -149,7 +149,7 @@ fn pods_on_nodes_of_no_pool_are_not_multiplied() {
     for demand in [100, 1000, 3000] {
         assert_eq!(names(&play(demand, &[settled.at(0), settled.at(10)])), ["a"], "{demand}");
     }
-    // One that waits at first: its copies, or it alone, until it has such a node.
+    // A pod that waits at first has copies, or is left out, until it gets a node outside all pools.
     let waits = Seen { nodes: nodes(), pods: vec![pod("a", None)], ..Seen::default() };
     for demand in [100, 3000] {
         let played = play(demand, &[waits.at(0), settled.at(10)]);
@@ -213,7 +213,7 @@ fn a_machine_on_its_way_comes_in_the_time_that_is_left() {
     let mut coming = machine("w-1", Phase::Joining, -5);
     coming.requested = Some(at(-50));
     let seen = Seen { machines: vec![coming], ..Seen::default() };
-    // It takes a minute in all, since none was seen to come.
+    // Creation takes a minute in all (the default), because the record has no complete creation.
     assert_eq!(play(1000, &[seen.at(0), seen.at(9)]).nodes.len(), 0);
     assert_eq!(play(1000, &[seen.at(0), seen.at(11)]).nodes.len(), 1);
 }
@@ -259,7 +259,8 @@ fn a_host_that_may_be_switched_is_off_while_nothing_needs_it() {
     let wanted = || three_hosts(0, vec![Pod { created: Some(at(3600)), ..pod("a", None) }]);
     let rounds = [none().at(0), wanted().at(3600), wanted().at(7200)];
     let figures = play_with(&config, 1000, &rounds).finish();
-    // It goes after ten minutes and one more, and is back three minutes after the pod has come.
+    // The host is switched off after ten minutes, which takes one more, and is on three minutes after the pod
+    // is created.
     let pve3 = figures.hosts["pve3"];
     let off = pve3.off.unwrap() * 60.0;
     assert!((50.0..53.0).contains(&off), "{off} min");
@@ -267,7 +268,7 @@ fn a_host_that_may_be_switched_is_off_while_nothing_needs_it() {
     assert_eq!(figures.hosts["pve1"].off, None);
     let waited = figures.pools["w"].waits.percentile(100).unwrap();
     assert!((240..260).contains(&waited), "{waited}");
-    // Without a pod it stays off; without its `power` it stays on.
+    // Without a pod, the host stays off. Without its `power`, it stays on.
     let rounds = [none().at(0), none().at(3600), none().at(7200)];
     let off = play_with(&config, 1000, &rounds).finish().hosts["pve3"].off.unwrap();
     assert!((1.75..1.85).contains(&off), "{off}");
@@ -303,7 +304,7 @@ fn a_host_that_the_daemon_had_switched_off_is_there_for_another_configuration() 
     let figures = played.finish();
     assert_eq!((figures.pools["w"].made, figures.pools["w"].waits.percentile(100)), (1, Some(60)));
     assert_eq!(figures.hosts["pve3"].off, None);
-    // With the same configuration it is off at first, and woken.
+    // With the same configuration, the host is off at first, and is woken.
     let figures = play_with(&format!("{SWITCHED}{POOL}"), 1000, &rounds).finish();
     assert_eq!((figures.pools["w"].made, figures.pools["w"].waits.percentile(100)), (1, Some(240)));
     assert!((figures.hosts["pve3"].off.unwrap() - 240.0 / 3600.0).abs() < 0.01);

@@ -10,11 +10,11 @@ use super::{Fault, convert, lists, strings};
 use model::amount::Amount;
 use model::semver::Version;
 
-/// A function that is called on nothing, an operator among them.
+/// Calls a function without a target; operators are such functions.
 pub(super) fn function(run: &mut Run, name: &str, arguments: &[Value]) -> Result<Value, Fault> {
     match (name, arguments) {
         (operators::EQUALS, [a, b]) => run.equal(a, b).map(Value::Bool),
-        // What cannot be compared is not equal.
+        // Values that cannot be compared are not equal.
         (operators::NOT_EQUALS, [a, b]) => match run.equal(a, b) {
             Err(Fault::TooCostly) => Err(Fault::TooCostly),
             equal => Ok(Value::Bool(equal != Ok(true))),
@@ -57,7 +57,7 @@ pub(super) fn function(run: &mut Run, name: &str, arguments: &[Value]) -> Result
     }
 }
 
-/// A function with a dot in its name, such as `sets.contains`.
+/// Calls a function with a dot in its name, such as `sets.contains`.
 pub(super) fn in_space(run: &mut Run, space: &str, name: &str, arguments: &[Value]) -> Result<Value, Fault> {
     match (space, name, arguments) {
         ("optional", "none", []) => Ok(Value::Optional(None)),
@@ -82,7 +82,7 @@ pub(super) fn in_space(run: &mut Run, space: &str, name: &str, arguments: &[Valu
     }
 }
 
-/// A function that is called on a value.
+/// Calls a function on a value.
 pub(super) fn method(run: &mut Run, name: &str, target: &Value, arguments: &[Value]) -> Result<Value, Fault> {
     run.pay(1)?;
     match (target, name, arguments) {
@@ -107,7 +107,8 @@ pub(super) fn method(run: &mut Run, name: &str, target: &Value, arguments: &[Val
     }
 }
 
-/// Functions that are there for other types: on one of these they fail.
+/// Methods that exist for other types. On a value of one of these types they fail as in kube-scheduler, and
+/// are not reported as unsupported.
 const KNOWN_METHODS: [&str; 16] = [
     "contains",
     "startsWith",
@@ -158,7 +159,7 @@ fn size(value: &Value) -> Result<Value, Fault> {
     Ok(Value::Int(i64::try_from(count).unwrap_or(i64::MAX)))
 }
 
-/// `in`.
+/// The operator `in`.
 fn contains(run: &mut Run, container: &Value, item: &Value) -> Result<bool, Fault> {
     match container {
         Value::List(items) => Ok(run.find(items.iter(), item)?.is_some()),
@@ -170,7 +171,7 @@ fn contains(run: &mut Run, container: &Value, item: &Value) -> Result<bool, Faul
     }
 }
 
-/// A key is looked for from the first entry on.
+/// Pays one step for each entry of a map: a key is searched for from the first entry on.
 pub(super) fn pay_for_keys(run: &mut Run, container: &Value) -> Result<(), Fault> {
     match container {
         Value::Map(map) => run.pay(map.entries.len()),

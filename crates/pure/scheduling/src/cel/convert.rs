@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::Fault;
 use super::value::Value;
 
-/// The type of this name.
+/// The type with this name, if there is one.
 pub(super) fn type_named(name: &str) -> Option<&'static str> {
     const NAMES: [&str; 10] =
         ["null_type", "bool", "int", "uint", "double", "string", "bytes", "list", "map", "type"];
     NAMES.into_iter().find(|one| *one == name)
 }
 
-/// The whole number that a value is.
+/// The value as a whole number, if it is one.
 #[expect(clippy::cast_possible_truncation, reason = "a number without a fraction, within limits")]
 pub(super) fn whole(value: &Value) -> Option<i64> {
     match value {
@@ -23,7 +23,7 @@ pub(super) fn whole(value: &Value) -> Option<i64> {
     }
 }
 
-/// Converts a value, if there is such a conversion.
+/// Converts a value; `None` if there is no conversion with this name.
 pub(super) fn convert(name: &str, value: &Value) -> Option<Result<Value, Fault>> {
     Some(match name {
         "int" => int(value),

@@ -19,21 +19,21 @@ pub(super) fn run(expression: &IdedExpr, device: &Value) -> Result<Value, Fault>
     run.value(expression)
 }
 
-/// An evaluation under way.
+/// An evaluation in progress.
 pub(super) struct Run<'e> {
     steps: u64,
-    /// The innermost last. One may hold a fault, of which it is not known yet whether it matters.
+    /// The innermost last. A variable may hold a fault, which only matters if the result depends on it.
     variables: Vec<(&'e str, Result<Value, Fault>)>,
 }
 
 impl<'e> Run<'e> {
-    /// Takes this many steps.
+    /// Takes this many steps. Fails if the limit is exceeded.
     pub(super) fn pay(&mut self, steps: usize) -> Result<(), Fault> {
         self.steps = self.steps.saturating_add(u64::try_from(steps).unwrap_or(u64::MAX));
         if self.steps > MOST_STEPS { Err(Fault::TooCostly) } else { Ok(()) }
     }
 
-    /// Compares with what is left of the steps, and takes those that it needs.
+    /// Runs a comparison with the steps that are left, and takes those that it needed.
     fn compare<T>(&mut self, compare: impl FnOnce(&Cell<usize>) -> Result<T, Fault>) -> Result<T, Fault> {
         let left = usize::try_from(MOST_STEPS.saturating_sub(self.steps)).unwrap_or(usize::MAX);
         let cell = Cell::new(left);
@@ -42,12 +42,13 @@ impl<'e> Run<'e> {
         found
     }
 
-    /// `==`.
+    /// The operator `==`.
     pub(super) fn equal(&mut self, a: &Value, b: &Value) -> Result<bool, Fault> {
         self.compare(|left| a.equals(b, left))
     }
 
-    /// The place of the first of these that equals one; what cannot be compared does not.
+    /// The position of the first item that equals `one`. An item that cannot be compared with it is not
+    /// equal.
     pub(super) fn find<'v>(
         &mut self,
         items: impl Iterator<Item = &'v Value>,
@@ -63,7 +64,7 @@ impl<'e> Run<'e> {
         })
     }
 
-    /// The value of a part.
+    /// The value of a part of the expression.
     pub(super) fn value(&mut self, part: &'e IdedExpr) -> Result<Value, Fault> {
         self.pay(1)?;
         match &part.expr {
@@ -177,14 +178,14 @@ impl<'e> Run<'e> {
         }
     }
 
-    /// The name that comes before the dot in the name of a function.
+    /// The part before the dot in the name of a function, such as `sets`; `None` if the target is a value.
     fn space(&self, target: &'e IdedExpr) -> Option<&'e str> {
         let Expr::Ident(name) = &target.expr else { return None };
         let known = self.variables.iter().any(|(known, _)| known == name);
         (!known).then_some(name.as_str())
     }
 
-    /// `&&` and `||`: what one side decides does not depend on whether the other one can be evaluated.
+    /// `&&` and `||`: if one side decides, it does not matter whether the other one can be evaluated.
     fn logical(&mut self, a: &'e IdedExpr, b: &'e IdedExpr, decides: bool) -> Result<Value, Fault> {
         let first = self.value(a).and_then(|value| value.bool());
         if first == Ok(decides) {
@@ -197,7 +198,7 @@ impl<'e> Run<'e> {
         first.and(second).map(Value::Bool)
     }
 
-    /// `all`, `exists`, `map` and their like, as the parser has written them out.
+    /// Evaluates `all`, `exists`, `map` and similar macros in the form to which the parser has expanded them.
     fn comprehension(&mut self, all: &'e ComprehensionExpr) -> Result<Value, Fault> {
         let range = self.value(&all.iter_range)?;
         let pairs = pairs(&range)?;
@@ -238,7 +239,8 @@ impl<'e> Run<'e> {
         self.variables.pop().map_or(Ok(Value::Null), |(_, value)| value)
     }
 
-    /// What the parser leaves as it is and whose arguments are not evaluated first.
+    /// Evaluates a macro that the parser does not expand, and whose arguments must not be evaluated first.
+    /// `None`: it is no such macro.
     fn macro_call(
         &mut self,
         target: &'e IdedExpr,
@@ -252,7 +254,7 @@ impl<'e> Run<'e> {
         match (name, arguments) {
             ("bind", [variable, value, body]) if named(target) == Some("cel") => {
                 let variable = named(variable)?;
-                // cel-go evaluates it when it is used first.
+                // cel-go evaluates the value only when it is first used.
                 let value = self.value(value);
                 Some(self.with(variable, value, body))
             }
@@ -264,7 +266,7 @@ impl<'e> Run<'e> {
                 let variable = named(variable)?;
                 Some(self.optional_map(target, variable, body, name == "optMap"))
             }
-            // Keys and values are made over in ways that no selector is known to use.
+            // These macros transform keys and values. No selector is known to use them.
             ("transformList" | "transformMap" | "transformMapEntry", _) => {
                 Some(Err(Fault::unsupported(format!("the function {name}"))))
             }
@@ -319,7 +321,7 @@ impl<'e> Run<'e> {
     }
 }
 
-/// What stands under a key: an error if nothing does.
+/// The value of a key, or the item of a list at an index. It is an error if there is none.
 pub(super) fn look_up(container: &Value, key: &Value) -> Result<Value, Fault> {
     match container {
         Value::Map(map) => map.find(key).cloned().ok_or_else(|| no_such(key)),
@@ -334,7 +336,7 @@ pub(super) fn look_up(container: &Value, key: &Value) -> Result<Value, Fault> {
     }
 }
 
-/// What stands under a key, if anything does.
+/// The value of a key, or the item of a list at an index, as an optional.
 pub(super) fn optional(container: &Value, key: &Value) -> Value {
     match container {
         Value::Optional(Some(value)) => optional(value, key),
@@ -349,7 +351,7 @@ fn no_such(key: &Value) -> Fault {
     }
 }
 
-/// Keys with values; of a list the places with the items.
+/// The keys of a map with their values, or the indices of a list with its items.
 fn pairs(range: &Value) -> Result<Vec<(Value, Value)>, Fault> {
     match range {
         Value::List(items) => {
@@ -373,7 +375,7 @@ fn literal_value(literal: &LiteralValue) -> Value {
     }
 }
 
-/// Whether an order is one that this operator asks for.
+/// Whether this order of two values satisfies the operator.
 pub(super) fn satisfies(operator: &str, order: Ordering) -> bool {
     match operator {
         operators::LESS => order == Ordering::Less,

@@ -7,7 +7,7 @@ use super::calls::unknown;
 use super::evaluate::Run;
 use super::value::Value;
 
-/// A function that is called on a list.
+/// Calls a function on a list.
 pub(super) fn method(
     run: &mut Run,
     items: &[Value],
@@ -56,7 +56,7 @@ fn extreme(items: &[Value], wanted: Ordering) -> Result<Value, Fault> {
 
 fn join(run: &mut Run, items: &[Value], separator: &str) -> Result<Value, Fault> {
     let parts: Vec<&str> = items.iter().map(Value::text).collect::<Result<_, _>>()?;
-    // For the text that comes of it, before it is made.
+    // The resulting text is paid for before it is created.
     let length = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
     run.pay(length.saturating_add(separator.len().saturating_mul(items.len())) / 10)?;
     Ok(parts.join(separator).as_str().into())

@@ -23,7 +23,7 @@ pub(super) use value::Value;
 
 /// The longest expression that the API server takes.
 const LONGEST: usize = 10 * 1024;
-/// How deep brackets may be nested in one.
+/// How deep brackets may be nested in an expression.
 const DEEPEST: usize = 40;
 /// How many operators may be chained: each is a level of the parsed expression.
 const LONGEST_CHAIN: usize = 250;
@@ -90,7 +90,7 @@ impl Program {
     }
 }
 
-/// How deep brackets are nested, those in texts among them.
+/// How deep brackets are nested. Brackets in string literals count, too.
 fn depth(text: &str) -> usize {
     let (mut now, mut most) = (0_usize, 0);
     for letter in text.bytes() {
@@ -104,8 +104,9 @@ fn depth(text: &str) -> usize {
     most
 }
 
-/// How many operators and selections follow each other at most, with those around the brackets that they
-/// stand in, and those in texts among them. What `&&`, `||` and commas join is parsed side by side.
+/// The maximum number of operators and selections in a row, including those around the enclosing brackets and
+/// those in string literals. The parser does not nest what `&&`, `||` and commas join, so they start a new
+/// row.
 fn chain(text: &str) -> usize {
     let (mut open, mut sum, mut most) = (vec![0_usize], 0_usize, 0);
     for letter in text.bytes() {

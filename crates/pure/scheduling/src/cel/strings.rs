@@ -7,12 +7,12 @@ use super::calls::unknown;
 use super::evaluate::Run;
 use super::value::Value;
 
-/// How many bytes a regular expression may take.
+/// How many bytes a compiled regular expression may take.
 const LARGEST_PATTERN: usize = 1 << 18;
-/// How many steps it is worth to compile one: it may take a millisecond.
+/// How many steps it costs to compile a regular expression: it may take a millisecond.
 const COMPILING: usize = 20_000;
 
-/// A function that is called on a text.
+/// Calls a function on a text.
 pub(super) fn method(run: &mut Run, text: &str, name: &str, arguments: &[Value]) -> Result<Value, Fault> {
     run.pay(text.len() / 10)?;
     match (name, arguments) {
@@ -33,7 +33,7 @@ pub(super) fn method(run: &mut Run, text: &str, name: &str, arguments: &[Value])
         }
         ("replace", [old, new]) => {
             let (old, new) = (old.text()?, new.text()?);
-            // For the text that comes of it, before it is made.
+            // The resulting text is paid for before it is created.
             let more = text.matches(old).count().saturating_mul(new.len());
             run.pay(text.len().saturating_add(more / 10))?;
             Ok(text.replace(old, new).as_str().into())
@@ -47,7 +47,7 @@ pub(super) fn method(run: &mut Run, text: &str, name: &str, arguments: &[Value])
         }
         ("indexOf", [part]) => Ok(place(text, text.find(part.text()?))),
         ("lastIndexOf", [part]) => Ok(place(text, text.rfind(part.text()?))),
-        // A text is no list, to which `includes` belongs, and none of the other types.
+        // These methods belong to other types.
         ("isLessThan" | "isGreaterThan" | "compareTo" | "major" | "minor" | "patch", _) => {
             Err(Fault::no_overload())
         }
@@ -92,7 +92,7 @@ fn substring(text: &str, from: i64, to: Option<i64>) -> Result<Value, Fault> {
     Ok(part.iter().collect::<String>().as_str().into())
 }
 
-/// The place of a letter, given that of its first byte; -1 if there is none.
+/// The index of a character, given the index of its first byte; -1 for `None`.
 fn place(text: &str, byte: Option<usize>) -> Value {
     let letters = byte.and_then(|byte| text.get(..byte)).map(|before| before.chars().count());
     Value::Int(letters.and_then(|count| i64::try_from(count).ok()).unwrap_or(-1))

@@ -8,7 +8,7 @@ use super::Fault;
 use model::amount::Amount;
 use model::semver::Version;
 
-/// How many comparisons finding a key may take for each entry: keys are short.
+/// How many comparisons each entry may take when a key is searched for: keys are short.
 const FOR_A_KEY: usize = 100;
 
 /// A value.
@@ -32,7 +32,7 @@ pub enum Value {
     Type(&'static str),
 }
 
-/// A map. The map of domains contains an empty map for every missing domain.
+/// A map. A key that it lacks has the value `default`, if any: in the map of domains, an empty map.
 #[derive(Clone, Debug, Default)]
 pub struct Map {
     pub(super) entries: Vec<(Value, Value)>,
@@ -40,7 +40,7 @@ pub struct Map {
 }
 
 impl Map {
-    /// What is there under this key.
+    /// The value of the entry with this key. The default does not count.
     pub(super) fn own(&self, key: &Value) -> Option<&Value> {
         let is_it = |one: &Value| one.equals(key, &Cell::new(FOR_A_KEY)) == Ok(true);
         self.entries.iter().find(|(one, _)| is_it(one)).map(|(_, value)| value)
@@ -60,7 +60,7 @@ impl Map {
         Ok(true)
     }
 
-    /// What a look-up of the key finds.
+    /// The value of the entry with this key, or else the default.
     pub(super) fn find(&self, key: &Value) -> Option<&Value> {
         self.own(key).or(self.default.as_ref())
     }
@@ -90,7 +90,7 @@ impl Value {
         Self::Map(Arc::new(Map { entries, default: None }))
     }
 
-    /// What CEL calls its type.
+    /// The name of its type in CEL.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "null_type",
@@ -125,9 +125,10 @@ impl Value {
         if let Self::List(value) = self { Ok(value) } else { Err(Fault::no_overload()) }
     }
 
-    /// `==`: values of different types differ, but quantities and versions are compared with nothing else.
-    /// Lists share their parts, so that a short expression can make one that takes for ever to compare: only
-    /// so many comparisons are `left`.
+    /// The operator `==`. Values of different types are not equal, except for numbers. A quantity or a
+    /// version on the left can only be compared with its own type and with null. Lists share their parts, so
+    /// a short expression can create a list that takes forever to compare: at most `left` comparisons are
+    /// made.
     pub(super) fn equals(&self, other: &Self, left: &Cell<usize>) -> Result<bool, Fault> {
         take(left, 1)?;
         Ok(match (self, other) {
@@ -165,7 +166,7 @@ impl Value {
         })
     }
 
-    /// Whether it is equal; what cannot be compared is not.
+    /// Whether the values are equal. Values that cannot be compared are not.
     pub(super) fn is_same(&self, other: &Self, left: &Cell<usize>) -> Result<bool, Fault> {
         match self.equals(other, left) {
             Err(Fault::TooCostly) => Err(Fault::TooCostly),
@@ -173,7 +174,7 @@ impl Value {
         }
     }
 
-    /// `<` and its like.
+    /// The order of the values for `<`, `<=`, `>` and `>=`.
     pub(super) fn compare(&self, other: &Self) -> Result<Ordering, Fault> {
         match (self, other) {
             (Self::Bool(a), Self::Bool(b)) => Ok(a.cmp(b)),

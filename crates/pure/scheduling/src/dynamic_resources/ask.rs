@@ -1,4 +1,4 @@
-//! What claims ask for, with their selectors numbered.
+//! What claims ask for. Their selectors are replaced by numbers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -53,9 +53,9 @@ pub(super) struct ClaimAsk {
 #[derive(Debug)]
 pub(super) struct Request {
     pub name: String,
-    /// The first of these that can be had, if there are several.
+    /// What it asks for. If there are several alternatives, the first that is available is used.
     pub asks: Vec<Ask>,
-    /// It asks for the first that is available.
+    /// Whether it is a `firstAvailable` request.
     pub prioritized: bool,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Request {
 #[derive(Debug)]
 pub(super) struct Ask {
     pub object: DeviceAsk,
-    /// The numbers of its selectors; none for one of another kind.
+    /// The numbers of its selectors; `None` for a selector that is not a CEL expression.
     pub selectors: Vec<Option<usize>>,
 }
 
@@ -76,7 +76,8 @@ impl ClaimAsk {
         }
     }
 
-    /// This many devices of these classes, for the extended resources of a pod.
+    /// Asks for devices in place of a pod's extended resources. `wanted`: for each resource, its name, its
+    /// class and how many devices.
     pub(super) fn of_classes(
         pod: String,
         wanted: impl IntoIterator<Item = (String, String, i64)>,

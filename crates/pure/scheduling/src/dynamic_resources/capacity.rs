@@ -7,10 +7,10 @@ use model::KubernetesVersion;
 use model::amount::Amount;
 use model::devices::{Amounts, Capacity, CapacityRange};
 
-/// What a request takes of each capacity. `None`: it names one that the device lacks.
+/// What a request takes of each capacity. `None`: it names a capacity that the device lacks.
 ///
 /// # Errors
-/// The request cannot be reckoned with, on whichever device.
+/// An amount cannot be computed. Then the whole search fails, not only for this device.
 pub(super) fn taken(
     wanted: &Amounts,
     capacity: &BTreeMap<String, Capacity>,
@@ -30,7 +30,7 @@ pub(super) fn taken(
     Ok(Some(all))
 }
 
-/// Whether so much may be taken of these capacities, of which something is taken already.
+/// Whether these amounts may be taken of a device's capacities, of which `already` is taken.
 pub(super) fn fits(
     taken: &Amounts,
     capacity: &BTreeMap<String, Capacity>,
@@ -58,7 +58,7 @@ fn of_one(wanted: Option<Amount>, capacity: &Capacity, version: KubernetesVersio
     }
 }
 
-/// The next step at or above what is wanted.
+/// The wanted amount, rounded up to the minimum or to the next step. `None`: it cannot be computed.
 fn in_steps(wanted: Amount, range: &CapacityRange, version: KubernetesVersion) -> Option<Amount> {
     if wanted < range.min {
         return Some(range.min);
@@ -76,7 +76,7 @@ fn in_steps(wanted: Amount, range: &CapacityRange, version: KubernetesVersion) -
     Some(if fine { Amount::milli(found) } else { Amount::units(found) })
 }
 
-/// Whether steps are reckoned in thousandths, as from Kubernetes 1.37 on.
+/// Whether steps are counted in thousandths, which Kubernetes does from 1.37 on if all amounts allow it.
 fn is_fine(range: &CapacityRange, version: KubernetesVersion) -> bool {
     let all = [Some(range.min), range.max, range.step];
     version >= KubernetesVersion::V1_37

@@ -1,4 +1,4 @@
-//! What the devices of a claim have in common, or not.
+//! What the devices of a claim must have in common, or must not.
 
 use model::devices::{Attribute, ConstraintKind, Device, DeviceConstraint};
 
@@ -6,9 +6,9 @@ use model::devices::{Attribute, ConstraintKind, Device, DeviceConstraint};
 #[derive(Debug)]
 pub(super) struct Constraint<'c> {
     object: &'c DeviceConstraint,
-    /// The attributes of the devices that it holds for.
+    /// The attribute's values on the chosen devices that the constraint applies to.
     chosen: Vec<Attribute>,
-    /// The attribute of the first of them, which stays when that one is given back.
+    /// The value on the first of these devices. It is kept when that device is given back.
     first: Option<Attribute>,
 }
 
@@ -17,7 +17,7 @@ impl<'c> Constraint<'c> {
         Self { object, chosen: Vec::new(), first: None }
     }
 
-    /// Takes a device in, if the constraint goes on holding.
+    /// Adds a device if the constraint still holds with it. Returns whether it does.
     pub(super) fn add(&mut self, request: &str, sub: Option<&str>, driver: &str, device: &Device) -> bool {
         if !self.concerns(request, sub) {
             return true;
@@ -41,7 +41,7 @@ impl<'c> Constraint<'c> {
         holds
     }
 
-    /// Gives back the device that was taken in last.
+    /// Removes the device that was added last.
     pub(super) fn remove(&mut self, request: &str, sub: Option<&str>) {
         if self.concerns(request, sub) {
             self.chosen.pop();
@@ -56,12 +56,12 @@ impl<'c> Constraint<'c> {
     }
 }
 
-/// Values of other kinds match nothing.
+/// Whether an attribute is a single value of a known type. Other attributes match nothing.
 fn is_simple(attribute: &Attribute) -> bool {
     matches!(attribute, Attribute::String(_) | Attribute::Int(_) | Attribute::Bool(_) | Attribute::Version(_))
 }
 
-/// The attribute of this full name; one without a domain is of the driver's.
+/// The attribute with this full name. A name without a domain belongs to the driver's domain.
 fn attribute<'d>(device: &'d Device, driver: &str, name: &str) -> Option<&'d Attribute> {
     device.attributes.get(name).or_else(|| {
         let (domain, id) = name.split_once('/')?;

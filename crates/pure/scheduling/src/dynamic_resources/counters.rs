@@ -7,14 +7,14 @@ use super::state::State;
 use model::amount::Amount;
 use model::devices::CounterSet;
 
-/// Set and counter.
+/// The names of a counter set and of a counter in it.
 type Key = (String, String);
 
 /// What is left of the counters of pools.
 pub(super) struct Counters<'s> {
     state: &'s State,
     pools: &'s [Pool],
-    /// By pool, once it was asked for.
+    /// By pool, from the first question on.
     left: Vec<Option<BTreeMap<Key, Amount>>>,
 }
 
@@ -23,7 +23,7 @@ impl<'s> Counters<'s> {
         Self { state, pools, left: vec![None; pools.len()] }
     }
 
-    /// Takes what a device consumes, if every counter of the pool suffices.
+    /// Takes what a device consumes, if every counter of the pool suffices. Returns whether they do.
     pub(super) fn take(&mut self, pool: usize, consumes: &[CounterSet]) -> bool {
         let left = self.left(pool);
         subtract(left, consumes);

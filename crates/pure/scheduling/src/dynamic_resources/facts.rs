@@ -18,7 +18,7 @@ pub(crate) type ClaimKey = (String, String);
 /// Everything that is known of devices, classes and claims.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
-    /// The slices, and their devices once a pod asks for any.
+    /// The slices. Their devices are only looked at once a pod asks for any.
     objects: Vec<Arc<ResourceSlice>>,
     slices: OnceLock<Slices>,
     classes: BTreeMap<String, Class>,
@@ -36,7 +36,7 @@ pub(crate) struct Facts {
 #[derive(Debug)]
 pub(super) struct Class {
     pub object: Arc<DeviceClass>,
-    /// The numbers of its selectors; none for one of another kind.
+    /// The numbers of its selectors; `None` for a selector that is not a CEL expression.
     pub selectors: Vec<Option<usize>>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Claim {
 }
 
 impl Facts {
-    /// What a snapshot knows; nothing if it knows of no devices, classes and claims.
+    /// The facts of a snapshot; `None` if it has neither slices nor classes nor claims.
     pub(crate) fn of(snapshot: &Snapshot) -> Option<Self> {
         let none = snapshot.resource_slices.is_empty()
             && snapshot.device_classes.is_empty()
@@ -79,8 +79,8 @@ impl Facts {
         }
     }
 
-    /// Of two classes that name the same resource the newer one serves it. One that comes too late no longer
-    /// serves that of its own name (`ExtendedResourceCache`).
+    /// Of two classes that name the same resource, the newer one serves it. If the newer one was added first,
+    /// the older one does not even serve the resource of its own name (`ExtendedResourceCache`).
     fn serve(&mut self, class: &DeviceClass) {
         if let Some(resource) = &class.extended_resource {
             let other = self.resources.get(resource).and_then(|name| self.classes.get(name));
@@ -111,12 +111,12 @@ impl Facts {
         self.slices.get_or_init(|| Slices::of(&self.objects, &self.rules, self.expressions.count()))
     }
 
-    /// Slices of a node that is still to come, its devices counted from this number on.
+    /// The slices of a node that does not exist yet. Its devices are numbered from `first` on.
     pub(super) fn local(&self, slices: &[Arc<ResourceSlice>], first: DeviceId) -> Vec<Arc<Slice>> {
         slices::local(slices, &self.rules, self.expressions.count(), first)
     }
 
-    /// Whether each slice is of one node alone.
+    /// Whether every slice belongs to a single node.
     pub(super) fn are_local(&self) -> bool {
         self.objects.iter().all(|slice| slice.reach.node.is_some())
     }
@@ -148,7 +148,7 @@ impl Facts {
         self.resources.get(resource).map(String::as_str)
     }
 
-    /// How many devices there are at most: one that two slices have counts twice.
+    /// The maximum number of devices: one that is in two slices counts twice.
     pub(super) fn devices(&self) -> DeviceId {
         let count: usize = self.objects.iter().map(|slice| slice.devices.len()).sum();
         DeviceId::try_from(count).unwrap_or(DeviceId::MAX)

@@ -2,8 +2,8 @@
 //! serves.
 //!
 //! Devices are chosen in the order in which kube-scheduler chooses them, so that what is left for the next
-//! pod is the same. What was allocated in the cluster stays allocated; what a pod takes in thought is given
-//! back when the pod goes.
+//! pod is the same. What was allocated in the cluster stays allocated; what a pod takes in the simulation is
+//! given back when the pod is removed.
 
 mod ask;
 mod capacity;
@@ -36,20 +36,20 @@ use state::{Place, State, Taken};
 /// The number of the first device of a node that is in no world: none of its devices is in use.
 const OF_NO_WORLD: DeviceId = DeviceId::MAX / 2;
 
-/// The devices of a world, and who uses them.
+/// The devices of a world, and the claims that they are allocated for.
 #[derive(Clone, Debug)]
 pub(super) struct Devices {
     facts: Arc<Facts>,
     state: State,
 }
 
-/// What a node has of devices.
+/// The devices of a node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeDevices {
-    /// Slices that are expected of it, if it is still to come.
+    /// The slices that are expected of it, if it does not exist yet.
     expected: Option<Arc<[Arc<ResourceSlice>]>>,
     first: Option<DeviceId>,
-    /// The pools that it reaches, gathered when they are asked for first.
+    /// The pools that it reaches, gathered on first use.
     pools: OnceLock<Arc<[Pool]>>,
 }
 
@@ -66,21 +66,22 @@ pub(super) struct Asked {
 struct AskedClaim {
     key: ClaimKey,
     ask: Arc<ClaimAsk>,
-    /// It is the pod's own: pods like this one have others that are equal.
+    /// Whether it is the pod's own: similar pods have equal claims.
     own: bool,
-    /// From where what the cluster has allocated for it can be used.
+    /// Where the devices that the cluster has allocated for it can be used; `None`: nothing is allocated.
     place: Option<Place>,
-    /// The pod has a node: what is asked is where it could go from there, and its claims with it.
+    /// Whether the pod has a node. Then the question is where the pod could move to, together with its
+    /// claims.
     moves: bool,
 }
 
 impl NodeDevices {
-    /// Says which slices a node that is still to come will have.
+    /// Sets the slices of a node that does not exist yet.
     pub(super) fn expect(&mut self, slices: &Arc<[Arc<ResourceSlice>]>) {
         *self = Self { expected: Some(slices.clone()), ..Self::default() };
     }
 
-    /// Takes over what is expected of another node like it.
+    /// Expects the slices of another node like it, unless it expects some already.
     pub(super) fn expect_like(&mut self, other: &Self) {
         if let (None, Some(slices)) = (&self.expected, &other.expected) {
             self.expect(&slices.clone());
@@ -89,7 +90,7 @@ impl NodeDevices {
 }
 
 impl Asked {
-    /// Whether devices for all claims of the pod, which are its own, can be allocated again on any node.
+    /// Whether the pod has only claims of its own, whose devices can be allocated again on another node.
     pub(super) fn is_own(&self) -> bool {
         let own = |claim: &AskedClaim| claim.own && claim.place != Some(Place::Anywhere);
         self.problem.is_none() && self.extended.is_empty() && self.claims.iter().all(own)
@@ -97,18 +98,19 @@ impl Asked {
 }
 
 impl Devices {
-    /// Whether each device can be used from one node alone.
+    /// Whether every device can be used from a single node only.
     pub(super) fn are_local(&self) -> bool {
         self.facts.are_local()
     }
 
-    /// Those of a snapshot before any pod is placed; none if it knows of nothing of the kind.
+    /// The devices of a snapshot before any pod is placed; `None` if it has neither slices nor classes nor
+    /// claims.
     pub(super) fn of(snapshot: &Snapshot) -> Option<Self> {
         let facts = Arc::new(Facts::of(snapshot)?);
         Some(Self { state: State::new(&facts), facts })
     }
 
-    /// The same before any pod is placed.
+    /// The same devices, before any pod is placed.
     pub(super) fn without_pods(&self) -> Self {
         Self { facts: self.facts.clone(), state: State::new(&self.facts) }
     }
@@ -123,7 +125,7 @@ impl Devices {
         !pod.resource_claims.is_empty() || pod.requests.other.keys().any(|name| self.serves(name))
     }
 
-    /// Gives numbers to the devices of a node that has come into the world.
+    /// Numbers the devices that are expected of a node, which was added to the world.
     pub(super) fn number(&mut self, node: &mut SimNode) {
         if let Some(slices) = &node.devices.expected {
             let count = slices.iter().map(|slice| slice.devices.len()).sum();
@@ -202,8 +204,8 @@ impl Devices {
         all
     }
 
-    /// Whether devices can be allocated on a node, which is at this place of the world if it is in it. What
-    /// is short is only found out if the caller wants to know.
+    /// Checks whether devices can be allocated on a node. `at` is its index, if it is in the world. Which
+    /// devices are missing is only determined if the caller `wants_to_know`.
     pub(super) fn check(
         &self,
         asked: &Asked,
@@ -238,7 +240,7 @@ impl Devices {
         }
     }
 
-    /// Allocates devices for a pod on a node of the world, as far as they can be had.
+    /// Allocates devices for a pod on a node of the world, as far as possible.
     pub(super) fn place(&mut self, pod: &Pod, node: &SimNode, at: NodeIndex) {
         if !self.concern(pod) {
             return;
@@ -262,7 +264,7 @@ impl Devices {
                 self.state.hold(key, home);
                 continue;
             }
-            // A pod that runs here has what the cluster says, and nothing else.
+            // A pod that runs here has the devices that the cluster reports, and no others.
             if is_home {
                 continue;
             }
@@ -283,7 +285,7 @@ impl Devices {
         }
     }
 
-    /// Gives back what is allocated for a pod that leaves its node.
+    /// Gives back what is allocated for a pod that is removed from its node.
     pub(super) fn remove(&mut self, pod: &Pod) {
         if !self.concern(pod) {
             return;
@@ -294,21 +296,21 @@ impl Devices {
         }
     }
 
-    /// The claim for the pod's extended resources, whether it is made already or not.
+    /// The key of the claim for the pod's extended resources, whether the claim exists already or not.
     fn extended_key(&self, pod: &Pod) -> ClaimKey {
         let made = self.facts.extended_claim(&pod.uid).filter(|_| !pod.uid.is_empty());
         made.cloned().unwrap_or_else(|| (pod.namespace.clone(), format!("<extended-resources> {}", pod.name)))
     }
 }
 
-/// What is asked for in place of extended resources that the node does not offer itself.
+/// Asks for devices in place of the extended resources that the node itself does not offer.
 fn extended_ask(extended: &[(String, String, i64)], pod: &Pod, offered: &Resources) -> Option<Arc<ClaimAsk>> {
     let lacks = |(name, ..): &&(String, String, i64)| offered.other.get(name).is_none_or(|count| *count == 0);
     let wanted: Vec<_> = extended.iter().filter(lacks).cloned().collect();
     (!wanted.is_empty()).then(|| ClaimAsk::of_classes(format!("pod {}", pod.id()), wanted))
 }
 
-/// What a pod asks for; none if no device.
+/// What a pod asks for; `None` if it needs no devices.
 pub(super) fn prepare(devices: Option<&Devices>, pod: &Pod) -> Option<Arc<Asked>> {
     let asked = match devices {
         Some(devices) if devices.concern(pod) => devices.asked(pod),
@@ -326,7 +328,7 @@ pub(super) fn prepare(devices: Option<&Devices>, pod: &Pod) -> Option<Arc<Asked>
     (!nothing).then(|| Arc::new(asked))
 }
 
-/// What a pod asks for that has claims and no devices to have them of.
+/// Refuses a pod that has claims, in a world without devices.
 pub(super) fn refuse(asked: &Asked) -> Result<(), DeviceProblem> {
     asked.problem.clone().map_or(Ok(()), Err)
 }

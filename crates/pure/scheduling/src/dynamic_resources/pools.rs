@@ -11,7 +11,7 @@ use model::amount::Amount;
 use model::devices::Reach;
 use model::node::Node;
 
-/// A pool as it is seen from a node.
+/// A pool of devices, as seen from a node.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     pub(super) driver: String,
@@ -24,9 +24,9 @@ pub(crate) struct Pool {
     pub(super) devices: Vec<Candidate>,
     /// Devices in its other slices.
     pub(super) others: Vec<Arc<Dev>>,
-    /// By counter set and counter.
+    /// The amounts of its counters, by counter set and counter.
     pub(super) counters: BTreeMap<(String, String), Amount>,
-    /// Some of its devices have conditions.
+    /// Whether some of its devices have binding conditions.
     waits: bool,
 }
 
@@ -34,20 +34,20 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub(super) dev: Arc<Dev>,
-    /// The node reaches it, too, if that is up to the device.
+    /// Whether the node reaches the device itself, if the slice leaves this to its devices; otherwise true.
     pub(super) reached: bool,
     slice: Arc<Slice>,
 }
 
 impl Candidate {
-    /// From where it can be used.
+    /// The nodes from which it can be used.
     pub(super) fn reach(&self) -> &Reach {
         let slice = &self.slice.object;
         if slice.reach_by_device { &self.dev.object().reach } else { &slice.reach }
     }
 }
 
-/// The pools that a node reaches. `own` are the slices that are of this node alone.
+/// The pools that a node reaches. `own` are the slices that belong to this node alone.
 pub(super) fn gather(facts: &Facts, node: &Node, own: &[Arc<Slice>]) -> Arc<[Pool]> {
     let mut pools: BTreeMap<(&str, &str), Vec<&Arc<Slice>>> = BTreeMap::new();
     let shared = facts.slices().shared().iter().filter(|slice| is_relevant(slice, node));
@@ -62,7 +62,7 @@ pub(super) fn gather(facts: &Facts, node: &Node, own: &[Arc<Slice>]) -> Arc<[Poo
         }
     }
     let mut found: Vec<Pool> = pools.into_values().filter_map(|slices| pool(facts, node, slices)).collect();
-    // The first that serves is taken: those with conditions come last.
+    // The first suitable device is taken, so pools with binding conditions come last.
     found.sort_by(|a, b| (a.waits, &a.driver, &a.name).cmp(&(b.waits, &b.driver, &b.name)));
     found.into()
 }
@@ -85,7 +85,7 @@ fn reaches(reach: &Reach, node: &Node) -> bool {
     }
 }
 
-/// A pool of these slices; none if newer ones replace them.
+/// The pool of these slices; `None` if newer slices replace them.
 fn pool(facts: &Facts, node: &Node, mut slices: Vec<&Arc<Slice>>) -> Option<Pool> {
     let first = &slices.first()?.object;
     let (driver, name) = (first.driver.clone(), first.pool.clone());
@@ -151,7 +151,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether there is every counter that a device consumes.
+    /// Checks that every counter that a device consumes exists.
     fn check(&self, dev: &Dev) -> Result<(), String> {
         for set in &dev.object().consumes {
             for counter in set.counters.keys() {

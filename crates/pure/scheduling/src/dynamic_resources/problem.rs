@@ -37,7 +37,7 @@ pub enum DeviceProblem {
         /// What is unknown.
         what: String,
     },
-    /// More devices than a claim may have.
+    /// The claim asks for more devices than a claim may have.
     TooMany(String),
     /// There are too few devices for a request.
     Short(Box<Shortage>),
@@ -62,7 +62,7 @@ pub enum DeviceProblem {
         /// Its name.
         name: String,
     },
-    /// A selector has no value for a device.
+    /// A selector cannot be evaluated for a device.
     Selector {
         /// The class or claim that has it.
         of: String,

@@ -1,5 +1,6 @@
-//! The search for devices: claim by claim, request by request, device by device, the first that serve (the
-//! `incubating` allocator of `k8s.io/dynamic-resource-allocation/structured`).
+//! The search for devices: claim by claim, request by request, device by device. It ends with the first
+//! choice that satisfies all requests (the `incubating` allocator of
+//! `k8s.io/dynamic-resource-allocation/structured`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,11 +29,11 @@ const DEEPEST: usize = 1000;
 /// Devices for claims, or why there are none; `None` if the search does not say.
 pub(super) type Found = Result<Option<Vec<Taken>>, DeviceProblem>;
 
-/// Why the search stops at some point.
+/// Why the search does not continue from a step.
 pub(super) enum Stop {
-    /// It is over.
+    /// The whole search fails.
     Problem(DeviceProblem),
-    /// A claim would get too many devices on this way.
+    /// A claim would get too many devices if it continued from here.
     Full,
 }
 
@@ -42,26 +43,26 @@ impl From<DeviceProblem> for Stop {
     }
 }
 
-/// What is looked for.
+/// What a request, or one of its alternatives, looks for.
 pub(super) struct Wanted<'s> {
     pub(super) ask: &'s Ask,
     class: &'s Class,
     count: usize,
-    /// The devices, if all are asked for.
+    /// If all devices are requested: the numbers of their pools, and their places in them.
     all: Option<Vec<(usize, usize)>>,
 }
 
-/// A device of a request that is to be chosen: its claim, request, alternative and place.
+/// A step of the search: which device of which request of which claim is to be chosen.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Step {
     pub(super) claim: usize,
     pub(super) request: usize,
-    /// Which alternative; none if it has still to be chosen.
+    /// The alternative; `None` if it has yet to be chosen.
     choice: Option<usize>,
     device: usize,
 }
 
-/// A search under way.
+/// A search in progress.
 pub(super) struct Search<'s> {
     pub(super) facts: &'s Facts,
     pub(super) state: &'s State,
@@ -71,11 +72,11 @@ pub(super) struct Search<'s> {
     pub(super) wanted: Vec<Vec<Vec<Wanted<'s>>>>,
     pub(super) constraints: Vec<Vec<Constraint<'s>>>,
     pub(super) counters: Counters<'s>,
-    /// The claims that have chosen a device for themselves.
+    /// By device: the claims for which all of it was chosen.
     pub(super) chosen: BTreeMap<DeviceId, Vec<usize>>,
-    /// Shares that were chosen, and what they consume in sum.
+    /// By device: how many shares were chosen, and what they consume in total.
     pub(super) shares: BTreeMap<DeviceId, (u32, Amounts)>,
-    /// By claim.
+    /// By claim: the chosen devices, with their pools and places.
     pub(super) results: Vec<Vec<(usize, usize, TakenDevice)>>,
     steps: u32,
 }
@@ -113,7 +114,8 @@ pub(super) fn search(
 }
 
 impl<'s> Search<'s> {
-    /// Looks at what is asked for: how much all is, and whether it can be answered at all.
+    /// Determines what each request looks for, including the devices of a request for all. Fails if a request
+    /// cannot be processed.
     fn prepare(&mut self) -> Result<(), DeviceProblem> {
         for claim in self.claims {
             let mut requests = Vec::with_capacity(claim.requests.len());
@@ -161,7 +163,7 @@ impl<'s> Search<'s> {
         Ok(wanted)
     }
 
-    /// All devices that a request asks for.
+    /// If a request asks for all devices: the numbers of their pools, and their places in them.
     fn all(&mut self, claim: &ClaimAsk, wanted: &Wanted) -> Result<Vec<(usize, usize)>, DeviceProblem> {
         let mut all = Vec::new();
         for (number, pool) in self.pools.iter().enumerate() {
@@ -199,7 +201,8 @@ impl<'s> Search<'s> {
         if self.steps > MOST_STEPS { Err(DeviceProblem::Steps) } else { Ok(()) }
     }
 
-    /// Goes on with a step. Devices of a request are chosen in their order, from `start` on.
+    /// Continues with a step. The devices of a request are chosen in order, from `start` (pool and place) on.
+    /// Returns whether devices were found for this step and all that follow.
     fn next(&mut self, step: Step, start: (usize, usize)) -> Result<bool, Stop> {
         self.pay()?;
         let Some(claim) = self.claims.get(step.claim) else { return Ok(true) };
@@ -234,7 +237,7 @@ impl<'s> Search<'s> {
         self.one_of_all(step, choice, start)
     }
 
-    /// The alternatives of a request in turn, or the one that there is.
+    /// Tries the alternatives of a request in turn, or the only one.
     fn choose(&mut self, step: Step) -> Result<bool, Stop> {
         let request = &self.claims[step.claim].requests[step.request];
         if !request.prioritized {
@@ -285,7 +288,7 @@ impl<'s> Search<'s> {
         Ok(false)
     }
 
-    /// Goes on after a device was taken, and gives it back if that leads nowhere.
+    /// Continues after a device was taken, and gives it back if that leads nowhere.
     fn go_on(&mut self, next: Step, start: (usize, usize), undo: &Undo) -> Result<bool, Stop> {
         let found = self.next(next, start);
         if !matches!(found, Ok(true)) {
@@ -295,8 +298,8 @@ impl<'s> Search<'s> {
     }
 }
 
-/// Whether a device is one that is asked for: the selectors of the class, then those of the request, then the
-/// node.
+/// Whether a request may use a device. Checks the selectors of the class, then those of the request, then
+/// whether the node reaches the device.
 pub(super) fn is_selectable(
     facts: &Facts,
     claim: &ClaimAsk,
@@ -328,7 +331,7 @@ pub(super) fn is_selectable(
     Ok(candidate.reached)
 }
 
-/// Whether a taint keeps no pod away that has these tolerations.
+/// Whether pods with these tolerations may use a device with this taint.
 pub(super) fn tolerates(tolerations: &[DeviceToleration], taint: &DeviceTaint) -> bool {
     let matches = |one: &DeviceToleration| {
         (one.effect.is_empty() || one.effect == taint.effect)

@@ -12,13 +12,13 @@ use super::search::{is_selectable, tolerates};
 use super::state::{State, Use};
 use model::devices::AllocationMode;
 
-/// What is short for these claims.
+/// Why the devices are not enough for these claims.
 pub(super) fn find(facts: &Facts, state: &State, pools: &[Pool], claims: &[Arc<ClaimAsk>]) -> DeviceProblem {
     for claim in claims {
         for request in &claim.requests {
             let short = |ask: &Ask| of_ask(facts, state, pools, claim, &request.name, ask);
             let mut all = request.asks.iter().map(short);
-            // Of several alternatives the first one speaks.
+            // If all alternatives are short of devices, the first one is reported.
             if let Some(Some(first)) = all.next()
                 && all.all(|other| other.is_some())
             {
@@ -32,7 +32,7 @@ pub(super) fn find(facts: &Facts, state: &State, pools: &[Pool], claims: &[Arc<C
     DeviceProblem::Together(claims.iter().map(|claim| claim.name.clone()).collect())
 }
 
-/// What is short for one of the alternatives of a request.
+/// Which devices are missing for one of the alternatives of a request, if any.
 fn of_ask(
     facts: &Facts,
     state: &State,

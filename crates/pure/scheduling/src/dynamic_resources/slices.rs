@@ -6,17 +6,17 @@ use std::sync::{Arc, OnceLock};
 use crate::cel::{self, Fault, Program, Value};
 use model::devices::{AllocatedDevice, Device, DeviceTaint, DeviceTaintRule, ResourceSlice};
 
-/// Stands for a device: its driver, its pool and its name.
+/// A number in place of a device's driver, pool and name.
 pub(super) type DeviceId = u32;
 
 /// All slices.
 #[derive(Debug, Default)]
 pub(super) struct Slices {
-    /// Those whose devices are of one node alone, by node.
+    /// Slices that belong to a single node, by node.
     of_node: BTreeMap<String, Vec<Arc<Slice>>>,
-    /// The others.
+    /// The other slices.
     shared: Vec<Arc<Slice>>,
-    /// All of them, by driver and pool.
+    /// All slices, by driver and pool.
     of_pool: BTreeMap<(String, String), Vec<Arc<Slice>>>,
     ids: BTreeMap<(String, String, String), DeviceId>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Slice {
 #[derive(Debug)]
 pub(super) struct Dev {
     pub id: DeviceId,
-    /// With the taints that rules give it.
+    /// Its taints, including those of DeviceTaintRules.
     pub taints: Vec<DeviceTaint>,
     slice: Arc<ResourceSlice>,
     at: usize,
@@ -134,29 +134,29 @@ impl Slices {
         Slice { object: object.clone(), devices }
     }
 
-    /// Those of a node alone.
+    /// The slices that belong to this node alone.
     pub(super) fn of_node(&self, node: &str) -> &[Arc<Slice>] {
         self.of_node.get(node).map_or(&[], Vec::as_slice)
     }
 
-    /// Those of no node alone.
+    /// The slices that do not belong to a single node.
     pub(super) fn shared(&self) -> &[Arc<Slice>] {
         &self.shared
     }
 
-    /// All of a pool.
+    /// All slices of a pool.
     pub(super) fn of_pool(&self, driver: &str, pool: &str) -> &[Arc<Slice>] {
         self.of_pool.get(&(driver.to_owned(), pool.to_owned())).map_or(&[], Vec::as_slice)
     }
 
-    /// The device that was allocated, if a slice has it.
+    /// The number of an allocated device, if a slice has the device.
     pub(super) fn id_of(&self, device: &AllocatedDevice) -> Option<DeviceId> {
         let key = (device.driver.clone(), device.pool.clone(), device.device.clone());
         self.ids.get(&key).copied()
     }
 }
 
-/// Slices of a node that is still to come, its devices counted from this number on.
+/// The slices of a node that does not exist yet. Its devices are numbered from `first` on.
 pub(super) fn local(
     slices: &[Arc<ResourceSlice>],
     rules: &[Arc<DeviceTaintRule>],

@@ -16,23 +16,23 @@ use model::selector::NodeSelector;
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     used: BTreeMap<DeviceId, Use>,
-    /// By device: how many claims have it for themselves. Most devices are ruled out by it.
+    /// By device: how many claims have all of it. This rules out most devices.
     whole: Vec<u16>,
     claims: BTreeMap<ClaimKey, Held>,
-    /// The number of the next device of a node that is still to come.
+    /// The number of the next device of a node that does not exist yet.
     next: DeviceId,
 }
 
 /// How a device is in use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Use {
-    /// How many claims have it for themselves.
+    /// How many claims have all of it.
     whole: u16,
     /// How many claims have a share of it.
     shares: u32,
-    /// How many of these consume capacity.
+    /// How many of these shares consume capacity.
     counted: u32,
-    /// How much they consume in sum.
+    /// How much these shares consume in total.
     consumed: Amounts,
 }
 
@@ -41,14 +41,15 @@ pub(super) struct Use {
 struct Held {
     /// How many pods of the world use it.
     users: u32,
-    /// How many did at a time.
+    /// The maximum of `users` so far.
     most: u32,
-    /// How many have reserved it, if it was allocated before the world was made.
+    /// How many pods have reserved it, if the cluster has allocated it; `None`: it was allocated in the
+    /// simulation.
     reserved: Option<usize>,
     taken: Arc<Taken>,
 }
 
-/// Devices that are taken together.
+/// Devices that are taken together, and where they can be used.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Taken {
     pub devices: Vec<TakenDevice>,
@@ -59,14 +60,14 @@ pub(super) struct Taken {
 #[derive(Clone, Debug)]
 pub(super) struct TakenDevice {
     pub id: DeviceId,
-    /// It stays free for others.
+    /// Admin access: it stays free for others.
     pub admin: bool,
     /// Only a share of it is taken.
     pub share: bool,
     pub consumed: Option<Amounts>,
 }
 
-/// From where what is taken can be used.
+/// Where taken devices can be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Place {
     #[default]
@@ -88,7 +89,7 @@ impl Place {
 
 impl Taken {
     fn of(allocation: &Allocation, facts: &Facts) -> Self {
-        // A device that no slice has is in no pod's way.
+        // A device that is in no slice cannot be given to any pod.
         let device = |one| {
             let id = facts.slices().id_of(one)?;
             let share = one.share.is_some();
@@ -111,7 +112,7 @@ impl Use {
         self.shares > 0
     }
 
-    /// What shares consume, if any of them does.
+    /// What its shares consume; `None` if no share consumes capacity.
     pub(super) fn consumed(&self) -> Option<&Amounts> {
         (self.counted > 0).then_some(&self.consumed)
     }
@@ -153,7 +154,7 @@ impl Use {
 }
 
 impl State {
-    /// As the snapshot has it, before any pod is placed.
+    /// The state of the snapshot, before any pod is placed.
     pub(super) fn new(facts: &Facts) -> Self {
         let mut state = Self { next: facts.devices(), ..Self::default() };
         for (key, claim) in facts.claims() {
@@ -166,7 +167,7 @@ impl State {
         state
     }
 
-    /// Whether a claim has the device for itself.
+    /// Whether a claim has all of the device.
     pub(super) fn is_whole(&self, device: DeviceId) -> bool {
         usize::try_from(device).is_ok_and(|at| self.whole.get(at).is_some_and(|count| *count > 0))
     }
@@ -180,7 +181,7 @@ impl State {
         self.claims.get(claim).map(|held| held.taken.as_ref())
     }
 
-    /// What the cluster has allocated for a claim, and it still has.
+    /// What the cluster has allocated for a claim, if the claim still has it.
     pub(super) fn allocated_for(&self, claim: &ClaimKey) -> Option<&Taken> {
         self.claims.get(claim).filter(|held| held.reserved.is_some()).map(|held| held.taken.as_ref())
     }
@@ -200,14 +201,14 @@ impl State {
         taken.devices.iter().all(is_free).then_some(taken)
     }
 
-    /// Numbers for this many devices of a node that is still to come.
+    /// Numbers this many devices of a node that does not exist yet. Returns the first number.
     pub(super) fn number(&mut self, count: usize) -> DeviceId {
         let first = self.next;
         self.next = self.next.saturating_add(DeviceId::try_from(count).unwrap_or(DeviceId::MAX));
         first
     }
 
-    /// Another pod uses a claim. False if nothing is allocated for it.
+    /// Notes that another pod uses a claim. Returns false if nothing is allocated for the claim.
     pub(super) fn join(&mut self, claim: &ClaimKey) -> bool {
         let Some(held) = self.claims.get_mut(claim) else { return false };
         held.users += 1;
@@ -230,8 +231,9 @@ impl State {
         self.claims.insert(claim, held);
     }
 
-    /// A pod no longer uses a claim. The devices of one without users are free again, unless it had them
-    /// before any pod of the world used it, or another pod has reserved it.
+    /// Notes that a pod no longer uses a claim. Once no pod uses it, its devices are free again. A claim for
+    /// which the cluster had allocated them keeps them if no pod had reserved it, or if more pods had
+    /// reserved it than used it here at any one time.
     pub(super) fn leave(&mut self, claim: &ClaimKey) {
         let Some(held) = self.claims.get_mut(claim) else { return };
         held.users = held.users.saturating_sub(1);
@@ -243,8 +245,8 @@ impl State {
         self.give_back(claim);
     }
 
-    /// What the cluster has allocated for a claim is free, if no pod of the world uses it: its pod goes
-    /// elsewhere.
+    /// Frees what the cluster has allocated for a claim, unless a pod of the world uses the claim: the claim
+    /// moves to another node with its pod.
     pub(super) fn void(&mut self, claim: &ClaimKey) {
         if self.allocated_for(claim).is_some() && !self.is_used(claim) {
             self.give_back(claim);

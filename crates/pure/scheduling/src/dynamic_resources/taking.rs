@@ -16,7 +16,7 @@ impl<'s> Search<'s> {
         self.state.is_whole(id) || self.chosen.get(&id).is_some_and(|claims| !claims.is_empty())
     }
 
-    /// What the device's capacities give to the request; `None` if they do not.
+    /// What the request takes of the device's capacities; `None` if they do not suffice.
     pub(super) fn capacity(
         &self,
         ask: &Ask,
@@ -30,8 +30,8 @@ impl<'s> Search<'s> {
         Ok(capacity::fits(&taken, capacity, &[before, now], version).then_some(taken))
     }
 
-    /// Takes a device that can be selected, if everything else allows it. `must`: the claim and request that
-    /// have to have it.
+    /// Takes a device that can be selected, if counters, taints, constraints and capacities allow it. `must`:
+    /// the names of the claim and the request that need exactly this device.
     pub(super) fn take(
         &mut self,
         step: Step,
@@ -48,7 +48,7 @@ impl<'s> Search<'s> {
             return Ok(None);
         }
         let mut undo = Undo { step, choice, pool, place, constraints: 0, counted: false, share: false };
-        // The request that had the first share of it has consumed them already.
+        // The request with the first share of the device has already consumed the counters.
         let consumed_already = device.shared && self.has_shares(id);
         if !consumed_already && !device.consumes.is_empty() {
             if !self.counters.take(pool, &device.consumes) {
@@ -92,13 +92,13 @@ impl<'s> Search<'s> {
             }
         }
         let share = consumed.is_some();
-        // Kubernetes says nothing of a share that consumes nothing.
+        // In Kubernetes, a share that consumes nothing has no consumed capacity.
         let consumed = consumed.filter(|amounts| !amounts.is_empty());
         self.results[step.claim].push((pool, place, TakenDevice { id, admin, share, consumed }));
         Ok(Some(undo))
     }
 
-    /// Whether the device is in use by shares.
+    /// Whether shares of the device are in use.
     fn has_shares(&self, id: DeviceId) -> bool {
         self.shares.contains_key(&id) || self.state.used(id).is_some_and(Use::is_shared)
     }
@@ -130,7 +130,7 @@ impl<'s> Search<'s> {
         self.give_back_early(undo);
     }
 
-    /// Undoes what comes before a device counts as chosen.
+    /// Undoes what was done before the device counted as chosen: constraints and counters.
     fn give_back_early(&mut self, undo: &Undo) {
         let (request, sub) = self.names(undo.step, undo.choice);
         for at in (0..undo.constraints).rev() {
@@ -142,7 +142,7 @@ impl<'s> Search<'s> {
         }
     }
 
-    /// What was found, by claim.
+    /// The devices that were found, by claim.
     pub(super) fn taken(self, at: Option<NodeIndex>) -> Vec<Taken> {
         let pools = self.pools;
         let one = |chosen: Vec<(usize, usize, TakenDevice)>| {
@@ -160,13 +160,13 @@ pub(super) struct Undo {
     choice: usize,
     pool: usize,
     place: usize,
-    /// How many constraints have taken it in.
+    /// How many constraints the device was added to.
     constraints: usize,
     counted: bool,
     share: bool,
 }
 
-/// From where devices can be used together.
+/// Where the devices can be used together.
 fn place<'c>(candidates: impl Iterator<Item = &'c Candidate>, at: Option<NodeIndex>) -> Place {
     let mut term = NodeSelectorTerm::default();
     for candidate in candidates {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use crate::World;
 use model::Pod;
 
-/// Nodes `a` and `b`, each with devices of this many, and a class for them.
+/// Nodes `a` and `b` with these numbers of devices, and a class for the devices.
 fn cluster(devices: [usize; 2]) -> String {
     let mut text = String::from(
         "---\napiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\n\
@@ -50,7 +50,7 @@ fn world(text: &str) -> (World, Vec<Arc<Pod>>) {
     (World::new(&snapshot), snapshot.pods)
 }
 
-/// What each of the two nodes says.
+/// Why each of the two nodes refuses the pod; empty if it does not.
 fn said(world: &World, pod: &Arc<Pod>) -> [String; 2] {
     let prepared = world.prepare(pod);
     [0, 1].map(|at| world.check(&prepared, at).map_or_else(|refusal| refusal.to_string(), |()| String::new()))
@@ -73,7 +73,7 @@ fn pods_take_devices_from_each_other_until_they_go() {
     assert_eq!(words, "d/r, request r: wants 1 device of class gpu, 2 match, 0 free");
     world.remove(&pods[0], 0);
     assert_eq!(fits(&world, &pods[2]), [true, true]);
-    // One that was tried and taken back has changed nothing.
+    // Placing a pod and removing it again changes nothing.
     world.place(&pods[2], 1);
     world.remove(&pods[2], 1);
     assert_eq!(fits(&world, &pods[2]), [true, true]);
@@ -184,7 +184,7 @@ fn reasons_say_which_request_and_which_selector() {
 
 #[test]
 fn a_search_without_end_is_given_up() {
-    // Twenty devices of which no two go together, and many are asked for.
+    // 24 devices are requested, and there are 23: far too many choices fail.
     let apart = "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c, namespace: d}\n\
          spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu, count: 12}},\n\
          {name: s, exactly: {deviceClassName: gpu, count: 12}}]}}\n";
