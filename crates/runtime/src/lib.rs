@@ -6,7 +6,7 @@ pub mod error_chain;
 pub mod fence;
 pub mod ordered_notify;
 
-/// Makes an async function return a boxed future. Every async function that other crates call has it:
-/// otherwise, the compiler compiles the function's body once more in each crate that awaits it, and not in its
-/// own. A third of the time of a release build was spent on such copies.
+/// Makes an async function return a boxed future. Every async function that other crates call has it.
+/// Otherwise, the compiler compiles the function's body once more in each crate that awaits it, and not in
+/// its own. A third of the time of a release build was spent on such copies.
 pub use async_recursion::async_recursion as boxed;
