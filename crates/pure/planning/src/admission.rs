@@ -35,7 +35,7 @@ pub(super) struct Deferral {
 }
 
 impl Deferral {
-    /// Writes it into the node's verdict.
+    /// Writes the deferral into the node's verdict.
     pub(super) fn apply(self, to: &mut NodeVerdict) {
         if let Some(verdict) = self.verdict {
             to.verdict = verdict;
@@ -69,7 +69,7 @@ impl Deferral {
         Self::because(NodeOutcome::NoPlaceToMovePods, message.to_owned())
     }
 
-    /// It is removed later; its verdict does not change.
+    /// The node is removed later; its verdict does not change.
     pub(super) fn waits(message: Option<String>) -> Self {
         Self { verdict: None, reason: None, pod: None, message }
     }
@@ -80,7 +80,7 @@ pub(super) struct Round<'a> {
     /// What `[[disruption]]` allows.
     pub(super) allowed: Allowed<'a>,
     sizes: BTreeMap<PoolName, u32>,
-    /// Those of them that have not been ready yet: a node that does not become ready will be removed again.
+    /// How many nodes of each pool have not been ready yet. One that never becomes ready is removed again.
     joining: BTreeMap<PoolName, u32>,
     unhealthy: BTreeSet<PoolName>,
     /// Why the cluster of each of these pools cannot be acted on.
@@ -112,8 +112,8 @@ impl<'a> Round<'a> {
                 continue;
             }
             if is_leaving(node) {
-                // Removals that cannot proceed there do not delay pods elsewhere, nor do pods that a dead
-                // kubelet does not end.
+                // A drain in a cluster that cannot be acted on does not delay other drains. Neither do pods
+                // that a dead kubelet does not end.
                 let drained =
                     |pod: &Pod| !is_daemon(pod) && !is_mirror(pod) && !overdue(pod, view.snapshot.time);
                 let busy = view.bound[at].iter().any(|pod| drained(pod));
@@ -138,17 +138,17 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// How many nodes of the pool stay, as far as is decided.
+    /// How many nodes of the pool stay, as decided so far.
     pub(super) fn size(&self, pool: &str) -> u32 {
         self.sizes.get(pool).copied().unwrap_or(0)
     }
 
-    /// How many of them count towards the minimum: those that have been ready.
+    /// How many nodes of the pool count towards its minimum: those that stay and have been ready.
     pub(super) fn established(&self, pool: &str) -> u32 {
         self.size(pool).saturating_sub(self.joining.get(pool).copied().unwrap_or(0))
     }
 
-    /// Why the pool loses no node now, if so.
+    /// Why the pool loses no node now. `None`: nothing about the pool prevents it.
     pub(super) fn closed(&self, pool: &str) -> Option<Deferral> {
         if self.unhealthy.contains(pool) {
             let message = "too many nodes of the pool are not ready".to_owned();
@@ -161,8 +161,7 @@ impl<'a> Round<'a> {
         Some(Deferral::because(NodeOutcome::CoolingDown, why.clone()))
     }
 
-    /// Why a node stays whose pool is at its minimum. A lost node is removed once another has taken its
-    /// place.
+    /// Why a node of a pool at its minimum stays. A lost node is removed once another has taken its place.
     pub(super) fn why_kept(&self, node: &Drainable, now: Timestamp) -> Deferral {
         let (pool, min) = (node.pool, node.pool.min);
         if node.ready || node.removable_at > now {

@@ -4,14 +4,14 @@ use super::class::Class;
 use super::packer::Packer;
 use super::predictions::keep_gang_to_bound;
 
-/// The result.
+/// The result of such an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tried {
-    /// There is enough, and it is planned.
+    /// There is enough room, and it is planned.
     Kept,
-    /// There is not enough: nothing is planned.
+    /// There is not enough room: nothing is planned.
     TakenBack,
-    /// Not all existing nodes could be asked: nothing is planned, and the answer is unknown.
+    /// Not all existing nodes could be checked: nothing is planned, and the answer is unknown.
     Cut,
 }
 

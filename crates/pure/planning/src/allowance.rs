@@ -1,6 +1,6 @@
-//! How much one decision may look at. It is counted in questions and never in time, so that the same snapshot
+//! How much one decision may look at. It is counted in looks at nodes, not in time, so that the same snapshot
 //! leads to the same decision on every computer, and a record can be replayed. The next round continues with
-//! what is left over: see [`super::kind_turns`] and [`super::candidate_turns`].
+//! what this one did not look at: see [`super::kind_turns`] and [`super::candidate_turns`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,12 @@ use scheduling::Effort;
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Stops it at its next step.
+    /// Stops the decision at its next step.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is to stop.
+    /// Whether the decision is to stop.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -53,27 +53,27 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    /// For a whole decision, of which the limits bound the parts.
+    /// The allowance of a whole decision. The limits bound its parts.
     pub(super) fn new(effort: &Effort, limits: Limits) -> Self {
         Self { effort: effort.clone(), limits, until: u64::MAX, stop: Stop::default() }
     }
 
-    /// The same, but stopping early on request.
+    /// This allowance, but nothing is left of it once `stop` is set.
     pub(super) fn unless(self, stop: &Stop) -> Self {
         Self { stop: stop.clone(), ..self }
     }
 
-    /// For placing pending pods.
+    /// The part for placing pending pods.
     pub(super) fn of_growth(&self) -> Self {
         self.part(self.limits.growth)
     }
 
-    /// For finding nodes that can be removed.
+    /// The part for finding nodes that can be removed.
     pub(super) fn of_shrinkage(&self) -> Self {
         self.part(self.limits.shrinkage)
     }
 
-    /// For deciding about hosts.
+    /// The part for deciding about hosts.
     pub(super) fn of_power(&self) -> Self {
         self.part(self.limits.power)
     }
@@ -83,13 +83,13 @@ impl Allowance {
         self.part(self.until.saturating_sub(self.effort.spent()) / 2)
     }
 
-    /// What is left, and more for imagined pods: their cost takes nothing from real ones.
+    /// What is left, plus an amount for imagined pods, so that they take nothing from real ones.
     pub(super) fn and_thought(&self) -> Self {
         let until = self.until.max(self.effort.spent()).saturating_add(self.limits.growth / 4);
         Self { until, ..self.clone() }
     }
 
-    /// What is left, and more to explain why pods fit nowhere.
+    /// What is left, plus an amount to explain why pods fit nowhere.
     pub(super) fn and_reasons(&self) -> Self {
         let until = self.until.max(self.effort.spent()).saturating_add(self.limits.reasons);
         Self { until, ..self.clone() }

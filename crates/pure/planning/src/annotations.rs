@@ -10,11 +10,12 @@ use model::plan::IgnoredAnnotation;
 use model::pod::Pod;
 use model::{Snapshot, go};
 
-/// These keep a pod, and its node with it: `true`, or for how long after its start (on pods only).
+/// Annotations that keep a pod, and its node with it. The value is `true` or, on pods only, for how long
+/// after their start.
 const KEPT: [&str; 2] = ["pve-autoscaler/do-not-disrupt", "karpenter.sh/do-not-disrupt"];
 /// The cost of moving a pod; the second annotation counts if the first is absent.
 const COSTS: [&str; 2] = ["karpenter.sh/disruption-cost", "controller.kubernetes.io/pod-deletion-cost"];
-/// How many ignored annotations are named.
+/// Maximum number of ignored annotations that are named.
 const NAMED: usize = 50;
 
 /// Whether the pod's own annotation keeps it where it is.
@@ -26,13 +27,13 @@ pub(super) fn is_kept(pod: &Pod, now: Timestamp) -> bool {
     })
 }
 
-/// The cost of moving the pod, compared with others.
+/// The relative cost of moving the pod; 0 unless an annotation sets it.
 pub(super) fn cost(pod: &Pod) -> i64 {
     let written = COSTS.iter().find_map(|key| pod.annotations.get(*key));
     written.and_then(|value| value.parse::<i32>().ok()).map_or(0, i64::from)
 }
 
-/// For how long the pod asks to be too young to cause a machine.
+/// How old the pod asks to become before a machine is created for it, if its annotation says so.
 pub(super) fn delay(pod: &Pod) -> Option<SignedDuration> {
     go::duration(pod.annotations.get(DELAY)?)
 }

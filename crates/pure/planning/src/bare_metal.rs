@@ -1,7 +1,7 @@
 //! Bare-metal machines: which of them may be switched on next.
 //!
 //! A machine is free if it has no record, is off as far as is known, is not closed, and does not back off
-//! after a failure. If a snapshot has no free slots, the machines whose names no machine uses count.
+//! after a failure. If a snapshot does not say which slots are free, those whose names are not in use are.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,17 +12,17 @@ use model::workload::Backoff;
 use model::{PoolName, Slot};
 use settings::Pool;
 
-/// The machines of a pool that are left.
+/// The machines of a pool that can still be switched on, and why others cannot.
 #[derive(Clone, Debug, Default)]
 struct Left {
     free: VecDeque<Slot>,
     /// Why others are not free, in words.
     shut: Vec<String>,
-    /// Why one of them that would be free is left alone.
+    /// Why the first of those that back off after a failure is left alone.
     resting: Option<String>,
 }
 
-/// The same for all pools that have any, by their names.
+/// The bare-metal machines that can still be switched on, by the names of their pools.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Machines(BTreeMap<PoolName, Left>);
 
@@ -55,7 +55,7 @@ impl Machines {
         Self(view.config.pools.iter().filter(|pool| pool.is_physical()).map(of_pool).collect())
     }
 
-    /// The next machine.
+    /// The pool's next machine, or why there is none.
     pub(super) fn next(&self, pool: &Pool) -> Result<Slot, NoRoom> {
         let none = Left::default();
         let left = self.0.get(&pool.name).unwrap_or(&none);

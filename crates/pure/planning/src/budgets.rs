@@ -23,7 +23,7 @@ pub(super) struct Budgets {
 #[derive(Debug, Default)]
 struct OfNamespace {
     all: Vec<(Arc<DisruptionBudget>, i64)>,
-    /// Finds them by their places.
+    /// Finds the places of the budgets that may select a pod.
     finder: Finder,
 }
 
@@ -59,7 +59,7 @@ impl Budgets {
         self.matching(pod).next().is_some()
     }
 
-    /// Why the pod cannot be evicted now, if so.
+    /// Why the budgets do not let the pod be evicted now. `None`: they do.
     pub(super) fn refusal(&self, pod: &Pod) -> Option<Blocking> {
         let (mut count, mut full) = (0, false);
         for (budget, left) in self.matching(pod) {
@@ -96,7 +96,7 @@ impl Budgets {
         Ok(())
     }
 
-    /// Counts the eviction of all these pods, which the budgets allow.
+    /// Subtracts the evictions of all these pods from what the budgets allow.
     pub(super) fn take<'p>(&mut self, pods: impl Iterator<Item = &'p Arc<Pod>>) {
         for pod in pods {
             let Some(own) = self.by_namespace.get_mut(&pod.namespace) else { continue };

@@ -78,7 +78,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Buffer<'_>> {
     resolved.collect()
 }
 
-/// The pods, followed by the imagined ones.
+/// The pods, followed by the imagined ones of requests and buffers.
 pub(super) fn beside<'p>(
     pods: &'p [Arc<Pod>],
     buffers: &[Buffer],
@@ -124,7 +124,7 @@ pub(super) fn chunks(snapshot: &Snapshot) -> BTreeMap<Arc<str>, Arc<Pod>> {
     all.map(|chunk| (chunk.digest().id.clone(), chunk)).collect()
 }
 
-/// The nodes that chunks were placed on, with the buffer of one of them.
+/// The nodes that chunks were placed on, each with the owner of one of its chunks, in words.
 pub(super) fn holders(view: &View, growth: &ScaleUpDecision) -> BTreeMap<NodeIndex, String> {
     if view.snapshot.buffers.is_empty() && view.snapshot.requests.is_none() {
         return BTreeMap::new();
@@ -161,8 +161,8 @@ fn template<'a>(snapshot: &'a Snapshot, buffer: &CapacityBuffer) -> Result<Templ
     }
 }
 
-/// The newest pod of a controller shows best what the next one will be like; if there is none, its template
-/// does.
+/// What a chunk looks like if the buffer refers to a controller: like its newest pod, which shows best what
+/// the next one will be like, or else like its template.
 fn of_scalable<'a>(
     snapshot: &'a Snapshot,
     buffer: &CapacityBuffer,

@@ -72,13 +72,13 @@ impl NoRoom {
         }
     }
 
-    /// The same, for a pool's refusal.
+    /// This reason in the form in which the verdict of a pod reports it for the pool.
     pub(super) fn of(&self, pool: PoolName) -> PoolReason {
         PoolReason { pool, reason: self.reason(), message: self.message() }
     }
 }
 
-/// The first of several names.
+/// The first of these reasons, and how many more there are.
 fn named(why: &[String]) -> String {
     let more = why.len().saturating_sub(HOSTS_NAMED);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
@@ -92,10 +92,11 @@ pub(super) struct Place {
     pub host: HostKey,
     /// The storage of the clone, if the pool names any.
     pub storage: Option<String>,
-    /// How good the host is: less is better. A host on which the pool failed recently comes after all others.
+    /// How good the host is: smaller is better. A host on which the pool failed recently comes after all
+    /// others.
     pub rank: (bool, i64, i64),
     pub slot: Option<Slot>,
-    /// The waiting machine that is asked to join instead.
+    /// The waiting machine that is asked to join instead of creating a new one.
     pub woken: Option<Woken>,
 }
 
@@ -108,10 +109,11 @@ pub(super) struct Rooms<'a> {
     slots: Option<BTreeMap<PoolName, VecDeque<Slot>>>,
     machines: Machines,
     counts: BTreeMap<PoolName, Sum>,
-    /// How many of them are being removed.
+    /// How many machines of each pool are being removed.
     leaving: BTreeMap<PoolName, u32>,
-    /// How many of them are kept ahead of demand, and those that may be asked to join.
+    /// How many machines of each pool are kept warm.
     kept: BTreeMap<PoolName, u32>,
+    /// The warm machines of each pool that may be asked to join.
     waiting: BTreeMap<PoolName, VecDeque<Woken>>,
     total: Sum,
     backoffs: BTreeMap<PoolName, String>,
@@ -202,13 +204,13 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// Machines of the pool that are or will be nodes and are not being removed, including planned ones.
+    /// How many machines of the pool are or will be nodes and are not being removed, including planned ones.
     pub(super) fn staying(&self, pool: &str) -> u32 {
         let of = |counts: &BTreeMap<PoolName, u32>| counts.get(pool).copied().unwrap_or(0);
         self.count(pool).saturating_sub(of(&self.leaving)).saturating_sub(of(&self.kept))
     }
 
-    /// Machines of the pool, including planned ones.
+    /// How many machines the pool has, including planned ones.
     pub(super) fn count(&self, pool: &str) -> u32 {
         self.sum(pool).machines
     }
@@ -222,7 +224,7 @@ impl<'a> Rooms<'a> {
         self.settled(pool, self.next_of_minimum(pool)?)
     }
 
-    /// The same for a machine that will be kept warm, even if others wait to be asked.
+    /// The place of a new machine that will be kept warm, even if other warm machines could be asked to join.
     pub(super) fn next_kept(&self, pool: &Pool, state: WarmState) -> Result<Place, NoRoom> {
         self.settled(pool, self.made(pool, state.state_bytes(pool.memory))?)
     }
@@ -234,7 +236,8 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// The same for a machine that the pool's minimum requires: it does not wait for the pool to settle.
+    /// Like [`Self::next`], for a machine that the pool's minimum requires: it does not wait for the pool to
+    /// settle.
     pub(super) fn next_of_minimum(&self, pool: &Pool) -> Result<Place, NoRoom> {
         match self.woken(pool) {
             Some(place) => Ok(place),
@@ -269,7 +272,7 @@ impl<'a> Rooms<'a> {
             && self.host(pool, 0).is_ok_and(|place| place.host != host)
     }
 
-    /// The place of a machine that is created for the pool, with this many bytes of its memory on disk.
+    /// The place of a new machine of the pool. `state`: how many bytes of disk its saved memory will take.
     fn made(&self, pool: &Pool, state: i64) -> Result<Place, NoRoom> {
         if let Some(which) = limits::broken(pool, self.settings, self.sum(&pool.name), self.total) {
             return Err(NoRoom::AtMax(which));
@@ -295,7 +298,7 @@ impl<'a> Rooms<'a> {
         Ok(Place { slot, ..self.host(pool, state)? })
     }
 
-    /// Counts a machine of the pool as planned there.
+    /// Counts a machine of the pool as planned at this place.
     pub(super) fn take(&mut self, pool: &Pool, place: &Place) {
         if let Some(woken) = &place.woken {
             return self.wake(pool, woken);
@@ -345,14 +348,14 @@ impl<'a> Rooms<'a> {
         !held && !out_of_sight && host.unwrap_or(true)
     }
 
-    /// Whether a running machine of the pool there may grow by this much.
+    /// Whether a running machine of the pool on this host may grow from one shape to the other.
     pub(super) fn holds_grown(&self, pool: &Pool, host: &str, from: Shape, to: Shape) -> bool {
         let host = self.hosts.as_ref().map(|hosts| hosts.get(host));
         host.is_none_or(|host| host.is_some_and(|host| host.holds_more(pool, from, to)))
             && limits::allow_growth(pool, self.settings, self.sum(&pool.name), self.total, from, to)
     }
 
-    /// Counts a running machine of the pool there as larger by this much.
+    /// Counts a running machine of the pool on this host as grown from one shape to the other.
     pub(super) fn grow(&mut self, pool: &Pool, host: &str, from: Shape, to: Shape) {
         self.counts.entry(pool.name.clone()).or_default().grow(from, to);
         self.total.grow(from, to);
@@ -370,7 +373,7 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// The best of the allowed hosts with room, without a slot.
+    /// The place on the best of the allowed hosts with room. It has no slot yet.
     fn host(&self, pool: &Pool, state: i64) -> Result<Place, NoRoom> {
         let Some(hosts) = &self.hosts else {
             let host = pool.hosts.first().cloned().unwrap_or_else(|| pool.host_key("pve"));

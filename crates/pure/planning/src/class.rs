@@ -8,19 +8,19 @@ use model::pod::Pod;
 /// Pods that are equal except for their names.
 #[derive(Clone, Debug)]
 pub(super) struct Class<'a> {
-    /// One of them.
+    /// One of the pods.
     pub sample: &'a Arc<Pod>,
     /// Their places in the list of pending pods, in its order.
     pub pods: Vec<usize>,
     pub priority: i32,
-    /// How many of them are placed: the first ones.
+    /// How many of `pods` are placed: the first ones.
     pub done: usize,
     /// Which pools' nodes they accept, in the pools' order and independent of room: a row of
     /// [`super::classes::Demands`].
     pub demands: usize,
-    /// What a missed prediction holds back for them.
+    /// What missed predictions hold back for these pods.
     pub hold: Option<Arc<Hold>>,
-    /// Not all existing nodes were asked. No machine is created for the pods until that has been done.
+    /// Whether some existing nodes were not checked. No machine is created for the pods until all have been.
     pub cut: bool,
 }
 

@@ -20,15 +20,16 @@ use scheduling::{EXPRESSION, SimNode, World};
 /// The demands of classes on labels and taints, and which pools meet them.
 #[derive(Debug, Default)]
 pub(super) struct Demands {
+    /// By row of equal demands, whether each pool meets them.
     pub suits: Vec<Vec<bool>>,
-    /// The same by pool.
+    /// By pool, which rows it meets: the columns of `suits`.
     pub met: Vec<Met>,
     /// By pool, the first pool whose fresh nodes look the same to all plain pods.
     pub twins: Vec<usize>,
 }
 
 impl Demands {
-    /// Call this once all rows are known.
+    /// Fills `met` and `twins`. Call this once all rows of `suits` are known.
     pub(super) fn compare(&mut self, prototypes: &[SimNode]) {
         let column = |pool: usize| self.suits.iter().map(|row| row[pool]).collect();
         self.met = (0..prototypes.len()).map(|pool| Met::new(column(pool))).collect();
@@ -92,7 +93,7 @@ pub(super) fn of<'a>(
     (classes, demands)
 }
 
-/// How many expressions a node's labels must match.
+/// How many label expressions the pod's node affinity has.
 fn expressions(pod: &Pod) -> usize {
     let terms = pod.affinity.node.iter().flat_map(|node| &node.terms);
     terms.map(|term| term.match_expressions.len()).sum()

@@ -40,7 +40,8 @@ impl Replacement {
     }
 }
 
-/// Sets of nodes are tried until about this many pods and nodes have been looked at, but always a few sets.
+/// Sets of nodes are tried until about this many pods and nodes have been looked at, but at least [`FEWEST`]
+/// sets.
 const EFFORT: usize = 300_000;
 const FEWEST: usize = 4;
 /// Maximum number of nodes in a set.
@@ -98,8 +99,8 @@ fn sets(nodes: &BTreeMap<NodeIndex, &Drainable>, shape: impl Fn(NodeIndex) -> Sh
     sets
 }
 
-/// The machines that scaling up would create without these nodes, and how much less they are; `None` if they
-/// are not less, or if a pod, a minimum or a maximum forbids it.
+/// The cost saved, and the machines that scaling up would create without these nodes. `None` if the machines
+/// are not smaller, or if a pod, a minimum or a maximum forbids the replacement.
 fn replace(
     view: &View,
     now: &Demand,
@@ -169,7 +170,7 @@ fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
             new.insert(name);
         }
     }
-    // By then, the time of the nodes to be removed will have come.
+    // By then, the nodes to be removed will have been unneeded for long enough.
     for &at in set {
         let long_ago = (UNNEEDED_SINCE.to_owned(), Timestamp::UNIX_EPOCH.to_string());
         Arc::make_mut(&mut snapshot.nodes[at]).annotations.extend([long_ago]);

@@ -29,7 +29,7 @@ pub(super) struct Drivers {
 #[derive(Debug, Default)]
 struct PoolDrivers {
     limits: DriverLimits,
-    /// One of them is too old to be still missing a driver that it will have.
+    /// Whether one of the nodes is old enough to have all its drivers.
     settled: bool,
 }
 
@@ -113,8 +113,8 @@ pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -
 }
 
 /// Adds the drivers that are still to come to the CSINodes of young nodes, in the planner's copy of the
-/// snapshot. Until then, kube-scheduler may refuse a node that was created for the very pods that are
-/// pending.
+/// snapshot. Until they register, kube-scheduler may refuse a node that was created for the very pods that
+/// are pending.
 pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     let drivers = Drivers::new(snapshot, config);
     if drivers.anywhere.is_empty() {

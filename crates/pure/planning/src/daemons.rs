@@ -29,14 +29,15 @@ struct Daemon<'a> {
     set: &'a DaemonSet,
     /// Its pod on any node. Its claims are assumed to be satisfied.
     pod: Arc<Pod>,
-    /// The part of it that is checked: a claim that does not exist yet may still be created.
+    /// The pod without claims that do not exist yet. It is used for checks, since they may still be created.
     probe: Prepared,
-    /// The room that it takes of a node if it only waits for pods to come.
+    /// A pod that takes the same room. It is used if only the affinity to other pods, or their spread, does
+    /// not let the pod run yet.
     room: Arc<Pod>,
 }
 
 impl<'a> Daemons<'a> {
-    /// For the snapshot's DaemonSets; `view` has all running pods.
+    /// The pods of the snapshot's DaemonSets. `view` must already have all running pods.
     pub(super) fn new(view: &View<'a>) -> Self {
         let sets = view.snapshot.daemon_sets.iter();
         let mut all: Vec<Daemon> = sets.map(|set| Daemon::new(view, set)).collect();
@@ -45,7 +46,7 @@ impl<'a> Daemons<'a> {
         Self { all, without_room: Vec::new() }
     }
 
-    /// Adds the pods that will run but do not yet to a node that is in no world.
+    /// Adds the pods that will run, but do not run yet, to a node that is not in the world yet.
     pub(super) fn settle(&self, world: &World, node: &mut SimNode) {
         for daemon in &self.all {
             if !node.pods.iter().any(|pod| daemon.owns(pod))
@@ -64,7 +65,7 @@ impl<'a> Daemon<'a> {
         if let Some(newest) = view.newest.get(set.uid.as_str()) {
             pod.requests.raise_to(&newest.requests);
             if pod.volumes.iter().any(is_ephemeral) {
-                // Their claims contain the class.
+                // The claims of an existing pod name their storage class.
                 pod.volumes.clone_from(&newest.volumes);
             }
         }
@@ -86,13 +87,13 @@ impl<'a> Daemon<'a> {
         pod.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet" && owner.uid == self.set.uid)
     }
 
-    /// Whether its controller creates a pod for the node.
+    /// Whether the DaemonSet's controller creates a pod for the node.
     fn is_for(&self, node: &SimNode) -> bool {
         let named = self.set.pod.node.as_ref().is_none_or(|name| *name == node.node.name);
         named && World::accepts(&self.pod, &node.node)
     }
 
-    /// The pods that it creates on a node that is in no world.
+    /// The pod that the DaemonSet will have on a node that is not in the world yet, if any.
     fn on_fresh(&self, world: &World, node: &SimNode) -> Option<&Arc<Pod>> {
         if !self.is_for(node) {
             return None;
@@ -101,7 +102,8 @@ impl<'a> Daemon<'a> {
         let prepared = prepared.as_ref().unwrap_or(&self.probe);
         match world.check_fresh(prepared, node) {
             Ok(()) => Some(&self.pod),
-            // Others came first. It is not known which, so they get whatever room there is.
+            // Pods of other DaemonSets came first. It is not known which will really be first, so all
+            // that would fit alone are expected.
             Err(refusal) if is_room(&refusal) => {
                 let alone = world.check_fresh(prepared, &node.emptied());
                 (!alone.is_err_and(|refusal| is_room(&refusal))).then_some(&self.pod)
@@ -112,7 +114,7 @@ impl<'a> Daemon<'a> {
         }
     }
 
-    /// What the world means for a pod that looks at other pods; none if it was determined once for all.
+    /// The pod prepared for this world, if it looks at other pods. `None`: the probe is valid for all worlds.
     fn prepared(&self, world: &World) -> Option<Prepared> {
         let own = self.probe.pod();
         let looks = !own.affinity.pods.is_empty() || !own.affinity.anti.is_empty() || !own.spread.is_empty();
@@ -142,9 +144,9 @@ fn is_there(view: &View, pod: &Pod, volume: &Volume) -> bool {
     !ephemeral && claims.any(|claim| claim.namespace == pod.namespace && claim.name == *name)
 }
 
-/// Puts pods of DaemonSets into the world that are still to come to existing nodes: pending ones, and on
-/// young nodes those that are still to be created. A pod that is missing for longer than a machine may take
-/// to become a node is not expected any longer.
+/// Puts the pods of DaemonSets that are still to come to existing nodes into the world: pending ones, and on
+/// young nodes also those that are still to be created. A pod that is missing for longer than a machine may
+/// take to become a node is no longer expected.
 pub(super) fn expect(view: &mut View) {
     let mut there: BTreeSet<(NodeIndex, &str)> = BTreeSet::new();
     let waiting = expect_waiting(view, &mut there);

@@ -48,8 +48,8 @@ fn difference(driver: &str, declared: &[&Device], seen: &[ResourceSlice]) -> Opt
     if there.len() != declared.len() {
         return Some(format!("{wanted} declared, but node {node} has {}", there.len()));
     }
-    // Devices with the most declared properties choose first: the only device left for them may match others
-    // too.
+    // Declared devices with the most properties are matched first: others might take the only device that
+    // matches them.
     let mut declared = declared.to_vec();
     declared.sort_by_key(|device| std::cmp::Reverse(device.attributes.len() + device.capacity.len()));
     for device in declared {

@@ -10,7 +10,7 @@ use settings::{Pci, Pool};
 /// What is left of a host's PCI devices.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeviceRoom {
-    /// The devices of each mapping that no VM has by their address.
+    /// The devices of each mapping, without those that VMs have by address.
     mappings: BTreeMap<String, BTreeSet<String>>,
     broken: BTreeMap<String, String>,
     /// How many devices of each mapping VMs have or will have.
@@ -85,13 +85,13 @@ impl DeviceRoom {
         self.overdrawn(pool) || pool.pci.iter().any(|one| self.broken.contains_key(&one.mapping))
     }
 
-    /// Whether more of the pool's mappings is promised than there is: another VM took a device, or a machine
-    /// was moved here.
+    /// Whether VMs have or will have more devices of one of the pool's mappings than there are: another VM
+    /// took a device, or a machine was moved here.
     pub(super) fn overdrawn(&self, pool: &Pool) -> bool {
         pool.pci.iter().any(|one| self.free(one) < 0)
     }
 
-    /// Counts a machine of the pool.
+    /// Counts one more machine of the pool.
     pub(super) fn take(&mut self, pool: &Pool) {
         for one in &pool.pci {
             self.hold(one);
@@ -133,7 +133,7 @@ pub fn devices_left(pool: &Pool, host: &Host) -> u32 {
 }
 
 /// Whether a machine has the devices that its pool passes, or will have them. A running machine with other
-/// settings has the devices that are seen.
+/// settings has only the devices that Proxmox VE shows.
 fn asks(machine: &Machine, pool: &Pool) -> bool {
     let made_so = || machine.made_of.get("pci") == pool.made_of().get("pci");
     machine.phase < Phase::Booting || machine.phase <= Phase::Stopping && made_so()
@@ -200,7 +200,7 @@ mod tests {
                 vec![(Vmid(300), "gpu"), (Vmid(301), "01:00.0")],
                 Ok(3),
             ),
-            // The same devices under two names.
+            // Two mappings contain the same devices.
             (
                 GPU,
                 &[("gpu", &["0000:01:00", "0000:41:00"]), ("any", &["0000:01:00.0", "0000:41:00.0"])],
@@ -251,7 +251,8 @@ mod tests {
             (Phase::Stopping, &now, vec![], 1),
             (Phase::Deleting, &now, vec![], 2),
             (Phase::Deleting, &now, vec![(Vmid(101), "gpu")], 1),
-            // It was made before the pool gave devices, and runs with none, or with one from `vm_options`.
+            // The machine was created before its pool passed devices. It runs without, or with one from
+            // `vm_options`.
             (Phase::Ready, "", vec![], 2),
             (Phase::Ready, "", vec![(Vmid(101), "gpu")], 1),
             (Phase::Configuring, "", vec![], 1),
@@ -260,7 +261,7 @@ mod tests {
             let room = DeviceRoom::new(&host(TWO, &held), &machines, &pools);
             assert_eq!(room.free(&pools[0].pci[0]), free, "{phase:?} {made:?} {held:?}");
         }
-        // It was moved here, and its record does not say so yet.
+        // The machine was moved to this host, and its record does not say so yet.
         let moved = Machine { host: "b".into(), seen_on: Some("a".into()), ..machine(Phase::Warm, &now) };
         assert_eq!(DeviceRoom::new(&host(TWO, &[]), &[moved], &pools).free(&pools[0].pci[0]), 1);
     }

@@ -20,7 +20,7 @@ pub(super) struct DiskRoom {
     clones: Arc<CloneBytes>,
 }
 
-/// What a full clone takes on its storage, by pool.
+/// How many bytes a full clone takes on its storage, by pool.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CloneBytes(BTreeMap<PoolName, i64>);
 
@@ -30,14 +30,15 @@ impl CloneBytes {
         Self(pools.map(|(pool, memory)| (pool.clone(), memory.clone_bytes)).collect())
     }
 
-    /// At least the disk that the pool sets: a snapshot may contain nothing about templates.
+    /// The bytes of a full clone. They are at least those of the disk that the pool sets, because a snapshot
+    /// may contain nothing about templates.
     fn of(&self, pool: &Pool) -> i64 {
         let asked = pool.disk.as_ref().map_or(0, |disk| disk.bytes);
         self.0.get(&pool.name).copied().unwrap_or_default().max(asked)
     }
 }
 
-/// What a machine takes on each storage.
+/// How many bytes a machine takes on each storage.
 type Needs<'a> = BTreeMap<&'a str, i64>;
 
 fn add<'a>(needs: &mut Needs<'a>, storage: &'a str, bytes: i64) {
@@ -50,7 +51,7 @@ impl DiskRoom {
         Self { storages: host.storage.clone(), clones }
     }
 
-    /// What the disks of a machine take if its clone is on this storage.
+    /// How many bytes the disks of a machine take if its clone is on this storage.
     fn disks<'a>(&self, pool: &'a Pool, clone: Option<&'a str>) -> Needs<'a> {
         let mut all = Needs::new();
         for disk in &pool.extra_disks {
@@ -82,7 +83,7 @@ impl DiskRoom {
             }
             let free = self.check_all(pool, Some(storage), state).map(|()| self.free(storage, pool));
             match free {
-                // The first of equally empty ones.
+                // Of equally empty storages, the first is chosen.
                 Ok(free) if best.is_none_or(|(most, _)| free > most) => best = Some((free, storage)),
                 Ok(_) => {}
                 Err(why) => refusals.push(why),
@@ -118,7 +119,7 @@ impl DiskRoom {
         Ok(())
     }
 
-    /// How much the pool may still use of a storage.
+    /// How many bytes of a storage the pool may still use.
     fn free(&self, storage: &str, pool: &Pool) -> i64 {
         let left = |seen: &Storage| seen.total.saturating_sub(seen.used).saturating_sub(pool.storage_reserve);
         self.storages.get(storage).map_or(i64::MAX, left)

@@ -18,9 +18,9 @@ pub(super) struct Allowed<'a> {
 
 struct Rule<'a> {
     settings: &'a Disruption,
-    /// Why nothing is allowed at this time, if so.
+    /// Why the rule allows no removal at this time. `None`: the time is allowed.
     shut: Option<String>,
-    /// Nodes of its pools that are being removed.
+    /// How many nodes of its pools are being removed.
     leaving: usize,
 }
 
@@ -48,12 +48,13 @@ impl<'a> Allowed<'a> {
             .filter(move |rule| rule.settings.reasons.contains(&reason) && concerns(rule.settings, pool))
     }
 
-    /// Why no node of the pool is removed for this reason at this time, if so.
+    /// Why no node of the pool may be removed for this reason at this time. `None`: the time is allowed.
     pub(super) fn shut(&self, reason: RemovalReason, pool: &str) -> Option<String> {
         self.about(reason, pool).find_map(|rule| rule.shut.clone())
     }
 
-    /// The same, or that enough others are being removed.
+    /// Why no further node of the pool may be removed for this reason now: the time is not allowed, or enough
+    /// nodes are being removed already.
     pub(super) fn refuses(&self, reason: RemovalReason, pool: &str) -> Option<String> {
         self.shut(reason, pool).or_else(|| {
             let mut most = self.about(reason, pool).filter_map(|rule| Some((rule, rule.settings.max_nodes?)));
@@ -73,8 +74,8 @@ impl<'a> Allowed<'a> {
     }
 }
 
-/// How many nodes of each pool are being removed. A node whose Node is already deleted counts until its VM is
-/// gone, whatever it leaves behind.
+/// How many nodes of each pool are being removed. A machine whose Node is already deleted counts until its VM
+/// is gone. What is left of it after that does not count.
 pub(super) fn leaving(snapshot: &Snapshot) -> BTreeMap<&str, usize> {
     let mut leaving: BTreeMap<&str, usize> = BTreeMap::new();
     let mut names: BTreeSet<&str> = BTreeSet::new();
@@ -100,7 +101,7 @@ fn concerns(settings: &Disruption, pool: &str) -> bool {
     settings.pools.is_empty() || settings.pools.iter().any(|one| one == pool)
 }
 
-/// Why nothing is allowed at this time.
+/// Why the settings allow no removal at this time. `None`: the time is allowed.
 fn shut(settings: &Disruption, now: Timestamp) -> Option<String> {
     let open = |windows: &[Window]| windows.iter().filter_map(|one| one.open_until(now)).max();
     if let Some(until) = open(&settings.closed) {

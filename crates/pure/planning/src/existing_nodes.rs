@@ -29,7 +29,7 @@ impl<'a> Packer<'_, 'a> {
         if classes.is_empty() || nodes.is_empty() {
             return;
         }
-        // What is left of the others causes machines for those that were looked at here.
+        // The other half is kept for creating machines for the pods that were looked at here.
         let whole = self.view.allowance.clone();
         self.view.allowance = whole.half();
         self.fill_within(classes, nodes);
@@ -45,8 +45,8 @@ impl<'a> Packer<'_, 'a> {
             let before = left(classes);
             for equal in classes.chunk_by_mut(|a, b| a.priority == b.priority) {
                 self.take_seats(equal, &seats);
-                // A pod that was kept from its machine may only wait for others of its kind, to which it is
-                // spread: no other pod takes its place.
+                // A pod that could not take its machine may only be waiting for others of its class, because
+                // it is spread. So its class is filled first, before other pods can take its place.
                 let kept_out =
                     |class: &Class| class.pods[class.done..].iter().any(|pod| seats.contains_key(pod));
                 for number in (0..equal.len()).filter(|&number| kept_out(&equal[number])).collect::<Vec<_>>()
@@ -89,8 +89,8 @@ impl<'a> Packer<'_, 'a> {
         order
     }
 
-    /// Places pods on the machines that were created for them, one by one: the pod that one of them waits for
-    /// may come with another.
+    /// Places pods on the machines that were created for them. This is repeated, because one pod may wait for
+    /// another that is placed later.
     fn take_seats(&mut self, classes: &mut [Class<'a>], seats: &Seats) {
         if seats.is_empty() {
             return;

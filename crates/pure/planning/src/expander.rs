@@ -8,7 +8,7 @@ use super::waiting_stock::Stock;
 use model::Resources;
 use settings::Expander;
 
-/// A pool that could take a pod on a fresh node, and how good that is: less is better.
+/// A pool that could take a pod on a fresh node, and how good that is: smaller is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ranked {
     rank: (i64, i64),
@@ -20,13 +20,13 @@ pub(super) struct Ranked {
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     pods: i64,
-    /// It is smaller than the average of the pods that are pending for it.
+    /// Whether the node is too small for its average share of the pending pods.
     short: bool,
     waste: i64,
 }
 
 impl Ranked {
-    /// Comes after all that are otherwise equal, whatever they waste.
+    /// This pool, ranked after all pools of equal rank, whatever they waste.
     fn later(mut self) -> Self {
         self.rank.1 += 1;
         self
@@ -34,7 +34,8 @@ impl Ranked {
 }
 
 impl Packer<'_, '_> {
-    /// The same, with the size of this number first.
+    /// Like [`Self::rank`], but among pools that the expander ranks equally, the size of this number comes
+    /// first.
     pub(super) fn rank_sized(&self, items: &Stock, size: Option<usize>) -> Vec<Ranked> {
         let ranked = self.rank(items);
         let Some(size) = size else { return ranked };
@@ -76,7 +77,7 @@ impl Packer<'_, '_> {
             free.pods -= part(share.pods);
             let short = free.cpu_milli < 0 || free.memory < 0 || free.pods < 0;
             let idle = filling::idle(&free, &self.prototypes[pool].node.allocatable);
-            // If all nodes are too small, the largest lacks least.
+            // If all nodes are too small, the one that lacks least is the best.
             let lack = idle.saturating_sub(free.cpu_milli.min(0)).saturating_sub(free.memory.min(0) >> 20);
             Trial { pods: 1, short, waste: if short { lack } else { idle } }
         })
@@ -112,7 +113,7 @@ impl Packer<'_, '_> {
     ) -> Option<(usize, Place)> {
         let equal = |a: &Ranked, b: &Ranked| (a.rank, a.waste) == (b.rank, b.waste);
         ranked.chunk_by(equal).find_map(|group| {
-            // For the sets of hosts of one pool, the one with the best host.
+            // If one pool has several sets of hosts, the set with the best host is taken.
             let key = |(pool, place): &(usize, Place)| {
                 let name = &self.view.offers[*pool].name;
                 (rooms.count(name), name, place.rank)
@@ -127,6 +128,6 @@ impl Packer<'_, '_> {
     }
 }
 
-/// A shared node gets a little more than the average (one part in this many), because pods do not come in
-/// fitting sizes.
+/// A shared node is expected to take a little more than its average share of the pods (one part in this many
+/// more), because pods rarely fit exactly.
 const SLACK: i64 = 8;

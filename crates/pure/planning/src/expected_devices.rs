@@ -3,7 +3,7 @@
 //!
 //! For a while, such a node is treated as if it offered them, so that no second machine is created for the
 //! pods that are pending for it (Cluster Autoscaler treats a node with a GPU as not ready for that time).
-//! This ends once a machine would have had to become a node.
+//! This ends once the node is older than `max_node_provision_time`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -44,7 +44,8 @@ fn seen(snapshot: &Snapshot, pool: &Pool) -> Option<DeclaredFeatures> {
     Some(DeclaredFeatures { features: newest.features, kubelet: kubelet.clone() })
 }
 
-/// The same, with the feature gates in the settings of the pool's kubelets; the argument takes precedence.
+/// These features, changed by the feature gates in the settings of the pool's kubelets. The command-line
+/// argument takes precedence over the field.
 fn told(pool: &Pool, features: Features) -> Features {
     let arguments = pool.kubelet_args.get("feature-gates").map_or("", String::as_str);
     let argument = |one: Feature| {

@@ -3,7 +3,7 @@
 use super::waiting_stock::Item;
 use model::Resources;
 
-/// How many of which items (by their place in the list) a node takes.
+/// The items that a node takes, by their places in the list, and how many of each.
 pub(super) type Filling = Vec<(usize, i64)>;
 
 /// The sum of the idle shares of CPU and memory, in millionths.
@@ -15,12 +15,12 @@ pub(super) fn idle(free: &Resources, offered: &Resources) -> i64 {
     part(free.cpu_milli, offered.cpu_milli) + part(free.memory, offered.memory)
 }
 
-/// How much more weight the scarcer resource has: found by trying 1 to 5 on random mixes.
+/// The exponent that gives more weight to the scarcer resource, found by trying 1 to 5 on random mixes.
 const EMPHASIS: i32 = 5;
 
-/// One of the first item, then always the item that leaves the node most evenly used. The resource that all
-/// pending pods need most of has the most weight: the norm-based greedy algorithm of vector bin packing
-/// (Panigrahy and others, 2011).
+/// Takes one of the first item, then always the item that leaves the node most evenly used. The resource that
+/// all pending pods need most of has the most weight. This is the norm-based greedy algorithm of vector bin
+/// packing (Panigrahy and others, 2011).
 pub(super) fn evenly(mut free: Resources, offered: &Resources, items: &[Item]) -> Filling {
     let share = |amount: i64, of: i64| ratio(amount, of.max(1));
     let parts = |one: &Resources| {

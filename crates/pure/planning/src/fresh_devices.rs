@@ -34,7 +34,7 @@ pub(super) struct Slices {
 #[derive(Debug, Default)]
 struct PoolDevices {
     drivers: ByDriver,
-    /// One of them is too old to be still missing devices that it will have.
+    /// Whether one of the nodes is old enough to have all its devices.
     settled: bool,
 }
 
@@ -82,8 +82,8 @@ impl Slices {
         all
     }
 
-    /// The slices of the newest node with a driver; none if a node should have them by now but has not.
-    /// `None`: not known.
+    /// The slices of the newest node with this driver. They are empty if a node should have some by now, but
+    /// has none. `None`: not known yet.
     pub(super) fn published(&self, pool: &str, driver: &str) -> Option<&[ResourceSlice]> {
         let seen = self.pools.get(pool)?;
         let nothing = seen.settled.then_some(&[][..]);
@@ -130,7 +130,7 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, PoolDevices>
 /// Nodes that do not show what new ones will have: their pool declares devices, and their machines got other
 /// devices of the host.
 struct Others<'a> {
-    /// The devices of machines of pools that declare devices.
+    /// The devices of the host that new machines get, by pool, for pools that declare devices.
     given: BTreeMap<&'a str, String>,
     machines: BTreeMap<&'a str, &'a Machine>,
 }
@@ -239,8 +239,8 @@ fn bytes(slices: &[ResourceSlice]) -> usize {
     serde_json::to_string(slices).map_or(usize::MAX, |text| text.len())
 }
 
-/// Adds the slices that are still to come to young nodes, in the planner's copy of the snapshot. Until then,
-/// kube-scheduler refuses a node that was created for the very pods that are pending.
+/// Adds the slices that are still to come to young nodes, in the planner's copy of the snapshot. Until they
+/// are published, kube-scheduler refuses a node that was created for the very pods that are pending.
 pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     let of_pool = |node: &&Arc<Node>| is_young(node, snapshot, config) && pool_of(node).is_some();
     let young: Vec<&Arc<Node>> = snapshot.nodes.iter().filter(of_pool).collect();
@@ -271,7 +271,7 @@ pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     snapshot.resource_slices.extend(late);
 }
 
-/// The slice as another node has it. A pool is usually named after its node.
+/// The slice as another node would have it. The pool of a slice is usually named after its node.
 fn of_node(slice: &ResourceSlice, node: &str) -> ResourceSlice {
     let mut slice = slice.clone();
     let like = slice.reach.node.replace(node.to_owned()).unwrap_or_default();
@@ -293,8 +293,7 @@ mod tests {
     use model::snapshot::POOL_LABEL;
     use settings::{Needs, parse};
 
-    /// A slice of a node with this many devices, each of which says as much of itself as GPUs with all their
-    /// attributes do.
+    /// A slice of a node with this many devices, each with as many attributes as a GPU has.
     fn rich(node: &str, devices: usize) -> Arc<ResourceSlice> {
         let device = |number: usize| Device {
             name: format!("gpu-{number}"),

@@ -1,5 +1,5 @@
-//! Gangs that are not expected where the planner found that they fit: kube-scheduler cannot place their pods
-//! at present, or does not look at them.
+//! Gangs whose pods are not expected to be placed now, although the planner found that they fit:
+//! kube-scheduler cannot place them at present, or does not look at them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,24 +8,25 @@ use model::Snapshot;
 use model::gang::PodGroup;
 use model::plan::Plan;
 
-/// By namespace and name of PodGroups.
+/// The gangs that are not expected to be placed now, by namespace and name of their PodGroups.
 #[derive(Default)]
 pub(super) struct GangOutcomes<'a> {
-    /// Less than the minimum runs or fits existing nodes: kube-scheduler refuses all of its pods until there
-    /// is more.
+    /// Fewer pods than the minimum run or fit existing nodes: kube-scheduler refuses all of the gang's pods
+    /// until there is more room.
     pub split: BTreeSet<Key<'a>>,
-    /// The PodGroup, or pods of its minimum, do not exist yet: kube-scheduler looks at none of its pods.
+    /// The PodGroup does not exist yet, or has fewer pods than its minimum: kube-scheduler looks at none of
+    /// them.
     pub unlooked: BTreeSet<Key<'a>>,
 }
 
-/// The pods of a PodGroup.
+/// Counts of the pods of a PodGroup.
 #[derive(Default)]
 struct Counts {
-    /// Those that kube-scheduler counts.
+    /// How many pods kube-scheduler counts.
     there: i64,
-    /// Those that run or fit existing nodes.
+    /// How many pods run or fit existing nodes.
     placed: i64,
-    /// They have no place because a prediction was missed.
+    /// Whether one of the pods has no place because a prediction was missed.
     missed: bool,
 }
 

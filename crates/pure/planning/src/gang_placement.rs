@@ -76,8 +76,7 @@ impl<'a> Packer<'_, 'a> {
             .collect()
     }
 
-    /// Whether it has less than its minimum, or reaches it only with machines that do not exist and are not
-    /// being created.
+    /// Whether the gang has less than its minimum, or has pods on machines that are not being created yet.
     fn asks_for_machines(&self, gang: usize) -> bool {
         let is_new = |pod: &usize| match self.spots[*pod] {
             PodPlace::Node(node) => self.machine_at(node).is_some(),
@@ -133,9 +132,9 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// What gangs share that find room or do not: room only shrinks from one to the next. `None`: the result
-    /// may differ for each, because its pods look at other pods or spread, or their volumes are in different
-    /// places.
+    /// If a gang finds no room, later gangs with an equal value find none either, because room only shrinks
+    /// from one to the next. `None`: the result may differ for each gang, because its pods look at other pods
+    /// or spread, or their volumes are in different places.
     fn alike(&self, gang: usize, classes: &[Class<'a>]) -> Option<Alike> {
         let Gang { minimum, bound, .. } = &self.gangs.all[gang];
         self.view.allowance.spend(100 * classes.len());
@@ -162,8 +161,8 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// The round cannot place all pods once more: these gangs, and those that are still to be tried, wait for
-    /// a later round.
+    /// Lets these gangs, and those that are still to be tried, wait for a later round, because this round
+    /// cannot place all pods once more.
     fn drop_gangs(&mut self, gangs: &[usize]) {
         for gang in self.gangs.all.iter().filter(|gang| gang.apart) {
             put_off(&mut self.pods, &gang.members);
@@ -190,7 +189,8 @@ impl<'a> Packer<'_, 'a> {
         self.cut = true;
     }
 
-    /// A pod that preemption was to make room for has no place without its gang.
+    /// Takes pods for which preemption was to make room off their nodes: without their gang they have no
+    /// place.
     fn unplace_nominated(&mut self, members: &[usize]) {
         for &pod in members {
             if let PodPlace::Node(node) = std::mem::replace(&mut self.spots[pod], PodPlace::None) {

@@ -21,14 +21,14 @@ use model::plan::{MissedPrediction, PodOutcome, PoolReason};
 use model::pod::Pod;
 use model::prediction::kind;
 
-/// How many kinds of pods of one gang are looked at in a round in which only one of them has its turn.
+/// If one kind of a gang's pods has its turn, up to this many other kinds of the gang are looked at with it.
 const KINDS: usize = 16;
 
 /// Pending gangs, in the order of their turns.
 #[derive(Default)]
 pub(super) struct Gangs<'a> {
     pub all: Vec<Gang<'a>>,
-    /// The gang of a pod, each by its place in the list.
+    /// The place of a gang in `all`, by the place of each of its pods in the list.
     of_pod: BTreeMap<usize, usize>,
     /// Why a pod is pending with its gang, by the pod's place in the list.
     waits: BTreeMap<usize, Arc<Waits>>,
@@ -50,7 +50,7 @@ pub(super) struct Gang<'a> {
     pub bound: usize,
     /// Its other pods, by their places in the list.
     pub members: Vec<usize>,
-    /// It is tried separately.
+    /// Whether the gang is tried separately.
     pub apart: bool,
 }
 
@@ -156,7 +156,7 @@ impl<'a> Gangs<'a> {
         self.settle(pods, &gang.members, Waits::of(namespace, name, GangReason::TooFewPods, message));
     }
 
-    /// Settles those of the pods that are not settled.
+    /// Settles those of these pods that are not settled yet: they wait with their gang.
     pub(super) fn settle(&mut self, pods: &mut [Waiting], members: &[usize], waits: Waits) {
         let waits = Arc::new(waits);
         for &pod in members {
@@ -192,7 +192,7 @@ impl<'a> Gang<'a> {
         Self { group, minimum, bound: members.bound.len(), members: members.waiting, apart: false }
     }
 
-    /// It waits for the same as another gang.
+    /// Why the gang waits, if the reason is the same as for another gang.
     pub(super) fn as_other(&self, other: &Waits) -> Waits {
         Waits {
             reasons: other.reasons.clone(),
@@ -201,7 +201,7 @@ impl<'a> Gang<'a> {
         }
     }
 
-    /// There is no room for its minimum.
+    /// Why the gang waits, if there is no room for its minimum.
     pub(super) fn without_room(&self, message: String) -> Waits {
         Waits::of(&self.group.namespace, &self.group.name, GangReason::NoRoom, message)
     }
@@ -214,7 +214,7 @@ impl Waits {
     }
 }
 
-/// These pods wait for a later round.
+/// Lets those of these pods that are not settled yet wait for a later round.
 pub(super) fn put_off(pods: &mut [Waiting], members: &[usize]) {
     for &pod in members {
         if pods[pod].settled.is_none() {
@@ -230,7 +230,7 @@ fn members<'a>(view: &View<'a>, pods: &[Waiting<'a>]) -> BTreeMap<Key<'a>, Membe
     for (index, waiting) in pods.iter().enumerate().filter(|(_, one)| one.listed && !one.pod.chunk) {
         let Some(key) = key(waiting.pod) else { continue };
         all.entry(key).or_default().waiting.push(index);
-        // In the simulation it has lost its node.
+        // In the simulation, the pod has lost its node.
         moved.extend(waiting.pod.node.is_some().then_some(&*waiting.pod.digest().id));
     }
     if all.is_empty() {

@@ -7,7 +7,7 @@ use model::digest::Fingerprint;
 use model::pod::Pod;
 use scheduling::numbers::Numbers;
 
-/// Pods that are equal except for their names share a number.
+/// Groups of pods that are equal except for their names. Each group has a number.
 #[derive(Default)]
 pub(super) struct Groups<'a> {
     numbers: Numbers,

@@ -29,7 +29,8 @@ use scheduling::{NodeIndex, Prepared};
 use settings::{Grow, Pool};
 
 impl<'a> Packer<'_, 'a> {
-    /// Uses machines that are growing for pods that fit only then, and plans the growth of further ones.
+    /// Places pods on machines that are growing, if they fit only the future size, and plans the growth of
+    /// further machines.
     pub(super) fn grow(&mut self, classes: &mut [Class<'a>]) {
         self.expect_growth(classes);
         if !self.view.grows || classes.iter().all(|class| class.left() == 0) {
@@ -52,7 +53,7 @@ impl<'a> Packer<'_, 'a> {
             self.extend(one.node, one.gain(settings[one.pool], one.to), 1);
         }
         candidates.retain(|one| one.to != one.from);
-        // These pods are no reason to grow.
+        // Pods of DaemonSets are no reason to grow.
         for (pod, at) in daemons {
             if !candidates.iter().any(|one| one.node == at) {
                 self.view.world.remove(&pod, at);
@@ -62,8 +63,8 @@ impl<'a> Packer<'_, 'a> {
         self.growths.planned = candidates;
     }
 
-    /// Places pods of DaemonSets on the node that had no room for them until now. They take what it gets
-    /// before all others.
+    /// Places pods of DaemonSets on the node that had no room for them until now. They get the additional
+    /// room before all other pods.
     fn admit_daemons(&mut self, node: NodeIndex) -> Vec<(Arc<Pod>, NodeIndex)> {
         let world = &mut self.view.world;
         let waiting = self.view.daemons.without_room.iter().filter(|(_, at)| *at == node);
@@ -81,7 +82,7 @@ impl<'a> Packer<'_, 'a> {
         self.view.world.extend(node, cpu_milli * times, memory * times);
     }
 
-    /// Gives what growing machines are still to offer to pods that fit nowhere else.
+    /// Gives the room that growing machines do not offer yet to pods that fit nowhere else.
     fn expect_growth(&mut self, classes: &mut [Class<'a>]) {
         let snapshot = self.view.snapshot;
         let machines = snapshot.proxmox.machines.iter().flatten();
@@ -154,8 +155,8 @@ impl<'a> Packer<'_, 'a> {
         (0..view.existing).filter_map(candidate).collect()
     }
 
-    /// Pools, with their templates, with a guest that did not use plugged CPUs: guests of the same template
-    /// will not either. A machine whose Node does not report its VM's CPUs for another reason does not count.
+    /// Pools and templates of guests that did not use plugged CPUs: other guests of the template will not use
+    /// them either. A machine whose Node does not report its VM's CPUs for another reason does not count.
     fn deaf<'m>(&self, machines: &BTreeMap<&str, &'m Machine>) -> BTreeSet<Kind<'m>> {
         let nodes = self.view.snapshot.nodes.iter().take(self.view.existing);
         let machines = nodes.filter_map(|node| machines.get(node.name.as_str()));
@@ -192,7 +193,7 @@ impl<'a> Packer<'_, 'a> {
             let Some((cost, _, number, to)) = found else { return };
             let one = &mut candidates[number];
             self.give(class, &mut prepared, one, to, plain);
-            // For none of the others has the room become smaller meanwhile.
+            // The other machines have not changed, so this one is still the best if it costs no more.
             while plain && self.waiting_of(class) > 0 {
                 let next = self.size_for(one, &class.sample.requests).filter(|to| one.cost(*to) <= cost);
                 let Some(to) = next.filter(|_| self.view.world.check(&prepared, one.node).is_ok()) else {
@@ -203,12 +204,13 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Pods of a class that a machine may grow for.
+    /// How many pods of a class a machine may grow for.
     fn waiting_of(&self, class: &Class<'a>) -> usize {
         class.pods[class.done..].iter().take_while(|&&pod| self.pods[pod].listed).count()
     }
 
-    /// Lets a machine grow, and places as many of the class as fit then; if they are not plain, one by one.
+    /// Lets a machine grow, and places as many pods of the class as fit then; if they are not plain, only
+    /// one.
     fn give(
         &mut self,
         class: &mut Class<'a>,
@@ -294,13 +296,14 @@ impl<'a> Packer<'_, 'a> {
 }
 
 impl Candidate {
-    /// How much more its node offers with such a size: thousandths of CPUs, and bytes.
+    /// How much more the machine's node offers with this size: thousandths of CPUs, and bytes.
     fn gain(&self, pool: &Pool, to: Shape) -> (i64, i64) {
         let cpu = (i64::from(to.cores) - i64::from(self.from.cores)) * 1000;
         (cpu, self.gained_memory(pool, to.memory))
     }
 
-    /// What a kubelet reserves may be a share of the total.
+    /// How many bytes more the machine's node offers with this much memory. What a kubelet reserves may be a
+    /// share of the total.
     fn gained_memory(&self, pool: &Pool, to: i64) -> i64 {
         let plugged = guest_sees(to - self.from.memory);
         let kept = |memory: i64| pool.kubelet.kept_memory(memory);
@@ -317,7 +320,8 @@ impl Candidate {
         Some(memory)
     }
 
-    /// How much more it would have, in millionths of its maximum, cores and memory summed.
+    /// How much the machine would still have to grow to this size: the sum for cores and memory, each in
+    /// millionths of its maximum.
     fn cost(&self, to: Shape) -> i64 {
         let part = |more: i64, most: i64| more.saturating_mul(1_000_000) / most.max(1);
         part(i64::from(to.cores) - i64::from(self.to.cores), i64::from(self.most.cores))
@@ -326,14 +330,14 @@ impl Candidate {
 }
 
 /// Whether a machine whose growth has failed has CPUs that its Node does not report. Even if the reason is
-/// unknown, it is not tried again with more.
+/// unknown, such a machine gets no more CPUs.
 fn lacks_cpus(machine: &Machine, node: &Node) -> bool {
     let reported = node.capacity.cpu_milli;
     machine.grow_backoff.is_some() && reported > 0 && reported < i64::from(machine.cores) * 1000
 }
 
-/// The same for memory, and whether it had to give memory back. A kernel reserves at most a little more than
-/// a tenth for itself.
+/// Like [`lacks_cpus`] for memory, and whether the machine had to give memory back. A kernel reserves at most
+/// a little more than a tenth for itself.
 fn lacks_memory(machine: &Machine, node: &Node) -> bool {
     let kept = machine.memory / 10 + (256 << 20);
     let reported = node.capacity.memory;

@@ -65,7 +65,7 @@ impl<'a> Headroom<'a> {
         let before = self.pools.clone();
         let node = &view.snapshot.nodes[at];
         let arriving = self.arriving.get(&at).map(Vec::as_slice).unwrap_or_default();
-        // A pod may pass through on its way from another node: that node has counted it.
+        // A pod of another node may be moved here first and then away again: its own node counts it.
         let own = |pod: &Arc<Pod>| {
             pod.node.as_ref() == Some(&node.name) || arriving.iter().any(|one| Arc::ptr_eq(one, pod))
         };

@@ -17,15 +17,19 @@ use settings::Pool;
 pub(super) struct HostRoom {
     /// Its memory in bytes.
     memory: i64,
-    /// Its memory in use, and its memory promised to running guests, both including planned ones.
+    /// How many bytes of its memory are in use, including those for planned machines.
     used: i64,
+    /// How many bytes of its memory are promised to running and planned guests.
     promised: i64,
     /// Memory that stays free, if the host's table sets it.
     reserve: Option<i64>,
+    /// How many threads machines may use: those that the host's table reserves are left out.
     threads: u32,
+    /// How many threads the host has.
     all_threads: u32,
+    /// How many vCPUs running and planned guests have.
     vcpus: u32,
-    /// Why nothing new may be placed there, if so.
+    /// Why nothing new may be placed on the host. `None`: it is open.
     shut: Option<&'static str>,
     pub backoff: Option<String>,
     pub disks: DiskRoom,
@@ -36,13 +40,13 @@ pub(super) struct HostRoom {
 }
 
 impl HostRoom {
-    /// Why it takes no machine of the pool now, if the daemon has switched it off and it will take one once
-    /// it is on.
+    /// Why the host takes no machine of the pool now, if it will take one once the daemon has switched it on
+    /// again.
     pub(super) fn switched(&self, pool: &Pool) -> Option<&'static str> {
         self.shut.filter(|_| self.awaited_by.contains(&pool.name))
     }
 
-    /// Why the host takes no machine of the pool, if so (words that follow its name).
+    /// Why the host takes no further machine of the pool, in words that follow its name. `None`: it does.
     pub(super) fn refusal(&self, pool: &Pool) -> Option<String> {
         if let Some(why) = self.shut {
             return Some(why.to_owned());
@@ -53,16 +57,16 @@ impl HostRoom {
         self.too_small(pool).or_else(|| self.devices.lacks(pool)).or_else(|| self.lacks(pool))
     }
 
-    /// QEMU is started with all vCPUs that a machine may have at some time, and Proxmox VE refuses more than
-    /// its host has threads.
+    /// Why the host has too few threads for machines of the pool. `None`: it has enough. QEMU is started with
+    /// all vCPUs that a machine may grow to, and Proxmox VE refuses more than its host has threads.
     fn too_small(&self, pool: &Pool) -> Option<String> {
         let most = pool.grow.as_ref().filter(|grow| grow.grows_cores)?.max_cores;
         let words = || format!("has {} threads, but a machine may grow to {most} cores", self.all_threads);
         (most > self.all_threads).then(words)
     }
 
-    /// Whether an existing machine of the pool can run there; `has_room`: its room is already counted. Its
-    /// devices count from its creation, but another VM may have taken them since.
+    /// Whether an existing machine of the pool can run on the host; `has_room`: its room is already counted.
+    /// Its devices count from its creation, but another VM may have taken them since.
     pub(super) fn runs(&self, pool: &Pool, has_room: bool) -> bool {
         self.shut.is_none() && !self.devices.starts_none(pool) && (has_room || self.lacks(pool).is_none())
     }
@@ -83,12 +87,12 @@ impl HostRoom {
         })
     }
 
-    /// How good the host is for a machine of the pool: less is better.
+    /// How good the host is for a machine of the pool: smaller is better.
     pub(super) fn rank(&self, pool: &Pool) -> (i64, i64) {
         pool.placement.rank(self.of_pool(pool), self.free(pool))
     }
 
-    /// Counts a machine of the pool as planned there.
+    /// Counts a machine of the pool as planned on the host.
     pub(super) fn take(&mut self, pool: &Pool) {
         self.start(pool);
         self.count(pool);
@@ -107,12 +111,12 @@ impl HostRoom {
         self.vcpus = self.vcpus.saturating_add(pool.cores);
     }
 
-    /// Whether machines that run there may grow.
+    /// Whether machines that run on the host may grow.
     pub(super) fn may_grow(&self) -> bool {
         self.shut.is_none() && self.backoff.is_none()
     }
 
-    /// Whether a running machine may grow by this much.
+    /// Whether the host has room for a running machine to grow from one size to the other.
     pub(super) fn holds_more(&self, pool: &Pool, from: Shape, to: Shape) -> bool {
         let vcpus = f64::from(self.threads) * pool.cpu_overcommit - f64::from(self.vcpus);
         (to.memory == from.memory || to.memory - from.memory <= self.free(pool))
@@ -127,7 +131,7 @@ impl HostRoom {
         self.vcpus = self.vcpus.saturating_add(to.cores - from.cores);
     }
 
-    /// How many machines of the pool are there.
+    /// How many machines of the pool are on the host.
     fn of_pool(&self, pool: &Pool) -> u32 {
         self.by_pool.get(&pool.name).copied().unwrap_or(0)
     }
@@ -219,7 +223,7 @@ impl Ours {
             return;
         }
         match machine.phase {
-            // It is not started before it is asked to join.
+            // The machine is not started before it is asked to join.
             Phase::Requested | Phase::Cloning | Phase::Configuring | Phase::Warm
                 if machine.warm == Some(WarmState::Stopped) => {}
             Phase::Warm if machine.warm != Some(WarmState::Booted) => {}

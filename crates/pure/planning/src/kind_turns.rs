@@ -17,7 +17,7 @@ use model::unfinished::PodTurns;
 
 /// Up to this many places are remembered; other namespaces begin with their oldest pod.
 const PLACES: usize = 500;
-/// Up to this many kinds are remembered that are too much for a round.
+/// Up to this many kinds that are too much for a round are remembered.
 const HEAVY: usize = 100;
 
 /// The kinds of pods whose turn it is in this round. If the last round was finished, all kinds are looked at
@@ -25,7 +25,7 @@ const HEAVY: usize = 100;
 pub(super) struct KindTurns<'a> {
     /// In the order of their turns.
     looked_at: Vec<Kind<'a>>,
-    /// Some kinds have to wait.
+    /// Whether some kinds have to wait.
     some_wait: bool,
     last: PodTurns,
 }
@@ -36,7 +36,7 @@ struct Kind<'a> {
     group: usize,
     priority: i32,
     namespace: &'a str,
-    /// Its oldest pod, and that pod's age.
+    /// Its oldest pod, and when that pod was created.
     first: &'a str,
     created: Option<Timestamp>,
 }
@@ -56,7 +56,8 @@ impl<'a> KindTurns<'a> {
         };
         let kinds = kinds(pods, priorities);
         let mut last = last.clone();
-        // Room for the next ones: a kind whose first pod is gone is found again by another of its pods.
+        // This makes room for other kinds. A kind whose first pod is gone is found again by another of its
+        // pods.
         last.heavy.retain(|heavy| kinds.iter().any(|kind| kind.first == heavy));
         let mut looked_at = order(kinds, &last);
         let late = looked_at.split_off(looked_at.len().min(last.most.max(1)));

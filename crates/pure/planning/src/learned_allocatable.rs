@@ -1,6 +1,6 @@
 //! What a fresh node of a pool offers to pods.
 //!
-//! What kubelets reserve changes with the pool's settings, so earlier nodes do not count then.
+//! What kubelets reserve changes with the pool's settings, so nodes with earlier settings do not count.
 //!
 //! What static pods take of a node is ignored: those of the template are on every node.
 //!
@@ -133,8 +133,7 @@ fn without_devices(snapshot: &Snapshot, config: &Config, pool: &Pool, statics: &
     offered
 }
 
-/// What ready nodes of the pool offer, one node for each size of their machines: the newest, independent of
-/// their order.
+/// What the newest ready node of each size of the pool's machines offers, independent of the order of nodes.
 fn live(snapshot: &Snapshot, pool: &str, statics: &Statics) -> Vec<Learnt> {
     let machines = by_node(snapshot.proxmox.machines.as_deref());
     let mut newest: BTreeMap<(u32, i64), &Arc<Node>> = BTreeMap::new();
@@ -169,7 +168,8 @@ fn ready_nodes<'s>(
     snapshot.nodes.iter().filter(of_pool).map(|node| (node, sized(node))).collect()
 }
 
-/// What was learned, or is offered by a ready node, for an unknown size: the pool's own, if it has others.
+/// What was learned from nodes of unknown size, or is offered by such a node. It counts for the pool's own
+/// size only.
 fn of_unknown_size(
     snapshot: &Snapshot,
     config: &Config,
@@ -181,7 +181,7 @@ fn of_unknown_size(
         return None;
     }
     let memory = snapshot.memory.pools.get(&pool.name);
-    // With `sizes`, it is one of them, and is handled there.
+    // If sizes have been learned, the pool's own is one of them and has been looked up there.
     let memory = memory.filter(|memory| memory.learnt_sizes.is_empty());
     let learnt = memory.and_then(|memory| memory.learnt_allocatable.clone());
     let seen = || {
@@ -296,7 +296,7 @@ mod tests {
         let large = config("cores = 8\nmemory = \"16GiB\"");
         assert!(learn(&mut memory, &seen, &large));
         assert_eq!(memory.pools["w"].learnt_allocatable, None);
-        // The node of the old shape still says what a kubelet keeps back.
+        // The node of the old shape still shows how much a kubelet reserves.
         seen.memory = memory.clone();
         let kept = 4 * GIB - 4 * GIB / 50 - 3 * GIB;
         assert_eq!(cpu_and_memory(&seen, &large), (7900, 16 * GIB - 16 * GIB / 50 - kept));
@@ -304,7 +304,7 @@ mod tests {
         seen.proxmox.machines.as_mut().unwrap().push(machine("b", 8, 16));
         assert!(learn(&mut memory, &seen, &large));
         assert_eq!(memory.pools["w"].learnt_allocatable.as_ref().unwrap().cpu_milli, 7500);
-        // It is remembered when the node is gone.
+        // What was learned is remembered when the node is gone.
         let gone = Snapshot { memory, ..Snapshot::default() };
         assert_eq!(cpu_and_memory(&gone, &large), (7500, 15 * GIB));
     }
@@ -348,7 +348,7 @@ mod tests {
         let capacity = 4 * GIB - 4 * GIB / 50 - (64 << 20);
         let computed = (1750, capacity - GIB - (100 << 20));
         assert_eq!(cpu_and_memory(&Snapshot::default(), &set), computed);
-        // A node that was made with other settings, live or remembered, says nothing of one to come.
+        // A node that was created with other settings, live or remembered, teaches nothing about a fresh one.
         let mut seen = snapshot(&[node("a", 1900, 3, 0)], vec![machine("a", 2, 4)]);
         let mut memory = Memory::default();
         assert!(learn(&mut memory, &seen, &plain));
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(cpu_and_memory(&seen, &plain), (1900, 3 * GIB));
         assert_eq!(cpu_and_memory(&seen, &set), computed);
         assert!(learn(&mut memory, &seen, &set), "it is forgotten");
-        // One that was made with these does.
+        // A node that was created with the present settings does.
         let mut made = machine("b", 2, 4);
         made.made_of.insert("kubelet".to_owned(), set.pools[0].kubelet.words());
         let seen = snapshot(&[node("b", 1700, 2, 0)], vec![made]);

@@ -132,12 +132,12 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
     plan_within(snapshot, config, Limits::default())
 }
 
-/// The same, looking at no more than these limits allow.
+/// Like [`plan`], but each part of the decision looks at no more than its limit allows.
 pub fn plan_within(snapshot: &Snapshot, config: &Config, limits: Limits) -> Plan {
     decided(snapshot, config, &Allowance::new(&Effort::default(), limits))
 }
 
-/// The same, unless it is stopped meanwhile.
+/// Like [`plan`], but another thread can stop it. Returns `None` if it was stopped.
 pub fn plan_unless(stop: &Stop, snapshot: &Snapshot, config: &Config) -> Option<Plan> {
     let whole = Allowance::new(&Effort::default(), Limits::default()).unless(stop);
     let plan = decided(snapshot, config, &whole);
@@ -175,19 +175,19 @@ fn decided(snapshot: &Snapshot, config: &Config, whole: &Allowance) -> Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
     Real,
-    /// It looks for no nodes to replace, and for no machines to grow.
+    /// A simulation. It looks neither for nodes to replace nor for machines to grow.
     Thought,
 }
 
 /// The decision about a snapshot.
 struct Decision {
     plan: Plan,
-    /// Nodes that are being removed and have a pod that finds no place, neither on existing or upcoming
-    /// machines nor on new ones: the pod's name.
+    /// By the name of a node that is being removed: one of its pods that finds no place, neither on existing
+    /// or upcoming machines nor on new ones.
     homeless: BTreeMap<String, String>,
 }
 
-/// The same for a sorted snapshot without its pods, with what is left of an allowance.
+/// Decides about a sorted snapshot, whose pods are passed separately, with what is left of an allowance.
 fn decide(
     snapshot: &Snapshot,
     pods: &[Arc<Pod>],
@@ -227,9 +227,9 @@ fn decide(
     Decision { plan, homeless: homeless.collect() }
 }
 
-/// The pods to evict from a node that is being drained, by the rules with which it was chosen. `others` are
-/// pods that end with the machines of other nodes: as long as they exist, they count for their budgets like
-/// those that stay here.
+/// The pods to evict from a node that is being drained, by the rules with which it was chosen. `stays`: the
+/// pod is not evicted, but ends with the node's machine. `others`: pods that end with the machines of other
+/// nodes. As long as these exist, they use up their budgets like pods that stay on this node.
 ///
 /// # Errors
 /// A pod has come that must not be evicted: the pod, and why.
@@ -255,8 +255,8 @@ pub fn evictions(
         .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }
 
-/// The first pod of a node that must not be evicted, with the rule; `None`: the node can be drained, as far
-/// as permanent rules allow it.
+/// The first pod of a node that must not be evicted, with the rule. `None`: no permanent rule prevents the
+/// drain.
 pub fn must_stay(snapshot: &Snapshot, config: &Config, node: &str) -> Option<String> {
     let pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     let rules = drain::Rules::new(snapshot, &config.scale_down);

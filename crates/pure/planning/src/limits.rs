@@ -42,13 +42,13 @@ impl Sum {
         self.memory = self.memory.saturating_add(shape.memory);
     }
 
-    /// One machine has become larger.
+    /// Counts one machine as grown from one shape to the other.
     pub(super) fn grow(&mut self, from: Shape, to: Shape) {
         self.cores += u64::from(to.cores.saturating_sub(from.cores));
         self.memory = self.memory.saturating_add(to.memory - from.memory);
     }
 
-    /// Whether it has no more of anything, and less of something.
+    /// Whether this sum has no more of anything than the other, and less of something.
     pub(super) fn is_less_than(self, other: Self) -> bool {
         self != other
             && self.machines <= other.machines
@@ -75,7 +75,7 @@ pub(super) fn shape(view: &View, node: &Node, machine: Option<&Machine>) -> Shap
         memory: offers.memory,
     };
     let pool = pool_of(node).and_then(|name| view.config.pools.iter().find(|pool| pool.name == name));
-    // A guest sees less memory than its machine has. If a pool has only one size, that is used.
+    // If the Node does not report its capacity, the pool's size is used: allocatable amounts are smaller.
     match pool {
         Some(pool) if node.capacity.cpu_milli == 0 => pool.into(),
         _ => seen,
@@ -113,7 +113,8 @@ pub(super) fn broken(pool: &Pool, settings: &ScaleUp, own: Sum, all: Sum) -> Opt
     ))
 }
 
-/// Whether one machine of the pool may grow by this much; `own` is what the pool has, `all` the cluster.
+/// Whether one machine of the pool may grow from one shape to the other; `own` is what the pool has, `all`
+/// the cluster.
 pub(super) fn allow_growth(
     pool: &Pool,
     settings: &ScaleUp,

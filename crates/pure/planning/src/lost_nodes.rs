@@ -13,7 +13,8 @@ use super::view::View;
 use super::{health, upcoming_nodes};
 use scheduling::NodeIndex;
 
-/// How many lost nodes each pool has. If too many nodes are not ready, the cause is unknown, and none counts.
+/// How many lost nodes each pool has. If too many nodes of a pool are not ready, the cause is unknown, and
+/// none of them counts.
 pub(super) fn lost<'a>(view: &View<'a>) -> BTreeMap<&'a str, u32> {
     let with_minimum = |at: &NodeIndex| {
         let node = &view.snapshot.nodes[*at];

@@ -27,8 +27,9 @@ pub(super) struct Candidate {
     pub from: Shape,
     pub to: Shape,
     pub most: Shape,
-    /// What its node offers now, and the memory that the guest has.
+    /// What its node offers now.
     pub offered: Resources,
+    /// How many bytes of memory the guest has.
     pub capacity: i64,
     /// Pods that it grows for, by their places in the list of pending ones.
     pub pods: Vec<usize>,

@@ -10,9 +10,9 @@ use super::prediction_outcomes::{Follower, is_refused, signed};
 use model::pod::{Pod, PodPhase};
 use model::prediction::Moved;
 
-/// A pod that kube-scheduler has refused for this long is not merely between two nodes.
+/// A refused pod that is at least this old is not merely on its way from one node to another.
 const LEFT: SignedDuration = SignedDuration::from_secs(30);
-/// A removal that has not been seen after this time was not begun.
+/// A removal of which nothing is visible after this time was not begun.
 const BEGUN: SignedDuration = SignedDuration::from_mins(2);
 /// Maximum number of removals that are followed.
 const MOST: usize = 64;
@@ -43,7 +43,7 @@ impl Follower<'_> {
         all.filter(|pod| kinds.contains(&self.kind(pod)))
     }
 
-    /// False if there is nothing more to find out.
+    /// Checks the pods of one removal. Returns whether there may be more to find out.
     fn go_on_moving(&self, one: &mut Moved) -> bool {
         let age = self.now.duration_since(one.at);
         let settings = &self.config.scale_up;
@@ -62,8 +62,8 @@ impl Follower<'_> {
             || age < signed(settings.prediction_timeout)
     }
 
-    /// A pod of the node's kinds that is newer than the removal and does not run, in words, unless there are
-    /// more of them than before: pods that were added since were not on the node.
+    /// A pod of the node's kinds that is newer than the removal and does not run, in words. `None` also if
+    /// there are more pods of these kinds than before: those that were added since were not on the node.
     fn left_behind(&self, one: &Moved) -> Option<String> {
         let came = |pod: &&Pod| pod.created >= Some(one.at) && pod.phase == PodPhase::Pending;
         if !self.snapshot.pods.iter().any(|pod| came(&pod.as_ref())) {

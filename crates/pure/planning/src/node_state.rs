@@ -26,7 +26,7 @@ pub(super) struct Drainable<'a> {
     pub utilization: f64,
     pub removable_at: Timestamp,
     pub ready: bool,
-    /// It is above the threshold for underutilized nodes: only consolidation removes it.
+    /// Whether the node is above the threshold for underutilized nodes: only consolidation removes it.
     pub above: bool,
 }
 
@@ -100,8 +100,8 @@ pub(super) fn judge<'a>(
     };
     let ready = ready(node);
     let since = unneeded_since(view, node);
-    // It may have been unneeded for hours and kept by something else. A restart of its kubelet must not count
-    // as a loss.
+    // The node may have been unneeded for hours and kept by something else. A restart of its kubelet must not
+    // count as a loss.
     let silent =
         || unready::since(view.snapshot, view.config, node).map_or(since, |silent| silent.max(since));
     let removable_at =
@@ -112,7 +112,7 @@ pub(super) fn judge<'a>(
     (verdict, Some(Drainable { pool, drain, utilization: used, removable_at, ready, above }))
 }
 
-/// Whether the node does not concern the daemon, however full it is.
+/// Why the node is not considered for removal, however little it is used: the outcome, and a message.
 fn kept(view: &View, node: &Node) -> Option<(NodeOutcome, Option<String>)> {
     if being_deleted(node) {
         let asked = node.annotations.get(RETIRE);
@@ -138,7 +138,7 @@ pub(super) fn drain(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets
     Ok(drain)
 }
 
-/// The same, if the budgets allow it too.
+/// Like [`drain`], if the budgets allow it too.
 fn within_budgets(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
     let drain = drain(view, at, rules, budgets)?;
     // A node that exceeds a budget by itself stays: others may count on its room.
@@ -146,8 +146,8 @@ fn within_budgets(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) 
     Ok(drain)
 }
 
-/// Since when the node has been unneeded. While no instance was watching, time stood still: after a gap of
-/// more than three scan intervals, the beginning moves forward by the gap.
+/// Since when the node has been unneeded. Time in which no instance was watching does not count: after a gap
+/// of more than three scan intervals, the beginning moves forward by the gap.
 pub(super) fn unneeded_since(view: &View, node: &Node) -> Timestamp {
     let now = view.snapshot.time;
     let written = node.annotations.get(UNNEEDED_SINCE).and_then(|text| text.parse::<Timestamp>().ok());

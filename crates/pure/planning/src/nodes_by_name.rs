@@ -37,7 +37,7 @@ impl<'a> Named<'a> {
     }
 }
 
-/// A hash: the same for equal names.
+/// A hash of the name. Equal names have equal hashes.
 fn number(name: &str) -> u64 {
     FixedState::default().hash_one(name)
 }

@@ -12,24 +12,26 @@ use scheduling::World;
 
 /// What pods that repel each other need, kept up to date while they are placed.
 pub(super) struct Loners {
-    /// By class, its group: the same for classes that repel the same ones.
+    /// By class, its group. Classes that repel the same classes are in the same group.
     group: Vec<usize>,
     groups: Vec<Group>,
-    /// By class, the groups in which it is summed.
+    /// By class, the groups whose sums include it.
     summed_in: Vec<Vec<usize>>,
-    /// By class, how many of its pods are summed.
+    /// By class, how many of its pods the sums include.
     waiting: Vec<usize>,
     /// By row of demands, what all classes need.
     all: Vec<Resources>,
-    /// By term: the classes that have it, and those that it selects.
+    /// By term, the classes that have it.
     owners: BTreeMap<usize, Vec<usize>>,
+    /// By term, the classes that it selects.
     meant: BTreeMap<usize, Vec<usize>>,
 }
 
 /// What classes with the same terms repel.
 struct Group {
-    /// Their terms, and those that select them.
+    /// The terms of these classes.
     own: Vec<usize>,
+    /// The terms that select these classes.
     about: Vec<usize>,
     /// Computed when it is first needed.
     sum: Option<Sum>,
@@ -43,7 +45,7 @@ struct Sum {
 }
 
 impl Loners {
-    /// For all classes, with this many rows of demands.
+    /// Sums the needs of all classes, whose demands have this many rows.
     pub(super) fn new(classes: &[Class], rows: usize, world: &World) -> Self {
         let mut loners = Self {
             group: Vec::with_capacity(classes.len()),
@@ -73,8 +75,8 @@ impl Loners {
         loners
     }
 
-    /// How many pods of all classes the pods of this one repel, and, by row of demands, the needs of those
-    /// that they do not repel.
+    /// How many pods of all classes this class repels, and, by row of demands, the needs of those that it
+    /// does not repel.
     pub(super) fn beside(&mut self, class: usize, classes: &[Class]) -> (usize, Vec<Resources>) {
         self.update(class, &classes[class]);
         let number = self.group[class];
@@ -122,7 +124,7 @@ fn times(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Adds what this many pods of a class need of what nodes are chosen by.
+/// Adds the amounts that this many pods of a class need, as far as nodes are chosen by them.
 fn add(sum: &mut Resources, class: &Class, times: i64) {
     let Resources { cpu_milli, memory, pods, .. } = class.sample.requests;
     sum.add_times(&Resources { cpu_milli, memory, pods, ..Resources::default() }, times);

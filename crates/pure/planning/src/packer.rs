@@ -31,26 +31,27 @@ pub(super) struct Packer<'v, 'a> {
     pub planned: Vec<Planned>,
     /// A fresh node of each pool.
     pub prototypes: Vec<SimNode>,
-    /// What it offers.
+    /// What a fresh node of each pool offers.
     pub free: Vec<Resources>,
-    /// Pods of DaemonSets on such nodes that keep others away.
+    /// Pods of DaemonSets on fresh nodes that keep other pods away.
     pub repelling: Vec<Arc<Pod>>,
-    /// What a machine of each takes from its host: cores and memory in millionths of the largest, summed.
+    /// What a machine of each pool takes from its host: the sum of cores and memory, each in millionths of
+    /// the largest.
     pub sizes: Vec<i64>,
     pub demands: Demands,
     /// What missed predictions hold back, by the number of the group of pods.
     pub holds: BTreeMap<usize, Arc<Hold>>,
-    /// Machines that are being created: their nodes in the world.
+    /// The names of machines that are being created, by their nodes in the world.
     pub upcoming: BTreeMap<NodeIndex, String>,
     /// Machines that grow where they are.
     pub growths: Growths,
-    /// Not all of what is pending was looked at.
+    /// Whether some pending pods were not looked at.
     pub cut: bool,
-    /// Not all real pods were looked at.
+    /// Whether some real pods were not looked at.
     pub spent: bool,
-    /// Some real pods have no turn in this round.
+    /// Whether some real pods do not have their turn in this round.
     pub partial: bool,
-    /// The result is complete once a pod needs more than what exists.
+    /// Whether the decision may stop once a pod needs more than what exists.
     pub is_enough: bool,
     /// Why pools stay below their minimum, by pool.
     pub short: BTreeMap<String, NoRoom>,
@@ -70,7 +71,7 @@ pub(super) struct Planned {
 }
 
 impl<'a> Packer<'_, 'a> {
-    /// Takes back all placements: these are the original world and rooms.
+    /// Takes back all placements, and restores the original world and rooms.
     pub(super) fn start_over(&mut self, (world, rooms): (World, Rooms<'a>)) {
         (self.view.world, self.rooms) = (world, rooms);
         self.spots.fill(PodPlace::None);
@@ -86,13 +87,13 @@ impl<'a> Packer<'_, 'a> {
         self.view.offers
     }
 
-    /// The new machine that a node of the world stands for.
+    /// The new machine whose node this is, by its place in `planned`. `None`: the node is not a new one.
     pub(super) fn machine_at(&self, node: NodeIndex) -> Option<usize> {
         let first = self.planned.first()?.node;
         node.checked_sub(first).filter(|number| *number < self.planned.len())
     }
 
-    /// Whether it is a new node that is not made.
+    /// Whether the node is a new one that will not be created.
     #[inline]
     pub(super) fn is_dropped(&self, node: NodeIndex) -> bool {
         !self.dropped.is_empty() && self.machine_at(node).is_some_and(|number| self.dropped.contains(&number))
@@ -158,7 +159,7 @@ impl<'a> Packer<'_, 'a> {
         Search::new(&self.view.world, prepared, open)
     }
 
-    /// Places the next pod of a class.
+    /// Places the next pod of a class on this node.
     pub(super) fn put(&mut self, class: &mut Class<'a>, prepared: &mut Prepared, at: NodeIndex) {
         let index = class.pods[class.done];
         self.view.world.place_prepared(prepared, self.pods[index].pod, at);
@@ -166,14 +167,14 @@ impl<'a> Packer<'_, 'a> {
         class.done += 1;
     }
 
-    /// Places the next pods of a plain class.
+    /// Places the next pods of a plain class on this node.
     pub(super) fn put_copies(&mut self, class: &mut Class<'a>, at: NodeIndex, count: usize) {
         let taken = &class.pods[class.done..class.done + count];
         for &index in taken {
             self.spots[index] = PodPlace::Node(at);
         }
         if at < self.view.existing {
-            // Scaling down may have to remove them again.
+            // Scaling down may have to remove these pods again, so each is placed by itself.
             for &index in taken {
                 self.view.world.place(self.pods[index].pod, at);
             }
@@ -184,7 +185,7 @@ impl<'a> Packer<'_, 'a> {
         class.done += count;
     }
 
-    /// Plans a node of the pool there, and adds it to the world.
+    /// Plans a node of the pool at this place, and adds it to the world.
     pub(super) fn open(&mut self, pool: usize, place: Place, prepared: Option<&mut Prepared>) -> NodeIndex {
         let settings = &self.pools()[pool];
         let mut node = self.prototypes[pool].clone();
@@ -233,7 +234,7 @@ impl<'a> Packer<'_, 'a> {
     }
 }
 
-/// The same node under another name.
+/// This node under another name.
 pub(super) fn relabelled(node: &Node, name: &str) -> Node {
     let mut node = node.clone();
     name.clone_into(&mut node.name);

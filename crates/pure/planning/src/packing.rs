@@ -152,12 +152,12 @@ impl<'a> Packer<'_, 'a> {
     }
 }
 
-/// Whether its pods must be spread.
+/// Whether the pods of the class must be spread.
 fn is_spread(class: &Class) -> bool {
     class.sample.spread.iter().any(|one| one.hard)
 }
 
-/// This many of a class as an item.
+/// An item for this many pods of a class.
 pub(super) fn item<'p>(class: &Class<'p>, left: usize) -> Item<'p> {
     let left = i64::try_from(left).unwrap_or(i64::MAX);
     Item { wanted: &class.sample.requests, left, row: class.demands }

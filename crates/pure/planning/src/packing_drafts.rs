@@ -21,11 +21,11 @@ pub(super) enum Way {
     Evenly,
 }
 
-/// Machines with what they hold.
+/// Machines, and the pods that each gets.
 pub(super) struct Draft {
-    /// Pool, place, and which of the fillings.
+    /// For each machine: its pool, its place, and the number of its filling.
     pub machines: Vec<(usize, Place, usize)>,
-    /// By class, how many pods.
+    /// What machines are filled with: classes, and how many pods of each.
     pub fillings: Vec<Vec<(usize, usize)>>,
     /// The classes in the order in which they were drafted.
     order: Vec<usize>,
@@ -103,8 +103,8 @@ impl<'a> Packer<'_, 'a> {
         order
     }
 
-    /// Adds a machine for the first of the pending items, fills it with all of them, and repeats the same
-    /// filling while its pods and the room last. False if no pool can grow for it.
+    /// Adds a machine for the first of the pending items, fills it from all of them, and repeats the same
+    /// filling while its pods and the room last. Returns false if no pool can grow for it.
     fn add(
         &self,
         plain: &[usize],
@@ -131,7 +131,7 @@ impl<'a> Packer<'_, 'a> {
         let counts = filling.iter().map(|&(one, count)| (plain[one], usize::try_from(count).unwrap_or(0)));
         draft.fillings.push(counts.collect());
         loop {
-            // An existing machine has its size.
+            // The size of a warm machine is fixed.
             let fitting = if place.woken.is_some() { pool } else { self.smallest(pool, &wanted) };
             rooms.take(&self.pools()[fitting], &place);
             draft.machines.push((fitting, place, number));

@@ -4,17 +4,17 @@ use std::ops::Range;
 
 use scheduling::{NodeIndex, Prepared, World};
 
-/// Goes round the nodes that can still take pods of a class. A node that no longer can is not asked again.
+/// Goes round the nodes that can still take pods of a class. A node that no longer can is not tried again.
 pub(super) struct Search {
     open: Vec<NodeIndex>,
     at: usize,
-    /// How many of them are asked again.
+    /// How many of the `open` nodes may still take pods.
     left: usize,
     /// Nodes that were not looked at yet: most pods find a place before.
     rest: Range<NodeIndex>,
 }
 
-/// Marks a node that is not asked again.
+/// Marks a node that is not tried again.
 const SPENT: NodeIndex = NodeIndex::MAX;
 
 impl Search {
@@ -23,12 +23,12 @@ impl Search {
         Self { at: 0, left: open.len(), open, rest: 0..0 }
     }
 
-    /// The same for nodes that stand next to each other in the world.
+    /// Like [`Self::new`], for nodes that follow each other in the world.
     pub(super) fn among(nodes: Range<NodeIndex>) -> Self {
         Self { open: Vec::new(), at: 0, left: 0, rest: nodes }
     }
 
-    /// Adds a node, which is asked next. Those before it were asked.
+    /// Adds a node, which is tried next. The nodes before it have been tried.
     pub(super) fn add(&mut self, node: NodeIndex) {
         self.at = self.open.len();
         self.take_in(node);
@@ -58,13 +58,13 @@ impl Search {
                 return None;
             }
             if self.left == 0 && self.rest.is_empty() {
-                // Each of them would be passed over, which costs the same whether it is done or not.
+                // All of them would be passed over. Skipping them is counted like looking at them.
                 let glances = self.open.len() / 16 - asked / 16;
                 world.effort().add(16 * u64::try_from(glances).unwrap_or(u64::MAX));
                 return None;
             }
             asked += 1;
-            // Most are decided by a single look.
+            // Most nodes are decided by a single look: one unit each, counted 16 at a time.
             if asked.is_multiple_of(16) {
                 world.effort().add(16);
             }

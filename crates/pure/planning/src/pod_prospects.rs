@@ -34,7 +34,7 @@ pub struct Prospects {
 pub struct PoolAnswer {
     /// The pool.
     pub pool: PoolName,
-    /// A machine of it would be created for the pod, which would fit.
+    /// Whether a machine of the pool would be created for the pod, which would fit it.
     pub fits: bool,
     /// The first filter that refuses the pod on a fresh node, by kube-scheduler's name.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,14 +51,14 @@ pub struct PoolAnswer {
 /// What the removal of its node means for a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Removal {
-    /// Its node.
+    /// The pod's node.
     pub node: String,
-    /// What happens to it.
+    /// What happens to the pod.
     pub treatment: Treatment,
-    /// Why it keeps its node: the drain rule.
+    /// The drain rule because of which the pod keeps its node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Blocking>,
-    /// The same in words.
+    /// The reason in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

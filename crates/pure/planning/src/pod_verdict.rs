@@ -18,7 +18,7 @@ pub(super) struct Nowhere {
     pub missed: Option<Arc<MissedPrediction>>,
 }
 
-/// The verdicts, and what goes on each new machine.
+/// The verdicts, and the pods of each new machine.
 pub(super) fn pods(packer: &Packer) -> (Vec<PodVerdict>, Vec<Vec<Arc<str>>>) {
     // Equal pods have equal reasons.
     let mut known: BTreeMap<usize, Nowhere> = BTreeMap::new();
@@ -75,7 +75,7 @@ fn listed<'p, 'a>(
     all.filter(|(_, (waiting, _))| waiting.listed).map(|(index, (waiting, spot))| (index, waiting, spot))
 }
 
-/// A list for each new machine, as long as it will be.
+/// An empty list for each new machine, with capacity for all of its pods.
 fn empty_lists(packer: &Packer) -> Vec<Vec<Arc<str>>> {
     let mut counts = vec![0; packer.planned.len()];
     for (_, _, spot) in listed(packer) {
@@ -88,7 +88,7 @@ fn empty_lists(packer: &Packer) -> Vec<Vec<Arc<str>>> {
     counts.into_iter().map(Vec::with_capacity).collect()
 }
 
-/// On an existing node, or one that is being created.
+/// Writes the verdict of a pod on an existing node, or on one that is being created.
 fn place(packer: &Packer, node: NodeIndex, pod: usize, verdict: &mut PodVerdict) {
     if let Some(machine) = packer.upcoming.get(&node) {
         verdict.verdict = PodOutcome::UpcomingNode;
@@ -100,10 +100,10 @@ fn place(packer: &Packer, node: NodeIndex, pod: usize, verdict: &mut PodVerdict)
     }
 }
 
-/// No pool fits; or those that do are at their maximum, have no host with room, or back off: then the reason
-/// that ends soonest counts.
+/// Why a pod is placed nowhere: no pool fits; or those that do are at their maximum, have no host with room,
+/// or back off. If pools have different reasons, the one that ends soonest counts.
 pub(super) fn why_nowhere(packer: &Packer, waiting: &Waiting) -> Nowhere {
-    // The cost of imagined pods hides no reason of a real one.
+    // That not all imagined pods were looked at does not hide the reason of a real one.
     let cut = if waiting.pod.chunk { packer.cut } else { packer.spent };
     if cut || packer.view.allowance.is_spent() {
         return Nowhere { outcome: PodOutcome::Unfinished, reasons: Vec::new(), missed: None };

@@ -15,8 +15,8 @@
 //!   empty. If one condition fails, the host is used as before.
 //! * Only one host at a time begins to be emptied or shut down. Hosts are woken one after the other too: the
 //!   next one is considered with the one before counted as on.
-//! * Its nodes leave like those of a host in maintenance ([`super::replacement_due`]): new ones first, within
-//!   the pools' budgets.
+//! * The nodes of a host that is being emptied leave like those of a host in maintenance
+//!   ([`super::replacement_due`]): new ones first, within the pools' budgets.
 //! * A host is woken for pods without room, and for minima that are not reached, if they could be placed with
 //!   it on. The room of a host that is off is what it had when it was empty.
 
@@ -82,8 +82,8 @@ pub(super) fn decide(
 /// The shortage if not all pending pods were looked at.
 const UNKNOWN: usize = usize::MAX;
 
-/// How many pods are left pending and how many machines are missing to the pools' minima if this were the
-/// cluster; `gone` are nodes that no longer exist.
+/// How many pods would be left pending in this cluster, plus how many machines would be missing from the
+/// pools' minima; `gone` are nodes that no longer exist.
 fn shortage(
     snapshot: &Snapshot,
     pods: &[Arc<Pod>],
@@ -114,7 +114,7 @@ struct HostPowerRules<'a> {
     config: &'a Config,
     offers: &'a [Pool],
     plan: &'a Plan,
-    /// What is missing now.
+    /// The present shortage.
     short: usize,
     allowance: Allowance,
 }
@@ -191,7 +191,7 @@ impl HostPowerRules<'_> {
         HostVerdict { since: Some(since), ..verdict(host, HostOutcome::Off, &message) }
     }
 
-    /// A host that is on and used normally.
+    /// The verdict on a host that is on and used normally.
     fn used(&self, host: &Host) -> HostVerdict {
         if let Some(why) = self.stays(host).or_else(|| self.needs(host)) {
             return verdict(host, HostOutcome::Needed, &why);
@@ -211,7 +211,7 @@ impl HostPowerRules<'_> {
         HostVerdict { since: Some(since), due: Some(due), ..verdict(host, HostOutcome::Idle, &message) }
     }
 
-    /// Why and for how long it is not emptied again, if that was given up before.
+    /// Why and for how long the host is not emptied again, if emptying it was given up before.
     fn in_vain(&self, host: &str) -> Option<&Backoff> {
         let backoff = self.snapshot.memory.hosts.get(host)?.emptying_backoff.as_ref()?;
         backoff.runs(self.snapshot.time).then_some(backoff)
@@ -221,7 +221,7 @@ impl HostPowerRules<'_> {
         if let Some(why) = self.stays(host).or_else(|| self.needs(host)) {
             return verdict(host, HostOutcome::Needed, &why);
         }
-        // What is pending now may wait for its room.
+        // Pods that are pending now may be waiting for the room of this host.
         if self.short > 0 && self.short_with(&[&host.name]) < self.short {
             return verdict(host, HostOutcome::Needed, "its room is needed");
         }
@@ -245,7 +245,7 @@ impl HostPowerRules<'_> {
         machines.filter(move |machine| machine.host == host && machine.phase != Phase::Gone)
     }
 
-    /// How many of them are still there, as far as is known.
+    /// How many managed machines are still on the host, or may be according to data that is a little older.
     fn left(&self, host: &str) -> usize {
         let facts = self.snapshot.proxmox.power.as_ref().and_then(|facts| facts.hosts.get(host));
         self.machines(host).count() + facts.map_or(0, |facts| facts.going.len())
@@ -292,7 +292,7 @@ impl HostPowerRules<'_> {
         self.too_few(name, &facts.votes)
     }
 
-    /// Whether too few hosts or votes would be left without this one.
+    /// Why the host stays on, if too few hosts or votes would be left without it, or too many hosts are off.
     fn too_few(&self, name: &HostKey, votes: &BTreeMap<HostKey, u32>) -> Option<String> {
         let all = || self.snapshot.proxmox.hosts.iter().flatten();
         // A host that should be off by now may still go off.
@@ -398,8 +398,8 @@ impl HostPowerRules<'_> {
         shortage(&snapshot, self.pods, self.config, self.offers, &BTreeSet::new(), &self.allowance)
     }
 
-    /// Of the hosts whose time has come, the one with the fewest nodes begins to be emptied, unless one is in
-    /// progress.
+    /// Of the idle hosts that are due, the one with the fewest machines begins to be emptied, unless another
+    /// host is being emptied, switched off or woken.
     fn begin_one(&self, verdicts: &mut [HostVerdict]) {
         use HostOutcome::{Emptied, GoingOff, Idle, SwitchOff, Wake, Waking};
         let busy = verdicts
@@ -434,7 +434,7 @@ impl HostPowerRules<'_> {
     }
 }
 
-/// Makes a host that the daemon has switched off or is emptying look like any other.
+/// Makes a host that the daemon has switched off or is emptying look like any other in the snapshot.
 fn open(snapshot: &mut Snapshot, name: &str) {
     let Some(memory) = snapshot.memory.hosts.get_mut(name).and_then(|memory| memory.power.take()) else {
         return;
@@ -457,7 +457,7 @@ fn open(snapshot: &mut Snapshot, name: &str) {
             if across {
                 continue;
             }
-            // Its only template may be on that host: that is not a failure.
+            // The pool's only template may be on that host: that it is missing is not a failure.
             known.backoff = None;
             known.reach.get_or_insert_default();
         }

@@ -11,13 +11,13 @@ use model::plan::MissedPrediction;
 /// What is held back for a kind of pods.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hold {
-    /// Pools that get no machine for them, and why.
+    /// Pools that get no machine for these pods, and why.
     pub pools: BTreeMap<PoolName, String>,
-    /// For how many of them machines may be created, and why not for more.
+    /// For how many of these pods machines may be created, and why not for more.
     pub most: Option<(usize, String)>,
-    /// No machines for gangs either, because too many were created in vain.
+    /// Whether gangs get no machines either, because too many were created in vain.
     pub ends_gangs: bool,
-    /// Nodes that existed at that time are not expected to take them.
+    /// Nodes that existed at this time are not expected to take these pods.
     pub before: Option<Timestamp>,
     /// The prediction that was missed last.
     pub missed: Option<Arc<MissedPrediction>>,
@@ -29,7 +29,7 @@ impl Hold {
         self.pools.get(pool).map(String::as_str)
     }
 
-    /// Why no pool gets one more for such pods.
+    /// Why no pool gets one more machine for such pods.
     pub(super) fn bound(&self) -> Option<&str> {
         self.most.as_ref().map(|(_, why)| why.as_str())
     }

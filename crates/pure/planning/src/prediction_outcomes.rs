@@ -2,10 +2,10 @@
 //!
 //! A pod that fits a ready node is expected there. The prediction is missed if the scheduler has looked at
 //! the pod since and refused it again, or if the pod is still refused after a time in which the scheduler
-//! retries every pod more than once. A new message shows that the scheduler has looked: it writes the
-//! condition only if the message changes, and leaves its time alone. A prediction does not count while others
-//! took the room, while there are pods that the scheduler has not looked at, or while no instance was
-//! watching.
+//! retries every pod more than once. Only a new message shows that the scheduler has looked at the pod: it
+//! does not write the condition if the message is the same, and never updates the condition's time. A
+//! prediction does not count while other pods took the room, while there are pods that the scheduler has not
+//! looked at, or while no instance was watching.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +32,7 @@ use model::workload::{Backoff, PersistentVolume, VolumeClaim};
 use model::{Machine, Snapshot};
 use settings::Config;
 
-/// After the scheduler has refused a pod again, the refusal must stand for this long: the message may be
+/// After the scheduler has refused a pod again, the pod must remain refused for this long: the message may be
 /// older than it looks, and a change of the cluster makes the scheduler try the pod again within ten seconds.
 pub(super) const SETTLED: SignedDuration = SignedDuration::from_mins(2);
 /// If there is a pod older than this that the scheduler has not looked at, the scheduler is behind.
@@ -73,7 +73,7 @@ pub(super) struct Follower<'a> {
     /// Chunks of buffers: kube-scheduler never sees them, but a machine that was created for one must be able
     /// to take it.
     chunks: BTreeMap<Arc<str>, Arc<Pod>>,
-    /// Pods on nodes, without those that every node has.
+    /// The pods on each node, without those of DaemonSets, static ones and finished ones.
     pub guests: BTreeMap<&'a str, Vec<&'a Pod>>,
     gangs: GangOutcomes<'a>,
     kinds: RefCell<BTreeMap<Fingerprint, String>>,
@@ -159,7 +159,7 @@ impl<'a> Follower<'a> {
         })
     }
 
-    /// Whether its gang cannot be placed at present.
+    /// Whether the pod belongs to a gang that cannot be placed at present.
     fn is_split(&self, pod: &Pod) -> bool {
         gangs::key(pod).is_some_and(|key| self.gangs.split.contains(&key))
     }
@@ -264,7 +264,7 @@ impl<'a> Follower<'a> {
         self.miss_by_machines(after);
     }
 
-    /// A machine that was created, if pods that it was created for are still pending.
+    /// What to remember of a machine that was created, if pods that it was created for are still pending.
     fn made(&self, machine: &Machine) -> Option<MadeFor> {
         let real = |pod: &str| self.waiting.get(pod).copied();
         let pods = machine.pods.iter().filter_map(|pod| real(pod).or_else(|| self.chunks.get(pod.as_str())));
@@ -333,7 +333,8 @@ impl<'a> Follower<'a> {
         });
     }
 
-    /// Forgets what pods have disproved since, what may have changed by now, and what is long ago.
+    /// Forgets missed predictions that pods have disproved since, whose circumstances have changed, or that
+    /// are long ago.
     fn forget(&self, missed: &mut Vec<Missed>) {
         if missed.is_empty() {
             return;

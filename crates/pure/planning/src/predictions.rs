@@ -31,7 +31,7 @@ use scheduling::NodeIndex;
 /// Maximum number of machines that are created within [`BOUND_TIME`] for pods of a kind that are never
 /// scheduled there.
 pub(super) const BOUND: usize = 2;
-/// See [`BOUND`].
+/// The time within which [`BOUND`] applies.
 pub(super) const BOUND_TIME: SignedDuration = SignedDuration::from_hours(1);
 
 /// Whether a machine was created recently enough to count for the bound.
@@ -88,7 +88,7 @@ impl<'a> Packer<'_, 'a> {
         pool_of(node).is_some_and(|pool| hold.pools.contains_key(pool)) || was_there()
     }
 
-    /// Whether a held pod would still be found to fit a node where it is not expected.
+    /// Whether a pod that is held back would still be found to fit a node on which it is not expected.
     pub(super) fn would_fit(&self, hold: &Hold, pod: &Arc<Pod>) -> bool {
         let prepared = self.view.world.prepare(pod);
         (0..self.view.existing)
@@ -141,7 +141,7 @@ impl<'a> Packer<'_, 'a> {
     }
 
     /// By kind, the recent machines that were created for it, are ready, and have taken none of its pods so
-    /// far; two or more.
+    /// far. Kinds with fewer than [`BOUND`] such machines are left out.
     fn made_in_vain(&self) -> BTreeMap<&'a str, Vec<&'a str>> {
         let snapshot = self.view.snapshot;
         let made = &snapshot.memory.predictions.made;
@@ -171,8 +171,8 @@ impl<'a> Packer<'_, 'a> {
         all
     }
 
-    /// Those of the machines that have no room for the pod, or are gone. For the others, the scheduler may
-    /// only be late.
+    /// The machines among these that have no room for the pod, or are gone. On the others, the scheduler may
+    /// still place it.
     fn still_refusing<'m>(&self, pod: &Arc<Pod>, machines: &[&'m str]) -> Vec<&'m str> {
         let prepared = self.view.world.prepare(pod);
         let takes = |at: NodeIndex| self.view.world.check(&prepared, at).is_ok();
@@ -181,7 +181,7 @@ impl<'a> Packer<'_, 'a> {
     }
 }
 
-/// Keeps only as many pods of a held class as may have a machine created.
+/// Keeps only as many pods of a class that is held back as machines may be created for.
 pub(super) fn keep_to_bound(classes: &mut [Class]) {
     for class in classes {
         if let Some((most, _)) = class.hold.as_ref().and_then(|hold| hold.most.as_ref()) {
@@ -190,7 +190,8 @@ pub(super) fn keep_to_bound(classes: &mut [Class]) {
     }
 }
 
-/// The same for pods that count only together, and have already got what exists.
+/// Leaves out all pods that have no place on what exists, if gangs get no machines for their class. It is
+/// used for pods that are only useful together.
 pub(super) fn keep_gang_to_bound(classes: &mut [Class]) {
     for class in classes {
         if class.hold.as_ref().is_some_and(|hold| hold.ends_gangs) {

@@ -21,7 +21,8 @@ impl<'a> Priorities<'a> {
         self.all.of(pod)
     }
 
-    /// Below the cut-off; a pod without a priority never is (Cluster Autoscaler's rule).
+    /// Whether the pod's priority is below the cut-off. A pod without a priority is never expendable (Cluster
+    /// Autoscaler's rule).
     pub(super) fn expendable(&self, pod: &Pod) -> bool {
         self.all.given(pod).is_some_and(|priority| priority < self.cutoff)
     }

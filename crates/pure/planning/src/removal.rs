@@ -16,16 +16,16 @@ pub(super) struct Candidate {
     pub node: NodeIndex,
     /// Pods that need another place, including pending ones that were placed on it.
     pub pods: Vec<Arc<Pod>>,
-    /// Its pool: a place in the list of what pools can spare.
+    /// Its pool, by the pool's place in the list of what pools can spare.
     pub pool: usize,
-    /// Its time has come and its pool may lose nodes: it is looked at before nodes that still wait.
+    /// Whether its time has come and its pool may lose nodes: it is looked at before nodes that still wait.
     pub due: bool,
-    /// Its time has come, and it is looked at before nodes that have only become idle; never without
-    /// consolidation.
+    /// Whether its time has come: then it is looked at before nodes that have only become idle. Always false
+    /// without consolidation.
     pub ripe: bool,
-    /// It takes pods as long as it stays.
+    /// Whether it takes pods as long as it stays.
     pub ready: bool,
-    /// No pod on it needs another place.
+    /// Whether no pod on it needs another place.
     pub empty: bool,
     /// The sum of its CPU and memory, relative to the largest node.
     pub size: f64,
@@ -35,7 +35,7 @@ pub(super) struct Candidate {
     pub cost: i64,
 }
 
-/// Where pods go.
+/// Pods, and the nodes that they move to.
 pub(super) type Moves = Vec<(Arc<Pod>, NodeIndex)>;
 
 /// Nodes that can be removed together, with where each pod goes.
@@ -48,7 +48,7 @@ pub(super) struct Together {
     /// Candidates that were left unexamined.
     pub untried: BTreeSet<NodeIndex>,
     due: usize,
-    /// How much the due ones free.
+    /// How much the due nodes free: the sum of their sizes.
     freed_now: f64,
     freed: f64,
 }
@@ -91,11 +91,11 @@ pub(super) fn choose(
 ) -> Together {
     let orders = if candidates.len() > MANY { &ORDERS[..1] } else { &ORDERS[..] };
     let mut best: Option<Together> = None;
-    // An empty machine may have been created so that others can be removed. With consolidation, the search
-    // also tries what its removal would free.
+    // An empty machine may have been created so that others can be removed. So with consolidation, the search
+    // also tries to remove empty nodes last.
     let tries = orders.iter().map(|order| (order, true));
     let tries = tries.chain(orders.iter().map(|order| (order, false)).filter(|_| consolidates));
-    // Equal nodes come in the same order, whatever the sort key is.
+    // Several sort keys may give the same order. It is tried only once.
     let mut tried: BTreeSet<Vec<NodeIndex>> = BTreeSet::new();
     for (order, empty_first) in tries {
         let mut sorted: Vec<&Candidate> = candidates.iter().collect();
@@ -174,13 +174,13 @@ fn try_in_order(
 /// preempts, tolerations, node selector, and the templates of its claims with their namespace.
 type Kind = (i64, i64, bool, Vec<Toleration>, Labels, Vec<(String, String)>);
 
-/// For equal pods of this kind: how many of the destinations are known to be full.
+/// For each kind of pods: how many of the first destinations are known to have no room for it.
 #[derive(Default)]
 struct Hints {
     kinds: BTreeMap<Kind, usize>,
-    /// The kinds' numbers; none if more than a kind distinguishes the pods.
+    /// By class, the number of its kind. `None`: more than a kind distinguishes its pods.
     by_class: BTreeMap<Fingerprint, Option<usize>>,
-    /// By kind.
+    /// By kind, how many of the first destinations have no room for it.
     full: Vec<usize>,
 }
 
@@ -238,7 +238,7 @@ fn replace(
         if let Some(kind) = kind {
             hints.fill(kind, from + found);
         }
-        // This avoids copying what it shares with the world.
+        // This avoids copying what `prepared` shares with the world.
         drop(prepared);
         world.place(pod, to);
         moves.push((pod.clone(), to));
@@ -246,7 +246,7 @@ fn replace(
     Some(moves)
 }
 
-/// The kind of a pod that nothing else distinguishes.
+/// The kind of the pod. `None`: more than a kind distinguishes it.
 fn kind(pod: &Pod) -> Option<Kind> {
     let requests = &pod.requests;
     let plain = pod.affinity.node.is_none()

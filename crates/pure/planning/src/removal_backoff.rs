@@ -21,8 +21,8 @@ pub fn removal_given_up(before: Option<&Backoff>, why: &str, config: &Config, no
     Backoff::next(before, why, (first, first.max(LONGEST)), now)
 }
 
-/// The same for a host that was emptied to be switched off but stays on: machines were created and removed
-/// for it.
+/// The wait after a host was emptied to be switched off, but stays on: machines were created and removed in
+/// vain.
 pub fn emptied_in_vain(before: Option<&Backoff>, why: &str, config: &Config, now: Timestamp) -> Backoff {
     let first = config.power.idle_for.saturating_mul(2);
     let before = before.filter(|before| !is_long_ago(before, now));
@@ -44,14 +44,14 @@ pub(super) fn was_given_up(snapshot: &Snapshot, node: &Node) -> bool {
     last(snapshot, node).is_some_and(|backoff| !is_long_ago(backoff, snapshot.time))
 }
 
-/// Why no removal of the node begins now, if so.
+/// Why no removal of the node begins now. `None`: no wait is running.
 pub(super) fn rests(snapshot: &Snapshot, node: &Node) -> Option<String> {
     let backoff = last(snapshot, node).filter(|backoff| backoff.runs(snapshot.time))?;
     Some(backoff_text(backoff.until, backoff))
 }
 
-/// The same for a removal that an operator asked for: it always waits only as long as after the first
-/// failure.
+/// Why a removal that an operator asked for does not begin now. It never waits longer than after the first
+/// failure. `None`: no wait is running.
 pub fn wish_rests(snapshot: &Snapshot, config: &Config, node: &Node) -> Option<String> {
     let backoff = last(snapshot, node).filter(|backoff| backoff.runs(snapshot.time))?;
     let failed = snapshot.memory.pools.get(pool_of(node)?)?.last_removal_failure?;

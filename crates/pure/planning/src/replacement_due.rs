@@ -40,7 +40,7 @@ pub(super) struct Due {
     pub(super) reason: RemovalReason,
     /// The reason in words, with the differences.
     words: String,
-    /// Why it is not its turn, if so.
+    /// Why the node is not replaced now. `None`: it is its turn.
     pub(super) held: Option<String>,
 }
 
@@ -96,14 +96,15 @@ pub(super) fn mark(
     all
 }
 
-/// What is not replaced in this round, found by deciding as if it were.
+/// What is not replaced in this round. It is found by trial: a decision with all replacements shows which of
+/// them would fail.
 #[derive(Debug, Default)]
 pub(super) struct KeptReplacements {
-    /// Pools whose nodes' pods have no place, and no machine is created for them. Keeping anything for these
-    /// pods would be in vain, and could prevent a machine in their place.
+    /// Pools whose nodes' pods have no place, and no machine is created for them. Keeping room for these pods
+    /// would be in vain, and could prevent a machine in their place.
     stranded: BTreeSet<PoolName>,
-    /// Nodes that could not be removed whatever is created for their pods, and why: it would be created in
-    /// vain, and removed again.
+    /// Nodes that could not be removed whatever is created for their pods, and why. New machines for them
+    /// would be created in vain, and removed again.
     in_vain: BTreeMap<String, String>,
     tries: usize,
 }
@@ -112,7 +113,7 @@ impl KeptReplacements {
     /// How many times the decision is repeated for single nodes; after that, their pools wait.
     const TRIES: usize = 4;
 
-    /// Why this node stays, if so.
+    /// Why this node is not replaced. `None`: no decision so far speaks against it.
     fn holds(&self, node: &Node) -> Option<String> {
         if pool_of(node).is_some_and(|pool| self.stranded.contains(pool)) {
             return Some("there is no room for its replacement".to_owned());
@@ -237,7 +238,7 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
         .collect();
     let allowed = Allowed::new(snapshot, config);
     let mut found = Vec::new();
-    // Dozens of words about each pool: they are put together once, and not for each of its machines.
+    // What a pool's machines are made of takes dozens of words, so it is put together once per pool.
     let mut made_of: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
     for (at, node) in snapshot.nodes.iter().enumerate() {
         let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name));
@@ -267,7 +268,7 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
     found
 }
 
-/// A node that has not been ready for too long.
+/// The reason to replace the node, if it has not been ready for too long.
 fn silent(snapshot: &Snapshot, config: &Config, node: &Node) -> Option<Due> {
     let since = unready::since(snapshot, config, node)?;
     let due = after(since, config.replace.unready_after?) <= snapshot.time;
@@ -284,14 +285,15 @@ fn maintenance(snapshot: &Snapshot, config: &Config, machine: Option<&Machine>) 
     here.then_some(Due { reason: RemovalReason::Maintenance, words, held })
 }
 
-/// Its host is being emptied; the decision to do that has checked whether it is possible.
+/// The reason to replace the node, if its host is being emptied. The decision to empty the host has checked
+/// whether that is possible.
 fn emptied(snapshot: &Snapshot, machine: &Machine) -> Option<Due> {
     let words = format!("its host {} is to be switched off", machine.host);
     let emptied = is_emptied(snapshot, &machine.host);
     emptied.then_some(Due { reason: RemovalReason::HostOff, words, held: None })
 }
 
-/// How a machine differs from a new one.
+/// The reason to replace the node, if its machine differs from a new one.
 fn drifted(
     snapshot: &Snapshot,
     config: &Config,
@@ -306,7 +308,8 @@ fn drifted(
     Some(Due { reason: RemovalReason::Drifted, words: format!("drifted: {}", differs.join(", ")), held })
 }
 
-/// The same in words, difference by difference; `made_of` is what the pool's machines are made of.
+/// How a machine differs from a new one, in words, one entry for each difference; `made_of` is what the
+/// pool's new machines are made of.
 pub(super) fn differences(
     snapshot: &Snapshot,
     (pool, made_of): (&Pool, &BTreeMap<String, String>),
@@ -339,7 +342,8 @@ pub(super) fn differences(
     differs
 }
 
-/// Nodes that were created together expire one after another, in the last tenth of their time.
+/// The reason to replace the node, if it is too old. Nodes that were created together expire one after
+/// another, in the last tenth of their time.
 fn expired(now: Timestamp, pool: &Pool, node: &Node) -> Option<Due> {
     const PARTS: u32 = 1000;
     let oldest = pool.max_node_age?;

@@ -20,15 +20,15 @@ use settings::{Config, Pool};
 pub(super) struct Turns<'a> {
     allowed: Allowed<'a>,
     unhealthy: BTreeSet<PoolName>,
-    /// Nodes of each pool that leave, including those whose turn it is.
+    /// How many nodes of each pool leave, including those whose turn it is.
     leaving: BTreeMap<PoolName, usize>,
-    /// Nodes of each pool that are already being removed.
+    /// How many nodes of each pool are already being removed.
     on_their_way: BTreeMap<PoolName, usize>,
-    /// Machines of each pool, including those that are being created or removed.
+    /// How many machines each pool has, including those that are being created or removed.
     machines: BTreeMap<PoolName, usize>,
-    /// Ready nodes of each pool that stay.
+    /// How many ready nodes of each pool stay.
     serving: BTreeMap<PoolName, usize>,
-    /// Machines of each pool that are being created.
+    /// How many machines of each pool are being created.
     coming: BTreeMap<PoolName, usize>,
     /// Pools that already have a replacement node, or have one being created.
     pub(super) spare: BTreeSet<PoolName>,
@@ -68,7 +68,7 @@ impl<'a> Turns<'a> {
         turns
     }
 
-    /// Why the node is not replaced now; otherwise it takes its turn.
+    /// Why the node is not replaced now. `None`: it takes its turn.
     pub(super) fn held(
         &mut self,
         snapshot: &Snapshot,
@@ -118,13 +118,13 @@ impl<'a> Turns<'a> {
         (rests > snapshot.time).then(|| format!("until {rests}, after a failed removal"))
     }
 
-    /// A pool at its maximum has no room for its replacement, if it needs one.
+    /// Why the node cannot be replaced, if its pool is at its maximum and a replacement is needed.
     fn no_room(&self, pool: &Pool, serves: bool, drain: &Drain) -> Option<String> {
         let count = |of: &BTreeMap<PoolName, usize>| of.get(&pool.name).copied().unwrap_or(0);
         let can_do_without = drain.moves.is_empty() && count(&self.serving) > pool.min as usize;
         let full = count(&self.machines) >= pool.max as usize;
-        // A replacement stands in for only one node: otherwise two nodes that waited for each other would
-        // both stay.
+        // A replacement takes the place of only one node. Otherwise two nodes that waited for each other
+        // would both stay.
         let left = (count(&self.serving) + count(&self.coming)).saturating_sub(usize::from(serves));
         let stands_in = self.spare.contains(&pool.name) && left >= pool.min as usize;
         // A leaving machine makes room for the next, once its removal has begun.

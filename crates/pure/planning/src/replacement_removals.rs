@@ -66,7 +66,7 @@ pub(super) fn removals(
     found
 }
 
-/// Ready nodes of a pool that are not being removed.
+/// How many ready nodes of a pool are not being removed.
 fn others_ready(view: &View, pool: Option<&str>) -> usize {
     let nodes = view.snapshot.nodes.iter().filter(|node| pool_of(node) == pool);
     nodes.filter(|node| ready(node) && !being_deleted(node)).count()

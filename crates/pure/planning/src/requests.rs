@@ -185,7 +185,7 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// A request that was not looked at completely waits for a later round.
+    /// Lets the pods of a request that was not looked at completely wait for a later round.
     fn put_off(&mut self, pods: &[usize]) {
         for &index in pods {
             self.pods[index].settled = Some(PodOutcome::Unfinished);
@@ -202,7 +202,8 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Whether none of a class is on a machine that this decision creates, if only existing nodes count.
+    /// Whether the pods of a class may be where they were placed. If the request asks about existing nodes
+    /// only, none may be on a machine that this decision creates.
     fn may_be_there(&self, class: &Class, request: &ProvisioningRequest) -> bool {
         let new = |pod: &usize| match self.spots[*pod] {
             PodPlace::Node(at) => self.machine_at(at).is_some(),
@@ -248,7 +249,8 @@ fn consumers(snapshot: &Snapshot) -> BTreeMap<(&str, &str), (i64, i64)> {
     all
 }
 
-/// The state that follows from its conditions and the time.
+/// The outcome that follows from the request's conditions and the time alone. `None`: the planner looks for
+/// room.
 fn state(request: &ProvisioningRequest, bound: i64, now: Timestamp) -> Option<(RequestOutcome, String)> {
     let outcome = |outcome, why: &str| Some((outcome, why.to_owned()));
     if request.class != CHECK_CAPACITY && request.class != ATOMIC {
@@ -287,7 +289,7 @@ fn is_new(request: &ProvisioningRequest, now: Timestamp) -> bool {
     request.created.is_some_and(|created| now.duration_since(created) < TEMPLATES_COME)
 }
 
-/// By namespace and name.
+/// PodTemplates by namespace and name.
 type Templates<'a> = BTreeMap<(&'a str, &'a str), &'a PodTemplate>;
 
 fn templates(snapshot: &Snapshot) -> Templates<'_> {

@@ -29,15 +29,15 @@ use scheduling::{NodeIndex, SimNode};
 pub(super) struct ScaleDownDecision {
     pub removals: Vec<Removal>,
     pub verdicts: Vec<NodeVerdict>,
-    /// Machines that replace nodes, which are removed once these are ready.
+    /// Machines to create that replace nodes. The nodes are removed once the machines are ready.
     pub replacements: Vec<PoolGrowth>,
-    /// Pending pods that would have fitted removed nodes: where they fit instead.
+    /// By pending pod that would have fitted a removed node: the node that it fits instead.
     pub rehoused: BTreeMap<String, String>,
     /// Nodes that were not looked at, and where the next round continues.
     pub unfinished: Option<NodeTurns>,
 }
 
-/// How many nodes above the threshold consolidation considers.
+/// Maximum number of nodes above the utilization threshold that consolidation considers.
 const FULL: usize = 50;
 
 /// Nodes that could be drained, by their place in the snapshot.
@@ -75,8 +75,9 @@ pub(super) fn decide<'a>(
     let (removals, rehoused) = remove(view, replaced, admitted, &after, &mut verdicts);
     say_why_they_stay(view, growth, &drainable, &together, &round, &mut verdicts);
     for (at, node) in &kept {
-        // Its time continues while another machine of its pool is being created, perhaps as its replacement.
-        // Otherwise both would be unneeded from the same moment on, and the empty one would be removed.
+        // The node's time continues while another machine of its pool is being created, perhaps as its
+        // replacement. Otherwise both would be unneeded from the same moment on, and the empty one would be
+        // removed.
         let coming = |at: &NodeIndex| pool_of(&view.world.node(*at).node) == Some(&node.pool.name);
         let counted = view.snapshot.nodes[*at].annotations.contains_key(UNNEEDED_SINCE);
         if node.above && !(counted && growth.upcoming.keys().any(coming)) {
@@ -112,7 +113,7 @@ fn judge_all<'a>(view: &View<'a>, rules: &Rules, budgets: &Budgets) -> (Vec<Node
     (verdicts, drainable)
 }
 
-/// A node whose machine is growing is needed.
+/// Marks nodes whose machines are growing as needed.
 fn keep_growing(growth: &ScaleUpDecision, drainable: &mut Drainables, verdicts: &mut [NodeVerdict]) {
     for at in &growth.growing {
         if drainable.remove(at).is_some() {
@@ -152,8 +153,8 @@ fn admit<'d, 'a>(
     admitted
 }
 
-/// The removals, including those of nodes that are replaced, by node; and where pending pods fit that would
-/// have fitted them.
+/// The removals in the order of their nodes, including those of nodes that are replaced; and where pending
+/// pods that would have fitted the removed nodes fit instead.
 fn remove(
     view: &View,
     mut replaced: Vec<Removal>,
@@ -182,7 +183,7 @@ fn remove(
     (removals, rehoused)
 }
 
-/// Verdicts of nodes whose pods fit nowhere else, or that have to take the pods of others.
+/// Writes the verdicts of nodes whose pods fit nowhere else, or that have to take the pods of others.
 fn say_why_they_stay(
     view: &View,
     growth: &ScaleUpDecision,
@@ -197,7 +198,7 @@ fn say_why_they_stay(
         let verdict = &mut verdicts[*at];
         if together.untried.contains(at) {
             if !view.snapshot.nodes[*at].annotations.contains_key(UNNEEDED_SINCE) {
-                // It is not known whether it is needed, so no time begins.
+                // It is not known whether the node is needed, so its time does not begin.
                 (verdict.since, verdict.removable_at) = (None, None);
             }
             let why = "waiting for its turn: the round has reached its limit";
@@ -210,7 +211,8 @@ fn say_why_they_stay(
         }
         let pool_is_at_minimum = round.established(&node.pool.name) <= node.pool.min;
         if !node.ready {
-            // It is lost in any case: its replacement would no longer be needed if its time began again.
+            // The node is lost in any case. If its time began again, its replacement would no longer be
+            // needed.
             verdict.verdict = NodeOutcome::NoPlaceToMovePods;
             continue;
         }
@@ -229,7 +231,8 @@ fn say_why_they_stay(
     }
 }
 
-/// A pod of a replaced node was to move to a node that is removed too: it moves to where that node's pods go.
+/// Corrects where pods of replaced nodes move to. If a pod was to move to a node that is removed too, it
+/// moves to where that node's pods go.
 fn passed_on(removals: &mut [Removal], moves: BTreeMap<String, String>) {
     for one in removals.iter_mut().flat_map(|removal| &mut removal.moves) {
         if let Some(to) = moves.get(&one.pod) {
@@ -293,7 +296,7 @@ fn replace<'v, 'a: 'v>(
     if begins { found.machines } else { Vec::new() }
 }
 
-/// Its time is not counted.
+/// Marks a node as needed, so that its time is not counted.
 fn needed(verdict: &mut NodeVerdict, why: NodeOutcome) {
     verdict.verdict = why;
     verdict.since = None;

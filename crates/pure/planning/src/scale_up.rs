@@ -1,8 +1,8 @@
-//! Scaling up: room for every pending pod, on existing nodes, on machines on their way, on machines that
-//! grow, else on new ones.
+//! Scaling up finds room for every pending pod: on existing nodes, on machines that are being created, on
+//! machines that grow, or else on new machines.
 //!
-//! Equal pods form a class and are handled together ([`super::classes`]). What is there is filled first; how
-//! new machines are planned is in [`super::packing`], which pool grows in [`super::choosing`].
+//! Equal pods form a class and are handled together ([`super::classes`]). What exists is filled first. Then
+//! [`super::packing`] plans new machines, and [`super::expander`] chooses the pool that grows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,10 +34,10 @@ use model::quantity;
 use model::unfinished::PodTurns;
 use scheduling::{NodeIndex, SimNode};
 
-/// Classes of pods in thought, and those of gangs that are tried by themselves.
+/// Classes of imagined pods, and the classes of gangs that are tried separately, by gang.
 type Left<'a> = (Vec<Class<'a>>, BTreeMap<usize, Vec<Class<'a>>>);
 
-/// What is placed, what it was placed with, and whose turn it was.
+/// The state after all pods were placed, the groups of pods, and whose turn it was.
 type Placed<'v, 'a> = (Packer<'v, 'a>, Groups<'a>, KindTurns<'a>);
 
 pub(super) fn decide<'a>(view: &mut View<'a>) -> ScaleUpDecision<'a> {
@@ -52,15 +52,15 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> ScaleUpDecision<'a> {
     packer.into_growth(verdicts, on, unfinished)
 }
 
-/// Whether more is asked for than `now`: nothing is found out of who gets what and why. No
-/// machine grows here.
+/// Whether scaling up would ask for more than `now`. It determines no verdicts and reasons, and no machine
+/// grows for the pods.
 pub(super) fn asks_more(view: &mut View, now: &Demand) -> bool {
     view.grows = false;
     let (packer, ..) = place(view, now.is_nothing());
     Demand::placed(&packer).exceeds(now)
 }
 
-/// Places all that waits; or, if that `is_enough`, not all of it once one pod needs more than what is there.
+/// Places all pending pods. If `is_enough`, it may stop once a pod needs more than what exists.
 fn place<'v, 'a>(view: &'v mut View<'a>, is_enough: bool) -> Placed<'v, 'a> {
     let (mut pods, mut groups) = (std::mem::take(&mut view.waiting), std::mem::take(&mut view.groups));
     let priorities = Priorities::new(view.snapshot, view.config);
@@ -94,14 +94,14 @@ fn place<'v, 'a>(view: &'v mut View<'a>, is_enough: bool) -> Placed<'v, 'a> {
         view,
     };
     packer.add_upcoming();
-    // Requests and chunks of buffers get what all pods leave.
+    // Requests and chunks of buffers get what all real pods leave.
     let imagined = packer.place_with_gangs(groups.samples(), &priorities);
     let (requested, mut chunks): (Vec<Class>, Vec<Class>) =
         imagined.into_iter().partition(|class| requests::is_requested(class.sample));
     packer.cut |= packer.view.allowance.is_spent();
     let spent = packer.cut;
     packer.spent = spent;
-    // What real pods need that were not looked at is not known: it may be all that is left.
+    // It is not known what the real pods that were not looked at need: it may be all that is left.
     packer.partial = spent || turns.some_wait();
     packer.view.allowance = packer.view.allowance.and_thought();
     packer.provide(requested);
@@ -119,7 +119,7 @@ fn place<'v, 'a>(view: &'v mut View<'a>, is_enough: bool) -> Placed<'v, 'a> {
 }
 
 impl<'a> Packer<'_, 'a> {
-    /// Places what waits, and plans machines for it.
+    /// Places real pods, and plans machines for them. Returns the classes that are to be placed later.
     pub(super) fn place_real(&mut self, samples: &[&'a Arc<Pod>], priorities: &Priorities) -> Left<'a> {
         self.place_nominated();
         let (mut classes, demands) = classes::of(
@@ -151,8 +151,8 @@ impl<'a> Packer<'_, 'a> {
         (imagined, apart)
     }
 
-    /// Whether a machine is made or a pod goes on waiting, whatever becomes of these pods: nothing is on its
-    /// way that could take them after all, and no gang is tried once more.
+    /// Whether it is certain that a machine is created or a pod stays pending: a pod is left, no machine is
+    /// being created that could still take it, and no gang is tried again.
     fn is_short(&self, classes: &[Class]) -> bool {
         let mut left = classes.iter().flat_map(|class| &class.pods[class.done..]);
         self.upcoming.is_empty() && self.gangs.all.is_empty() && left.any(|&pod| self.pods[pod].listed)
@@ -167,7 +167,7 @@ impl<'a> Packer<'_, 'a> {
         let existing = self.view.existing;
         let named: BTreeMap<&str, NodeIndex> =
             (0..existing).map(|at| (&*self.view.snapshot.nodes[at].name, at)).collect();
-        // A node that is still starting is in the world a second time, as it will be.
+        // A node that is still starting is in the world a second time, as it is expected to become.
         let real = |node: NodeIndex| match self.upcoming.get(&node) {
             Some(name) => named.get(name.as_str()).copied(),
             None => (node < existing).then_some(node),
@@ -198,7 +198,7 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// The new machines by pool; `on` is what goes on each.
+    /// The new machines by pool; `on` contains the pods of each machine.
     fn growth(&self, on: Vec<Vec<Arc<str>>>) -> Vec<PoolGrowth> {
         let seed = self.view.snapshot.memory.name_seed;
         let config = self.view.config;
@@ -233,8 +233,8 @@ impl<'a> Packer<'_, 'a> {
         pools
     }
 
-    /// Machines without a node, and nodes that registered but are not ready for the first time yet, offer
-    /// what a fresh node of their pool does.
+    /// Adds machines without a node, and nodes that have registered but have never been ready, to the world.
+    /// They offer what a fresh node of their pool does.
     fn add_upcoming(&mut self) {
         let (snapshot, config) = (self.view.snapshot, self.view.config);
         let by_node = by_node(snapshot.proxmox.machines.as_deref());
@@ -252,7 +252,7 @@ impl<'a> Packer<'_, 'a> {
             };
             let young = is_young(&node, snapshot, config);
             let starting = upcoming_nodes::is_starting(&node, &self.pools()[pool]);
-            // One that is no longer ready offers nothing, and it is not known when it will again.
+            // A node that is no longer ready offers nothing, and it is not known when it will again.
             let comes =
                 if was_ready(&node, &served) { starting && ready(&node) } else { starting || !ready(&node) };
             if comes && young && self.view.world.node(at).open {
@@ -275,11 +275,11 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// A nominated pod has its node: preemption makes the room.
+    /// Places nominated pods on their nodes: preemption makes the room.
     fn place_nominated(&mut self) {
         for index in 0..self.pods.len() {
             let waiting = &self.pods[index];
-            // One that has lost its node had its nomination there.
+            // A pod that has lost its node was nominated for that node.
             let looks =
                 waiting.settled.is_none() && waiting.pod.digest().nominated && waiting.pod.node.is_none();
             let nominated = waiting.pod.nominated_node.as_deref().filter(|_| looks);
@@ -292,7 +292,8 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Pools below their minimum grow whether pods wait or not. Lost nodes do not count.
+    /// Plans machines for pools below their minimum, whether pods are pending or not. Lost nodes do not
+    /// count.
     fn reach_minimum(&mut self) {
         let lost = lost_nodes::lost(self.view);
         for pool in &self.view.config.pools {
@@ -309,8 +310,8 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// The first size of the pool that finds a place, there on the best host of all its sets of hosts; else
-    /// why the last one finds none.
+    /// The place of a machine that the pool's minimum requires: of the first size for which there is one, on
+    /// the best host of all sets of hosts. Otherwise, why there is none for the last size.
     fn place_of_minimum(&self, name: &str) -> Result<(usize, Place), NoRoom> {
         let mut best: Option<(usize, usize, Place)> = None;
         let mut refusal = NoRoom::NoSlot;
@@ -332,8 +333,8 @@ impl<'a> Packer<'_, 'a> {
     }
 }
 
-/// Whether a node has been ready: its machine says so (it is one of those that `served`), or the kubelet has
-/// fallen silent, which the control plane notices only of one that it has heard.
+/// Whether a node has been ready: according to its machine (then it is among `served`), or because it is
+/// unreachable, which the control plane reports only of a kubelet that it has heard from.
 fn was_ready(node: &Node, served: &BTreeSet<&str>) -> bool {
     let unreachable = node.taints.iter().any(|taint| taint.key == "node.kubernetes.io/unreachable");
     unreachable || served.contains(node.name.as_str())

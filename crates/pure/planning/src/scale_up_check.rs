@@ -1,6 +1,6 @@
-//! What scaling up would do once nodes are gone. A removal after which it would ask for a machine, or after
-//! which a pod would wait, would only flap: it does not begin. Placing pods is no exact science, and
-//! kube-scheduler looks for room in another order than the search for nodes that can go does.
+//! What scaling up would do once nodes are gone. A removal does not begin if scaling up would then ask for a
+//! machine, or if a pod would stay pending: the number of nodes would only flap. The check is needed because
+//! scaling up and kube-scheduler look for room in another order than the search for removable nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,28 +17,29 @@ use model::plan::PodOutcome;
 use model::{PoolName, Snapshot};
 use scheduling::NodeIndex;
 
-/// How many nodes are found out to be needed in a round; what comes after them waits for the next.
+/// Maximum number of nodes that are found to be needed in a round. The nodes after them wait for the next
+/// round.
 const CULPRITS: usize = 3;
 
-/// What is to be done with nodes that were about to go.
+/// What happens to nodes that were about to be removed.
 #[derive(Debug, Default)]
 pub(super) struct Verdicts {
-    /// They may go, all of them together.
+    /// Nodes that may be removed, all of them together.
     pub go: BTreeSet<NodeIndex>,
-    /// They stay.
+    /// Nodes that stay, and why.
     pub needed: BTreeMap<NodeIndex, Need>,
 }
 
 /// Why a node stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Without it, a machine would be asked for.
+    /// Without the node, scaling up would ask for more.
     Machine,
-    /// Its pods fit elsewhere, but not wherever kube-scheduler may put them.
+    /// Its pods fit elsewhere, but perhaps not in the way in which kube-scheduler places them.
     SchedulerChoice,
 }
 
-/// How much a growth asks for, and how many pods it leaves waiting.
+/// How many machines of each pool scaling up asks for, and how many pods it leaves pending.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Demand {
     machines: BTreeMap<PoolName, usize>,
@@ -53,8 +54,8 @@ impl Demand {
         }
     }
 
-    /// The same of what is placed, before anything is said of it. What was not looked at may be what needs
-    /// the nodes.
+    /// Like [`Self::of`], for pods that have no verdicts yet. If some pods were not looked at, the number of
+    /// pending pods is the maximum, because these pods may be the ones that need the nodes.
     pub(super) fn placed(packer: &Packer) -> Self {
         let mut machines: BTreeMap<PoolName, usize> = BTreeMap::new();
         let made = packer.planned.iter().enumerate().filter(|(number, _)| !packer.dropped.contains(number));
@@ -63,7 +64,7 @@ impl Demand {
         }
         let stuck = |waiting: &Waiting, spot: &PodPlace| match waiting.settled {
             Some(settled) => is_stuck(settled),
-            // Whatever the reason is.
+            // The reason does not matter.
             None => *spot == PodPlace::None,
         };
         let listed = packer.pods.iter().zip(&packer.spots).filter(|(waiting, _)| waiting.listed);
@@ -87,7 +88,7 @@ impl Demand {
     }
 }
 
-/// Whether a pod of which this is said waits for room.
+/// Whether a pod with this outcome is pending for want of room.
 fn is_stuck(outcome: PodOutcome) -> bool {
     matches!(
         outcome,
@@ -96,21 +97,21 @@ fn is_stuck(outcome: PodOutcome) -> bool {
             | PodOutcome::NoHostCapacity
             | PodOutcome::BackingOff
             | PodOutcome::AwaitsGang
-            // It would fit elsewhere, but such pods were refused there.
+            // The pod would fit elsewhere, but such pods were refused there.
             | PodOutcome::PredictionMissed
     )
 }
 
-/// Which of these nodes can go, in this order of preference, so that scaling up asks for nothing more than it
-/// does now, neither at once nor when kube-scheduler has placed their pods. What is in neither set was not
-/// looked at.
+/// Which of these nodes can be removed, in this order of preference, so that scaling up does not ask for more
+/// than now, neither immediately nor after kube-scheduler has placed their pods. Nodes that are in neither
+/// set were not looked at.
 pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, &Drainable)]) -> Verdicts {
     let now = Demand::of(growth);
     let with = |verdicts: &Verdicts, more: &[(NodeIndex, &Drainable)]| -> BTreeSet<NodeIndex> {
         verdicts.go.iter().copied().chain(more.iter().map(|one| one.0)).collect()
     };
     let lucky = |gone: &BTreeSet<NodeIndex>| {
-        // On a node that is lost they do not run: it serves no pod, wherever they go.
+        // Pods of a lost node are left out: they do not run there, so the node is of no use to them.
         let going = nodes.iter().filter(|one| gone.contains(&one.0) && one.1.ready);
         let evicted = going.flat_map(|(at, node)| node.drain.moves.iter().map(|pod| (*at, pod)));
         let waiting = growth.placed.iter().filter(|one| gone.contains(&one.1)).map(|(pod, at)| (*at, *pod));
@@ -119,11 +120,11 @@ pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, 
     let mut verdicts = Verdicts::default();
     let mut rest = nodes;
     while !rest.is_empty() && verdicts.needed.len() < CULPRITS {
-        // By number of nodes, whether a machine would be asked for without them.
+        // By number of nodes: whether scaling up would ask for more without the first nodes up to it.
         let mut asks: BTreeMap<usize, bool> = BTreeMap::new();
         let quiet = |count: usize| {
             let gone = with(&verdicts, &rest[..count]);
-            // The shorter question comes first.
+            // The cheaper check comes first.
             if view.allowance.is_spent() || lucky(&gone) {
                 return false;
             }
@@ -131,12 +132,12 @@ pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, 
         };
         let count = most(rest.len(), quiet);
         if view.allowance.is_spent() {
-            // What was found to be quiet before holds; of the rest nothing is known.
+            // What was found out before remains valid. Nothing is known about the other nodes.
             verdicts.go.extend(rest[..count].iter().map(|one| one.0));
             return verdicts;
         }
         if let Some((culprit, _)) = rest.get(count) {
-            // To decide all of it once more is the dearest question here.
+            // Deciding everything again is the most expensive check, so an earlier result is used.
             let ask = || asks_more_without(view, &with(&verdicts, &rest[..=count]), &now);
             let asked = asks.get(&(count + 1)).copied().unwrap_or_else(ask);
             verdicts.needed.insert(*culprit, if asked { Need::Machine } else { Need::SchedulerChoice });
@@ -147,7 +148,7 @@ pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, 
     verdicts
 }
 
-/// The largest number up to `all` for which `holds`, by halving; it holds for none.
+/// The largest number up to `all` for which `holds` is true, found by bisection. For 0 it is taken as true.
 fn most(all: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
     if holds(all) {
         return all;
@@ -160,7 +161,7 @@ fn most(all: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
     good
 }
 
-/// Whether scaling up would ask for more than `now` without these nodes, their pods pending.
+/// Whether scaling up would ask for more than `now` without these nodes, with their pods pending.
 fn asks_more_without(view: &View, gone: &BTreeSet<NodeIndex>, now: &Demand) -> bool {
     let names = names(view, gone);
     let mut snapshot = world_without(view, &names);
@@ -175,8 +176,8 @@ pub(super) fn names<'v>(view: &View<'v>, nodes: &BTreeSet<NodeIndex>) -> BTreeSe
     nodes.iter().map(|&at| view.snapshot.nodes[at].name.as_str()).collect()
 }
 
-/// The cluster without the nodes of these names. Their machines are there and drained: they hold their hosts'
-/// room.
+/// The cluster without the nodes of these names. Their machines still exist and are being drained, so they
+/// occupy room on their hosts.
 pub(super) fn world_without(view: &View, names: &BTreeSet<&str>) -> Snapshot {
     let mut snapshot: Snapshot = view.snapshot.clone();
     snapshot.nodes.retain(|node| !names.contains(node.name.as_str()));

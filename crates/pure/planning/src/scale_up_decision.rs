@@ -14,21 +14,21 @@ pub(super) struct ScaleUpDecision<'a> {
     pub pools: Vec<PoolGrowth>,
     /// Running machines that are to grow.
     pub grown: Vec<GrownMachine>,
-    /// Nodes whose machines grow, now or by this decision.
+    /// Nodes whose machines are growing, or will by this decision.
     pub growing: BTreeSet<NodeIndex>,
     pub verdicts: Vec<PodVerdict>,
-    /// Pods that were placed on a node that exists, be it still starting, with their nodes.
+    /// Pods that were placed on an existing node, which may still be starting, with their nodes.
     pub placed: Vec<(&'a Arc<Pod>, NodeIndex)>,
-    /// Machines on their way: their nodes in the world.
+    /// The names of machines that are being created, by their nodes in the world.
     pub upcoming: BTreeMap<NodeIndex, String>,
-    /// Pods of nodes on their way out that find no place.
+    /// Pods of nodes that are being removed, if they find no place.
     pub homeless: Vec<&'a Arc<Pod>>,
     /// Pools that stay below their minimum, and why.
     pub short: Vec<PoolReason>,
-    /// What is left for more machines.
+    /// The room that is left for more machines.
     pub rooms: Rooms<'a>,
-    /// Pods that were not looked at, and where the next round goes on.
+    /// Pods that were not looked at, and where the next round continues.
     pub unfinished: Option<PodTurns>,
-    /// Not all was looked at that was to be: there may be more that is needed.
+    /// Whether some pending pods were not looked at: more may be needed.
     pub cut: bool,
 }

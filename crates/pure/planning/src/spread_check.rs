@@ -23,8 +23,8 @@ const ORDERS: usize = 15;
 /// among a thousand pods for a thousand nodes, hardly any finds no room.
 const EFFORT: usize = 1_000_000;
 
-/// Whether the pods find room without these nodes, which they are taken off, in the orders in which they may
-/// come. Machines that are being created do not count, as while a node is drained.
+/// Whether the pods, taken off these nodes, find room on other nodes in each of the tried orders. Machines
+/// that are being created do not count, just as while a node is drained.
 pub(super) fn all_find_room(
     view: &View,
     growth: &ScaleUpDecision,

@@ -85,8 +85,8 @@ impl<'a> Published<'a> {
         self.keys.iter().map(|key| labels.get(*key).map(String::as_str)).collect()
     }
 
-    /// A driver that distinguishes every node has never reported anything for a fresh one, and what it will
-    /// report cannot be known.
+    /// Whether the driver has not reported yet how much room it has on nodes with these labels. False for a
+    /// driver that distinguishes every node: what it will report for a fresh node cannot be known.
     fn is_silent_on(&self, labels: &Labels) -> bool {
         let zone = self.zone(labels);
         !zone.is_empty()

@@ -43,7 +43,7 @@ pub(super) fn notice(memory: &mut Memory, snapshot: &Snapshot) -> bool {
     changed || count != memory.nodes.len()
 }
 
-/// A round is over: time before it in which no instance was watching counts for none of them.
+/// Called at the end of a round: the time before it in which no instance was watching counts for no node.
 pub fn watched(memory: &mut Memory, config: &Config, now: Timestamp) {
     let last = memory.last_round;
     for since in memory.nodes.values_mut().filter_map(|node| node.unready_since.as_mut()) {
@@ -51,7 +51,7 @@ pub fn watched(memory: &mut Memory, config: &Config, now: Timestamp) {
     }
 }
 
-/// Since when a node has not been ready: as it reports, but for no longer than it was seen like that.
+/// Since when a node has not been ready: as it reports, but no longer than it has been seen not ready.
 pub(super) fn since(snapshot: &Snapshot, config: &Config, node: &Node) -> Option<Timestamp> {
     let said = node.conditions.iter().find(|one| one.kind == "Ready")?.last_transition?;
     let seen = snapshot.memory.nodes.get(&node.name).and_then(|node| node.unready_since);

@@ -23,7 +23,7 @@ fn is_overdue(machine: &Machine, view: &View) -> bool {
     machine.wanted_since().is_some_and(|since| !is_young(since, view.snapshot, view.config))
 }
 
-/// A machine that is kept warm is not waited for before it was asked to join.
+/// Whether the machine has no Node and should get one. A warm machine should not before it is asked to join.
 fn is_without_node(machine: &Machine, view: &View) -> bool {
     let name = machine.node.as_ref().unwrap_or(&machine.name);
     machine.phase < Phase::Draining && machine.warm.is_none() && view.named.find(name).is_none()

@@ -10,9 +10,8 @@ pub(super) struct Waiting<'a> {
     pub pod: &'a Arc<Pod>,
     /// The group of pods that are equal except for their names: its place in [`super::groups::Groups`].
     pub group: usize,
-    /// Already decided, without looking for room.
+    /// The outcome, if it is already decided.
     pub settled: Option<PodOutcome>,
-    /// It gets a verdict. Pods that will have to leave a node that is being removed are placed too, but not
-    /// listed.
+    /// Whether the pod gets a verdict. Pods of nodes that are being removed are placed too, but get none.
     pub listed: bool,
 }

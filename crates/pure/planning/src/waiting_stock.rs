@@ -34,7 +34,7 @@ struct Least {
     rows: u64,
 }
 
-/// Of no item.
+/// The needs of a branch without items: nothing fits.
 const NOTHING: Least = Least { cpu_milli: i64::MAX, memory: i64::MAX, rows: 0 };
 
 impl Least {
@@ -132,7 +132,7 @@ impl<'p> Stock<'p> {
         }
     }
 
-    /// Each item in turn takes what it can of what is free; returns also what is left.
+    /// Each item in turn takes as much as it can of the free resources. Returns also what is left of them.
     pub(super) fn in_order(&self, mut free: Resources, met: &Met) -> (Filling, Resources) {
         let mut filling = Filling::new();
         let mut from = 0;
@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// The same by a look at each item.
+    /// Like [`Stock::in_order`], by looking at each item.
     fn one_by_one(items: &[Item], mut free: Resources, met: &Met) -> (Filling, Resources) {
         let mut filling = Filling::new();
         for (number, item) in items.iter().enumerate() {

@@ -33,8 +33,8 @@ pub(super) struct Woken {
     pub state: WarmState,
     cores: u32,
     memory: i64,
-    /// Its host already has room for it, because it runs. With `count_stopped`, only other guests count while
-    /// they are stopped.
+    /// Whether its host already has room for it, because it runs. With `count_stopped`, only other guests
+    /// count while they are stopped.
     pub has_room: bool,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn waiting(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName
     waiting
 }
 
-/// Why a machine is no longer to become a node, in words, if so.
+/// Why a machine is no longer to become a node, in words. `None`: it may.
 fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -> Option<String> {
     let differs = replacement_due::differences(snapshot, (pool, &pool.made_of()), machine);
     if !differs.is_empty() {

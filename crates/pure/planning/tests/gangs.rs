@@ -114,7 +114,7 @@ fn minimum(snapshot: &Snapshot, gang: &str) -> i64 {
     groups.filter(|group| group.name == gang).find_map(|group| group.minimum).unwrap()
 }
 
-/// The machines of the plan, in creation.
+/// The machines of the plan, while they are being created.
 fn coming(first: &Plan) -> Vec<Machine> {
     let made = first.scale_up.iter().flat_map(|pool| &pool.machines);
     let machine = |(number, made): (u32, &model::plan::NewMachine)| Machine {
@@ -177,7 +177,7 @@ proptest! {
         if first.pods.iter().all(|pod| pod.verdict != PodOutcome::AwaitsGang) {
             prop_assert!(second.scale_up.is_empty(), "{:?} after {:?}", second.scale_up, first.scale_up);
         }
-        // If some pods find no room, they may get what others were to have.
+        // If some pods find no room, they may get the room that was planned for others.
         if first.pods.iter().all(|pod| is_placed(pod.verdict)) {
             prop_assert!(second.pods.iter().all(|pod| is_placed(pod.verdict)), "{:?}", second.pods);
         }

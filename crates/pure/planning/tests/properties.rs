@@ -251,7 +251,7 @@ enum Manner {
     Shy,
     /// A host port that its app shares.
     Port,
-    /// Spread of its app over both zones, with a skew of one.
+    /// Its app is spread over both zones, with a skew of one.
     Spread,
     /// A node of the second pool.
     Picky,

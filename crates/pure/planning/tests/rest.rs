@@ -134,7 +134,7 @@ fn carried_out(snapshot: &Snapshot, plan: &Plan, made: &mut usize) -> Snapshot {
     after.nodes.retain(|node| !gone.contains(&node.name.as_str()));
     after.proxmox.machines.as_mut().unwrap().retain(|machine| !gone.contains(&machine.name.as_str()));
     for pod in &mut after.pods {
-        // Pods for which a machine was made in place of their node's stay where they are until that goes.
+        // Pods of a node that is being replaced stay there until the node is removed.
         let stays = pod.node.as_deref().is_some_and(|node| !gone.contains(&node));
         if let Some(node) = place.get(&pod.id()).filter(|_| !stays) {
             let node = Some(node.clone());
@@ -149,8 +149,8 @@ fn carried_out(snapshot: &Snapshot, plan: &Plan, made: &mut usize) -> Snapshot {
     after
 }
 
-/// The same if kube-scheduler places the pods: each on the node that it leaves emptiest, in an arbitrary
-/// order.
+/// Like [`carried_out`], but kube-scheduler places the pods: each on the node that it leaves emptiest, in an
+/// arbitrary order.
 fn scheduled(snapshot: &Snapshot, plan: &Plan, made: &mut usize, lot: u64) -> Snapshot {
     let mut bare = plan.clone();
     bare.pods.clear();
@@ -244,7 +244,7 @@ proptest! {
                 break;
             }
             made_for_pods += usize::from(next.pods.iter().any(|pod| pod.verdict == PodOutcome::NewNode));
-            // Machines take their time: what is drained meanwhile finds its place before they are there.
+            // Creating machines takes time: pods that are drained meanwhile find their places before that.
             let made_then = Plan { scale_up: next.scale_up.clone(), ..Plan::default() };
             let drained = Plan { scale_up: Vec::new(), ..next.clone() };
             for half in [drained, made_then] {

@@ -12,7 +12,7 @@ pub(super) fn judge(question: &Question) -> Option<Outcome> {
         .then_some(Outcome::Block(Blocking::ControllerNotFound))
 }
 
-/// Whether the controller should exist and does not.
+/// Whether the controller is of a kind that is looked up, and does not exist.
 fn is_missing(rules: &Rules, namespace: &str, owner: &Owner) -> bool {
     let apps = owner.api_version.starts_with("apps/");
     let known = match owner.kind.as_str() {

@@ -11,11 +11,12 @@ use model::pod::Pod;
 /// The pods of a node that is being drained.
 #[derive(Clone, Debug, Default)]
 pub struct Evictions {
-    /// To be evicted.
+    /// Pods to evict now.
     pub evict: Vec<Arc<Pod>>,
-    /// Being deleted, or to be waited for.
+    /// Pods that are being deleted, or that the drain waits for.
     pub leaving: Vec<Arc<Pod>>,
-    /// To be evicted once the others are gone: they are in a later group (`scale_down.drain_priorities`).
+    /// Pods to evict once the others are gone, because they are in a later group
+    /// (`scale_down.drain_priorities`).
     pub later: Vec<Arc<Pod>>,
     /// Pods of DaemonSets that ask to be evicted, last of all.
     pub last: Vec<Arc<Pod>>,
@@ -66,9 +67,9 @@ impl Rules<'_> {
                 }
                 Outcome::Skip => {}
                 Outcome::Await => evictions.leaving.push((*pod).clone()),
-                // It is being deleted, often together with its controller.
+                // The pod is being deleted, often together with its controller.
                 Outcome::Block(_) if pod.deletion.is_some() => evictions.leaving.push((*pod).clone()),
-                // Found before any eviction is sent: otherwise the other pods would be evicted in vain.
+                // This is checked before any eviction is sent. Otherwise other pods would be evicted in vain.
                 Outcome::Block(Blocking::NotEnoughPdb) if budgets.several(pod) => {
                     return Err(Blocker { reason: Blocking::SeveralPdbs, pod: pod.id() });
                 }

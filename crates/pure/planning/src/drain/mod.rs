@@ -35,15 +35,15 @@ pub use volumes::volumes_that_stay;
 /// What happens to a pod when its node is drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It ends with its node, or by itself.
+    /// The pod ends with its node, or by itself.
     Skip,
-    /// It has ended, and needs no other place.
+    /// The pod has ended, and needs no other place.
     Finished,
-    /// It is evicted, and needs another place.
+    /// The pod is evicted, and needs another place.
     Move,
-    /// It is waited for.
+    /// The drain waits for the pod to end.
     Await,
-    /// It keeps its node.
+    /// The pod keeps its node.
     Block(Blocking),
 }
 
@@ -54,7 +54,7 @@ struct Question<'q> {
     budgets: &'q Budgets,
 }
 
-/// A rule: what happens to the pod. `None`: the rule does not apply, and the next one is asked.
+/// A rule returns what happens to the pod. `None`: it does not apply, and the next rule is tried.
 type Rule = fn(&Question) -> Option<Outcome>;
 
 /// When a rule is applied.
@@ -84,7 +84,7 @@ const RULES: [(Asked, Rule); 12] = [
 const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 
 impl Question<'_> {
-    /// The answer of the first rule that applies. A pod without such a rule is evicted.
+    /// The answer of the first rule that applies. A pod to which no rule applies is evicted.
     fn answer(&self) -> Outcome {
         let safe = self.annotation(SAFE_TO_EVICT) == Some("true");
         let asked = RULES.iter().filter(|(asked, _)| *asked == Asked::Always || !safe);
@@ -172,7 +172,7 @@ mod tests {
         ask_with(rule, pod, &defaults(), Vec::new())
     }
 
-    /// The same with these settings and budgets.
+    /// Like [`ask`], with these settings and budgets.
     pub(super) fn ask_with(
         rule: Rule,
         pod: &Pod,
@@ -211,12 +211,12 @@ mod tests {
         pod
     }
 
-    /// One whose grace period ends then.
+    /// A pod whose grace period ends at this time.
     pub(super) fn ending(at: &str) -> Pod {
         Pod { deletion: Some(Deletion { at: time(at), grace_seconds: None }), ..replica() }
     }
 
-    /// A budget of all pods without a namespace.
+    /// A budget that selects all pods of the empty namespace.
     pub(super) fn budget(disruptions_allowed: i64) -> DisruptionBudget {
         DisruptionBudget {
             namespace: String::new(),

@@ -4,7 +4,8 @@ use model::Snapshot;
 use model::machine::Host;
 use model::power::PowerStep;
 
-/// Why nothing new is placed on a host that the daemon is switching, if so.
+/// Why nothing new is placed on a host that the daemon is switching off or on. `None`: the daemon is not
+/// switching it, or it is on again.
 pub(crate) fn shut(snapshot: &Snapshot, host: &str) -> Option<&'static str> {
     let power = snapshot.memory.hosts.get(host)?.power.as_ref()?;
     Some(match power.step {
@@ -31,7 +32,7 @@ pub(crate) fn is_on(snapshot: &Snapshot, name: &str) -> bool {
     host(snapshot, name).is_some_and(|host| host.online)
 }
 
-/// Whether it is on and its API answers.
+/// Whether the host is on and its API answers.
 pub(crate) fn is_up(snapshot: &Snapshot, name: &str) -> bool {
     let facts = snapshot.proxmox.power.as_ref().and_then(|facts| facts.hosts.get(name));
     is_on(snapshot, name) && facts.is_some_and(|facts| facts.answers)

@@ -6,7 +6,7 @@ use model::node::Node;
 use model::snapshot::{BEING_DELETED_TAINT, PINNED, PINNED_WHY, POOL_LABEL, RETIRE, VM_PROTECTED};
 use settings::Config;
 
-/// The annotation that keeps the node, however much it is used, if there is one.
+/// The annotation that keeps the node, however little it is used, if there is one.
 pub fn disabled(node: &Node) -> Option<&'static str> {
     const KEYS: [&str; 4] = [
         PINNED,
@@ -17,7 +17,7 @@ pub fn disabled(node: &Node) -> Option<&'static str> {
     KEYS.into_iter().find(|key| node.annotations.get(*key).is_some_and(|value| value == "true"))
 }
 
-/// Why the node stays, however much it is used, in words, if so.
+/// Why the node stays, however little it is used, in words. `None`: no annotation keeps it.
 pub fn stays(node: &Node) -> Option<String> {
     if let Some(key) = disabled(node) {
         let why = node.annotations.get(PINNED_WHY).filter(|_| key == PINNED);
@@ -27,7 +27,7 @@ pub fn stays(node: &Node) -> Option<String> {
     node.annotations.contains_key(VM_PROTECTED).then(|| "its VM is protected".to_owned())
 }
 
-/// The annotation that protects a node that is not ready from being removed for that, if there is one.
+/// The annotation that keeps the node from being removed because it is not ready, if there is one.
 pub(crate) fn unrepaired(node: &Node) -> Option<&'static str> {
     const KEY: &str = "karpenter.sh/do-not-repair";
     let kept = || node.annotations.get(KEY).is_some_and(|value| value == "true");

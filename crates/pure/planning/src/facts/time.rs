@@ -18,7 +18,7 @@ pub(crate) fn watched_since(snapshot: &Snapshot, config: &Config, since: Timesta
     moved(since, snapshot.memory.last_round, config, snapshot.time)
 }
 
-/// The same, with the time of the last round.
+/// Like [`watched_since`], with `last` as the time of the last round.
 pub(crate) fn moved(since: Timestamp, last: Option<Timestamp>, config: &Config, now: Timestamp) -> Timestamp {
     let Some(last) = last.filter(|last| *last <= now) else { return since };
     let gap = now.duration_since(last);
@@ -26,7 +26,7 @@ pub(crate) fn moved(since: Timestamp, last: Option<Timestamp>, config: &Config, 
     if gap > usual { since.saturating_add(gap).map_or(now, |moved| moved.min(now)) } else { since }
 }
 
-/// Whether a machine that was begun then may still become a node that takes pods.
+/// Whether a machine that was begun at this time may still become a node that takes pods.
 pub(crate) fn is_young(since: Timestamp, snapshot: &Snapshot, config: &Config) -> bool {
     snapshot.time.duration_since(since).unsigned_abs() < config.scale_up.max_node_provision_time
 }

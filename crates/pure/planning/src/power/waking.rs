@@ -44,8 +44,8 @@ impl HostPowerRules<'_> {
         }
     }
 
-    /// A gang may need several hosts, none of which helps alone: the first of the smallest sufficient set,
-    /// and the remaining shortage.
+    /// The remaining shortage, and the first host of a set that helps as much as all hosts together. A gang
+    /// may need several hosts, none of which helps alone.
     fn first_of_several(
         &self,
         short: usize,

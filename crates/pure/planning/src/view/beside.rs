@@ -1,5 +1,6 @@
-//! The same cluster without some of its nodes. It is asked for again and again while nodes are sought that
-//! can go, and most pods stay where they are: what is known of them is taken over, without a look at each.
+//! A view of the same cluster without some of its nodes. Many such views are needed to find out which nodes
+//! can be removed, and most pods stay where they are. So what is known about the pods is copied, without
+//! looking at each again.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +10,8 @@ use model::Snapshot;
 use scheduling::NodeIndex;
 
 impl View<'_> {
-    /// This view where nodes of these names have `gone`: the snapshot is its own without them. The pods that
-    /// their controllers make in place of theirs wait.
+    /// This view without the nodes named in `gone`; `snapshot` is its own snapshot without them. The pods
+    /// that controllers create in place of those on these nodes are pending.
     pub(crate) fn beside<'v>(&'v self, snapshot: &'v Snapshot, gone: &BTreeSet<&str>) -> View<'v> {
         let world = self.world.without_pods_beside(snapshot);
         let mut view = View::empty(world, snapshot, self.pods, self.config, self.offers, &self.allowance);
@@ -22,7 +23,8 @@ impl View<'_> {
 }
 
 impl<'v> View<'v> {
-    /// All pods were announced to the world that this one's world came from.
+    /// Copies what another view knows about its pods. They were already announced to the world from which
+    /// this view's world was made.
     fn take_over(&mut self, other: &'v View<'v>, gone: &BTreeSet<&str>) {
         let stays = |at: NodeIndex| !gone.contains(other.snapshot.nodes[at].name.as_str());
         let stays: Vec<bool> = (0..other.existing).map(stays).collect();
@@ -70,7 +72,7 @@ mod tests {
         pod.owner = Some(Owner { api_version, kind: kind.to_owned(), name, uid: uid.to_owned() });
     }
 
-    /// Pods of all manners: on each node, on one that is not there, and on none.
+    /// Pods of all kinds: on each node, on a node that does not exist, and on none.
     fn pods() -> Vec<Arc<Pod>> {
         let mut all = Vec::new();
         for node in ["c", "a", "b", "elsewhere"] {

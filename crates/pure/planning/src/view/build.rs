@@ -1,4 +1,4 @@
-//! How a view is made of a snapshot: which pods wait, and which count on which node.
+//! Builds a view from a snapshot: which pods are pending, and which count on which node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,8 +31,8 @@ impl<'a> View<'a> {
         Self::without(snapshot, pods, config, offers, &BTreeSet::new(), allowance)
     }
 
-    /// The same where nodes of these names are no longer in the snapshot: the pods that their controllers
-    /// make in place of theirs wait, and may cause a machine at once.
+    /// Like [`Self::new`], but the nodes named in `gone` are no longer in the snapshot: the pods that
+    /// controllers create in place of those on these nodes are pending, and may cause a machine immediately.
     pub(crate) fn without(
         snapshot: &'a Snapshot,
         pods: &'a [Arc<Pod>],
@@ -62,7 +62,7 @@ impl<'a> View<'a> {
         view
     }
 
-    /// A view of which no pod is known yet.
+    /// A view that does not know any pod yet.
     pub(super) fn empty(
         world: World,
         snapshot: &'a Snapshot,
@@ -71,7 +71,7 @@ impl<'a> View<'a> {
         offers: &'a [Pool],
         allowance: &Allowance,
     ) -> Self {
-        // Every pod is taken in.
+        // Every pod will be looked at.
         allowance.spend(10 * pods.len());
         let mut view = Self {
             snapshot,
@@ -102,7 +102,8 @@ impl<'a> View<'a> {
         view
     }
 
-    /// Does what follows from its pods.
+    /// Completes the view once its pods are known: nodes that are being removed are closed, and pods of
+    /// DaemonSets that are still to come are added.
     pub(super) fn settle(&mut self) {
         for sample in self.groups.samples() {
             self.world.announce(sample);
@@ -116,7 +117,7 @@ impl<'a> View<'a> {
         daemons::expect(self);
     }
 
-    /// Finds out which pods wait, and which count on which node.
+    /// Finds out which pods are pending, and which count on which node.
     fn take_in(&mut self, gone: &BTreeSet<&str>) {
         let priorities = Priorities::new(self.snapshot, self.config);
         for pod in self.pods {
@@ -135,7 +136,7 @@ impl<'a> View<'a> {
             let expendable = priorities.expendable(pod);
             self.stands.push(at.filter(|_| !expendable).map_or(Stand::Nowhere, Stand::On));
             if expendable {
-                // A pod that needs their room may have it.
+                // They occupy no room: pods that need it get it.
                 if let Some(at) = at {
                     self.expendable[at].push(pod);
                 }
@@ -151,7 +152,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A pod without a node.
+    /// Adds a pod without a node to the pending ones.
     pub(super) fn take_in_waiting(&mut self, pod: &'a Arc<Pod>, priorities: &Priorities) {
         let (group, expendable) = self.groups.number(pod, priorities);
         let settled = pending::settled(pod, expendable, self.config, self.snapshot.time)
@@ -159,7 +160,7 @@ impl<'a> View<'a> {
         self.waiting.push(Waiting { pod, group, settled, listed: true });
     }
 
-    /// A pod of a node that has gone: its controller makes another in its place.
+    /// Adds a pod of a node that is gone to the pending ones, if its controller will recreate it.
     pub(super) fn take_in_evicted(&mut self, pod: &'a Arc<Pod>, priorities: &Priorities) {
         if will_be_made_again(pod) {
             let (group, _) = self.groups.number(pod, priorities);
@@ -177,7 +178,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Puts pods in the order of their names, and those with a node into the world.
+    /// Sorts all pods by their names, and puts those with a node into the world.
     fn put_in_order(&mut self) {
         for pods in self.expendable.iter_mut().chain(&mut self.bound) {
             pods.sort_by(|a, b| a.digest().compare(b.digest()));
@@ -185,7 +186,8 @@ impl<'a> View<'a> {
         self.place();
     }
 
-    /// Puts pods that wait in the order of their names, and those with a node, which are, into the world.
+    /// Sorts pending pods by their names, and puts those with a node, which are already sorted, into the
+    /// world.
     pub(super) fn place(&mut self) {
         self.waiting.sort_by(|a, b| a.pod.digest().compare(b.pod.digest()));
         for (at, pods) in self.expendable.iter().enumerate() {

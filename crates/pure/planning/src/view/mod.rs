@@ -1,4 +1,4 @@
-//! What both halves of a decision work on.
+//! The data that scaling up and scaling down work on.
 
 mod beside;
 mod build;
@@ -19,16 +19,16 @@ use model::pod::Pod;
 use scheduling::{NodeIndex, World};
 use settings::{Config, Pool};
 
-/// What both halves of a decision work on.
+/// The data that scaling up and scaling down work on.
 pub(super) struct View<'a> {
-    /// Without its pods.
+    /// The snapshot, without its pods.
     pub snapshot: &'a Snapshot,
     /// The snapshot's nodes by their names.
     pub named: Named<'a>,
-    /// In the order in which they came.
+    /// All pods, in the order in which they were passed.
     pub pods: &'a [Arc<Pod>],
     pub config: &'a Config,
-    /// The pools, once for each size of their machines and each set of hosts with labels of its own.
+    /// The pools, once for each size of their machines and each set of hosts with different labels.
     pub offers: &'a [Pool],
     /// What may still be spent on the decision.
     pub allowance: Allowance,
@@ -37,15 +37,15 @@ pub(super) struct View<'a> {
     pub groups: Groups<'a>,
     /// The cluster; pending pods are placed into it by scaling up.
     pub world: World,
-    /// The snapshot's nodes come first in the world, in this order.
+    /// How many nodes the snapshot has. They come first in the world, in the same order.
     pub existing: usize,
-    /// Running machines may be made larger by this decision.
+    /// Whether running machines may grow by this decision.
     pub grows: bool,
-    /// By pod, in the order in which they came.
+    /// Where each pod is, in the order of `pods`.
     stands: Vec<Stand>,
     /// Pods with a node that count, by their node's index.
     pub bound: Vec<Vec<&'a Arc<Pod>>>,
-    /// Those that hold no room (expendable ones), which may hold their node all the same.
+    /// Expendable pods with a node, by their node's index. They occupy no room, but may keep their node.
     pub expendable: Vec<Vec<&'a Arc<Pod>>>,
     /// Pods with annotations that decisions read.
     pub annotated: Vec<&'a Arc<Pod>>,
@@ -58,13 +58,13 @@ pub(super) struct View<'a> {
     pub storage_room: StorageRoom<'a>,
 }
 
-/// Where a pod stands.
+/// Where a pod is.
 #[derive(Clone, Copy)]
 enum Stand {
-    /// It is one of those that count on this node.
+    /// On this node, where it counts.
     On(NodeIndex),
-    /// It waits for a node.
+    /// On no node: it is pending.
     Waits,
-    /// Anything else: it holds no room that others may not have.
+    /// Anything else. It occupies no room.
     Nowhere,
 }

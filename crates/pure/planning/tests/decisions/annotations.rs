@@ -4,7 +4,7 @@ use model::plan::NodeOutcome;
 
 use crate::cluster::{Cluster, node_verdict, pools, removed};
 
-/// A pod of a ReplicaSet that has been running since then, with these annotations.
+/// A pod of a ReplicaSet with these annotations, which has been running since `started`.
 fn annotated(name: &str, node: &str, annotations: &str, started: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: d\n  annotations: {{{annotations}}}\n  \

@@ -71,17 +71,17 @@ fn the_number_of_chunks_is_what_cluster_autoscaler_makes_of_it() {
         (0, format!("{WEB}, percentage: 50"), 0),
         (10, format!("{WEB}, percentage: 0"), 0),
         (10, format!("{WEB}, percentage: 250"), 25),
-        // The larger of the two.
+        // The larger of `percentage` and `replicas` counts.
         (10, format!("{WEB}, percentage: 20, replicas: 1"), 2),
         (10, format!("{WEB}, percentage: 20, replicas: 5"), 5),
-        // Limits bound both, and say it if nothing else does.
+        // Limits bound both, and set the number if nothing else does.
         (10, format!("{WEB}, percentage: 50, limits: {{cpu: 4}}"), 2),
         (10, format!("{WEB}, percentage: 50, limits: {{cpu: 4, memory: 1Gi}}"), 1),
         (10, format!("{WEB}, limits: {{cpu: \"7\", memory: 99Gi, nvidia.com/gpu: 0}}"), 3),
         (10, format!("{WEB}, limits: {{cpu: 0}}"), 0),
-        // Karpenter means `apps` if no group is named.
+        // As in Karpenter, the group is `apps` if none is named.
         (10, "scalableRef: {kind: Deployment, name: web}, percentage: 10".to_owned(), 1),
-        // A share of what has no replicas says nothing.
+        // A percentage counts for nothing if the template has no replicas.
         (10, "podTemplateRef: {name: t}, percentage: 50, replicas: 2".to_owned(), 2),
     ] {
         let cluster = Cluster::new().with(TEMPLATE).with(&deployment(replicas)).with(&buffer("b", &spec));
@@ -107,7 +107,7 @@ fn a_buffer_that_cannot_be_resolved_says_why_and_makes_nothing() {
             "ResolutionFailed",
             "kind `Rollout` of group `argoproj.io`",
         ),
-        // It is there, but only its pods or its template would say what they look like.
+        // The ReplicaSet exists, but only its pods or its template would show what a chunk looks like.
         (
             "scalableRef: {apiGroup: apps, kind: ReplicaSet, name: rs}, replicas: 2",
             "ResolutionFailed",
@@ -133,7 +133,7 @@ fn a_buffer_that_cannot_be_resolved_says_why_and_makes_nothing() {
 
 #[test]
 fn the_newest_pod_of_a_controller_shows_what_a_chunk_is() {
-    // What admission adds to pods is in none of their templates.
+    // What admission adds to pods is not in their templates.
     let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: d}\n\
          spec: {selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, \
          spec: {containers: [{name: c, resources: {requests: {cpu: 1}}}]}}}";
@@ -148,14 +148,14 @@ fn the_newest_pod_of_a_controller_shows_what_a_chunk_is() {
     assert_eq!(only(&cluster.plan(&pools(0, 99, ""))).chunks, Some(12));
     let cluster = cluster.idle("w0", "w").with(&pod("old", 10, 2)).with(&pod("new", 11, 3));
     let plan = cluster.plan(&pools(0, 99, ""));
-    // Its claim, which is bound to a node, is left out: else no chunk would fit another one.
+    // The pod's claim, which is bound to a node, is left out. Otherwise no chunk would fit another node.
     assert_eq!((only(&plan).chunks, only(&plan).on_new_machines), (Some(4), 4));
 }
 
 #[test]
 fn a_chunk_gives_way_to_every_pod_whatever_their_priorities() {
     let urgent = TEMPLATE.replace("{containers", "{priority: 1000000, containers");
-    // One node, one machine more at most: the pods get both, the buffer is short.
+    // There is one node, and at most one more machine: the pods get both, and the buffer is short.
     let cluster = Cluster::new().with(&urgent).with(&of_template("replicas: 2")).idle("w0", "w");
     let mut config = of_pool("", "");
     config.pools[0].max = 2;
@@ -198,7 +198,7 @@ fn chunks_change_nothing_for_pods() {
 #[test]
 fn a_node_stays_for_the_chunks_that_fit_nowhere_else_and_goes_with_the_buffer() {
     let two = |spec: &str| with(spec).idle("w0", "w").idle("w1", "w");
-    // Four chunks fill both, two fill one.
+    // Four chunks fill both nodes, two chunks fill one.
     let plan = two("replicas: 4").plan(&pools(0, 9, ""));
     assert_eq!(removed(&plan), Vec::<&str>::new());
     assert_eq!(only(&plan).verdict, BufferOutcome::Filled);
@@ -220,7 +220,7 @@ fn a_node_stays_for_the_chunks_that_fit_nowhere_else_and_goes_with_the_buffer() 
 
 #[test]
 fn chunks_hold_no_room_that_expendable_pods_run_in_and_are_none_themselves() {
-    // What is below the cut-off yields to pods, not to room that is kept free.
+    // A pod below the cut-off yields to pods, but not to chunks.
     let low = "apiVersion: v1\nkind: Pod\nmetadata: {name: low, namespace: d}\n\
          spec: {priority: -11, nodeName: w0, containers: [{name: c, resources: {requests: {cpu: 3}}}]}";
     let plan = with("replicas: 1").idle("w0", "w").with(low).plan(&pools(0, 9, ""));

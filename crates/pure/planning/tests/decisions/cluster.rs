@@ -1,4 +1,4 @@
-//! A small cluster, written out, and the questions about its plan.
+//! A small cluster that is written out, and helpers that ask for parts of its plan.
 
 use std::fmt::Write;
 
@@ -17,18 +17,18 @@ impl Cluster {
         Self(owner.to_owned())
     }
 
-    /// Nothing at all.
+    /// A cluster with nothing in it.
     pub fn empty() -> Self {
         Self(String::new())
     }
 
-    /// Everything of both.
+    /// The objects of both clusters.
     pub fn and(mut self, other: &Self) -> Self {
         self.0.push_str(&other.0);
         self
     }
 
-    /// The same with some text replaced.
+    /// This cluster with some text replaced.
     pub fn replace(self, words: &str, others: &str) -> Self {
         Self(self.0.replace(words, others))
     }
@@ -77,7 +77,7 @@ impl Cluster {
         ))
     }
 
-    /// As the planner gets it.
+    /// The snapshot that the planner gets.
     pub fn snapshot(&self) -> Snapshot {
         let (mut snapshot, _) = snapshot::read(&self.0).unwrap();
         snapshot.time = "2026-01-01T12:00:00Z".parse().unwrap();

@@ -5,7 +5,7 @@ use model::plan::PodOutcome;
 
 use crate::cluster::{Cluster, inventory, of_pool, pod_verdict, pools};
 
-/// A ready node of pool `w`, created then, with these taints and more in its spec.
+/// A ready node of pool `w` that was created at this time, with these taints and more in its spec.
 fn node(created: &str, taints: &str, spec: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Node\nmetadata:\n  name: w0\n  creationTimestamp: 2026-01-01T{created}Z\n  \

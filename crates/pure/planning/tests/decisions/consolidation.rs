@@ -22,7 +22,7 @@ fn cluster(nodes: &[(u32, &[u32])]) -> Cluster {
     cluster_and(nodes, None)
 }
 
-/// The same with a machine that is not a node yet.
+/// Like [`cluster`], with a machine that is not a node yet.
 fn cluster_and(nodes: &[(u32, &[u32])], coming: Option<&str>) -> Cluster {
     let machine = |(number, (cores, _)): (usize, &(u32, &[u32]))| {
         let memory = cores * 4;
@@ -112,7 +112,7 @@ fn pools_that_may_not_are_not_replaced() {
             "{pool}"
         );
     }
-    // At its maximum a pool has no room for the machine that comes first; its minimum is no obstacle.
+    // A pool at its maximum has no room for the replacement. Its minimum is no obstacle.
     let mut config = sizes(ON, "min = 1");
     assert_eq!(made(&cluster(&[(16, &[1500])]).plan(&config)), [2]);
     config.pools[0].max = 1;
@@ -127,7 +127,7 @@ fn a_nodes_time_goes_on_while_the_machine_in_its_place_is_made() {
     let node = &plan.nodes[0];
     assert_eq!(node.verdict, NodeOutcome::AtMinimum);
     assert_eq!(node.since.map(|since| since.to_string()).as_deref(), Some("2026-01-01T11:00:00Z"));
-    // It is the one that goes then, though the other is empty.
+    // Node `n0` is removed then, although the other one is empty.
     let both = cluster(&[(16, &[1800]), (2, &[])]).plan(&config);
     assert_eq!(removed(&both), ["n0"]);
 }

@@ -18,7 +18,7 @@ fn pool(own: &str) -> Config {
     settings::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// A node of 4 CPUs that was created then.
+/// A node of 4 CPUs that was created at this time.
 fn node(name: &str, created: &str, ready: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Node\nmetadata:\n  name: {name}\n  creationTimestamp: {created}\n  \
@@ -38,7 +38,7 @@ fn set(name: &str, spec: &str) -> String {
     )
 }
 
-/// By default, it has one container that requests 1 CPU.
+/// This pod spec. By default, it has one container that requests 1 CPU.
 fn with_containers(spec: &str) -> String {
     if spec.contains("containers:") {
         return spec.to_owned();
@@ -56,7 +56,7 @@ fn web(namespace: &str, spec: &str) -> String {
     )
 }
 
-/// The pod of a DaemonSet on a node, or one that is pending for its node.
+/// The pod of a DaemonSet for a node: it runs there, or it is pending.
 fn its_pod(set: &str, node: &str, waits: bool) -> String {
     let fields = format!("[{{key: metadata.name, operator: In, values: [{node}]}}]");
     let place = if waits {
@@ -103,7 +103,7 @@ fn verdict(plan: &Plan) -> PodOutcome {
     plan.pods.iter().find(|one| one.pod.ends_with("/web-1")).unwrap().verdict
 }
 
-/// What happens to the pod if there is nothing but these DaemonSets.
+/// What happens to the pod if the cluster contains nothing but these DaemonSets.
 fn on_a_new_node(sets: &[String], web: &str) -> PodOutcome {
     let cluster = sets.iter().fold(Cluster::new(), |all, set| all.with(set));
     verdict(&cluster.with(web).plan(&pool("taints = [\"t:NoSchedule\"]")))
@@ -150,7 +150,7 @@ fn what_is_in_the_way_is_named() {
     let why = &plan.pods[0].reasons[0];
     assert_eq!(why.reason, "PodAffinity");
     assert!(why.message.ends_with(": each new node has a pod of DaemonSet d/agent"), "{}", why.message);
-    // Without it the pod would fit no better.
+    // The pod would not fit without the DaemonSet's pod either, so that is not named.
     let plan = Cluster::new().with(&set("agent", "")).with(&web("d", &cpu("9", ""))).plan(&pool(""));
     assert_eq!(plan.pods[0].reasons[0].message, "wants 9 CPU, 3 free");
 }
@@ -171,7 +171,7 @@ fn of_daemon_sets_that_get_in_each_others_way_the_first_is_there() {
             assert_eq!(here(&near(one)), expected, "{one} of {there}");
         }
     }
-    // One keeps the other away.
+    // Pods of `a` keep those of `b` away.
     let sets = [set("a", &format!("{TOLERATES}, {}", apart("b"))), set("b", TOLERATES)];
     assert_eq!(on_a_new_node(&sets, &web("d", &format!("{TOLERATES}, {}", cpu("3", "")))), NewNode);
 }
@@ -189,10 +189,10 @@ fn pods_of_daemon_sets_count_for_spread() {
     let full = |taint: &str| Cluster::new().node("a", "w", taint, "True").pod("fills", "3", "a");
     let waits = web("d", &spread("web"));
     let both = |cluster: Cluster| cluster.with(&set("web", "")).with(&waits);
-    // It does not run on the node that is there, which has none of them: two are too many for the new one.
+    // No pod of the DaemonSet runs on the tainted node: two pods on the new node would exceed the skew.
     let tainted = full("{key: t, effect: NoSchedule}");
     assert_eq!(verdict(&both(tainted).plan(&pool(""))), NoPoolFits);
-    // Each node has one, and the pod is the second of one of them.
+    // Each node has one, and the pending pod may be the second on one of them.
     assert_eq!(verdict(&both(full("").with(&its_pod("web", "a", false))).plan(&pool(""))), NewNode);
     let fuller = full("").pod("more", "1", "a");
     assert_eq!(verdict(&fuller.with(&waits).plan(&pool(""))), NewNode);
@@ -230,16 +230,16 @@ fn a_young_node_is_still_to_get_them_and_an_old_one_is_as_it_is() {
     assert_eq!(with(young(), &cpu("3001m", "")), NoPoolFits);
     assert_eq!(with(young(), &near("agent")), ExistingNode);
     assert_eq!(with(young(), &apart("agent")), NoPoolFits);
-    // It has one already.
+    // The young node has the DaemonSet's pod already.
     assert_eq!(with(young().with(&its_pod("agent", "a", false)), &cpu("3", "")), ExistingNode);
     assert_eq!(with(old(), &cpu("4", "")), ExistingNode);
     assert_eq!(with(old(), &near("agent")), NewNode);
-    // If its pod waits for the old one, it will be there.
+    // A pod of the DaemonSet that is pending for the old node will be there.
     let waiting = || old().with(&its_pod("agent", "a", true));
     assert_eq!(with(waiting(), &cpu("3", "")), ExistingNode);
     assert_eq!(with(waiting(), &cpu("3001m", "")), NoPoolFits);
     assert_eq!(with(waiting(), &near("agent")), ExistingNode);
-    // One that has no room keeps no pod out.
+    // A pod of a DaemonSet that has no room keeps no other pod out.
     let full = || waiting().pod("fills", "3500m", "a");
     assert_eq!(with(full(), &cpu("500m", "")), ExistingNode);
 }

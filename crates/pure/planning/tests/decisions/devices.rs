@@ -46,7 +46,7 @@ fn slice(cluster: Cluster, node: &str, devices: &str) -> Cluster {
 
 const TWO: &str = "{name: gpu-0}, {name: gpu-1}";
 
-/// A pod with its own claim; if they are named, on a node and with this device.
+/// A pod with its own claim. It is on the node `at` and has the device, unless these are empty.
 fn pod(cluster: Cluster, name: &str, at: &str, device: &str) -> Cluster {
     let node = if at.is_empty() { String::new() } else { format!("nodeName: {at}, ") };
     let allocated = if device.is_empty() {
@@ -91,7 +91,7 @@ fn a_fresh_node_takes_as_many_pods_with_claims_as_the_pools_nodes_have_devices()
     let plan = three.plan(&pool());
     assert_eq!(pod_verdict(&plan, "d/z"), PodOutcome::NewNode);
     assert_eq!(machines(&plan), 2, "two devices each");
-    // Devices that are free are taken first.
+    // Free devices of existing nodes are used first.
     let one_free = pod(slice(node(with_class(Cluster::new()), "a", 99), "a", TWO), "one", "a", "gpu-0");
     let two = pod(pod(one_free, "x", "", ""), "y", "", "");
     let plan = two.plan(&pool());
@@ -119,7 +119,7 @@ fn devices_of_nodes_that_are_gone_are_remembered() {
     assert_eq!(machines(&planning::plan(&snapshot, &pool())), 0);
     snapshot.memory = memory.clone();
     assert_eq!(machines(&planning::plan(&snapshot, &pool())), 2);
-    // An old node without any says that the pool's nodes have none by now.
+    // An old node without devices shows that the pool's nodes no longer have any.
     let without = node(with_class(Cluster::new()), "b", 99).snapshot();
     assert!(planning::learn(&mut memory, &without, &pool()));
     assert!(memory.pools["w"].device_slices.is_empty());
@@ -209,7 +209,7 @@ fn a_pod_that_needs_more_devices_hides_no_room_from_one_that_needs_fewer() {
     for (name, devices) in [("a", TWO), ("b", three), ("c", three)] {
         cluster = slice(node(cluster, name, 99), name, devices);
     }
-    // Two nodes stay: one has a device left, the other two.
+    // Two nodes stay: one has one device left, the other has two.
     let cluster = holding(cluster, "one", "a", ("gpu", &["gpu-0"]), false);
     let cluster = holding(cluster, "two", "b", ("gpu", &["gpu-0"]), false);
     let goes = |cluster: Cluster| {
@@ -218,7 +218,7 @@ fn a_pod_that_needs_more_devices_hides_no_room_from_one_that_needs_fewer() {
     };
     let pair = holding(cluster, "pair", "c", ("pair", &["gpu-0", "gpu-1"]), true);
     assert!(goes(holding(pair.clone(), "single", "c", ("gpu", &["gpu-2"]), true)));
-    // There is no room for two that need two devices each.
+    // There is no room for two pods that need two devices each.
     let slice_of_four = three.to_owned() + ", {name: gpu-3}";
     let two = slice(pair, "c", &slice_of_four);
     assert!(!goes(holding(two, "pair2", "c", ("pair", &["gpu-2", "gpu-3"]), true)));
@@ -254,7 +254,7 @@ fn declared_devices_make_the_first_node() {
     }
     let plan = waiting(1).plan(&declaring(""));
     assert_eq!((machines(&plan), pod_verdict(&plan, "d/p0")), (0, PodOutcome::NoPoolFits));
-    // Without a class there is nothing by which a pod could ask.
+    // Without a device class, no pod can request a device.
     let plan = pod(Cluster::new(), "x", "", "").plan(&declaring(DECLARED));
     assert_eq!(machines(&plan), 0);
 }
@@ -326,19 +326,19 @@ fn extended_resources_are_served_by_declared_devices() {
 #[test]
 fn what_nodes_have_counts_and_not_what_is_declared() {
     let config = declaring(DECLARED);
-    // One device if two are declared.
+    // The node has one device, although two are declared.
     let three =
         |cluster: Cluster| ["x", "y", "z"].into_iter().fold(cluster, |all, name| pod(all, name, "", ""));
     let one =
         pod(slice(node(with_class(Cluster::new()), "a", 99), "a", "{name: gpu-0}"), "one", "a", "gpu-0");
     assert_eq!(machines(&three(one.clone()).plan(&config)), 3);
-    // None, long after the node was ready: so it will be with the next.
+    // The node has none long after it became ready, so the next node is expected to have none.
     let without = three(node(with_class(Cluster::new()), "a", 99));
     assert_eq!(machines(&without.plan(&config)), 0);
-    // A young node still gets them: two of the pods wait for it.
+    // A young node is still expected to get its devices: two of the pods wait for it.
     let young = three(node(with_class(Cluster::new()), "a", 2)).plan(&config);
     assert_eq!((machines(&young), pod_verdict(&young, "d/y")), (1, PodOutcome::ExistingNode));
-    // What is remembered of nodes goes before what is declared, until that is changed.
+    // What is remembered of nodes takes precedence over what is declared, until the declaration changes.
     let mut memory = Memory::default();
     assert!(planning::learn(&mut memory, &one.snapshot(), &config));
     let with_memory = |config: &Config| {
@@ -375,7 +375,7 @@ fn nodes_that_were_given_other_devices_of_the_host_teach_nothing() {
         machines(&pod(node(with_class(Cluster::new()), "a", 99), "x", "", "").with(&inventory).plan(&config))
     };
     assert_eq!((plan(""), plan(&given)), (1, 0));
-    // Nor do they get what new ones have.
+    // Such nodes are not expected to get the devices of new ones either.
     let young = |pci: &str| {
         let machine = |name: &str, vmid: Vmid, pci: &str| {
             format!(

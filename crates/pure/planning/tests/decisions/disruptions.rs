@@ -67,17 +67,17 @@ fn nodes_on_their_way_out_count_and_lost_ones_are_bound_by_nothing_that_does_not
     let rules = "[[disruption]]\nmax_nodes = 1\n";
     let busy = idle().node("w9", "w", LEAVING, "True");
     assert_eq!(removed(&busy.plan(&under(rules))), Vec::<&str>::new());
-    // The same before the API server shows the taint.
+    // The node also counts before the API server shows the taint.
     for (phase, goes) in [("Ready", 1), ("Draining", 0), ("Stopping", 0), ("Deleting", 0)] {
         let plan = idle().idle("w9", "w").with(&inventory(&machine("w9", phase, true))).plan(&under(rules));
         assert_eq!(removed(&plan).len(), goes, "{phase}");
     }
-    // The VM was started again meanwhile: a Node without our label.
+    // The VM was started again meanwhile, and is a Node without the daemon's label.
     let again = "apiVersion: v1\nkind: Node\nmetadata: {name: w9, labels: {kubernetes.io/hostname: w9}}\n\
                  status: {allocatable: {cpu: 4, memory: 16Gi, pods: 10}}";
     let started = idle().with(again).with(&inventory(&machine("w9", "Deleting", false)));
     assert_eq!(removed(&started.plan(&under(rules))), Vec::<&str>::new());
-    // Nothing but a disk of it is left.
+    // Only a disk of the machine is left.
     let cleared = idle().with(&inventory(&machine("w9", "Clearing", false)));
     assert_eq!(removed(&cleared.plan(&under(rules))).len(), 1);
     let lost = Cluster::new().node("w0", "w", "", "False").idle("w1", "w");
@@ -89,7 +89,7 @@ fn nodes_on_their_way_out_count_and_lost_ones_are_bound_by_nothing_that_does_not
 /// A node that an operator wants removed, but that has to wait, stays in service with its pods.
 #[test]
 fn a_wish_that_only_waits_holds_up_no_removal() {
-    // With pods that fit no other node, and none that could be made.
+    // Nodes with pods that fit no other node, and no node that could be created.
     let wished = |names: &[&str]| {
         let nodes = names
             .iter()
@@ -98,11 +98,11 @@ fn a_wish_that_only_waits_holds_up_no_removal() {
     };
     let rules = "[[disruption]]\nmax_nodes = 1\n";
     assert_eq!(removed(&idle().and(&wished(&["w9"])).plan(&under(rules))).len(), 1);
-    // As many as are drained at a time.
+    // As many nodes as may be drained at a time.
     let busy = Cluster::new().idle("x0", "other").idle("x1", "other").pod("a", "1", "x0").pod("b", "1", "x1");
     let plan = busy.and(&wished(&["w5", "w6", "w7", "w8"])).plan(&under(""));
     assert_eq!(removed(&plan).len(), 1, "{:#?}", plan.nodes);
-    // One that has begun counts.
+    // A removal that has begun counts.
     let begun = wished(&["w9"]).replace("taints: []", &format!("taints: [{LEAVING}]"));
     assert_eq!(removed(&idle().and(&begun).plan(&under(rules))).len(), 0);
 }

@@ -39,7 +39,7 @@ fn a_node_without_which_a_machine_would_be_asked_for_stays() {
 #[test]
 fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_places_them_so() {
     let config = pools(0, 9, "[scale_down]\nutilization_threshold = 0.45\n");
-    // One pod of 1 CPU on each of the two others leaves none for that of 1.5 CPUs.
+    // One pod of 1 CPU on each of the other two nodes leaves no room for the pod of 1.5 CPUs.
     let plan = three("2").plan(&config);
     assert_eq!(removed(&plan), Vec::<&str>::new());
     assert_eq!(
@@ -69,7 +69,7 @@ fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_does_not_heed_what_they_pr
     };
     let host = "matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [w1]}]";
     let node = format!("nodeAffinity: {{{PREFERRED}: [{{weight: 1, preference: {{{host}}}}}]}}");
-    // Pods without labels: all but itself.
+    // This selects pods without labels: all but the pod itself.
     let term = "podAffinityTerm: {topologyKey: kubernetes.io/hostname, labelSelector: {matchExpressions: [{key: app, operator: DoesNotExist}]}}";
     let away = format!("podAntiAffinity: {{{PREFERRED}: [{{weight: 100, {term}}}]}}");
     assert_eq!(removed(&cluster("").plan(&config)), ["w2"]);

@@ -21,7 +21,7 @@ fn daemon_set(volumes: &str) -> String {
     )
 }
 
-/// Its pod on node `a`, with requests that differ from the template's.
+/// The DaemonSet's pod on node `a`, with requests that differ from the template's.
 fn its_pod(name: &str, cpu: &str, created: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: d\n  creationTimestamp: {created}\n  \
@@ -57,7 +57,7 @@ fn what_daemon_sets_take_of_a_fresh_node_is_what_their_pods_ask_for() {
         let cluster = || with_a_full_node().with(&daemon_set(volumes));
         assert!(fits(cluster(), "3900m", &learning("")), "{volumes}");
         assert!(!fits(cluster(), "3901m", &learning("")), "{volumes}");
-        // A sidecar was injected into its newest pod.
+        // A sidecar was injected into the newest pod of the DaemonSet.
         let older = its_pod("agent-1", "900m", "2026-01-01T10:00:00Z");
         let newest = its_pod("agent-2", "300m", "2026-01-01T11:00:00Z");
         for pods in [[&older, &newest], [&newest, &older]] {
@@ -73,7 +73,7 @@ fn what_static_pods_take_of_a_node_they_take_of_each() {
     let cluster = || with_a_full_node().with(STATIC);
     assert!(fits(cluster(), "3600m", &learning("")));
     assert!(!fits(cluster(), "3601m", &learning("")));
-    // It is remembered when the node is gone.
+    // What static pods take is remembered when the node is gone.
     let mut memory = Memory::default();
     let seen = cluster().with(&inventory(&machine("a", "Ready", true))).snapshot();
     assert!(planning::learn(&mut memory, &seen, &learning("")));
@@ -97,7 +97,7 @@ fn a_pool_that_never_had_a_node_takes_pods_that_want_disk() {
     for (own, gib, expected) in [
         ("disk = \"20GiB\"", 17, PodOutcome::NewNode),
         ("disk = \"20GiB\"", 18, PodOutcome::NoPoolFits),
-        // How large the template's disk is, the first node tells.
+        // The size of the template's disk is learned from the first node.
         ("", 500, PodOutcome::NewNode),
     ] {
         assert_eq!(pod_verdict(&wants(gib).plan(&learning(own)), "d/p"), expected, "{own} {gib}");

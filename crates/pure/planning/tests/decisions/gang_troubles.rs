@@ -45,7 +45,7 @@ fn after_a_missed_prediction_a_gang_gets_machines_for_all_of_it_or_none() {
     let mut snapshot = waiting(Cluster::new().with(&group("g", 4)), "g", 4).snapshot();
     missed(&mut snapshot, -60);
     assert_eq!(machines(&plan(&snapshot, &config)), 4);
-    // What is there counts.
+    // The existing node counts.
     let mut idle = waiting(Cluster::new().with(&group("g", 4)).idle("w0", "w"), "g", 4);
     idle = idle.replace("name: w0\n", "name: w0\n  creationTimestamp: 2026-01-01T11:00:00Z\n");
     let mut idle = idle.snapshot();
@@ -56,7 +56,7 @@ fn after_a_missed_prediction_a_gang_gets_machines_for_all_of_it_or_none() {
     missed(&mut soon, 5);
     let decided = plan(&soon, &config);
     assert_eq!((machines(&decided), pod_verdict(&decided, "d/g-0")), (0, PodOutcome::AwaitsGang));
-    // Two machines were made in vain.
+    // Two machines were created in vain.
     let kinds = vec![snapshot.memory.predictions.missed[0].kind.clone()];
     for number in 0..2 {
         let (machine, pool, kinds) = (format!("m{number}"), "w".to_owned(), kinds.clone());
@@ -102,7 +102,7 @@ fn a_prediction_for_a_group_that_needs_no_more_pods_is_missed_like_any_other() {
     let bound = Cluster::new().with(&group("g", 2)).idle("w1", "w").idle("w2", "w");
     let bound = bound.with(&pod("g", 8, "w1", "")).with(&pod("g", 9, "w2", ""));
     for cluster in [Cluster::new().with(&basic), Cluster::new().with(&group("g", 1)), bound] {
-        // One of the two fits nowhere.
+        // One of the two pods fits nowhere.
         let cluster = waiting(cluster.idle("w0", "w"), "g", 2);
         let missed = refused(&cluster, "none", &config).missed;
         assert_eq!(missed.len(), 1);
@@ -114,10 +114,10 @@ fn a_prediction_for_a_group_that_needs_no_more_pods_is_missed_like_any_other() {
 fn the_scheduler_is_behind_with_pods_of_a_gang_that_it_could_look_at() {
     let config = of_pool("", "");
     let cluster = Cluster::new().idle("w0", "w").idle("w1", "w").idle("w2", "w").pod("p", "1", "");
-    // It has not looked at a gang that is complete: it may be late with `p`, too.
+    // The scheduler has not looked at a complete gang, so it may be late with `p` too.
     let complete = waiting(cluster.clone().with(&group("g", 2)), "g", 2);
     assert!(refused(&complete, "g-", &config).missed.is_empty());
-    // It looks at none of these.
+    // The scheduler does not look at pods of an incomplete gang.
     let incomplete = waiting(cluster.with(&group("g", 3)), "g", 2);
     assert_eq!(refused(&incomplete, "g-", &config).missed.len(), 1);
 }
@@ -126,7 +126,7 @@ fn the_scheduler_is_behind_with_pods_of_a_gang_that_it_could_look_at() {
 fn a_round_that_leaves_gangs_to_a_later_one_places_no_pod_on_their_machines() {
     let mut config = of_pool("", "");
     config.pools[0].max = 60;
-    // One pod of the first gang fits nowhere. To look at the others takes long: each wants a host of its own.
+    // One pod of the first gang fits nowhere. Looking at the others takes long: each needs a separate host.
     let alone = |number: u32| {
         let affinity = "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: \
              [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: g}}}]}}, ";
@@ -137,7 +137,7 @@ fn a_round_that_leaves_gangs_to_a_later_one_places_no_pod_on_their_machines() {
         (0..8).fold(Cluster::new().with(&group("g", 9)), |all, number| all.with(&alone(number)));
     cluster = cluster.with(&pod("g", 8, "", "nodeSelector: {no: t}, "));
     cluster = (0..20).fold(cluster, |all, number| all.sized(&format!("w{number}"), "w", "500m", "", "True"));
-    // The others fit beside its pods, and on machines of their own.
+    // The other gangs fit beside the pods of the first, and on their own machines.
     for name in ["a", "b"] {
         let own = |number, cpu: &str| pod(name, number, "", "").replace("cpu: 3,", &format!("cpu: {cpu},"));
         cluster =

@@ -120,18 +120,18 @@ fn members_that_run_or_fit_what_is_there_count() {
     let mut config = of_pool("", "");
     config.pools[0].max = 3;
     let base = || Cluster::new().with(&group("g", 3)).idle("w0", "w");
-    // One fits what is there.
+    // One pod fits the existing node.
     let plan = waiting(base(), "g", 3).plan(&config);
     assert_eq!((machines(&plan), pod_verdict(&plan, "d/g-0")), (2, PodOutcome::ExistingNode));
-    // One runs there.
+    // One pod runs on the existing node.
     let runs = |count| waiting(base().with(&pod("g", 9, "w0", "")), "g", count);
     assert_eq!(machines(&runs(2).plan(&config)), 2);
     assert_eq!(why(&runs(1).plan(&config)).0, GangReason::TooFewPods);
-    // One has run there: kube-scheduler no longer knows of it.
+    // One pod has finished, so kube-scheduler no longer counts it.
     let over = pod("g", 9, "w0", "").replace("phase: Running", "phase: Succeeded");
     let plan = waiting(base().with(&over), "g", 2).plan(&config);
     assert_eq!(why(&plan).0, GangReason::TooFewPods);
-    // The minimum runs: the others are pods like all.
+    // The minimum runs, so the other pods are placed like any pod.
     config.pools[0].max = 2;
     let full = base().idle("w1", "w").with(&pod("g", 8, "w0", "")).with(&pod("g", 9, "w1", ""));
     let plan = waiting(full.clone(), "g", 1).plan(&config);
@@ -188,7 +188,7 @@ fn of_two_gangs_that_take_each_others_room_one_is_whole() {
         (pod_verdict(&plan, "d/g-2"), pod_verdict(&plan, "d/a-0")),
         (PodOutcome::NewNode, PodOutcome::AwaitsGang)
     );
-    // Each takes a part of each node's room, so that both are incomplete if all pods are placed as one.
+    // Each gang takes a part of each node's room, so both are incomplete if all pods are placed together.
     let small =
         |group: &str, number, cpu| pod(group, number, "", "").replace("cpu: 3,", &format!("cpu: {cpu},"));
     config.pools[0].max = 2;
@@ -312,7 +312,7 @@ fn a_node_that_waits_for_the_rest_of_a_gang_stays() {
     let mut config = of_pool("", "");
     let plan = waits.plan(&config);
     assert_ne!(node_verdict(&plan, "w0"), NodeOutcome::Remove);
-    // There is no room for the rest, so that it waits for nothing.
+    // There is no room for the rest of the gang, so the node does not need to stay for it.
     config.pools[0].max = 2;
     assert_eq!(node_verdict(&waits.plan(&config), "w0"), NodeOutcome::Remove);
 }
@@ -361,7 +361,7 @@ fn no_prediction_is_missed_while_a_gang_waits_for_its_last_machine() {
         snapshot.time = snapshot.time.saturating_add(SignedDuration::from_mins(minute)).unwrap();
         (snapshot.memory.last_round, snapshot.memory.predictions) = (Some(snapshot.time), predictions);
         for pod in &mut snapshot.pods {
-            // It is refused again and again.
+            // The pod is refused again and again.
             let refusal = format!("words {}", minute / 3);
             let refused = Pod { scheduling: Scheduling::Unschedulable(None), refusal, ..Pod::clone(pod) };
             *pod = Arc::new(refused);

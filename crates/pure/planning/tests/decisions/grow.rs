@@ -41,7 +41,7 @@ fn used(cluster: Cluster, name: &str, cpu: &str, spec: &str) -> Cluster {
     cluster.with(&node).pod(&format!("on-{name}"), cpu, name)
 }
 
-/// One such machine whose node has one CPU left, and pending pods that need this many CPUs each.
+/// One machine that can grow, whose node has one CPU left, and pending pods that need this many CPUs each.
 fn one(waiting: &[&str]) -> Cluster {
     let cluster = used(Cluster::new(), "a", "3", "").with(&inventory(&ready("a", "")));
     waiting.iter().enumerate().fold(cluster, |all, (number, cpu)| all.pod(&format!("p{number}"), cpu, ""))
@@ -112,7 +112,7 @@ fn the_machine_that_has_to_grow_least_grows_and_of_equals_one_that_grows_anyway(
     };
     let plan = cluster().pod("p", "2", "").plan(&growing(""));
     assert_eq!(told(&plan), (vec![("b", 5, 80)], 0));
-    // Two fit as they are; the third and fourth go together.
+    // Two pods fit the machines as they are. The third and the fourth go to the same machine.
     let many = ["p1", "p2", "p3", "p4"].into_iter().fold(cluster(), |all, name| all.pod(name, "1", ""));
     let plan = many.plan(&growing(""));
     assert_eq!(told(&plan), (vec![("a", 6, 80)], 0));
@@ -217,15 +217,15 @@ fn a_machine_that_grows_is_room_to_come_and_it_is_not_taken_back() {
     let plan = cluster(&["3"]).plan(&growing(""));
     assert_eq!(told(&plan), (vec![], 0));
     assert_eq!(pod_verdict(&plan, "d/p0"), PodOutcome::GrownNode);
-    // What fits now fits now.
+    // A pod that fits the present size does not wait for the growth.
     assert_eq!(pod_verdict(&cluster(&["1"]).plan(&growing("")), "d/p0"), PodOutcome::ExistingNode);
-    // One that takes too long is not waited for.
+    // A growth that takes too long is not waited for.
     let late = under_way().replace("2026-01-01T12:00:00Z", "2026-01-01T11:00:00Z");
     let late = used(Cluster::new(), "a", "3", "").with(&inventory(&late)).pod("p", "3", "");
     assert_eq!(told(&late.plan(&growing(""))), (vec![], 1));
-    // It does not grow again before that is over.
+    // The machine does not grow again before its growth is over.
     assert_eq!(told(&cluster(&["3", "2"]).plan(&growing(""))), (vec![], 1));
-    // Empty, and unneeded for long.
+    // Both nodes are empty and have long been unneeded.
     let idle = |machine: String| {
         Cluster::new().idle("a", "w").idle("b", "w").with(&inventory(&(machine + &ready("b", ""))))
     };

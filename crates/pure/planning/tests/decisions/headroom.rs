@@ -16,7 +16,7 @@ fn three() -> Cluster {
 
 #[test]
 fn a_removal_leaves_the_room_that_the_pool_keeps() {
-    // Free are 8 CPUs; without w2 4, without w1 too (its pod moves) none.
+    // 8 CPUs are free; without w2, 4; without w1 too (its pod moves), none.
     let cases = [
         ("", 2),
         ("headroom = { cpu = 0 }", 2),
@@ -42,7 +42,7 @@ fn a_removal_leaves_the_room_that_the_pool_keeps() {
 
 #[test]
 fn pods_that_wait_count_as_room_in_use() {
-    // The pod that waits goes to a node that is there: 6 CPUs are free, 2 without the empty node.
+    // The pending pod goes to an existing node: 6 CPUs are free, 2 without the empty node.
     let plan = three().pod("waits", "2", "").plan(&of_pool("headroom = { cpu = 3 }", ""));
     assert_eq!(pod_verdict(&plan, "d/waits"), PodOutcome::ExistingNode);
     assert_eq!(removed(&plan), Vec::<&str>::new());
@@ -106,7 +106,7 @@ fn a_pod_nominated_to_a_node_that_goes_or_is_gone_gets_a_machine() {
 
 #[test]
 fn placeholder_pods_make_room_ahead_and_hold_none_below_the_cut_off() {
-    // The cut-off is -10. What is above it causes nodes and holds room until the scheduler preempts it.
+    // The cut-off is -10. A pod above it causes a node and keeps its room until the scheduler preempts it.
     for (priority, waits, other, gone) in [
         (-5, PodOutcome::NewNode, PodOutcome::NewNode, 0),
         (-10, PodOutcome::NewNode, PodOutcome::NewNode, 0),
@@ -125,7 +125,8 @@ fn placeholder_pods_make_room_ahead_and_hold_none_below_the_cut_off() {
         assert_eq!(pod_verdict(&plan, "d/real"), other, "{priority}");
         assert_eq!(full().plan(&pools(0, 9, "")).scale_down.len(), gone, "{priority}");
     }
-    // The real pod that preempts one has its node; what is preempted waits, and causes the next.
+    // A real pod that preempts a placeholder gets its node. The placeholder is pending then, and causes the
+    // next node.
     let there = "apiVersion: v1\nkind: Pod\nmetadata: {name: low, namespace: d}\nspec: {priority: -5, containers: [{name: c, resources: {requests: {cpu: 4}}}]}";
     let plan = Cluster::new().idle("w0", "w").with(&nominated("w0")).with(there).plan(&pools(0, 9, ""));
     assert_eq!(pod_verdict(&plan, "d/urgent"), PodOutcome::ExistingNode);
@@ -144,7 +145,7 @@ fn a_pod_that_preempts_no_other_does_without_the_room_of_expendable_ones() {
     for (policy, plain, expected, machines) in [
         ("PreemptLowerPriority", "", PodOutcome::ExistingNode, 0),
         ("Never", "", PodOutcome::NewNode, 1),
-        // Not only if all equal pods are counted at once.
+        // The result is the same for pods that are placed one by one.
         ("Never", ", hostNetwork: true", PodOutcome::NewNode, 1),
     ] {
         let cluster = Cluster::new().idle("n1", "w");

@@ -86,7 +86,7 @@ fn one_idle_host_goes_at_a_time_and_never_the_majority() {
     let plan = Hosts { memory: next, ..old }.plan(Cluster::new(), &config);
     assert_eq!(said(&plan), [("b", HostOutcome::Needed), ("c", HostOutcome::GoingOff)]);
     assert!(why(&plan, "b").contains("1 of 3 votes left"), "{}", why(&plan, "b"));
-    // It was to be off long ago, and may go off yet.
+    // Host `c` should have been off long ago, and may still go off.
     let late = "b: {idleSince: 2026-01-01T11:00:00Z}, c: {power: {step: Off, since: 2026-01-01T11:00:00Z}}";
     let plan = Hosts { memory: late, ..old }.plan(Cluster::new(), &config);
     assert!(why(&plan, "b").contains("1 of 3 votes left"), "{}", why(&plan, "b"));
@@ -172,10 +172,10 @@ fn a_host_waits_until_it_is_seen_that_the_last_machine_is_gone() {
     let plan = with("c: {answers: true, going: [9102]}", memory);
     assert_eq!(said(&plan), [("c", HostOutcome::Emptied)]);
     assert_eq!(why(&plan, "c"), "still in use by 1 of the daemon's machines");
-    // Nor does one that is idle go at once.
+    // An idle host with such a VM is not switched off immediately either.
     assert_eq!(said(&with("c: {answers: true, going: [9102]}", LONG)), [("c", HostOutcome::Emptied)]);
     assert_eq!(said(&with("c: {answers: true}", memory)), [("c", HostOutcome::SwitchOff)]);
-    // Another VM has its VMID since.
+    // Another VM has got the VMID since.
     assert_eq!(said(&with("c: {answers: true, others: [9102]}", memory)), [("c", HostOutcome::Needed)]);
 }
 
@@ -258,7 +258,7 @@ fn a_host_that_we_switched_off_is_woken_for_what_finds_no_room_and_for_nothing_e
     let message =
         &plan.pods.iter().find(|pod| pod.verdict == PodOutcome::NoHostCapacity).unwrap().reasons[0].message;
     assert!(message.contains("c is switched off until it is needed"), "{message}");
-    // It would be of no use to one that fits no pool.
+    // The host would be of no use to a pod that fits no pool.
     let plan = hosts.plan(waiting(4).pod("huge", "64", ""), &config);
     assert_eq!(pod_verdict(&plan, "d/huge"), PodOutcome::NoPoolFits);
     assert_eq!(said(&plan), [("c", HostOutcome::Off)]);
@@ -310,7 +310,7 @@ fn a_host_is_woken_for_a_pool_that_backs_off_only_if_a_template_of_the_pool_is_o
         (OURS, true, HostOutcome::Wake),
         // A template of another host would have to be cloned.
         (across, true, HostOutcome::Off),
-        // Whatever it is, no host ends it.
+        // Whatever the cause of the back-off is, no host ends it.
         (OURS, false, HostOutcome::Off),
         (across, false, HostOutcome::Off),
     ] {
@@ -403,7 +403,7 @@ fn a_gang_that_needs_several_hosts_has_them_woken_one_after_the_other_if_all_of_
     let coming = Hosts { memory: coming.leak(), ..hosts };
     assert_eq!(said(&coming.plan(gang(6), &config)), [("b", HostOutcome::Waking), ("c", HostOutcome::Wake)]);
     assert_eq!(said(&coming.plan(gang(4), &config)), [("b", HostOutcome::Waking), ("c", HostOutcome::Off)]);
-    // Not even all of them would be enough.
+    // Not even all hosts would be enough.
     let plan = hosts.plan(gang(7), &config);
     assert_eq!(said(&plan), [("b", HostOutcome::Off), ("c", HostOutcome::Off)]);
 }

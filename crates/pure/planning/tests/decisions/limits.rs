@@ -27,7 +27,7 @@ fn made(plan: &Plan, pool: &str) -> usize {
 
 #[test]
 fn growth_stops_at_each_limit_and_no_earlier() {
-    // The machine that there is has 4 cores and 8 GiB, the foreign node 2 and 4 GiB.
+    // The existing machine has 4 cores and 8 GiB, the unmanaged node 2 cores and 4 GiB.
     let cases = [
         ("", "", 5, ""),
         ("", "max_cores = 12", 2, "at its maximum of 12 cores: it has 12"),

@@ -44,7 +44,7 @@ enum Manner {
     Far,
     /// They tolerate the taint of pool `own`, and may go anywhere.
     Tolerant,
-    /// The same, and they go nowhere else.
+    /// They tolerate the taint of pool `own`, and may go nowhere else.
     Own,
     /// No two of them share a node.
     Shy,
@@ -148,8 +148,8 @@ fn waiting(number: usize, app: usize, manner: Manner, cpu: i64) -> Pod {
     pod
 }
 
-/// One runs on all nodes of two pools, one in a zone, one uses a port, and one keeps the plain pods of the
-/// first app away.
+/// The DaemonSet with this number. One runs on all nodes of two pools, one in a zone, one uses a port, and
+/// one keeps the plain pods of the first app away.
 fn daemon_set(number: usize) -> Arc<DaemonSet> {
     let name = format!("ds{number}");
     let mut pod = bare(&name, &name, 100, "DaemonSet");
@@ -236,8 +236,8 @@ impl World {
         snapshot
     }
 
-    /// The same once the plan's machines are being created or have just become ready: their pods wait for
-    /// kube-scheduler, which has put the others on existing nodes.
+    /// The cluster once the plan's machines are being created or have just become ready: their pods wait for
+    /// kube-scheduler, which has put the other pods on existing nodes.
     fn carried_out(&self, plan: &Plan) -> Snapshot {
         let mut after = self.snapshot(self.pods.len());
         for pod in &mut after.pods {
@@ -248,7 +248,7 @@ impl World {
         }
         let made = plan.scale_up.iter().flat_map(|pool| pool.machines.iter().map(|one| (&pool.pool, one)));
         for (number, (pool, one)) in made.enumerate() {
-            // Names in which the new nodes come before and after those that are there.
+            // With these names, new nodes come before and after the existing ones.
             let name = format!("{}{number}", if number % 2 == 0 { "a" } else { "z" });
             let phase = [Phase::Cloning, Phase::Booting, Phase::Joining, Phase::Registered, Phase::Ready]
                 [self.phases[number % self.phases.len()]];

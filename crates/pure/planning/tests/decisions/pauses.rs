@@ -1,4 +1,4 @@
-//! Pools that have just changed.
+//! Pools that have just changed are left alone for a while.
 
 use model::plan::{NodeOutcome, PodOutcome};
 use settings::{self, Config, Needs};
@@ -24,7 +24,7 @@ fn a_pool_grows_again_when_its_pause_is_over() {
     ];
     for (settings, remembered, outcome) in cases {
         let config = pools(0, 9, &format!("[scale_up]\n{settings}\n"));
-        // Only pool `w` will do.
+        // There is only pool `w`.
         let mut only = config.clone();
         only.pools.truncate(1);
         let plan = Cluster::new().with(&state(remembered)).pod("p", "3", "").plan(&only);

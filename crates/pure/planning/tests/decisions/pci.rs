@@ -76,7 +76,7 @@ fn a_host_without_the_mapping_or_with_other_hardware_takes_none() {
 
 #[test]
 fn what_was_learnt_before_does_not_hide_the_device() {
-    // A node that is ready, whose plugin offers nothing: an old one is believed.
+    // A ready node whose plugin offers nothing: this is believed only of an old node.
     let old = "apiVersion: v1\nkind: Node\nmetadata: {name: w-1, labels: {pve-autoscaler/pool: w}, creationTimestamp: CREATED}\n\
          status:\n  allocatable: {cpu: 8, memory: 15Gi, pods: 110}\n  conditions: [{type: Ready, status: \"True\"}]";
     let machine = "{name: w-1, pool: w, vmid: 101, host: a, cores: 8, memory: 16Gi, phase: Ready, node: w-1}";
@@ -93,14 +93,14 @@ fn a_stopped_machine_that_waits_keeps_its_device_and_goes_where_others_have_it()
     let config = pool("warm = { count = 2 }");
     let plan = cluster(0, ONE, "", waits).plan(&config);
     assert!(plan.keep.is_empty(), "{:?}", plan.keep);
-    // It is asked to join, unless another VM has taken the device meanwhile.
+    // The machine is asked to join, unless another VM has taken the device meanwhile.
     let woken = cluster(1, ONE, "", waits).plan(&config);
     assert_eq!(hosts(&woken), ["a"]);
     let taken = cluster(1, &format!("{ONE}, held: [{{vmid: 300, mapping: gpu}}]"), "", waits).plan(&config);
     assert!(hosts(&taken).is_empty());
     let gone = |plan: &Plan| -> Vec<String> { plan.unkept.iter().map(|one| one.reason.clone()).collect() };
     assert_eq!(gone(&taken), ["other VMs use its devices on its host a"]);
-    // What cannot be given for a moment may be given again.
+    // A mapping that is broken for a moment may work again.
     let broken = cluster(1, &format!("{ONE}, broken: {{gpu: \"another device\"}}"), "", waits).plan(&config);
     assert_eq!((hosts(&broken), gone(&broken)), (vec![], vec![]));
     assert_eq!(gone(&woken), Vec::<String>::new());

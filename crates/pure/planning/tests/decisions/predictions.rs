@@ -12,7 +12,7 @@ use crate::cluster::{Cluster, inventory, node_verdict, of_pool, pod_verdict, poo
 const FULL: &str = "0/1 nodes are available: 1 Insufficient cpu.";
 const REFUSED: &str = "0/1 nodes are available: 1 node(s) were refused by a plugin.";
 
-/// One round after the other, with the memory between them.
+/// Successive rounds, with the memory that each leaves for the next.
 struct Rounds {
     config: Config,
     start: Timestamp,
@@ -75,7 +75,7 @@ fn reasons(plan: &Plan) -> Vec<&str> {
 fn a_pod_that_the_scheduler_refuses_again_where_it_fits_gets_no_machine_and_says_why() {
     let mut rounds = Rounds::new(of_pool("", ""));
     rounds.minutes(0..=1, &refused(FULL));
-    // It has looked again, and may be looking once more.
+    // The scheduler has looked at the pod again, and may be looking once more.
     let plan = rounds.minutes(2..=3, &refused(REFUSED));
     assert_eq!((pod_verdict(&plan, "d/p"), rounds.missed()), (PodOutcome::ExistingNode, 0));
     let plan = rounds.minutes(4..=5, &refused(REFUSED));
@@ -86,7 +86,7 @@ fn a_pod_that_the_scheduler_refuses_again_where_it_fits_gets_no_machine_and_says
     assert_eq!((missed.node.as_str(), missed.theirs.as_str()), ("w0", REFUSED));
     assert_eq!(missed.ours, "since 2026-01-01T12:00:00Z, it was found to fit w0");
     assert!(plan.pods[0].reasons[0].message.ends_with(REFUSED), "{:?}", plan.pods[0].reasons);
-    // Once it is gone, no other is made.
+    // Once the node is gone, no other is created.
     let gone = waiting(Cluster::new(), "p", "1", REFUSED);
     let plan = rounds.minutes(6..=30, &gone);
     assert_eq!((pod_verdict(&plan, "d/p"), plan.scale_up.len()), (PodOutcome::PredictionMissed, 0));
@@ -127,7 +127,7 @@ fn room_that_others_take_is_no_missed_prediction() {
     rounds.minutes(0..=10, &refused(FULL));
     let plan = rounds.minutes(11..=30, &refused(FULL).pod("a", "4", "w0"));
     assert_eq!((pod_verdict(&plan, "d/p"), rounds.missed()), (PodOutcome::NewNode, 0));
-    // Others come and go: each time the room is another.
+    // Other pods come and go, so the room changes each time.
     let mut rounds = Rounds::new(of_pool("", ""));
     for number in 0..10 {
         let cluster = refused(FULL).pod(&format!("a{number}"), "2", "w0");
@@ -217,7 +217,7 @@ fn it_is_tried_again_after_a_time_that_doubles_and_never_on_the_node_that_was_re
     let mut rounds = Rounds::new(of_pool("", ""));
     let plan = rounds.minutes(0..=44, &refused(FULL));
     assert_eq!((rounds.missed(), plan.scale_up.len()), (1, 0));
-    // The node is still there and idle: another one may be otherwise.
+    // The node still exists and is idle, but another one may be different.
     let plan = rounds.minutes(45..=45, &refused(FULL));
     assert_eq!((pod_verdict(&plan, "d/p"), plan.scale_up.len()), (PodOutcome::NewNode, 1));
     let fresh = "apiVersion: v1\nkind: Node\nmetadata: {name: w1, labels: {pve-autoscaler/pool: w}, creationTimestamp: 2026-01-01T12:46:00Z}\n\
@@ -246,7 +246,7 @@ fn of_machines_that_take_none_of_their_pods_there_are_two() {
             "{{name: {name}, pool: w, vmid: 9101, host: pve1, cores: 4, memory: 8Gi, phase: {phase}, node: {name}, pods: [d/p]}},"
         )
     };
-    // The pod needs all that a fresh node promises, and these offer less.
+    // The pod needs all that a fresh node promises, and these nodes offer less.
     let cluster = |nodes: &[&str], machines: &str| {
         let nodes = nodes.iter().fold(Cluster::new(), |all, name| all.sized(name, "w", "3", "", "True"));
         waiting(nodes.with(&inventory(machines)), "p", "4", FULL)
@@ -266,13 +266,13 @@ fn of_machines_that_take_none_of_their_pods_there_are_two() {
         message.contains("w1 and w2 were created for such pods, but none was scheduled there"),
         "{message}"
     );
-    // Nor once they are gone, whatever the time of the back-off, for an hour.
+    // None is created for an hour after they are gone either, whatever the length of the back-off.
     rounds.at(300, &cluster(&["w1", "w2"], &both));
     assert_eq!(rounds.missed(), 1);
     for minute in 6..=59 {
         assert_eq!(asked(&rounds.at(minute * 60, &cluster(&[], ""))), 0, "{minute}");
     }
-    // One of them took another pod: it was not made in vain.
+    // One of the machines took another pod, so it was not created in vain.
     let mut rounds = Rounds::new(of_pool("", ""));
     let coming = [machine("w1", "Booting"), machine("w2", "Booting")].concat();
     rounds.at(60, &cluster(&[], &coming));
@@ -317,7 +317,7 @@ fn no_further_node_of_a_pool_goes_while_the_pods_of_one_that_went_do_not_run() {
     assert!(removed(&plan).is_empty(), "{:?}", plan.scale_down);
     let message = plan.nodes.iter().find(|one| one.node == "w2").unwrap().message.clone();
     assert!(message.is_some_and(|message| message.contains("the removed node w0")), "{:?}", plan.nodes);
-    // It runs.
+    // The pod runs.
     let runs = Cluster::new().idle("w1", "w").idle("w2", "w").pod("b", "2500m", "w1").pod("a2", "500m", "w1");
     let plan = rounds.minutes(41..=42, &runs);
     assert_eq!(removed(&plan), ["w2"]);
@@ -366,7 +366,7 @@ fn no_node_goes_whose_pods_would_have_to_run_where_the_scheduler_refuses_such_po
                  status: {phase: Running, conditions: [{type: Ready, status: \"True\"}]}";
     let both = full.clone().idle("w1", "w").with(alike);
     let mut rounds = Rounds::new(of_pool("", ""));
-    // The pod that waits has w0's room.
+    // The pending pod gets the room on w0.
     assert!(removed(&rounds.minutes(0..=0, &both)).is_empty());
     let mut rounds = Rounds::new(of_pool("", ""));
     rounds.minutes(0..=15, &full);
@@ -383,7 +383,7 @@ fn a_buffer_has_no_machine_after_the_other_made_that_takes_none_of_its_chunks() 
             "{{name: {name}, pool: w, vmid: 9100, host: pve1, cores: 4, memory: 8Gi, phase: {phase}, node: {name}, pods: [\"{chunk}\"]}},"
         )
     };
-    // A chunk needs all that a fresh node promises, and these offer less.
+    // A chunk needs all that a fresh node promises, and these nodes offer less.
     let cluster = |nodes: &[&str], machines: &str| {
         let nodes = nodes.iter().fold(Cluster::new(), |all, name| all.sized(name, "w", "3", "", "True"));
         nodes
@@ -408,7 +408,7 @@ fn a_buffer_has_no_machine_after_the_other_made_that_takes_none_of_its_chunks() 
     let both = [machine("w1", "Ready"), machine("w2", "Ready")].concat();
     let plan = rounds.at(240, &cluster(&["w1", "w2"], &both));
     assert_eq!(asked(&plan), 0, "{:?}", plan.buffers);
-    // Nor once they are gone, for an hour.
+    // None is created for an hour after they are gone either.
     rounds.at(300, &cluster(&["w1", "w2"], &both));
     for minute in 6..=59 {
         assert_eq!(asked(&rounds.at(minute * 60, &cluster(&[], ""))), 0, "{minute}");

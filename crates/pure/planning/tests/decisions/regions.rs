@@ -74,7 +74,7 @@ fn a_pool_out_of_sight_loses_no_node_and_the_other_does() {
     for node in ["far", "silent"] {
         assert_eq!(node_verdict(&plan, node), NodeOutcome::PoolUnhealthy);
     }
-    // Their time goes on: it counts for pods, and those are seen.
+    // The time of its nodes continues: it depends on pods, which can still be seen.
     let far = plan.nodes.iter().find(|one| one.node == "far").unwrap();
     assert!(far.since.is_some() && far.message.as_ref().unwrap().contains("east"), "{far:?}");
 }
@@ -86,7 +86,7 @@ fn each_cluster_keeps_its_own_majority() {
     );
     for (votes, expected) in [
         ("east/pve1: 1, east/pve2: 1, east/pve3: 1", HostOutcome::SwitchOff),
-        // Four votes of six would stay, but one of three there.
+        // Four of six votes would be left in total, but only one of three in `east`.
         ("pve1: 1, pve2: 1, pve3: 1, east/pve1: 2, east/pve2: 1", HostOutcome::Needed),
     ] {
         let hosts = ["pve1", "pve2", "pve3", "east/pve1", "east/pve2", "east/pve3"]

@@ -173,14 +173,14 @@ fn a_node_that_still_starts_is_not_removed_while_a_pod_waits_for_it() {
 #[test]
 fn the_pods_of_a_node_on_its_way_out_have_a_place_or_are_named() {
     let leaving = "{key: pve-autoscaler/being-deleted, effect: NoSchedule}";
-    // What else is there: the CPU of a pod that waits, and of one on the node that stays.
+    // The other pods: the CPU of a pending one, and of one on the node that stays.
     let cases = [
         ("", "", None),
         ("", "3", Some("d/p")),
         ("", "2", None),
         ("1500m", "1", Some("d/p")),
         ("1500m", "", None),
-        // No node takes it: it takes no room.
+        // No node takes the pending pod, so it takes no room.
         ("9", "1", None),
     ];
     for (waits, stays, expected) in cases {

@@ -29,7 +29,7 @@ fn a_lost_node_of_a_pool_at_its_minimum_is_replaced_before_it_goes() {
     assert_eq!(said(&plan, "w1"), "pool at its minimum of 2: to be removed once its replacement is ready");
     assert!(plan.nodes[1].since.is_some(), "its time goes on");
 
-    // The machine in its place is on its way.
+    // The replacement is being created.
     let machines =
         machine("w0", "Ready", true) + &machine("w1", "Ready", true) + &machine("w2", "Booting", false);
     let plan = one_of_two_is_lost().with(&inventory(&machines)).plan(&config);
@@ -111,7 +111,7 @@ fn a_node_that_a_window_keeps_is_not_taken_for_lost_as_its_kubelet_restarts() {
 
 #[test]
 fn a_lost_node_stays_lost_when_another_came_in_its_place_and_its_pod_has_no_other() {
-    // As one with a volume of its host does: it tolerates that its node is not ready, for ever.
+    // The pod is like one with a volume on its host: it tolerates forever that its node is not ready.
     let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: db-0\n  namespace: d\n  \
          ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}]\n\
          spec: {nodeName: w1, nodeSelector: {kubernetes.io/hostname: w1}, \

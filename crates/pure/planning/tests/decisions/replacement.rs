@@ -8,7 +8,7 @@ use settings::Config;
 use crate::cluster::{Cluster, LEAVING, inventory, node_verdict, of_pool, removed};
 
 const ON: &str = "[replace]\ndrift = true\n";
-/// Its number of pods differs from that of a new node.
+/// The settings of an old machine: its number of pods differs from that of a new one.
 const OLD: &str = "madeOf: {max_pods: \"50\", gone: x}";
 
 fn machine(name: &str, more: &str) -> String {
@@ -17,7 +17,7 @@ fn machine(name: &str, more: &str) -> String {
     )
 }
 
-/// Nodes of pool `w` on machines that were created like this, each with a pod that fills it.
+/// Nodes of pool `w` on these machines (name and settings), each with a pod that fills it.
 fn cluster(machines: &[(&str, &str)]) -> Cluster {
     let all: String = machines.iter().map(|(name, more)| machine(name, more)).collect();
     let cluster = Cluster::new().with(&inventory(&all).replace("32Gi", "128Gi"));
@@ -112,7 +112,7 @@ fn nodes_are_replaced_one_after_another() {
     assert_eq!(node_verdict(&plan, "w1"), NodeOutcome::Utilized);
     let plan = cluster(&all).plan(&of_pool("", &format!("{ON}max_parallel = 2\n")));
     assert_eq!(made(&plan), 2);
-    // One is on its way out still.
+    // Another node is still being removed.
     let plan = cluster(&all[..2]).node("w9", "w", LEAVING, "True").plan(&of_pool("", ON));
     assert_eq!((made(&plan), removed(&plan)), (0, Vec::new()));
 }
@@ -275,7 +275,7 @@ fn two_that_have_drifted_in_a_full_pool_do_not_wait_for_each_other() {
     assert_eq!((made(&plan), removed(&plan)), (0, vec!["w0"]), "{:?}", plan.nodes);
     assert!(said(&plan, "w1").contains("`max` of 2 leaves no room for its replacement"));
 
-    // With one in the place of one of them.
+    // The replacement of one of the two exists.
     (config.pools[0].min, config.pools[0].max) = (2, 3);
     let machines = machines + &machine("w2", "");
     let three = Cluster::new().with(&inventory(&machines)).idle("w0", "w").idle("w1", "w").idle("w2", "w");
@@ -284,7 +284,7 @@ fn two_that_have_drifted_in_a_full_pool_do_not_wait_for_each_other() {
 
 #[test]
 fn a_node_in_whose_place_none_can_be_made_holds_no_others() {
-    // The host is full until `w1`, on which nothing runs, has gone; the pool keeps one.
+    // The host is full until `w1`, on which nothing runs, is gone. The pool keeps one node.
     let all = machine("w0", OLD) + &machine("w1", "").replace("pool: w,", "pool: other,");
     let there = inventory(&all)
         .replace("cores: 64, memory: 32Gi, memoryUsed: 4Gi", "cores: 8, memory: 24Gi, memoryUsed: 20Gi");
@@ -298,7 +298,7 @@ fn a_node_in_whose_place_none_can_be_made_holds_no_others() {
     let words =
         "drifted: `max_pods` was 50 and is now 110; not replaced now: there is no room for its replacement";
     assert_eq!(said(&plan, "w0"), words);
-    // There is room then.
+    // Once `w1` is gone, there is room.
     let there = inventory(&machine("w0", OLD)).replace("cores: 64, memory: 32Gi", "cores: 8, memory: 24Gi");
     let alone = Cluster::new().with(&there).idle("w0", "w").pod("p-w0", "3", "w0");
     assert_eq!((made(&alone.plan(&config)), removed(&alone.plan(&config))), (1, Vec::new()));
@@ -325,7 +325,7 @@ fn nothing_is_made_for_a_node_of_which_one_pod_has_no_place() {
     let words = "drifted: `max_pods` was 50 and is now 110; not replaced now: d/pinned would find no room, even with new \
                  machines for its other pods";
     assert_eq!(said(&plan, "w0"), words);
-    // It keeps no other one waiting.
+    // The node does not delay the replacement of another one.
     let plan = cluster(&[("w0", OLD), ("w1", OLD)]).with(pinned).plan(&config);
     assert_eq!((made(&plan), removed(&plan)), (1, Vec::new()), "{:?}", plan.nodes);
     assert!(
@@ -337,7 +337,7 @@ fn nothing_is_made_for_a_node_of_which_one_pod_has_no_place() {
 
 #[test]
 fn nothing_is_made_of_another_pool_for_a_node_that_its_own_pool_needs() {
-    // On the host there is room for a small machine, and for none in the place of `w0`.
+    // The host has room for a small machine, but not for a replacement of `w0`.
     let there = inventory(&machine("w0", OLD)).replace("32Gi, memoryUsed: 4Gi", "28Gi, memoryUsed: 20Gi");
     let old = Cluster::new().with(&there).idle("w0", "w").pod("p-w0", "1", "w0");
     let mut config = of_pool("min = 1", ON);
@@ -350,7 +350,7 @@ fn nothing_is_made_of_another_pool_for_a_node_that_its_own_pool_needs() {
     let words = "drifted: `max_pods` was 50 and is now 110; not replaced now: its pool would be below its minimum, and its \
                  replacement cannot be created";
     assert!(said(&plan, "w0").starts_with(words), "{}", said(&plan, "w0"));
-    // The pool can do without.
+    // The pool can do without the node.
     config.pools[0].min = 0;
     assert_eq!(made(&old.plan(&config)), 1);
 }

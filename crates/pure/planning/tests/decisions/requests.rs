@@ -67,7 +67,7 @@ fn machines_are_made_for_all_of_an_atomic_request_or_none() {
         "{}",
         only(&plan).message
     );
-    // Two are there already.
+    // Two nodes exist already.
     let plan = with(ATOMIC, 3, "").idle("w0", "w").idle("w1", "w").plan(&config);
     assert_eq!((only(&plan).verdict, machines(&plan)), (RequestOutcome::Provisioned, 1));
     let plan = with(ATOMIC, 2, "").idle("w0", "w").idle("w1", "w").plan(&config);
@@ -82,7 +82,7 @@ fn a_check_of_capacity_makes_nothing_and_counts_what_is_there() {
         let plan = with(CHECK, count, "").idle("w0", "w").idle("w1", "w").plan(&pools(0, 9, ""));
         assert_eq!((only(&plan).verdict, machines(&plan)), (outcome, 0), "{count}");
     }
-    // A machine that this decision makes for a pod is not there yet, and pods come first.
+    // A machine that this decision creates for a pod does not exist yet, and pods come first.
     let plan = with(CHECK, 1, "").idle("w0", "w").pod("p", "3", "").plan(&pools(0, 9, ""));
     assert_eq!(
         (only(&plan).verdict, pod_verdict(&plan, "d/p")),
@@ -112,11 +112,11 @@ fn pods_of_a_request_make_no_machine_until_it_is_provisioned() {
         (is("Provisioned", 55), PodOutcome::NewNode),
         (format!("{}, {}", is("Provisioned", 31), is("BookingExpired", 41)), PodOutcome::NewNode),
     ] {
-        // A check finds nothing here, so that nothing else makes a machine.
+        // A check of capacity creates no machine, so a machine can only be for the pod.
         let plan = with(CHECK, 1, &status).with(&consumer("p", "")).plan(&pools(0, 9, ""));
         assert_eq!(pod_verdict(&plan, "d/p"), outcome, "{status}");
     }
-    // Another one, of which nothing is known; and a cluster that has no requests at all.
+    // A pod of a request that does not exist; and a cluster without any requests.
     let other = consumer("p", "").replace("request: r", "request: other");
     let plan = with(CHECK, 1, "").with(&other).plan(&pools(0, 9, ""));
     assert_eq!(pod_verdict(&plan, "d/p"), PodOutcome::AwaitsRequest);
@@ -137,7 +137,7 @@ fn promised_room_is_held_for_ten_minutes_less_what_its_pods_took() {
     assert_eq!((only(&plan).verdict, removed(&plan).len()), (RequestOutcome::Booked, 0));
     let said = plan.nodes[0].message.clone().unwrap();
     assert_eq!(said, "its room is kept for ProvisioningRequest d/r");
-    // Nothing is made for it a second time.
+    // No machine is created for the request a second time.
     assert_eq!(machines(&with(ATOMIC, 2, &is("Provisioned", 51)).plan(&pools(0, 9, ""))), 0);
     let plan = two(51).with(&consumer("p", "w0")).plan(&pools(0, 9, ""));
     assert_eq!((only(&plan).verdict, removed(&plan).len()), (RequestOutcome::Booked, 0));

@@ -68,7 +68,7 @@ fn all_disks_of_the_template_count_for_a_full_clone() {
         let cluster = with_inventory(6, "xx: {total: 100Gi, used: 0}", "").with(&memory(bytes));
         places(&cluster.plan(&config)).len()
     };
-    // The pool's disk is of 40 GiB; 0: nothing is known of the template.
+    // The pool's disk has 40 GiB. With 0, nothing is known of the template.
     assert_eq!([0, 10 << 30, 40 << 30, 60 << 30, 101 << 30].map(made), [2, 2, 2, 1, 0]);
 }
 
@@ -105,7 +105,7 @@ fn what_stays_free_and_what_is_on_its_way_is_left_alone() {
         ("", &coming.replace("Cloning", "Deleting, justStored: true"), 2),
     ] {
         let config = pool(&format!("storage = \"xx\"\nhosts = [\"a\"]\n{more}"));
-        // The one that is coming takes the first of the pods.
+        // A machine that is being created takes the first of the pods.
         let pods = 5 + usize::from(!machines.is_empty() && !machines.contains("Deleting"));
         assert_eq!(places(&plan(&config, pods, own, machines)).len(), expected, "{more} {machines}");
     }
@@ -152,7 +152,7 @@ fn machines_are_kept_suspended_where_there_is_room_for_their_memory() {
         (&named, &all, "", 1, "left on storage `yy`, but a machine needs 16884Mi, including its memory"),
         (&named, xx, "", 0, "has no storage `yy`"),
         (&beside, &shared, "", 1, "left on storage `nas`, but a machine needs 17908Mi, including its memory"),
-        // The disk of one that boots is there, its memory is not yet; one that waits has both.
+        // The disk of a booting machine is on the storage, its memory is not yet. A waiting one has both.
         (&suspended.to_owned(), "xx: {total: 110Gi, used: 40Gi}", coming, 0, "left on storage `xx`"),
         (&suspended.to_owned(), "xx: {total: 114Gi, used: 57Gi}", &there, 1, ""),
         (&suspended.to_owned(), "xx: {total: 114Gi, used: 57Gi}", &just, 0, "left on storage `xx`"),

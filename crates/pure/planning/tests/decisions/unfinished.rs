@@ -25,8 +25,7 @@ fn waiting(cluster: Cluster, namespace: &str, number: u32, more: &str) -> Cluste
     ))
 }
 
-/// One round after the other. Pods that got a machine are gone from the next round on, as if they ran
-/// elsewhere.
+/// Successive rounds. Pods that got a machine are left out of the next rounds.
 struct Rounds {
     cluster: Vec<(String, Cluster)>,
     limits: Limits,
@@ -100,7 +99,7 @@ fn a_namespace_with_many_pods_holds_up_no_other() {
         count += 1;
         assert!(count < 10, "the pod of z still waits");
     }
-    // It is the youngest, and by its name and its size the last.
+    // The pod is the youngest, and the last by its name and its size.
     assert!(rounds.cluster.len() > 20, "{} are left", rounds.cluster.len());
 }
 
@@ -124,7 +123,7 @@ fn pods_of_high_priority_come_first() {
     let rounds = (1..20).fold(Rounds::new(limits(LITTLE, u64::MAX)), |all, one| all.with("a", one, ""));
     let mut rounds = rounds.with("a", 30, "priorityClassName: high, priority: 1000, ");
     rounds.cluster.push((String::new(), Cluster::empty().with(class)));
-    // As after a round that was not finished.
+    // This is the state after a round that was not finished.
     rounds.unfinished.pods = Some(PodTurns { most: 2, ..PodTurns::default() });
     let plan = rounds.round();
     assert_eq!(pod_verdict(&plan, "a/p30"), PodOutcome::NewNode);

@@ -28,17 +28,17 @@ fn a_feature_that_no_kubelet_of_the_pool_declares_makes_no_machine() {
     assert_eq!((pod_verdict(&plan, "d/p"), made(&plan)), (PodOutcome::NoPoolFits, 0));
     let reasons = &plan.pods[0].reasons;
     assert!(reasons.iter().any(|one| one.reason == "NodeDeclaredFeatures"), "{reasons:?}");
-    // The scheduler of 1.36 does not ask for it.
+    // The scheduler of 1.36 does not require the feature.
     let before = with_options(cluster("v1.36.3")).plan(&of_pool("", ""));
     assert_eq!((pod_verdict(&before, "d/p"), made(&before)), (PodOutcome::NewNode, 1));
-    // A kubelet that is configured so has it.
+    // A kubelet that is configured accordingly has the feature.
     let told = of_pool("kubelet = { featureGates = { VolumeBindMountOptions = true } }", "");
     assert_eq!(pod_verdict(&with_options(cluster("v1.37.2")).plan(&told), "d/p"), PodOutcome::NewNode);
 }
 
 #[test]
 fn a_running_pod_takes_what_the_scheduler_of_the_version_counts() {
-    // One core, half of one as overhead, and both once more in what the kubelet says of the pod.
+    // One core, half a core as overhead, and both once more in the resources that the kubelet reports.
     let running = "apiVersion: v1\nkind: Pod\nmetadata: {name: vm, namespace: d}\n\
         spec: {nodeName: a, overhead: {cpu: 500m}, containers: [{name: c, resources: {requests: {cpu: 1}}}]}\n\
         status: {phase: Running, allocatedResources: {cpu: 1500m}, resources: {requests: {cpu: 1}}}";

@@ -79,9 +79,9 @@ fn a_fresh_node_takes_as_many_volumes_as_the_pools_nodes_do() {
     let three = pod(full(), "p", 3, "1Gi");
     assert_eq!(pod_verdict(&three.plan(&pool("")), "d/p"), PodOutcome::NoPoolFits);
     assert_eq!(machines(&pod(full(), "p", 2, "1Gi").plan(&pool(""))), 1);
-    // What the pool says of its nodes comes first.
+    // The pool's own setting takes precedence.
     assert_eq!(machines(&three.plan(&pool("csi_volumes = { \"x.csi\" = 3 }"))), 1);
-    // As many pods on one as it takes volumes.
+    // Each machine gets as many pods as it takes volumes.
     let five = (0..5).fold(full(), |cluster, number| pod(cluster, &format!("p{number}"), 1, "1Gi"));
     assert_eq!(machines(&five.plan(&pool(""))), 3);
     assert_eq!(machines(&five.plan(&pool("csi_volumes = { \"x.csi\" = 4 }"))), 2);

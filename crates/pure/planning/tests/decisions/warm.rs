@@ -6,7 +6,7 @@ use model::plan::PodOutcome;
 
 use crate::cluster::{Cluster, inventory, machine, of_pool, pod_verdict};
 
-/// A machine of pool `w` that is kept like this.
+/// A machine of pool `w` that is kept warm in this state.
 fn kept(name: &str, phase: &str, state: &str) -> String {
     let plain = machine(name, phase, false);
     plain.replace("},", &format!(", warm: {state}}},"))
@@ -62,11 +62,11 @@ fn the_number_is_kept_within_the_maximum_and_after_what_pods_wait_for() {
     assert_eq!(told(&cluster(&[]).plan(&nine)).2, 2);
     assert_eq!(told(&cluster(&[kept("w-a", "Booting", "stopped")]).plan(&nine)).2, 1);
     assert_eq!(told(&cluster(&[machine("w-a", "Ready", true)]).plan(&two)).2, 1);
-    // One that failed is no machine that is kept.
+    // A machine that failed does not count as kept.
     assert_eq!(told(&cluster(&[kept("w-a", "Failed", "stopped")]).plan(&nine)).2, 2);
     let busy = cluster(&[]).pod("p", "3", "").plan(&nine);
     assert_eq!((told(&busy).1, told(&busy).2), (1, 0));
-    // Asking one that is there leaves room for the next at once.
+    // If a machine is asked to join, the next one is created immediately.
     let woken = cluster(&[kept("w-a", "Warm", "stopped"), kept("w-b", "Warm", "stopped")]).pod("p", "3", "");
     assert_eq!(told(&woken.plan(&nine)), (vec!["w-a"], 0, 1, vec![]));
 }
@@ -75,7 +75,7 @@ fn the_number_is_kept_within_the_maximum_and_after_what_pods_wait_for() {
 fn a_pool_at_its_maximum_still_has_its_warm_machines() {
     let mut config = of_pool("warm = { count = 1 }", "");
     config.pools[0].max = 1;
-    // One that is kept otherwise than by now is as good for those who wait.
+    // A machine that is kept in another state than the pool's present one can serve pending pods too.
     for state in [WarmState::Stopped, WarmState::Booted] {
         config.pools[0].warm.state = state;
         let plan = cluster(&[kept("w-a", "Warm", "booted")]).pod("p", "3", "").plan(&config);
@@ -99,13 +99,13 @@ fn a_stopped_machine_is_woken_only_where_its_host_has_room_for_it() {
         let config = of_pool("warm = { count = 1 }\nmemory_reserve = \"0GiB\"", "");
         let plan = Cluster::new().with(&full).pod("p", "3", "").plan(&config);
         assert_eq!(told(&plan).0.len(), woken, "{used}");
-        // Of guests that do not run `count_stopped` counts others' only.
+        // Of guests that do not run, `count_stopped` counts only unmanaged ones.
         let proxmox = "[proxmox]\nendpoints = [\"https://10.0.0.1:8006\"]\ntoken_id = \"a@pve!b\"\n\
                        token_file = \"/unused\"\nca = \"system\"\nresource_pool = \"p\"\ncount_stopped = true\n";
         let strict = of_pool("warm = { count = 1 }\nmemory_reserve = \"0GiB\"", proxmox);
         let plan = Cluster::new().with(&full).pod("p", "3", "").plan(&strict);
         assert_eq!(told(&plan).0.len(), woken, "{used}");
-        // One that runs has its room.
+        // A running machine has its room already.
         let full = full.replace("warm: stopped", "warm: booted");
         let mut config = config;
         config.pools[0].warm.state = WarmState::Booted;
@@ -122,7 +122,7 @@ fn one_that_cannot_be_started_makes_room_for_one_elsewhere_where_pods_wait() {
     for (state, used, other, pods, gone) in [
         ("stopped", "25Gi", elsewhere, 1, vec!["w-a"]),
         ("suspended", "25Gi", elsewhere, 1, vec!["w-a"]),
-        // It can be started, or runs already; no pod waits; no other node has room.
+        // The machine can be started, or runs already; no pod is pending; or no other host has room.
         ("stopped", "4Gi", elsewhere, 1, vec![]),
         ("booted", "25Gi", elsewhere, 1, vec![]),
         ("stopped", "25Gi", elsewhere, 0, vec![]),
@@ -140,7 +140,7 @@ fn one_that_cannot_be_started_makes_room_for_one_elsewhere_where_pods_wait() {
         let plan = cluster.plan(&config);
         assert_eq!(told(&plan).3, gone, "{state} {used} {other} {pods}");
     }
-    // Nothing keeps the pool from making another.
+    // Nothing keeps the pool from creating another machine.
     config.pools[0].max = 2;
     let there = inventory(&kept("w-a", "Warm", "stopped"))
         .replace("memoryUsed: 4Gi}]", &format!("memoryUsed: 25Gi}}{elsewhere}"));

@@ -30,7 +30,7 @@ fn first_fit_decreasing(mix: &Mix) -> usize {
 
 /// Mean of machines used over the bound, by the planner and by first-fit decreasing.
 fn compare(name: &str, make: Make) -> (f64, f64) {
-    // Not the seed on which the planner's constants were chosen.
+    // This is not the seed with which the planner's constants were chosen.
     let mut random = Random(1234);
     let (mut ours, mut plain) = (0.0, 0.0);
     for _ in 0..ROUNDS {

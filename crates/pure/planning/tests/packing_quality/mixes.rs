@@ -15,9 +15,9 @@ pub type Make = fn(&mut Random) -> Mix;
 pub const ALL: [(&str, Make); 3] =
     [("deployments", deployments), ("singles", singles), ("opposites", opposites)];
 
-/// Of a node, in thousandths.
+/// The CPU of a node, in thousandths of a core.
 pub const CPU: i64 = 8000;
-/// Of a node, in MiB.
+/// The memory of a node, in MiB.
 pub const MEMORY: i64 = 16 << 10;
 
 /// SplitMix64: the same mixes on every machine.
