@@ -18,7 +18,7 @@ pub(super) async fn find(ctx: &Context, machine: &MachineHandle, trouble: &StepE
     }
 }
 
-/// Whether all storages of a machine's disks are shared, as far as the list shows.
+/// Whether all storages of the machine's disks are shared. `false` if the storages cannot be listed.
 async fn on_shared(ctx: &Context, machine: &MachineHandle) -> bool {
     let record = machine.record();
     let chosen = record.made_of.get(STORED_ON);

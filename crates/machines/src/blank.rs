@@ -12,7 +12,7 @@ use settings::{Bootstrap, Pool};
 /// Asks for the VM. Its description bears the mark from the moment it becomes visible.
 ///
 /// # Errors
-/// As for a clone: [`proxmox::Kind::Exists`] if the VMID is taken.
+/// [`proxmox::Kind::Exists`] if the VMID is taken, as when a template is cloned.
 pub(super) async fn send(
     ctx: &Context,
     record: &Record,
@@ -25,8 +25,8 @@ pub(super) async fn send(
     ctx.proxmox.create_vm(&record.host, record.slot.vmid, &options, resource_pool).await
 }
 
-/// What cannot be added later with the other settings, which it gets as a clone does: its disk, and a boot
-/// device.
+/// The options that the VM is created with: the disk, a boot device, and what else cannot be added later. The
+/// other settings are applied afterwards, as for a clone.
 fn options(record: &Record, pool: &Pool, description: String, agent: bool) -> BTreeMap<String, String> {
     let mut options = BTreeMap::from([
         ("name".to_owned(), record.name.clone()),

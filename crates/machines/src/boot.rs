@@ -10,17 +10,18 @@ use model::Record;
 
 /// The time between two probes.
 const PROBE: Duration = Duration::from_millis(200);
-/// When a guest's agent is first asked, until the pool's boot times are known: most guests take a little
-/// longer.
+/// How long after its start a guest's agent is first asked, while the pool's boot times are unknown. Most
+/// guests take a little longer.
 const BOOT: Duration = Duration::from_secs(6);
-/// The part of the limit after which the agent is asked in any case.
+/// A boot is expected to take at most the limit for the agent, divided by this.
 const PART: u32 = 3;
-/// The time from a guest's first open port to its agent's first answer, until it was measured.
+/// The assumed time from a guest's first open port to its agent's first answer, until it was measured.
 const AFTER_PROBE: Duration = Duration::from_millis(700);
 
-/// How many times the first guess to wait for a port while the pool's boot times are unknown.
+/// While the pool's boot times are unknown, the wait for an open port is the expected boot time multiplied by
+/// this.
 const UNKNOWN: u32 = 3;
-/// How many questions follow each other sooner than `agent_poll`.
+/// How many of the first questions are asked at a quarter of the interval `agent_poll`.
 const NEAR: u32 = 4;
 
 /// Decides when the guest agent is asked, and learns from its answers.
@@ -30,9 +31,9 @@ pub(super) struct Boot {
     opened: Option<Instant>,
     tries: u32,
     what: String,
-    /// Whether the guest is already up: then there is no wait, and nothing to learn.
+    /// Whether the guest is already up. If it is, there is no wait, and nothing to learn.
     up: bool,
-    /// Whether its clock still has the time at which its memory was written to disk.
+    /// Whether the guest's clock still shows the time at which its memory was written to disk.
     pub old_clock: bool,
 }
 
@@ -48,7 +49,7 @@ impl Boot {
         Self { up: true, ..Self::new(record, Instant::now()) }
     }
 
-    /// The same, for a guest whose clock has to be set.
+    /// Notes that the guest's clock has to be set.
     pub fn with_old_clock(self) -> Self {
         Self { old_clock: true, ..self }
     }
@@ -58,7 +59,7 @@ impl Boot {
     pub async fn wait(&mut self, ctx: &Context, record: &Record) {
         self.tries += 1;
         if let Some(asked) = self.asked {
-            // The usual time was a little too short: the first answer is near.
+            // The agent did not answer after the usual time: it will probably answer soon.
             let poll = ctx.config.limits.agent_poll;
             let pause = if self.tries <= NEAR { poll / 4 } else { poll };
             tokio::time::sleep_until(asked + pause).await;
@@ -102,8 +103,8 @@ impl Boot {
         format!("{} after its first port", self.what)
     }
 
-    /// The agent has answered: learns how long that took. An answer to the first question means that it could
-    /// have been asked a little earlier.
+    /// Learns how long the guest took to boot, once its agent has answered. If it answered the first
+    /// question, it may have been up earlier: a little less than the measured time is learned.
     pub fn answered(&self, ctx: &Context) {
         if self.up {
             return;

@@ -18,9 +18,9 @@ const FAREWELL: Duration = Duration::from_mins(1);
 /// How many ids are tried; two taken ids in a row do not happen by chance.
 const ATTEMPTS: u32 = 3;
 
-/// A fresh token, with its id in the machine's record. Through the API, it is recorded before it is created,
-/// so that none is forgotten. Over SSH, a token whose answer was lost may be left: its secret is lost, and it
-/// expires soon.
+/// Creates a token and writes its id to the machine's record. Through the API, the id is recorded before the
+/// token is created, so that no token is forgotten. Over SSH, a lost answer may leave a token that is not
+/// recorded: its secret is lost, and it expires soon.
 pub(super) async fn mint(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -94,9 +94,9 @@ pub(super) async fn delete_all(
 
 /// Deletes a token by the id in the machine's record. A token that is already gone is no error.
 ///
-/// With tokens created over SSH, an administrator need not grant the daemon rights on Secrets, and the
-/// shipped admission policy lets it delete only its own tokens. In both cases the control plane node is
-/// asked. If that fails, the token expires by itself, and the machine stays.
+/// If tokens are created over SSH, the API server may refuse the deletion: the daemon need not have rights on
+/// Secrets, and the shipped admission policy lets it delete only tokens that it created through the API. The
+/// control plane node is asked then. If that fails too, a warning is logged, and the token expires by itself.
 pub(super) async fn delete(
     ctx: &Context,
     machine: &MachineHandle,
@@ -108,8 +108,8 @@ pub(super) async fn delete(
     let Some(ssh) = bootstrap.and_then(Bootstrap::ssh) else {
         let deleted = retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.delete_token(id).await?)).await;
         return match deleted {
-            // The policy does not regard it as ours: it was created over SSH, before the configuration was
-            // changed.
+            // The admission policy does not regard the token as the daemon's: it was created over SSH, before
+            // the configuration was changed.
             Err(StepError::Kubernetes(error)) if error.kind() == ErrorKind::Invalid => {
                 left(machine, id, &StepError::Kubernetes(error));
                 Ok(())

@@ -14,9 +14,9 @@ const MINOR: u32 = 31;
 /// What a join needs to know about the cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterFacts {
-    /// Address and CA.
+    /// The API server's address and the CA.
     pub info: ClusterInfo,
-    /// Minor version.
+    /// The minor version of Kubernetes.
     pub minor: u32,
 }
 
@@ -31,7 +31,7 @@ impl KnownFacts {
     /// The facts, read from the cluster if they are unknown. Concurrent callers wait for the same answer.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The facts cannot be read.
     #[boxed]
     pub async fn get(&self, cluster: &Cluster) -> Result<ClusterFacts, Error> {
         let mut known = self.0.lock().await;
@@ -42,7 +42,7 @@ impl KnownFacts {
         Ok(known.insert(facts).clone())
     }
 
-    /// Discards them, so that they are read again for the next join.
+    /// Discards the facts, so that they are read again for the next join.
     #[boxed]
     pub async fn forget(&self) {
         *self.0.lock().await = None;

@@ -52,14 +52,14 @@ pub struct Context {
     pub cluster_facts: KnownFacts,
     /// Makes clients of the machines' management controllers.
     pub controllers: Controllers,
-    /// The fence that resets have to pass.
+    /// The fence that resets of bare-metal machines have to pass.
     pub fence: Fence,
-    /// Why nothing new may be started now, if so.
+    /// Why nothing new may be started now. `None`: everything may be started.
     pub pause: watch::Receiver<Option<Arc<Pause>>>,
 }
 
 impl Context {
-    /// The owner of the machines that it creates.
+    /// The owner of the machines that the daemon creates.
     pub(super) fn owner(&self) -> Owner {
         Owner { cluster: self.config.cluster.clone(), kubernetes: self.watches.kubernetes_uid() }
     }
@@ -69,8 +69,8 @@ impl Context {
         self.live.borrow().pools.iter().any(|pool| pool.name == name)
     }
 
-    /// Why nothing new may be started now, in words, if so: everything is paused, or the mode was changed to
-    /// `observe` since the task began.
+    /// Why nothing new may be started now, in words: everything is paused, or the mode was changed to
+    /// `observe` since the task began. `None`: neither is the case.
     pub(super) fn paused(&self) -> Option<String> {
         if let Some(pause) = self.pause.borrow().as_ref() {
             return Some(format!("everything is paused: {}", pause.words()));
@@ -79,7 +79,8 @@ impl Context {
         observes.then(|| "the daemon only observes (`mode = \"observe\"`)".to_owned())
     }
 
-    /// Waits until the daemon is paused, or no longer is. If the daemon ends first, it never returns.
+    /// Waits until the daemon is paused (`true`) or not paused (`false`). Never returns if the daemon ends
+    /// first.
     pub(super) async fn until_paused(&self, paused: bool) {
         let (mut pause, mut live) = (self.pause.clone(), self.live.clone());
         loop {
@@ -104,11 +105,11 @@ impl std::fmt::Debug for Context {
     }
 }
 
-/// A token that was minted for one machine; its secret is nowhere else.
+/// A token that was minted for one machine. Its secret is stored nowhere else.
 #[derive(Clone, Debug)]
 pub(super) struct Ticket {
     /// `id.secret`.
     pub token: SecretString,
-    /// Its public part.
+    /// The token's public part.
     pub id: String,
 }

@@ -1,4 +1,5 @@
-//! Takes a machine from its record to a ready node. Each step first looks at what exists, unless nothing can.
+//! Takes a machine from its record to a ready node. Each step first looks at what exists, unless the record
+//! is so new that nothing can exist yet.
 
 use model::MachineKind;
 use std::time::Duration;
@@ -35,7 +36,7 @@ pub(super) enum Created {
     Warm,
 }
 
-/// Goes through all steps. `fresh`: the record was only just written, so nothing can exist yet.
+/// Takes the machine through all steps. `fresh`: the record was only just written, so nothing can exist yet.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -44,8 +45,8 @@ pub(super) async fn run(
 ) -> Result<Created, StepError> {
     let made = Box::pin(in_time(ctx, machine, fresh, reports)).await;
     let nothing_known = machine.record().task.is_none() && machine.record().smbios_uuid.is_none();
-    // Whatever ends this run, an earlier run may have requested its VM, or may have been cut off before the
-    // answer.
+    // A VM may exist that the record does not show: an earlier run may have requested it, or the time limit
+    // may have cut this run off before the answer.
     let cut_off = machine.phase == Phase::Cloning && matches!(made, Err(StepError::Limit { .. }));
     if made.is_err() && nothing_known && (!fresh || cut_off) {
         machine.stored.record.clone_in_doubt = true;
@@ -53,8 +54,8 @@ pub(super) async fn run(
     made
 }
 
-/// All steps within their limit. The time before the first step does not count: a pause, or waiting for its
-/// turn.
+/// Goes through all steps within their limit. Time before the first step does not count: a pause, or the wait
+/// for the machine's turn.
 async fn in_time(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -88,8 +89,8 @@ async fn in_time(
     }
 }
 
-/// Waits for a machine's turn, then goes through the steps that have to be done within its limit. `None`: a
-/// pause began before the first step.
+/// Waits for the machine's turn, then goes through the steps that have to be done within its limit. Returns
+/// `None` if a pause began before the first step.
 async fn in_turn(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -120,7 +121,7 @@ async fn in_turn(
     Ok(Some(made))
 }
 
-/// The progress line while its VM is created; a resumed machine may have one already.
+/// The progress line while the machine's VM is created. A resumed machine may already have a VM.
 fn cloning(fresh: bool, kind: MachineKind) -> &'static str {
     match (fresh, matches!(kind, MachineKind::Clone(_))) {
         (true, true) => "the clone is being created",
@@ -158,7 +159,8 @@ async fn steps(
 }
 
 /// Creates the machine's VM, configures it, and starts it if it is to run; returns whether it was started.
-/// Its place is given back then, so that a booting machine holds up no other.
+/// The machine's place among those being created is given back on return: a booting machine holds up no
+/// other.
 async fn vm(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -194,7 +196,7 @@ async fn vm(
     Ok(starts)
 }
 
-/// Waits until the clone exists, unlocked and ours.
+/// Creates the machine's VM, unless it already exists, and waits until it is unlocked.
 async fn clone(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -243,16 +245,16 @@ async fn clone(
                 Sight::Foreign(what) => {
                     return Err(StepError::Foreign { vmid: machine.record().slot.vmid, what });
                 }
-                // The call may still be on its way: only after a while is it certain that it has no effect.
-                // If it takes effect anyway, the VMID is taken by then, and the mark shows by whom.
+                // The call may still be on its way, so it is repeated only after a while. If both calls take
+                // effect, the second finds the VMID taken, and the mark shows by which VM.
                 Sight::Absent
                     if maybe_sent.is_some_and(|sent| sent.elapsed() < proxmox_tasks::ON_ITS_WAY) =>
                 {
                     tokio::time::sleep(CLONE_LOOK).await;
                     continue;
                 }
-                // Its guest may have become a Node that was not seen yet: that Node has to be deleted before
-                // another gets its name.
+                // The guest of the removed VM may have become a Node that was not seen yet. That Node has to
+                // be deleted before another gets its name.
                 Sight::Absent | Sight::BeingDestroyed if machine.record().smbios_uuid.is_some() => {
                     let what = "its VM was removed by another client".to_owned();
                     return Err(StepError::Failed { what, blame: BackoffTarget::Other });
@@ -275,7 +277,7 @@ async fn clone(
             sent
         })
         .await;
-        // Though this task has begun, it may find the VMID taken by the one that was requested before.
+        // Even a task that has begun may find the VMID taken, by a clone that was requested earlier.
         machine.stored.record.clone_in_doubt |= doubt;
         match sent? {
             Sent::Started(upid) => machine.change(ctx, |record| record.task = Some(upid.to_string())).await?,
@@ -289,12 +291,13 @@ async fn clone(
     }
 }
 
-/// How long a clone waits at most for its template to be read again.
+/// The longest time for which a clone waits until its template was read again.
 const TEMPLATE_READ: Duration = Duration::from_secs(1);
-/// The name that a machine's record uses for the template that it is cloned from.
+/// The key in a record's `made_of` for the identity of the template.
 const TEMPLATE: &str = "template";
 
-/// The identity of the template just before it is cloned; `None`: what was known of it still holds.
+/// The identity of the template just before it is cloned. `None`: the identity in the record, if any, is
+/// kept.
 async fn template_now(ctx: &Context, machine: &MachineHandle) -> Option<String> {
     let record = machine.record();
     let MachineKind::Clone(template) = record.kind() else { return None };
@@ -316,11 +319,11 @@ async fn template_now(ctx: &Context, machine: &MachineHandle) -> Option<String> 
 enum Sent {
     Started(Upid),
     Unknown,
-    /// In Proxmox's words.
+    /// The VMID is taken. The text is Proxmox VE's error message.
     Taken(String),
 }
 
-/// How many pods a VM's notes name at most.
+/// The largest number of pods that a VM's notes name.
 const PODS_SAID: usize = 5;
 
 async fn send_clone(ctx: &Context, machine: &MachineHandle, pool: &Pool) -> Result<Sent, StepError> {
@@ -376,7 +379,8 @@ fn sent(answer: Result<Upid, proxmox::Error>) -> Result<Sent, StepError> {
     }
 }
 
-/// The VMID is already taken: by the machine's own VM, which is awaited, or by an unmanaged one.
+/// Handles a VMID that is already taken. Returns `Ok` if the machine's own VM has it or may have it: then the
+/// caller looks again. If another VM has it, returns an error.
 async fn had_before(ctx: &Context, machine: &mut MachineHandle, said: &str) -> Result<(), StepError> {
     match look(&ctx.proxmox, &ctx.owner(), machine.record()).await? {
         Sight::Ours(_) | Sight::BeingCloned => Ok(()),
@@ -393,8 +397,8 @@ async fn had_before(ctx: &Context, machine: &mut MachineHandle, said: &str) -> R
     }
 }
 
-/// The VMID belongs to another VM, which the error names if it is visible. Or a clone of our own has ended
-/// since the last look.
+/// Returns an error because another VM has the VMID; the error names that VM if it is visible. Returns `Ok`
+/// if the machine's own VM has appeared since the last look.
 async fn taken(ctx: &Context, machine: &MachineHandle, said: &str) -> Result<(), StepError> {
     let vmid = machine.record().slot.vmid;
     match look(&ctx.proxmox, &ctx.owner(), machine.record()).await {
@@ -404,7 +408,7 @@ async fn taken(ctx: &Context, machine: &MachineHandle, said: &str) -> Result<(),
         _ if ctx.proxmox.vmid_taken(vmid).await? => {
             Err(StepError::Foreign { vmid, what: "it existed before ours".to_owned() })
         }
-        // A disk or a file that was left behind.
+        // No VM has the VMID, but a disk or a file was left behind.
         _ => Err(StepError::Foreign {
             vmid,
             what: format!("it is gone, but has left something behind: {said}"),
@@ -421,7 +425,8 @@ async fn configure(
 ) -> Result<(), StepError> {
     let limit = ctx.config.limits.configure;
     let record = machine.record().clone();
-    // An earlier run has configured and started it as requested: changed settings apply to later machines.
+    // If the VM runs, an earlier run has configured and started it. Settings that have changed since apply
+    // only to later machines.
     if record.smbios_uuid.is_some() {
         let (host, vmid) = (&record.host, record.slot.vmid);
         let power = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.power(host, vmid).await?));
@@ -459,7 +464,8 @@ async fn configure(
         .await
 }
 
-/// Sets its options until they are as the pool wants them. What blocks other options is changed first.
+/// Sets the VM's options until they are as the pool wants them. An option that blocks others is changed
+/// first.
 async fn set_options(
     ctx: &Context,
     machine: &MachineHandle,

@@ -1,5 +1,6 @@
-//! When a machine's turn comes: no pause holds it, its template's storages take one more clone, and it has a
-//! place among the machines being created. Before that nothing is started for it, and its time does not run.
+//! A machine's turn to be created. It comes when nothing is paused, the storages of the machine's template
+//! take one more clone, and there is a place among the machines being created. Before that, nothing is
+//! started for the machine, and its time limit does not run.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -27,14 +28,15 @@ pub(super) struct Place<'c> {
 }
 
 impl<'c> Place<'c> {
-    /// Gives back the place among the clones, and keeps the other.
+    /// Gives back the place among the clones, and returns the place among the machines being created.
     pub fn cloned(self) -> Option<SemaphorePermit<'c>> {
         drop(self.turn);
         self.permit
     }
 }
 
-/// A machine that is not begun waits for the end of a pause, and is timed from then on; others are finished.
+/// Waits for the end of a pause if nothing of the machine exists yet; its time limit starts then. A machine
+/// that is already begun does not wait.
 pub(super) async fn not_paused(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     if is_begun(machine.record()) {
         return Ok(());
@@ -46,11 +48,11 @@ pub(super) async fn not_paused(ctx: &Context, machine: &mut MachineHandle) -> Re
     machine.change(ctx, |record| _ = record.entered.insert(Phase::Requested, now)).await
 }
 
-/// Waits until the machine has its place, and is timed from then on. `None`: a pause came first. A machine
+/// Waits until the machine has its place; its time limit starts then. `None`: a pause began first. A machine
 /// that is already begun is only counted, and does not wait.
 ///
 /// # Errors
-/// Its turn did not come.
+/// The machine's turn did not come within [`LIMIT`].
 pub(super) async fn place<'c>(
     ctx: &'c Context,
     machine: &mut MachineHandle,
@@ -67,7 +69,7 @@ pub(super) async fn place<'c>(
         let turn = clones.then(|| ctx.proxmox.running_clone_turn(&sources, full));
         return Ok(Some(Place { turn, permit: ctx.creating.try_acquire().ok() }));
     }
-    // Its waiting time under another instance does not count either.
+    // The time that the machine waited under another instance does not count either.
     if ctx.clock.now().duration_since(record.wanted_since()).unsigned_abs() >= TICK {
         machine.wait_on(ctx);
     }
@@ -76,8 +78,8 @@ pub(super) async fn place<'c>(
         machine.say(ctx, &format!("waiting for its turn to be cloned from {}", names.join(", ")));
     }
     let placed = async {
-        // This comes before the place among those being created, so that a machine that waits for a slow
-        // storage holds up no other.
+        // The turn to be cloned comes before the place among the machines being created, so that a machine
+        // that waits for a slow storage holds up no other.
         let turn = ctx.proxmox.clone_turn(&sources, full).await;
         Place { turn: Some(turn), permit: ctx.creating.acquire().await.ok() }
     };
@@ -97,10 +99,10 @@ pub(super) async fn place<'c>(
     }
 }
 
-/// Waits until its host may write the memory of one more machine to disk.
+/// Waits until the host may write the memory of one more machine to disk.
 ///
 /// # Errors
-/// Its turn did not come.
+/// The machine's turn did not come within [`LIMIT`].
 pub(super) async fn to_suspend(ctx: &Context, host: &str) -> Result<CloneTurn, StepError> {
     let turn = timeout(LIMIT, ctx.proxmox.suspend_turn(host)).await;
     turn.map_err(|_| late("its turn to be suspended"))

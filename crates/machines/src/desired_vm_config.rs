@@ -1,4 +1,4 @@
-//! How a machine's VM should be configured, compared with the clone's configuration. Pure.
+//! How a machine's VM should be configured, compared with the clone's configuration. Pure functions.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use proxmox::property::{Properties, stem};
 use proxmox::{TAG, TagRules, VmConfig};
 use settings::{Addressing, CloudInit, Device, DeviceModel, Family, Pool};
 
-/// Keys to set and to remove.
+/// Keys to set in a VM's configuration, and keys to remove from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
     pub set: BTreeMap<String, String>,
@@ -24,7 +24,7 @@ impl Change {
     }
 }
 
-/// It keeps drives from being removed, so it has to be removed first.
+/// This option prevents drives from being removed, so it has to be removed first.
 const PROTECTION: &str = "protection";
 
 /// What the next call has to change for the VM to be as the pool wants it, and whether that call is the last.
@@ -56,7 +56,7 @@ fn wanted(pool: &Pool, record: &Record, current: &VmConfig, rules: Option<&TagRu
         current.get(key).is_none_or(|present| sorted(key, present) != sorted(key, value))
     };
     values.extend(pool.hostpci().into_iter().filter(differs));
-    // An existing one is kept: writing it again would allocate another.
+    // An existing extra disk is kept: writing it again would allocate another one.
     let missing = pool.extra_disks.iter().filter(|disk| current.get(&disk.device).is_none());
     values.extend(
         missing
@@ -87,7 +87,7 @@ fn wanted(pool: &Pool, record: &Record, current: &VmConfig, rules: Option<&TagRu
     change
 }
 
-/// CPUs and memory.
+/// The options for CPUs and memory.
 fn size(pool: &Pool, record: &Record, current: &VmConfig) -> Vec<(String, String)> {
     let mut shape = BTreeMap::from([("cores", record.cores.to_string())]);
     if let Some(grow) = &pool.grow {
@@ -96,7 +96,7 @@ fn size(pool: &Pool, record: &Record, current: &VmConfig) -> Vec<(String, String
             shape.insert(vm_size::VCPUS, record.cores.to_string());
         }
     }
-    // If it is unset, the older `smp` applies.
+    // If `sockets` is unset, the older `smp` applies.
     if current.get("sockets").or(current.get("smp")).is_some_and(|sockets| sockets != "1") {
         shape.insert("sockets", "1".to_owned());
     }
@@ -133,8 +133,8 @@ fn unwanted(pool: &Pool, current: &VmConfig) -> Vec<String> {
     keys
 }
 
-/// The pool's tags and ours, and those of the template that the token may not remove (all of them while the
-/// rules are unknown), in the form in which Proxmox VE stores them.
+/// The pool's tags, the daemon's own tag, and those tags of the template that the token may not remove (all
+/// of them if the rules are unknown). In the form in which Proxmox VE stores them.
 fn tags(pool: &Pool, current: &VmConfig, rules: Option<&TagRules>) -> String {
     let inherited = current.get("tags").unwrap_or_default().split([';', ',', ' ']).map(ToOwned::to_owned);
     let inherited = inherited.filter(|tag| rules.is_none_or(|rules| !rules.allow(tag)));
@@ -153,8 +153,8 @@ fn keys(current: &VmConfig) -> Vec<String> {
 
 const CICUSTOM: &str = "cicustom";
 
-/// The template's own cloud-init files that stay, if not all do: with one network file, all machines would
-/// get the same address.
+/// The template's cloud-init files (`cicustom`) without its network file, if that has to be removed: with one
+/// network file, all machines would get the same address. `None`: all files stay.
 fn cicustom(pool: &Pool, current: &VmConfig) -> Option<String> {
     let parts = current.parts(CICUSTOM);
     if parts.get("network").is_none() || !pool.gives_addresses() {
@@ -164,7 +164,7 @@ fn cicustom(pool: &Pool, current: &VmConfig) -> Option<String> {
     Some(kept.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(","))
 }
 
-/// The network devices with a static address from the template that the pool does not replace, each with the
+/// The `ipconfig` keys with a static address from the template that the pool does not replace, each with the
 /// parts that stay.
 fn foreign_addresses(ours: &[(String, String)], current: &VmConfig) -> Vec<(String, String)> {
     let is_static = |key: &str, value: &str| match key {
@@ -195,8 +195,8 @@ fn foreign_addresses(ours: &[(String, String)], current: &VmConfig) -> Vec<(Stri
     found
 }
 
-/// The wanted value of a network device, if it differs. A device that the pool adds gets its MAC from Proxmox
-/// VE.
+/// The key and the wanted value of a network device; `None` if it needs no change. A device that the pool
+/// adds gets its MAC from Proxmox VE.
 pub(super) fn network(number: usize, device: &Device, current: &VmConfig) -> Option<(String, String)> {
     let key = format!("net{number}");
     let parts = [
@@ -207,7 +207,7 @@ pub(super) fn network(number: usize, device: &Device, current: &VmConfig) -> Opt
     ];
     let mut set: Vec<(&str, String)> =
         parts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-    // Without a link its guest has no network.
+    // Without a link, the guest has no network.
     if current.parts(&key).flag("link_down") == Some(true) {
         set.push(("link_down", "0".to_owned()));
     }
@@ -266,7 +266,7 @@ pub(super) fn addresses(pool: &Pool, record: &Record) -> Vec<(String, String)> {
     values
 }
 
-/// The parts of the first device that the pool's `addresses` set.
+/// The `ipconfig` parts of the first device, from the pool's `addresses`.
 fn first(addressing: &Addressing, address: Option<IpAddr>) -> Vec<String> {
     match (addressing, address) {
         (Addressing::Dhcp, _) => vec!["ip=dhcp".to_owned()],

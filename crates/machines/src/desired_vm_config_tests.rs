@@ -24,7 +24,7 @@ fn vm(options: &[(&str, &str)]) -> VmConfig {
     options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// What the VM is like once nothing is left to change.
+/// The VM's configuration once nothing is left to change.
 fn configured(pool: &Pool, options: &[(&str, &str)]) -> VmConfig {
     let mut all: BTreeMap<String, String> =
         options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -159,7 +159,7 @@ fn the_size_is_the_machines_whatever_the_template_says() {
     );
     let size = ["sockets", "cores", "memory", "balloon"].map(|key| config.get(key).unwrap_or_default());
     assert_eq!(size, ["1", "2", "4096", "0"]);
-    // `smp` stands for sockets if those are not set.
+    // If `sockets` is not set, the older `smp` applies.
     assert_eq!(configured(&pool(""), &[("smp", "2")]).get("sockets"), Some("1"));
     let grown = pool("[pool.grow]\nmax_cores = 4\n");
     let config = configured(&grown, &[("vcpus", "1"), ("cores", "1")]);

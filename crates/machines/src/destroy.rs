@@ -47,7 +47,7 @@ fn clearing(record: &Record) -> &'static str {
     }
 }
 
-/// Stops the VM, deletes its Node, destroys it and drops the record. Each part that is already done is
+/// Stops the VM, deletes its Node, destroys the VM and drops the record. Each part that is already done is
 /// skipped.
 ///
 /// A guest that is a Node again, and is needed as one, is left running.
@@ -102,11 +102,11 @@ pub(super) async fn run(
         }
         forget_node(ctx, machine, off).await?;
     }
-    // A resumed run knows that it is no longer a machine, however long this takes.
+    // From now on, a resumed run knows that the machine has neither VM nor Node, however long the rest takes.
     machine.enter(ctx, Phase::Clearing, clearing(machine.record()));
     machine.save(ctx).await?;
-    // This comes before disks that only an administrator can remove, because the record may be dropped by
-    // hand after that.
+    // Leftover disks come last: if only an administrator can remove them, the record may be dropped by hand
+    // after that.
     nocloud_seed::remove(ctx, machine).await?;
     bootstrap_tokens::delete_all(ctx, machine, ctx.config.limits.destroy).await?;
     leftover_disks::none(ctx, machine).await?;
@@ -114,8 +114,8 @@ pub(super) async fn run(
     Ok(Ended::Gone)
 }
 
-/// Records that its end begins, unless the guest is a Node again that is needed or kept: then returns that
-/// Node, and why.
+/// Records that the machine's end begins, unless the guest is a Node again that is needed or kept. Such a
+/// Node is returned, with the reason.
 async fn begin(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -171,7 +171,7 @@ async fn note(ctx: &Context, machine: &mut MachineHandle, present: &VmConfig) ->
     let storages = present.storages().into_iter().map(ToOwned::to_owned);
     machine
         .change(ctx, |record| {
-            // An administrator has restored the VM from a backup.
+            // If the VM was recorded as gone, an administrator has restored it from a backup.
             record.vm_gone = None;
             record.smbios_uuid = record.smbios_uuid.take().or(uuid);
             record.storages.extend(storages);
@@ -193,8 +193,8 @@ enum Present {
     Locked(StepError),
 }
 
-/// A host that was removed from the cluster without being switched off keeps running its VMs. As long as a
-/// VM's kubelet reports, its Node and its slot stay.
+/// Returns an error if the machine's Node still reports. A host that was removed from the cluster without
+/// being switched off keeps running its VMs: as long as a VM's kubelet reports, its Node and its slot stay.
 async fn does_not_run_apart(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let Some(node) = returned_nodes::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
         return Ok(());
@@ -217,7 +217,8 @@ async fn does_not_run_apart(ctx: &Context, machine: &MachineHandle) -> Result<()
     })
 }
 
-/// The VM, if it exists and is ours. A VM that was moved to another host is followed there.
+/// Looks for the machine's VM, and waits for some time if it is locked. A VM that was moved to another host
+/// is followed there.
 async fn present(ctx: &Context, machine: &mut MachineHandle) -> Result<Present, StepError> {
     let limits = &ctx.config.limits;
     leave_lost_host(ctx, machine).await?;
@@ -267,14 +268,14 @@ pub(super) fn begun_no_more(record: &mut Record) {
 
 /// How a stop ended.
 enum Stopped {
-    /// The guest is a Node again, which keeps it for this reason.
+    /// The guest is a Node again, and the VM is kept for this reason.
     Kept(Kept),
     /// The VM is off.
     Off(Off),
 }
 
-/// Waits until QEMU has ended, or until the guest is a Node again that keeps it, and returns why. The
-/// configuration comes with the time of the request.
+/// Stops the VM and waits until it is off. If the guest is a Node again that keeps the VM, returns why
+/// instead. `asked` is the time at which `config` was requested.
 async fn stop(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -314,7 +315,8 @@ async fn stop(
             machine.change(ctx, begun_no_more).await?;
             return Err(started_again());
         }
-        // Its host may have come back since the VM was given up or its node seen empty, and the VM with it.
+        // The host, and the VM with it, may have come back since the VM was given up or its node was seen
+        // empty.
         let kept = match manner {
             Manner::Abrupt => returned_nodes::keeps(ctx, machine).await?,
             Manner::Graceful { .. } if looked.is_some_and(|at| at.elapsed() <= FRESH) => None,
@@ -323,7 +325,7 @@ async fn stop(
         if let Some(kept) = kept {
             return Ok(Stopped::Kept(kept));
         }
-        // An administrator wants it as it is, and it could not be destroyed afterwards.
+        // An administrator has protected the VM, and it could not be destroyed afterwards.
         if config.is_set("protection") {
             return Err(protection::protected(machine));
         }
@@ -351,8 +353,8 @@ async fn stop(
     .await
 }
 
-/// HA was asked to stop the VM and has not done so yet, or another client has started it in the meantime: it
-/// is stopped again.
+/// The error if the VM still runs: HA was asked to stop it and has not done so yet, or another client has
+/// started it in the meantime. The VM is stopped again.
 fn still_runs() -> StepError {
     passing(
         STOP,
@@ -407,8 +409,8 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
         }
         if !is_fresh(asked) {
             ours(ctx, record).await?;
-            // With the place that it already has: callers that hold one and wait for another could block each
-            // other.
+            // Uses the place that this call already has: callers that hold one and wait for another could
+            // block each other.
             if placed.power(&record.host, record.slot.vmid).await? != Power::Stopped {
                 return Err(passing(DESTROY, "another client has started the VM in the meantime".to_owned()));
             }
@@ -455,7 +457,7 @@ async fn destroy(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Ke
             },
         };
         let is_protected = config.is_set("protection");
-        // It may have been moved in the meantime.
+        // The VM may have been moved in the meantime.
         let host = machine.record().host.clone();
         // A start whose answer was lost may have come after the stop.
         if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {
@@ -469,7 +471,7 @@ async fn destroy(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Ke
         }
         announce(ctx, machine, asked).await?;
         let upid = still_quorate_and_ours(ctx, machine.record(), asked).await?.destroy(&host, vmid).await?;
-        // Only its log names the disks that could not be freed.
+        // Only the task's log names the disks that could not be freed.
         machine.change(ctx, |record| record.task = Some(upid.to_string())).await?;
         match proxmox_tasks::finish(ctx, DESTROY, &upid, limit).await? {
             Exit::Ok | Exit::Warnings(_) => Ok(None),

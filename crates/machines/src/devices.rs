@@ -1,5 +1,5 @@
-//! Which PCI devices hosts have for the pools, and which VMs hold some. Proxmox VE is queried for this
-//! separately from its list, and only if a pool has a `[[pool.pci]]`.
+//! Which PCI devices hosts have for the pools, and which VMs hold some. Proxmox VE's list of resources does
+//! not show this, so it is queried separately, and only if a pool has a `[[pool.pci]]`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub struct DeviceSurvey {
     /// Host and mapping → what is wrong.
     broken: BTreeMap<(String, String), String>,
     guests: BTreeMap<Vmid, Holder>,
-    /// VMs whose devices are not known yet: their host, and why.
+    /// VMs whose devices are not known yet → their host, and why they are not known.
     unread: BTreeMap<Vmid, (String, String)>,
     mappings_due: Option<Instant>,
 }
@@ -51,9 +51,9 @@ pub struct DeviceSurvey {
 struct Holder {
     host: String,
     held: Vec<Held>,
-    /// Whether it was running: its devices are fixed when it starts.
+    /// Whether the VM was running: a VM's devices are fixed when it starts.
     running: bool,
-    /// After this time it is read again; until that succeeds, this entry stays valid.
+    /// When the VM's devices have to be read again. Until that succeeds, this entry stays valid.
     due: Instant,
 }
 
@@ -127,7 +127,7 @@ impl DeviceSurvey {
         let online = |guest: &Guest| seen.hosts.get(&guest.host).is_some_and(|host| host.online);
         let counts = |guest: &&Guest| {
             let vm = !guest.template && !guest.container && online(guest);
-            // The lists do not show a VM yet that has just been created or started.
+            // In its first seconds, a VM is neither `running` nor `stopped`: it counts.
             vm && (!guest.stopped || counts_stopped)
         };
         let there: BTreeMap<Vmid, &Guest> =
@@ -142,7 +142,7 @@ impl DeviceSurvey {
         there.into_values().filter(|guest| !fresh(guest)).collect()
     }
 
-    /// Reads their configurations.
+    /// Reads the configurations of these VMs.
     async fn look_at_guests(&mut self, proxmox: &Client, to_read: Vec<&Guest>) {
         let mut by_host: BTreeMap<String, Vec<(Vmid, bool)>> = BTreeMap::new();
         for guest in to_read {

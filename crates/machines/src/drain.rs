@@ -1,9 +1,9 @@
 //! Empties a node by evictions: each refused eviction is retried with back-off, and a pod that must stay ends
 //! the drain.
 //!
-//! A pod that tolerates all taints may come back as soon as it is evicted, endlessly. A replacement of an
-//! evicted pod stays until the node is gone, as pods of DaemonSets do. Karpenter never evicts pods that
-//! tolerate its taint.
+//! A pod that tolerates all taints may come back as soon as it is evicted, endlessly. So a replacement of an
+//! evicted pod is not evicted: it stays until the node is gone, as pods of DaemonSets do. Karpenter never
+//! evicts pods that tolerate its taint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use scheduling::World;
 
 /// How many evictions are requested at a time for one node.
 const AT_A_TIME: usize = 10;
-/// The first pause after a refusal, and the longest.
+/// The first pause after a refused eviction, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 /// The shortest and the longest time between two looks at what is left.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// The time between two looks at the places of pods, as a multiple of the time that a look takes.
+/// The time between two checks whether the pods fit elsewhere, as a multiple of the time that a check takes.
 const PART: u32 = 20;
 
 /// How a drain ended.
@@ -40,7 +40,7 @@ const PART: u32 = 20;
 pub(super) enum Drained {
     /// No pod is left that has to move.
     Empty,
-    /// It cannot continue: a pod must stay, or the limit is over.
+    /// The drain was given up for this reason; for example, a pod must stay, or the limit is over.
     GivenUp(String),
 }
 
@@ -106,7 +106,7 @@ pub(super) async fn run(
 
 /// What a look at the node has shown.
 enum Look {
-    /// Pods that have to move, and why it is unknown whether these are all, if so.
+    /// Pods that have to move. `unsure`: why it could not be checked whether there are others.
     Left {
         snapshot: Box<Snapshot>,
         left: Evictions,
@@ -133,7 +133,7 @@ pub(super) struct Met {
     endings: TerminationClock,
     /// When the current drain is given up.
     end: Option<Instant>,
-    /// Keyed by the pods' uids, as in `asked`.
+    /// The evictions that were refused, by the pods' uids. `asked` has those that were accepted.
     refused: BTreeMap<String, Refused>,
     asked: BTreeMap<String, Instant>,
 }
@@ -159,13 +159,13 @@ impl First {
         Self { pods: pods.iter().map(|pod| pod.uid.clone()).collect(), owners: owners.collect() }
     }
 
-    /// Whether the pod arrived since then on a node that takes no other pods.
+    /// Whether the pod arrived after the first look, and tolerates the closed node's taints.
     fn came(&self, pod: &Pod, closed: &Node) -> bool {
         !self.pods.contains(&pod.uid) && World::accepts(pod, closed)
     }
 
-    /// Whether it replaces a pod that was evicted. A pod with a volume does not count: it would keep the
-    /// machine, as may the next one.
+    /// Whether the pod replaces one that was evicted. A pod with a volume claim does not count: its volume
+    /// would keep the machine, and so may that of the next pod.
     fn came_back(&self, pod: &Pod, closed: &Node) -> bool {
         let claims = pod.volumes.iter().any(|volume| matches!(volume.source, VolumeSource::Claim { .. }));
         let was_evicted = pod.owner.as_ref().is_some_and(|owner| self.owners.contains(&owner.uid));
@@ -174,8 +174,8 @@ impl First {
 }
 
 impl Drain<'_> {
-    /// A pod that arrived although the node is closed, and does not replace an evicted one or has volumes:
-    /// evicting it may bring the next one, endlessly.
+    /// A pod that arrived although the node is closed, and that may not stay as the replacement of an evicted
+    /// one. Evicting it may bring the next one, endlessly.
     fn intruder(&mut self, snapshot: &Snapshot, left: &Evictions) -> Option<String> {
         let Some(first) = self.met.first.as_ref() else {
             let there = left.evict.iter().chain(&left.leaving).chain(&left.later);
@@ -277,7 +277,7 @@ impl Drain<'_> {
     /// Requests the evictions that are due; returns why the drain must end if one will never be granted.
     async fn evict(&mut self, left: &Evictions) -> Option<String> {
         let now = Instant::now();
-        // An accepted eviction shows in the watch a moment later.
+        // An accepted eviction shows in the watch a moment later, so it is not requested again at once.
         let mut due = left.evict.clone();
         due.retain(|pod| {
             self.met.refused.get(&pod.uid).is_none_or(|refused| refused.until <= now)
@@ -338,12 +338,12 @@ pub(super) fn is_closed(node: &Node) -> bool {
     node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT)
 }
 
-/// Why a node stays that an administrator has decided to keep in the meantime.
+/// Why the node stays, if an administrator has decided in the meantime to keep it.
 fn pinned(snapshot: &Snapshot, node: &str) -> Option<String> {
     kept(snapshot.nodes.iter().find(|one| one.name == node)?)
 }
 
-/// The annotation that keeps this Node, in words.
+/// The annotation that keeps this Node, in words. `None`: it has none.
 pub(super) fn kept(node: &Node) -> Option<String> {
     planning::disabled(node).map(|key| format!("annotation {key}"))
 }
@@ -356,7 +356,7 @@ struct Places {
 }
 
 impl Places {
-    /// A pod that no longer fits elsewhere, if that was checked.
+    /// A pod that no longer fits elsewhere. `None`: there is none, or it is too early for the next check.
     fn lost(&mut self, ctx: &Context, snapshot: &Snapshot, node: &str) -> Option<String> {
         let began = Instant::now();
         if self.next.is_some_and(|next| next > began) {

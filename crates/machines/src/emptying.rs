@@ -1,4 +1,5 @@
-//! Empties a node: it is closed, drained, and its volumes are detached. Until then there is a way back.
+//! Empties a node: it is closed, drained, and its volumes are detached. Until all of that is done, the node
+//! can be put back into service.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use model::snapshot::BEING_DELETED_TAINT;
 /// For this time after a node was seen empty, it is not checked again.
 pub(super) const FRESH: Duration = Duration::from_secs(2);
 
-/// How often pods are looked for again after waiting for volumes: if each answer takes long, the last one has
+/// How many times at most pods are evicted and volumes awaited: if each answer takes long, the last one has
 /// to suffice.
 const TURNS: u32 = 3;
 
@@ -55,7 +56,7 @@ pub(super) struct Progress {
     met: Met,
 }
 
-/// Resumes it where it was interrupted.
+/// Continues to empty the node where that was interrupted.
 pub(super) async fn go_on(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -74,7 +75,7 @@ pub(super) async fn go_on(
         let until = *progress.until.get_or_insert(empty + limits.detach);
         machine.say(ctx, "volumes are being detached");
         if tokio::time::timeout_at(until, detached(ctx, &node.name)).await.is_err() {
-            // A pod that is not ready is no reason to stay.
+            // A node that is not ready is not kept because of its volumes.
             let found = ctx.kubernetes.get_node(&node.name).await;
             if found.map_or(true, |node| node.is_some_and(|node| is_ready(&node))) {
                 let why = format!("volumes were still attached after {}", time_text(limits.detach));
@@ -87,12 +88,12 @@ pub(super) async fn go_on(
             break;
         }
     }
-    // The last moment at which there is a way back.
+    // The last moment at which the node can be put back into service.
     Ok(ctx.paused().map_or(Drained::Empty, Drained::GivenUp))
 }
 
-/// Waits for the volumes that a node releases after its machine was asked to shut down, if it still reports.
-/// There is no way back then.
+/// Waits for the volumes of a node that still reports although its machine was already asked to shut down. It
+/// is not put back into service: if volumes stay attached, the machine is shut down anyway.
 pub(super) async fn give_back(ctx: &Context, machine: &mut MachineHandle, node: &Node) {
     machine.say(ctx, "volumes are being detached");
     if tokio::time::timeout(ctx.config.limits.detach, detached(ctx, &node.name)).await.is_err() {

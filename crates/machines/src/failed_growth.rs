@@ -62,8 +62,8 @@ pub(super) async fn take(
     Ok(left)
 }
 
-/// Reverts what the growth has set for the VM's next start, and reads what the VM has without it, and whether
-/// the VM exists.
+/// Reverts what the growth has set for the VM's next start. Returns the size that the VM has without that,
+/// and whether the VM exists.
 async fn counted(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -94,8 +94,8 @@ async fn counted(
     stock.await
 }
 
-/// The part of `next`, the changes that wait for the VM's next start, that a growth has set. Others have set
-/// the rest.
+/// The keys of those changes waiting for the VM's next start (`next`) that the growth has set. Other clients
+/// have set the rest.
 fn asked(before: Size, wanted: Size, next: &VmConfig, waiting: &BTreeSet<String>) -> Vec<&'static str> {
     let (cores, memory) = given(next);
     let all = [
@@ -109,8 +109,8 @@ fn asked(before: Size, wanted: Size, next: &VmConfig, waiting: &BTreeSet<String>
     asked.map(|(key, ..)| key).collect()
 }
 
-/// The settings with which the VM has what its Node reports. Only what was plugged is removed, not what
-/// others gave it.
+/// The settings that bring the VM back to what its Node reports. Only what was plugged is removed, not what
+/// other clients gave the VM.
 fn back(before: &Growing, plugged: Size, now: Size, said: &Resources) -> BTreeMap<String, String> {
     let (cpu, memory) = before.missing((now.cores, now.memory), said);
     let mut set = BTreeMap::new();

@@ -43,7 +43,7 @@ fn as_set(wanted: &Security) -> [(&'static str, String); 4] {
     ]
 }
 
-/// Options that differ from the wanted ones.
+/// The wanted options that the VM does not have yet.
 async fn differing(
     ctx: &Context,
     record: &Record,
@@ -62,7 +62,8 @@ async fn options(ctx: &Context, record: &Record, wanted: &Security, asked: Insta
     Ok(())
 }
 
-/// A new rule is inserted before all others, so the last group is added first to keep the pool's order.
+/// Adds the missing security groups. Proxmox VE inserts a new rule before all others, so the last group is
+/// added first to keep the pool's order.
 async fn groups(ctx: &Context, record: &Record, wanted: &Security, asked: Instant) -> Result<(), StepError> {
     let (host, vmid) = (&record.host, record.slot.vmid);
     let present = ctx.proxmox.security_groups_of(host, vmid).await?;
@@ -79,7 +80,8 @@ async fn groups(ctx: &Context, record: &Record, wanted: &Security, asked: Instan
     Ok(())
 }
 
-/// The first device's own addresses and no others: the template's addresses belong to another machine.
+/// Makes the IP set contain the first device's own addresses and no others: those of the template belong to
+/// another machine.
 async fn addresses(ctx: &Context, record: &Record, asked: Instant) -> Result<(), StepError> {
     let (host, vmid) = (&record.host, record.slot.vmid);
     let own = own_addresses(record);

@@ -57,8 +57,8 @@ pub(super) async fn go_on(ctx: &Context, mut machine: MachineHandle, reports: &R
         let trouble = StepError::RecordLost(machine.record().name.clone());
         return reports::lost(ctx, &machine, &trouble, reports);
     }
-    // This comes before its node takes pods again, and before the record says that it no longer grows: a run
-    // resumed after a crash uncordons it as well.
+    // The node takes pods again before the record says that its machine no longer grows: a run resumed after
+    // a crash uncordons it as well.
     let left = match &grown {
         Ok(()) => take_up::open(ctx, &machine).await.map(|()| None),
         Err(trouble) => taken_back(ctx, &mut machine, (!disturbed).then_some(size), trouble).await,
@@ -93,8 +93,8 @@ pub(super) async fn go_on(ctx: &Context, mut machine: MachineHandle, reports: &R
     ctx.registry.release(&machine.record().id);
 }
 
-/// Lets it grow, unless that was given up before; returns whether another client has changed its VM in the
-/// meantime.
+/// Lets the machine grow, unless that was given up before. Also returns whether another client has changed
+/// its VM in the meantime.
 async fn grown(ctx: &Context, machine: &mut MachineHandle, size: Size) -> (Result<(), StepError>, bool) {
     let given_up = machine.record().growing.as_ref().and_then(|growing| growing.failed.clone());
     if let Some(why) = given_up {
@@ -132,7 +132,8 @@ async fn taken_back(
     }
 }
 
-/// The guest has taken up what was plugged. This proves nothing about the rest.
+/// Records that the guest has taken up what was plugged. If that was only CPUs or only memory, it proves
+/// nothing about the other.
 fn note_growth(record: &mut Record) {
     let Some(before) = &record.growing else { return };
     record.takes_no_cpus &= record.cores <= before.cores;
@@ -202,11 +203,11 @@ struct Wanted {
     asked: Vec<&'static str>,
 }
 
-/// What is to be set, if the VM has less `now`. If it has more, another client gave it that, and it keeps
-/// that.
+/// What has to be set because the VM has less `now` than its record says. If the VM has more, another client
+/// gave it that, and it keeps it.
 ///
 /// # Errors
-/// Another client has set something else for its next start.
+/// Another client has set something else for the VM's next start.
 fn wanted(
     record: &Record,
     grow: &Grow,

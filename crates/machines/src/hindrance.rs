@@ -37,8 +37,8 @@ pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &No
     Some(trouble.to_string())
 }
 
-/// Why no VM of the machine's cluster could be destroyed now, if so. Without the right to ask, this shows
-/// when a VM is destroyed.
+/// Why no VM of the machine's Proxmox VE cluster could be destroyed now. `None`: the cluster is quorate, or
+/// the token may not see that; a lack of quorum then shows when a VM is destroyed.
 async fn no_quorum(ctx: &Context, machine: &MachineHandle) -> Result<Option<String>, StepError> {
     let status = match ctx.proxmox.cluster_status().await {
         Ok(status) => status,
@@ -92,7 +92,7 @@ pub(super) async fn serving(
     Ok(Some(Box::new(node)))
 }
 
-/// Whether there is a way back.
+/// Whether the machine's node can still be put back into service.
 fn may_serve(machine: &MachineHandle, manner: Manner) -> bool {
     let drained = matches!(manner, Manner::Graceful { cut_short: false, .. });
     drained && !machine.record().entered.contains_key(&Phase::Stopping)

@@ -10,7 +10,7 @@ use proxmox::{Client, Error, Kind};
 
 /// How long to wait for an answer that takes milliseconds from a healthy host.
 const ANSWER: Duration = Duration::from_secs(3);
-/// Queries that were not sent to a host by then are left for the next look.
+/// The time for all queries to one host. Those that were not sent by then are left for the next look.
 const ALL: Duration = Duration::from_secs(8);
 
 /// Sends each host its queries, one after the other, and all hosts in parallel. A host that does not answer
@@ -32,7 +32,7 @@ where
     answers.map(told).collect()
 }
 
-/// The same; `None` for queries to a responsive host that could not be sent in time.
+/// Like `hosts`, but with `None` for each query to a responsive host that could not be sent in time.
 pub async fn in_time<K, T, F>(
     wanted: BTreeMap<String, Vec<K>>,
     ask: impl Fn(String, K) -> F,
@@ -80,7 +80,8 @@ where
     answers
 }
 
-/// An answer that has to arrive soon; `None` if too little time is left.
+/// Waits for an answer that has to arrive soon. `None`: it did not arrive by `until`, because too little time
+/// was left.
 async fn within<T>(
     host: &str,
     until: Instant,
@@ -93,7 +94,7 @@ async fn within<T>(
     tokio::time::timeout(left, answer).await.ok()
 }
 
-/// An answer that has to arrive soon.
+/// Waits for an answer that has to arrive soon. If it does not, the host counts as unreachable.
 pub(super) async fn soon<T>(whose: &str, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     tokio::time::timeout(ANSWER, answer).await.unwrap_or_else(|_| Err(silence(whose, ANSWER)))
 }

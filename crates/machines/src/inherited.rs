@@ -25,7 +25,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// The word for it.
+    /// The word for this rule.
     pub fn name(self) -> &'static str {
         match self {
             Self::Set => "set",
@@ -255,8 +255,8 @@ pub fn rule(key: &str) -> Option<&'static Inherited> {
     exact.or_else(|| ALL.iter().filter(|_| numbered != key).find(pattern))
 }
 
-/// Whether a template with another value of this option is a different template. For an unknown option, about
-/// which nothing was decided, it is.
+/// Whether a template with another value of this option is a different template. An unknown option, which has
+/// no rule, makes it a different one.
 pub(super) fn tells(key: &str) -> bool {
     rule(key).is_none_or(|one| one.tells)
 }

@@ -19,7 +19,7 @@ use model::machine::Phase;
 use proxmox::Kind;
 use settings::{Bootstrap, BootstrapMethod, Command, K3s, Kubeadm, MachineFacts, Pool, SecretSource};
 
-/// How long settling and joining take together, until it was measured: the first guess of when to look.
+/// The assumed time for settling and joining together, until it was measured. The first look comes after it.
 const JOIN: Duration = Duration::from_secs(15);
 /// How many tokens of earlier runs are kept for a join that may be under way: the first ones, because joins
 /// wait for each other.
@@ -85,7 +85,7 @@ fn agent_of_k3s(machine: &MachineHandle, pool: &Pool, settings: &K3s) -> Result<
     Ok(Order { act: GuestCommand::K3s, input: Some(bootstrap::k3s_configuration(&facts)) })
 }
 
-/// The operator's script, filled in, with what it gets on standard input.
+/// The command for the administrator's script with its placeholders filled in, and its standard input.
 fn ordered(
     ctx: &Context,
     machine: &MachineHandle,
@@ -99,9 +99,9 @@ fn ordered(
     Ok(Order { act: GuestCommand::Command(script), input: input.map_err(|error| wrong(&error))? })
 }
 
-/// A fresh token, recorded and signed. The secret of a token from an earlier run is lost, but a join with it
-/// may be under way in the guest and would never finish if the token were deleted. So it is deleted once the
-/// node has registered.
+/// Creates a token, and waits until it is recorded and signed. The secret of a token from an earlier run is
+/// lost, but a join with it may be under way in the guest and would never finish if the token were deleted.
+/// So the old token is deleted once the node has registered.
 async fn ticket(ctx: &Context, machine: &mut MachineHandle, settings: &Kubeadm) -> Result<Ticket, StepError> {
     let limit = ctx.config.limits.join;
     if let Some(old) = machine.record().token_id.clone() {
@@ -157,7 +157,7 @@ async fn in_guest(
                 ctx.cluster_facts.forget().await;
                 return Err(StepError::pool(why));
             }
-            // The script can be run again: it joins once.
+            // It is safe to run the script again: it joins only once.
             Some(JoinEnd::Busy) | None => {
                 tracing::debug!(machine = %record.name, "asking for the join again");
             }

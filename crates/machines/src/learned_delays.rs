@@ -43,7 +43,7 @@ impl Pace {
 pub struct Looks {
     usual: Duration,
     count: u32,
-    /// When the last look was, since the beginning; then the look before it.
+    /// The time from the beginning to the last look; `before` is the time to the look before that.
     last: Duration,
     before: Duration,
 }

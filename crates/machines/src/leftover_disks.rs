@@ -4,7 +4,7 @@
 //! continues, succeeds, and only its log shows the failure. A disk that an interrupted clone was writing is
 //! in no configuration at all. Such a disk would belong to the next VM with that VMID. So the record stays,
 //! and with it the slot stays closed, until the disk is gone. If the log is gone too, and the token may not
-//! look for itself, an administrator has to.
+//! list the disks, an administrator has to look for them.
 
 use std::collections::BTreeSet;
 
@@ -84,17 +84,18 @@ struct Told {
     disks: BTreeSet<String>,
     /// Whether a log is gone: what that destruction could not free is unknown.
     lost: bool,
-    /// Whether there was a destruction at all: if so, the VM was not lost with a host.
+    /// Whether there was a destruction at all. If there was, the VM was not lost with a host.
     found: bool,
 }
 
-/// What the destruction itself reported as left behind.
+/// What the logs of the VM's destructions report as left behind.
 async fn told(ctx: &Context, machine: &MachineHandle) -> Result<Told, StepError> {
     let record = machine.record();
     let destructions = if let Some(upid) = proxmox_tasks::recorded_destruction(record) {
         vec![upid]
     } else {
-        // The daemon was killed after requesting it and before recording it, or another client requested it.
+        // The daemon was killed between requesting the destruction and recording it, or another client
+        // requested it.
         proxmox_tasks::destructions(ctx, record).await?.into_iter().map(|row| row.upid).collect()
     };
     let mut told = Told { found: !destructions.is_empty(), ..Told::default() };
@@ -175,7 +176,7 @@ fn found(ctx: &Context, machine: &MachineHandle, left: &BTreeSet<String>, blind:
     StepError::Administrator { what, command: steps.join("; ") }
 }
 
-/// The daemon cannot tell whether something is left on these storages.
+/// The error if the daemon cannot tell whether something is left on these storages.
 fn untold(ctx: &Context, machine: &MachineHandle, storages: &BTreeSet<String>) -> StepError {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     let names: Vec<&str> = storages.iter().map(String::as_str).collect();
@@ -190,7 +191,7 @@ fn untold(ctx: &Context, machine: &MachineHandle, storages: &BTreeSet<String>) -
     StepError::Administrator { what, command: format!("{look}; {}", a_word(ctx, machine)) }
 }
 
-/// The daemon cannot see that nothing is left: an administrator has to confirm it.
+/// How an administrator confirms that nothing is left, because the daemon cannot see it.
 fn a_word(ctx: &Context, machine: &MachineHandle) -> String {
     let dropped = kubernetes::command_to_drop(ctx.kubernetes.namespace(), machine.record());
     format!("then, because the token cannot check it: {dropped}")

@@ -1,4 +1,4 @@
-//! Former hosts of machines that are off or have left the cluster.
+//! Machines whose host is off or has left the cluster.
 
 use super::context::Context;
 use super::machine_handle::MachineHandle;
@@ -24,9 +24,9 @@ pub(super) async fn hosts_that_left(
     Ok(left)
 }
 
-/// Switches from a host that is off or has left the cluster, if the VM is no longer there. The new host is
-/// the one that has it now (it was moved by hand or recovered), or else any host that is on, because it sees
-/// the shared storages.
+/// Gives the record a new host, if the recorded one is off or has left the cluster and the VM is no longer
+/// there. The new host is the one that has the VM now (it was moved by hand or recovered). If none has it and
+/// the recorded host has left, it is any host that is on, because that sees the shared storages.
 pub(super) async fn leave_lost_host(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     let limit = ctx.config.limits.destroy;
     let seen = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
@@ -65,8 +65,9 @@ fn is_on(seen: &ClusterResources, host: &str) -> bool {
     seen.hosts.get(host).is_some_and(|host| host.online)
 }
 
-/// A task on a host that is off or has left the cluster has ended with an unknown result: a clone may have
-/// left its VM behind unseen. The task may have run on a different host from its VM: the template's.
+/// Drops the recorded task if its host is off or has left the cluster: it has ended with an unknown result,
+/// and a clone may have left its VM behind unseen. The task may have run on another host than the VM's: the
+/// template's.
 async fn forget_lost_task(
     ctx: &Context,
     machine: &mut MachineHandle,

@@ -1,8 +1,8 @@
-//! Adopts a worker that others created: its VM and its Node become a machine of a pool.
+//! Adopts a worker that the daemon did not create: its VM and its Node become a machine of a pool.
 //!
 //! An adopted machine is drained and destroyed like any other once it is unneeded. So everything is checked
 //! first, and all obstacles are reported together ([`judge`]). Then the record is written, which claims the
-//! slot and names the VM by its SMBIOS uuid. Our mark in the VM's notes follows, and last the pool's labels,
+//! slot and names the VM by its SMBIOS uuid. The mark in the VM's notes follows, and last the pool's labels,
 //! taints and annotations on the Node. If this is interrupted, running it again does what is left. Nothing
 //! else about the VM is changed.
 //!
@@ -36,7 +36,7 @@ const WAIT: u8 = 20;
 /// A VM that may belong to the Node.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// Its host, and its entry in the list.
+    /// The VM's entry in Proxmox VE's list, with its host.
     pub guest: Guest,
     /// Its configuration.
     pub config: VmConfig,
@@ -49,9 +49,9 @@ pub struct Candidate {
 pub struct Found {
     /// The Node.
     pub node: Node,
-    /// VMs with its SMBIOS uuid that the token can see.
+    /// VMs that the token can see and whose SMBIOS uuid is the Node's `systemUUID`.
     pub vms: Vec<Candidate>,
-    /// Other guests with the same name.
+    /// Other guests with the Node's name.
     pub namesakes: Vec<Vmid>,
     /// All readable records.
     pub records: Vec<Record>,
@@ -63,7 +63,7 @@ pub struct Found {
     pub pools: BTreeSet<String>,
 }
 
-/// What would be written.
+/// What has to be written to adopt a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adoption {
     /// The machine's record.
@@ -80,18 +80,18 @@ pub struct Adoption {
     pub taints: Vec<Taint>,
     /// Annotations that the Node gets.
     pub annotations: Labels,
-    /// What an administrator should know first.
+    /// What an administrator should know before the adoption.
     pub remarks: Vec<String>,
 }
 
-/// Whether a worker may be taken over.
+/// Whether a worker may be adopted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// It may, or the adoption was begun.
+    /// It may, or its adoption was begun before and is not complete.
     May(Box<Adoption>),
-    /// It already is a machine of the pool.
+    /// It already is a machine of the pool, with this name.
     Already(String),
-    /// It may not, and why.
+    /// It may not, for these reasons.
     Not(Vec<String>),
 }
 
@@ -169,7 +169,7 @@ pub async fn look(client: &Client, cluster: &Cluster, name: &str) -> Result<Foun
     })
 }
 
-/// Whether the Node and its VM may become a machine of the pool. `id` is the machine's id if it may.
+/// Whether the Node and its VM may become a machine of the pool. A new record gets `id` as the machine's id.
 pub fn judge(config: &Config, pool: &Pool, found: &Found, id: &str, now: Timestamp) -> Judgement {
     let mut against = of_node(pool, found);
     let vm = match found.vms.as_slice() {
@@ -258,7 +258,8 @@ pub async fn carry_out(
         .map_err(|source| AdoptionError::Unlabelled { name: record.name.clone(), source })
 }
 
-/// What the pool puts on its nodes. Its label comes last, because the label makes the Node one of the pool's.
+/// Puts the pool's taints, annotations and labels on the Node. The labels come last, because one of them
+/// makes the Node one of the pool's.
 async fn label(cluster: &Cluster, adoption: &Adoption) -> Result<(), kubernetes::Error> {
     let name = &adoption.record.name;
     for taint in &adoption.taints {
@@ -292,13 +293,13 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
         node_uid: Some(node.uid.clone()),
         storages: vm.config.storages().into_iter().map(ToOwned::to_owned).collect(),
         entered: BTreeMap::from([(Phase::Requested, created), (Phase::Ready, now)]),
-        // What it was created from is unknown: no difference from that replaces the node.
+        // What the machine was created from is unknown, so no difference from that replaces its node.
         made_of: BTreeMap::new(),
         ..Record::new(id.into(), pool.name.clone(), name, slot, host, created)
     }
 }
 
-/// Our mark before its notes, and our tag beside its own.
+/// The changes that put the mark before the VM's notes, and the daemon's tag beside the VM's own tags.
 fn marked_as(config: &Config, record: &Record, vm: &VmConfig) -> BTreeMap<String, String> {
     let marker = Marker {
         cluster: config.cluster.clone(),
@@ -316,7 +317,7 @@ fn marked_as(config: &Config, record: &Record, vm: &VmConfig) -> BTreeMap<String
     BTreeMap::from([("description".to_owned(), marker.describe(notes)), ("tags".to_owned(), tags.join(";"))])
 }
 
-/// What an operator should know first.
+/// What an administrator should know before the adoption.
 fn remarks(pool: &Pool, record: &Record, found: &Found) -> Vec<String> {
     let mut remarks = Vec::new();
     let fits = pool.sizes.iter().any(|size| (size.cores, size.memory) == (record.cores, record.memory));

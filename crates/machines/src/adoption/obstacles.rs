@@ -17,7 +17,7 @@ use settings::{Config, DiskSize, Pool};
 pub(super) const CONTROL_PLANE: [&str; 2] =
     ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
-/// What rules the Node out.
+/// What prevents the Node from being adopted.
 pub(super) fn of_node(pool: &Pool, found: &Found) -> Vec<String> {
     let node = &found.node;
     let mut against = Vec::new();
@@ -49,7 +49,7 @@ pub(super) fn of_node(pool: &Pool, found: &Found) -> Vec<String> {
     against
 }
 
-/// Why no VM was found, and the way out.
+/// Why no VM was found for the Node, and what may help.
 pub(super) fn unseen(config: &Config, node: &Node) -> String {
     let resource_pool = config.proxmox.as_ref().and_then(|table| table.resource_pool.as_deref());
     let help = resource_pool.map_or_else(String::new, |name| {
@@ -61,7 +61,7 @@ pub(super) fn unseen(config: &Config, node: &Node) -> String {
     format!("no VM that the token may see has its systemUUID {} as SMBIOS uuid{help}", node.system_uuid)
 }
 
-/// What rules the VM out in its present state.
+/// What prevents the VM from being adopted in its present state.
 pub(super) fn of_vm(
     config: &Config,
     vm: &Candidate,
@@ -127,8 +127,8 @@ pub(super) fn of_vm(
     against
 }
 
-/// Disks that are not declared to be destroyable: all but the main disk, the cloud-init drive and those that
-/// the pool names.
+/// Disks that would be destroyed with the VM although the pool does not name them, as reasons against that.
+/// The main disk, EFI and TPM disks, and the cloud-init and CD-ROM drives do not count.
 pub(crate) fn of_disks(pool: &Pool, config: &VmConfig) -> Vec<String> {
     let main = pool.disk.as_ref().map_or("scsi0", |DiskSize { device, .. }| device.as_str());
     let cloud_init = config.cloudinit_drive();
@@ -206,7 +206,7 @@ pub(super) fn of_pool(pool: &Pool, found: &Found, vm: &Candidate) -> Vec<String>
     if of_pool >= pool.max as usize {
         against.push(format!("pool `{name}` has {of_pool} machines, and its `max` is {}", pool.max));
     }
-    // Each cluster has VMIDs of its own; a record that names no region may belong to any.
+    // Each region has VMIDs of its own; a record that names no region may belong to any.
     let here = |record: &&Record| match (&record.region, &pool.region) {
         (Some(theirs), Some(ours)) => theirs == ours,
         _ => true,

@@ -33,7 +33,7 @@ taints = ["dedicated=batch:NoSchedule"]
 extra_disks = [{ device = "scsi1", size = "20GiB", storage = "local-lvm" }]
 "#;
 
-/// A worker that may be taken over.
+/// A worker that may be adopted.
 fn found() -> Found {
     let config = json!({
         "digest": "d1", "name": "kp-node-1", "cores": 2, "sockets": 2, "memory": "8192", "tags": "kproximate;b",
@@ -86,7 +86,7 @@ fn adoption(found: &Found) -> Adoption {
     }
 }
 
-/// The same VM with other settings.
+/// Changes these settings of the VM.
 fn set(found: &mut Found, changes: &Value) {
     let mut all: serde_json::Map<String, Value> =
         found.vms[0].config.all().map(|(key, value)| (key.to_owned(), value.into())).collect();

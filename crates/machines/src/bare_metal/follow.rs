@@ -60,7 +60,7 @@ pub(super) async fn follow<D>(
     }
 }
 
-/// A step's precondition does not hold, or is no longer known.
+/// Handles a step's precondition that does not hold: returns an error, or has the Node looked at again.
 fn look_again(unmet: Unmet, machine: &MachineHandle, sight: &mut Sight) -> Result<(), StepError> {
     match unmet {
         Unmet::NotOurs => Err(Stuck::Unclaimed { name: machine.record().name.clone() }.into()),

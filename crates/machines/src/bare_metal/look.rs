@@ -70,7 +70,7 @@ impl Performer<'_> {
         Power { at: self.moment(), state, uuid }
     }
 
-    /// Its Node as it is now.
+    /// The machine's own Node as it is now. `None`: it has none.
     pub(super) async fn own_node(&self, record: &Record) -> Result<Option<Node>, StepError> {
         let found = self.ctx.kubernetes.get_node(&record.name).await?;
         Ok(found.filter(|node| is_its(record, node)))
@@ -94,7 +94,7 @@ impl Performer<'_> {
     }
 }
 
-/// What was seen; `None` if the controller is only busy.
+/// What was seen; `None` after a failure that may pass, such as a busy controller.
 fn unless_it_passes(
     seen: Result<redfish::SystemState, redfish::Error>,
 ) -> Result<Option<redfish::SystemState>, StepError> {

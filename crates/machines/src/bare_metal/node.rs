@@ -8,18 +8,18 @@ use model::Record;
 use model::machine::Phase;
 use model::node::Node;
 
-/// Whether the record says that we switched the machine on.
+/// Whether the record says that the daemon switched the machine on.
 pub(crate) fn is_ours(record: &Record) -> bool {
     record.entered.contains_key(&Phase::Starting)
 }
 
-/// Its Node in these watches; `None` if it has none, or before we switched it on. The name is compared first,
-/// because some vendors give all their machines the same uuid.
+/// The machine's Node in these watches; `None` if it has none, or before the daemon switched it on. The name
+/// is compared first, because some vendors give all their machines the same uuid.
 pub(crate) fn seen(watches: &Watches, record: &Record) -> Option<Arc<Node>> {
     watches.node(&record.name).filter(|node| is_its(record, node))
 }
 
-/// The Node with its name, as the watches show it.
+/// The Node with the machine's name, as the watches show it.
 pub(super) fn watched(watches: &Watches, record: &Record) -> Watched {
     match watches.node(&record.name) {
         None => Watched::Nothing,
@@ -28,7 +28,7 @@ pub(super) fn watched(watches: &Watches, record: &Record) -> Watched {
     }
 }
 
-/// Whether the Node with its name is its own.
+/// Whether a Node with the machine's name is the machine's own.
 pub(super) fn is_its(record: &Record, node: &Node) -> bool {
     is_ours(record) && record.smbios_uuid.as_deref().is_none_or(|uuid| is_same(uuid, &node.system_uuid))
 }

@@ -152,7 +152,7 @@ impl Performer<'_> {
         Ok(())
     }
 
-    /// Its Node was emptied again in the meantime.
+    /// Says that the controller is asked, if the Node was emptied again in the meantime.
     fn say_asked(&self, machine: &mut MachineHandle, sight: &Sight) {
         if matches!(sight.emptied, Emptied::Yes { again: true, .. }) {
             machine.say(self.ctx, "asking its controller to shut it down");
@@ -191,7 +191,8 @@ impl Performer<'_> {
     }
 }
 
-/// A controller that is busy with another client's request refuses or does not answer.
+/// What a failed request to switch on means. A controller that is busy with another client's request refuses
+/// or does not answer, and is asked again.
 fn failed(error: redfish::Error) -> Answer {
     if error.may_have_asked() {
         return Answer::Asked;

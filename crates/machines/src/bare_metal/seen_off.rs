@@ -1,4 +1,4 @@
-//! When one of our machines was seen to be off, by looks outside its task.
+//! When a machine that the daemon has switched on was seen to be off, by looks outside its task.
 
 use jiff::Timestamp;
 
@@ -9,7 +9,7 @@ use model::node::Node;
 use proxmox::redfish::PowerState;
 
 /// When a machine that is not being switched on was seen to be off, judged by its record, its power and its
-/// Node.
+/// Node. `None`: it was not, or is in service again.
 pub fn seen_off(
     record: &Record,
     power: PowerState,

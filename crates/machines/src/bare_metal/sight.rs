@@ -33,7 +33,7 @@ pub(super) struct Sight {
     pub power: Option<Power>,
     /// How far switching it on has come.
     pub start: Start,
-    /// Whether there is a Node with its name before it is claimed.
+    /// Whether a Node has the machine's name. It is looked up before the machine is claimed.
     pub namesake: Option<bool>,
     /// What there was instead of its Node when it did not register: its power, or why that is unknown.
     pub instead: Option<Result<PowerState, String>>,
@@ -88,7 +88,8 @@ pub(super) struct Power {
 pub(super) struct Start {
     /// Whether this run has claimed it.
     pub claimed: bool,
-    /// Whether this run has asked its controller, or may have: if it runs, it is ours.
+    /// Whether this run has asked its controller to switch it on, or may have. If it has, a running machine
+    /// is ours.
     pub asked: bool,
     /// Since when switching it on has been tried.
     pub since: Option<Moment>,
@@ -99,13 +100,13 @@ pub(super) struct Start {
 /// How a controller answered the request to switch its machine on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It was asked, or may have been.
+    /// It was asked to switch on, or may have been.
     Asked,
     /// It was not asked: the machine runs, or is about to.
     WasOn,
-    /// It was not asked: it did not answer, or is busy.
+    /// It was not asked: the controller did not answer, or is busy.
     NotNow,
-    /// It refuses for good.
+    /// The controller refuses for good.
     Never(redfish::Error),
 }
 
@@ -120,17 +121,17 @@ pub(super) enum Emptied {
     No(String),
 }
 
-/// Whether the record says that the machine is being shut down.
+/// Whether the record says that the machine is being shut down, and whether an annotation keeps its Node.
 #[derive(Debug, Default)]
 pub(super) enum Stopping {
-    /// This run has not written it.
+    /// This run has not recorded the shutdown.
     #[default]
     NotYet,
-    /// It does, since this run: `pin` may have been faster.
+    /// This run was the first to record the shutdown. An administrator may have pinned the Node before that.
     Unpinned,
-    /// It does, and its Node is kept by an annotation.
+    /// The shutdown is recorded, but this Node is kept by an annotation.
     Pinned(Arc<Node>, String),
-    /// It does, and nothing is in the way.
+    /// The shutdown is recorded, and nothing is in the way.
     Free,
 }
 
@@ -187,7 +188,7 @@ impl Start {
         self.claimed && !self.asked
     }
 
-    /// The record claims it: its controller is asked next.
+    /// Notes that the record claims the machine: its controller is asked next.
     pub fn claimed(&mut self) {
         (self.claimed, self.answer) = (true, None);
     }
@@ -199,7 +200,7 @@ impl Start {
 }
 
 impl Refused {
-    /// Whether it is asked again after a while.
+    /// Whether the controller is asked again after a while.
     pub fn is_asked_again(&self, shutdown: Duration) -> bool {
         self.error.kind != Kind::Unsupported && !self.left(shutdown).is_zero()
     }
@@ -218,12 +219,12 @@ impl Refused {
 }
 
 impl Sight {
-    /// Whether it was seen to run, or to be about to.
+    /// Whether the machine was seen to run, or to be about to.
     pub fn is_on(&self) -> bool {
         matches!(self.state(), Some(PowerState::On | PowerState::PoweringOn))
     }
 
-    /// Whether it was seen to be off.
+    /// Whether the machine was seen to be off.
     pub fn is_off(&self) -> bool {
         self.state() == Some(PowerState::Off)
     }
@@ -232,7 +233,8 @@ impl Sight {
         self.power.as_ref()?.state
     }
 
-    /// The record no longer claims it: from now on another client may use it, and a Node may have its name.
+    /// Notes that the record no longer claims the machine: from now on another client may use it, and a Node
+    /// may have its name.
     pub fn disowned(&mut self) {
         (self.start.claimed, self.namesake) = (false, None);
     }
@@ -245,26 +247,26 @@ impl Sight {
         self.node = node.map_or(OwnNode::Gone, |node| OwnNode::There(Arc::new(node)));
     }
 
-    /// Nothing is left on its Node.
+    /// Notes that nothing is left on the machine's Node.
     pub fn emptied(&mut self, at: Moment) {
         let again = !matches!(self.stopping, Stopping::NotYet);
         self.emptied = Emptied::Yes { at, again };
         self.node = OwnNode::Unknown;
     }
 
-    /// Its Node cannot be emptied; its present state has to be looked up.
+    /// Notes that the machine's Node cannot be emptied; the Node's present state has to be looked up.
     pub fn stays(&mut self, why: String) {
         self.emptied = Emptied::No(why);
         self.node = OwnNode::Unknown;
     }
 
-    /// What was seen of its Node is too old for the next step: it is looked at again.
+    /// Notes that what was seen of the machine's Node is too old for the next step: it is looked at again.
     pub fn doubt_emptiness(&mut self) {
         (self.emptied, self.node) = (Emptied::Unknown, OwnNode::Unknown);
     }
 
-    /// Its controller is asked for something that changes its power: what was seen of its power is outdated,
-    /// and the second look at its Node is used up.
+    /// Notes that the controller is asked for something that changes the machine's power: what was seen of
+    /// its power is outdated, and the second look at its Node is used up.
     pub fn asks(&mut self) {
         self.power = None;
         if let Emptied::Yes { again, .. } = &mut self.emptied {
@@ -272,7 +274,7 @@ impl Sight {
         }
     }
 
-    /// Its controller has refused to shut it down.
+    /// Notes that the controller has refused to shut the machine down.
     pub fn refused(&mut self, at: Moment, error: redfish::Error) -> Refused {
         let since = match &self.shutdown {
             Shutdown::Refused(before) => before.since,

@@ -13,32 +13,32 @@ use model::Record;
 pub(super) enum Step {
     /// Look at something.
     Look(Look),
-    /// The record says that the machine is ours, and is switched on.
+    /// Record that the machine is ours and is being switched on.
     Claim,
-    /// The claim is removed from the record, because its controller was not asked. If it runs, another client
-    /// switched it on; another cluster may have it, too.
+    /// Remove the claim from the record, because the controller was not asked. If the machine runs, another
+    /// client switched it on; another cluster may have it, too.
     Disown,
-    /// Its controller is asked to switch it on.
+    /// Ask the controller to switch the machine on.
     SwitchOn,
-    /// The record takes this uuid, which its Node reports.
+    /// Record this uuid, which the machine's Node reports.
     Take(String),
-    /// Its Node is closed, and what has to go is evicted.
+    /// Close the Node, and evict the pods that have to move.
     Empty,
-    /// The record states that it is being shut down: a run resumed after a crash must not uncordon the node.
+    /// Record that the machine is being shut down: a run resumed after a crash must not uncordon the node.
     BeginShutdown,
-    /// Its controller is asked to shut it down.
+    /// Ask the controller to shut the machine down.
     Shutdown,
-    /// Its power is to be cut, for this reason. `may_stay`: its Node may still keep it.
+    /// Decide to cut the power, for this reason. `may_stay`: the Node may still keep the machine.
     GiveUpShutdown { why: String, may_stay: bool },
-    /// Its controller is asked to cut its power.
+    /// Ask the controller to cut the machine's power.
     CutPower,
-    /// The record says that it was seen to be off.
+    /// Record that the machine was seen to be off.
     NoteOff,
-    /// Its Node is deleted: it is off.
+    /// Delete the Node of a machine that is off.
     DeleteNode,
-    /// Its Node is deleted, and the machine is left on, because another client uses it.
+    /// Delete the Node, and leave the machine on, because another client uses it.
     LeaveOn,
-    /// Only its record is left, which is dropped.
+    /// Drop the record: nothing else is left.
     DropRecord,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum Look {
     Heard,
     /// Its Node as it is now, bypassing the watches.
     Node,
-    /// The same, to find an annotation that keeps it. For VMs that are shut down, see
+    /// Whether an annotation keeps its Node, bypassing the watches. For VMs that are shut down, see
     /// [`crate::returned_nodes::pinned`].
     Pin,
     /// Its power, after its Node did not register.
@@ -69,15 +69,15 @@ pub(super) enum Look {
 /// A precondition of a step that does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unmet {
-    /// The record does not state that we have switched the machine on.
+    /// The record does not state that the daemon has switched the machine on.
     NotOurs,
     /// Its Node was seen to be empty too long ago, or not at all.
     NotEmpty,
 }
 
 impl Step {
-    /// How long a step that fails but may work later is tried again. Steps with limits of their own have none
-    /// here.
+    /// How long a step that fails but may work later is tried again. Zero: it is not repeated here, for
+    /// example because it has a limit of its own.
     pub fn limit(&self, settings: &Settings) -> Duration {
         match self {
             Self::Look(Look::Power | Look::Namesake) => settings.start,
@@ -94,13 +94,13 @@ impl Step {
         if self.is_for_ours() && !is_ours(record) {
             return Some(Unmet::NotOurs);
         }
-        // A look whose answer took long has to suffice.
+        // The second look has to suffice, even if its answer took long.
         let is_empty =
             matches!(sight.emptied, Emptied::Yes { at, again } if again || now.moment <= at + FRESH);
         (self.needs_empty(sight) && !is_empty).then_some(Unmet::NotEmpty)
     }
 
-    /// Whether it changes a machine or a Node, which then has to be ours.
+    /// Whether the step changes a machine or its Node. The machine then has to be ours.
     fn is_for_ours(&self) -> bool {
         match self {
             Self::Look(_)
@@ -120,7 +120,7 @@ impl Step {
         }
     }
 
-    /// Whether its Node has to be empty. For a machine that is already going down there is no way back.
+    /// Whether the Node has to be empty for the step. A machine that is already going down is no longer kept.
     fn needs_empty(&self, sight: &Sight) -> bool {
         match self {
             Self::Shutdown => true,

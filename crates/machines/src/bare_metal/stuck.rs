@@ -5,12 +5,12 @@ use std::time::Duration;
 use crate::step_error::{BackoffTarget, StepError, time_text};
 use proxmox::redfish::{self, PowerState};
 
-/// Why it cannot go on.
+/// Why a machine cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stuck {
     /// It is closed, because an administrator is working on it.
     Closed { name: String },
-    /// It is not off, and the record does not say that we have switched it on.
+    /// It is not off, and the record does not say that the daemon has switched it on.
     NotOurs { name: String, power: Option<PowerState> },
     /// The record does not claim the machine, but a step would change it.
     Unclaimed { name: String },
@@ -20,9 +20,9 @@ pub(super) enum Stuck {
     JustTaken { name: String },
     /// Its controller refuses for good.
     Refuses(redfish::Error),
-    /// It does not run.
+    /// It did not run within this limit.
     NotOn { limit: Duration },
-    /// It runs, but its Node did not register; its power at that time, or why that is unknown.
+    /// Its Node did not register within this limit. `power`: its power at that time, or why that is unknown.
     NoNode { limit: Duration, power: Result<PowerState, String> },
     /// The Node that registered reports this uuid, not the machine's own.
     AnotherNode { limit: Duration, name: String, uuid: String, own: Option<String> },
@@ -30,7 +30,7 @@ pub(super) enum Stuck {
     NoUuid { node: String },
     /// Its Node can neither be emptied nor uncordoned.
     Stays { why: String },
-    /// Its power was cut, but it is not off.
+    /// Its power was cut, but it was not off within this limit.
     NotOff { limit: Duration },
 }
 
@@ -75,7 +75,7 @@ impl From<Stuck> for StepError {
     }
 }
 
-/// What there is instead of its Node.
+/// What was found instead of the machine's Node, in words.
 fn instead(power: Result<PowerState, String>) -> String {
     match power {
         Ok(PowerState::On) => "it is on, but its kubelet has not registered: see its console".to_owned(),

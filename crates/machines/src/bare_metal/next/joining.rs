@@ -11,13 +11,14 @@ use crate::bare_metal::stuck::Stuck;
 use model::Record;
 use model::node::Node;
 
-/// The overall limit cannot report what there is instead of the Node, so this is reported a moment before it.
+/// How long before the overall limit the wait for the Node ends: the limit itself could not report what there
+/// is instead of the Node.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// The next step for a machine to become a Node.
 pub(crate) fn joining(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
     if sight.start.is_unproven() {
-        // What runs there is not ours until its controller has been asked.
+        // A machine that runs is not ours until its controller has been asked.
         return Next::Do(if sight.start.answer.is_none() { Step::SwitchOn } else { Step::Disown });
     }
     match &sight.watched {
@@ -41,8 +42,8 @@ fn joined(record: &Record, node: &Arc<Node>) -> Next<()> {
     }
 }
 
-/// For a machine that is ours, or is claimed just before its controller is asked: it must be off, and no Node
-/// may have its name.
+/// For a machine that is not ours yet. It is claimed just before its controller is asked: it must be off, and
+/// no Node may have its name.
 fn claiming(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
     let name = || record.name.clone();
     if settings.closed {
@@ -72,7 +73,8 @@ fn claiming(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Ne
     }
 }
 
-/// Waits until the controller reports that it runs or is about to, then until its Node exists.
+/// For a machine that is ours: it is switched on, if needed. Waits until its controller reports that it runs
+/// or is about to, then until its Node exists.
 fn coming_up(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
     match &sight.start.answer {
         Some((_, Answer::WasOn)) => awaiting_node(record, settings, sight, now),
@@ -92,7 +94,7 @@ fn awaiting_power(settings: &Settings, sight: &Sight, asked: Moment, now: Now) -
     }
     let last = sight.power.as_ref().map_or(asked, |power| power.at.max(asked));
     let over = sight.start.since.unwrap_or(asked) + settings.start;
-    // It is asked again then, though no look is due.
+    // The controller is asked again at that time, even if no look is due.
     let again = if now.moment < asked + AGAIN { asked + AGAIN } else { over };
     poll(Look::IsOn, last, over.min(again), now)
 }

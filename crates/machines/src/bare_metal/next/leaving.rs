@@ -16,8 +16,8 @@ use model::Record;
 use model::machine::{Intent, Phase};
 use model::node::Node;
 
-/// The next step for a machine to be removed. A machine that we did not switch on is not touched; one whose
-/// Node keeps it stays in service.
+/// The next step for a machine to be removed. A machine that the daemon did not switch on is not touched; one
+/// whose Node keeps it stays in service.
 pub(crate) fn leaving(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<Ended> {
     if let Some(next) = clearing(record, sight) {
         return next;
@@ -46,8 +46,8 @@ fn clearing(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     })
 }
 
-/// A machine that another client has switched on since it was seen to be off, and whose Node does not report:
-/// it runs something else. What is seen when its end begins decides.
+/// Leaves a machine on that another client has switched on since it was seen to be off, and whose Node does
+/// not report: it runs something else. Only what is seen when the machine's end begins decides this.
 fn left_on(record: &Record, sight: &Sight, now: Now) -> Option<Next<Ended>> {
     let off = record.seen_off?;
     if sight.emptied != Emptied::Unknown || !matches!(sight.stopping, Stopping::NotYet) {
@@ -95,7 +95,7 @@ fn kept(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     })
 }
 
-/// Whether there is a way back: its controller has not accepted the shutdown.
+/// Whether the machine can still be kept, because its controller has not accepted the shutdown.
 fn may_be_kept(sight: &Sight) -> bool {
     match &sight.shutdown {
         Shutdown::NotAsked | Shutdown::Refused(_) => true,
@@ -104,7 +104,8 @@ fn may_be_kept(sight: &Sight) -> bool {
     }
 }
 
-/// The record states that it is being shut down, and no annotation has kept its Node since before that.
+/// Records that the machine is being shut down, then looks for an annotation that keeps its Node. `None`:
+/// this is done, and nothing keeps the Node.
 fn announced(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     match &sight.stopping {
         Stopping::NotYet => Some(Next::Do(Step::BeginShutdown)),
@@ -127,7 +128,7 @@ fn still_off(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
         Some(power) if power.at < emptied => look(Look::Power),
         None => look(Look::Power),
         Some(_) if sight.is_off() => Next::Do(Step::NoteOff),
-        // Its Node is what it runs.
+        // The machine runs as its Node, not as something else.
         Some(_) if sight.watched.is_heard() => return None,
         Some(_) => Next::Do(Step::LeaveOn),
     })
@@ -135,7 +136,7 @@ fn still_off(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
 
 /// The operating system is asked first and has its time; then the power is cut.
 ///
-/// It gets its full time each time, because it is unknown when it was asked before: its controller may have
+/// It gets its full time in each run, because it is unknown when it was asked before: its controller may have
 /// been silent since the record was written, or an answer may have been lost. A refusal proves nothing
 /// either: a busy controller refuses, as does one whose machine is already going down.
 fn shutting_down(settings: &Settings, sight: &Sight, now: Now) -> Next<Ended> {
@@ -161,7 +162,7 @@ fn shutting_down(settings: &Settings, sight: &Sight, now: Now) -> Next<Ended> {
     }
 }
 
-/// A controller that does not answer proves nothing: it is asked again.
+/// Waits until the machine is off. A controller that does not answer proves nothing: it is asked again.
 fn awaiting_off(sight: &Sight, until: Moment, now: Now) -> Next<Ended> {
     match &sight.power {
         None => look(Look::IsOff),

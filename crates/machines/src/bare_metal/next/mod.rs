@@ -1,4 +1,4 @@
-//! Decides what to do next for a bare-metal machine. Pure.
+//! Decides what to do next for a bare-metal machine. Pure functions.
 
 mod joining;
 mod leaving;
@@ -52,13 +52,13 @@ pub(super) type Decide<D> = fn(&Record, &Settings, &Sight, Now) -> Next<D>;
 pub(super) struct Settings {
     /// Whether the machine is closed, so that it is not switched on.
     pub closed: bool,
-    /// From its request until it is a Node.
+    /// The limit from its request until it is a Node.
     pub provision: Duration,
-    /// For switching it on, and for it to be off once its power was cut.
+    /// The limit for switching it on, and for it to be off once its power was cut.
     pub start: Duration,
-    /// For its shutdown, before its power is cut.
+    /// The limit for its shutdown, before its power is cut.
     pub shutdown: Duration,
-    /// For retries of a call at the end of its life.
+    /// The limit for retries of a call at the end of its life.
     pub destroy: Duration,
 }
 
@@ -72,7 +72,7 @@ impl Settings {
     }
 }
 
-/// A look at its power, if the last look or request is long enough ago.
+/// Looks at the machine's power if the last look or request is long enough ago; otherwise waits.
 fn poll<D>(look: Look, last: Moment, until: Moment, now: Now) -> Next<D> {
     let due = last + LOOK;
     if now.moment >= due { Next::Do(Step::Look(look)) } else { Next::Wait(due.min(until), Wait::Power) }

@@ -9,13 +9,14 @@ fn name() -> String {
     "metal-1".to_owned()
 }
 
-/// This run has claimed it and asked its controller at second 0, with this result.
+/// The start of a machine that this run has claimed, and whose controller it asked at second 0, with this
+/// result.
 fn tried(answer: Answer) -> Start {
     let asked = answer == Answer::Asked;
     Start { claimed: true, asked, since: Some(seconds(0)), answer: Some((seconds(0), answer)) }
 }
 
-/// The same for a resumed run, or one that has disowned it since.
+/// Like [`tried`], for a resumed run, or for one that has disowned the machine since.
 fn unclaimed(answer: Answer) -> Start {
     Start { claimed: false, ..tried(answer) }
 }

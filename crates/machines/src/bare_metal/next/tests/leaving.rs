@@ -7,7 +7,8 @@ use crate::bare_metal::stuck::Stuck;
 use crate::kept_node::Kept;
 use crate::machine_end::Ended;
 
-/// Nothing is left on its Node, and the record says that it is being shut down.
+/// What a run has seen if nothing is left on the Node and the record says that the machine is being shut
+/// down.
 fn announced(more: impl FnOnce(&mut Sight)) -> Sight {
     seen(|sight| {
         sight.emptied = Emptied::Yes { at: seconds(0), again: false };
@@ -20,14 +21,14 @@ fn serves(ready: &str, why: &str) -> Next<Ended> {
     Next::Done(Ended::Serves(Kept::new(Node::clone(&node(ready)), why)))
 }
 
-/// Since second 10 the record says that it is being shut down.
+/// The record, which says that the machine is being shut down since second 10.
 fn stopped(record: Record) -> Record {
     let mut record = record;
     record.entered.insert(Phase::Stopping, at_second(10).date);
     record
 }
 
-/// Its Node, registered at this second.
+/// The machine's Node, registered at this second.
 fn registered(second: u64) -> OwnNode {
     let created = Some(at_second(second).date);
     OwnNode::There(Arc::new(Node { created, ..Node::clone(&node("True")) }))
@@ -279,7 +280,7 @@ fn one_that_is_off_loses_its_node_and_then_its_record() {
 
 #[test]
 fn one_that_was_switched_off_by_hand_may_be_another_clients_by_now() {
-    // Seen to be off when the run began.
+    // A machine that was seen to be off when the run began.
     let off = || Record { seen_off: Some(Timestamp::UNIX_EPOCH), ..given_up() };
     let heard = |heard, power| seen(|sight| (sight.heard, sight.power) = (Some(heard), power));
     let shows = |ready: &'static str| seen(|sight| sight.watched = watched(ready));

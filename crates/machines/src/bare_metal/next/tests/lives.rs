@@ -137,7 +137,7 @@ impl Metal {
 
 fn see(look: Look, record: &Record, metal: &Metal, sight: &mut Sight, now: Now) {
     let state = if metal.on { PowerState::On } else { PowerState::Off };
-    // Its Node is there until its machine is off.
+    // The Node exists until its machine is off.
     let own = (is_ours(record) && metal.on).then(|| Node::clone(&node("True")));
     match look {
         Look::Controller => sight.has_controller = true,

@@ -71,7 +71,7 @@ fn requested() -> Record {
     Record::new(id.into(), pool.into(), name, slot, String::new(), Timestamp::UNIX_EPOCH)
 }
 
-/// One that the record says we have switched on.
+/// A machine that the daemon has switched on, according to the record.
 fn ours() -> Record {
     let mut record = requested();
     record.entered.insert(Phase::Starting, Timestamp::UNIX_EPOCH);
@@ -93,7 +93,7 @@ fn given_up() -> Record {
     Record { intent, ..retired() }
 }
 
-/// What a run has seen that has looked up its controller, and these.
+/// What a run has seen: it has looked up the controller, and `look` adds the rest.
 fn seen(look: impl FnOnce(&mut Sight)) -> Sight {
     let mut sight = Sight { has_controller: true, ..Sight::default() };
     look(&mut sight);
@@ -104,7 +104,7 @@ fn power(at: u64, state: PowerState) -> Power {
     Power { at: seconds(at), state: Some(state), uuid: None }
 }
 
-/// Its controller did not answer.
+/// The power as it was seen if the controller did not answer.
 fn no_answer(at: u64) -> Power {
     Power { at: seconds(at), state: None, uuid: None }
 }
