@@ -7,21 +7,23 @@ use super::kept_node::Kept;
 /// How a VM is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
-    /// The guest is asked to shut down, and has its time. `emptied` is when its Node was seen empty: `None`
-    /// if this run did not check, as after a restart in between. `cut_short` if its drain ended because its
-    /// VM was off: then it is only removed while it stays off.
+    /// The guest is asked to shut down, and gets time to do so.
+    ///
+    /// `emptied` is when its Node was seen empty; `None` if this run has not checked that, for instance after
+    /// a restart of the daemon. `cut_short` is true if the drain ended early because the VM was off. Such a
+    /// VM is only removed while it stays off.
     Graceful { emptied: Option<Instant>, cut_short: bool },
-    /// Its power is cut: nothing depends on it.
+    /// The VM's power is cut, because nothing that runs on it is needed.
     Abrupt,
 }
 
 /// How the end of a VM ended.
 #[derive(Debug, PartialEq)]
 pub(super) enum Ended {
-    /// Nothing is left of it.
+    /// Nothing is left of the VM.
     Gone,
-    /// It keeps running: its guest is this Node again, which stays in service for this reason.
+    /// The VM keeps running: its guest is a Node again, which stays in service for the given reason.
     Serves(Kept),
-    /// The same, but for a reason that goes away by itself or that an administrator fixes.
+    /// Like [`Self::Serves`], but the reason goes away by itself or is fixed by an administrator.
     ServesForNow(Kept),
 }

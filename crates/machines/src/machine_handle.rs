@@ -1,4 +1,5 @@
-//! A machine as its task holds it: its record with the stored version, and its place in the registry.
+//! The handle by which a task works on its machine: it changes the machine's record, and shows the machine in
+//! the registry.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use model::machine::Phase;
 /// How long the Kubernetes API may be unavailable before a task gives up writing its record.
 const RECORD_LIMIT: Duration = Duration::from_mins(30);
 
-/// A machine as its task holds it.
+/// The handle by which a task works on its machine.
 pub(super) struct MachineHandle {
     pub stored: Versioned<Record>,
     pub phase: Phase,
@@ -59,7 +60,8 @@ impl MachineHandle {
         self.show(ctx);
     }
 
-    /// It is still waiting and not begun: its time does not run. Stored with the record's next change.
+    /// Restarts the time of a machine that still waits for its turn, so that the wait does not count. The
+    /// time is stored with the record's next change.
     pub fn wait_on(&mut self, ctx: &Context) {
         self.stored.record.entered.insert(Phase::Requested, ctx.clock.now());
         self.show(ctx);
@@ -99,8 +101,8 @@ impl MachineHandle {
         self.save_within(ctx, RECORD_LIMIT).await
     }
 
-    /// The same, but gives up after `limit`. Whether it was stored after all shows when the record is read
-    /// again.
+    /// Like [`Self::save`], but gives up after `limit`. The record may have been stored nevertheless; that
+    /// shows when it is read again.
     ///
     /// # Errors
     /// As for [`MachineHandle::change`].
@@ -124,18 +126,19 @@ impl MachineHandle {
         Ok(())
     }
 
-    /// What backs off if it does not become a node; for a bare-metal machine, the machine itself.
+    /// What backs off if the machine does not become a node: its pool or, for a bare-metal machine, the
+    /// machine itself.
     pub fn blame(&self) -> BackoffTarget {
         if self.record().is_physical() { BackoffTarget::Host } else { BackoffTarget::Pool }
     }
 
-    /// Seed of this machine's jitter: the same machine, the same jitter.
+    /// The seed of this machine's jitter. It is always the same for the same machine.
     pub fn seed(&self) -> u64 {
         seed(&self.stored.record.id)
     }
 }
 
-/// The same by a machine's id.
+/// The seed of the jitter of the machine with this id.
 pub(super) fn seed(id: &str) -> u64 {
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     id.bytes().fold(0xcbf2_9ce4_8422_2325, mix)

@@ -21,7 +21,7 @@ use proxmox::property::Properties;
 use proxmox::{ClusterResources, Kind, VmConfig};
 use settings::{CloudInit, MachineFacts, Pool, Seed};
 
-/// The label by which cloud-init finds it.
+/// The volume label by which cloud-init finds the image.
 const LABEL: &str = "cidata";
 const UPLOAD: Job = Job { name: "the upload of the seed", guess: Duration::from_millis(200) };
 /// The key under which a record holds `drive` or `seed STORAGE DIGEST`.
@@ -50,7 +50,8 @@ pub(super) async fn provide(
     upload(ctx, machine, pool, seed, config).await
 }
 
-/// Writes the seed and uploads it. An existing seed of the same machine is overwritten: it is the same.
+/// Writes the seed and uploads it. A seed that the machine already has is overwritten: its content is the
+/// same.
 async fn upload(
     ctx: &Context,
     machine: &MachineHandle,
@@ -68,7 +69,7 @@ async fn upload(
     .await
 }
 
-/// The image. If a text cannot be filled in, the pool is to blame.
+/// The image with the machine's seed. If a text cannot be filled in, the error blames the pool.
 fn image(
     cluster: &str,
     record: &Record,
@@ -158,8 +159,8 @@ fn storage(record: &Record) -> Option<&str> {
     record.made_of.get(MADE_OF)?.strip_prefix("seed ")?.split(' ').next()
 }
 
-/// What an administrator runs to remove a machine's seed before dropping its record by hand: afterwards the
-/// daemon no longer knows the seed.
+/// The commands with which an administrator removes a machine's seed before dropping its record by hand.
+/// Without the record, the daemon no longer knows of the seed.
 pub(super) fn commands_to_free(record: &Record) -> Vec<String> {
     let Some(volume) = storage(record).map(|storage| volume(storage, record)) else { return Vec::new() };
     let hosts = [&record.host].into_iter().chain(&record.left_hosts);
@@ -170,11 +171,12 @@ fn command_to_free(host: &str, volume: &str) -> String {
     format!("on {host}: pvesm free {volume}")
 }
 
-/// Removes the seed of a machine whose VM is gone, even if it was never finished. A seed that another VM may
-/// have in a drive is left, because that VM could not start without it.
+/// Removes the seed of a machine whose VM is gone, even if the machine's creation was never finished. A seed
+/// that another VM may have in a drive is left, because that VM could not start without it.
 ///
 /// # Errors
-/// The token has no right to remove it, so an administrator has to; or the storage does not answer.
+/// The token has no right to remove the seed, so an administrator has to; the storage does not answer; or a
+/// former host that may still hold the seed is down.
 pub(super) async fn remove(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     let Some(storage) = storage(machine.record()).map(ToOwned::to_owned) else { return Ok(()) };
     let left = proxmox_tasks::still_on_its_way(ctx, machine.record());

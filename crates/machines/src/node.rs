@@ -1,4 +1,5 @@
-//! The Node that a machine becomes: found by its SMBIOS uuid, read back, and uncordoned when it is ready.
+//! The Node that a machine becomes: it is found by its SMBIOS uuid, gets the labels and taints that it lacks,
+//! and is opened for pods once it is ready.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ pub(super) fn find(ctx: &Context, record: &Record) -> Option<Arc<Node>> {
     seen(&ctx.watches, record)
 }
 
-/// The same in these watches.
+/// The machine's Node according to these watches, if it exists.
 pub fn seen(watches: &Watches, record: &Record) -> Option<Arc<Node>> {
     if record.is_physical() {
         return bare_metal::node::seen(watches, record);
@@ -30,7 +31,8 @@ pub fn seen(watches: &Watches, record: &Record) -> Option<Arc<Node>> {
     named.or_else(|| watches.node_by_system_uuid(uuid))
 }
 
-/// Waits until something in the cluster changes and the condition holds.
+/// Waits until the condition returns a value. It is checked immediately, and whenever something in the
+/// cluster changes.
 pub(super) async fn until<T>(ctx: &Context, mut condition: impl FnMut() -> Option<T>) -> T {
     let mut changed = ctx.watches.changed();
     loop {
@@ -42,8 +44,8 @@ pub(super) async fn until<T>(ctx: &Context, mut condition: impl FnMut() -> Optio
     }
 }
 
-/// Waits for the Node, then for its readiness; labels, taints and name are read back, because kubeadm only
-/// warns about unknown settings.
+/// Waits for the Node, adds the labels and taints that it lacks, and waits until it is ready. They may be
+/// missing because kubeadm only warns about settings that it does not know.
 pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Pool) -> Result<(), StepError> {
     let limits = &ctx.config.limits;
     let blame = machine.blame();
@@ -62,7 +64,8 @@ pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Po
     machine.save(ctx).await
 }
 
-/// Completes the creation of a machine once its Node is ready; stored with the record's next change.
+/// Completes the creation of a machine whose Node is ready: opens the Node for pods and deletes the bootstrap
+/// tokens. The record is stored with its next change.
 pub(super) async fn serve(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     if let Some(pool) = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool) {
         open(ctx, machine, pool, node).await?;
@@ -74,9 +77,9 @@ pub(super) async fn serve(ctx: &Context, machine: &mut MachineHandle, node: &Nod
     Ok(())
 }
 
-/// Whether the Node of a machine that was in service lacks what was put on it: it was deleted and registered
-/// again, or an administrator removed the pool's label. For a Node that is not ready, only the labels count:
-/// like any other, it has its time to become ready again.
+/// Whether the Node of a machine in service is incomplete: it was deleted and registered again, still has the
+/// start-up taint, or lacks the pool's label. If the Node is not ready, only the label counts: like any
+/// other, the Node gets time to become ready again.
 pub fn is_bare(record: &Record, node: &Node) -> bool {
     let registered_again = || record.node_uid.as_ref().is_some_and(|uid| *uid != node.uid);
     let starting = || node.taints.iter().any(|taint| taint.key == STARTING_TAINT);
@@ -84,7 +87,8 @@ pub fn is_bare(record: &Record, node: &Node) -> bool {
         || (is_ready(node) && (registered_again() || starting()))
 }
 
-/// Puts that back, and records which Node it is once it is uncordoned.
+/// Adds the labels and taints that an incomplete Node ([`is_bare`]) lacks. If the Node is ready, also opens
+/// it for pods and records its uid.
 pub(super) async fn restore(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     let record = machine.record().clone();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
@@ -104,7 +108,8 @@ pub fn is_ready(node: &Node) -> bool {
     node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
 }
 
-/// Whether the kubelet has stopped reporting (`Unknown`): one that reports that it is not ready still obeys.
+/// Whether the kubelet has stopped reporting: the Node's readiness is `Unknown`. A kubelet that reports that
+/// the Node is not ready still obeys.
 pub fn is_silent(node: &Node) -> bool {
     node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "Unknown")
 }
@@ -118,7 +123,7 @@ async fn read_back(
 ) -> Result<(), StepError> {
     let mut missing = missing_labels(&wanted_labels(machine.record(), pool), node);
     if pool.zone_labels == ZoneLabels::Birth && !machine.record().left_hosts.is_empty() {
-        // Labels about the place where it was created stay.
+        // Labels that name the place where the machine was created stay.
         missing.retain(|key, _| !astray(machine.record(), pool, node).contains_key(key));
     }
     let limit = ctx.config.limits.ready;

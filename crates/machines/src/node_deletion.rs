@@ -1,12 +1,12 @@
-//! Deletes a machine's Node, never a namesake.
+//! Deletes a machine's Node, but never another Node with the same name.
 
 use super::context::Context;
 use super::machine_handle::MachineHandle;
 use super::out_of_service::{self, Off};
 use super::step_error::{StepError, retry_until};
 
-/// Deletes exactly this Node, once the volumes of a machine that is off are released; false if another Node
-/// has its name.
+/// Deletes the Node with this name and uid, after releasing its volumes if the machine is off. Returns false
+/// if another Node has the name.
 pub(super) async fn delete_node(
     ctx: &Context,
     machine: &mut MachineHandle,

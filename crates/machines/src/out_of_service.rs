@@ -28,18 +28,19 @@ pub(super) const LOOK: Duration = Duration::from_secs(2);
 pub(super) enum Off {
     /// It was seen to be off.
     Seen,
-    /// It is gone. A Node that still reports belongs to something else, such as a VM restored under another
-    /// VMID, or a machine that an administrator has switched on again.
+    /// The machine is gone. A Node that still reports belongs to something else, such as a VM restored under
+    /// another VMID, or a machine that an administrator has switched on again.
     Gone,
-    /// Unknown: the VM in its place is not ours.
+    /// Unknown: the VM with its VMID is unmanaged, or is being cloned or destroyed.
     Unknown,
-    /// Unknown: the VM in its place is not visible, and may be its own.
+    /// Unknown: the VM with its VMID is hidden from the token, and may be the machine's own.
     Hidden,
-    /// Unknown: it is not in the cluster, and a former host has left the cluster and may still run it.
+    /// Unknown: the VM is not in the cluster, but one of its former hosts has left the cluster and may still
+    /// run it.
     Apart,
 }
 
-/// The taint, as we set it.
+/// The out-of-service taint, as the daemon sets it.
 pub fn taint() -> Taint {
     Taint {
         key: OUT_OF_SERVICE_TAINT.to_owned(),
@@ -60,8 +61,8 @@ pub(super) fn are_of_staying_pods(ctx: &Context, node: &str, attached: &BTreeSet
     attached.is_empty() || attached.is_subset(&planning::volumes_that_stay(&ctx.watches.snapshot(), node))
 }
 
-/// Waits until the watches show that only pods that stay still have volumes on the node, or until the
-/// condition holds.
+/// Waits until the watches show that only pods that stay still have volumes on the node, or until `or`
+/// returns true.
 pub(super) async fn let_go(ctx: &Context, node: &str, or: impl Fn() -> bool) {
     loop {
         // Finding the pods that stay takes a look at the entire cluster, so it is not done with each change.
@@ -84,7 +85,7 @@ pub(super) async fn release(
     (name, uid): (&str, &str),
     off: Off,
 ) -> Result<(), StepError> {
-    // A stalled watch may not show one.
+    // Read directly: a stalled watch may not show an attached volume.
     let attached = ctx.kubernetes.attached(name).await.unwrap_or_else(|_| ctx.watches.attached(name));
     if matches!(off, Off::Unknown | Off::Hidden | Off::Apart) || attached.is_empty() {
         return Ok(());
@@ -92,7 +93,7 @@ pub(super) async fn release(
     let limits = &ctx.config.limits;
     machine.say(ctx, "the machine is off; releasing its volumes");
     if off == Off::Gone {
-        // Kubernetes notices after 50 s.
+        // Kubernetes notices after 50 s that a kubelet is silent.
         let silent = || ctx.watches.node(name).is_none_or(|node| is_silent(&node)).then_some(());
         if tokio::time::timeout(NOTICED, until(ctx, silent)).await.is_err() {
             return Ok(());

@@ -21,12 +21,13 @@ use model::machine::Phase;
 use model::{MachineId, Record, Vmid};
 use proxmox::{Client, Kind, Power, TaskFilter, TaskRow};
 
-/// A task that began longer ago is not the cause of what is seen now.
+/// A task that began longer ago than this is not regarded as the cause of what is seen now.
 const LATELY: SignedDuration = SignedDuration::from_mins(10);
-/// How often a VM is started again that others switch off while its machine is being created.
+/// How often a VM is started again if other clients switch it off while its machine is being created.
 const STARTS: u32 = 2;
 
-/// Proxmox VE's names for tasks that do this with a VM.
+/// Proxmox VE's names for the tasks that destroy a VM. The next constants name those that switch a VM off,
+/// move it, or make it a template.
 const DESTROYED: &[&str] = &["qmdestroy"];
 const SWITCHED_OFF: &[&str] =
     &["qmstop", "qmshutdown", "qmrollback", "qmsuspend", "hastop", "hashutdown", "qmtemplate"];
@@ -36,11 +37,11 @@ const TEMPLATE: &[&str] = &["qmtemplate"];
 /// Proxmox VE's name for the task that stops all guests of a host: the host is being shut down, or an
 /// administrator wants the guests off.
 const STOPS_ALL: &str = "stopall";
-/// How long such a task may take: guests get time to shut down, one after the other.
+/// How long the task that stops all guests may take: guests get time to shut down, one after the other.
 const STOPS_FOR: SignedDuration = SignedDuration::from_mins(60);
-/// A host that is being shut down is gone this many seconds after the task's end.
+/// A host that is being shut down is off at most this many seconds after that task has ended.
 const GONE_AFTER: i64 = 120;
-/// The time between two checks whether it has ended.
+/// The time between two checks whether that task has ended.
 const STOPALL_LOOK: Duration = Duration::from_secs(10);
 
 /// What happened to a machine's VM.
@@ -87,7 +88,7 @@ pub(super) async fn noticed(ctx: &Context, id: &MachineId) {
 }
 
 async fn is_touched(ctx: &Context, record: &Record, phase: Phase) -> bool {
-    // Until it is configured, each step checks the VM itself, and a token that sees VMs only through their
+    // Until the VM is configured, each step checks it itself, and a token that sees VMs only through their
     // pool cannot see a running clone.
     if record.smbios_uuid.is_none() {
         return false;
@@ -108,7 +109,8 @@ pub fn should_run(record: &Record, phase: Phase) -> bool {
     record.warm.is_none() && (Phase::Booting..=Phase::Draining).contains(&phase)
 }
 
-/// Looks at a machine's VM. A VM that was moved is followed; `None` if nothing happened to it.
+/// Finds out what happened to a machine's VM; `None` if nothing did. If the VM was moved, the record is
+/// updated.
 ///
 /// # Errors
 /// The VM's state cannot be determined now, or only by an administrator.
@@ -172,15 +174,15 @@ async fn until_not_emptied(ctx: &Context, machine: &mut MachineHandle) {
         }
     };
     let limit = Duration::try_from(STOPS_FOR).unwrap_or_default();
-    // After that it is tried anyway.
+    // After the limit, the start is tried anyway.
     let _ = tokio::time::timeout(limit, until).await;
 }
 
-/// Deals with a machine in creation after something was noticed or has failed: a VM that was moved continues
-/// there, one that was switched off is started again.
+/// Continues the creation of a machine after another client changed its VM or a step failed. If the VM was
+/// moved, the creation continues on the new host; if it was switched off, it is started again.
 ///
 /// # Errors
-/// Its creation ends, for this reason.
+/// The reason why the creation ends.
 pub(super) async fn go_on(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -291,7 +293,8 @@ async fn latest(ctx: &Context, host: &str, record: &Record, kinds: &[&str]) -> O
     .await
 }
 
-/// The latest task of one of these kinds on a VM since a Unix time that is not this token's own.
+/// The latest task of one of these kinds on a VM, if any, since this Unix time in seconds. Tasks that the
+/// token `own` started are left out.
 #[boxed]
 pub async fn by_others(
     proxmox: &Client,
@@ -307,7 +310,7 @@ pub async fn by_others(
         .max_by_key(|row| row.started)
 }
 
-/// Reports what others have done, and what follows.
+/// Reports what another client has done to a machine's VM, and what follows.
 pub(super) fn say(ctx: &Context, reports: &Reports, record: &Record, what: &str) {
     tracing::warn!(machine = %record.name, what, "a machine's VM was changed from outside");
     tell(ctx, reports, record, Ending::Touched(what.to_owned()));

@@ -1,5 +1,5 @@
-//! Whose VM is it? Nothing is done to a VM unless its own configuration has just proved that it is the
-//! record's.
+//! Whose VM is it? The daemon does nothing to a VM unless the VM's own configuration has just proved that it
+//! belongs to the record.
 
 use std::time::Duration;
 
@@ -14,12 +14,13 @@ use model::Record;
 use proxmox::marker::{Description, Marker};
 use proxmox::{Client, Error, Kind, VmConfig};
 
-/// An older proof is repeated before anything is done.
+/// How long a proof that a VM is ours is valid. An older one is repeated before anything is done to the VM.
 const FRESH: Duration = Duration::from_secs(2);
-/// How often a query whose answer took longer is repeated: if all take that long, the last has to suffice.
+/// How many times such a query is sent at most if its answers take longer than that: then the last one has to
+/// suffice.
 pub(super) const TRIES: u32 = 3;
 
-/// Whose records they are.
+/// The Kubernetes cluster that the records belong to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     /// The id of the Kubernetes cluster, from the configuration.
@@ -28,14 +29,14 @@ pub struct Owner {
     pub kubernetes: Option<String>,
 }
 
-/// What has a record's VMID.
+/// What has the VMID of a record, as far as the token can see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sight {
     /// The record's machine, proved by its mark or its SMBIOS uuid.
     Ours(Box<VmConfig>),
     /// An unmanaged VM.
     Foreign(String),
-    /// A clone is being created; whose is not known yet.
+    /// A clone that is being created. Its owner is not known yet.
     BeingCloned,
     /// The rest of a VM whose destruction is running or was interrupted: a lock, and no sign of its owner.
     BeingDestroyed,
@@ -44,7 +45,7 @@ pub enum Sight {
 }
 
 impl Owner {
-    /// Whether a mark is another Kubernetes cluster's.
+    /// Whether a mark belongs to another Kubernetes cluster.
     pub fn is_not(&self, marker: &Marker) -> bool {
         marker.cluster != self.cluster || marker.is_of_another(self.kubernetes.as_deref())
     }
@@ -61,16 +62,17 @@ pub(super) fn starts(config: &VmConfig) -> bool {
     config.get(ONBOOT) == Some(with_host(true)) && !config.is_template()
 }
 
-/// Whose machine a VM is, and what it takes from its host: nothing if it is kept stopped.
+/// The mark of a machine's VM, and what the VM takes from its host. `None` if the VM has no mark, is a
+/// template, or is kept stopped.
 pub fn promise_of(config: &VmConfig) -> Option<(Marker, Promise)> {
     let Description::Ours(marker) = config.owner() else { return None };
     starts(config).then(|| (marker, promise(config)))
 }
 
-/// Looks at the record's VMID on the record's host.
+/// Finds out what has the record's VMID on the record's host.
 ///
 /// # Errors
-/// The VM could not be read. That proves nothing.
+/// The VM could not be read. That proves nothing about its owner.
 #[boxed]
 pub async fn look(proxmox: &Client, owner: &Owner, record: &Record) -> Result<Sight, Error> {
     match proxmox.config(&record.host, record.slot.vmid).await {
@@ -100,8 +102,8 @@ pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, Ste
     }
 }
 
-/// Proves it again if the proof is too old. The next call about the VM must use the returned client, which
-/// holds a place for one call, so that the call need not wait.
+/// Proves again that the VM is ours if the proof, requested at `asked`, is too old. The next call about the
+/// VM must use the returned client, which holds a place for one call, so that the call need not wait.
 pub(super) async fn still_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, StepError> {
     let placed = ctx.proxmox.in_line(&record.host).await;
     if !is_fresh(asked) {
@@ -116,8 +118,8 @@ pub(super) fn is_fresh(asked: Instant) -> bool {
 }
 
 fn judge(owner: &Owner, record: &Record, config: VmConfig) -> Sight {
-    // The administrator who made it a template wants to keep it: it no longer runs, and destroying it would
-    // destroy what is to be cloned.
+    // An administrator who makes a machine's VM a template wants to keep it. It no longer runs, and
+    // destroying it would destroy what is to be cloned.
     if config.is_template() {
         return Sight::Foreign("it was made a template".to_owned());
     }

@@ -1,5 +1,5 @@
-//! CPUs of a machine's own, before its first start. The helper on its host sets them at the request of the
-//! daemon there: this module only requests them and waits for them.
+//! Gives a machine CPUs of its own before its first start. The helper on the machine's host sets them at the
+//! request of the daemon there: this module only requests them and waits for them.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use pinning::{Cpus, ENABLE, NO_AFFINITY};
 use proxmox::VmConfig;
 use settings::{Pinning, Pool};
 
-/// The time between two looks.
+/// The time between two looks at the VM's configuration.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Waits until the machine has its own CPUs, if its pool wants that.
@@ -37,8 +37,8 @@ pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Po
     machine.change(ctx, |record| record.pinned = Some(Pinned::Done)).await
 }
 
-/// CPUs from the template would be shared by all its clones, and cannot be distinguished from a machine's
-/// own.
+/// Fails if the VM has inherited CPUs from its template: they would be shared by all clones of the template,
+/// and cannot be distinguished from a machine's own.
 async fn not_inherited(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let record = machine.record();
     // A machine without a template inherits nothing.
@@ -66,7 +66,8 @@ async fn seen(ctx: &Context, machine: &MachineHandle, pinning: &Pinning) -> Resu
     }
 }
 
-/// The leader does not learn why the helper refuses: the log on that host shows it.
+/// The error if the helper has not given the machine CPUs in time. The leader does not learn why: the log on
+/// that host shows it.
 fn unanswered(host: &str, limit: Duration) -> StepError {
     let what = format!(
         "no helper on {host} has given it CPUs of its own within {}; a daemon must run there with its \
@@ -77,7 +78,7 @@ fn unanswered(host: &str, limit: Duration) -> StepError {
     StepError::Failed { what, blame: BackoffTarget::Host }
 }
 
-/// Whether the VM has what its pool wants for it.
+/// Whether the VM has the CPUs, huge pages and NUMA nodes that its pool wants for it.
 fn is_pinned(pinning: &Pinning, record: &Record, config: &VmConfig) -> bool {
     let affinity = config.get("affinity").filter(|text| *text != NO_AFFINITY);
     let cpus = affinity.and_then(|text| text.parse::<Cpus>().ok());
@@ -91,8 +92,8 @@ fn is_pinned(pinning: &Pinning, record: &Record, config: &VmConfig) -> bool {
     !pinning.numa || (config.get("numa") == Some("1") && bound(config) == record.memory >> 20)
 }
 
-/// Memory that is bound to NUMA nodes, in MiB. Proxmox VE does not start a VM with only part of its memory
-/// bound.
+/// The memory that is bound to NUMA nodes, in MiB. Proxmox VE does not start a VM with only part of its
+/// memory bound.
 fn bound(config: &VmConfig) -> i64 {
     let nodes = config
         .all()

@@ -10,13 +10,14 @@ use tokio::net::TcpStream;
 /// How long one connection may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
-/// Whether a guest has booted, as far as can be seen from here.
+/// Checks from outside whether a guest has booted.
 pub trait Probe: Send + Sync {
-    /// `None` if that cannot be determined: then the usual boot time decides when the agent is first asked.
+    /// Whether the guest with this address has booted. `None` if that cannot be determined: then the usual
+    /// boot time decides when the agent is first asked.
     fn booted(&self, address: IpAddr) -> BoxFuture<'_, Option<bool>>;
 }
 
-/// A probe that cannot tell.
+/// A probe that always answers `None`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoProbe;
 

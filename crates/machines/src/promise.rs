@@ -1,6 +1,6 @@
 //! What a host has promised to a VM.
 
-/// Memory and vCPUs.
+/// The memory and vCPUs that a host has promised to a VM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Promise {
     /// vCPUs.

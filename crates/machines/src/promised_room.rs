@@ -26,11 +26,11 @@ use settings::Pool;
 /// How long a machine waits for others to withdraw, and the time between two looks.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_secs(2);
-/// How many machines of others are named.
+/// How many machines of other clusters the error names at most.
 const NAMED: usize = 3;
 
-/// Waits until there is room for the machine beside those of other clusters. If there are none on its host,
-/// there is room: that was planned.
+/// Waits until there is room for the machine beside those of other clusters. If no such machine is on its
+/// host, there is room, because the planner has made sure of that.
 pub(super) async fn confirm(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -85,8 +85,8 @@ fn others<'a>(
     })
 }
 
-/// What machines that do not run yet were promised. The list lags: it may not yet show that a machine was
-/// started, such as one that was kept stopped and promised nothing.
+/// What other clusters' machines that do not run yet were promised, by VMID. The list of guests lags: it may
+/// not show yet that a machine was started that had been kept stopped and was promised nothing.
 async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<Vmid, Promise> {
     let (mut all, owner) = (BTreeMap::new(), ctx.owner());
     for guest in others.iter().filter(|guest| !guest.running) {
@@ -105,6 +105,7 @@ async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<Vmid, Promise> {
 }
 
 /// What the host lacks for everything that runs there, is about to run, or was promised to others, in words.
+/// `None` if there is room.
 fn lacks(
     ctx: &Context,
     pool: &Pool,
@@ -119,7 +120,7 @@ fn lacks(
     let running = |vmid: &Vmid| seen.guests.get(vmid).is_some_and(|guest| guest.running);
     for guest in seen.guests.values().filter(|guest| guest.running && guest.host == record.host) {
         if guest.vmid == record.slot.vmid {
-            // It is to grow, and its present memory is already counted as used.
+            // The machine itself runs and is to grow, and its present memory is already counted as used.
             coming = coming.saturating_sub(guest.memory);
             continue;
         }

@@ -35,7 +35,7 @@ pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &No
 /// The Node that stays in service because its VM was protected after the drain.
 ///
 /// # Errors
-/// No such Node reports, and the VM is running: it is left running.
+/// The VM is protected and runs, but has no Node that reports: it is left running.
 pub(super) async fn keeps(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -59,7 +59,7 @@ pub(super) async fn keeps(
     Ok(Some(Kept::new(node, protected(machine).to_string())))
 }
 
-/// An administrator wants to keep it: Proxmox VE does not destroy protected VMs.
+/// The error for a protected VM: an administrator wants to keep it, and Proxmox VE does not destroy it.
 pub(super) fn protected(machine: &MachineHandle) -> StepError {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     StepError::Administrator {

@@ -83,8 +83,8 @@ pub(super) fn makes(kind: &str) -> bool {
     kind == "qmclone" || kind == "qmcreate"
 }
 
-/// Whether a clone or creation that may be the machine's is still running. For the cluster, nothing runs on a
-/// host that has left it, and such a host cannot be asked.
+/// Whether a clone or creation that may be the machine's is still running. A host that has left the cluster
+/// cannot be asked: nothing is assumed to run there.
 pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, StepError> {
     if !ctx.proxmox.resources().await?.hosts.contains_key(&record.template_host) {
         return Ok(false);
@@ -123,14 +123,14 @@ pub(super) enum Destruction {
     None,
     /// It is still running.
     AtWork,
-    /// It ended well.
+    /// It succeeded.
     Done,
     /// It failed, or is no longer known.
     Interrupted,
 }
 
-/// How the destruction of a machine's VM ended. Its host's tasks are searched too: the answer with the task's
-/// id may have been lost, or the daemon killed.
+/// How the destruction of a machine's VM ended. The tasks of the VM's host are searched too, because the
+/// answer with the task's id may have been lost, or the daemon killed before it recorded the id.
 pub(super) async fn destruction(ctx: &Context, record: &Record) -> Result<Destruction, StepError> {
     let recorded = recorded_destruction(record);
     if recorded.is_none() && !record.destroy_asked {
@@ -154,7 +154,7 @@ pub(super) async fn destruction(ctx: &Context, record: &Record) -> Result<Destru
     })
 }
 
-/// The destruction that a machine's record names.
+/// The id of the destruction task that a machine's record names, if it names one.
 pub(super) fn recorded_destruction(record: &Record) -> Option<Upid> {
     record.task.as_deref().and_then(Upid::parse).filter(|upid| upid.kind() == DESTRUCTION)
 }
@@ -171,7 +171,8 @@ pub(super) async fn destructions(ctx: &Context, record: &Record) -> Result<Vec<T
 }
 
 /// How long to wait until no more requests can take effect for a machine that was given up before it was
-/// configured: a daemon that was killed or had no answer may have sent one right before.
+/// configured: right before that, a daemon that was killed or had no answer may have sent one. Zero for any
+/// other machine.
 pub(super) fn still_on_its_way(ctx: &Context, record: &Record) -> Duration {
     let Intent::Discard { since, .. } = &record.intent else { return Duration::ZERO };
     let is_configured = record.entered.keys().any(|phase| (Phase::Warm..=Phase::Ready).contains(phase));

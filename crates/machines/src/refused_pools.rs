@@ -13,7 +13,8 @@ use super::context::Context;
 use proxmox::{Client, Error, MissingRight, TagRules};
 use settings::Pool;
 
-/// After this time it is tried again in any case: not everything that makes a call succeed can be queried.
+/// After this time, a refused pool is tried again in any case: not everything that a call depends on can be
+/// queried.
 const SLOW_LOOK: Duration = Duration::from_mins(15);
 
 /// Refusals by pool. Cheap to clone.
@@ -25,7 +26,7 @@ struct Refusal {
     right: MissingRight,
     words: String,
     settings: Settings,
-    /// The rules for tags as they were known then: the refusal shows that they were incomplete.
+    /// The rules for tags as they were known at the refusal, which shows that they were incomplete.
     rules: Option<TagRules>,
     at: Instant,
 }
@@ -46,7 +47,7 @@ impl Refusals {
         self.all().is_empty()
     }
 
-    /// Why no machine of the pool is created, with the way out.
+    /// Why no machine of the pool is created, and how to fix it. `None` if the pool was not refused.
     pub fn of(&self, pool: &str) -> Option<String> {
         self.all().get(pool).map(|refusal| refusal.words.clone())
     }
@@ -60,7 +61,7 @@ impl Refusals {
         words
     }
 
-    /// Forgets refusals whose cause is gone.
+    /// Forgets refusals whose cause is gone or that are old.
     #[boxed]
     pub async fn look(&self, proxmox: &Client, pools: &[Pool], rules: Option<&TagRules>) {
         let known = self.all().clone();
@@ -95,7 +96,8 @@ async fn is_granted(proxmox: &Client, right: &MissingRight, rules: Option<&TagRu
 }
 
 /// The missing right for which a machine of the pool was refused, with the path on which to grant it. `None`
-/// if the token has it there: then the VM was removed from the machines' pool.
+/// if the error is not about a right, or if the token has the right there: then the VM was removed from the
+/// machines' pool.
 pub(super) async fn missing(ctx: &Context, vmid: Vmid, text: &str) -> Option<MissingRight> {
     let right = match MissingRight::read(text)? {
         MissingRight::Privileges { path, any } if path == format!("/vms/{vmid}") => {

@@ -1,4 +1,4 @@
-//! The phase of every machine: written by the machines' tasks, read by rounds, `status` and metrics.
+//! All machines with their phases: written by the machines' tasks, read by rounds, `status` and metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ pub struct MachineView {
     pub version: (String, String),
     /// Its phase.
     pub phase: Phase,
-    /// Since when it is in that phase.
+    /// Since when it has been in that phase.
     pub since: Timestamp,
     /// What it is waiting for, or why it is being removed.
     pub note: String,
@@ -55,7 +55,7 @@ impl MachineView {
         Self { record: record.clone(), version, phase, since, note: String::new(), node, busy: false }
     }
 
-    /// The same for a machine that is kept warm and waits.
+    /// Turns the view into that of a machine that is kept warm and waits: its phase is `Warm`.
     #[must_use]
     pub fn waiting(mut self) -> Self {
         self.phase = Phase::Warm;
@@ -74,8 +74,8 @@ impl MachineView {
         Versioned { record: self.record.clone(), resource_version, uid }
     }
 
-    /// The machine in the form of a round's snapshot. A machine that was given up before it was a node does
-    /// not count among its pool's leaving ones.
+    /// The machine in the form of a round's snapshot. A machine that was given up before it became a node
+    /// counts as failed there, not as leaving its pool.
     pub fn machine(&self, config: &Config) -> Machine {
         let never_served = self.phase == Phase::Deleting && self.record.was_never_a_node();
         Machine {
@@ -107,11 +107,11 @@ struct Inner {
     machines: Mutex<BTreeMap<MachineId, MachineView>>,
     /// When each pool's slots were last given back.
     freed: Mutex<BTreeMap<PoolName, BTreeMap<Vmid, Timestamp>>>,
-    /// Notifies tasks that something is wrong with their machines' VMs.
+    /// Notifies tasks that something may be wrong with their machines' VMs.
     doubts: Mutex<BTreeMap<MachineId, Arc<Notify>>>,
     /// Machines whose VMs an administrator has protected, by id.
     protected: Mutex<BTreeSet<MachineId>>,
-    /// Pods that end with their machine, for nodes that are otherwise empty, by id.
+    /// Pods that end with their machine, if its node is otherwise empty, by the machine's id.
     staying: Mutex<BTreeMap<MachineId, Vec<Arc<Pod>>>>,
     /// Since when the Node of a machine whose VM is not visible has been silent, by id.
     silent: Mutex<BTreeMap<MachineId, Instant>>,
@@ -137,7 +137,7 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Every machine, by name.
+    /// All machines, sorted by name.
     pub fn all(&self) -> Vec<MachineView> {
         let mut all: Vec<_> = self.machines().values().cloned().collect();
         all.sort_by(|a, b| a.record.name.cmp(&b.record.name));
@@ -154,12 +154,13 @@ impl Registry {
         self.machines().get(id).cloned()
     }
 
-    /// A number that grows whenever a machine enters a phase.
+    /// Subscribes to changes: machines that are added or forgotten, and machines whose phase, Node or task
+    /// changes.
     pub fn changed(&self) -> Changed {
         self.0.changed.subscribe()
     }
 
-    /// When a pool's slot was last given back, if that happened since the start.
+    /// When a pool's slot was last given back; `None` if that has not happened since the daemon started.
     pub fn freed(&self, pool: &PoolName, slot: &Slot) -> Option<Timestamp> {
         let freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
         freed.get(pool)?.get(&slot.vmid).copied()
@@ -172,7 +173,8 @@ impl Registry {
         freed.filter(|(_, at)| **at > since).map(|(vmid, _)| *vmid).collect()
     }
 
-    /// The machine's VM does not look as it should: the task that works on it has to check.
+    /// Notifies the task that works on a machine that the VM does not look as it should, and has to be
+    /// checked.
     pub fn doubt(&self, id: &MachineId) {
         let doubts = self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(task) = doubts.get(id) {
@@ -197,9 +199,9 @@ impl Registry {
         }
     }
 
-    /// Judges whether only pods that end with the machine are left on its node, given those that end with
-    /// other machines; if so, notes its own. If two callers judge at the same time, the second sees the
-    /// first's pods.
+    /// Calls `judge` with the pods that end with other machines. If it finds that only pods that end with
+    /// this machine are left on its node, it returns them, and they are noted. If two callers judge at the
+    /// same time, the second sees the first's pods.
     pub(super) fn staying<T>(
         &self,
         id: &MachineId,
@@ -215,13 +217,14 @@ impl Registry {
         judged
     }
 
-    /// The pods of a machine's node no longer end with it: the node is in service again, or the pods have
+    /// Forgets the pods that were to end with a machine: its node is in service again, or the pods have
     /// ended.
     pub(super) fn none_stay(&self, id: &MachineId) {
         self.0.staying.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
-    /// Notes whether the Node of a machine is silent now, and returns for how long it has been at each look.
+    /// Notes whether the Node of a machine is silent now. Returns for how long it has been silent at each
+    /// look.
     pub(super) fn silent(&self, id: &MachineId, is_silent: bool) -> Duration {
         // Held, so that nothing is noted about a machine that is forgotten in the meantime.
         let machines = self.machines();
@@ -238,13 +241,13 @@ impl Registry {
         self.protected().contains(id)
     }
 
-    /// What notifies a machine's task of such a doubt.
+    /// What [`Self::doubt`] notifies: the machine's task waits for it.
     pub(super) fn doubts(&self, id: &MachineId) -> Arc<Notify> {
         let mut doubts = self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner);
         doubts.entry(id.to_owned()).or_default().clone()
     }
 
-    /// Claims a machine for a task: false if one already works on it.
+    /// Claims a machine for a task. Returns false if another task already works on it.
     pub(super) fn claim(&self, id: &MachineId) -> bool {
         match self.machines().get_mut(id) {
             Some(view) if view.busy => false,

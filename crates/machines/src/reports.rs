@@ -14,7 +14,7 @@ use model::Record;
 pub enum Ending {
     /// The node is ready.
     Ready,
-    /// It waits to be asked to join.
+    /// The machine is kept warm, and waits to be asked to join.
     Warm,
     /// Its creation failed; what exists of it is being removed.
     Failed {
@@ -29,17 +29,17 @@ pub enum Ending {
     Removed,
     /// What a failed creation left was removed.
     Discarded,
-    /// It has become larger where it is.
+    /// The running machine has grown.
     Grown,
-    /// It has not become larger and stays in service as it was: why.
+    /// The machine has not grown, for this reason, and stays in service as it was.
     NotGrown(String),
-    /// The removal was given up, and the node is in service again.
+    /// The removal was given up for this reason, and the node is in service again.
     GivenUp(String),
-    /// It was checked, nothing had to be removed, and it stays in service: its state.
+    /// The machine was checked and stays in service. The text describes its state.
     LookedAfter(String),
-    /// It continues after another client has changed its VM: what was changed, and what follows.
+    /// Another client has changed the machine's VM. The text says what was changed and what follows.
     Touched(String),
-    /// Its end could not be completed; it is tried again later.
+    /// The task could not be completed, for this reason, and is tried again later.
     Stuck(String),
 }
 
@@ -78,7 +78,8 @@ pub(super) fn stuck(ctx: &Context, machine: &mut MachineHandle, trouble: &StepEr
     ctx.registry.release(&machine.record().id);
 }
 
-/// The record is no longer ours to write: the task stops.
+/// Ends a task that cannot write its machine's record. The machine is left alone until the record is read
+/// again.
 pub(super) fn lost(ctx: &Context, machine: &MachineHandle, trouble: &StepError, reports: &Reports) {
     let gone = match trouble {
         StepError::Kubernetes(error) => error.kind() == ErrorKind::NotFound,

@@ -1,4 +1,5 @@
-//! Removes a node: it is emptied, then its machine is removed; or it is uncordoned again.
+//! Removes a node: it is emptied, and then its machine is removed. If that is not possible, the node is put
+//! back into service.
 
 use tokio::time::Instant;
 
@@ -125,7 +126,7 @@ async fn empty_while_there(
 }
 
 /// Puts the node back into service. A node whose creation was given up is in service from now on: if it is
-/// not ready, it has the same time as any other.
+/// not ready, it gets the same time to become ready as any other.
 pub(super) async fn reopen(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     if is_wish_over(ctx, machine.record(), &node.name) {
         let limit = ctx.config.limits.drain;
@@ -139,7 +140,7 @@ pub(super) async fn reopen(ctx: &Context, machine: &mut MachineHandle, node: &No
     reopen_for_now(ctx, machine, node).await
 }
 
-/// The same, but keeps an operator's wish: the node is to be removed once that is possible.
+/// Like [`reopen`], but keeps an operator's wish to remove the node: it is removed once that is possible.
 async fn reopen_for_now(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     ctx.registry.none_stay(&machine.record().id);
     let limit = ctx.config.limits.drain;
@@ -157,7 +158,8 @@ async fn reopen_for_now(ctx: &Context, machine: &mut MachineHandle, node: &Node)
     .await?;
     retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &leaving()).await?))
         .await?;
-    // Until this is written it still counts as leaving, both for rounds and for a run resumed after a crash.
+    // Until this is written, the node still counts as leaving, both for rounds and for a run resumed after a
+    // crash.
     machine
         .change(ctx, |record| {
             record.cordoned = false;
@@ -169,8 +171,8 @@ async fn reopen_for_now(ctx: &Context, machine: &mut MachineHandle, node: &Node)
     Ok(())
 }
 
-/// Whether an operator's wish is over. A wish that could not be fulfilled is, so that it is not tried again
-/// and again. Another removal of the node does not fulfill it, and a pause does not end it.
+/// Whether an operator's wish to remove the node is over because this removal could not fulfill it: it is not
+/// tried again and again. A removal for another reason does not end the wish, and neither does a pause.
 fn is_wish_over(ctx: &Context, record: &Record, node: &str) -> bool {
     let Intent::Retire { reason, .. } = &record.intent else { return false };
     let wished = ctx.watches.node(node).and_then(|node| node.annotations.get(RETIRE).cloned());

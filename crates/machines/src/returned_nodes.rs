@@ -51,8 +51,8 @@ async fn present_uuid(ctx: &Context, machine: &MachineHandle) -> Result<Option<S
     })
 }
 
-/// Copies the uuid of the machine's VM into its record if it has changed and its Node reports the same;
-/// returns true then.
+/// Copies the uuid of the machine's VM into its record if the uuid has changed and the machine's Node reports
+/// the new one. Returns whether it did.
 pub(super) async fn follow(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -71,7 +71,7 @@ pub(super) async fn follow(
     Ok(true)
 }
 
-/// The same as [`node`], before the guest is stopped.
+/// Like [`node`], for a guest that is about to be stopped.
 ///
 /// # Errors
 /// The machine's former Node still reports, but with a uuid that is not its VM's: what runs there cannot be
@@ -96,10 +96,10 @@ async fn own(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, Ste
     }
 }
 
-/// The Node that keeps a running guest from losing its power, and why. One reason is that it was in service
-/// before and is a Node again, which ends the reason for giving it up. (If it is not ready yet, it has the
-/// same time as any other.) The other is that it cannot be emptied. Any other Node is closed first, and its
-/// pods are evicted.
+/// The Node that keeps a running guest from losing its power, and why; `None` if none does. One reason is
+/// that the Node was in service before and is back, which ends the reason for giving it up. (If it is not
+/// ready yet, it gets the same time to become ready as any other.) The other reason is that the Node cannot
+/// be emptied. Any other Node is closed first, and its pods are evicted.
 ///
 /// A Node that was never in service and is not ready is only closed: its kubelet would end no pods and starts
 /// no new ones.
@@ -130,13 +130,13 @@ pub(super) async fn pinned(ctx: &Context, machine: &mut MachineHandle) -> Result
     Ok(Some(Kept::new(node, why)))
 }
 
-/// The Node that keeps a guest from being shut down, and why. It is open, because an administrator has
-/// uncordoned it or because it registered again, unnoticed or while its VM could not be reached; and it is
-/// ready or cannot be emptied. Any other Node is closed and empty then.
+/// The Node that keeps a guest from being shut down, and why; `None` if none does. Such a Node is open,
+/// because an administrator has uncordoned it or because it registered again, unnoticed or while its VM could
+/// not be reached; and it is ready or cannot be emptied. Any other Node is closed and empty afterwards.
 ///
-/// This includes a closed Node that reports again after its VM could not be reached for a while: it ends its
-/// pods now, and releases its volumes. If its guest was asked to shut down before, or is off (`ends`), it is
-/// only waited for. A closed Node only proves that its drain has begun.
+/// A closed Node may report again after its VM could not be reached for a while. That it is closed only
+/// proves that its drain has begun, so it is emptied now. If its guest was asked to shut down before, or is
+/// off (`ends`), the daemon only waits until the Node has released its volumes.
 pub(super) async fn serving_again(
     ctx: &Context,
     machine: &mut MachineHandle,

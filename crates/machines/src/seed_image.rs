@@ -3,7 +3,7 @@
 use model::Record;
 use proxmox::VmConfig;
 
-/// The drive that holds it.
+/// The drive that the image is attached to.
 pub(super) const DRIVE: &str = "ide2";
 
 pub(super) fn file(record: &Record) -> String {
@@ -15,7 +15,7 @@ pub(super) fn volume(storage: &str, record: &Record) -> String {
     format!("{storage}:iso/{}", file(record))
 }
 
-/// Whether a configuration has the machine's seed in its drive.
+/// Whether a VM's configuration has the machine's seed in that drive.
 pub(super) fn is_attached(storage: &str, record: &Record, config: &VmConfig) -> bool {
     config.parts(DRIVE).get("file") == Some(volume(storage, record).as_str())
 }

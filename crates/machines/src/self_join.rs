@@ -1,4 +1,4 @@
-//! Machines that join by themselves: the Node's registration is the sign; no agent is asked.
+//! Machines that join by themselves: the daemon waits for the Node's registration, and asks no guest agent.
 
 use super::context::Context;
 use super::machine_handle::MachineHandle;
@@ -25,7 +25,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut MachineHandle) -> Result<()
     )))
 }
 
-/// What is there instead of the Node, as far as it can be seen from outside.
+/// Why there is no Node, as far as that can be seen from outside the guest.
 async fn seen(ctx: &Context, record: &Record) -> String {
     if record.smbios_uuid.is_none() {
         return "its VM has no SMBIOS uuid, which is needed to recognize its Node: set `smbios1` in the template"

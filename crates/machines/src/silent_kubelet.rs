@@ -15,8 +15,9 @@ use model::node::Node;
 /// (`--default-unreachable-toleration-seconds`).
 const UNHEARD: Duration = Duration::from_mins(5);
 
-/// The VM with a VMID may be ours even if it was removed from our pool or has other notes. So its Node stays
-/// as long as its kubelet reports, and for some time after that if the VM is not visible.
+/// Fails as long as the Node of a machine whose VM is hidden or no longer bears our mark still reports: the
+/// VM may be ours even if it was removed from our pool or has other notes. If the VM is `hidden`, its Node
+/// must also have been silent for some time.
 pub(super) async fn no_kubelet(
     ctx: &Context,
     machine: &MachineHandle,
@@ -24,7 +25,7 @@ pub(super) async fn no_kubelet(
 ) -> Result<(), StepError> {
     let Some(node) = returned_nodes::node(ctx, machine).await? else { return Ok(()) };
     let is_silent = node::is_silent(&node);
-    // By the time that has passed here: the Node's own timestamp is by another machine's clock.
+    // Measured by this host's clock: the Node's own timestamp is by another machine's clock.
     let silent_for = ctx.registry.silent(&machine.record().id, is_silent);
     if is_silent && (!hidden || is_long_silent(&node, silent_for, ctx.clock.now())) {
         return Ok(());

@@ -23,7 +23,7 @@ pub enum BackoffTarget {
     /// The host lacks something that the pool's settings need, such as a bridge: the host is to blame, until
     /// the same fails on another one.
     HostOrPool,
-    /// Neither: it was an accident, or an administrator's doing.
+    /// Neither the pool nor a host is to blame: it was an accident, or an administrator's doing.
     Other,
 }
 
@@ -69,7 +69,7 @@ pub enum StepError {
         /// What is to blame.
         blame: BackoffTarget,
     },
-    /// It failed for good.
+    /// The step failed for good.
     #[error("{what}")]
     Failed {
         /// What failed, in words.
@@ -128,7 +128,7 @@ impl StepError {
         matches!(self, Self::Proxmox(error) if error.meaning() == Some(Meaning::NotSeen))
     }
 
-    /// Whether it may be temporary.
+    /// Whether the error may be temporary.
     pub(super) fn passes(&self) -> bool {
         match self {
             Self::Proxmox(error) => {
@@ -215,7 +215,7 @@ pub(super) fn time_text(time: Duration) -> String {
 /// absence of a file for up to a minute (`acdirmax`).
 const APPEARS: Duration = Duration::from_mins(1);
 
-/// Tries with growing pauses, until a limit.
+/// Repeated tries, with growing pauses between them, until a limit.
 pub(super) struct Tries {
     began: Instant,
     end: Instant,
@@ -258,8 +258,8 @@ impl Tries {
     }
 }
 
-/// Tries something until it works, fails for good, or the limit is over: a future. The attempt must be safe
-/// to repeat.
+/// A future that repeats an attempt until it succeeds, fails for good, or the limit is over. The attempt must
+/// be safe to repeat.
 macro_rules! retry_until {
     ($limit:expr, $seed:expr, $attempt:expr) => {
         async {

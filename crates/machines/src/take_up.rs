@@ -1,7 +1,7 @@
-//! The guest of a growing machine takes up what its VM has, and its Node reports it.
+//! Makes the guest of a growing machine use the vCPUs and memory that its VM has, and its Node report them.
 //!
-//! A kubelet looks at its machine only when it starts. So it is restarted whenever its VM's size has changed,
-//! and its Node is closed before that until it reports the actual size.
+//! A kubelet looks at its machine only when it starts. So it is restarted whenever its VM's size has changed.
+//! Its Node is closed before that, until it reports the actual size.
 
 use std::time::Duration;
 
@@ -28,10 +28,10 @@ const LOOK: Duration = Duration::from_millis(500);
 const NODE_SAYS: Duration = Duration::from_secs(45);
 /// How long the node stays closed after its Node reports the size. The kubelet judges pods by the Node that
 /// it watches, and permanently rejects (`OutOfcpu`) a pod that arrives before it has seen its own update.
-/// Nothing shows when it has.
+/// Nothing shows when it has seen it.
 const KUBELET_SEES: Duration = Duration::from_secs(5);
 
-/// The unit in the guest that reports what the Node has.
+/// The systemd unit in the guest whose restart updates the size that the Node reports.
 pub(super) fn service(ctx: &Context, pool: &Pool, grow: &Grow) -> Result<String, StepError> {
     let bootstrap = ctx.config.bootstrap_of(pool);
     let none = || failed("the configuration has no `[bootstrap]` table for its pool".to_owned());
@@ -93,8 +93,8 @@ pub(super) async fn taken_up(
     grown
 }
 
-/// If the kubelet was restarted and reports, the guest does not take up what is still missing: this is not
-/// plugged again.
+/// Records what the guest does not take up, so that it is not plugged again: what its Node still lacks
+/// although the kubelet was restarted and the Node is ready.
 fn note_refusals(ctx: &Context, machine: &mut MachineHandle) {
     let Some(before) = machine.record().growing.clone() else { return };
     let Some(node) = node::find(ctx, machine.record()).filter(|node| node::is_ready(node)) else { return };
@@ -104,11 +104,11 @@ fn note_refusals(ctx: &Context, machine: &mut MachineHandle) {
     record.takes_no_memory |= memory > 0 && record.memory > before.memory;
 }
 
-/// Has the kubelet look at its machine again, after something was unplugged or the VM was moved, until its
-/// Node reports no more than its VM has.
+/// Restarts the kubelet after something was unplugged or the VM was moved, until its Node reports no more
+/// than its VM has.
 ///
 /// # Errors
-/// It still reports more. The node stays closed, because kube-scheduler would send it pods for resources that
+/// The Node still reports more. It stays closed, because kube-scheduler would send it pods for resources that
 /// do not exist.
 pub(super) async fn settle(
     ctx: &Context,
@@ -165,7 +165,7 @@ async fn close(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> 
     retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, &growing()).await?)).await
 }
 
-/// Undoes that, and waits until the watches show it.
+/// Opens the node for pods again, and waits until the watches show it.
 pub(super) async fn open(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let Some(node) = node::find(ctx, machine.record()) else { return Ok(()) };
     let limit = ctx.config.limits.configure;
@@ -175,13 +175,13 @@ pub(super) async fn open(ctx: &Context, machine: &MachineHandle) -> Result<(), S
     let opened = node::until(ctx, || {
         node::find(ctx, machine.record()).is_none_or(|node| is_open(&node)).then_some(())
     });
-    // If they do not show it for long, decisions in the meantime are made without the node.
+    // If the watches do not show it within the limit, decisions in the meantime are made without the node.
     let _ = tokio::time::timeout(limit, opened).await;
     Ok(())
 }
 
-/// The same if the VM's size is unknown: it has at least what it had before, so a Node that reports no more
-/// than that may be uncordoned.
+/// Like [`open`], for a VM whose size is unknown. The VM has at least what it had before, so its node is
+/// opened if it reports no more than that.
 pub(super) async fn open_if_true(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let Some(before) = &machine.record().growing else { return open(ctx, machine).await };
     let had = (before.cores, before.memory);

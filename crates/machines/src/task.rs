@@ -21,15 +21,15 @@ use runtime::boxed;
 
 /// How long to try to write the record of a new machine.
 const CLAIM_LIMIT: Duration = Duration::from_mins(1);
-/// How long to try to record that a node is to be removed. After that a later round may decide otherwise: its
-/// time of day may be over, it may be needed again, or others may be removed.
+/// How long to try to record that a node is to be removed. After that, a later round may decide otherwise:
+/// the time of day for removals may be over, the node may be needed again, or others may be removed.
 const DECISION_LIMIT: Duration = Duration::from_secs(15);
 
 /// Creates a machine: claims its slot by writing the record, then goes through all steps.
 #[boxed]
 pub async fn create(ctx: Context, record: Record, reports: Reports) {
-    // Whether a record whose answer was lost exists has to be known before another machine is created in its
-    // place.
+    // If the answer to a request was lost, the record may exist. That has to be known before another machine
+    // is created in its place.
     let mut repeated = false;
     let created = retry_until!(CLAIM_LIMIT, seed(&record.id), {
         // Nothing is started while everything is paused. If the record exists after all, the next look at all
@@ -60,8 +60,8 @@ pub async fn create(ctx: Context, record: Record, reports: Reports) {
     creating(&ctx, machine, &reports, true).await;
 }
 
-/// Resumes a machine whose record was found, if that is still what is stored: a list may take long to arrive,
-/// and the machine may have ended in the meantime.
+/// Resumes a machine whose record was found, if the stored record is still the same: a list may take long to
+/// arrive, and the machine may have ended in the meantime.
 #[boxed]
 pub async fn adopt(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let id = stored.record.id.clone();
@@ -109,8 +109,8 @@ async fn ask(ctx: &Context, machine: &mut MachineHandle, pods: Vec<String>) -> R
 pub async fn retire(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     let since = ctx.clock.now();
-    // As rounds have shown it since their decision: until its VM has been checked, too, it counts among those
-    // that leave.
+    // Rounds have shown it as draining since their decision. It still counts among those that leave until its
+    // VM has been checked, too.
     (machine.phase, machine.since) = (Phase::Draining, since);
     machine.note.clone_from(&reason);
     machine.stored.record.intent = Intent::Retire { reason, since };
@@ -215,7 +215,8 @@ pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) 
     }
 }
 
-/// `None` if it stays in service; otherwise why it ends.
+/// Why a machine whose VM was not seen running has to be removed; `None` if it stays in service. A VM that is
+/// off is started again.
 async fn serves_on(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -303,7 +304,7 @@ async fn creating(ctx: &Context, mut machine: MachineHandle, reports: &Reports, 
     }
     tracing::warn!(machine = %machine.record().name, reason, "a machine could not be created");
     let ending = match &trouble {
-        // The pool is held until the right exists, and then continues immediately.
+        // No machine of the pool is created until the right exists; then the pool continues immediately.
         _ if refused.is_some() => Ending::Failed { reason: reason.clone(), blame: BackoffTarget::Other },
         StepError::Foreign { .. } | StepError::Taken { .. } => Ending::SlotTaken(trouble.to_string()),
         _ => {
@@ -318,7 +319,8 @@ async fn creating(ctx: &Context, mut machine: MachineHandle, reports: &Reports, 
     }
 }
 
-/// Holds the pool of a machine that was refused for a missing right; in words, with the way out.
+/// Notes that machines of the pool are refused, if the error is about a missing right. Returns what is
+/// missing and how to fix it, in words.
 async fn refuse(ctx: &Context, machine: &MachineHandle, trouble: &StepError) -> Option<String> {
     let StepError::Proxmox(error) = trouble else { return None };
     let record = machine.record();

@@ -52,14 +52,14 @@ impl Usable {
     }
 }
 
-/// What was found for one pool.
+/// What was found out about the templates of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolTemplates {
     /// Templates that can be used.
     pub usable: Vec<Usable>,
     /// What is wrong, in words: the pool cannot grow if no template is usable.
     pub problems: Vec<String>,
-    /// Why no template is cloned now, if so: a right is missing for every machine of the pool.
+    /// Why no template is cloned now, if a right is missing for every machine of the pool.
     pub refused: Option<String>,
 }
 
@@ -94,7 +94,8 @@ impl Templates {
         own.or_else(|| usable().find(|one| one.reach.contains(host))).cloned()
     }
 
-    /// The storages that a template is cloned from; if it was not read yet, its own name stands for them.
+    /// The storages that a template is cloned from. If the template was not read yet, a stand-in with its
+    /// VMID.
     pub fn sources(&self, template: Vmid) -> BTreeSet<String> {
         let known = self.known(template).map(|usable| usable.sources);
         known.unwrap_or_else(|| BTreeSet::from([format!("template {template}")]))
@@ -133,8 +134,8 @@ impl Templates {
         usable.flat_map(|usable| [usable.print.clone(), usable.former_print.clone()]).collect()
     }
 
-    /// Notes how a template that is about to be cloned looked when it was `asked`: looks are minutes apart,
-    /// and the clone must match the present template. Returns its fingerprint.
+    /// Notes how a template that is about to be cloned looked when it was queried, at `asked`: looks are
+    /// minutes apart, and the clone must match the present template. Returns the template's fingerprint.
     pub(super) fn is_now(&self, template: Vmid, vm: &VmConfig, asked: Instant) -> String {
         let prints = (print(template, vm, inherited::tells), print(template, vm, told_before));
         let mut all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,8 +148,8 @@ impl Templates {
         now
     }
 
-    /// Takes in the result of a look. If a template was read for a clone in the meantime, that is more
-    /// recent.
+    /// Stores the result of a look at all templates. If a template was read for a clone in the meantime, that
+    /// fingerprint is more recent and is kept.
     fn found(&self, mut all: BTreeMap<PoolName, PoolTemplates>, asked: &BTreeMap<Vmid, Instant>) {
         let mut by_pool = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let mut just_read = self.just_read.lock().unwrap_or_else(PoisonError::into_inner);
@@ -168,7 +169,7 @@ impl Templates {
         usable.map(|usable| usable.bytes).max().unwrap_or_default()
     }
 
-    /// Which tags the token may change, once that was read.
+    /// The rules for which tags the token may change; `None` until they have been read.
     pub fn tags(&self) -> Option<TagRules> {
         self.tags.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(rules, _)| rules.clone())
     }
@@ -248,7 +249,7 @@ impl Templates {
 /// Configurations of templates, or why they cannot be read, by VMID.
 type Read = BTreeMap<Vmid, Result<VmConfig, Error>>;
 
-/// Reads the templates of all pools whose hosts are online; returns also when each was queried.
+/// Reads all pools' templates on hosts that are online. Also returns when each was queried.
 async fn read(proxmox: &Client, config: &Config, seen: &ClusterResources) -> (Read, BTreeMap<Vmid, Instant>) {
     let cloning = config.pools.iter().filter(|pool| pool.boot != Boot::Network);
     let wanted: Vec<&TemplateRef> = cloning.filter_map(|pool| pool.template.as_ref()).collect();
@@ -318,7 +319,7 @@ fn of_pool(
     found
 }
 
-/// A tag of all machines that the token may not set, so that no machine could be configured.
+/// Why no machine of the pool could be configured, if the token may not set one of the machines' tags.
 fn refused_tag(pool: &Pool, rules: Option<&TagRules>) -> Option<String> {
     let mut tags = pool.tags.iter().map(String::as_str).chain([TAG]);
     let rules = rules?;
@@ -359,7 +360,7 @@ fn matches(wanted: &TemplateRef, guest: &Guest) -> bool {
 }
 
 fn missing(wanted: &TemplateRef, seen: &ClusterResources) -> String {
-    /// How many are named.
+    /// How many templates are named at most.
     const NAMED: usize = 10;
     let there = seen.guests.values().filter(|guest| guest.template);
     let mut there: Vec<String> = there.map(who).collect();
@@ -459,7 +460,7 @@ fn clone_bytes(pool: &Pool, vm: &VmConfig) -> i64 {
     vm.full_clone_bytes().saturating_add(growth)
 }
 
-/// Why a token could never clone it: devices and drives of the host itself.
+/// Why a token could never clone the template, if it uses devices or drives of the host directly.
 fn uncloneable(vmid: Vmid, vm: &VmConfig) -> Option<String> {
     let real = |key: &&str| {
         let parts = vm.parts(key);
@@ -485,7 +486,7 @@ fn is_spice(host: &str) -> bool {
     host.eq_ignore_ascii_case("spice")
 }
 
-/// Which options were compared before there were rules for what a clone inherits.
+/// Whether an option was part of fingerprints before there were rules for what a clone inherits.
 fn told_before(key: &str) -> bool {
     !["cores", "description", "digest", "lock", "memory", "name", "sockets", "tags"].contains(&key)
 }
@@ -512,7 +513,8 @@ fn sources(guest: &Guest, vm: &VmConfig, seen: &ClusterResources) -> BTreeSet<St
         .collect()
 }
 
-/// Its own host, and all others if every volume is on a shared storage.
+/// The hosts on which a clone can be created: the template's own, and each host that has all storages of its
+/// volumes as shared ones.
 fn reach(guest: &Guest, vm: &VmConfig, seen: &ClusterResources) -> BTreeSet<String> {
     let storages = vm.storages();
     let has = |host: &str, storage: &str| {

@@ -1,6 +1,7 @@
-//! Since when pods have been terminating, by the time that has passed here. A pod's deadline is written by
-//! the API server's clock; this host's clock may be wrong by minutes, or by hours if its hardware clock is in
-//! local time. If it were ahead, each pod would seem overdue, and its end would not be awaited.
+//! Since when pods have been terminating, measured by the time that has passed on this host. A pod's deadline
+//! is written by the API server's clock; this host's clock may be wrong by minutes, or by hours if its
+//! hardware clock is in local time. If it were ahead, each pod would seem overdue, and the daemon would not
+//! wait for its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,14 +19,14 @@ const LONG_AGO: SignedDuration = SignedDuration::from_mins(15);
 /// The pods of one node that is being drained, by their uids.
 #[derive(Debug, Default)]
 pub(super) struct TerminationClock {
-    /// Seen before they were deleted.
+    /// Pods that were seen before they were deleted.
     standing: BTreeSet<String>,
-    /// Seen being deleted, and since when.
+    /// Pods that were seen being deleted, and since when.
     began: BTreeMap<String, Instant>,
 }
 
 impl TerminationClock {
-    /// Restates when the pods of a node are overdue, by the clock of the snapshot's time.
+    /// Rewrites the deadlines of a node's terminating pods so that they fit the clock of the snapshot's time.
     pub fn restate(&mut self, snapshot: &mut Snapshot, node: &str) {
         let now = snapshot.time;
         for pod in snapshot.pods.iter_mut().filter(|pod| pod.node.as_deref() == Some(node)) {

@@ -69,8 +69,10 @@ async fn sight(ctx: &Context, machine: &MachineHandle) -> Result<Sight, StepErro
     .await
 }
 
-/// The host that has the VMID now, if it differs from the record's. If that host is down, the record is not
-/// changed.
+/// The host that has the VMID now, if it differs from the record's.
+///
+/// # Errors
+/// The record's host is down, or the cluster is not quorate.
 async fn elsewhere(ctx: &Context, machine: &MachineHandle) -> Result<Option<String>, StepError> {
     let record = machine.record();
     let seen =
@@ -113,7 +115,8 @@ pub(super) async fn sees_all(ctx: &Context, machine: &MachineHandle) -> Result<(
     .await
 }
 
-/// What a VM is that is not visible: gone, unmanaged, or being cloned. `None`: it is visible after all.
+/// What is known about a VM that is not visible: it is gone, hidden, or being cloned or destroyed. `None` if
+/// it is visible after all.
 ///
 /// A token that has lost its rights over our machines cannot see them, and that proves nothing. An
 /// interrupted clone leaves a VM that is not in our pool yet and does not bear our mark: a token with rights
@@ -136,7 +139,7 @@ async fn hidden(ctx: &Context, machine: &MachineHandle) -> Result<Option<VmSearc
         sees_all(ctx, machine).await?;
         return Ok(Some(VmSearch::Gone));
     }
-    // Before the look and after it: otherwise the rights may have changed in between.
+    // The rights are checked before and after the look, because they may change in between.
     may_look(ctx, machine).await?;
     if !matches!(sight(ctx, machine).await?, Sight::Absent) {
         return Ok(None);
@@ -179,8 +182,8 @@ pub(super) fn in_doubt(ctx: &Context, machine: &MachineHandle) -> StepError {
     left_unseen(ctx, machine, "the clone of", "`lock: clone` or `lock: create`")
 }
 
-/// One of our tasks was interrupted, and may have left the hidden VM with the VMID. The administrator removes
-/// that VM, or, if it is not ours, drops the record and the seed.
+/// The error if one of our tasks was interrupted and may have left the hidden VM with the VMID. The
+/// administrator removes that VM or, if it is not ours, drops the record and the seed.
 fn left_unseen(ctx: &Context, machine: &MachineHandle, interrupted: &str, locks: &str) -> StepError {
     let record = machine.record();
     let vmid = record.slot.vmid;

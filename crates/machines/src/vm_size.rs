@@ -1,9 +1,9 @@
 //! The options that set a VM's size.
 
-/// The option for how many of its `cores` a VM has.
+/// The option for how many vCPUs a VM has.
 pub(super) const VCPUS: &str = "vcpus";
 
-/// The option for how many it may have at most, which is also the default.
+/// The option for how many vCPUs a VM may have at most, which is also the default of [`VCPUS`].
 pub(super) const CORES: &str = "cores";
 
 /// The option for its memory, in MiB.

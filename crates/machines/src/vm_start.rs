@@ -43,8 +43,8 @@ pub(super) async fn start(ctx: &Context, machine: &MachineHandle, known_off: boo
     .await
 }
 
-/// A new VM that an administrator started before it was configured has booted as its template, with the
-/// template's size and name: it is not what was requested.
+/// Fails if another client started a new VM before it was configured: it has booted as its template, with the
+/// template's size and name, which is not what was requested.
 async fn as_configured(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let record = machine.record();
     if record.entered.contains_key(&Phase::Booting) {

@@ -1,8 +1,8 @@
 //! Machines that are kept ahead of demand: they are brought to their waiting state, and woken from it.
 //!
-//! The record holds the intent: `warm` is the waiting state until the machine is asked to join, `asked` the
-//! time when it was. Asking is a single write to the record: a crash before it leaves a waiting machine, a
-//! crash after it a machine on its way. A waiting machine has no bootstrap token.
+//! The record contains the intent: `warm` is the waiting state until the machine is asked to join, `asked`
+//! the time at which it was asked. Asking is a single write to the record: a crash before it leaves a waiting
+//! machine, a crash after it a machine on its way. A waiting machine has no bootstrap token.
 
 use model::Vmid;
 use tokio::time::Instant;
@@ -35,7 +35,8 @@ pub(super) async fn rest(ctx: &Context, machine: &mut MachineHandle, pool: &Pool
     machine.save(ctx).await
 }
 
-/// Whether its pool still exists: otherwise it would be created for nothing, and its memory written to disk.
+/// Fails if the machine's pool no longer exists: the machine would be created for nothing, and its memory
+/// written to disk.
 pub(super) fn still_wanted(ctx: &Context, pool: &Pool) -> Result<(), StepError> {
     if ctx.has_pool(&pool.name) {
         return Ok(());
@@ -51,7 +52,7 @@ async fn suspend(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepE
     let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
     retry_until!(limit, machine.seed(), {
         let asked = Instant::now();
-        // An answer may have been lost.
+        // The answer to an earlier request may have been lost.
         match ours(ctx, machine.record()).await?.lock() {
             Some(SUSPENDED) => return Ok(()),
             Some(lock) => return Err(still(vmid, lock)),
@@ -84,8 +85,8 @@ pub(super) async fn wake(ctx: &Context, machine: &mut MachineHandle) -> Result<B
         let was_suspended = machine.record().kept == Some(WarmState::Suspended);
         return Ok(if was_suspended { boot.with_old_clock() } else { boot });
     }
-    // This shows daemons of other clusters that the machine will run, so it comes first; a suspended VM
-    // cannot be changed before it is resumed.
+    // The option shows daemons of other clusters that the machine will run, so it is set first. A suspended
+    // VM cannot be changed before it is resumed.
     let suspended = is_suspended(&config);
     if !suspended {
         come_up_with_host(ctx, machine, Some(*config)).await?;
@@ -129,8 +130,8 @@ async fn kept(ctx: &Context, machine: &mut MachineHandle) -> Result<(Box<VmConfi
     }
 }
 
-/// Has a machine started with its host from now on. A stopped or suspended warm machine must not be: it would
-/// join by itself, or look as if an administrator had started it.
+/// Configures a machine's VM to be started with its host from now on. A stopped or suspended warm machine
+/// must not be: it would join by itself, or look like one that an administrator had started.
 pub(super) async fn come_up_with_host(
     ctx: &Context,
     machine: &MachineHandle,

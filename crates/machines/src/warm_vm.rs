@@ -13,8 +13,8 @@ pub(super) fn with_host(starts: bool) -> &'static str {
     if starts { "1" } else { "0" }
 }
 
-/// Whether a VM's memory is on disk: starting the VM resumes its guest, and it can be destroyed as if it had
-/// no lock.
+/// Whether a VM's memory is on disk. Starting such a VM resumes its guest, and its lock does not prevent its
+/// destruction.
 pub(super) fn is_suspended(config: &VmConfig) -> bool {
     config.lock() == Some(SUSPENDED)
 }

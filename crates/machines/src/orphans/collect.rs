@@ -19,7 +19,7 @@ use model::{HostKey, Record, Slot, Vmid};
 use proxmox::marker::Description;
 use proxmox::{TaskFilter, TaskStatus, VmConfig};
 
-/// A VM, and what the daemon has seen of it.
+/// A VM that is to be collected, and what the daemon has seen of it.
 #[derive(Clone, Debug)]
 pub struct Claim {
     /// Its VMID.
@@ -37,8 +37,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The record that it gets: that of a machine to be discarded. `None` if it has no mark, or its pool no
-    /// longer exists.
+    /// The record that the orphan gets: that of a machine to be discarded. `None` if the VM has no mark, no
+    /// name or no SMBIOS uuid, or if its pool no longer exists.
     pub fn record(&self, config: &settings::Config, now: Timestamp) -> Option<Record> {
         let vm = self.vm(&self.config);
         let Description::Ours(marker) = self.config.owner() else { return None };
@@ -65,8 +65,8 @@ impl Claim {
     }
 }
 
-/// Destroys an orphan, if fresh answers prove everything: its record is written, and from then on it is a
-/// machine that is discarded.
+/// Destroys an orphan, if fresh answers prove that it is one: writes a record for it, and then discards it
+/// like any other machine.
 #[boxed]
 pub async fn collect(ctx: Context, claim: Claim, record: Record, reports: Reports) {
     match prove(&ctx, &claim, &record).await {
@@ -80,7 +80,7 @@ pub async fn collect(ctx: Context, claim: Claim, record: Record, reports: Report
             );
             match ctx.kubernetes.create_record(&record).await {
                 Ok(stored) => discard(&ctx, stored, &proof, &reports).await,
-                // If it was written after all, the next look at all records finds it and continues.
+                // If the record was written after all, the next look at all records finds it and continues.
                 Err(error) => left(&ctx, &claim, &record, &error.to_string()),
             }
         }
@@ -110,7 +110,8 @@ async fn discard(ctx: &Context, stored: Versioned<Record>, proof: &Verdict, repo
     task::discarding(ctx, machine, &reason, reports).await;
 }
 
-/// Queries both clusters, bypassing everything that is cached. All answers have to be recent.
+/// Proves again that a VM is an orphan by querying both clusters, bypassing what is cached. Fails if the
+/// answers are not recent.
 async fn prove(ctx: &Context, claim: &Claim, record: &Record) -> Result<Verdict, String> {
     let asked = Instant::now();
     let (host, vmid) = (record.host.as_str(), claim.vmid);

@@ -23,7 +23,7 @@ use settings::{Config, Pool};
 pub use collect::{Claim, collect};
 pub use points::{Missing, Proof};
 
-/// How often a VM must have been seen unchanged.
+/// How often a VM must have been seen unchanged before it is an orphan.
 pub const LOOKS: u32 = 3;
 
 /// A VM that may be an orphan.
@@ -35,7 +35,7 @@ pub struct Vm<'a> {
     pub host: &'a HostKey,
     /// Its configuration.
     pub config: &'a VmConfig,
-    /// For how long it has been seen without a record, unchanged, on one host, and running or not as now.
+    /// For how long it has been seen without a record, with the same configuration, host and power state.
     pub steady: Duration,
     /// How often it was looked at in that time.
     pub looks: u32,
@@ -46,7 +46,7 @@ pub struct Vm<'a> {
 pub struct Around<'a> {
     /// The settings, of all regions.
     pub config: &'a Config,
-    /// Whose machines are ours.
+    /// The Kubernetes cluster whose machines are ours.
     pub owner: &'a Owner,
     /// All readable records.
     pub records: &'a [&'a Record],
@@ -56,7 +56,7 @@ pub struct Around<'a> {
     pub nodes: &'a [&'a Node],
     /// VMIDs of other VMs with the same mark.
     pub twins: &'a [Vmid],
-    /// The live state, queried right before it is destroyed; `None`: it was not queried.
+    /// The VM's live state, queried right before its destruction; `None` if it was not queried.
     pub live: Option<&'a Live>,
 }
 
@@ -78,7 +78,7 @@ pub struct Live {
 pub struct Verdict {
     /// What is proven.
     pub proof: Vec<Proof>,
-    /// What is missing; it is an orphan if nothing is.
+    /// What is not proven. The VM is an orphan if nothing is missing.
     pub missing: Vec<Missing>,
 }
 
@@ -104,14 +104,14 @@ impl Verdict {
     }
 }
 
-/// The pool in a mark, if its machines are VMs of this cluster.
+/// The pool that a mark names, if its machines are VMs of the same Proxmox VE cluster as `vm`.
 fn pool_of<'c>(config: &'c Config, vm: Vm, marker: &Marker) -> Option<&'c Pool> {
     let prefix = vm.host.region();
     let mut pools = config.pools.iter().filter(|pool| !pool.is_physical() && pool.prefix == prefix);
     pools.find(|pool| pool.name == marker.pool)
 }
 
-/// Whether a VM is provably a leftover machine of this cluster. Pure.
+/// Judges whether a VM is provably a leftover machine of this cluster. A pure function.
 pub fn verdict(vm: Vm, around: &Around) -> Verdict {
     let mut verdict = Verdict::default();
     let Description::Ours(marker) = vm.config.owner() else {
@@ -129,7 +129,7 @@ pub fn verdict(vm: Vm, around: &Around) -> Verdict {
     verdict
 }
 
-/// Whose mark it is.
+/// Whether the mark is this cluster's.
 fn of_mark(marker: &Marker, around: &Around) -> [Result<Proof, Missing>; 2] {
     let owner = around.owner;
     let mark = if marker.cluster == owner.cluster {
@@ -141,13 +141,13 @@ fn of_mark(marker: &Marker, around: &Around) -> [Result<Proof, Missing>; 2] {
         (_, None) => Err(Missing::UidUnknown),
         (Some(theirs), Some(own)) if theirs != own => Err(Missing::OtherKubernetes(theirs.clone())),
         (Some(uid), Some(_)) => Ok(Proof::Kubernetes(uid.clone())),
-        // Marks of early versions have none.
+        // Marks of early versions have no uid.
         (None, Some(_)) => Ok(Proof::NoUid),
     };
     [mark, kubernetes]
 }
 
-/// Whether its VMID and name are those of a machine of its pool.
+/// Whether the VM's VMID and name are those of a machine of its pool.
 fn of_pool(vm: Vm, marker: &Marker, config: &Config) -> Vec<Result<Proof, Missing>> {
     let Some(pool) = pool_of(config, vm, marker) else {
         return vec![Err(Missing::NoPool(marker.pool.clone()))];
@@ -166,7 +166,7 @@ fn of_pool(vm: Vm, marker: &Marker, config: &Config) -> Vec<Result<Proof, Missin
     vec![vmid, name]
 }
 
-/// Whether Kubernetes has no trace of it.
+/// Whether Kubernetes has no trace of the VM.
 fn of_kubernetes(vm: Vm, marker: &Marker, around: &Around) -> Vec<Result<Proof, Missing>> {
     let uuid = vm.config.smbios_uuid();
     let name = vm.config.get("name").unwrap_or_default();
@@ -199,7 +199,7 @@ fn of_kubernetes(vm: Vm, marker: &Marker, around: &Around) -> Vec<Result<Proof, 
     [record, node].into_iter().chain(uuid).chain(twin).collect()
 }
 
-/// Whether it has been seen unchanged for long enough.
+/// Whether the VM has been seen unchanged for long enough.
 fn of_age(vm: Vm, config: &Config) -> Result<Proof, Missing> {
     if vm.looks < LOOKS || vm.steady < config.orphans_after {
         return Err(Missing::Age { steady: vm.steady, after: config.orphans_after });
@@ -207,7 +207,7 @@ fn of_age(vm: Vm, config: &Config) -> Result<Proof, Missing> {
     Ok(Proof::Age { steady: vm.steady, looks: vm.looks })
 }
 
-/// What rules out its destruction, whatever else is proven.
+/// What rules out the VM's destruction, whatever else is proven.
 fn against(vm: Vm, marker: &Marker, config: &Config) -> Vec<Missing> {
     let mut against = Vec::new();
     if vm.config.is_template() {
@@ -227,7 +227,7 @@ fn against(vm: Vm, marker: &Marker, config: &Config) -> Vec<Missing> {
     against
 }
 
-/// What must hold at the last moment.
+/// What Proxmox VE must report right before the destruction: a quorum, no task, no lock, no HA.
 fn of_live(live: &Live) -> Vec<Result<Proof, Missing>> {
     let quorum = if live.quorate { Ok(Proof::Quorum) } else { Err(Missing::Quorum) };
     let task = match live.tasks.first() {

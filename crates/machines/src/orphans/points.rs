@@ -6,7 +6,7 @@ use model::Vmid;
 use model::{MachineId, PoolName};
 use thiserror::Error;
 
-/// Something that is proven.
+/// A proven point, which supports that the VM is an orphan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Proof {
     /// The mark is this cluster's.
@@ -35,7 +35,7 @@ pub enum Proof {
     Age {
         /// For how long.
         steady: Duration,
-        /// How often.
+        /// How many times.
         looks: u32,
     },
     /// The cluster is quorate, with its host in it.
@@ -46,7 +46,7 @@ pub enum Proof {
     NoTask,
 }
 
-/// Something that is not proven.
+/// A point that is not proven, so that the VM is left alone.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Missing {
     /// It has no mark.
@@ -94,7 +94,7 @@ pub enum Missing {
     Age {
         /// For how long.
         steady: Duration,
-        /// How long it must have been.
+        /// For how long it must have been seen unchanged.
         after: Duration,
     },
     /// It is a template.

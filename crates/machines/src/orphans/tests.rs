@@ -12,7 +12,7 @@ fn config() -> Config {
     parse("c.toml", text, Needs::Plan).unwrap()
 }
 
-/// A VM that meets all points of an orphan, except for what is changed.
+/// A VM that meets all points of an orphan, unless a test changes something.
 struct Case {
     config: Config,
     owner: Owner,

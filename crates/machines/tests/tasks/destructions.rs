@@ -1,4 +1,4 @@
-//! What a destruction waits for.
+//! What prevents, delays or interrupts the destruction of a VM.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ async fn nothing_is_destroyed_once_the_quorum_is_lost_between_two_questions() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.ours().await;
     world.failed(VMID).await;
-    // Whether the VM runs is checked, and again before the destruction; the quorum is lost during that
-    // answer.
+    // The VM's status is read twice before the destruction. The quorum is lost while the second answer is on
+    // its way.
     let effect = Effect::Delay(Duration::from_secs(5));
     let path = "/nodes/*/qemu/*/status/current".to_owned();
     world.pve.inject(Fault { method: "GET".into(), path, times: 2, effect });
@@ -63,7 +63,7 @@ async fn a_destruction_that_was_held_back_is_not_taken_for_an_interrupted_one() 
     let ending = world.go_on().await;
     assert!(matches!(&ending, Ending::Stuck(why) if why.contains("not quorate")), "{ending:?}");
     world.pve.set_quorum(true);
-    // An administrator removes it, and creates another VM in its place.
+    // An administrator removes the VM, and creates another one in its place.
     world.pve.delete_by_hand(VMID.0);
     assert!(world.pve.create_by_hand(VmSpec::machine(VMID.0, "pve1", "taken")));
     assert_eq!(world.go_on().await, Ending::Discarded);
@@ -140,7 +140,7 @@ fn without_an_answer() -> Fault {
 #[tokio::test(start_paused = true)]
 async fn a_destruction_of_which_no_answer_told_is_awaited_while_its_vm_is_in_no_pool() {
     let mut spec = ClusterSpec::demo();
-    // Its last part is running when the caller stops waiting.
+    // The last part of the destruction is running when the caller stops waiting.
     spec.timings.destroy = Duration::from_secs(31);
     spec.timings.jitter = 0.0;
     let mut world = World::new(lab::pve(spec), |_| {}).await;

@@ -31,7 +31,7 @@ fn stuck(ending: Ending) -> String {
     }
 }
 
-/// A cluster whose token keeps its rights on VMs of no pool.
+/// A cluster whose token also has rights on VMs that are in no pool.
 fn seeing() -> Pve {
     let mut spec = ClusterSpec::demo();
     for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
@@ -46,7 +46,7 @@ async fn nothing_is_begun_on_the_word_of_a_record_that_is_gone() {
     let mut world = World::new(seeing(), |_| {}).await;
     let kubernetes = world.context.kubernetes.clone();
     let read = kubernetes.create_record(&world.record(VMID)).await.unwrap();
-    // The list with it was on its way while the machine ended.
+    // The list with the record was on its way while the machine ended.
     kubernetes.delete_record(&read).await.unwrap();
     let why = stuck(world.go_on_with(read).await);
     assert!(why.contains("was changed by another client"), "{why}");
@@ -55,14 +55,14 @@ async fn nothing_is_begun_on_the_word_of_a_record_that_is_gone() {
     assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
 }
 
-/// The next clone request reaches the host after 20 s.
+/// Delays the next clone request: it reaches the host after 20 s.
 fn delay_clone(world: &World) {
     let effect = Effect::Delay(Duration::from_secs(20));
     let path = "/nodes/*/qemu/*/clone".to_owned();
     world.pve.inject(Fault { method: "POST".into(), path, times: 1, effect });
 }
 
-/// Its clone was requested a second ago, and the request reaches the host after 20 s.
+/// Requests the machine's clone, and returns a second later. The request reaches the host after 20 s.
 async fn slow_clone(world: &World) -> JoinHandle<Upid> {
     delay_clone(world);
     let asked = world.ask_for_clone();
@@ -88,7 +88,7 @@ async fn a_clone_that_another_client_asked_for_is_awaited_though_its_machines_ti
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_was_requested_long_ago_and_not_begun_has_its_time() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
-    // It waited for its turn under another instance, or the clock of this one is ahead.
+    // The machine waited for its turn under another instance, or the clock of this one is ahead.
     let created = world.context.clock.now() - Duration::from_mins(16);
     let record = Record { created, ..world.record(VMID) };
     world.context.kubernetes.create_record(&record).await.unwrap();
@@ -176,8 +176,8 @@ async fn a_token_that_may_not_see_left_disks_goes_by_the_log_and_asks_for_a_word
             assert!(why.contains(&disk), "{why}");
         }
         let dropped = "kubectl -n pve-autoscaler delete configmap -l pve-autoscaler/machine=";
-        // By the label: a machine that has the slot later keeps its record, whenever the command is carried
-        // out.
+        // The label identifies the record, so a later machine with the slot keeps its own, whenever the
+        // command is run.
         let ids = world.store.labels("pve-autoscaler/machine");
         assert!(ids.len() == 1 && why.ends_with(&format!("{dropped}{}", ids[0])), "{why}");
     }
@@ -208,7 +208,7 @@ async fn a_run_that_goes_on_knows_where_the_disks_of_a_vm_were_that_is_gone() {
         world.pve.inject_task("qmdestroy", TaskFault::Forgotten);
         let told = stuck(world.go_on().await);
         assert!(world.pve.vm(VMID.0).is_none());
-        // It has not looked at the template yet.
+        // A restarted daemon has not looked at the template yet.
         world.context.templates = Templates::default();
         assert_eq!(stuck(world.go_on().await), told);
         assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
@@ -238,7 +238,7 @@ async fn release_8_leaves_disks_behind_with_a_task_that_ended_well() {
 async fn a_disk_that_no_configuration_named_is_found_too() {
     let mut world = doomed(seeing()).await;
     world.pve.set_storage_busy("shared", false);
-    // As a killed clone leaves it.
+    // A killed clone leaves its VM without the disk in the configuration.
     world.pve.set_config_by_hand(VMID.0, "scsi0", None);
     let why = stuck(world.go_on().await);
     assert!(why.contains("vm-9101-disk-0") && !why.contains("cloudinit"), "{why}");
@@ -258,7 +258,7 @@ async fn disks_of_a_stranger_who_took_the_vmid_close_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_destruction_that_was_never_recorded_is_found_by_its_task() {
     let mut world = doomed(support::pve()).await;
-    // The daemon is killed right after it has asked for it.
+    // The daemon is killed right after it has requested the destruction.
     let upid = world.context.proxmox.destroy("pve1", VMID).await.unwrap();
     assert!(support::done(&world.context.proxmox, &upid).await.is_success());
     let why = stuck(world.go_on().await);
@@ -266,7 +266,8 @@ async fn a_destruction_that_was_never_recorded_is_found_by_its_task() {
     assert_eq!(world.store.names(), ["machine-workers-9101"]);
 }
 
-/// A daemon waited for the clone until its limit, and another one continues from the record.
+/// A world in which a daemon waited for a clone until its limit and another one continued from the record,
+/// and how that ended.
 async fn left_by_a_clone(fault: TaskFault) -> (World, Ending) {
     let mut world = World::new(support::pve(), |_| {}).await;
     world.pve.inject_task("qmclone", fault);

@@ -83,7 +83,7 @@ async fn a_vm_whose_file_a_host_that_left_has_left_behind_is_told() {
         pool: Some("k8s-workers".to_owned()),
         ..VmSpec::machine(VMID.0, "pve9", "w")
     });
-    // Until the list shows it.
+    // The wait lasts until the list of guests shows the VM.
     tokio::time::sleep(std::time::Duration::from_mins(1)).await;
     let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
     assert!(why.contains("the folder /etc/pve/nodes/pve9 exists"), "{why}");
@@ -158,7 +158,7 @@ async fn a_vm_that_a_clone_on_a_lost_host_may_have_left_is_an_administrators() {
             Record { template_host, host: host.to_owned(), task: Some(LOST_CLONE.to_owned()), ..record }
         })
         .await;
-        // In no pool yet: the token may not see whose it is.
+        // The VM is in no pool yet, so the token may not see whose it is.
         world.pve.inject_task("qmclone", TaskFault::Dies(std::time::Duration::from_millis(100)));
         let upid = world.begin_clone().await;
         crate::support::done(&world.context.proxmox, &upid).await;
@@ -225,7 +225,8 @@ async fn a_vm_that_a_host_without_corosync_does_not_know_keeps_its_record() {
     assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
 }
 
-/// A world with a running VM whose SMBIOS uuid differs from its record's, and with its Node.
+/// A world with a running VM whose SMBIOS uuid differs from the one in its record. Its Node has the uuid that
+/// `reports` returns for the VM's present one.
 async fn of_another_uuid(reports: impl FnOnce(&str) -> String) -> World {
     let world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.ours().await;
@@ -269,7 +270,7 @@ async fn a_vm_is_not_stopped_while_its_node_is_heard_of_as_another_machine() {
     assert!(world.pve.vm(VMID.0).is_none());
 }
 
-/// Its taint is there from the start of a drain.
+/// The Node has its taint from the start of a drain.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_found_by_another_uuid_is_drained_before_its_vm_is_shut_down() {
     let mut world = of_another_uuid(ToOwned::to_owned).await;

@@ -1,4 +1,5 @@
-//! What machines' tasks work with: the embedded Proxmox VE, and as much of Kubernetes as keeps their records.
+//! What machines' tasks work with: the embedded Proxmox VE, and the part of the Kubernetes API that they
+//! need.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -44,7 +45,7 @@ vmids = "9101-9130"
 
 type Objects = Arc<Mutex<BTreeMap<String, Value>>>;
 
-/// ConfigMaps by name, Nodes, and pods whose eviction a budget refuses.
+/// ConfigMaps, Nodes, and pods whose eviction a budget refuses, each by name.
 #[derive(Clone, Default)]
 pub struct Store(Objects, Objects, Objects);
 
@@ -53,13 +54,13 @@ impl Store {
         self.0.lock().unwrap().keys().cloned().collect()
     }
 
-    /// The values of a label.
+    /// The values that a label has on the ConfigMaps.
     pub fn labels(&self, key: &str) -> Vec<String> {
         let maps = self.0.lock().unwrap();
         maps.values().filter_map(|map| Some(map["metadata"]["labels"][key].as_str()?.to_owned())).collect()
     }
 
-    /// A Node of this VM, with its kubelet's state.
+    /// Adds or replaces a Node with this systemUUID. `ready` is the status of its `Ready` condition.
     pub fn put_node(&self, name: &str, uuid: &str, ready: &str) {
         let node = json!({
             "kind": "Node", "apiVersion": "v1",
@@ -84,7 +85,7 @@ impl Store {
         }
     }
 
-    /// A pod of a ReplicaSet on this Node, whose eviction is refused.
+    /// Adds a pod of a ReplicaSet on this Node, whose eviction is refused.
     pub fn put_kept_pod(&self, name: &str, node: &str) {
         let owner = json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": true });
         let pod = json!({
@@ -96,7 +97,7 @@ impl Store {
         self.2.lock().unwrap().insert(name.to_owned(), pod);
     }
 
-    /// What is asked of pods, if it is one.
+    /// The answer to a request for the list of pods or for an eviction; `None` for any other request.
     fn pods(&self, asked: &Asked) -> Option<Reply> {
         if asked.path.ends_with("/eviction") {
             return Some(refusal(429, "TooManyRequests", "it would violate the pod's disruption budget"));
@@ -191,7 +192,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world in which clones are created as `change` says.
+    /// A world whose configuration was adapted by `change`.
     pub async fn new(pve: Pve, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = parse("config.toml", CONFIG, Needs::Plan).unwrap();
         change(&mut config);
@@ -202,7 +203,7 @@ impl World {
         let answering = store.clone();
         let (kubernetes, _): (Cluster, _) = fake::cluster(move |asked| answering.answer(asked));
         let templates = Templates::default();
-        // Names are in the list from the statistics' first beat on.
+        // Names appear in the list of guests with the first update of the statistics.
         tokio::time::sleep(std::time::Duration::from_secs(15)).await;
         let seen = proxmox.resources().await.unwrap();
         templates.refresh(&proxmox, &config, &seen).await.unwrap();
@@ -246,14 +247,14 @@ impl World {
         self.failed_with(vmid, None).await
     }
 
-    /// The same, with the task that it waited for.
+    /// Like [`Self::failed`], with the task that the machine was waiting for.
     pub async fn failed_with(&self, vmid: Vmid, task: Option<&Upid>) -> Versioned<Record> {
         let intent = Intent::Discard { reason: "a test".to_owned(), since: self.context.clock.now() };
         let record = Record { intent, task: task.map(ToString::to_string), ..self.record(vmid) };
         self.context.kubernetes.create_record(&record).await.unwrap()
     }
 
-    /// The records as a new leader finds them.
+    /// The stored records, as a new leader finds them.
     pub async fn stored(&self) -> Vec<Versioned<Record>> {
         self.context.kubernetes.list_records().await.unwrap().readable
     }
@@ -264,12 +265,12 @@ impl World {
         assert!(support::done(&self.context.proxmox, &upid).await.is_success());
     }
 
-    /// Starts to create that VM.
+    /// Starts to create the VM of the machine with [`support::VMID`], and returns the task.
     pub async fn begin_clone(&self) -> Upid {
         self.ask_for_clone().await.unwrap()
     }
 
-    /// Requests that VM, whether or not the answer is awaited.
+    /// Requests the VM of the machine with [`support::VMID`], whether or not the caller awaits the answer.
     pub fn ask_for_clone(&self) -> JoinHandle<Upid> {
         let machine = self.record(support::VMID).id;
         let marker = Marker {
@@ -291,7 +292,7 @@ impl World {
         self.go_on_with(stored).await
     }
 
-    /// The same with what was read of its record.
+    /// Like [`Self::go_on`], with the record as it was read earlier.
     pub async fn go_on_with(&mut self, stored: Versioned<Record>) -> Ending {
         tokio::spawn(machines::adopt(self.context.clone(), stored, self.reports.clone())).await.unwrap();
         self.told.recv().await.unwrap().ending

@@ -38,8 +38,8 @@ enum Reason {
     HostOff,
 }
 
-/// The default of `reasons`: all that can wait. A lost node runs no pods, and an administrator is working on
-/// a host in maintenance.
+/// The default of `reasons`: all removals that can wait. The other reasons are left out, because a lost node
+/// runs no pods, and an administrator is working on a host in maintenance.
 const THAT_CAN_WAIT: [RemovalReason; 6] = [
     RemovalReason::Empty,
     RemovalReason::Underutilized,

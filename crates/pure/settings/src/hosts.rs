@@ -44,7 +44,8 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// How it is switched on. A controller that is not used is reported, because it was meant for something.
+    /// How the host is switched on. Reports a controller that is not used, because it was meant for
+    /// something.
     fn power(&self, checker: &mut Checker) -> Option<Power> {
         let name = self.name.get_ref();
         let redfish = self.redfish.as_ref().map(|table| (table, WrittenRedfish::check(table, checker)));
@@ -70,7 +71,7 @@ impl Written {
     }
 }
 
-/// The settings by the hosts' names among those of all clusters.
+/// Checks all `[[host]]` tables. Returns the settings by the hosts' names among those of all clusters.
 pub(super) fn check(
     hosts: &[Written],
     regions: &Regions,

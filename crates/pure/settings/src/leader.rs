@@ -27,8 +27,8 @@ pub(super) struct Written {
     retry_period: Option<Spanned<String>>,
 }
 
-/// Time between the end of a leader's term and the moment in which another may begin, for requests that are
-/// already on their way.
+/// The time between the end of a leader's term and the moment at which another may begin, for requests that
+/// are already on their way.
 const MARGIN: Duration = Duration::from_secs(1);
 
 impl Written {

@@ -318,7 +318,7 @@ impl Written {
             match (config.bootstrap_of(pool).map(|bootstrap| &bootstrap.method), script) {
                 (Some(BootstrapMethod::None), _) => written.get_ref().untold(checker),
                 (Some(BootstrapMethod::K3s(_)), _) => written.get_ref().without_kubeadm("k3s", checker),
-                // The bootstrap of all pools is reported only once.
+                // An error in the bootstrap for all pools is reported only once.
                 (Some(BootstrapMethod::Command(command)), Some(script)) if own.is_some() || !told => {
                     let facts = MachineFacts::sample(&config.cluster, pool).without_mac();
                     let Err(error) = facts.fill(&command.script) else { continue };
@@ -346,7 +346,8 @@ impl Written {
         }
     }
 
-    /// A token is created when the VM starts: it must outlive all steps until the join has ended.
+    /// Checks that a token lives long enough: it is created when the VM starts, and must outlive all steps
+    /// until the join has ended.
     fn tokens_live_long_enough(&self, config: &Config, checker: &mut Checker) {
         let limits = &config.limits;
         let least = limits.start + limits.agent + limits.system_running + limits.join;
@@ -372,7 +373,7 @@ impl Written {
     }
 }
 
-/// What is allowed in a VM's mark.
+/// Whether a text is a valid cluster id, as it is allowed in a VM's mark.
 fn is_cluster(text: &str) -> bool {
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.' || c == '-';
     !text.is_empty() && text.len() <= 63 && text.chars().all(fine)

@@ -99,7 +99,7 @@ impl MachineFacts {
     pub fn new(cluster: &str, record: &Record, pool: &Pool) -> Self {
         let slot = &record.slot;
         let mut labels = pool.labels_for(&record.host, &record.name, slot.vmid);
-        // A kubelet does not start with any other label. Those are set through the API.
+        // A kubelet that is given any other label does not start. Such labels are set through the API.
         labels.retain(|key, _| may_set_itself(key));
         labels.insert(POOL_LABEL.to_owned(), pool.name.to_string());
         let taints = pool
@@ -150,7 +150,7 @@ impl MachineFacts {
         }
     }
 
-    /// Facts like those of a future machine of the pool, to try a text before there is a machine.
+    /// Facts like those of a future machine of the pool, for checking a text before a machine exists.
     pub fn sample(cluster: &str, pool: &Pool) -> Self {
         const ID: &str = "00000000-0000-4000-8000-000000000000";
         let host = pool.hosts.first().map_or("pve", HostKey::host).to_owned();
@@ -165,13 +165,13 @@ impl MachineFacts {
         Self::new(cluster, &record, pool).with_mac("02:00:00:00:00:01")
     }
 
-    /// The same with the address of the first network device.
+    /// These facts with the MAC address of the first network device.
     pub fn with_mac(mut self, mac: &str) -> Self {
         self.machine.mac = Some(mac.to_lowercase());
         self
     }
 
-    /// The same without it.
+    /// These facts without the MAC address of the first network device.
     pub fn without_mac(mut self) -> Self {
         self.machine.mac = None;
         self
@@ -234,7 +234,7 @@ mod tests {
             ("{{ machine.memory // 1048576 }} {{ host.name }} {{ cluster.name }}", "4096 pve home"),
             ("{{ machine.labels['size'] }} {{ machine.taints[0] }}", "small a=b:NoExecute"),
             ("{% for k, v in pool.kubelet_args | items %}--{{ k }}={{ v }}{% endfor %}", "--v=2"),
-            // A kubelet does not start with any other label. Those are set through the API.
+            // A kubelet that is given any other label does not start. Such labels are set through the API.
             ("{{ machine.labels | list | join(' ') }}", "pve-autoscaler/pool size"),
             ("{{ \"a'b\" | sh }} {{ machine.labels['size'] | tojson }}", "'a'\\''b' \"small\""),
         ] {

@@ -10,9 +10,9 @@ use toml::Spanned;
 /// A string, a whole number or a boolean.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Scalar {
-    /// In quotes.
+    /// A string, in quotes.
     Text(String),
-    /// Without quotes.
+    /// A whole number, without quotes.
     Number(i64),
     /// `true` or `false`.
     Truth(bool),
@@ -57,9 +57,9 @@ impl<'de> Deserialize<'de> for Scalar {
 /// One value or a list of values.
 #[derive(Debug)]
 pub(super) enum Listed {
-    /// Not in a list.
+    /// One value that is not in a list.
     One(Scalar),
-    /// In a list.
+    /// The values of a list.
     Many(Vec<Spanned<Scalar>>),
 }
 

@@ -3,10 +3,10 @@
 use model::node::{Taint, TaintEffect};
 use model::snapshot::STARTING_TAINT;
 
-/// Label prefixes that a kubelet may set itself (NodeRestriction). It may not set others in `kubernetes.io`
-/// and `k8s.io`.
+/// Domains in which a kubelet may set any label itself (NodeRestriction). It may set no other labels in
+/// `kubernetes.io` and `k8s.io`, except for [`OWN_LABELS`].
 const OWN_PREFIXES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
-/// Single labels of those domains that a kubelet may set itself.
+/// Single labels in `kubernetes.io` that a kubelet may set itself.
 const OWN_LABELS: [&str; 9] = [
     "kubernetes.io/hostname",
     "kubernetes.io/arch",
@@ -19,7 +19,7 @@ const OWN_LABELS: [&str; 9] = [
     "topology.kubernetes.io/zone",
 ];
 
-/// The taint that keeps pods away until the Node has been read back.
+/// The taint with which a node starts: it keeps pods away until the Node has been read back.
 pub fn starting_taint() -> Taint {
     Taint {
         key: STARTING_TAINT.to_owned(),
@@ -42,7 +42,7 @@ pub fn may_set_itself(key: &str) -> bool {
     OWN_LABELS.contains(&key) || OWN_PREFIXES.iter().any(|own| below(own))
 }
 
-/// A taint as kubelets read it.
+/// A taint in the form in which it is passed to a kubelet: `key=value:Effect`.
 pub fn taint_text(taint: &Taint) -> String {
     let effect = match taint.effect {
         TaintEffect::NoSchedule => "NoSchedule",

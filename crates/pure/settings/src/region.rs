@@ -102,13 +102,13 @@ impl Regions {
         Place { region: Some(name.clone()), prefix: name.clone() }
     }
 
-    /// What machines leave free on hosts there, by default.
+    /// What machines leave free on the hosts of this place, by default.
     pub fn headroom(&self, place: &Place) -> Headroom {
         let further = self.further.iter().find(|(name, _)| *name == place.prefix);
         further.map_or(self.first.1, |(_, headroom)| *headroom)
     }
 
-    /// The same for a cluster's own table.
+    /// What machines leave free on the hosts of the cluster with this table, by default.
     pub fn headroom_of(&self, table: &Written) -> Headroom {
         let prefix = table.region.as_ref().map(|name| name.get_ref().clone()).unwrap_or_default();
         self.headroom(&Place { region: None, prefix })
@@ -173,10 +173,9 @@ impl Config {
         HostKey::new(self.prefix(region), host)
     }
 
-    /// Whether this daemon runs on a host of the cluster with this prefix, if it runs on a host at all. Two
-    /// clusters may each have a `pve1`. If there are several clusters, it is the one that the daemon reaches
-    /// by a loopback address. `None`: the endpoints do not show it. A name proves nothing, because each
-    /// cluster's first host may have that name.
+    /// Whether the cluster with this prefix is the one that this daemon runs in, if it runs on a host at all.
+    /// Of several clusters, that is the one that the daemon reaches by a loopback address; `None` if the
+    /// endpoints do not show it. The host's name proves nothing, because each cluster may have a `pve1`.
     pub fn is_at_home(&self, prefix: &str) -> Option<bool> {
         if self.also.is_empty() {
             return Some(true);

@@ -164,7 +164,7 @@ fn shape(value: &str, message: &str) -> Option<String> {
     }
 }
 
-/// Keys under which a user might write a secret into the file.
+/// Whether a user might write a secret into the file under this key.
 fn is_secret(key: &str) -> bool {
     const KEYS: [&str; 9] = [
         "token",
@@ -185,7 +185,7 @@ fn is_secret(key: &str) -> bool {
 /// token's id, and private keys. Every place stays the same.
 fn masked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    // The end of the hidden part that an earlier line began.
+    // What ends the hidden part that an earlier line began, if it has not ended yet.
     let mut until: Option<&str> = None;
     for line in text.split_inclusive('\n') {
         let (body, end) = line.strip_suffix('\n').map_or((line, ""), |body| (body, "\n"));

@@ -40,8 +40,8 @@ pub enum SecretSource {
     Credential(Credential),
 }
 
-/// Where a secret belongs that is not in the configuration, and how to name it there: `KEY_credential` first,
-/// because the packaged unit's user cannot read root's files.
+/// A text that says where to put a secret, and how to name it in the configuration: `KEY_credential` comes
+/// first, because the packaged unit's user cannot read root's files.
 pub(super) fn own_file(key: &str) -> String {
     let loaded = match key {
         "token" => " (the unit loads `pve-token`)",

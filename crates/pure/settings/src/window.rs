@@ -55,7 +55,7 @@ impl Window {
 }
 
 impl Written {
-    /// `what` names the table in reports.
+    /// Checks the window; `None` if it is invalid. `what` names the table in reports.
     pub(super) fn check(&self, what: &str, checker: &mut Checker) -> Option<Window> {
         Parts { start: &self.start, duration: &self.duration, time_zone: self.time_zone.as_ref() }
             .check(what, checker)
@@ -89,7 +89,7 @@ pub(super) struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// `what` names the table in reports.
+    /// Checks the window; `None` if it is invalid. `what` names the table in reports.
     pub(super) fn check(&self, what: &str, checker: &mut Checker) -> Option<Window> {
         let length = checker.positive("duration", Some(self.duration), Duration::from_mins(1));
         let start = self.start.get_ref().trim();
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_window_is_open_from_its_start_for_as_long_as_it_lasts() {
         let nights = window("0 2 * * *", "4h", "Europe/Berlin");
-        // Winter time: two in the night is one in UTC. Then the night in which the clock goes forward.
+        // Two at night is 01:00 UTC in winter time, and 00:00 UTC in summer time.
         for (now, until) in [
             ("2026-01-10T00:59:59Z", None),
             ("2026-01-10T01:00:00Z", Some("2026-01-10T05:00:00Z")),

@@ -59,7 +59,7 @@ impl Bootstrap {
         }
     }
 
-    /// The secrets that are read for each machine, with what they are.
+    /// The secrets that are read for each machine, each with a description.
     pub fn secrets(&self) -> Vec<(&'static str, &SecretSource)> {
         let secret = match &self.method {
             BootstrapMethod::Kubeadm(_) => self.ssh().map(|ssh| ("the SSH key for tokens", &ssh.key)),

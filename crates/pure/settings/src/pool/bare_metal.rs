@@ -224,7 +224,7 @@ mod tests {
         let text = format!("{POOL}{}{}", machine("metal-1", "10.0.0.1"), machine("metal-2", "10.0.0.2"));
         let text =
             text.replace("name = \"metal-2\"", "name = \"metal-2\"\naddress = \"10.1.0.2\"\nclosed = true");
-        // What is missing is not of the pool.
+        // The daemon needs more settings, but none of the pool.
         let report = parse("c.toml", &text, Needs::Run).unwrap_err().plain();
         assert!(!report.contains("pool `metal`"), "{report}");
         let config = parse("c.toml", &text, Needs::Plan).unwrap();
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(slots[1].address, Some("10.1.0.2".parse().unwrap()));
         assert!(slots.iter().all(|slot| slot.vmid > Vmid(999_999_999) && slot.is_physical()));
         assert!(pool.machines[1].closed && !pool.machines[0].closed);
-        // The order of the file says nothing.
+        // The order in the file does not matter.
         let turned = format!("{POOL}{}{}", machine("metal-2", "10.0.0.2"), machine("metal-1", "10.0.0.1"));
         assert_eq!(parse("c.toml", &turned, Needs::Plan).unwrap().pools[0].slots()[1].vmid, slots[0].vmid);
     }

@@ -201,7 +201,7 @@ impl Pool {
         self.filled(self.of_machine(host, name, vmid))
     }
 
-    /// Those of the labels that contain the place of a machine on this host: the host, or its zone.
+    /// The labels of the node that contain the place of a machine on this host: the host, or its zone.
     pub fn labels_of_place(&self, host: &str, name: &str, vmid: Vmid) -> Labels {
         let of = self.of_machine(host, name, vmid);
         let told = self.labels.iter().filter(|(_, value)| labels::uses(value, &["host", "zone"]));
@@ -224,19 +224,20 @@ impl Pool {
         self.of_host(host).into_iter().chain(more).collect()
     }
 
-    /// Its labels with what is known before a machine has a slot: its host, its zone and its pool.
+    /// The pool's labels, filled in with what is known before a machine has a slot: host, zone, region and
+    /// pool.
     pub fn labels_on(&self, host: &str) -> Labels {
         self.filled(self.of_host(host).into_iter().chain([("pool", self.name.to_string())]).collect())
     }
 
-    /// Its labels with what all of its machines have in common: region and pool.
+    /// The pool's labels, filled in with what all of its machines have in common: region and pool.
     pub fn labels_anywhere(&self) -> Labels {
         let region = self.region.clone().unwrap_or_default();
         self.filled(BTreeMap::from([("region", region), ("pool", self.name.to_string())]))
     }
 
     /// Whether guests need something that they cannot find out themselves: an address, a user, or keys. A
-    /// name alone does not count, because a Node is not known by it.
+    /// name alone does not count, because a Node is not identified by it.
     pub fn tells_guests(&self) -> bool {
         self.gives_addresses() || self.user.is_some() || !self.ssh_keys.is_empty()
     }
@@ -258,7 +259,8 @@ impl Pool {
         self.labels.values().any(|value| labels::uses(value, &["region", "pool"]))
     }
 
-    /// The variables of a host, by its plain name or by its name among those of all clusters.
+    /// The variables of a host. The host is given by its plain name or by its name among those of all
+    /// clusters.
     fn of_host(&self, host: &str) -> [(&'static str, String); 3] {
         let (_, host) = HostKey::split(host);
         let zone = self.zones.get(host).map_or(host, String::as_str);

@@ -91,7 +91,7 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// The slices that drivers publish for each node of the pool, with [`NODE`] in place of its name.
+/// Checks the tables. Returns the slices of each node of the pool, with [`NODE`] in place of its name.
 pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<ResourceSlice> {
     tied(pool, checker);
     let mut slices: BTreeMap<(&str, &str), Filling> = BTreeMap::new();
@@ -113,7 +113,7 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<ResourceSlice> {
     slices.into_iter().map(slice).collect()
 }
 
-/// The slice of a pool as one of its nodes has it.
+/// The slice with the name of one of the pool's nodes filled in.
 pub(super) fn of_node(slice: &ResourceSlice, node: &str) -> ResourceSlice {
     let of = BTreeMap::from([("name", node.to_owned())]);
     let mut slice = slice.clone();
@@ -195,7 +195,7 @@ impl Written {
         self.count.as_ref().map_or_else(given, |count| *count.get_ref())
     }
 
-    /// One of its devices, without a name.
+    /// Checks the table. Returns one of its devices, without a name.
     fn check(&self, pool: &Pool, checker: &mut Checker) -> Device {
         let name = pool.name.get_ref();
         self.names(pool, checker);

@@ -111,8 +111,8 @@ pub(super) struct Written {
     prefix6: Option<Spanned<u8>>,
 }
 
-/// The devices in the order of their numbers, the first one without the family of `addresses`; and the lists
-/// of addresses that they reserve.
+/// Checks the network devices. Returns them in the order of their numbers, the first one without the family
+/// of `addresses`; and the lists of addresses that they reserve.
 pub(super) fn check(pool: &Pool, vmids: u128, checker: &mut Checker) -> (Vec<Device>, Vec<Vec<Piece>>) {
     let name = pool.name.get_ref();
     let mut reserved = Vec::new();
@@ -168,7 +168,7 @@ fn first(pool: &Pool, vmids: u128, reserved: &mut Vec<Vec<Piece>>, checker: &mut
     }
 }
 
-/// If `addresses` are IPv6, `addresses6` would repeat them.
+/// Reports `addresses6` if `addresses` are already IPv6.
 pub(super) fn one_family_each(pool: &Pool, six_already: bool, checker: &mut Checker) {
     if let (Some(written), Some(first), true) = (&pool.addresses6, &pool.addresses, six_already) {
         let title = format!("pool `{}`: `addresses` are already IPv6", pool.name.get_ref());
@@ -193,7 +193,8 @@ fn bridge(pool: &str, written: Option<&Spanned<String>>, checker: &mut Checker) 
     )
 }
 
-/// Proxmox VE accepts 1 to 65520; of the values below IPv6's minimum (RFC 8200 § 5), only 1 has a meaning.
+/// The checked MTU. Proxmox VE accepts 1 to 65520, but of the values below IPv6's minimum (RFC 8200 § 5),
+/// only 1 has a meaning.
 fn mtu(pool: &str, written: Option<&Spanned<u16>>, checker: &mut Checker) -> Option<u16> {
     let written = written?;
     let mtu = *written.get_ref();

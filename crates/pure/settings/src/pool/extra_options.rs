@@ -81,7 +81,8 @@ pub(super) fn options(pool: &Pool, checker: &mut Checker) -> BTreeMap<String, St
     free(&format!("pool `{}`", pool.name.get_ref()), &pool.vm_options, checker)
 }
 
-/// Options that no other setting writes, as in a VM's configuration. `whose` begins the text of each finding.
+/// Checks options that no other setting writes. Returns them as in a VM's configuration. `whose` begins the
+/// text of each finding.
 pub(crate) fn free(
     whose: &str,
     options: &BTreeMap<Spanned<String>, Spanned<Scalar>>,

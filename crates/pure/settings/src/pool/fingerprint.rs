@@ -12,7 +12,7 @@ use super::{Addressing, CloneKind, CloudInit, Device, Family, Pinning, Pool, Sec
 use model::quantity;
 
 impl Size {
-    /// In words, e.g. `4 cores and 8Gi`.
+    /// The size in words, e.g. `4 cores and 8Gi`.
     pub fn words(&self) -> String {
         format!("{} cores and {}", self.cores, quantity::binary(self.memory))
     }
@@ -65,7 +65,8 @@ impl Pool {
     }
 }
 
-/// Its CPUs and memory in words. The number of cores reserved for hosts does not affect a machine.
+/// A machine's dedicated CPUs and memory in words. The number of cores reserved for hosts does not affect a
+/// machine.
 fn pinning(pinning: &Pinning) -> String {
     let numa = if pinning.numa { " numa" } else { "" };
     format!(
@@ -74,7 +75,7 @@ fn pinning(pinning: &Pinning) -> String {
     )
 }
 
-/// Its firewall in words.
+/// A machine's firewall in words.
 fn security(security: &Security) -> String {
     let filter = |on: bool, name: &str| if on { format!(" {name}") } else { String::new() };
     format!(
@@ -87,7 +88,8 @@ fn security(security: &Security) -> String {
     )
 }
 
-/// The devices in words, beyond bridge and VLAN of the first; as in the template, if there is nothing to add.
+/// The network devices in words, without bridge and VLAN of the first; `as in the template` if nothing else
+/// is set.
 fn devices(devices: &[Device]) -> String {
     let family = |family: &Family| match family {
         Family::None => "none".to_owned(),

@@ -19,7 +19,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// As Proxmox VE writes it.
+    /// The policy as Proxmox VE writes it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Accept => "ACCEPT",

@@ -57,8 +57,8 @@ impl Grow {
         self.service.as_deref().unwrap_or(usual)
     }
 
-    /// What a machine has of this from its first start on, in words. Its maximum memory is left out: any VM
-    /// with the feature accepts it.
+    /// What a machine is prepared for at its first start, in words. The maximum memory is left out: any VM
+    /// whose memory can grow accepts it.
     pub fn words(&self) -> String {
         let cores = self.grows_cores.then(|| format!("cores up to {}", self.max_cores));
         let memory = self.grows_memory.then(|| "memory".to_owned());
@@ -110,7 +110,7 @@ pub(super) fn check(pool: &Pool, memory: i64, checker: &mut Checker) -> Option<G
     Some(Grow { max_cores, max_memory, grows_cores, grows_memory, service })
 }
 
-/// Reports settings that cannot be combined with it.
+/// Reports settings that cannot be combined with `[pool.grow]`.
 fn of_others(pool: &Pool, table: &Spanned<Written>, checker: &mut Checker) {
     let name = pool.name.get_ref();
     if let Some(sizes) = &pool.sizes {
@@ -139,7 +139,7 @@ fn of_others(pool: &Pool, table: &Spanned<Written>, checker: &mut Checker) {
     }
 }
 
-/// Reports a machine that joins by itself: the daemon could not restart its kubelet.
+/// Reports growth of machines that join by themselves: the daemon could not restart their kubelets.
 pub(super) fn out_of_reach(pool: &Pool, checker: &mut Checker) {
     let Some(table) = &pool.grow else { return };
     let title = format!("pool `{}`: a machine that joins by itself cannot grow", pool.name.get_ref());

@@ -18,7 +18,7 @@ use model::quantity;
 const DEFAULT_EVICTION: i64 = 100 << 20;
 /// The largest table in bytes, because it is passed to the guest in an argument.
 const LONGEST: usize = 8 << 10;
-/// A longer text is kept in records as its digest.
+/// Settings whose text is longer than this are kept in records as a digest.
 const WORDS: usize = 400;
 
 /// Fields that the daemon or kubeadm sets, and what to do instead.
@@ -90,8 +90,8 @@ const RESERVED: [&str; 2] = ["kubeReserved", "systemReserved"];
 pub struct KubeletSettings(Arc<Map<String, Value>>);
 
 impl KubeletSettings {
-    /// The fields as JSON in one line, to be applied on top of the cluster's configuration. `None`: there are
-    /// none.
+    /// The fields as JSON in one line, to be applied on top of the cluster's configuration. `None` if there
+    /// are none.
     pub fn patch(&self) -> Option<String> {
         (!self.0.is_empty()).then(|| Value::Object((*self.0).clone()).to_string())
     }
@@ -101,7 +101,8 @@ impl KubeletSettings {
         &self.0
     }
 
-    /// The settings as a record holds them: themselves, or a digest; empty if there are none.
+    /// The settings as a record contains them: in full, or as a digest if they are long; empty if there are
+    /// none.
     pub fn words(&self) -> String {
         match self.patch() {
             Some(text) if text.len() > WORDS => super::fingerprint::digest(&[text]),
@@ -119,7 +120,7 @@ impl KubeletSettings {
         self.reserved("cpu", quantity::limited_milli)
     }
 
-    /// The same for memory, in bytes, on a node with this much memory.
+    /// The memory in bytes that a kubelet with these settings reserves on a node with this much memory.
     pub fn kept_memory(&self, capacity: i64) -> i64 {
         let merged = self.0.get("mergeDefaultEvictionSettings") == Some(&Value::Bool(true));
         let eviction = match self.0.get("evictionHard") {

@@ -36,7 +36,7 @@ pub struct Pci {
 }
 
 impl Pci {
-    /// As `hostpciN` of a VM's configuration has it.
+    /// The value of `hostpciN` in a VM's configuration.
     pub fn value(&self) -> String {
         let flag = |name: &str, on: Option<bool>| on.map(|on| format!("{name}={}", u8::from(on)));
         let parts = [
@@ -56,7 +56,7 @@ pub(super) fn numbered(all: &[Pci]) -> BTreeMap<String, String> {
     each.enumerate().map(|(number, value)| (format!("hostpci{number}"), value)).collect()
 }
 
-/// The same in words, for a machine's fingerprint.
+/// All devices of a machine in words, for its fingerprint.
 pub(super) fn devices_text(all: &[Pci]) -> String {
     all.iter().map(|one| format!("{} of {}", one.count, one.value())).collect::<Vec<_>>().join("; ")
 }
@@ -204,14 +204,14 @@ impl Written {
     }
 }
 
-/// A resource mapping's id (`pve-configid`).
+/// Whether a text is a valid id of a resource mapping (`pve-configid`).
 fn is_mapping(text: &str) -> bool {
     text.len() >= 2
         && text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
 }
 
-/// A type of mediated device, as drivers name them.
+/// Whether a text is a type of mediated device, as drivers name them.
 fn is_kind(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }

@@ -41,7 +41,7 @@ pub(super) struct Kind {
     pub read: fn(&str) -> Option<u128>,
 }
 
-/// The pieces in their order, without the excluded numbers.
+/// Reads a list of ranges. Returns its pieces in their order, without the excluded numbers.
 pub(super) fn read(written: &Spanned<Listed>, kind: &Kind, checker: &mut Checker) -> Vec<Piece> {
     let (mut taken, mut left_out): (Vec<Piece>, Vec<Piece>) = (Vec::new(), Vec::new());
     for (text, at) in Listed::items(written) {
@@ -75,7 +75,7 @@ pub(super) fn read(written: &Spanned<Listed>, kind: &Kind, checker: &mut Checker
     left_out.iter().fold(taken, without)
 }
 
-/// IPv4 addresses are mapped into the IPv6 space: no range leads from one family to the other.
+/// Whether both ends of a range are of the same family. (IPv4 addresses are mapped into the IPv6 space.)
 fn same_family(first: u128, last: u128) -> bool {
     let mapped = |number: u128| number >> 32 == 0xffff;
     mapped(first) == mapped(last)

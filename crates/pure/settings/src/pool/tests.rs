@@ -17,7 +17,7 @@ fn pool(lines: &str) -> Pool {
     config(&format!("{BARE}{lines}\n")).pools.remove(0)
 }
 
-/// Each of these lines causes one finding, which contains these parts.
+/// Checks that each of these lines causes exactly one finding, and that its report contains these parts.
 fn refuses(cases: &[(&str, &[&str])]) {
     for (lines, expected) in cases {
         refuses_text(&format!("{BARE}{lines}\n"), expected);

@@ -119,7 +119,7 @@ fn a_value_of_another_shape_gets_a_way_out() {
     }
 }
 
-/// Text of the example with its settings enabled, each in its first alternative or in its last.
+/// The text of the example with its settings enabled, each in its first alternative or in its last.
 fn example(other_ways: bool) -> String {
     let mut lines: Vec<&str> = Vec::new();
     let mut in_other_way = false;
@@ -142,12 +142,12 @@ fn example(other_ways: bool) -> String {
     lines.join("\n")
 }
 
-/// `[bootstrap]` of the example with another method.
+/// The `[bootstrap]` table that the example has for another method.
 fn method(name: &str) -> String {
     format!("[bootstrap]\n{}\n", marked(name))
 }
 
-/// What the example has for another alternative of a table.
+/// The lines that the example has for another alternative of a table.
 fn marked(name: &str) -> String {
     let mark = format!("#{name}| ");
     let lines: Vec<&str> = include_str!("../../../../../config.example.toml")
@@ -292,6 +292,6 @@ fn the_defaults_of_bootstrap_need_no_table() {
     let with = parse("c.toml", &format!("{text}[bootstrap]\n"), Needs::Run).unwrap();
     assert_eq!(format!("{:?}", without.bootstrap), format!("{:?}", with.bootstrap));
     assert!(without.bootstrap.is_some());
-    // In a plan nothing is joined.
+    // A plan joins no machines, so it needs no bootstrap.
     assert!(parse("c.toml", text, Needs::Plan).unwrap().bootstrap.is_none());
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Each text has exactly these findings: title, what stands at the place, and the way out, in parts.
+/// Checks that each text has exactly one finding, and that its report contains these parts.
 fn refuses(cases: &[(&str, &[&str])]) {
     for (text, expected) in cases {
         let Err(report) = parse("c.toml", text, Needs::Plan) else { panic!("nothing is wrong with\n{text}") };

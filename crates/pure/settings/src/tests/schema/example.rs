@@ -19,9 +19,9 @@ const TWINS: [(&str, &str); 3] =
 #[derive(Default)]
 pub(super) struct Texts {
     of_tables: BTreeMap<String, String>,
-    /// Each key with the number of its text.
+    /// By the path of each key: the index of its text in `groups`.
     of_keys: BTreeMap<String, usize>,
-    /// What each key is set to.
+    /// The first value that each key is set to.
     values: BTreeMap<String, String>,
     /// The texts with the keys below them, in their order.
     groups: Vec<(String, Vec<String>)>,
@@ -31,7 +31,7 @@ impl Texts {
     pub fn read() -> Self {
         let mut texts = Self::default();
         let (mut table, mut words) = (String::new(), Vec::new());
-        // How the example marks its lines is no text of a key.
+        // The first paragraph explains how the example marks its lines, and belongs to no key.
         for line in EXAMPLE.lines().skip_while(|line| !line.is_empty()) {
             if let Some(text) = line.strip_prefix("# ") {
                 words.push(text);
@@ -52,7 +52,7 @@ impl Texts {
         texts
     }
 
-    /// A key below the last text.
+    /// Adds a key below the last text.
     fn add(&mut self, table: &str, key: &str) {
         let number = self.groups.len() - 1;
         let (_, keys) = &mut self.groups[number];
@@ -91,7 +91,7 @@ impl Texts {
         let of_key = self.of_keys.get(path).map(|number| {
             let (text, keys) = &self.groups[*number];
             let names: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
-            // Such texts speak of the first and the second one.
+            // A text that several keys share speaks of the first and the second one, so the keys are named.
             if names.len() > 1 && !text.is_empty() {
                 format!("{}: {text}", names.join(", "))
             } else {
@@ -110,13 +110,13 @@ impl Texts {
     }
 }
 
-/// The same key in the table that the example explains.
+/// The same key in the twin table, which the example explains ([`TWINS`]).
 fn twin(path: &str) -> Option<String> {
     let (twin, rest) = TWINS.iter().find_map(|(table, twin)| Some((twin, path.strip_prefix(table)?)))?;
     rest.starts_with('.').then(|| format!("{twin}{rest}"))
 }
 
-/// What a line of the example sets without its mark.
+/// The setting in a line of the example, without the mark of a disabled line.
 fn setting(line: &str) -> Option<&str> {
     let Some(marked) = line.strip_prefix('#') else { return (!line.is_empty()).then_some(line) };
     let (mark, setting) = marked.split_once(' ')?;
@@ -144,7 +144,7 @@ pub(super) struct Facts {
     pub apart: Option<Number>,
 }
 
-/// A configuration, all of whose lines are in use.
+/// A configuration without disabled lines.
 struct Document {
     lines: Vec<String>,
     /// The checked configuration.
@@ -183,7 +183,7 @@ impl Documents {
             } else if let Some((key, _)) = setting.split_once(" = ") {
                 let path = inside(&table, key);
                 let place = Line { document: self.all.len(), line };
-                // What is true of a line is true of one like it.
+                // What is found out about a line is also true of an identical one.
                 let same = |known: &Line| {
                     self.all.get(known.document).is_some_and(|other| other.lines[known.line] == *setting)
                 };
@@ -195,7 +195,7 @@ impl Documents {
         self.all.push(Document { lines, config });
     }
 
-    /// What is known of a key.
+    /// What the documents and the checks show about a key.
     pub fn facts(&self, path: &str, kind: Kind) -> Facts {
         let mut facts = Facts::default();
         if path.contains('*') {
@@ -217,7 +217,7 @@ impl Documents {
         facts
     }
 
-    /// The lines that set a key, and the keys that lead to it from there.
+    /// The lines that set a key or a table around it, and the keys that lead from there to the key.
     fn places_of<'p>(&self, path: &'p str) -> Option<(&[Line], Vec<&'p str>)> {
         let (mut line, mut rest) = (path, Vec::new());
         loop {
@@ -313,7 +313,7 @@ impl Facts {
         }
     }
 
-    /// `must be "api" or "ssh"`
+    /// Learns the valid words from labels such as `must be "api" or "ssh"`.
     fn words_of(&mut self, label: &str) {
         let words: Vec<&str> = label.split('"').skip(1).step_by(2).collect();
         let between: String = label.split('"').step_by(2).collect();
@@ -322,8 +322,8 @@ impl Facts {
         }
     }
 
-    /// `must be from 1 to 4094`, `must be at least 1`: the widest range that any place allows. `must be from
-    /// 1280 to 65520, or 1 for the bridge's`.
+    /// Learns bounds from labels such as `must be from 1 to 4094`, `must be at least 1`, or `must be from
+    /// 1280 to 65520, or 1 for the bridge's MTU`. The maximum is the largest that any place allows.
     fn numbers_of(&mut self, label: &str) {
         let words: Vec<&str> = label.split([' ', ',']).collect();
         let after = |word: &str| {
@@ -377,13 +377,13 @@ pub(super) fn texts() -> Vec<String> {
     texts
 }
 
-/// The settings in words, or the errors.
+/// The checked settings in a form that can be compared, or the errors.
 fn checked(text: &str) -> Result<String, Vec<Finding>> {
     let words = |config: Config| format!("{config:?}");
     parse("c.toml", text, Needs::Plan).map(words).map_err(|report| report.findings().to_vec())
 }
 
-/// Replaces the value at these keys; the first element represents all of a list.
+/// Replaces the value at these keys. Of a list, the first element is changed.
 fn put(value: &mut Value, rest: &[&str], new: Value) {
     let Some((key, rest)) = rest.split_first() else {
         *value = new;

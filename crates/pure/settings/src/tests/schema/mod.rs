@@ -68,7 +68,7 @@ fn types(shape: &Shape) -> Schema {
     if shape.is_any() {
         return schema;
     }
-    // Every whole number is a number.
+    // In a schema, `number` includes all whole numbers.
     let types = shape.types.iter().filter(|kind| **kind != "integer" || !shape.takes("number"));
     let types: Vec<&str> = types.copied().collect();
     schema.insert("type".to_owned(), if let [one] = types[..] { json!(one) } else { json!(types) });
@@ -77,7 +77,7 @@ fn types(shape: &Shape) -> Schema {
     }
     if let Some((least, most)) = shape.bounds {
         schema.insert("minimum".to_owned(), json!(least));
-        // What TOML cannot hold need not be said.
+        // A maximum beyond the range of TOML's numbers is left out.
         if most < i64::MAX {
             schema.insert("maximum".to_owned(), json!(most));
         }
@@ -91,7 +91,7 @@ fn said(facts: Facts, text: &str) -> Schema {
     let mut say = |keyword: &str, value: Option<Value>| {
         schema.extend(value.map(|value| (keyword.to_owned(), value)));
     };
-    // The default may be another key's value.
+    // If the text describes the default, the default may be another key's value.
     let words = ["without it", "without them", "without `", "unless `", "needed if", "default: "];
     let elsewhere = words.iter().any(|words| text.to_lowercase().contains(words));
     if facts.default.is_some() && !elsewhere {

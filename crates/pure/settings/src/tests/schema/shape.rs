@@ -35,14 +35,14 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Of the whole file.
+    /// The shape of the whole file.
     pub fn of_file() -> Self {
         let place = Place { before: String::new(), after: String::new(), above: Vec::new() };
         let keys = place.keys("\"?\" = 1").expect("the file is a table with known keys");
         Self { types: vec!["object"], keys: place.inner(&keys, &[]), ..Self::default() }
     }
 
-    /// All keys, each with the tables that it is in; without those of tables that take any key.
+    /// The paths of all keys, except for those in tables that take any key.
     pub fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         for (key, shape) in &self.keys {
@@ -57,7 +57,7 @@ impl Shape {
         self.types.contains(&kind)
     }
 
-    /// Whether anything is accepted there.
+    /// Whether a value of any type is accepted.
     pub fn is_any(&self) -> bool {
         SAMPLES.iter().all(|(kind, _)| self.takes(kind))
     }
@@ -72,28 +72,28 @@ struct Place {
 }
 
 impl Place {
-    /// The parser's error if this stands there.
+    /// The parser's error if this value is in this place.
     fn error(&self, value: &str) -> Option<String> {
         let text = format!("{}{value}{}", self.before, self.after);
         toml::from_str::<Written>(&text).err().map(|error| error.message().to_owned())
     }
 
-    /// The parser may refuse the value, but not its type.
+    /// Whether the parser accepts the value's type, even if it refuses the value.
     fn takes(&self, value: &str) -> bool {
         self.error(value).is_none_or(|error| {
-            // What is no text is no word of an enumeration; a struct could be a list of its fields.
+            // An enumeration only accepts texts. A struct could be given as a list of its fields.
             let wrong = ["invalid type", "wanted string or table", "wanted exactly 1", "invalid length"];
             !wrong.iter().any(|wrong| error.starts_with(wrong))
         })
     }
 
-    /// The keys that the error about an unknown one names.
+    /// The keys that the parser's error about an unknown key names.
     fn keys(&self, table: &str) -> Option<Vec<String>> {
         let error = self.error(table)?;
         error.strip_prefix("unknown field `?`").map(words)
     }
 
-    /// The place of a key, in a table that has what it needs besides.
+    /// The place of a key in a table whose other required keys are set.
     fn key(&self, key: &str, keys: &[String], required: &[(String, String)]) -> Self {
         let mut above = self.above.clone();
         above.push((keys.to_vec(), key.to_owned()));
@@ -112,14 +112,15 @@ impl Place {
         Self { before, after, above: self.above.clone() }
     }
 
-    /// What each key of a table takes. A table in one like it does not stand there again.
+    /// What each key of a table accepts. A table that contains a table with the same keys is not entered
+    /// again.
     fn inner(&self, keys: &[String], required: &[(String, String)]) -> BTreeMap<String, Shape> {
         let again = self.above.iter().filter(|(other, _)| other == keys).map(|(_, key)| key).next();
         let keys_here = keys.iter().filter(|key| again != Some(key));
         keys_here.map(|key| (key.clone(), self.key(key, keys, required).shape())).collect()
     }
 
-    /// What may stand here.
+    /// What the parser accepts in this place.
     fn shape(&self) -> Shape {
         let taken = SAMPLES.iter().filter(|(_, sample)| self.takes(sample));
         let mut shape = Shape { types: taken.map(|(kind, _)| *kind).collect(), ..Shape::default() };
@@ -147,7 +148,7 @@ impl Place {
         shape
     }
 
-    /// The keys that a table needs, each with a value that is taken.
+    /// The keys that a table needs, each with a value that the parser accepts.
     fn required(&self, keys: &[String]) -> Vec<(String, String)> {
         let mut required: Vec<(String, String)> = Vec::new();
         loop {
@@ -163,7 +164,7 @@ impl Place {
         }
     }
 
-    /// The shortest value that is taken.
+    /// A minimal value that the parser accepts.
     fn least(&self) -> String {
         let (kind, sample) =
             SAMPLES.iter().find(|(_, sample)| self.takes(sample)).expect("something is taken");
@@ -181,7 +182,7 @@ impl Place {
     }
 }
 
-/// What is set in a table, as it is written.
+/// The settings of a table, as they are written.
 fn written(set: &[(String, String)]) -> String {
     let set: Vec<String> = set.iter().map(|(key, value)| format!("\"{key}\" = {value}")).collect();
     set.join(", ")
@@ -192,7 +193,7 @@ fn words(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
 }
 
-/// What a type of whole numbers holds, from the error about a text in its place.
+/// The range of a type of whole numbers, read from the error about a text in its place.
 fn bounds(error: &str) -> Option<(i64, i64)> {
     match error.rsplit_once("expected ")?.1.trim() {
         "u8" => Some((0, u8::MAX.into())),
