@@ -154,7 +154,8 @@ fn say(arguments: &Arguments, outcome: &str, lines: &[String]) -> Result<(), Fai
     input::text(&text)
 }
 
-/// Has the daemon on this host read its records again; a leader on another host does so by itself.
+/// Tells the daemon on this host to read its records again, and returns whether it did. A leader on another
+/// host does so by itself.
 async fn tell(socket: &Path) -> bool {
     order(socket, Order::Reread).await.is_ok()
 }

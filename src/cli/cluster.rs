@@ -258,7 +258,7 @@ mod tests {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, "").unwrap();
         }
-        // A folder without a configuration is none.
+        // A folder without a configuration is not a cluster.
         fs::create_dir(folder(base.path(), Some(&name("empty")))).unwrap();
         let words = refusal("shop");
         assert!(

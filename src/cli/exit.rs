@@ -87,7 +87,7 @@ pub(super) enum Failure {
     Running(SocketError),
     /// The daemon's socket cannot be made.
     Socket(SocketError),
-    /// The operating system refused something: what, as `cannot …` goes on.
+    /// The operating system refused something. The text completes the message `cannot …`.
     System(&'static str, std::io::Error),
 }
 

@@ -16,7 +16,7 @@ use settings::{Config, ProxmoxTrust};
 const EVERY: Duration = Duration::from_hours(1);
 /// A credential that expires within this time is a problem.
 const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
-/// The way out.
+/// What to do about a credential that expires soon.
 pub(super) const WAY_OUT: &str = "renew it, and restart the daemon";
 
 /// Checks repeatedly until the future is dropped.

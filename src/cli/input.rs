@@ -44,7 +44,7 @@ pub(super) fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
     std::io::stdout().lock().write_all(json_text(value)?.as_bytes()).map_err(Failure::Output)
 }
 
-/// The same as text.
+/// A value as JSON text with a final newline.
 pub(super) fn json_text(value: &impl serde::Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Failure::Output(error.into()))?;
     Ok(text + "\n")

@@ -41,8 +41,8 @@ pub(super) struct Clash {
     pub help: &'static str,
 }
 
-/// The clusters beside the one of this configuration whose configurations can be used: a daemon does not
-/// start with a wrong one. The package's example has no pools and does not count.
+/// The other clusters of this host that have a usable configuration: a daemon does not start with a wrong
+/// one. The package's example has no pools and does not count.
 pub(super) fn read_beside(config: &Path) -> Vec<Neighbour> {
     let usable = |(name, file, config): (_, _, Result<Config, Report>)| {
         let config = config.ok().filter(|config| !config.pools.is_empty())?;
@@ -151,7 +151,7 @@ fn numbers<'a>(config: &'a Config, prefix: &str) -> Numbers<'a> {
     of_pools.chain(templates.map(|one| (("template.vmids", None), &one.vmids))).collect()
 }
 
-/// The files of both.
+/// The configuration files of both clusters.
 struct Both<'a> {
     mine: &'a Path,
     theirs: &'a Path,
@@ -460,7 +460,7 @@ mod tests {
             let (file, socket) = (host.file(name), host.socket(name));
             refuse_shared(&file, &host.config(name), &socket).await
         };
-        // The other one does not run.
+        // The other daemon is not running.
         assert!(start(Some("shop")).await.is_ok() && start(None).await.is_ok());
         let listening = UnixListener::bind(host.socket(None)).unwrap();
         let refusal = start(Some("shop")).await.unwrap_err();
@@ -472,7 +472,7 @@ mod tests {
         );
         drop(listening);
         assert!(start(Some("shop")).await.is_ok(), "what a dead daemon has left");
-        // The first one waits for the other to give way, and gives way itself if that does not.
+        // The first by name waits for the other to give way, and gives way itself if the other does not.
         let listening = UnixListener::bind(host.socket(Some("shop"))).unwrap();
         let ends = tokio::spawn(async move {
             tokio::time::sleep(LOOK * 3).await;

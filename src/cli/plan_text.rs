@@ -167,7 +167,7 @@ fn warm(plan: &Plan, out: &mut String) {
     }
 }
 
-/// The host that it is created on; a bare-metal machine is its own host.
+/// Where the machine is created, in words. A bare-metal machine is switched on instead.
 fn place_of(machine: &NewMachine) -> String {
     if machine.vmid.is_some_and(model::Vmid::is_bare_metal) {
         return "switched on".to_owned();

@@ -137,7 +137,7 @@ async fn one(
             }
             Step::Keep(vmid, host) => line("kept", &format!("VM {vmid} on {host}"))?,
             _ if arguments.dry_run => line("would", &step_text(step))?,
-            // Without its privileges nothing is started.
+            // After an error, e.g. a missing privilege, no further step is started.
             _ if status != SUCCESS => {}
             _ => status = status.max(done(client, template, step).await?),
         }

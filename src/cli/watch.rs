@@ -61,7 +61,7 @@ pub(super) fn line(value: &impl serde::Serialize) -> Result<String, Failure> {
     Ok(text + "\n")
 }
 
-/// The alternate screen, for as long as this lives.
+/// Keeps the terminal on the alternate screen until it is dropped.
 struct Screen;
 
 impl Screen {

@@ -36,7 +36,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// A table with this `header` as written; empty for the settings before all tables.
+    /// A table with this `header`, as it is written; an empty `header` is for the settings before all tables.
     pub fn new(header: &str) -> Self {
         Self {
             header: header.to_owned(),
@@ -46,12 +46,12 @@ impl Table {
         }
     }
 
-    /// A table of a pool, which is named for settings to fill in.
+    /// A table of a pool. Settings to fill in are listed with the pool's name.
     pub fn of_pool(header: &str, pool: &str) -> Self {
         Self { label: format!("pool {pool}"), ..Self::new(header) }
     }
 
-    /// A setting; `why` names its source, and what differs.
+    /// Adds a setting; `why` names its source, and what differs.
     pub fn set(&mut self, key: &str, value: impl Into<Value>, why: impl Into<String>) {
         self.lines.push(Line::Set {
             key: key.to_owned(),
@@ -61,7 +61,7 @@ impl Table {
         });
     }
 
-    /// A required setting: `instead` replaces a value that our parser refuses.
+    /// Adds a required setting; `instead` replaces a value that our parser refuses.
     pub fn must(
         &mut self,
         key: &str,
@@ -73,18 +73,18 @@ impl Table {
         self.lines.push(Line::Set { key: key.to_owned(), value, why: why.into(), instead });
     }
 
-    /// A required setting that only the operator knows.
+    /// Adds a required setting that only the operator knows.
     pub fn fill(&mut self, key: &str, value: impl Into<Value>, why: impl Into<String>) {
         self.lines.push(Line::Fill { key: key.to_owned(), value: value.into(), why: why.into() });
     }
 
-    /// A setting that `run` needs, and that only the operator knows.
+    /// Adds a setting that `run` needs, and that only the operator knows.
     pub fn missing(&mut self, key: &str, example: &str, why: impl Into<String>) {
         let (key, example) = (key.to_owned(), example.to_owned());
         self.lines.push(Line::Missing { key, example, why: why.into() });
     }
 
-    /// A remark.
+    /// Adds a remark.
     pub fn note(&mut self, text: impl Into<String>) {
         self.lines.push(Line::Note(text.into()));
     }
@@ -119,12 +119,12 @@ impl Draft {
         }
     }
 
-    /// A setting of the other autoscaler without a counterpart, and why none is needed.
+    /// Adds a setting of the other autoscaler that has no counterpart; `why` says why none is needed.
     pub fn unneeded(&mut self, source: impl Into<String>, why: &str) {
         self.unneeded.push((source.into(), why.to_owned()));
     }
 
-    /// Settings of the other autoscaler that are unknown.
+    /// Adds settings of the other autoscaler that are unknown.
     pub fn unknown(&mut self, names: impl IntoIterator<Item = String>) {
         self.unknown.extend(names.into_iter().map(|name| plain(&name)));
     }
@@ -251,7 +251,7 @@ impl Line {
     }
 }
 
-/// A comment, wrapped.
+/// Writes a comment, wrapped.
 fn comment(out: &mut String, text: &str) {
     let mut line = String::from("#");
     for word in plain(text).split(' ').filter(|word| !word.is_empty()) {

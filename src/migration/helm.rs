@@ -56,7 +56,7 @@ pub(super) fn values(document: Value) -> Result<Vec<Value>, SourceError> {
     Ok(found)
 }
 
-/// `a.b.c` with a value, as in `--set`.
+/// The maps around a value with the path `a.b.c`, as in `--set`.
 fn nested(path: &str, value: Value) -> Value {
     path.rsplit('.').fold(value, |inner, key| {
         let mut map = Map::new();

@@ -1,5 +1,5 @@
-//! kproximate's command with which a machine joins: the parts of it that are settings here. Secrets in it are
-//! not copied.
+//! The command with which kproximate's machines join: the parts of it that have a setting here. Secrets in it
+//! are not copied.
 
 /// The settings in a join command.
 #[derive(Debug, Default)]
@@ -78,7 +78,7 @@ pub(super) fn of_kubeadm(command: &str) -> JoinCommand {
 }
 
 impl JoinCommand {
-    /// Options with their values; `otherwise` says where an option belongs that is not converted.
+    /// Reads options with their values. `otherwise` says where an option that is not converted belongs.
     fn take(&mut self, options: &[String], otherwise: &str) {
         let mut rest = options.iter().peekable();
         while let Some(word) = rest.next() {

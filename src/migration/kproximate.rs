@@ -276,7 +276,7 @@ fn keys(table: &mut Table, tree: &mut Tree, secrets: &mut Tree) {
     }
 }
 
-/// kproximate's only variable is the host.
+/// Replaces kproximate's only variable, the host, with ours.
 fn variables(value: &str) -> String {
     match (value.find("{{"), value.find("}}")) {
         (Some(from), Some(to))

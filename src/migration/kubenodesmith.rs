@@ -16,7 +16,7 @@ struct Provider {
     pools: i64,
     /// How many pools have got their part of the VMIDs.
     served: i64,
-    /// The rest that a pool has not read.
+    /// The settings that a pool has left unread.
     left: Option<Tree>,
 }
 

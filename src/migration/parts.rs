@@ -42,7 +42,7 @@ pub(super) fn begin(draft: &mut Draft, side: ProxmoxSide) {
     begin_with(draft, vec![side]);
 }
 
-/// The same, with a `[[proxmox.also]]` for each further cluster.
+/// Like [`begin`], with a `[[proxmox.also]]` for each further cluster.
 pub(super) fn begin_with(draft: &mut Draft, sides: Vec<ProxmoxSide>) {
     let mut top = Table::new("");
     top.set(
@@ -144,7 +144,7 @@ fn endpoint(text: &str) -> Option<String> {
     Some(if has_port { format!("https://{host}") } else { format!("https://{host}:8006") })
 }
 
-/// A valid pool name.
+/// A valid pool name that resembles the text.
 pub(super) fn pool_name(text: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let name: String = text.chars().take(40).map(letter).collect();
@@ -205,7 +205,7 @@ pub(super) fn is_public_key(line: &str) -> bool {
     ["ssh-", "ecdsa-sha2-", "sk-"].iter().any(|start| kind.starts_with(start)) && !line.contains("PRIVATE")
 }
 
-/// Lines of a table of labels.
+/// Writes a line for each label into a table.
 pub(super) fn labels(table: &mut Table, pairs: &[(String, String)], source: &str) {
     for (key, value) in pairs {
         table.set(key, value.as_str(), source);

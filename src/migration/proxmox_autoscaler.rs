@@ -54,7 +54,7 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     Ok(draft)
 }
 
-/// A value that does not come from the environment.
+/// The value of a setting; `None` also if it comes from the environment, which is read as `false`.
 fn given(tree: &mut Tree, key: &str) -> Option<String> {
     tree.text(&[key]).filter(|text| text != "false")
 }

@@ -28,7 +28,7 @@ fn line_text(line: Option<u64>) -> String {
     line.map_or_else(String::new, |line| format!(", line {line}"))
 }
 
-/// The documents of a file, lists of Kubernetes objects taken apart.
+/// The documents of a file. Lists of Kubernetes objects are split into their items.
 pub(super) fn documents(file: SourceFile<'_>) -> Result<Vec<Value>, SourceError> {
     let options = serde_saphyr::options! { strict_booleans: true };
     let values: Vec<Value> =
@@ -79,7 +79,7 @@ impl Tree {
         Self { what: what.into(), value, odd: Vec::new() }
     }
 
-    /// The object.
+    /// The object that the settings belong to.
     pub fn what(&self) -> &str {
         &self.what
     }
@@ -90,7 +90,7 @@ impl Tree {
         if self.what.is_empty() { path } else { format!("{}: {path}", self.what) }
     }
 
-    /// Takes whatever is there; nothing if it is null or an empty text, list or map.
+    /// Takes the value at a path; `None` if there is none, or only null or an empty text, list or map.
     pub fn take(&mut self, path: &[&str]) -> Option<Value> {
         let (last, parents) = path.split_last()?;
         let mut value = &mut self.value;
@@ -110,7 +110,7 @@ impl Tree {
             .cloned()
     }
 
-    /// A text, or a number or truth value as a text.
+    /// Takes a text. A number or truth value is returned as a text.
     pub fn text(&mut self, path: &[&str]) -> Option<String> {
         match self.take(path)? {
             Value::String(text) => Some(text),
@@ -120,7 +120,7 @@ impl Tree {
         }
     }
 
-    /// A number that is not negative, also in quotes.
+    /// Takes a number that is not negative; it may be in quotes.
     pub fn number(&mut self, path: &[&str]) -> Option<f64> {
         let number = match self.take(path)? {
             Value::Number(number) => number.as_f64(),
@@ -130,7 +130,7 @@ impl Tree {
         number.filter(|number| number.is_finite() && *number >= 0.0).or_else(|| self.is_odd(path))
     }
 
-    /// A whole number that is not negative, also in quotes.
+    /// Takes a whole number that is not negative; it may be in quotes.
     pub fn whole(&mut self, path: &[&str]) -> Option<i64> {
         let number = match self.take(path)? {
             Value::Number(number) => number.as_i64(),
@@ -140,7 +140,7 @@ impl Tree {
         number.filter(|number| *number >= 0).or_else(|| self.is_odd(path))
     }
 
-    /// A truth value, also in quotes.
+    /// Takes a truth value; it may be in quotes.
     pub fn truth(&mut self, path: &[&str]) -> Option<bool> {
         match self.take(path)? {
             Value::Bool(truth) => Some(truth),
@@ -150,7 +150,7 @@ impl Tree {
         }
     }
 
-    /// A list; empty if there is none.
+    /// Takes a list; empty if there is none.
     pub fn list(&mut self, path: &[&str]) -> Vec<Value> {
         match self.take(path) {
             Some(Value::Array(list)) => list,
@@ -159,7 +159,7 @@ impl Tree {
         }
     }
 
-    /// A list of texts; other values in it are reported as odd.
+    /// Takes a list of texts; other values in it are reported as odd.
     pub fn texts(&mut self, path: &[&str]) -> Vec<String> {
         let list = self.list(path);
         let texts: Vec<_> = list.iter().filter_map(Value::as_str).map(ToOwned::to_owned).collect();
@@ -169,7 +169,7 @@ impl Tree {
         texts
     }
 
-    /// Keys and scalar values of a map, in its order.
+    /// Takes the keys and scalar values of a map, in its order.
     pub fn pairs(&mut self, path: &[&str]) -> Vec<(String, String)> {
         let Some(value) = self.take(path) else { return Vec::new() };
         let Value::Object(map) = value else { return self.is_odd(path).unwrap_or_default() };
@@ -182,7 +182,7 @@ impl Tree {
         map.iter().filter_map(|(key, value)| Some((key.clone(), scalar(value)?))).collect()
     }
 
-    /// Whether there was a value, which is dropped, as for a secret.
+    /// Whether there was a value. It is dropped, e.g. because it is a secret.
     pub fn was(&mut self, path: &[&str]) -> bool {
         self.take(path).is_some()
     }

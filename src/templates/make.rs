@@ -191,7 +191,7 @@ impl Work<'_> {
             match self.client.create_vm(host, vmid, &options, pool).await {
                 Ok(upid) => match self.client.wait_task(&upid, self.template.timeout, LOOK).await? {
                     Exit::Ok | Exit::Warnings(_) => {}
-                    // Its worker was killed: longer waiting is useless.
+                    // The task's worker was killed: waiting longer is useless.
                     Exit::Unknown => limit = SHORT,
                     Exit::Failed(text) if is_taken(&text) => {
                         taken.insert(vmid);
@@ -326,7 +326,7 @@ impl Work<'_> {
             match self.ours(vmid, host, mark).await {
                 Err(Stop::Proxmox(error)) if error.kind == Kind::NotFound => return Ok(true),
                 Err(stop) => return Err(stop),
-                // It got the name back since it was read.
+                // The VM has got the name back since it was read.
                 Ok(config) if config.get("name") == Some(&self.template.name) => return Ok(false),
                 Ok(_) => {}
             }

@@ -31,7 +31,7 @@ pub struct Place {
     pub hosts: Vec<String>,
 }
 
-/// A step.
+/// A step of creating or replacing a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The VM matches the description and is kept.

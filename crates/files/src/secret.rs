@@ -59,9 +59,9 @@ pub trait ReadSecret {
     /// Reads the secret, without surrounding white space.
     ///
     /// # Errors
-    /// The file is missing, empty, or can be read by group or others. Credentials are in a folder that only
-    /// the service can enter; systemd grants access with an access list, whose mask appears as the group's
-    /// rights.
+    /// The file is missing, empty, or can be read by group or others. A credential may have read rights for
+    /// the group: it is in a folder that only the service can enter, and systemd grants access with an access
+    /// list, whose mask appears as the group's rights.
     fn read(&self) -> Result<SecretString, SecretError>;
 }
 
@@ -162,7 +162,7 @@ mod tests {
         };
         assert_eq!(ask(None, "token").unwrap(), "source");
         assert!(matches!(ask(None, "other"), Err(SecretError::NoCredentials(_))));
-        // The service never looks past what it was given.
+        // The service reads only what systemd has passed to it.
         assert!(matches!(ask(Some(handed.path()), "token"), Err(SecretError::Unreadable { .. })));
         fs::write(handed.path().join("token"), "handed").unwrap();
         fs::set_permissions(handed.path().join("token"), fs::Permissions::from_mode(0o400)).unwrap();

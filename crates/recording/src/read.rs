@@ -14,7 +14,7 @@ use snapshot::{Changes, Fold};
 
 /// The largest size of a round as text: a larger one does not belong to a recording.
 const LARGEST: u64 = 1 << 30;
-/// A restarted daemon continues in a new file within this time.
+/// If a file breaks off, and the next round follows within this time, the daemon was only restarted.
 const SOON: SignedDuration = SignedDuration::from_mins(5);
 
 /// If an instance's next round is within this time, it has led all the time: rounds of other files in between
@@ -153,7 +153,7 @@ impl Recording {
             best = best.max(last.map(|time| (time, at, count)));
         }
         if let Some((_, at, count)) = best {
-            // Read again up to the last round: a complete snapshot is built only here.
+            // The file is read again up to that round, because a complete snapshot is built only here.
             let mut rounds = one(at).rounds();
             for _ in 0..count {
                 rounds.next_round();
@@ -267,8 +267,8 @@ impl Rounds {
         None
     }
 
-    /// The daemon that wrote the file may have been killed, or may still be writing it: if it continues in
-    /// another file, no round is missing.
+    /// Handles a file whose end is missing. If it has rounds, and is the last one or is soon continued by
+    /// another file, the daemon was killed or is still writing it. Otherwise the file is reported as damaged.
     fn broken_off(&mut self, open: Open) {
         let last = open.fold.time();
         let begins = self.files.front().map(|(begins, _)| *begins);

@@ -22,7 +22,8 @@ const PART: u64 = 8;
 #[derive(Debug, Default)]
 pub struct Writer {
     open: Option<Open>,
-    /// When the clock jumped ahead, by its own time: until it is trusted, no file is too old.
+    /// When the clock jumped ahead, by the time after the jump. Until the clock is trusted, no file is too
+    /// old.
     jumped: Option<Timestamp>,
 }
 

@@ -10,8 +10,8 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// A task that reaches a closed fence is usually ended with its term: it waits this long for that before it
-/// is refused.
+/// How long a write waits at a closed fence before it is refused. Usually, the end of the term also ends the
+/// calling task in this time.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// This instance does not lead, or no longer leads.

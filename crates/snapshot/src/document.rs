@@ -16,9 +16,10 @@ use super::read::SnapshotError;
 pub(super) struct Document<'t> {
     /// The number of its document in the stream, from 1.
     pub number: usize,
-    /// Its kind; for an item of a list such as `PodList`, which may omit it, the list's.
+    /// Its kind. An item of a list such as `PodList` may omit it, and then has the kind that the list
+    /// implies.
     pub kind: Cow<'t, str>,
-    /// Its `apiVersion`, likewise.
+    /// Its `apiVersion`. An item of a list may omit it, and then has that of the list.
     pub version: Cow<'t, str>,
     /// Its namespace; empty if it has none.
     pub namespace: Cow<'t, str>,
@@ -54,7 +55,7 @@ struct Meta<'t> {
     name: Cow<'t, str>,
 }
 
-/// The items of a list.
+/// What the items of a list have if they omit it.
 #[derive(Clone, Default)]
 struct List<'t> {
     kind: Cow<'t, str>,
@@ -66,8 +67,8 @@ struct List<'t> {
 /// # Errors
 /// It is neither, or a document is not an object with a kind.
 pub(super) fn documents(text: &str) -> Result<Vec<Document<'_>>, SnapshotError> {
-    // JSON is read much faster than YAML. A text that begins like JSON may still be YAML in flow style, and
-    // an odd head is judged with the full object.
+    // JSON is read much faster than YAML. If the identifying fields cannot be read, the full objects are. A
+    // text that begins like JSON may still be YAML in flow style.
     if text.trim_start().starts_with('{') {
         if let Some(found) = of_json(text) {
             return Ok(found);
@@ -80,7 +81,7 @@ pub(super) fn documents(text: &str) -> Result<Vec<Document<'_>>, SnapshotError> 
     of_values(yaml(text)?)
 }
 
-/// `None`: it is not JSON, or not in the expected form.
+/// The objects of a JSON text; `None` if it is not JSON, or an object is not in the expected form.
 fn of_json(text: &str) -> Option<Vec<Document<'_>>> {
     let mut found = Vec::new();
     let mut heads = serde_json::Deserializer::from_str(text).into_iter::<Head>();
@@ -175,7 +176,7 @@ fn yaml(text: &str) -> Result<Vec<Value>, SnapshotError> {
 }
 
 impl<'t> Document<'t> {
-    /// An object that is stored elsewhere; `None`: it has no kind.
+    /// A document that refers to this object; `None` if the object has no kind.
     pub(super) fn of(value: &'t Value) -> Option<Self> {
         let field = |name: &str| value.pointer(name).and_then(Value::as_str).map(Cow::Borrowed);
         Some(Self {

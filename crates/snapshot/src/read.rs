@@ -83,7 +83,7 @@ pub fn read(text: &str) -> Result<(Snapshot, Option<Timestamp>), SnapshotError> 
     Ok((snapshot, time))
 }
 
-/// Only the templates that a buffer refers to are needed.
+/// Drops the templates of controllers that no buffer refers to, because no decision reads them.
 pub(super) fn forget_templates(snapshot: &mut Snapshot) {
     for controller in &mut snapshot.controllers {
         if controller.template.is_some()
@@ -120,9 +120,9 @@ impl Document<'_> {
 }
 
 impl Reader {
-    /// Reads the version: what pods take depends on it, and its document may come last. The document also
-    /// says whether the API server serves ProvisioningRequests or PodGroups, because an empty list does not
-    /// show this.
+    /// Reads the version: the rules for reading pods depend on it, and its document may come last. The
+    /// document also says whether the API server serves ProvisioningRequests or PodGroups, because an empty
+    /// list does not show this.
     pub(super) fn version(&mut self, it: &Document) -> Result<(), SnapshotError> {
         if it.kind == "KubernetesCluster" && it.group() == "pve-autoscaler" {
             let cluster: ClusterDocument = it.parse()?;

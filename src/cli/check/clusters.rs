@@ -325,7 +325,7 @@ async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answer) -> bool
         Ok(mut rights) => {
             // If tokens are made over SSH or not needed, the daemon needs no access to Secrets.
             rights.retain(|right| right.resource != "secrets" || makes_tokens(config));
-            // Only joining with kubeadm needs it.
+            // Only joining with kubeadm needs rights in `kube-public`.
             rights.retain(|right| {
                 right.namespace.as_deref() != Some("kube-public") || joins_with_kubeadm(config)
             });
@@ -345,7 +345,8 @@ async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answer) -> bool
     }
 }
 
-/// Whether a machine would find and trust the API server; with methods other than kubeadm's, how it joins.
+/// Checks whether machines would find and trust the API server. For methods other than kubeadm's, it only
+/// reports how machines join.
 async fn joining(config: &Config, cluster: &Cluster, answer: &mut Answer) {
     for (pool, bootstrap) in config.bootstraps() {
         let what =
@@ -416,7 +417,8 @@ fn joins_with_kubeadm(config: &Config) -> bool {
     any(config, |bootstrap| bootstrap.kubeadm().is_some())
 }
 
-/// Whether this holds for the bootstrap method of any pool; if none is configured, for kubeadm's.
+/// Whether `is_so` holds for the bootstrap of any pool. It does if none is configured: the default is
+/// kubeadm.
 fn any(config: &Config, is_so: impl Fn(&Bootstrap) -> bool) -> bool {
     let mut all = config.bootstraps().map(|(_, bootstrap)| bootstrap).peekable();
     all.peek().is_none() || all.any(is_so)

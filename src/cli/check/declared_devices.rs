@@ -26,7 +26,7 @@ pub(super) fn check(config: &Config, snapshot: &Snapshot, answer: &mut Answer) {
     }
 }
 
-/// `2 of gpu.example.com, 1 of nic.example.com per machine`.
+/// The declared devices in words, e.g. `2 of gpu.example.com, 1 of nic.example.com per machine`.
 fn declared_text(pool: &Pool) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for slice in &pool.resource_slices {

@@ -53,7 +53,7 @@ pub(super) async fn check(pve: &Pve, answer: &mut Answer) {
 async fn controllers(pve: &Pve, answer: &mut Answer) {
     for (name, own) in &pve.special {
         let Some(Power::Redfish(settings)) = &own.power else { continue };
-        // Reported with the other credentials.
+        // A password that cannot be read is reported with the other credentials.
         if settings.password.read().is_err() {
             continue;
         }

@@ -47,7 +47,8 @@ pub(super) fn silent(pve: &Pve, answer: &mut Answer) {
     }
 }
 
-/// Whether a pool cannot be checked because a host that it may use reports nothing; adds a line if so.
+/// Whether a pool cannot be checked because a host that it may use reports nothing. If it cannot, a line is
+/// added.
 pub(super) fn is_unknown(pve: &Pve, pool: &Pool, answer: &mut Answer) -> bool {
     let silent = |host: &&String| pve.seen.hosts.get(*host).is_some_and(|host| host.silent);
     let Some(host) = pve.allowed(pool).find(silent) else { return false };
@@ -240,13 +241,13 @@ mod tests {
             ..Host::default()
         };
         for (settings, here, expected) in [
-            // 64 - 20 - 2 = 42 GiB for machines of 8, 8 × 4 - 8 = 24 vCPUs for machines of 2.
+            // 64 - 20 - 2 = 42 GiB for machines of 8 GiB, and 8 × 4 - 8 = 24 vCPUs for machines of 2 vCPUs.
             ("cores = 2\nmemory = \"8GiB\"", 0, 5),
             ("cores = 12\nmemory = \"8GiB\"", 0, 2),
             ("cores = 2\nmemory = \"8GiB\"\nmax_per_host = 4", 3, 1),
             ("cores = 2\nmemory = \"8GiB\"\nmax_per_host = 2", 3, 0),
             ("cores = 2\nmemory = \"80GiB\"", 0, 0),
-            // 96 - 20 are promised to no guest, and 64 - 10 are unused.
+            // 96 - 20 GiB are not promised to guests, and 64 - 10 GiB are unused.
             ("cores = 2\nmemory = \"8GiB\"\nmemory_overcommit = 1.5", 0, 6),
         ] {
             let text = format!("[[pool]]\nname = \"w\"\nmax = 9\n{settings}\n");

@@ -51,7 +51,7 @@ fn cpus(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     wrong
 }
 
-/// Sizes that no VM with this memory can have.
+/// Huge pages of the template into which a machine's memory cannot be divided: such a machine does not start.
 fn memory(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Option<Line> {
     let pages = vm.get("hugepages").filter(|_| pool.pinning.is_none())?;
     let mib: i64 = pages.parse().unwrap_or(2);

@@ -14,9 +14,9 @@ struct Gone {
     help: &'static str,
 }
 
-/// cAdvisor flags that the kubelet had by mistake.
+/// The help for cAdvisor's flags, which the kubelet had by mistake.
 const CADVISOR: &str = "remove it: there is no replacement";
-/// Flags for cAdvisor's database, which the kubelet never used.
+/// The help for the flags of cAdvisor's database, which the kubelet never used.
 const STORAGE: &str = "remove it: the kubelet's cAdvisor writes to no database";
 /// What each release has removed, according to its change log and `cmd/kubelet/app/options`.
 const GONE: [Gone; 22] = [

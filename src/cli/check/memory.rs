@@ -1,4 +1,4 @@
-//! The storage for the memory of suspended machines: does it exist, and has it room?
+//! The storage for the memory of suspended machines: does it exist, and does it have room?
 
 use std::collections::BTreeSet;
 

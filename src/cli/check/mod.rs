@@ -119,8 +119,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     Ok(answer.status)
 }
 
-/// With JSON, each finding is added with its place. As text, the findings are returned with an excerpt of the
-/// file, and a line with their number is added.
+/// For JSON output, adds each finding with its place. For text, returns the findings with excerpts of the
+/// file, and adds one line with their number.
 fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) -> String {
     if output == Output::Json {
         for finding in report.findings() {

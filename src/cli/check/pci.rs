@@ -40,7 +40,7 @@ pub(super) fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answ
     }
 }
 
-/// A host's devices of a mapping.
+/// The devices of a mapping on one host.
 struct Here<'p> {
     name: &'p str,
     /// How many machines of the pool the free devices suffice for.

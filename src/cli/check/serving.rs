@@ -36,7 +36,7 @@ pub(super) async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answ
     answer.say_all(wrong, Line::good(what, format!("{0} of {0} rights", rights.len())), UNREACHABLE);
 }
 
-/// A pool whose machines' addresses are not known in advance.
+/// Reports a pool whose machines' addresses are not known in advance.
 pub(super) fn addresses(config: &Config, pool: &Pool, answer: &mut Answer) {
     if is_on(config) && matches!(pool.addressing, Addressing::Dhcp) {
         let line = Line::doubtful(

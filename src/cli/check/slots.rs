@@ -186,7 +186,7 @@ pub(super) async fn configured(pve: &Pve) -> Result<Vec<(IpAddr, Vmid, String)>,
     Ok(found)
 }
 
-/// Addresses of the pool that are set in a VM of another slot, in words; all of them are taken.
+/// Addresses of the pool that are set in a VM of another slot, in words. They are added to `taken`.
 fn set_elsewhere(pool: &Pool, configured: &[(IpAddr, Vmid, String)], taken: &mut Taken) -> Vec<String> {
     let slots = pool.slots();
     let mut words = Vec::new();
@@ -200,7 +200,8 @@ fn set_elsewhere(pool: &Pool, configured: &[(IpAddr, Vmid, String)], taken: &mut
     words
 }
 
-/// Addresses of the pool that belong to an unmanaged Node, in words; all addresses of Nodes are taken.
+/// Addresses of the pool that belong to an unmanaged Node, in words. Those that belong to any Node are added
+/// to `taken`.
 fn addresses(pool: &Pool, nodes: &[Arc<Node>], uuids: &BTreeSet<&str>, taken: &mut Taken) -> Vec<String> {
     let own: BTreeSet<IpAddr> = pool.slots().iter().flat_map(Slot::addresses).collect();
     let mut words = Vec::new();

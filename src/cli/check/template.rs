@@ -257,7 +257,7 @@ pub(super) async fn lacking(pve: &Pve, needs: Vec<Need>) -> Vec<Line> {
     wrong
 }
 
-/// Further needs of machines, whatever their source.
+/// Rights that machines need, whether they are cloned or boot from the network.
 pub(super) fn of_machines(pve: &Pve, pool: &Pool) -> Vec<Need> {
     let mut paths: Vec<Need> = Vec::new();
     let machines = pve.machines_path();
@@ -280,7 +280,7 @@ pub(super) fn of_machines(pve: &Pve, pool: &Pool) -> Vec<Need> {
     paths
 }
 
-/// A storage that takes no seeds, or a disk in the seed's place.
+/// A problem with the seed: its storage takes no seeds, a disk is in its place, or it has no name servers.
 pub(super) fn seeds(pve: &Pve, pool: &Pool, vm: Option<&VmConfig>) -> Option<Line> {
     let CloudInit::Seed(seed) = &pool.cloud_init else { return None };
     let storage = &seed.storage;
@@ -302,7 +302,7 @@ pub(super) fn seeds(pve: &Pve, pool: &Pool, vm: Option<&VmConfig>) -> Option<Lin
     Some(Line::wrong("", message).key("cloud_init").help(help))
 }
 
-/// If no name servers are set, Proxmox VE's own drive has the host's; a seed does not.
+/// If no name servers are set, Proxmox VE's own cloud-init drive contains the host's, but a seed does not.
 fn without_name_servers(pool: &Pool, seed: &Seed) -> Option<Line> {
     let Addressing::Static { dns, .. } = &pool.addressing else { return None };
     let message = "its machines have no name servers: the pool has no `dns`, and a seed does not contain those of the host";

@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes out of the journal's socket for what is logged.
+    /// What the journal's socket receives when `log` logs an event.
     fn sent(log: impl FnOnce()) -> String {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("socket");

@@ -108,7 +108,7 @@ async fn serve(
     let regions = regions(&config, &board)?;
     let kubernetes = live::kubernetes(&config).await?.with_observer(board.metrics().of_kubernetes());
     let listener = Listener::bind(&arguments.socket).await.map_err(refused)?;
-    // Only once the daemon listens: if two start together, each sees the other.
+    // Checked only once the daemon listens: if two start together, each sees the other.
     neighbours::refuse_shared(&arguments.config.config, &config, &arguments.socket).await?;
 
     let clock: SharedClock = Arc::new(SystemClock);
@@ -197,7 +197,8 @@ async fn end(mut daemon: JoinHandle<()>, signals: &mut Signals) -> Result<u8, Fa
     }
 }
 
-/// The daemon's task has ended. A panic in it is passed on, so that the process's supervisor restarts it.
+/// The exit status after the daemon's task has ended. A panic in the task is passed on, so that the process's
+/// supervisor restarts it.
 fn over(ended: Result<(), JoinError>) -> Result<u8, Failure> {
     match ended.map_err(JoinError::try_into_panic) {
         Err(Ok(panic)) => std::panic::resume_unwind(panic),

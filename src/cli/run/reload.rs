@@ -13,7 +13,7 @@ use files::ReadSecret;
 use observability::MachineStatus;
 use settings::{Config, Needs, PhysicalMachine, Pool, SecretSource};
 
-/// The secrets in use: that a file has a new secret is only seen by comparing.
+/// The secrets in use. Comparing them shows whether a file has a new secret.
 pub(super) struct Secrets {
     /// The tokens of all clusters, the one of `[proxmox]` first.
     tokens: Vec<SecretString>,
@@ -41,7 +41,7 @@ impl Secrets {
                 read(what, secret);
             }
         }
-        // In the order of the file.
+        // Errors about Proxmox VE come first, as in the file.
         let of_proxmox = config.clusters().flat_map(live::unreadable);
         wrong.splice(0..0, of_proxmox);
         if wrong.is_empty() { Ok(Self { tokens, kubeconfig }) } else { Err(Failure::Secrets(wrong)) }

@@ -149,7 +149,7 @@ fn folder(path: &Path, mode: u32) -> std::io::Result<()> {
 
 /// Keeps the configuration that `setup` wrote, and makes it readable if a umask prevented that.
 fn keep_open(file: &Path, say: &Steps) -> Result<(), Failure> {
-    // Not through a link: its target may belong to another user.
+    // Links are not followed: a link's target may belong to another user.
     if !fs::symlink_metadata(file).is_ok_and(|found| found.is_file() && is_closed(&found, READ)) {
         return kept(&named(file));
     }

@@ -135,7 +135,7 @@ struct Steps {
 }
 
 impl Steps {
-    /// Something was missing and was created.
+    /// Reports something that was missing and was created.
     fn made(&self, what: &str) -> Result<(), Failure> {
         let word = if self.dry { "would create" } else { "created" };
         input::text(&format!("  {word:<12}  {what}\n"))
@@ -146,7 +146,7 @@ fn part(what: &str) -> Result<(), Failure> {
     input::text(&format!("{what}\n"))
 }
 
-/// Something already exists.
+/// Reports something that already exists.
 fn kept(what: &str) -> Result<(), Failure> {
     input::text(&format!("  {:<12}  {what}\n", "kept"))
 }

@@ -60,7 +60,7 @@ pub(super) struct Choice {
     pub agent_privilege: &'static str,
 }
 
-/// `configured`: the existing configuration, if it is valid.
+/// Returns the settings of the first pool. `configured` is the existing configuration, if it is valid.
 pub(super) async fn choose(
     given: &Answers,
     found: &Discovered,

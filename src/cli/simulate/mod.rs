@@ -112,7 +112,8 @@ fn simulate(arguments: &Arguments, what_if: WhatIf) -> Result<Found, Failure> {
         .map(|(name, config)| (name, Simulation::new(config, facts.clone(), what_if.clone())))
         .collect();
     let (mut rounds, mut demand) = (recording.rounds(), Demand::default());
-    // Only as far as the first pass: the daemon may still be recording, and may drop the oldest rounds.
+    // Read only as far as in the first pass: the daemon may still be recording, and may drop the oldest
+    // rounds.
     while rounds.next_round() && rounds.fold().time() <= facts.to {
         let round = rounds.fold().snapshot();
         let events = demand.round(&round);
@@ -125,7 +126,7 @@ fn simulate(arguments: &Arguments, what_if: WhatIf) -> Result<Found, Failure> {
     Ok(Found { facts, what_if, columns, damages, doubts })
 }
 
-/// Recorded pools that a configuration lacks: the record may be of another cluster.
+/// Recorded pools that a configuration lacks: the record may come from another cluster.
 fn doubt(name: &str, config: &Config, facts: &Facts) -> Option<String> {
     let has = |pool: &&PoolName| config.pools.iter().any(|own| own.name == **pool);
     let unknown: Vec<&str> =

@@ -133,9 +133,9 @@ fn one(budget: &Json, pool: &str, place: &str, down: &mut Table, several: bool) 
     Some(table)
 }
 
-/// The same times for a crontab. A step over all days (`*/2`) together with a day of the week means either of
-/// them in Karpenter (robfig/cron 3), but both in a crontab, which treats a field that begins with `*` as
-/// unrestricted.
+/// A schedule as it is written in a crontab. If a step over all days (`*/2`) is combined with a day of the
+/// week, Karpenter (robfig/cron 3) runs on either. A crontab treats a field that begins with `*` as
+/// unrestricted and would require both, so the step becomes a range.
 fn as_in_a_crontab(start: &str) -> String {
     let fields =
         start.split_whitespace().enumerate().map(|(at, field)| match (at, field.strip_prefix("*/")) {
@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// The days of June 2026 on which it comes. The first is a Monday.
+    /// The days of June 2026 on which the schedule occurs. The first of June is a Monday.
     fn days(start: &str) -> Vec<i8> {
         let crontab = cronexpr::parse_crontab(&format!("{} UTC", as_in_a_crontab(start))).unwrap();
         let from: Timestamp = "2026-05-31T23:59:00Z".parse().unwrap();

@@ -39,7 +39,7 @@ pub(super) fn made(name: &str, region: Option<&str>, tree: &mut Tree, number: us
             "the checksum that the image's publisher lists: an image with a different one is refused",
         ),
     }
-    // The name of the image's file.
+    // The name of the image's file is not needed.
     tree.was(&["sourceImage", "imageName"]);
     let storages = tree.texts(&["storageIDs"]);
     let place = tree.place(&["storageIDs"]);

@@ -16,7 +16,7 @@ pub struct Disruption {
     pub reasons: Vec<RemovalReason>,
     /// The pools that the rule applies to; empty: all.
     pub pools: Vec<PoolName>,
-    /// Maximum number of their nodes that are being removed at a time, all pools together; `None`: no limit.
+    /// Maximum number of nodes that are being removed at a time, over all of these pools; `None`: no limit.
     pub max_nodes: Option<usize>,
     /// Removals are allowed only in these windows; empty: at any time.
     pub windows: Vec<Window>,
@@ -38,8 +38,8 @@ enum Reason {
     HostOff,
 }
 
-/// The default of `reasons`: all removals that can wait. The other reasons are left out, because a lost node
-/// runs no pods, and an administrator is working on a host in maintenance.
+/// The default of `reasons`: all that can wait. The others cannot: a lost node (not ready for too long) runs
+/// no pods, and an administrator is working on a host in maintenance.
 const THAT_CAN_WAIT: [RemovalReason; 6] = [
     RemovalReason::Empty,
     RemovalReason::Underutilized,

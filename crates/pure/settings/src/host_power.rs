@@ -42,7 +42,7 @@ impl Redfish {
         (self.place(), self.system.as_deref())
     }
 
-    /// Whether both may be the same system. A controller whose system is not named has only one.
+    /// Whether both may be the same system. If a system is not named, it is the only one of its controller.
     pub fn may_be(&self, other: &Self) -> bool {
         let one = self.system.is_none() || other.system.is_none() || self.system == other.system;
         self.place() == other.place() && one
@@ -125,7 +125,7 @@ impl WrittenRedfish {
 /// Checked `[power]`.
 #[derive(Clone, Debug)]
 pub struct PowerSettings {
-    /// A host is shut down once it could have been done without for this long.
+    /// A host is shut down once it has not been needed for this long.
     pub idle_for: Duration,
     /// The last machine must have left a host within this time.
     pub empty_time: Duration,

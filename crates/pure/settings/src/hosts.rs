@@ -17,11 +17,11 @@ use super::values::Checker;
 pub struct HostSettings {
     /// What `{{ zone }}` in a label stands for; `None`: the host's own name.
     pub zone: Option<String>,
-    /// No new machines are placed on it.
+    /// Whether the host gets no new machines.
     pub closed: bool,
     /// Threads that stay free: they are subtracted before `cpu_overcommit` is applied.
     pub cpu_reserve: u32,
-    /// Memory in bytes that stays free; `None`: what the pool has.
+    /// Memory in bytes that stays free; `None`: the pool's `memory_reserve`.
     pub memory_reserve: Option<i64>,
     /// How it is switched on again after it was switched off because it was not needed; `None`: it stays on.
     pub power: Option<Power>,
@@ -44,8 +44,8 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// How the host is switched on. Reports a controller that is not used, because it was meant for
-    /// something.
+    /// How the host is switched on; `None`: it is never switched off. A `[host.redfish]` that has no effect
+    /// is reported.
     fn power(&self, checker: &mut Checker) -> Option<Power> {
         let name = self.name.get_ref();
         let redfish = self.redfish.as_ref().map(|table| (table, WrittenRedfish::check(table, checker)));
@@ -71,7 +71,7 @@ impl Written {
     }
 }
 
-/// Checks all `[[host]]` tables. Returns the settings by the hosts' names among those of all clusters.
+/// Checks all `[[host]]` tables, and returns the settings of each host.
 pub(super) fn check(
     hosts: &[Written],
     regions: &Regions,

@@ -105,7 +105,7 @@ pub struct Config {
     pub batch_max: Duration,
     /// What happens to VMs with this cluster's mark that have no record.
     pub orphans: Orphans,
-    /// How long such a VM must have been seen unchanged before it is destroyed.
+    /// How long a VM without a record must have been seen unchanged before it is destroyed.
     pub orphans_after: Duration,
     /// How the Proxmox VE cluster is reached; not needed for snapshot files.
     pub proxmox: Option<Proxmox>,
@@ -308,8 +308,8 @@ impl Written {
         (window, max)
     }
 
-    /// Checks that commands can be filled in for each of their pools, and that no pool has settings that
-    /// cannot be passed to its machines.
+    /// Checks that each bootstrap command can be filled in for the pools that use it, and that no pool has
+    /// settings that cannot be passed to its machines.
     fn method_and_pools(&self, config: &Config, checker: &mut Checker) {
         let mut told = false;
         for (written, pool) in self.pool.iter().zip(&config.pools) {
@@ -318,7 +318,7 @@ impl Written {
             match (config.bootstrap_of(pool).map(|bootstrap| &bootstrap.method), script) {
                 (Some(BootstrapMethod::None), _) => written.get_ref().untold(checker),
                 (Some(BootstrapMethod::K3s(_)), _) => written.get_ref().without_kubeadm("k3s", checker),
-                // An error in the bootstrap for all pools is reported only once.
+                // The `[bootstrap]` for all pools is reported only once.
                 (Some(BootstrapMethod::Command(command)), Some(script)) if own.is_some() || !told => {
                     let facts = MachineFacts::sample(&config.cluster, pool).without_mac();
                     let Err(error) = facts.fill(&command.script) else { continue };
@@ -346,8 +346,8 @@ impl Written {
         }
     }
 
-    /// Checks that a token lives long enough: it is created when the VM starts, and must outlive all steps
-    /// until the join has ended.
+    /// Checks that bootstrap tokens are valid for long enough. A token is created when the VM starts, and
+    /// must outlive all steps until the join has ended.
     fn tokens_live_long_enough(&self, config: &Config, checker: &mut Checker) {
         let limits = &config.limits;
         let least = limits.start + limits.agent + limits.system_running + limits.join;
@@ -373,7 +373,7 @@ impl Written {
     }
 }
 
-/// Whether a text is a valid cluster id, as it is allowed in a VM's mark.
+/// Whether the text can be the id of a cluster, which is part of each VM's mark.
 fn is_cluster(text: &str) -> bool {
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.' || c == '-';
     !text.is_empty() && text.len() <= 63 && text.chars().all(fine)

@@ -33,7 +33,7 @@ pub struct MachineFacts {
     cluster: Named,
 }
 
-/// `machine`; what it does not have is empty.
+/// The variable `machine`. What the machine does not have is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Machine {
     id: String,
@@ -51,15 +51,15 @@ struct Machine {
     search: String,
     /// Further addresses by device and family, as in [`Slot::further`].
     further: BTreeMap<String, String>,
-    /// Address of the first network device, lower case; only if the VM's configuration is available.
+    /// MAC of the first network device, in lower case; only if the VM's configuration is available.
     #[serde(skip_serializing_if = "Option::is_none")]
     mac: Option<String>,
     labels: Labels,
-    /// `key=value:Effect`, including the taint that keeps pods away until the Node was read back.
+    /// `key=value:Effect`, including the taint that keeps pods away until the Node has been read back.
     taints: Vec<String>,
 }
 
-/// `pool`.
+/// The variable `pool`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct PoolFacts {
     name: String,
@@ -70,7 +70,7 @@ struct PoolFacts {
     kubelet: serde_json::Map<String, serde_json::Value>,
 }
 
-/// `host`.
+/// The variable `host`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct HostFacts {
     name: String,
@@ -78,7 +78,7 @@ struct HostFacts {
     zone: String,
 }
 
-/// `cluster`, and `region`, which has an empty name if the only Proxmox VE cluster has none.
+/// The variable `cluster` or `region`. A region's name is empty if the only Proxmox VE cluster has no name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Named {
     name: String,
@@ -99,7 +99,7 @@ impl MachineFacts {
     pub fn new(cluster: &str, record: &Record, pool: &Pool) -> Self {
         let slot = &record.slot;
         let mut labels = pool.labels_for(&record.host, &record.name, slot.vmid);
-        // A kubelet that is given any other label does not start. Such labels are set through the API.
+        // A kubelet does not start with labels that it may not set itself. These are set through the API.
         labels.retain(|key, _| may_set_itself(key));
         labels.insert(POOL_LABEL.to_owned(), pool.name.to_string());
         let taints = pool
@@ -150,7 +150,7 @@ impl MachineFacts {
         }
     }
 
-    /// Facts like those of a future machine of the pool, for checking a text before a machine exists.
+    /// Facts like those of a future machine of the pool, to try a text before there is a machine.
     pub fn sample(cluster: &str, pool: &Pool) -> Self {
         const ID: &str = "00000000-0000-4000-8000-000000000000";
         let host = pool.hosts.first().map_or("pve", HostKey::host).to_owned();
@@ -165,13 +165,13 @@ impl MachineFacts {
         Self::new(cluster, &record, pool).with_mac("02:00:00:00:00:01")
     }
 
-    /// These facts with the MAC address of the first network device.
+    /// These facts, with the MAC of the first network device.
     pub fn with_mac(mut self, mac: &str) -> Self {
         self.machine.mac = Some(mac.to_lowercase());
         self
     }
 
-    /// These facts without the MAC address of the first network device.
+    /// These facts, without the MAC.
     pub fn without_mac(mut self) -> Self {
         self.machine.mac = None;
         self
@@ -234,7 +234,7 @@ mod tests {
             ("{{ machine.memory // 1048576 }} {{ host.name }} {{ cluster.name }}", "4096 pve home"),
             ("{{ machine.labels['size'] }} {{ machine.taints[0] }}", "small a=b:NoExecute"),
             ("{% for k, v in pool.kubelet_args | items %}--{{ k }}={{ v }}{% endfor %}", "--v=2"),
-            // A kubelet that is given any other label does not start. Such labels are set through the API.
+            // A kubelet does not start with labels that it may not set itself. These are set through the API.
             ("{{ machine.labels | list | join(' ') }}", "pve-autoscaler/pool size"),
             ("{{ \"a'b\" | sh }} {{ machine.labels['size'] | tojson }}", "'a'\\''b' \"small\""),
         ] {

@@ -19,7 +19,7 @@ pub struct Metrics {
     pub status_page: bool,
     /// Whether sums over all pools are also served under the names of kproximate's gauges.
     pub kproximate_names: bool,
-    /// Whether what Cluster Autoscaler's dashboards use is also served under its names.
+    /// Whether the metrics that dashboards for Cluster Autoscaler use are also served under its names.
     pub cluster_autoscaler_names: bool,
 }
 

@@ -5,18 +5,18 @@ use base64::engine::general_purpose::STANDARD;
 
 pub(super) use model::names::{is_key, is_label, is_word};
 
-/// Whether a text is a DNS name of labels and dots (RFC 1123 subdomain), in either case.
+/// Whether the text is a DNS name of labels and dots (RFC 1123 subdomain), in either case.
 pub(super) fn is_domain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(|part| is_label(&part.to_ascii_lowercase()))
 }
 
-/// Whether a text is a valid tag of a VM (`pve-tag`).
+/// Whether the text is a valid tag of a VM (`pve-tag`).
 pub(super) fn is_tag(text: &str) -> bool {
     let first = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.starts_with(first) && text.chars().all(|c| first(c) || "-+.".contains(c))
 }
 
-/// Whether a text is a valid storage id (`pve-storage-id`).
+/// Whether the text is a valid storage id (`pve-storage-id`).
 pub(super) fn is_storage(text: &str) -> bool {
     text.len() >= 2
         && text.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -24,7 +24,7 @@ pub(super) fn is_storage(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// Whether a text is a valid id of a resource pool (`pve-poolid`), which has at most three levels.
+/// Whether the text is a valid resource pool id (`pve-poolid`), which has at most three levels.
 pub(super) fn is_resource_pool(text: &str) -> bool {
     let level = |level: &str| {
         !level.is_empty() && level.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
@@ -32,21 +32,21 @@ pub(super) fn is_resource_pool(text: &str) -> bool {
     text.split('/').count() <= 3 && text.split('/').all(level)
 }
 
-/// Whether a text is a valid name of a bridge or virtual network: that of a Linux network interface.
+/// Whether the text can name a bridge or virtual network, as a Linux network interface.
 pub(super) fn is_bridge(text: &str) -> bool {
     text.len() <= 15
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// Whether a text is a valid user name in a Linux guest (`useradd`).
+/// Whether the text is a valid user name in a Linux guest (`useradd`).
 pub(super) fn is_user(text: &str) -> bool {
     text.len() <= 32
         && text.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c))
 }
 
-/// Whether a text is the public half of an SSH key on one line, as in `authorized_keys` without options.
+/// Whether the text is a public SSH key on one line, as in `authorized_keys` without options.
 pub(super) fn is_ssh_key(text: &str) -> bool {
     const KINDS: [&str; 7] = [
         "ssh-ed25519",
@@ -64,8 +64,8 @@ pub(super) fn is_ssh_key(text: &str) -> bool {
     whole && !text.contains(['\n', '\r'])
 }
 
-/// Whether a key's body is complete and of the type that is written before it. The body consists of fields
-/// with their lengths before them, and the first field is the type (RFC 4253, 6.6).
+/// Whether a key's body is complete, and of the type that is written before it. It consists of fields, each
+/// preceded by its length; the first field is the type (RFC 4253, 6.6).
 fn is_whole(kind: &str, body: &[u8]) -> bool {
     let (mut rest, mut fields) = (body, 0);
     while let Some((length, after)) = rest.split_first_chunk::<4>() {
@@ -83,7 +83,7 @@ fn is_whole(kind: &str, body: &[u8]) -> bool {
     fields >= 2 && rest.is_empty()
 }
 
-/// Whether a text is `host:port` without a scheme. An IPv6 address is in brackets.
+/// Whether the text is `host:port` without a scheme. An IPv6 address must be in brackets.
 pub(super) fn is_host_and_port(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let port = port.chars().all(|c| c.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0);
@@ -91,7 +91,7 @@ pub(super) fn is_host_and_port(text: &str) -> bool {
     port && six.map_or_else(|| is_domain(host), |six| six.parse::<std::net::Ipv6Addr>().is_ok())
 }
 
-/// Whether a text is a DNS name or an IP address, without a port.
+/// Whether the text is a name or an address, without a port.
 pub(super) fn is_host(text: &str) -> bool {
     is_domain(text) || text.parse::<std::net::IpAddr>().is_ok()
 }

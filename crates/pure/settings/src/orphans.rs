@@ -18,12 +18,12 @@ pub enum Orphans {
     Collect,
 }
 
-/// The minimum of `orphans_after`: in less time, an orphan is not looked at often enough.
+/// The minimum: in less time, a VM is not seen often enough to be sure that it is an orphan.
 const LEAST: Duration = Duration::from_mins(30);
-/// The default of `orphans_after`: a day, so that an administrator sees the report.
+/// The default: a day, so that an administrator sees the report.
 const DEFAULT: Duration = Duration::from_hours(24);
 
-/// The checked `orphans_after`: how long a VM must have been an orphan before it is collected.
+/// How long a VM must have been an orphan before it is destroyed.
 pub(super) fn after(written: Option<&Spanned<String>>, checker: &mut Checker) -> Duration {
     let after = checker.duration("orphans_after", written, DEFAULT);
     if let (true, Some(written)) = (after < LEAST, written) {

@@ -60,7 +60,7 @@ pub struct Proxmox {
     pub memory_overcommit: f64,
     /// Memory in bytes that stays free on each host, unless the pool sets it.
     pub memory_reserve: i64,
-    /// Stopped VMs and containers count as if they were running.
+    /// Whether stopped VMs and containers count as if they were running.
     pub count_stopped: bool,
 }
 
@@ -234,7 +234,7 @@ impl Proxmox {
     }
 }
 
-/// Whether a browser may be sent there: the URL contains no secret.
+/// Whether a browser may be sent to this URL: it is `https`, and contains no secret.
 fn is_page(text: &str) -> bool {
     text.starts_with("https://") && !text.contains(['@', '?', '#']) && text.parse::<http::Uri>().is_ok()
 }

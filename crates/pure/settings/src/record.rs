@@ -26,7 +26,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Maximum bytes for each of both kinds of files: half, if both are kept.
+    /// Maximum size of the files of each kind, in bytes: half of `max_size` if both kinds are kept.
     pub fn share(&self) -> u64 {
         if self.rounds > 0 && self.days > 0 { self.max_size / 2 } else { self.max_size }
     }

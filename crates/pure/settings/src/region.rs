@@ -28,7 +28,7 @@ pub(super) struct Regions {
 pub(super) struct Place {
     /// The region's name, if it has one.
     pub region: Option<String>,
-    /// What hosts' names begin with ([`HostKey`]).
+    /// The region part of its hosts' keys ([`HostKey`]).
     pub prefix: String,
 }
 
@@ -102,13 +102,13 @@ impl Regions {
         Place { region: Some(name.clone()), prefix: name.clone() }
     }
 
-    /// What machines leave free on the hosts of this place, by default.
+    /// What machines leave free on the hosts at this place, by default.
     pub fn headroom(&self, place: &Place) -> Headroom {
         let further = self.further.iter().find(|(name, _)| *name == place.prefix);
         further.map_or(self.first.1, |(_, headroom)| *headroom)
     }
 
-    /// What machines leave free on the hosts of the cluster with this table, by default.
+    /// What machines leave free on the hosts of the cluster that this table describes, by default.
     pub fn headroom_of(&self, table: &Written) -> Headroom {
         let prefix = table.region.as_ref().map(|name| name.get_ref().clone()).unwrap_or_default();
         self.headroom(&Place { region: None, prefix })
@@ -161,21 +161,21 @@ impl Config {
         self.clusters().find(|one| self.prefix(one.region.as_deref()) == prefix)
     }
 
-    /// The prefix of the names of a region's hosts among those of all clusters. `None` is the cluster in
-    /// `[proxmox]`, as in records of machines from the time when it had no name.
+    /// The prefix of a region's hosts in a [`HostKey`]. `None` is the cluster in `[proxmox]`: records from
+    /// the time when it had no name contain no region.
     pub fn prefix<'r>(&self, region: Option<&'r str>) -> &'r str {
         let first = self.proxmox.as_ref().and_then(|first| first.region.as_deref());
         region.filter(|region| first != Some(region)).unwrap_or_default()
     }
 
-    /// A host's name among those of all clusters.
+    /// The key of a host: its name among those of all clusters.
     pub fn host_key(&self, region: Option<&str>, host: &str) -> HostKey {
         HostKey::new(self.prefix(region), host)
     }
 
-    /// Whether the cluster with this prefix is the one that this daemon runs in, if it runs on a host at all.
-    /// Of several clusters, that is the one that the daemon reaches by a loopback address; `None` if the
-    /// endpoints do not show it. The host's name proves nothing, because each cluster may have a `pve1`.
+    /// Whether this daemon, if it runs on a host at all, runs on a host of the cluster with this prefix. If
+    /// there are several clusters, it is the one that the daemon reaches by a loopback address; `None` if the
+    /// endpoints do not show it. A host's name proves nothing, because several clusters may have a `pve1`.
     pub fn is_at_home(&self, prefix: &str) -> Option<bool> {
         if self.also.is_empty() {
             return Some(true);
@@ -188,8 +188,8 @@ impl Config {
         }
     }
 
-    /// The settings as those of one cluster alone, by its prefix: its own table, and its pools, hosts and
-    /// templates with the plain names of hosts. If there is no such cluster, `[proxmox]` is left out.
+    /// The settings for the cluster with this prefix only: its own table as `proxmox`, its pools, hosts and
+    /// templates, and host names without a prefix. If there is no such cluster, `proxmox` is `None`.
     pub fn alone(&self, prefix: &str) -> Self {
         let here = |region: Option<&String>| self.prefix(region.map(String::as_str)) == prefix;
         let pool = |pool: &Pool| Pool {
@@ -222,12 +222,12 @@ pub(super) fn is_here(endpoint: &str) -> bool {
 }
 
 impl Pool {
-    /// The name of one of its region's hosts among those of all clusters.
+    /// The key of one of its region's hosts.
     pub fn host_key(&self, host: &str) -> HostKey {
         HostKey::new(&self.prefix, host)
     }
 
-    /// Whether its machines may run on this host, by its name among those of all clusters.
+    /// Whether its machines may run on this host.
     pub fn may_be_on(&self, key: &HostKey) -> bool {
         if self.hosts.is_empty() {
             key.region() == self.prefix

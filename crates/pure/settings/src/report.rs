@@ -36,7 +36,7 @@ impl Report {
         Self { source: source.to_owned(), text: masked(text), findings }
     }
 
-    /// The only finding if the file itself cannot be read.
+    /// A report whose only finding is that the file cannot be read.
     pub fn unreadable(source: &str, error: &std::io::Error) -> Self {
         let help = match error.kind() {
             ErrorKind::NotFound => "create it from config.example.toml, or name another file with `--config`",
@@ -58,7 +58,7 @@ impl Report {
         let message = error.message();
         let label = message.split_once(", expected").map_or("", |(_, allowed)| allowed).trim();
         let label = match label {
-            // Some tables have dozens of keys.
+            // The message would list all keys, and some tables have dozens.
             _ if message.starts_with("unknown field") => "not a key of this table".to_owned(),
             "" => "here".to_owned(),
             label => format!("expected {}", kind_text(label)),
@@ -180,9 +180,9 @@ fn is_secret(key: &str) -> bool {
     KEYS.contains(&key)
 }
 
-/// The text with everything that may be a secret replaced by asterisks, so that no report shows it: the rest
-/// of a line from the value of such a key on (all lines of a multi-line text), what follows a second `=` of a
-/// token's id, and private keys. Every place stays the same.
+/// The text with everything that may be a secret replaced by asterisks, so that no report shows it: the
+/// values of keys that hold secrets (to the end of the line, or of a multi-line text), what follows a second
+/// `=` of a token's id, and private keys. No byte changes its place.
 fn masked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     // What ends the hidden part that an earlier line began, if it has not ended yet.
@@ -204,7 +204,7 @@ fn masked(text: &str) -> String {
 const KEY_BEGINS: &str = "-----BEGIN";
 const KEY_ENDS: &str = "-----END";
 
-/// Where the part of a line begins that may be a secret.
+/// The position in a line from which on it may contain a secret; `None` if it contains none.
 fn hidden_from(line: &str) -> Option<usize> {
     if let Some(at) = line.find(KEY_BEGINS).filter(|_| line.contains("PRIVATE KEY")) {
         return Some(at);

@@ -27,16 +27,16 @@ pub struct ScaleDown {
     pub delay_after_failure: Duration,
     /// How long no node is removed from a pool after its last addition or removal.
     pub stabilization_window: Duration,
-    /// Nodes above the threshold are removed too if their pods fit elsewhere, and nodes are replaced by fewer
-    /// or smaller ones.
+    /// Whether nodes above the threshold are removed too if their pods fit elsewhere, and nodes are replaced
+    /// by fewer or smaller ones.
     pub consolidation: bool,
-    /// DaemonSets' pods do not count as utilization.
+    /// Whether the pods of DaemonSets are left out of the utilization.
     pub ignore_daemonsets_utilization: bool,
-    /// A pod with local storage keeps its node.
+    /// Whether a pod with local storage keeps its node.
     pub skip_nodes_with_local_storage: bool,
-    /// A young kube-system pod without a disruption budget keeps its node.
+    /// Whether a young kube-system pod without a disruption budget keeps its node.
     pub skip_nodes_with_system_pods: bool,
-    /// A pod whose controller is missing or of an unknown kind keeps its node.
+    /// Whether a pod whose controller is missing or of an unknown kind keeps its node.
     pub skip_nodes_with_custom_controller_pods: bool,
     /// Maximum number of nodes with pods to move that are drained at a time, over all pools.
     pub max_parallel_drains: usize,
@@ -46,7 +46,8 @@ pub struct ScaleDown {
     /// Maximum number of removals in any hour, over all pools. It limits the damage that a mistake can do.
     /// `None`, no limit, is only for simulations and cannot be set in a file.
     pub max_removals_per_hour: Option<u32>,
-    /// Maximum share of a pool's nodes that is being removed at a time, in percent. One node always may be.
+    /// Maximum share of a pool's nodes that is being removed at a time, in percent. One node may always be
+    /// removed.
     pub max_removal_percentage: f64,
 }
 

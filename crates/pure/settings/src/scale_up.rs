@@ -27,13 +27,14 @@ pub struct ScaleUp {
     pub max_node_provision_time: Duration,
     /// Which pool grows if several could.
     pub expander: Expander,
-    /// Pods of a lower priority cause no nodes and keep none.
+    /// Pods with a lower priority than this cause no new nodes, and keep no nodes.
     pub expendable_pods_priority_cutoff: i32,
     /// Pods younger than this do not cause new nodes yet.
     pub new_pod_delay: Duration,
     /// A pool gets no further machine for this long after its last one, except to reach its minimum.
     pub delay_after_add: Duration,
-    /// The same after its last addition or removal.
+    /// A pool gets no further machine for this long after its last addition or removal, except to reach its
+    /// minimum.
     pub stabilization_window: Duration,
     /// Maximum number of nodes in the entire cluster, including those outside all pools.
     pub max_nodes_total: Option<u32>,
@@ -48,10 +49,10 @@ pub struct ScaleUp {
     /// A pod that fits a ready node, but that kube-scheduler has refused for this long, is a missed
     /// prediction.
     pub prediction_timeout: Duration,
-    /// How long a pool gets no machine for pods of a kind after the first missed prediction. Each further one
-    /// doubles it.
+    /// How long a pool gets no machine for pods of a kind after the first missed prediction. Each further
+    /// missed prediction doubles this time.
     pub prediction_backoff_initial: Duration,
-    /// The longest such time.
+    /// The longest time for which a pool gets no machine for pods of a kind.
     pub prediction_backoff_max: Duration,
 }
 

@@ -10,8 +10,8 @@ use super::values::Checker;
 /// there.
 pub const CREDENTIALS: &str = "/etc/pve-autoscaler/credentials";
 
-/// In this folder, each further cluster of this host has a folder with its configuration, and beside that a
-/// folder with its credentials.
+/// The folder that has a folder for each further cluster of this host, with the cluster's configuration and a
+/// folder `credentials`.
 const CLUSTERS: &str = "clusters";
 
 /// A systemd credential (`LoadCredential=`).
@@ -40,8 +40,8 @@ pub enum SecretSource {
     Credential(Credential),
 }
 
-/// A text that says where to put a secret, and how to name it in the configuration: `KEY_credential` comes
-/// first, because the packaged unit's user cannot read root's files.
+/// A help text: where to put a secret, and how to name it in the configuration. `KEY_credential` comes first,
+/// because the packaged unit's user cannot read root's files.
 pub(super) fn own_file(key: &str) -> String {
     let loaded = match key {
         "token" => " (the unit loads `pve-token`)",

@@ -25,14 +25,15 @@ pub(super) struct Written {
     time_zone: Option<Spanned<String>>,
 }
 
-/// The first start is searched for from this time on: a window that never opens is a mistake.
+/// The search for a window's first start begins at this time. A window that never opens is reported.
 const ANY: Timestamp = Timestamp::constant(1_704_067_200, 0);
 
-/// How many starts within one window's length are checked: more of them only move its end.
+/// Maximum number of starts within one window's length that are checked. More of them only move its end.
 const MOST_STARTS: usize = 100;
 
 impl Window {
-    /// Until when it is open, if it is open at this time: the end of the latest opening.
+    /// Until when the window is open; `None` if it is closed at this time. If openings overlap, the last one
+    /// counts.
     pub fn open_until(&self, now: Timestamp) -> Option<Timestamp> {
         let mut from = now.saturating_sub(self.length).ok()?;
         let mut last = None;

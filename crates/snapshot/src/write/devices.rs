@@ -14,7 +14,7 @@ use model::pod::Pod;
 
 const VERSION: &str = "resource.k8s.io/v1";
 
-/// A ResourceClaim; `now` stands in for the time of a deletion, of which only the fact is known.
+/// A ResourceClaim. If it is being deleted, `now` is written as the time of the deletion, which is not known.
 pub(super) fn resource_claim(claim: &ResourceClaim, now: Timestamp) -> Value {
     let mark =
         Fields::default().when(claim.extended, "resource.kubernetes.io/extended-resource-claim", "true");

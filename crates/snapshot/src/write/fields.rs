@@ -22,13 +22,13 @@ impl Fields {
         Self::default().text("namespace", namespace).text("name", name)
     }
 
-    /// A field that is always written.
+    /// Adds a field that is always written.
     pub(super) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.0.insert(key.to_owned(), value.into());
         self
     }
 
-    /// A field that may be absent.
+    /// Adds a field that may be absent.
     pub(super) fn some(self, key: &str, value: Option<impl Into<Value>>) -> Self {
         match value {
             Some(value) => self.with(key, value),
@@ -36,33 +36,33 @@ impl Fields {
         }
     }
 
-    /// A field that is written if `condition` holds.
+    /// Adds a field that is written if `condition` is true.
     pub(super) fn when(self, condition: bool, key: &str, value: impl Into<Value>) -> Self {
         self.some(key, condition.then_some(value))
     }
 
-    /// A text, left out if it is empty.
+    /// Adds a text, unless it is empty.
     pub(super) fn text(self, key: &str, text: &str) -> Self {
         self.when(!text.is_empty(), key, text)
     }
 
-    /// A time in RFC 3339.
+    /// Adds a time in RFC 3339, if there is one.
     pub(super) fn time(self, key: &str, time: Option<Timestamp>) -> Self {
         self.some(key, time.map(|time| time.to_string()))
     }
 
-    /// A list, left out if it is empty.
+    /// Adds a list, unless it is empty.
     pub(super) fn list<T: Into<Value>>(self, key: &str, items: impl IntoIterator<Item = T>) -> Self {
         let items: Vec<Value> = items.into_iter().map(Into::into).collect();
         self.when(!items.is_empty(), key, items)
     }
 
-    /// A nested object, left out if it has no fields.
+    /// Adds a nested object, unless it has no fields.
     pub(super) fn part(self, key: &str, part: Self) -> Self {
         self.when(!part.0.is_empty(), key, part)
     }
 
-    /// Labels or annotations, left out if there are none.
+    /// Adds labels or annotations, if there are any.
     pub(super) fn labels(self, key: &str, labels: &Labels) -> Self {
         let all = labels.iter().fold(Self::default(), |all, (name, value)| all.with(name, value.as_str()));
         self.part(key, all)

@@ -29,8 +29,8 @@ pub(super) fn equality(one: &Requirement) -> Option<(&str, &str)> {
     }
 }
 
-/// A label selector. The leading requirements that keep their order become `matchLabels`, which are read
-/// first and by key; the rest become `matchExpressions`.
+/// A label selector. Leading requirements that are equalities in ascending order of their keys become
+/// `matchLabels`, which are read first and by key; the rest become `matchExpressions`.
 pub(super) fn label_selector(selector: &LabelSelector) -> Fields {
     let all = &selector.requirements;
     let mut labels = Fields::default();

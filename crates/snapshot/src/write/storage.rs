@@ -12,7 +12,8 @@ use model::workload::{
     VolumeClaim,
 };
 
-/// A PersistentVolumeClaim; `now` stands for the time of a deletion, of which only the fact is known.
+/// A PersistentVolumeClaim. If it is being deleted, `now` is written as the time of the deletion, which is
+/// not known.
 pub(super) fn claim(claim: &VolumeClaim, now: Timestamp) -> Value {
     let annotations = Fields::default()
         .when(claim.bound, "pv.kubernetes.io/bind-completed", "yes")
@@ -40,7 +41,8 @@ pub(super) fn claim(claim: &VolumeClaim, now: Timestamp) -> Value {
         .into()
 }
 
-/// A PersistentVolume; `now` stands for the time of a deletion, of which only the fact is known.
+/// A PersistentVolume. If it is being deleted, `now` is written as the time of the deletion, which is not
+/// known.
 pub(super) fn volume(volume: &PersistentVolume, now: Timestamp) -> Value {
     let metadata = Fields::named("", &volume.name)
         .labels("labels", &volume.labels)

@@ -9,7 +9,7 @@ use super::selector::{equality, label_selector};
 use model::selector::LabelSelector;
 use model::workload::{Controller, DaemonSet, DisruptionBudget, PriorityClass};
 
-/// A controller; `now` stands for the time of a deletion, of which only the fact is known.
+/// A controller. If it is being deleted, `now` is written as the time of the deletion, which is not known.
 pub(super) fn controller(controller: &Controller, now: Timestamp) -> Value {
     let metadata = Fields::named(&controller.namespace, &controller.name)
         .text("uid", &controller.uid)

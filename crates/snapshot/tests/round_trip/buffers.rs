@@ -51,7 +51,7 @@ pub fn capacity_buffer() -> impl Strategy<Value = CapacityBuffer> {
     )
 }
 
-/// `None` if the API server does not know the kind.
+/// Random ProvisioningRequests; `None` if the API server does not know the kind.
 pub fn requests() -> impl Strategy<Value = Option<Vec<Arc<ProvisioningRequest>>>> {
     let condition = (name(), text(), text(), option::of(time()), option::of(0..9_i64));
     let condition = condition.prop_map(|(kind, reason, message, since, generation)| StatusCondition {

@@ -1,4 +1,4 @@
-//! Devices that are allocated dynamically.
+//! Random objects of dynamic resource allocation.
 
 use model::amount::Amount;
 use model::devices::{

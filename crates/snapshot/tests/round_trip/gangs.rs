@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::parts::{name, time};
 
-/// `None` if the API server does not know the kind.
+/// Random PodGroups; `None` if the API server does not know the kind.
 pub fn pod_groups() -> impl Strategy<Value = Option<Vec<Arc<PodGroup>>>> {
     let meta = (name(), name(), option::of(time()));
     let spec = (option::of(1..99_i64), option::of(any::<i32>()), option::of(name()), option::of(name()));

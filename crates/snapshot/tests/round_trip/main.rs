@@ -32,7 +32,7 @@ use own::{host, machine, memory, power_facts};
 use parts::{labels, name, text, time};
 use pods::{daemon_set, pod};
 
-/// Written and read back.
+/// The snapshot after it was written and read back.
 fn returned(written: &Snapshot) -> Snapshot {
     let text = snapshot::write(written).unwrap();
     match snapshot::read(&text) {
@@ -139,7 +139,7 @@ proptest! {
     }
 }
 
-/// A Node without what no decision reads.
+/// A Node with only what decisions read.
 fn essential(node: &Node) -> Arc<Node> {
     Arc::new(Node {
         uid: String::new(),

@@ -78,7 +78,7 @@ pub fn controller() -> impl Strategy<Value = Controller> {
                 }
                 ("Job" | "ReplicationController", _) => (None, replicas),
                 (_, Some(selector)) if !selector.requirements.is_empty() => (Some(selector), replicas),
-                // The API server accepts no empty one.
+                // The API server accepts no empty selector.
                 _ => (None, 1),
             };
             Controller {
@@ -90,7 +90,7 @@ pub fn controller() -> impl Strategy<Value = Controller> {
                 replicas,
                 selector,
                 deleted,
-                // Those that a buffer refers to have one: see [`crate::buffers`].
+                // Controllers that a buffer refers to have a template: see [`crate::buffers`].
                 template: None,
             }
         },

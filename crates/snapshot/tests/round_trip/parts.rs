@@ -84,7 +84,7 @@ pub fn effect() -> impl Strategy<Value = TaintEffect> {
     prop::sample::select(vec![TaintEffect::NoSchedule, TaintEffect::PreferNoSchedule, TaintEffect::NoExecute])
 }
 
-/// What a pod needs from a kubelet, or a Node declares.
+/// Random features that a pod needs from a kubelet, or that a Node declares.
 pub fn features() -> impl Strategy<Value = Features> {
     any::<[bool; 3]>().prop_map(|there| {
         Feature::ALL

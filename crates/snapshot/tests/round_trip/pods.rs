@@ -82,7 +82,7 @@ fn toleration() -> impl Strategy<Value = Toleration> {
     )
 }
 
-/// Volumes that are only distinguished here.
+/// In-tree disks of kinds that are not read as [`VolumeSource::Exclusive`].
 fn in_tree_volume() -> impl Strategy<Value = InTreeDisk> {
     in_tree_disk().prop_filter("other kinds are exclusive", |disk| {
         !["gcePersistentDisk", "awsElasticBlockStore"].contains(&disk.kind.field())

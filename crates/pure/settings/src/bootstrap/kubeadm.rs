@@ -67,8 +67,7 @@ impl Written {
         })
     }
 
-    /// The checked `token`: the source of bootstrap tokens. An error never quotes the value, because a user
-    /// may have put a token there.
+    /// Where tokens come from. A finding never quotes the value, because a user may have put a token there.
     fn token(&self, table: &Spanned<()>, checker: &mut Checker) -> Option<TokenSource> {
         match self.token.as_ref().map(|it| it.get_ref().as_str()) {
             None | Some("api") => {

@@ -36,7 +36,7 @@ pub enum BootstrapMethod {
 pub struct Bootstrap {
     /// What makes a VM a node.
     pub method: BootstrapMethod,
-    /// A guest may join even if one of its systemd units has failed.
+    /// Whether a guest may join even if one of its systemd units has failed.
     pub accept_degraded: bool,
     /// A TCP port that a booted guest listens on, tried before the agent is asked; `None`: no port is tried.
     pub probe_port: Option<u16>,
@@ -59,7 +59,7 @@ impl Bootstrap {
         }
     }
 
-    /// The secrets that are read for each machine, each with a description.
+    /// The secrets that are read for each machine, each with its description.
     pub fn secrets(&self) -> Vec<(&'static str, &SecretSource)> {
         let secret = match &self.method {
             BootstrapMethod::Kubeadm(_) => self.ssh().map(|ssh| ("the SSH key for tokens", &ssh.key)),
@@ -127,7 +127,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Checks the table of a pool, where some settings are not allowed.
+    /// Checks a `[pool.bootstrap]`, in which some settings are not allowed.
     pub(super) fn check_of_pool(written: &Spanned<Self>, checker: &mut Checker) -> Option<Bootstrap> {
         if let Some(port) = &written.get_ref().probe_port {
             let title = "`probe_port` applies to all pools".to_owned();

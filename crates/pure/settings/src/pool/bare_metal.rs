@@ -24,11 +24,11 @@ use model::{HostKey, Slot, Vmid};
 /// A bare-metal machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PhysicalMachine {
-    /// Its name, which is its Node's.
+    /// Its name, which is also its Node's name.
     pub name: String,
     /// Its address, if the daemon is to approve its serving certificate for it.
     pub address: Option<IpAddr>,
-    /// The machine is left as it is: the daemon does not switch it on.
+    /// Whether the machine is left as it is: the daemon does not switch it on.
     pub closed: bool,
     /// Its management controller.
     pub redfish: Redfish,
@@ -224,7 +224,7 @@ mod tests {
         let text = format!("{POOL}{}{}", machine("metal-1", "10.0.0.1"), machine("metal-2", "10.0.0.2"));
         let text =
             text.replace("name = \"metal-2\"", "name = \"metal-2\"\naddress = \"10.1.0.2\"\nclosed = true");
-        // The daemon needs more settings, but none of the pool.
+        // Tables that the daemon needs are missing, but nothing is missing in the pool.
         let report = parse("c.toml", &text, Needs::Run).unwrap_err().plain();
         assert!(!report.contains("pool `metal`"), "{report}");
         let config = parse("c.toml", &text, Needs::Plan).unwrap();

@@ -26,7 +26,7 @@ pub struct Pool {
     pub name: PoolName,
     /// The region that it is in; `None` if the only cluster has no name.
     pub region: Option<String>,
-    /// What its hosts' names begin with among those of all clusters ([`model::HostKey`]).
+    /// The region part of its hosts' [`model::HostKey`]; empty for the cluster in `[proxmox]`.
     pub prefix: String,
     /// Minimum number of nodes.
     pub min: u32,
@@ -64,7 +64,8 @@ pub struct Pool {
     pub addressing: Addressing,
     /// The size that a disk is grown to; `None`: the template's.
     pub disk: Option<DiskSize>,
-    /// Its network devices, by number. The first one's IPv4 addresses (or its only ones) are in `addressing`.
+    /// Its network devices, by number. The addresses in `addressing` are the first device's: IPv4, or IPv6 if
+    /// it has no IPv4 ones.
     pub devices: Vec<Device>,
     /// PCI devices that each of its machines gets from its host.
     pub pci: Vec<Pci>,
@@ -102,7 +103,7 @@ pub struct Pool {
     pub csi_volumes: BTreeMap<String, i64>,
     /// Rank for the `priority` expander: the pool with the highest grows first.
     pub priority: i32,
-    /// Hosts that may run its machines, by their names among those of all clusters; empty: all of its region.
+    /// Hosts that may run its machines; empty: all hosts of its region.
     pub hosts: Vec<HostKey>,
     /// vCPUs that a host may be given for each of its threads.
     pub cpu_overcommit: f64,
@@ -112,9 +113,9 @@ pub struct Pool {
     pub memory_reserve: i64,
     /// Which of the hosts with room gets the next machine.
     pub placement: Placement,
-    /// Which host the labels with a machine's place follow once its VM was moved.
+    /// Which place the labels with `{{ host }}` or `{{ zone }}` show after a machine's VM was moved.
     pub zone_labels: ZoneLabels,
-    /// The zones of its region's hosts, by the hosts' plain names. Hosts without a zone are left out.
+    /// The zones of its region's hosts, by the hosts' names in Proxmox VE. Hosts without a zone are left out.
     pub zones: BTreeMap<String, String>,
     /// Maximum number of its machines on one host.
     pub max_per_host: Option<u32>,
@@ -201,7 +202,7 @@ impl Pool {
         self.filled(self.of_machine(host, name, vmid))
     }
 
-    /// The labels of the node that contain the place of a machine on this host: the host, or its zone.
+    /// Like [`Self::labels_for`], but only the labels that contain the machine's place: its host or its zone.
     pub fn labels_of_place(&self, host: &str, name: &str, vmid: Vmid) -> Labels {
         let of = self.of_machine(host, name, vmid);
         let told = self.labels.iter().filter(|(_, value)| labels::uses(value, &["host", "zone"]));
@@ -224,25 +225,24 @@ impl Pool {
         self.of_host(host).into_iter().chain(more).collect()
     }
 
-    /// The pool's labels, filled in with what is known before a machine has a slot: host, zone, region and
-    /// pool.
+    /// Its labels, filled in with what is known before a machine has a slot: host, zone, region and pool.
     pub fn labels_on(&self, host: &str) -> Labels {
         self.filled(self.of_host(host).into_iter().chain([("pool", self.name.to_string())]).collect())
     }
 
-    /// The pool's labels, filled in with what all of its machines have in common: region and pool.
+    /// Its labels, filled in with what all of its machines have in common: region and pool.
     pub fn labels_anywhere(&self) -> Labels {
         let region = self.region.clone().unwrap_or_default();
         self.filled(BTreeMap::from([("region", region), ("pool", self.name.to_string())]))
     }
 
     /// Whether guests need something that they cannot find out themselves: an address, a user, or keys. A
-    /// name alone does not count, because a Node is not identified by it.
+    /// name alone does not count, because a Node is not known by it.
     pub fn tells_guests(&self) -> bool {
         self.gives_addresses() || self.user.is_some() || !self.ssh_keys.is_empty()
     }
 
-    /// Whether machines have addresses of their slots.
+    /// Whether machines get addresses from their slots.
     pub fn gives_addresses(&self) -> bool {
         let told = |family: &Family| matches!(family, Family::Static { .. });
         self.addressing != Addressing::Dhcp
@@ -259,8 +259,7 @@ impl Pool {
         self.labels.values().any(|value| labels::uses(value, &["region", "pool"]))
     }
 
-    /// The variables of a host. The host is given by its plain name or by its name among those of all
-    /// clusters.
+    /// The variables `host`, `zone` and `region`. `host` may be a name in Proxmox VE or a [`HostKey`].
     fn of_host(&self, host: &str) -> [(&'static str, String); 3] {
         let (_, host) = HostKey::split(host);
         let zone = self.zones.get(host).map_or(host, String::as_str);

@@ -18,7 +18,7 @@ use model::amount::Amount;
 use model::devices::{Attribute, Capacity, Device, Reach, ResourceSlice};
 use model::semver::Version;
 
-/// Stands for the node's name in the slices.
+/// The placeholder for the node's name in the slices.
 const NODE: &str = "{{ name }}";
 /// Maximum number of devices in a slice (`ResourceSliceMaxDevices`).
 const MOST_DEVICES: u32 = 128;
@@ -91,7 +91,7 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// Checks the tables. Returns the slices of each node of the pool, with [`NODE`] in place of its name.
+/// The slices that drivers publish for each node of the pool, with [`NODE`] in place of its name.
 pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<ResourceSlice> {
     tied(pool, checker);
     let mut slices: BTreeMap<(&str, &str), Filling> = BTreeMap::new();
@@ -113,7 +113,7 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<ResourceSlice> {
     slices.into_iter().map(slice).collect()
 }
 
-/// The slice with the name of one of the pool's nodes filled in.
+/// The slice of a pool as one of its nodes has it.
 pub(super) fn of_node(slice: &ResourceSlice, node: &str) -> ResourceSlice {
     let of = BTreeMap::from([("name", node.to_owned())]);
     let mut slice = slice.clone();
@@ -195,7 +195,7 @@ impl Written {
         self.count.as_ref().map_or_else(given, |count| *count.get_ref())
     }
 
-    /// Checks the table. Returns one of its devices, without a name.
+    /// Checks the table, and returns one of its devices, without a name.
     fn check(&self, pool: &Pool, checker: &mut Checker) -> Device {
         let name = pool.name.get_ref();
         self.names(pool, checker);
@@ -314,7 +314,7 @@ fn tied(pool: &Pool, checker: &mut Checker) {
     }
 }
 
-/// The name of an attribute or a capacity, `name` or `domain/name`.
+/// Checks the name of an attribute or a capacity: `name` or `domain/name`.
 fn qualified(pool: &str, key: &Spanned<String>, checker: &mut Checker) {
     let text = key.get_ref();
     let fits = match text.split_once('/') {
@@ -359,7 +359,7 @@ fn is_driver(text: &str) -> bool {
     text.len() <= LONGEST_DRIVER && is_domain(text)
 }
 
-/// A C identifier.
+/// Whether the text is a C identifier that is not too long.
 fn is_identifier(text: &str) -> bool {
     text.len() <= LONGEST_NAME
         && text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')

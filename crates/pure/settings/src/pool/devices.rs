@@ -13,20 +13,20 @@ use crate::name_rules;
 use crate::one_or_many::Listed;
 use crate::values::Checker;
 
-/// Maximum number of devices beyond the first: Proxmox VE has `net0` to `net31`, and cloud-init names few.
+/// Maximum number of devices beyond the first. Proxmox VE would allow more (`net0` to `net31`).
 const MOST: usize = 7;
 
 /// How a device gets the addresses of one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Family {
-    /// The device has none.
+    /// The device has no address of the family.
     #[default]
     None,
     /// From a DHCP server.
     Dhcp,
     /// From router advertisements (IPv6).
     Auto,
-    /// Each slot has its own, set through cloud-init.
+    /// Each slot has its own address, set through cloud-init.
     Static {
         /// The addresses in their order, both ends included.
         ranges: Vec<(IpAddr, IpAddr)>,
@@ -65,7 +65,7 @@ pub enum DeviceModel {
 }
 
 impl DeviceModel {
-    /// As a VM's configuration has it.
+    /// The model's name in a VM's configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Virtio => "virtio",
@@ -111,8 +111,8 @@ pub(super) struct Written {
     prefix6: Option<Spanned<u8>>,
 }
 
-/// Checks the network devices. Returns them in the order of their numbers, the first one without the family
-/// of `addresses`; and the lists of addresses that they reserve.
+/// Returns the devices in the order of their numbers, and the lists of addresses that they reserve. The
+/// pool's `addresses` are in neither.
 pub(super) fn check(pool: &Pool, vmids: u128, checker: &mut Checker) -> (Vec<Device>, Vec<Vec<Piece>>) {
     let name = pool.name.get_ref();
     let mut reserved = Vec::new();
@@ -193,8 +193,8 @@ fn bridge(pool: &str, written: Option<&Spanned<String>>, checker: &mut Checker) 
     )
 }
 
-/// The checked MTU. Proxmox VE accepts 1 to 65520, but of the values below IPv6's minimum (RFC 8200 § 5),
-/// only 1 has a meaning.
+/// Checks an MTU. Proxmox VE accepts 1 to 65520; of the values below IPv6's minimum (RFC 8200 § 5), only 1
+/// has a meaning.
 fn mtu(pool: &str, written: Option<&Spanned<u16>>, checker: &mut Checker) -> Option<u16> {
     let written = written?;
     let mtu = *written.get_ref();

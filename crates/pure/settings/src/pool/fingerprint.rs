@@ -65,7 +65,7 @@ impl Pool {
     }
 }
 
-/// A machine's dedicated CPUs and memory in words. The number of cores reserved for hosts does not affect a
+/// A machine's dedicated CPUs and their memory, in words. `reserve` is left out, because it does not affect a
 /// machine.
 fn pinning(pinning: &Pinning) -> String {
     let numa = if pinning.numa { " numa" } else { "" };
@@ -75,7 +75,7 @@ fn pinning(pinning: &Pinning) -> String {
     )
 }
 
-/// A machine's firewall in words.
+/// The firewall settings in words.
 fn security(security: &Security) -> String {
     let filter = |on: bool, name: &str| if on { format!(" {name}") } else { String::new() };
     format!(
@@ -88,8 +88,8 @@ fn security(security: &Security) -> String {
     )
 }
 
-/// The network devices in words, without bridge and VLAN of the first; `as in the template` if nothing else
-/// is set.
+/// The devices in words, without the first one's bridge and VLAN; `as in the template` if nothing else is
+/// set.
 fn devices(devices: &[Device]) -> String {
     let family = |family: &Family| match family {
         Family::None => "none".to_owned(),

@@ -19,7 +19,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// The policy as Proxmox VE writes it.
+    /// The policy's name in Proxmox VE.
     pub fn word(self) -> &'static str {
         match self {
             Self::Accept => "ACCEPT",
@@ -38,9 +38,9 @@ pub struct Security {
     pub policy_out: Policy,
     /// Security groups of the datacenter. Their rules apply, in this order, before the template's own.
     pub groups: Vec<String>,
-    /// Packets from the first device must have one of the machine's own addresses.
+    /// Whether packets from the first device must have one of the machine's own addresses.
     pub ip_filter: bool,
-    /// Packets must have the device's own MAC.
+    /// Whether packets must have the device's own MAC.
     pub mac_filter: bool,
 }
 
@@ -56,8 +56,8 @@ pub(super) struct Written {
     mac_filter: Option<bool>,
 }
 
-/// The checked table. The firewall filters only devices that enable it; those of a pool with this table do,
-/// unless set otherwise.
+/// Returns the checked table, and enables the firewall on each device that does not set `firewall`: Proxmox
+/// VE filters only devices that enable it.
 pub(super) fn check(
     pool: &Pool,
     addressing: &Addressing,
@@ -108,7 +108,7 @@ pub(super) fn check(
     })
 }
 
-/// A security group's name (`pve-security-group-name`).
+/// Whether the text is a valid name of a security group (`pve-security-group-name`).
 fn is_group(text: &str) -> bool {
     (2..=18).contains(&text.len())
         && text.starts_with(|c: char| c.is_ascii_alphabetic())

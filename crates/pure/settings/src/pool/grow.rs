@@ -1,8 +1,8 @@
 //! `[pool.grow]`: how far a running machine of the pool may grow before another one is created.
 //!
-//! Its VM is created so that it can grow. Proxmox VE plugs vCPUs up to `sockets` × `cores`, so `cores` is the
-//! VM's maximum and `vcpus` what it has. Memory is plugged as DIMMs ([`model::dimms`]), into a VM with
-//! `numa`.
+//! Each VM is created so that it can grow. Proxmox VE plugs vCPUs up to `sockets` × `cores`, so `cores` is
+//! the VM's maximum, and `vcpus` is the number that it has now. Memory is plugged as DIMMs
+//! ([`model::dimms`]), into a VM with `numa`.
 
 use std::collections::BTreeMap;
 
@@ -24,9 +24,9 @@ pub struct Grow {
     pub max_cores: u32,
     /// Maximum memory of a machine, in bytes.
     pub max_memory: i64,
-    /// Whether `max_cores` is more than the machine starts with …
+    /// Whether `max_cores` is more than a machine starts with.
     pub grows_cores: bool,
-    /// … and `max_memory`.
+    /// Whether `max_memory` is more than a machine starts with.
     pub grows_memory: bool,
     /// The systemd unit in the guest that is restarted so that the Node reports the new size; `None`: the
     /// bootstrap method's default.
@@ -40,7 +40,7 @@ impl Grow {
         if self.grows_cores {
             options.insert("cores", self.max_cores.to_string());
         }
-        // Without NUMA, there is no node that a DIMM could belong to.
+        // Without NUMA, there is no NUMA node that a DIMM could belong to.
         options.insert("numa", "1".to_owned());
         options
     }
@@ -57,8 +57,8 @@ impl Grow {
         self.service.as_deref().unwrap_or(usual)
     }
 
-    /// What a machine is prepared for at its first start, in words. The maximum memory is left out: any VM
-    /// whose memory can grow accepts it.
+    /// What a machine needs at its first start so that it can grow, in words. `max_memory` is left out,
+    /// because any machine whose memory can grow accepts it.
     pub fn words(&self) -> String {
         let cores = self.grows_cores.then(|| format!("cores up to {}", self.max_cores));
         let memory = self.grows_memory.then(|| "memory".to_owned());
@@ -139,7 +139,7 @@ fn of_others(pool: &Pool, table: &Spanned<Written>, checker: &mut Checker) {
     }
 }
 
-/// Reports growth of machines that join by themselves: the daemon could not restart their kubelets.
+/// Reports `[pool.grow]` for machines that join by themselves: the daemon could not restart their kubelets.
 pub(super) fn out_of_reach(pool: &Pool, checker: &mut Checker) {
     let Some(table) = &pool.grow else { return };
     let title = format!("pool `{}`: a machine that joins by itself cannot grow", pool.name.get_ref());

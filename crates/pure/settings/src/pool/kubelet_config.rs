@@ -18,7 +18,7 @@ use model::quantity;
 const DEFAULT_EVICTION: i64 = 100 << 20;
 /// The largest table in bytes, because it is passed to the guest in an argument.
 const LONGEST: usize = 8 << 10;
-/// Settings whose text is longer than this are kept in records as a digest.
+/// Maximum length in a record, in bytes; a longer text is kept as its digest.
 const WORDS: usize = 400;
 
 /// Fields that the daemon or kubeadm sets, and what to do instead.
@@ -90,8 +90,8 @@ const RESERVED: [&str; 2] = ["kubeReserved", "systemReserved"];
 pub struct KubeletSettings(Arc<Map<String, Value>>);
 
 impl KubeletSettings {
-    /// The fields as JSON in one line, to be applied on top of the cluster's configuration. `None` if there
-    /// are none.
+    /// The fields as JSON in one line, to be applied on top of the cluster's configuration. `None`: there are
+    /// none.
     pub fn patch(&self) -> Option<String> {
         (!self.0.is_empty()).then(|| Value::Object((*self.0).clone()).to_string())
     }
@@ -101,8 +101,8 @@ impl KubeletSettings {
         &self.0
     }
 
-    /// The settings as a record contains them: in full, or as a digest if they are long; empty if there are
-    /// none.
+    /// The settings as a record contains them: as JSON, or as a digest if that is too long; empty if there
+    /// are none.
     pub fn words(&self) -> String {
         match self.patch() {
             Some(text) if text.len() > WORDS => super::fingerprint::digest(&[text]),
@@ -120,12 +120,13 @@ impl KubeletSettings {
         self.reserved("cpu", quantity::limited_milli)
     }
 
-    /// The memory in bytes that a kubelet with these settings reserves on a node with this much memory.
+    /// Memory in bytes that a kubelet with these settings reserves on a node with this much memory, including
+    /// its eviction threshold.
     pub fn kept_memory(&self, capacity: i64) -> i64 {
         let merged = self.0.get("mergeDefaultEvictionSettings") == Some(&Value::Bool(true));
         let eviction = match self.0.get("evictionHard") {
             None => DEFAULT_EVICTION,
-            // With its own table, a kubelet has none of the default thresholds.
+            // If `evictionHard` is set, the default thresholds only apply if they are merged.
             Some(table) => match table.get("memory.available").and_then(Value::as_str) {
                 Some(text) => threshold(text, capacity).unwrap_or_default(),
                 None if merged => DEFAULT_EVICTION,
@@ -206,7 +207,7 @@ pub(super) fn unused(pool: &Written, method: &str, checker: &mut Checker) {
     checker.wrong(title, table.span(), "not used", help);
 }
 
-/// One field, as it is checked.
+/// The field that is being checked.
 struct Look<'a> {
     pool: &'a str,
     key: &'a Spanned<String>,

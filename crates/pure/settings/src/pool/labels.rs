@@ -1,5 +1,5 @@
-//! Labels and taints of a pool's nodes. A label's value may hold `{{ host }}`, `{{ zone }}`, `{{ region }}`,
-//! `{{ pool }}`, `{{ name }}` and `{{ vmid }}`.
+//! Labels and taints of a pool's nodes. A label's value may contain `{{ host }}`, `{{ zone }}`, `{{ region
+//! }}`, `{{ pool }}`, `{{ name }}` and `{{ vmid }}`.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const VARIABLES: [&str; 6] = ["host", "zone", "region", "pool", "name", "vmid"];
 /// Domain of the labels and taints that the daemon itself sets.
 pub(super) const OURS: &str = "pve-autoscaler/";
 
-/// Fills in the variables of a value. Unknown ones stay as they are, because checking has refused them.
+/// Fills in the variables of a value. Those without a value in `of` are kept.
 pub(super) fn fill(text: &str, of: &BTreeMap<&str, String>) -> String {
     let mut filled = String::new();
     let mut rest = text;
@@ -64,8 +64,8 @@ pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
             let help = format!("the daemon sets `{POOL_LABEL}` on each node: remove it");
             checker.wrong(title, key.span(), "reserved", &help);
         }
-        // `--node-labels` overrides what a kubelet has found out. Then pods that spread would see all nodes
-        // as one.
+        // `--node-labels` would override the name that each kubelet has found out. All nodes would have the
+        // same hostname, so pods could not be spread across them.
         if key.get_ref() == "kubernetes.io/hostname" {
             let title = format!("pool `{name}`: each kubelet sets the label `{}` itself", key.get_ref());
             checker.wrong(title, key.span(), "the node's own name", "remove it");

@@ -89,12 +89,12 @@ pub(super) fn template(pool: &Written, checker: &mut Checker) -> Option<Template
     }
 }
 
-/// The memory of a machine in bytes. A plan's test data may have any amount.
+/// Memory of a machine in bytes. A plan's test data may have any amount.
 pub(super) fn memory(pool: &Written, checker: &mut Checker) -> i64 {
     memory_of(pool, &pool.memory, checker)
 }
 
-/// The memory in bytes that is written in this place: that of the pool, or of one of its sizes.
+/// Memory of one of the pool's sizes, in bytes.
 pub(super) fn memory_of(pool: &Written, written: &Spanned<String>, checker: &mut Checker) -> i64 {
     let name = pool.name.get_ref();
     let before = checker.findings.len();
@@ -148,7 +148,7 @@ pub(super) fn main_disk(pool: &Written) -> &str {
     pool.disk_device.as_ref().map_or(usual, |device| device.get_ref())
 }
 
-/// Whether a text is a disk's key in a VM's configuration, with a number that Proxmox VE has.
+/// A disk's key in a VM's configuration, with the numbers that Proxmox VE has.
 pub(super) fn is_disk(text: &str) -> bool {
     [("scsi", 30), ("virtio", 15), ("sata", 5), ("ide", 3)].into_iter().any(|(bus, most)| {
         text.strip_prefix(bus).is_some_and(|number| {
@@ -200,7 +200,7 @@ pub(super) fn user(pool: &Written, checker: &mut Checker) -> Option<String> {
     )
 }
 
-/// The checked public SSH keys. Messages never quote a key, because a user may have entered a private one.
+/// Returns the public SSH keys. No message quotes a key, because a user may have entered a private one.
 pub(super) fn ssh_keys(pool: &Written, checker: &mut Checker) -> Vec<String> {
     for key in pool.ssh_keys.iter().filter(|key| !name_rules::is_ssh_key(key.get_ref())) {
         let title = format!("pool `{}`: not a public SSH key", pool.name.get_ref());

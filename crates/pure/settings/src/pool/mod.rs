@@ -219,7 +219,7 @@ pub(super) fn check_all(
     checked
 }
 
-/// The zones of the hosts in the pool's region, by their plain names.
+/// The zones of the hosts in the pool's region, by the hosts' names in Proxmox VE.
 fn zones(pool: &Pool, hosts: &BTreeMap<HostKey, HostSettings>) -> BTreeMap<String, String> {
     let zone = |(key, host): (&HostKey, &HostSettings)| {
         let zone = host.zone.clone().filter(|_| key.region() == pool.prefix)?;
@@ -245,7 +245,7 @@ fn check(pool: &Written, at: Place, regions: &Regions, checker: &mut Checker) ->
         "cpu_overcommit",
         pool.cpu_overcommit.as_ref(),
         (0.1, 100.0),
-        // A dedicated CPU cannot be overcommitted.
+        // Dedicated CPUs cannot be overcommitted.
         if pinning.is_some() { headroom.cpu_overcommit.min(1.0) } else { headroom.cpu_overcommit },
     );
     let memory_reserve = pool.memory_reserve.as_ref().map_or(headroom.memory_reserve, |size| {

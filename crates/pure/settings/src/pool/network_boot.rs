@@ -33,7 +33,8 @@ impl Boot {
 /// over hardware (`scsihw` needs `VM.Config.HWType`).
 pub(super) const DISK: &str = "virtio0";
 
-/// Reports what only a template could provide, and what cannot be passed to such machines.
+/// Reports what only a template could provide, and what cannot be passed to machines that boot from the
+/// network.
 pub(super) fn check(written: &Written, pool: &Pool, checker: &mut Checker) {
     let Some(boot) = written.boot.as_ref().filter(|boot| *boot.get_ref() == Boot::Network) else { return };
     let name = &pool.name;

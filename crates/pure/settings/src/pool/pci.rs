@@ -18,7 +18,7 @@ const MOST: u32 = 16;
 pub struct Pci {
     /// The mapping's id.
     pub mapping: String,
-    /// How many of its devices.
+    /// How many of the mapping's devices each machine gets.
     pub count: u32,
     /// The type of mediated device to create on the device; `None`: the machine has the entire device.
     pub mdev: Option<String>,
@@ -106,7 +106,7 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<Pci> {
     pool.pci.iter().map(|one| one.check(pool, checker)).collect()
 }
 
-/// Reports a device of the host in `vm_options`.
+/// The first option in `vm_options` that is a device of the host (`hostpci…`).
 pub(super) fn free_device(pool: &Pool) -> Option<&Spanned<String>> {
     pool.vm_options.keys().find(|option| option.get_ref().starts_with("hostpci"))
 }
@@ -204,14 +204,14 @@ impl Written {
     }
 }
 
-/// Whether a text is a valid id of a resource mapping (`pve-configid`).
+/// Whether the text is a valid id of a resource mapping (`pve-configid`).
 fn is_mapping(text: &str) -> bool {
     text.len() >= 2
         && text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
 }
 
-/// Whether a text is a type of mediated device, as drivers name them.
+/// Whether the text can be a type of mediated device, as drivers name them.
 fn is_kind(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }

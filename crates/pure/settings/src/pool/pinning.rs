@@ -12,11 +12,11 @@ const MOST_RESERVED: u32 = 256;
 /// Checked `[pool.pinning]`: each machine has entire cores of its host for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pinning {
-    /// Its memory is on the NUMA nodes of its CPUs.
+    /// Whether its memory is on the NUMA nodes of its CPUs.
     pub numa: bool,
     /// The size of the huge pages of its memory; `None`: ordinary pages.
     pub hugepages: Option<HugePages>,
-    /// How many cores of each host, counted from the lowest, no machine gets.
+    /// Number of cores of each host, counted from the lowest, that no machine gets.
     pub reserve: u32,
 }
 

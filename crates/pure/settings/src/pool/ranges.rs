@@ -31,17 +31,17 @@ impl Piece {
     }
 }
 
-/// The name of a kind of range, and how its numbers are parsed and shown.
+/// A kind of range: its name in messages, what is allowed, and how its numbers are parsed.
 pub(super) struct Kind {
     /// The setting, with the pool's name.
     pub what: String,
     /// What is allowed.
     pub label: &'static str,
-    /// One number.
+    /// Parses one number.
     pub read: fn(&str) -> Option<u128>,
 }
 
-/// Reads a list of ranges. Returns its pieces in their order, without the excluded numbers.
+/// The pieces in their order, without the excluded numbers.
 pub(super) fn read(written: &Spanned<Listed>, kind: &Kind, checker: &mut Checker) -> Vec<Piece> {
     let (mut taken, mut left_out): (Vec<Piece>, Vec<Piece>) = (Vec::new(), Vec::new());
     for (text, at) in Listed::items(written) {
@@ -75,7 +75,7 @@ pub(super) fn read(written: &Spanned<Listed>, kind: &Kind, checker: &mut Checker
     left_out.iter().fold(taken, without)
 }
 
-/// Whether both ends of a range are of the same family. (IPv4 addresses are mapped into the IPv6 space.)
+/// Whether a range stays within one address family. IPv4 addresses are mapped into the IPv6 space.
 fn same_family(first: u128, last: u128) -> bool {
     let mapped = |number: u128| number >> 32 == 0xffff;
     mapped(first) == mapped(last)

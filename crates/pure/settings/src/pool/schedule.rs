@@ -54,7 +54,7 @@ impl Config {
         self.scheduled_at(now).map_or_else(|| self.clone(), Arc::new)
     }
 
-    /// The settings at this time; `None` if no schedule changes a minimum now.
+    /// Like [`Self::at`]; `None` if all minima are the pools' own.
     pub fn scheduled_at(&self, now: Timestamp) -> Option<Self> {
         if self.pools.iter().all(|pool| pool.min_at(now) == pool.min) {
             return None;

@@ -16,13 +16,13 @@ use crate::values::Checker;
 /// VMIDs that Proxmox VE takes (`pve-vmid`).
 const VMIDS: RangeInclusive<u128> = 100..=999_999_999;
 
-/// More slots than the largest cluster has nodes (Kubernetes supports 5000).
+/// Maximum number of slots: more than the largest cluster has nodes (Kubernetes supports 5000).
 const MOST_SLOTS: u128 = 10_000;
 
 /// How a pool's machines get their addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Addressing {
-    /// Each slot has its own, set through cloud-init.
+    /// Each slot has its own address, set through cloud-init.
     Static {
         /// The addresses in their order, both ends included.
         ranges: Vec<(IpAddr, IpAddr)>,
@@ -88,7 +88,7 @@ fn twice(pool: &Written, lists: &[Vec<Piece>], checker: &mut Checker) {
     }
 }
 
-/// How many numbers the pieces hold, saturating.
+/// How many numbers the pieces contain, saturating.
 pub(super) fn total(pieces: &[Piece]) -> u128 {
     pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.count()))
 }
@@ -165,7 +165,7 @@ fn addressing(pool: &Written, checker: &mut Checker) -> (Vec<Piece>, Addressing)
     (pieces, Addressing::Static { ranges, prefix, gateway, dns, search })
 }
 
-/// The address as a number: IPv4 in the part of the IPv6 space that is mapped to it.
+/// The address as a number; for IPv4, that of the IPv4-mapped IPv6 address.
 pub(super) fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(four) => four.to_ipv6_mapped().to_bits(),

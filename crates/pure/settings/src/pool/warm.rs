@@ -52,7 +52,7 @@ impl Written {
         Warm { count, state: self.state.as_ref().map(|state| *state.get_ref()).unwrap_or_default() }
     }
 
-    /// Reports a machine that joins by itself and would do so as soon as it is started.
+    /// Reports a `state` in which machines are started, if they join by themselves: they would join at once.
     pub(super) fn waits_before_the_join(&self, pool: &str, checker: &mut Checker) {
         if let Some(state) = self.state.as_ref().filter(|state| *state.get_ref() != WarmState::Stopped) {
             let title = format!(

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Checks that each text has exactly one finding, and that its report contains these parts.
+/// Asserts that each text causes exactly one finding, and that the report contains these parts.
 fn refuses(cases: &[(&str, &[&str])]) {
     for (text, expected) in cases {
         let Err(report) = parse("c.toml", text, Needs::Plan) else { panic!("nothing is wrong with\n{text}") };

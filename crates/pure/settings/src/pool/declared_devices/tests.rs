@@ -26,7 +26,7 @@ fn a_node_has_a_slice_of_each_driver_and_resource_pool() {
             format!("{GPU}count = 3\nname = \"gpu-{{{{ number }}}}\"\n"),
             vec!["gpu.example.com a-1: gpu-0 gpu-1 gpu-2"],
         ),
-        // The numbering continues if another table has the same pattern.
+        // The numbers continue in another table with the same pattern.
         (format!("{GPU}count = 2\n{GPU}"), vec!["gpu.example.com a-1: device-0 device-1 device-2"]),
         (
             format!("{GPU}name = \"whole\"\n{GPU}name = \"part-{{{{number}}}}\"\ncount = 2\n"),
@@ -38,7 +38,7 @@ fn a_node_has_a_slice_of_each_driver_and_resource_pool() {
             ),
             vec!["gpu.example.com a-1/gpus: device-0", "nic.example.com a-1: device-0"],
         ),
-        // By default, there are as many as the mapping gives a machine. `count` may be a multiple.
+        // By default, as many as the mapping gives a machine; there may also be several for each of those.
         (
             format!("{GPU}pci = \"gpu\"\n[[pool.pci]]\nmapping = \"gpu\"\ncount = 2\n"),
             vec!["gpu.example.com a-1: device-0 device-1"],
@@ -100,7 +100,7 @@ fn other_devices_are_told_from_those_before() {
     {
         assert_ne!(declares(&format!("{GPU}{other}")), one, "{other}");
     }
-    // Declared devices are not among the settings that machines are made of.
+    // Declared devices do not change what a machine is made of.
     let made_of = |lines: &str| {
         parse("c.toml", &format!("{POOL}{lines}"), Needs::Plan).unwrap().pools.remove(0).made_of()
     };

@@ -1,5 +1,5 @@
-//! What config.example.toml says about each key, and what the checks report about it in the places of the
-//! example.
+//! What config.example.toml says about each key, and what the checks report if a value in the example is
+//! changed.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{Config, Finding, Needs, parse};
 
 pub(super) const EXAMPLE: &str = include_str!("../../../../../../config.example.toml");
 
-/// Tables with the same keys, of which the example explains only the second.
+/// Pairs of tables with the same keys. The example explains only the second of each pair.
 const TWINS: [(&str, &str); 3] =
     [("proxmox.also", "proxmox"), ("pool.machine.redfish", "host.redfish"), ("pool.bootstrap", "bootstrap")];
 
@@ -19,11 +19,11 @@ const TWINS: [(&str, &str); 3] =
 #[derive(Default)]
 pub(super) struct Texts {
     of_tables: BTreeMap<String, String>,
-    /// By the path of each key: the index of its text in `groups`.
+    /// For each key, the index of its text in `groups`.
     of_keys: BTreeMap<String, usize>,
-    /// The first value that each key is set to.
+    /// What each key is set to.
     values: BTreeMap<String, String>,
-    /// The texts with the keys below them, in their order.
+    /// Each text with the keys below it, in the order of the example.
     groups: Vec<(String, Vec<String>)>,
 }
 
@@ -31,7 +31,7 @@ impl Texts {
     pub fn read() -> Self {
         let mut texts = Self::default();
         let (mut table, mut words) = (String::new(), Vec::new());
-        // The first paragraph explains how the example marks its lines, and belongs to no key.
+        // The first paragraph explains how the example marks its lines. It belongs to no key.
         for line in EXAMPLE.lines().skip_while(|line| !line.is_empty()) {
             if let Some(text) = line.strip_prefix("# ") {
                 words.push(text);
@@ -91,7 +91,8 @@ impl Texts {
         let of_key = self.of_keys.get(path).map(|number| {
             let (text, keys) = &self.groups[*number];
             let names: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
-            // A text that several keys share speaks of the first and the second one, so the keys are named.
+            // A text for several keys may refer to the first and the second one, so their names are put
+            // before it.
             if names.len() > 1 && !text.is_empty() {
                 format!("{}: {text}", names.join(", "))
             } else {
@@ -110,13 +111,13 @@ impl Texts {
     }
 }
 
-/// The same key in the twin table, which the example explains ([`TWINS`]).
+/// The path of the same key in the table that the example explains.
 fn twin(path: &str) -> Option<String> {
     let (twin, rest) = TWINS.iter().find_map(|(table, twin)| Some((twin, path.strip_prefix(table)?)))?;
     rest.starts_with('.').then(|| format!("{twin}{rest}"))
 }
 
-/// The setting in a line of the example, without the mark of a disabled line.
+/// The setting in a line of the example, without the mark before it; `None` if the line is not a setting.
 fn setting(line: &str) -> Option<&str> {
     let Some(marked) = line.strip_prefix('#') else { return (!line.is_empty()).then_some(line) };
     let (mark, setting) = marked.split_once(' ')?;
@@ -132,7 +133,7 @@ fn inside(table: &str, key: &str) -> String {
 pub(super) struct Facts {
     /// The value if a configuration does not have the key.
     pub default: Option<Value>,
-    /// What the example has, if that is not the default.
+    /// A value in the example.
     pub example: Option<Value>,
     /// The pattern of valid texts.
     pub pattern: Option<String>,
@@ -144,10 +145,10 @@ pub(super) struct Facts {
     pub apart: Option<Number>,
 }
 
-/// A configuration without disabled lines.
+/// A configuration, all of whose lines are in use.
 struct Document {
     lines: Vec<String>,
-    /// The checked configuration.
+    /// The checked configuration, in words.
     config: String,
 }
 
@@ -183,7 +184,7 @@ impl Documents {
             } else if let Some((key, _)) = setting.split_once(" = ") {
                 let path = inside(&table, key);
                 let place = Line { document: self.all.len(), line };
-                // What is found out about a line is also true of an identical one.
+                // A line that occurs in several documents is tested in only one of them.
                 let same = |known: &Line| {
                     self.all.get(known.document).is_some_and(|other| other.lines[known.line] == *setting)
                 };
@@ -195,7 +196,7 @@ impl Documents {
         self.all.push(Document { lines, config });
     }
 
-    /// What the documents and the checks show about a key.
+    /// What the checks report about a key.
     pub fn facts(&self, path: &str, kind: Kind) -> Facts {
         let mut facts = Facts::default();
         if path.contains('*') {
@@ -217,7 +218,7 @@ impl Documents {
         facts
     }
 
-    /// The lines that set a key or a table around it, and the keys that lead from there to the key.
+    /// The lines that set a key or what contains it, and the keys that lead to it from there.
     fn places_of<'p>(&self, path: &'p str) -> Option<(&[Line], Vec<&'p str>)> {
         let (mut line, mut rest) = (path, Vec::new());
         loop {
@@ -251,14 +252,14 @@ impl Documents {
         table.into_iter().next().unwrap().1
     }
 
-    /// The document with another line in this place.
+    /// The text of a document with one of its lines replaced.
     fn text(&self, place: Line, line: &str) -> String {
         let mut lines = self.all[place.document].lines.clone();
         line.clone_into(&mut lines[place.line]);
         lines.join("\n")
     }
 
-    /// The errors of the line itself if the key has this value.
+    /// The errors at a line itself if the key in it has this value.
     fn findings(&self, place: Line, rest: &[&str], probe: Value) -> Vec<Finding> {
         let mut value = self.value(place);
         put(&mut value, rest, probe);
@@ -313,7 +314,7 @@ impl Facts {
         }
     }
 
-    /// Learns the valid words from labels such as `must be "api" or "ssh"`.
+    /// Learns the valid words from a label such as `must be "api" or "ssh"`.
     fn words_of(&mut self, label: &str) {
         let words: Vec<&str> = label.split('"').skip(1).step_by(2).collect();
         let between: String = label.split('"').step_by(2).collect();
@@ -322,8 +323,8 @@ impl Facts {
         }
     }
 
-    /// Learns bounds from labels such as `must be from 1 to 4094`, `must be at least 1`, or `must be from
-    /// 1280 to 65520, or 1 for the bridge's MTU`. The maximum is the largest that any place allows.
+    /// Learns the bounds from a label such as `must be from 1 to 4094`, `must be at least 1`, or `must be
+    /// from 1280 to 65520, or 1 for the bridge's`. The largest maximum counts.
     fn numbers_of(&mut self, label: &str) {
         let words: Vec<&str> = label.split([' ', ',']).collect();
         let after = |word: &str| {
@@ -377,13 +378,13 @@ pub(super) fn texts() -> Vec<String> {
     texts
 }
 
-/// The checked settings in a form that can be compared, or the errors.
+/// The settings in words, or the errors.
 fn checked(text: &str) -> Result<String, Vec<Finding>> {
     let words = |config: Config| format!("{config:?}");
     parse("c.toml", text, Needs::Plan).map(words).map_err(|report| report.findings().to_vec())
 }
 
-/// Replaces the value at these keys. Of a list, the first element is changed.
+/// Replaces the value at these keys; the first element represents all of a list.
 fn put(value: &mut Value, rest: &[&str], new: Value) {
     let Some((key, rest)) = rest.split_first() else {
         *value = new;

@@ -68,7 +68,7 @@ fn types(shape: &Shape) -> Schema {
     if shape.is_any() {
         return schema;
     }
-    // In a schema, `number` includes all whole numbers.
+    // The type `number` includes `integer`.
     let types = shape.types.iter().filter(|kind| **kind != "integer" || !shape.takes("number"));
     let types: Vec<&str> = types.copied().collect();
     schema.insert("type".to_owned(), if let [one] = types[..] { json!(one) } else { json!(types) });
@@ -77,7 +77,7 @@ fn types(shape: &Shape) -> Schema {
     }
     if let Some((least, most)) = shape.bounds {
         schema.insert("minimum".to_owned(), json!(least));
-        // A maximum beyond the range of TOML's numbers is left out.
+        // TOML has no larger integers, so this maximum need not be stated.
         if most < i64::MAX {
             schema.insert("maximum".to_owned(), json!(most));
         }
@@ -85,13 +85,13 @@ fn types(shape: &Shape) -> Schema {
     schema
 }
 
-/// What the checks report about a key with this text.
+/// The schema of what the checks report about a key. `text` is what the example says about it.
 fn said(facts: Facts, text: &str) -> Schema {
     let mut schema = Schema::new();
     let mut say = |keyword: &str, value: Option<Value>| {
         schema.extend(value.map(|value| (keyword.to_owned(), value)));
     };
-    // If the text describes the default, the default may be another key's value.
+    // These words mean that the default depends on something else, e.g. on another key.
     let words = ["without it", "without them", "without `", "unless `", "needed if", "default: "];
     let elsewhere = words.iter().any(|words| text.to_lowercase().contains(words));
     if facts.default.is_some() && !elsewhere {

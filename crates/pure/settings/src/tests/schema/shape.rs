@@ -24,13 +24,13 @@ pub(super) struct Shape {
     pub words: Vec<String>,
     /// The least and the greatest whole number that the type holds.
     pub bounds: Option<(i64, i64)>,
-    /// What the elements of a list are.
+    /// The shape of a list's elements.
     pub items: Option<Box<Shape>>,
-    /// The keys of a table, or …
+    /// The keys of a table, unless it takes any key.
     pub keys: BTreeMap<String, Shape>,
-    /// … those of them that it needs, or …
+    /// The keys that the table requires.
     pub required: Vec<String>,
-    /// … what stands at any key.
+    /// What a table that takes any key accepts as values.
     pub values: Option<Box<Shape>>,
 }
 
@@ -42,7 +42,7 @@ impl Shape {
         Self { types: vec!["object"], keys: place.inner(&keys, &[]), ..Self::default() }
     }
 
-    /// The paths of all keys, except for those in tables that take any key.
+    /// The paths of all keys, e.g. `pool.name`. Tables that take any key have no further paths.
     pub fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         for (key, shape) in &self.keys {
@@ -57,7 +57,7 @@ impl Shape {
         self.types.contains(&kind)
     }
 
-    /// Whether a value of any type is accepted.
+    /// Whether anything is accepted there.
     pub fn is_any(&self) -> bool {
         SAMPLES.iter().all(|(kind, _)| self.takes(kind))
     }
@@ -67,33 +67,34 @@ impl Shape {
 struct Place {
     before: String,
     after: String,
-    /// The keys of each table around it, and the key by which it is entered.
+    /// For each table around it: the table's keys, and the key that leads to this place.
     above: Vec<(Vec<String>, String)>,
 }
 
 impl Place {
-    /// The parser's error if this value is in this place.
+    /// The parser's error if this value is at this place.
     fn error(&self, value: &str) -> Option<String> {
         let text = format!("{}{value}{}", self.before, self.after);
         toml::from_str::<Written>(&text).err().map(|error| error.message().to_owned())
     }
 
-    /// Whether the parser accepts the value's type, even if it refuses the value.
+    /// Whether the type of this value is accepted. The parser may still refuse the value itself.
     fn takes(&self, value: &str) -> bool {
         self.error(value).is_none_or(|error| {
-            // An enumeration only accepts texts. A struct could be given as a list of its fields.
+            // The other messages are also about types: an enumeration wants a string or a table, and a list
+            // could be the fields of a struct.
             let wrong = ["invalid type", "wanted string or table", "wanted exactly 1", "invalid length"];
             !wrong.iter().any(|wrong| error.starts_with(wrong))
         })
     }
 
-    /// The keys that the parser's error about an unknown key names.
+    /// The valid keys of a table, from the error about an unknown key.
     fn keys(&self, table: &str) -> Option<Vec<String>> {
         let error = self.error(table)?;
         error.strip_prefix("unknown field `?`").map(words)
     }
 
-    /// The place of a key in a table whose other required keys are set.
+    /// The place of a key in a table, which also has the other keys that it requires.
     fn key(&self, key: &str, keys: &[String], required: &[(String, String)]) -> Self {
         let mut above = self.above.clone();
         above.push((keys.to_vec(), key.to_owned()));
@@ -112,15 +113,15 @@ impl Place {
         Self { before, after, above: self.above.clone() }
     }
 
-    /// What each key of a table accepts. A table that contains a table with the same keys is not entered
-    /// again.
+    /// The shape of each key of a table. If a table around this one has the same keys (`proxmox.also` is in
+    /// `proxmox`), the key that leads from there to this table is left out.
     fn inner(&self, keys: &[String], required: &[(String, String)]) -> BTreeMap<String, Shape> {
         let again = self.above.iter().filter(|(other, _)| other == keys).map(|(_, key)| key).next();
         let keys_here = keys.iter().filter(|key| again != Some(key));
         keys_here.map(|key| (key.clone(), self.key(key, keys, required).shape())).collect()
     }
 
-    /// What the parser accepts in this place.
+    /// What is accepted at this place.
     fn shape(&self) -> Shape {
         let taken = SAMPLES.iter().filter(|(_, sample)| self.takes(sample));
         let mut shape = Shape { types: taken.map(|(kind, _)| *kind).collect(), ..Shape::default() };
@@ -148,7 +149,7 @@ impl Place {
         shape
     }
 
-    /// The keys that a table needs, each with a value that the parser accepts.
+    /// The keys that a table needs, each with a value that is taken.
     fn required(&self, keys: &[String]) -> Vec<(String, String)> {
         let mut required: Vec<(String, String)> = Vec::new();
         loop {
@@ -164,7 +165,7 @@ impl Place {
         }
     }
 
-    /// A minimal value that the parser accepts.
+    /// The shortest value that is taken.
     fn least(&self) -> String {
         let (kind, sample) =
             SAMPLES.iter().find(|(_, sample)| self.takes(sample)).expect("something is taken");
@@ -182,7 +183,7 @@ impl Place {
     }
 }
 
-/// The settings of a table, as they are written.
+/// The contents of an inline table that sets these keys.
 fn written(set: &[(String, String)]) -> String {
     let set: Vec<String> = set.iter().map(|(key, value)| format!("\"{key}\" = {value}")).collect();
     set.join(", ")
@@ -193,7 +194,7 @@ fn words(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
 }
 
-/// The range of a type of whole numbers, read from the error about a text in its place.
+/// The bounds of a type of integers, from the error about a text in its place.
 fn bounds(error: &str) -> Option<(i64, i64)> {
     match error.rsplit_once("expected ")?.1.trim() {
         "u8" => Some((0, u8::MAX.into())),
