@@ -85,8 +85,10 @@ impl<'a> Published<'a> {
         self.keys.iter().map(|key| labels.get(*key).map(String::as_str)).collect()
     }
 
-    /// Whether the driver has not reported yet how much room it has on nodes with these labels. False for a
-    /// driver that distinguishes every node: what it will report for a fresh node cannot be known.
+    /// Whether the driver may still report how much room it has on nodes with these labels. False if a node
+    /// of their zone has run it for longer than its provisioner needs to report, if the labels lack one of
+    /// its topology keys, and for a driver that distinguishes every node: what it will report for a fresh
+    /// node cannot be known.
     fn is_silent_on(&self, labels: &Labels) -> bool {
         let zone = self.zone(labels);
         !zone.is_empty()

@@ -19,7 +19,7 @@ use settings::Config;
 const WAITING: usize = 100;
 
 /// The name of the first pod of a node that is being removed that would fit no other ready node at present.
-/// `None`: all fit.
+/// `None`: all fit, the node is not in the snapshot, or a pod on it must stay.
 ///
 /// Pending pods come first, because kube-scheduler already has them in its queue. Machines that are being
 /// created do not count: it is not known whether they will become nodes.
