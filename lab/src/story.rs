@@ -241,7 +241,7 @@ impl Play<'_> {
                 return Ok(());
             }
             if started.elapsed() > LIMIT {
-                bail!("waited {LIMIT:?} until {what}; problems: {:?}", status.problems);
+                bail!("still not true after {LIMIT:?}: {what}; problems: {:?}", status.problems);
             }
             tokio::time::sleep(FRAME).await;
         }

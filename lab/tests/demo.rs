@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_mins(1);
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < LIMIT, "waited {LIMIT:?} until {what}");
+        assert!(began.elapsed() < LIMIT, "still not true after {LIMIT:?}: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

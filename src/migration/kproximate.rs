@@ -178,13 +178,17 @@ fn times(draft: &mut Draft, tree: &mut Tree) {
         up.set(
             "max_node_provision_time",
             parts::seconds(sum),
-            "waitSecondsForProvision and waitSecondsForJoin together, which is enforced here; the default is 15m",
+            "the sum of waitSecondsForProvision and waitSecondsForJoin; it is enforced here; the default is 15m",
         );
         draft.push(up);
     }
     let mut down = Table::new("[scale_down]");
     if let Some(wait) = tree.number(&["scaleDownCooldownSeconds"]) {
-        down.set("delay_after_add", parts::seconds(wait), "scaleDownCooldownSeconds; for each pool");
+        down.set(
+            "delay_after_add",
+            parts::seconds(wait),
+            "scaleDownCooldownSeconds; applies here to each pool separately",
+        );
     }
     if tree.was(&["loadHeadroom"]) {
         down.note(

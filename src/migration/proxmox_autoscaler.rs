@@ -9,10 +9,14 @@ use super::{SourceError, SourceFile, python};
 
 /// Settings in seconds that have a counterpart in `[scale_down]`.
 const PAUSES: [(&str, &str, &str); 4] = [
-    ("scale_down_unneeded_time", "unneeded_time", "here for each node"),
-    ("scale_down_delay", "delay_after_delete", "for each pool"),
-    ("scale_down_delay_after_add", "delay_after_add", "for each pool"),
-    ("scale_down_delay_after_error", "delay_after_failure", "for each pool; other pools do not wait"),
+    ("scale_down_unneeded_time", "unneeded_time", "applies here to each node separately"),
+    ("scale_down_delay", "delay_after_delete", "applies here to each pool separately"),
+    ("scale_down_delay_after_add", "delay_after_add", "applies here to each pool separately"),
+    (
+        "scale_down_delay_after_error",
+        "delay_after_failure",
+        "applies here to each pool separately; other pools do not wait",
+    ),
 ];
 
 pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {

@@ -36,7 +36,7 @@ async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
             |_| {},
             "template = 9000",
             "template = 9000\nclone = \"full\"\nstorage = \"local\"",
-            "the token sees no storage `local`",
+            "the token cannot see a storage `local`",
         ),
         (
             |_| {},
@@ -118,7 +118,7 @@ async fn machines_that_boot_from_the_network_need_a_storage_alone() {
     let pool = pool.replace("10.10.10.11-10.10.10.20", "dhcp").replace("prefix = 24\n", "");
     for (storage, expected) in [
         ("local-lvm", "empty disk virtio0 of 16 GiB on local-lvm"),
-        ("local", "the token sees no storage `local` for disks"),
+        ("local", "the token cannot see a storage `local` that can hold disks"),
     ] {
         let bench = Bench::demo().await;
         bench.configure(&pool.replace("local-lvm", storage));

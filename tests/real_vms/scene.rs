@@ -90,7 +90,8 @@ impl Scene {
             }
             assert!(
                 started.elapsed() < limit,
-                "waited {limit:?} until {what}; the daemon said:\n{}\nand shows:\n{}\nthe machine's console:\n{}",
+                "still not true after {limit:?}: {what}; the daemon said:\n{}\nand shows:\n{}\n\
+                 the machine's console:\n{}",
                 self.said(),
                 self.shown(),
                 self.stage.hardware.console(VMID.0)

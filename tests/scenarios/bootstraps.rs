@@ -255,7 +255,7 @@ async fn a_machine_whose_making_was_given_up_late_and_that_is_kept_is_not_given_
         let nodes = stage.kube.list("Node");
         nodes.iter().any(|node| node["metadata"]["labels"]["pve-autoscaler/pool"] == "workers")
     };
-    stage.until("its Node has its labels", SOON, labelled).await;
+    stage.until("its Node has the pool's labels", SOON, labelled).await;
     stage.pve.set_away(true);
     stage.stall.set(true);
     stage.kube.set_nodes_never_ready(false);

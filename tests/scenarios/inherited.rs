@@ -99,7 +99,9 @@ async fn a_missing_right_holds_the_pool_until_it_is_granted() {
     let mut stage = Stage::of(&format!("{ONE_POOL}{SEED}"), spec, KubeSpec::demo());
     stage.start();
     stage.deploy("web", 1, "1500m", "1Gi");
-    stage.until("it is a problem", SOON, |stage| !problem(stage).is_empty()).await;
+    stage
+        .until("the missing right is a problem in the status", SOON, |stage| !problem(stage).is_empty())
+        .await;
     let said = problem(&stage);
     for part in ["lacks VM.Config.Cloudinit on /pool/k8s-workers", "pveum acl modify /pool/k8s-workers"] {
         assert!(said.contains(part), "no {part:?} in {said}");

@@ -139,7 +139,7 @@ async fn no_further_node_goes_while_the_pods_of_one_that_went_do_not_run() {
     let no_further = |stage: &Stage| {
         missed(stage)
             .iter()
-            .any(|what| what.contains("removing no further node of workers: pod default/small-"))
+            .any(|what| what.contains("removing no more nodes of workers for now: pod default/small-"))
     };
     stage.until("a removal is found to have gone wrong", 10 * MINUTE, no_further).await;
     let left = stage.ready_nodes("workers");

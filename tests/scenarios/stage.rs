@@ -274,7 +274,7 @@ impl Stage {
     pub async fn until(&self, what: &str, limit: Duration, is_so: impl Fn(&Self) -> bool) -> Duration {
         let started = Instant::now();
         while !is_so(self) {
-            assert!(started.elapsed() <= limit, "waited {limit:?} until {what}; {}", self.scene());
+            assert!(started.elapsed() <= limit, "still not true after {limit:?}: {what}; {}", self.scene());
             // What takes minutes need not be seen to a tenth of a second.
             tokio::time::sleep(LOOK.max(started.elapsed() / 100).min(COARSE)).await;
         }
@@ -285,12 +285,7 @@ impl Stage {
     pub async fn throughout(&self, what: &str, time: Duration, is_so: impl Fn(&Self) -> bool) {
         let started = Instant::now();
         while started.elapsed() < time {
-            assert!(
-                is_so(self),
-                "after {:?} it was no longer so that {what}; {}",
-                started.elapsed(),
-                self.scene()
-            );
+            assert!(is_so(self), "no longer true after {:?}: {what}; {}", started.elapsed(), self.scene());
             tokio::time::sleep(LOOK).await;
         }
     }

@@ -111,7 +111,7 @@ impl BareMetalPower {
         let why = |machine: &PhysicalMachine| {
             let why = match known.get(&machine.name) {
                 None => return Some(Why::Unknown),
-                Some(Err(why)) => format!("cannot be asked: {why}"),
+                Some(Err(why)) => format!("cannot be queried: {why}"),
                 Some(Ok(PowerState::Off)) => {
                     let there = snapshot.nodes.iter().any(|node| node.name == machine.name);
                     return there.then(|| {

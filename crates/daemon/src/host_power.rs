@@ -364,7 +364,7 @@ async fn speaks_against(proxmox: &Client, host: &str, others: &[String]) -> Resu
     }
     // A guest that is migrating to it is shown on its old host until it has arrived.
     if let Some(vmid) = proxmox.resources().await?.migrating().first() {
-        return Ok(Some(format!("guest {vmid} is being migrated, perhaps to it")));
+        return Ok(Some(format!("guest {vmid} is being migrated, perhaps to this host")));
     }
     let status = proxmox.cluster_status().await?;
     if !status.quorate {

@@ -28,8 +28,9 @@ impl Daemon {
             let known = before.moved.iter().find(is_known).is_some_and(|one| one.missed.is_some());
             if let Some(missed) = moved.missed.as_ref().filter(|_| !known) {
                 let pool = &moved.pool;
-                tracing::warn!(pool = pool.as_str(), "removing no further node: {missed}");
-                self.board.decided(snapshot.time, format!("! removing no further node of {pool}: {missed}"));
+                tracing::warn!(pool = pool.as_str(), "removing no more nodes for now: {missed}");
+                self.board
+                    .decided(snapshot.time, format!("! removing no more nodes of {pool} for now: {missed}"));
                 self.board.metrics().missed(pool);
             }
         }
@@ -55,5 +56,5 @@ pub(super) fn in_words(predictions: &Predictions, pool: &str, now: jiff::Timesta
     });
     let moved = predictions.moved.iter().filter(|one| one.pool == pool);
     let moved = moved.filter_map(|one| one.missed.as_ref());
-    missed.chain(moved.map(|one| format!("removing no further node: {one}"))).collect()
+    missed.chain(moved.map(|one| format!("removing no more nodes for now: {one}"))).collect()
 }

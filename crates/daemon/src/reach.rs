@@ -87,7 +87,7 @@ fn without_template(pool: &Pool, found: Option<&PoolTemplates>, looks: &Looks) -
     // Neither is necessarily the reason that a template is not found.
     let problem = found.and_then(|found| found.problems.first().cloned());
     let problems: Vec<String> = problem.into_iter().chain(silent).collect();
-    if problems.is_empty() { "its template was not found yet".to_owned() } else { problems.join("; ") }
+    if problems.is_empty() { "its template has not been found yet".to_owned() } else { problems.join("; ") }
 }
 
 /// Records which hosts the pool's templates reach.

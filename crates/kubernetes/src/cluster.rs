@@ -99,7 +99,7 @@ impl Cluster {
         let mut config =
             kube::Config::from_custom_kubeconfig(kubeconfig, &choice).await.map_err(Error::Kubeconfig)?;
         if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
-            let reason = "its certificate authority holds no certificate".to_owned();
+            let reason = "its certificate authority data contains no certificate".to_owned();
             return Err(Error::Unusable { action: "use the kubeconfig".to_owned(), reason });
         }
         // kube repeats 429, 503 and 504 for minutes by default, and a disruption budget's refusal is a 429.

@@ -136,7 +136,7 @@ impl DeviceSurvey {
         let known =
             |guest: &Guest| self.guests.get(&guest.vmid).filter(|known| known.running == guest.running);
         let unread = there.values().filter(|guest| known(guest).is_none());
-        let why = |vmid| format!("the devices of VM {vmid} were not read yet");
+        let why = |vmid| format!("the devices of VM {vmid} have not been read yet");
         self.unread = unread.map(|guest| (guest.vmid, (guest.host.clone(), why(guest.vmid)))).collect();
         let fresh = |guest: &Guest| known(guest).is_some_and(|known| Instant::now() < known.due);
         there.into_values().filter(|guest| !fresh(guest)).collect()

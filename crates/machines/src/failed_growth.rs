@@ -77,7 +77,8 @@ async fn counted(
             // If it becomes visible again, it is never set to less than it has.
             VmSearch::Gone | VmSearch::NotOurs | VmSearch::Hidden => return Ok((before, false)),
             VmSearch::BeingCloned | VmSearch::BeingDestroyed => {
-                let what = format!("another client is creating or destroying a VM with its VMID {vmid}");
+                let what =
+                    format!("another client is creating or destroying a VM with the machine's VMID {vmid}");
                 return Err(StepError::Failed { what, blame: BackoffTarget::Other });
             }
         };

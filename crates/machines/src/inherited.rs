@@ -31,7 +31,7 @@ impl Rule {
             Self::Set => "set",
             Self::Removed => "removed",
             Self::Refused => "refused",
-            Self::Asked => "asked",
+            Self::Asked => "checked",
             Self::Left => "left",
         }
     }

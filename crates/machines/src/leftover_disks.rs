@@ -194,5 +194,5 @@ fn untold(ctx: &Context, machine: &MachineHandle, storages: &BTreeSet<String>) -
 /// How an administrator confirms that nothing is left, because the daemon cannot see it.
 fn a_word(ctx: &Context, machine: &MachineHandle) -> String {
     let dropped = kubernetes::command_to_drop(ctx.kubernetes.namespace(), machine.record());
-    format!("then, because the token cannot check it: {dropped}")
+    format!("then, because the token cannot check that nothing is left: {dropped}")
 }

@@ -224,13 +224,14 @@ async fn still_in_a_drive(
     retry_until!(ctx.config.limits.destroy, machine.seed(), {
         match ctx.proxmox.config(host, vmid).await {
             Ok(config) if config.parts(DRIVE).get("file") == Some(volume) => {
-                Ok(Some("the VM with its VMID is no longer managed and has the seed in a drive"))
+                Ok(Some("the VM with the machine's VMID is no longer managed and has the seed in a drive"))
             }
             Ok(_) => Ok(None),
             // For a VM that is gone, a token with rights on a pool gets the same answer as for an unmanaged
             // one.
             Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => {
-                let hidden = "the VM with its VMID is hidden from the token and may have the seed in a drive";
+                let hidden = "the VM with the machine's VMID is hidden from the token and may have the seed in a \
+                              drive";
                 Ok(ctx.proxmox.vmid_taken(vmid).await?.then_some(hidden))
             }
             Err(error) => Err(error.into()),

@@ -207,7 +207,7 @@ pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) 
     }
     match node::restore(&ctx, &mut machine).await {
         Ok(()) => {
-            let how = "its Node has its labels".to_owned();
+            let how = "its Node has the pool's labels and taints again".to_owned();
             tell(&ctx, &reports, machine.record(), Ending::LookedAfter(how));
             ctx.registry.release(&machine.record().id);
         }

@@ -68,7 +68,7 @@ fn arguments(request: &Request<Bytes>) -> Result<Vec<String>, BoxError> {
         Method::POST => "create",
         Method::PUT => "set",
         Method::DELETE => "delete",
-        _ => return Err(format!("pvesh knows no {}", request.method()).into()),
+        _ => return Err(format!("pvesh does not support {}", request.method()).into()),
     };
     let decoded = |text: &str| percent_decode_str(text).decode_utf8().map(std::borrow::Cow::into_owned);
     let uri = request.uri();

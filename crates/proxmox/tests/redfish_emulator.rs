@@ -126,7 +126,7 @@ async fn until<T>(what: &str, mut is_so: impl AsyncFnMut() -> Option<T>) -> T {
         }
     };
     let found = tokio::time::timeout(FOLLOWS, waiting).await;
-    assert!(found.is_ok(), "waited {FOLLOWS:?} until {what}");
+    assert!(found.is_ok(), "still not true after {FOLLOWS:?}: {what}");
     found.unwrap()
 }
 

@@ -94,7 +94,7 @@ impl Cluster {
             if now >= wanted {
                 return;
             }
-            assert!(Instant::now() < end, "waited {LIMIT:?} until {what}: {now} of {wanted}");
+            assert!(Instant::now() < end, "still not true after {LIMIT:?}: {what} ({now} of {wanted})");
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }

@@ -74,7 +74,7 @@ async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < end, "waited {LIMIT:?} until {what}");
+        assert!(Instant::now() < end, "still not true after {LIMIT:?}: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -235,7 +235,10 @@ impl ControlPlane {
                 }
             }
             if Instant::now() > end {
-                bail!("waited {LIMIT:?} until {what}: see the logs in `{}`", self.directory.display());
+                bail!(
+                    "still not true after {LIMIT:?}: {what}; see the logs in `{}`",
+                    self.directory.display()
+                );
             }
             sleep(LOOK).await;
         }

@@ -131,7 +131,7 @@ impl Drivers {
     async fn until(&mut self, what: &str, bench: &Bench<Real>, is_so: impl Fn(&Bench<Real>, &Self) -> bool) {
         let started = Instant::now();
         while !is_so(bench, self) {
-            assert!(started.elapsed() < Real::LONG, "never so that {what}:\n{}", bench.log());
+            assert!(started.elapsed() < Real::LONG, "never true: {what}; the daemon said:\n{}", bench.log());
             self.step(bench).await;
             tokio::time::sleep(Duration::from_millis(200)).await;
         }

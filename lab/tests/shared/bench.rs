@@ -187,7 +187,7 @@ impl<K: Kubernetes> Bench<K> {
                 let status =
                     pve_autoscaler::observability::ask(&self.directory.path().join("control.sock")).await;
                 panic!(
-                    "waited {:?} until {what}; the daemon said:\n{}\nand shows:\n{status:#?}",
+                    "still not true after {:?}: {what}; the daemon said:\n{}\nand shows:\n{status:#?}",
                     K::LONG,
                     self.log()
                 );
@@ -203,7 +203,7 @@ impl<K: Kubernetes> Bench<K> {
         while started.elapsed() < time {
             assert!(
                 is_so(self),
-                "after {:?} it was no longer so that {what}:\n{}",
+                "no longer true after {:?}: {what}; the daemon said:\n{}",
                 started.elapsed(),
                 self.log()
             );

@@ -38,7 +38,7 @@ pub(super) async fn check(pve: &Pve, pool: &Pool, answer: &mut Answer) {
 /// Why no disk can be created on a storage.
 fn unfit(pve: &Pve, pool: &Pool, storage: &str) -> Option<Line> {
     let Some(known) = pve.storages.get(storage).filter(|one| StorageConfig::holds_disks(one)) else {
-        let message = format!("the token sees no storage `{storage}` for disks");
+        let message = format!("the token cannot see a storage `{storage}` that can hold disks");
         let help = "name another, or grant Datastore.AllocateSpace and Datastore.Audit on it";
         return Some(Line::wrong("", message).key("storage").help(help));
     };

@@ -110,7 +110,7 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
             wrong.push(line.key("extra_disks").help("give the additional disk another number"));
         }
         if !pve.storages.get(&disk.storage).is_some_and(proxmox::StorageConfig::holds_disks) {
-            let message = format!("the token sees no storage `{}` for disks", disk.storage);
+            let message = format!("the token cannot see a storage `{}` that can hold disks", disk.storage);
             let help = "name another, or grant Datastore.AllocateSpace and Datastore.Audit on it";
             wrong.push(Line::wrong("", message).key("extra_disks").help(help));
         }
@@ -181,7 +181,7 @@ fn full(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<
     };
     for storage in targets {
         let Some(known) = pve.storages.get(storage) else {
-            let line = Line::wrong("", format!("the token sees no storage `{storage}`"));
+            let line = Line::wrong("", format!("the token cannot see a storage `{storage}`"));
             let names = pve.storages.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
             wrong
                 .push(line.key("storage").help(format!(
@@ -294,7 +294,8 @@ pub(super) fn seeds(pve: &Pve, pool: &Pool, vm: Option<&VmConfig>) -> Option<Lin
         return without_name_servers(pool, seed);
     }
     let message = format!(
-        "the token sees no storage `{storage}` for seeds, or the storage does not take the content `iso`"
+        "the token cannot see the storage `{storage}` for seeds, or the storage does not take the content \
+         `iso`"
     );
     let help = format!(
         "add `iso` to the storage's content (`pvesm set {storage} --content …,iso`), or name another storage"

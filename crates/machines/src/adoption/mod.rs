@@ -99,10 +99,10 @@ pub enum Judgement {
 #[derive(Debug, Error)]
 pub enum AdoptionError {
     /// Kubernetes does not answer, or refuses.
-    #[error("Kubernetes cannot be asked")]
+    #[error("Kubernetes cannot be queried")]
     Kubernetes(#[from] kubernetes::Error),
     /// Proxmox VE does not answer, or refuses.
-    #[error("Proxmox VE cannot be asked")]
+    #[error("Proxmox VE cannot be queried")]
     Proxmox(#[from] proxmox::Error),
     /// There is no such Node.
     #[error("there is no node `{0}`")]

@@ -86,7 +86,7 @@ metrics! {
         LAST_LOOK: Gauge "last_proxmox_look_timestamp" SECONDS, &[], "When Proxmox VE was last read successfully";
         DECISIONS: Counter "decisions" None, &["pool", "decision", "reason"], "Decisions to create a machine (`add`, for `Pods` or the pool's `Minimum`), to enlarge a running machine (`grow`, for `Pods`) or to remove a node (`remove`, with the plan's reason, or `Asked` by an operator)";
         CALLS: Counter "calls" None, &["api", "outcome"], "Calls to the APIs `proxmox` and `kubernetes`, except watches, by outcome: `Ok` or the kind of failure";
-        CALL: Histogram "call_duration" SECONDS, &["api"], "Time from sending a call to its answer";
+        CALL: Histogram "call_duration" SECONDS, &["api"], "Time from sending a call to receiving its answer";
     }
     "Pools" {
         MIN: Gauge "pool_min_nodes" None, POOL, "The pool's `min`";

@@ -283,7 +283,7 @@ fn mismatch(
     let why = if other.scheduler != first.scheduler {
         format!("pods `{}` and `{}` name different schedulers", first.name, other.name)
     } else if priorities.of(other) != own {
-        format!("pod `{}` has the priority {}, but its PodGroup {own}", other.name, priorities.of(other))
+        format!("pod `{}` has priority {}, but its PodGroup has {own}", other.name, priorities.of(other))
     } else if group.never_preempts.is_some() {
         format!("pod `{}` has a different preemptionPolicy from its PodGroup", other.name)
     } else {

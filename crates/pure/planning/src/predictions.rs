@@ -122,7 +122,7 @@ impl<'a> Packer<'_, 'a> {
             let words = if spent.len() < BOUND {
                 "no more machines at a time until one has taken such a pod".to_owned()
             } else {
-                format!("no other machine within an hour: {}", in_vain(spent))
+                format!("no more machines for up to an hour: {}", in_vain(spent))
             };
             hold.most = Some((left, words));
         }

@@ -62,7 +62,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Request<'_>> {
                 Ok(made) => pods = made,
                 Err(Unmade::NoTemplate(why)) if is_new(of, snapshot.time) => {
                     settled =
-                        Some((RequestOutcome::Unfinished, format!("{why} yet; a later round looks again")));
+                        Some((RequestOutcome::Unfinished, format!("{why} yet; a later round checks again")));
                 }
                 Err(Unmade::NoTemplate(why) | Unmade::TooMany(why)) => {
                     settled = Some((RequestOutcome::Broken, why));
@@ -143,7 +143,7 @@ fn conclude(verdict: &mut RequestVerdict, request: &Request) {
                 verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
             let why = if why.is_empty() { String::new() } else { format!(" ({})", why.join("; ")) };
             let where_ = if request.of.class == ATOMIC { "" } else { " on existing nodes" };
-            format!("there is no room{where_} for {pods}{why}; each round looks again")
+            format!("there is no room{where_} for {pods}{why}; every round checks again")
         }
         _ if verdict.on_new_machines > 0 => {
             verdict.verdict = RequestOutcome::Provisioned;

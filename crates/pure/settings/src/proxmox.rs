@@ -249,7 +249,7 @@ pub(super) fn trust(
     let mut given = ways.iter().filter_map(|(key, written)| Some((*key, written.as_ref()?)));
     let Some((key, written)) = given.next() else {
         let title = "neither `ca_credential` nor `ca_file` nor `fingerprint` is given".to_owned();
-        checker.wrong(title, table.span(), "missing in this table", help);
+        checker.wrong(title, table.span(), "missing from this table", help);
         return None;
     };
     if let Some((other, second)) = given.next() {

@@ -79,7 +79,7 @@ impl Regions {
         let first = Place { region: self.first.0.clone(), prefix: String::new() };
         let Some(written) = written else {
             if !self.further.is_empty() {
-                let help = format!("the clusters are called {}", self.names());
+                let help = format!("the regions are {}", self.names());
                 let title = format!("{what}: `region` is missing");
                 checker.wrong(title, at, "on which cluster?", &help);
             }
@@ -93,9 +93,9 @@ impl Regions {
             let title = format!("{what}: there is no region `{name}`");
             let help = match self.names() {
                 none if none.is_empty() => "name the region with `region` in `[proxmox]`".to_owned(),
-                names => format!("the clusters are called {names}"),
+                names => format!("the regions are {names}"),
             };
-            checker.wrong(title, written.span(), "not one of the clusters", &help);
+            checker.wrong(title, written.span(), "not one of the regions", &help);
         } else if !name_rules::is_word(name) {
             wrong_name(written, checker);
         }

@@ -77,7 +77,7 @@ pub(super) fn source(
         }
         (None, None) => {
             let title = format!("neither `{key}_file` nor `{key}_credential` is given");
-            checker.wrong(title, table.span(), "missing in this table", &own_file(key));
+            checker.wrong(title, table.span(), "missing from this table", &own_file(key));
             None
         }
     }

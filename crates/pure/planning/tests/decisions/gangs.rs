@@ -260,7 +260,7 @@ fn what_is_not_planned_for_or_never_placed_makes_no_machine() {
         ),
         ("parentCompositePodGroupName: p", "", GangReason::NotSupported, "part of CompositePodGroup `p`"),
         ("resourceClaims: [{name: c, resourceClaimName: x}]", "", GangReason::NotSupported, "ResourceClaims"),
-        ("priority: 5", "", GangReason::Mismatch, "pod `g-0` has the priority 0, but its PodGroup 5"),
+        ("priority: 5", "", GangReason::Mismatch, "pod `g-0` has priority 0, but its PodGroup has 5"),
     ];
     for (spec, more, reason, words) in cases {
         let cluster =

@@ -62,7 +62,7 @@ fn a_machine_is_passed_over_for_a_reason_that_is_said() {
             "m1: no Node",
         ),
         (&["m1"], "hosts: {m1: {backoff: {until: 2026-01-01T11:55:00Z, reason: no Node}}}", &["m1"], ""),
-        (&["m1"], "pools: {metal: {outOfService: {m1: cannot be asked}}}", &[], "m1 cannot be asked"),
+        (&["m1"], "pools: {metal: {outOfService: {m1: cannot be queried}}}", &[], "m1 cannot be queried"),
         (&["m1c"], "nameSeed: 7", &[], "m1c is closed"),
         (&["m1", "m2"], "freeSlots: {metal: [{vmid: 4000000000, machine: m2}]}", &["m2"], ""),
         (&["m1"], "freeSlots: {metal: []}", &[], "no other machine is left"),

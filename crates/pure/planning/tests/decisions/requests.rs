@@ -162,7 +162,7 @@ fn what_cannot_be_met_says_why() {
         assert_eq!(young.verdict, RequestOutcome::Unfinished);
         assert_eq!(
             young.message,
-            "there is no PodTemplate `t` in namespace `d` yet; a later round looks again"
+            "there is no PodTemplate `t` in namespace `d` yet; a later round checks again"
         );
         assert_eq!(at("T11:58:00").verdict, RequestOutcome::Broken);
     }

@@ -45,7 +45,7 @@ fn compare(name: &str, make: Make) -> (f64, f64) {
         plain += ratio(first_fit_decreasing(&mix));
     }
     let mean = |sum: f64| sum / f64::from(ROUNDS);
-    println!("{name}: {:.4} of the bound, first-fit decreasing {:.4}", mean(ours), mean(plain));
+    println!("{name}: {:.4} times the bound, first-fit decreasing {:.4} times", mean(ours), mean(plain));
     (mean(ours), mean(plain))
 }
 
@@ -59,6 +59,6 @@ fn random_mixes_are_packed_close_to_the_bound() {
         assert!(ours < plain, "{name}: {ours}, first-fit decreasing {plain}");
         sum += ours;
     }
-    println!("mean: {:.4} of the bound", sum / 3.0);
+    println!("mean: {:.4} times the bound", sum / 3.0);
     assert!(sum / 3.0 < 1.035, "{}", sum / 3.0);
 }

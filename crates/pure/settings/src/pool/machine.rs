@@ -75,7 +75,7 @@ pub(super) fn template(pool: &Written, checker: &mut Checker) -> Option<Template
             vmid.map(TemplateRef::Vmid)
         }
         Scalar::Text(text) if text.chars().all(|c| c.is_ascii_digit()) && !text.is_empty() => {
-            let title = format!("pool `{name}`: is `{text}` the template's name or its VMID?");
+            let title = format!("pool `{name}`: `{text}` is not a valid template name");
             let help = format!("for the VMID, remove the quotes: `template = {text}`");
             checker.wrong(title, written.span(), "a name contains a letter", &help);
             None

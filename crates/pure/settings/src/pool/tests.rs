@@ -174,7 +174,7 @@ fn what_a_machine_is_made_of_is_checked() {
     refuses(&[
         ("template = 9", &["9 is not a valid VMID for a template", "from 100 to 999999999"]),
         ("template = -1", &["-1 is not a valid VMID for a template"]),
-        ("template = \"9000\"", &["is `9000` the template's name or its VMID?", "remove the quotes"]),
+        ("template = \"9000\"", &["`9000` is not a valid template name", "remove the quotes"]),
         ("template = \"\"", &["`` is not a valid template name"]),
         ("template = \"my template\"", &["`my template` is not a valid template name"]),
         ("template = true", &["`true` is not a valid template name"]),
