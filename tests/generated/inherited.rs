@@ -18,7 +18,7 @@ pub fn page() -> String {
         (Rule::Set, "each machine gets its own value, if there is one to set"),
         (Rule::Removed, "machines do not keep the option"),
         (Rule::Refused, "no machine is cloned from a template with certain values of the option"),
-        (Rule::Asked, "the option stays as it is in the template, and `check` examines the consequences"),
+        (Rule::Checked, "the option stays as it is in the template, and `check` examines the consequences"),
         (Rule::Left, "the option stays as it is in the template, or clones do not get it"),
     ] {
         let _ = writeln!(page, "* **{}**: {about}", rule.name());

@@ -19,7 +19,7 @@ pub enum Rule {
     Refused,
     /// It stays as it is in the template, and `check` examines the consequences: rights, storages, networks,
     /// sizes.
-    Asked,
+    Checked,
     /// It stays as it is in the template.
     Left,
 }
@@ -31,7 +31,7 @@ impl Rule {
             Self::Set => "set",
             Self::Removed => "removed",
             Self::Refused => "refused",
-            Self::Asked => "checked",
+            Self::Checked => "checked",
             Self::Left => "left",
         }
     }
@@ -77,7 +77,7 @@ pub const ALL: &[Inherited] = &[
     told("acpi", Rule::Left, AS_HARDWARE),
     told(
         "affinity",
-        Rule::Asked,
+        Rule::Checked,
         "only root may set it; every machine would run on the same CPUs of its host, which `check` reports",
     ),
     told("agent", Rule::Refused, "some pools need the guest agent, to run programs in the machine"),
@@ -97,7 +97,7 @@ pub const ALL: &[Inherited] = &[
     told("bootdisk", Rule::Left, "an older form of `boot`"),
     told(
         "cicustom",
-        Rule::Asked,
+        Rule::Checked,
         "`network` is removed if the pool assigns addresses, because otherwise all machines would have the same network configuration; `check` reports what `user` replaces, and which hosts lack the storage of these files",
     ),
     told("cipassword", Rule::Left, "the template's password, valid on every machine"),
@@ -109,20 +109,20 @@ pub const ALL: &[Inherited] = &[
     ),
     told("ciuser", Rule::Set, "`user` of the pool, if set"),
     own("cores", Rule::Set, "the machine's size"),
-    told("cpu", Rule::Asked, "a custom model needs `Mapping.Use` on `/mapping/cpu/NAME`"),
+    told("cpu", Rule::Checked, "a custom model needs `Mapping.Use` on `/mapping/cpu/NAME`"),
     told(
         "cpulimit",
-        Rule::Asked,
+        Rule::Checked,
         "a limit below the machine's cores lets the Node offer more CPU than the machine has, which `check` reports",
     ),
     told("cpuunits", Rule::Left, "`vm_options` overrides it"),
     own("description", Rule::Set, "the machine's mark"),
     own("digest", Rule::Left, "identifies this state of the configuration"),
-    told("efidisk0", Rule::Asked, "copied or linked, like disks"),
+    told("efidisk0", Rule::Checked, "copied or linked, like disks"),
     removed("freeze", Some("0"), "the machine would start with its CPUs stopped"),
     told(
         "hookscript",
-        Rule::Asked,
+        Rule::Checked,
         "only root may set it; every host must have the script's storage, which `check` verifies",
     ),
     told(
@@ -134,13 +134,13 @@ pub const ALL: &[Inherited] = &[
     told("hotplug", Rule::Left, "`[pool.grow]` and `vm_options` override it"),
     told(
         "hugepages",
-        Rule::Asked,
+        Rule::Checked,
         "only root may set it; a machine's memory has to be a multiple of the page size, which `check` \
          verifies",
     ),
     told(
         "ide[n]",
-        Rule::Asked,
+        Rule::Checked,
         "copied or linked; `check` verifies the rights on the disk's storage; backups omit the disk",
     ),
     told("intel-tdx", Rule::Left, FOR_ROOT),
@@ -152,9 +152,9 @@ pub const ALL: &[Inherited] = &[
     told("ivshmem", Rule::Left, FOR_ROOT),
     told("keephugepages", Rule::Left, FOR_ROOT),
     told("keyboard", Rule::Left, AS_HARDWARE),
-    told("kvm", Rule::Asked, "if it is 0, machines are emulated and slow, which `check` reports"),
+    told("kvm", Rule::Checked, "if it is 0, machines are emulated and slow, which `check` reports"),
     told("localtime", Rule::Left, AS_HARDWARE),
-    own("lock", Rule::Asked, "a locked template cannot be cloned, which `check` reports"),
+    own("lock", Rule::Checked, "a locked template cannot be cloned, which `check` reports"),
     told("machine", Rule::Left, "`vm_options` overrides it"),
     own("memory", Rule::Set, "the machine's size"),
     told("meta", Rule::Left, "records when and with which versions the template was created"),
@@ -164,7 +164,7 @@ pub const ALL: &[Inherited] = &[
     told("nameserver", Rule::Set, "`dns` of the pool, if set"),
     told(
         "net[n]",
-        Rule::Asked,
+        Rule::Checked,
         "a new MAC; the pool sets bridge, VLAN and similar; the link is up; the token needs `SDN.Use` on \
          every bridge of the template",
     ),
@@ -178,31 +178,31 @@ pub const ALL: &[Inherited] = &[
     told("ostype", Rule::Left, "`vm_options` overrides it"),
     told(
         "parallel[n]",
-        Rule::Asked,
+        Rule::Checked,
         "a device of the host that only one machine could use, which `check` reports",
     ),
     own("parent", Rule::Left, NOT_CLONED),
     removed("protection", Some("0"), "the machine could never be destroyed"),
     removed("reboot", Some("1"), "a guest that reboots would stay off"),
-    told("rng0", Rule::Asked, "the host's hardware generator needs `Mapping.Use` on `/mapping/hwrng`"),
+    told("rng0", Rule::Checked, "the host's hardware generator needs `Mapping.Use` on `/mapping/hwrng`"),
     own("running-nets-host-mtu", Rule::Left, NOT_CLONED),
     own("runningcpu", Rule::Left, NOT_CLONED),
     own("runningmachine", Rule::Left, NOT_CLONED),
     told(
         "sata[n]",
-        Rule::Asked,
+        Rule::Checked,
         "copied or linked; `check` verifies the rights on the disk's storage; backups omit the disk",
     ),
     told(
         "scsi[n]",
-        Rule::Asked,
+        Rule::Checked,
         "copied or linked; `check` verifies the rights on the disk's storage; backups omit the disk",
     ),
     told("scsihw", Rule::Left, "`vm_options` overrides it"),
     told("searchdomain", Rule::Set, "`search` of the pool, if set"),
     told(
         "serial[n]",
-        Rule::Asked,
+        Rule::Checked,
         "several machines would want the same device of the host, which `check` reports",
     ),
     own("shares", Rule::Left, "has no effect without a balloon"),
@@ -222,7 +222,7 @@ pub const ALL: &[Inherited] = &[
     ),
     told("tdf", Rule::Left, AS_HARDWARE),
     own("template", Rule::Left, NOT_CLONED),
-    told("tpmstate0", Rule::Asked, "always copied in full"),
+    told("tpmstate0", Rule::Checked, "always copied in full"),
     own("unused[n]", Rule::Left, NOT_CLONED),
     told(
         "usb[n]",
@@ -237,13 +237,13 @@ pub const ALL: &[Inherited] = &[
     told("vga", Rule::Left, "`vm_options` overrides it"),
     told(
         "virtio[n]",
-        Rule::Asked,
+        Rule::Checked,
         "copied or linked; `check` verifies the rights on the disk's storage; backups omit the disk",
     ),
-    told("virtiofs[n]", Rule::Asked, "needs `Mapping.Use` on `/mapping/dir/NAME`"),
+    told("virtiofs[n]", Rule::Checked, "needs `Mapping.Use` on `/mapping/dir/NAME`"),
     told("vmgenid", Rule::Left, "a clone gets its own"),
     own("vmstate", Rule::Left, NOT_CLONED),
-    told("vmstatestorage", Rule::Asked, "needs `Datastore.AllocateSpace` on that storage"),
+    told("vmstatestorage", Rule::Checked, "needs `Datastore.AllocateSpace` on that storage"),
     told("watchdog", Rule::Left, "`vm_options` overrides it"),
 ];
 
