@@ -14,7 +14,7 @@
 # Source of the rules: Karpenter's pkg/scheduling/hostportusage.go and pkg/utils/resources (Fits), which its check of
 # an existing node calls; Kubernetes' pkg/scheduler/util (GetHostPorts), nodeports and noderesources.
 # Why it matters: Karpenter providers for Proxmox VE share this core. Machines that are created without need, or not
-# created although a pod is pending, are hard to explain from their logs.
+# created although a pod is pending, are hard to explain from the providers' logs.
 #
 # Needs Go, which fetches the release that Karpenter requires (1.26.9).
 set -euo pipefail

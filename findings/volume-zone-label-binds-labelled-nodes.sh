@@ -2,7 +2,7 @@
 # A zone label on a PersistentVolume keeps its pod off nodes that only have a region label, but not off unlabelled ones.
 #
 # Expected: labels are for finding objects, while nodeAffinity says where a volume can be used. And if the label
-# did count, a node without a zone would be refused for a volume of zone a, as node affinity does.
+# did count, a node without a zone would be refused for a volume of zone a, as it would be by node affinity.
 # What happens: kube-scheduler's VolumeZone reads topology.kubernetes.io/zone and /region from the labels of a bound
 # volume of any kind, including NFS. A node with neither label passes. A node with either must match each of the volume's
 # labels: one that only has a region is refused. "a__b" as the value means zone a or b.

@@ -472,7 +472,7 @@ fn uncloneable(vmid: Vmid, vm: &VmConfig) -> Option<String> {
     };
     if let Some(device) = vm.all().map(|(key, _)| key).find(real) {
         return Some(format!(
-            "passes a host device through directly (`{device}`), which Proxmox VE lets no token clone: \
+            "passes a host device through directly (`{device}`), so no token can clone it: \
              create a resource mapping for it, or `qm set {vmid} --delete {device}`"
         ));
     }

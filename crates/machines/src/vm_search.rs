@@ -191,7 +191,7 @@ fn left_unseen(ctx: &Context, machine: &MachineHandle, interrupted: &str, locks:
     foreign.push(kubernetes::command_to_drop(ctx.kubernetes.namespace(), record));
     StepError::Administrator {
         what: format!(
-            "{interrupted} our VM {vmid} on {} was interrupted, and the token may not see the VM {vmid} \
+            "{interrupted} our VM {vmid} on {} was interrupted, and the token cannot see the VM {vmid} \
              that exists now: if `qm config {vmid}` shows {locks}, that VM is what the interrupted task left",
             record.host
         ),
