@@ -11,7 +11,7 @@ use crate::{first_bad, words};
 async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
     type Spoil = fn(&mut ClusterSpec);
     let cases: [(Spoil, &str, &str, &str); 9] = [
-        (|_| {}, "template = 9000", "template = 9999", "may see no VM 9999"),
+        (|_| {}, "template = 9000", "template = 9999", "the token sees no VM 9999"),
         (|_| {}, "template = 9000", "template = \"k8s-wroker\"", "no template is called `k8s-wroker`"),
         (
             |spec| drop(spec.vms[0].config.insert("agent".to_owned(), "0".to_owned())),

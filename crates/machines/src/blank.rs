@@ -9,7 +9,7 @@ use model::machine::STORED_ON;
 use proxmox::{Error, Upid, VmConfig};
 use settings::{Bootstrap, Pool};
 
-/// Asks for the VM. Its description bears the mark from the moment it becomes visible.
+/// Requests the VM. Its description bears the mark from the moment it becomes visible.
 ///
 /// # Errors
 /// [`proxmox::Kind::Exists`] if the VMID is taken, as when a template is cloned.
@@ -38,7 +38,7 @@ fn options(record: &Record, pool: &Pool, description: String, agent: bool) -> BT
     ]);
     let device = pool.devices.first();
     options.extend(device.and_then(|device| desired_vm_config::network(0, device, &VmConfig::default())));
-    // The disk comes second in the boot order: an empty one has nothing to boot.
+    // The network comes first in the boot order, because the new disk is empty.
     let mut order = "order=net0".to_owned();
     let storage = record.made_of.get(STORED_ON).or_else(|| pool.storages.first());
     if let (Some(disk), Some(storage)) = (&pool.disk, storage) {

@@ -21,7 +21,7 @@ const AFTER_PROBE: Duration = Duration::from_millis(700);
 /// While the pool's boot times are unknown, the wait for an open port is the expected boot time multiplied by
 /// this.
 const UNKNOWN: u32 = 3;
-/// How many of the first questions are asked at a quarter of the interval `agent_poll`.
+/// Up to this try, the pause between two questions to the agent is a quarter of `agent_poll`.
 const NEAR: u32 = 4;
 
 /// Decides when the guest agent is asked, and learns from its answers.
@@ -83,8 +83,7 @@ impl Boot {
                     self.opened = Some(Instant::now());
                     return tokio::time::sleep(ctx.pace.usual(&self.after_probe(), AFTER_PROBE)).await;
                 }
-                // A port that stays closed (a firewall, no route) does not make booting slower than without
-                // probes.
+                // The port may stay closed (a firewall, no route): then the agent is asked anyway.
                 Some(false) if self.started.elapsed() >= patience => return,
                 Some(false) => tokio::time::sleep(PROBE).await,
             }

@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 
 use kubernetes::{Cluster, ClusterInfo, Error};
 
-/// The release that is assumed if the API server's version cannot be read: the first with kubeadm's present
+/// The release that is assumed if the API server's version cannot be read: the first with kubeadm's current
 /// configuration format.
 const MINOR: u32 = 31;
 

@@ -24,7 +24,7 @@ use proxmox::marker::Marker;
 use proxmox::{CloneRequest, Exit, Kind, Power, Upid, VmConfig};
 use settings::{CloneKind, Pool};
 
-/// The time between two looks at a clone that another client is making.
+/// The time between two looks at a clone whose task is not known.
 const CLONE_LOOK: Duration = Duration::from_secs(2);
 
 /// What a machine has become.
@@ -32,7 +32,7 @@ const CLONE_LOOK: Duration = Duration::from_secs(2);
 pub(super) enum Created {
     /// A ready node.
     Ready,
-    /// A warm machine, which waits to be asked to join.
+    /// A warm machine, which waits until it is needed.
     Warm,
 }
 
@@ -254,7 +254,7 @@ async fn clone(
                     continue;
                 }
                 // The guest of the removed VM may have become a Node that was not seen yet. That Node has to
-                // be deleted before another gets its name.
+                // be deleted before another machine gets its name.
                 Sight::Absent | Sight::BeingDestroyed if machine.record().smbios_uuid.is_some() => {
                     let what = "its VM was removed by another client".to_owned();
                     return Err(StepError::Failed { what, blame: BackoffTarget::Other });

@@ -35,8 +35,7 @@ impl<'c> Place<'c> {
     }
 }
 
-/// Waits for the end of a pause if nothing of the machine exists yet; its time limit starts then. A machine
-/// that is already begun does not wait.
+/// Waits for the end of a pause if nothing of the machine exists yet; its time limit starts then.
 pub(super) async fn not_paused(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     if is_begun(machine.record()) {
         return Ok(());
@@ -49,7 +48,7 @@ pub(super) async fn not_paused(ctx: &Context, machine: &mut MachineHandle) -> Re
 }
 
 /// Waits until the machine has its place; its time limit starts then. `None`: a pause began first. A machine
-/// that is already begun is only counted, and does not wait.
+/// that already exists in part is only counted, and does not wait.
 ///
 /// # Errors
 /// The machine's turn did not come within [`LIMIT`].

@@ -78,7 +78,7 @@ fn wanted(pool: &Pool, record: &Record, current: &VmConfig, rules: Option<&TagRu
             let drive = format!("{},media=cdrom", seed_image::volume(&wanted.storage, record));
             values.push((seed_image::DRIVE.to_owned(), drive));
         }
-        // A guest that finds two seeds may take either.
+        // A guest that finds two seeds may use either.
         let other = current.cloudinit_drive().filter(|drive| *drive != seed_image::DRIVE);
         change.delete.extend(other.map(ToOwned::to_owned));
     }
@@ -123,7 +123,7 @@ fn guest(pool: &Pool, current: &VmConfig) -> Vec<(String, String)> {
 fn unwanted(pool: &Pool, current: &VmConfig) -> Vec<String> {
     let is_ours = |key: &str| match stem(key) {
         vm_size::VCPUS => pool.grow.as_ref().is_some_and(|grow| grow.grows_cores),
-        // The helper divides the memory of a machine with its own CPUs, once.
+        // The helper divides a pinned machine's memory among NUMA nodes, once.
         "numa" => pool.pinning.is_some(),
         _ => false,
     };
@@ -134,7 +134,7 @@ fn unwanted(pool: &Pool, current: &VmConfig) -> Vec<String> {
 }
 
 /// The pool's tags, the daemon's own tag, and those tags of the template that the token may not remove (all
-/// of them if the rules are unknown). In the form in which Proxmox VE stores them.
+/// of them if the rules are unknown), in the form in which Proxmox VE stores them.
 fn tags(pool: &Pool, current: &VmConfig, rules: Option<&TagRules>) -> String {
     let inherited = current.get("tags").unwrap_or_default().split([';', ',', ' ']).map(ToOwned::to_owned);
     let inherited = inherited.filter(|tag| rules.is_none_or(|rules| !rules.allow(tag)));
@@ -145,7 +145,7 @@ fn tags(pool: &Pool, current: &VmConfig, rules: Option<&TagRules>) -> String {
     tags.join(";")
 }
 
-/// The SSH keys as they were given: Proxmox VE stores them URL-encoded.
+/// The VM's SSH keys, decoded: Proxmox VE stores them URL-encoded.
 fn keys(current: &VmConfig) -> Vec<String> {
     let decoded = percent_decode_str(current.get("sshkeys").unwrap_or_default()).decode_utf8_lossy();
     decoded.lines().map(str::trim).filter(|line| !line.is_empty()).map(ToOwned::to_owned).collect()

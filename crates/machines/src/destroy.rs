@@ -114,7 +114,7 @@ pub(super) async fn run(
     Ok(Ended::Gone)
 }
 
-/// Records that the machine's end begins, unless the guest is a Node again that is needed or kept. Such a
+/// Records that the machine's removal begins, unless the guest is a Node again that is needed or kept. Such a
 /// Node is returned, with the reason.
 async fn begin(
     ctx: &Context,
@@ -261,7 +261,7 @@ async fn present(ctx: &Context, machine: &mut MachineHandle) -> Result<Present, 
     }
 }
 
-/// Undoes the recorded end of a machine whose VM was off: the machine is to be drained.
+/// Undoes the recorded deletion of a machine whose VM was off, because its node is to be drained first.
 pub(super) fn begun_no_more(record: &mut Record) {
     record.entered.remove(&Phase::Deleting);
 }
@@ -274,8 +274,8 @@ enum Stopped {
     Off(Off),
 }
 
-/// Stops the VM and waits until it is off. If the guest is a Node again that keeps the VM, returns why
-/// instead. `asked` is the time at which `config` was requested.
+/// Stops the VM and waits until it is off. If the VM is kept because its guest is a Node again, returns the
+/// reason instead. `asked` is the time at which `config` was requested.
 async fn stop(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -381,7 +381,7 @@ async fn forget_node(ctx: &Context, machine: &mut MachineHandle, off: Off) -> Re
     {
         return Ok(());
     }
-    // The Node may not be visible yet: it may have registered again until its VM was stopped.
+    // The watches may not show the Node yet: it may have registered again just before its VM was stopped.
     match returned_nodes::node(ctx, machine).await? {
         Some(node) => delete_node(ctx, machine, (&node.name, &node.uid), off).await.map(|_| ()),
         None => Ok(()),
@@ -390,7 +390,7 @@ async fn forget_node(ctx: &Context, machine: &mut MachineHandle, off: Off) -> Re
 
 /// Proves that the cluster is quorate with the VM's host in it, and that the VM is ours and stopped, all a
 /// moment ago: an answer that took long is about an earlier time. The VM must be destroyed with the returned
-/// client, which holds the place for that.
+/// client, which holds a place for that call.
 async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, StepError> {
     let mut tries = 0;
     loop {
@@ -421,8 +421,8 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
     }
 }
 
-/// Records that the VM is about to be destroyed: what a half-done destruction leaves cannot otherwise be told
-/// from an unmanaged VM. If the destruction would not be requested now, nothing is recorded.
+/// Records that the VM is about to be destroyed: otherwise, what an interrupted destruction leaves could not
+/// be distinguished from an unmanaged VM. If the VM must not be destroyed now, nothing is recorded.
 async fn announce(ctx: &Context, machine: &mut MachineHandle, asked: Instant) -> Result<(), StepError> {
     if machine.record().destroy_asked {
         return Ok(());
@@ -435,7 +435,7 @@ async fn announce(ctx: &Context, machine: &mut MachineHandle, asked: Instant) ->
 }
 
 /// Proves again whose the VM is, that it is stopped and that the cluster is quorate, then destroys it. If it
-/// was started in the meantime and is a Node again, that Node may keep it.
+/// was started in the meantime and is a Node again, it may be kept.
 async fn destroy(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Kept>, StepError> {
     let vmid = machine.record().slot.vmid;
     let limit = ctx.config.limits.destroy;
@@ -459,7 +459,7 @@ async fn destroy(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Ke
         let is_protected = config.is_set("protection");
         // The VM may have been moved in the meantime.
         let host = machine.record().host.clone();
-        // A start whose answer was lost may have come after the stop.
+        // A start whose answer was lost may have taken effect after the stop.
         if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {
             match stop(ctx, machine, Manner::Abrupt, (*config, asked)).await? {
                 Stopped::Kept(kept) => return Ok(Some(kept)),

@@ -122,7 +122,7 @@ impl DeviceSurvey {
     }
 
     /// The VMs to read now: those that hold devices, or would if they were started. Until then, VMs that were
-    /// never read in their present state reserve all devices of their hosts.
+    /// never read in their current state reserve all devices of their hosts.
     fn expect<'a>(&mut self, counts_stopped: bool, seen: &'a ClusterResources) -> Vec<&'a Guest> {
         let online = |guest: &Guest| seen.hosts.get(&guest.host).is_some_and(|host| host.online);
         let counts = |guest: &&Guest| {

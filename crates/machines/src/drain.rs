@@ -165,7 +165,7 @@ impl First {
     }
 
     /// Whether the pod replaces one that was evicted. A pod with a volume claim does not count: its volume
-    /// would keep the machine, and so may that of the next pod.
+    /// would prevent the machine's removal, and so might the next pod's.
     fn came_back(&self, pod: &Pod, closed: &Node) -> bool {
         let claims = pod.volumes.iter().any(|volume| matches!(volume.source, VolumeSource::Claim { .. }));
         let was_evicted = pod.owner.as_ref().is_some_and(|owner| self.owners.contains(&owner.uid));
@@ -174,8 +174,8 @@ impl First {
 }
 
 impl Drain<'_> {
-    /// A pod that arrived although the node is closed, and that may not stay as the replacement of an evicted
-    /// one. Evicting it may bring the next one, endlessly.
+    /// A pod that arrived although the node is closed, and that has to move because it does not replace an
+    /// evicted one. If it were evicted, another might arrive, endlessly.
     fn intruder(&mut self, snapshot: &Snapshot, left: &Evictions) -> Option<String> {
         let Some(first) = self.met.first.as_ref() else {
             let there = left.evict.iter().chain(&left.leaving).chain(&left.later);

@@ -48,7 +48,7 @@ pub(super) async fn empty(
     go_on(ctx, machine, node, &mut Progress::default()).await
 }
 
-/// How far emptying a node has come. The limits hold across an interruption.
+/// The progress of emptying a node. Its limits continue after an interruption.
 #[derive(Default)]
 pub(super) struct Progress {
     /// When to stop waiting for volumes.
@@ -75,7 +75,7 @@ pub(super) async fn go_on(
         let until = *progress.until.get_or_insert(empty + limits.detach);
         machine.say(ctx, "volumes are being detached");
         if tokio::time::timeout_at(until, detached(ctx, &node.name)).await.is_err() {
-            // A node that is not ready is not kept because of its volumes.
+            // Volumes do not prevent the removal of a node that is not ready.
             let found = ctx.kubernetes.get_node(&node.name).await;
             if found.map_or(true, |node| node.is_some_and(|node| is_ready(&node))) {
                 let why = format!("volumes were still attached after {}", time_text(limits.detach));

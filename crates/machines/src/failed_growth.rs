@@ -1,6 +1,6 @@
-//! Settles a VM whose growth has failed. Changes that wait for its next start are reverted. What was plugged
-//! and its Node does not report is unplugged, so that record, VM and Node agree. A guest may refuse that: its
-//! VM then keeps it, and the record says so.
+//! Cleans up after a failed growth. Changes that wait for the VM's next start are reverted. What was plugged
+//! but is not reported by the Node is unplugged, so that record, VM and Node agree. If the guest refuses to
+//! release it, the VM keeps it, and the record says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -21,14 +21,14 @@ use proxmox::VmConfig;
 use settings::Size;
 
 /// Brings the VM back to what its Node reports, makes the Node report no more than that, and updates the
-/// record to what the VM then has, on whichever host it is. `plugged` is the size that it was given; `None`
-/// if another client is working on the VM, which is then left as it is. Returns the result in words. For a VM
-/// that is gone or not visible as ours, the record keeps the former size, so that no pods wait for it; the
-/// rest is handled as for any other machine.
+/// record to what the VM then has, on whichever host it is. `plugged` is the size that the VM was given;
+/// `None` if another client is working on the VM, which is then left as it is. Returns the result in words.
+/// If the VM is gone or not visible as ours, the record gets the former size again, so that no pods wait for
+/// the new size; the rest is handled as for any other machine.
 ///
 /// # Errors
-/// The VM's size cannot be determined now, or its Node reports more: the record still says that it grows, and
-/// this is tried again.
+/// The VM's size cannot be determined now, or its Node reports more: the record still says that the machine
+/// grows, and this is tried again.
 pub(super) async fn take(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -42,7 +42,7 @@ pub(super) async fn take(
     let mut left = None;
     if let Some(said) = said.filter(|_| is_there) {
         let had = now;
-        // For a VM that was moved in the meantime, it is unknown what its guest takes up: it gets another
+        // If the VM was moved in the meantime, it is unknown what its guest takes up: the guest gets another
         // chance.
         let plugged = plugged.filter(|_| machine.record().host == host);
         let keeps_more = plugged.is_none() && before.missing((now.cores, now.memory), &said) != (0, 0);
@@ -132,8 +132,8 @@ fn back(before: &Growing, plugged: Size, now: Size, said: &Resources) -> BTreeMa
     set
 }
 
-/// Applies these settings: Proxmox VE asks the guest to release them, and gives up after about twenty
-/// seconds.
+/// Applies these settings: Proxmox VE asks the guest to release vCPUs and memory, and gives up after about
+/// twenty seconds.
 async fn plug_out(
     ctx: &Context,
     machine: &MachineHandle,

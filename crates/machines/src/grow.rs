@@ -1,16 +1,16 @@
 //! Gives a running machine more vCPUs and memory in place.
 //!
 //! ```text
-//!  record (what it is to have, what it had) ─> the guest is asked ─> plugged, read back ─> taken up in the guest ─> its Node says so ─> record
+//!  record (wanted and former size) ─> guest checked ─> plugged, read back ─> used by the guest ─> reported by its Node ─> record
 //! ```
 //!
 //! * The record holds the wanted size before any request to Proxmox VE, so that its host's room and all
-//!   limits count it. Each step looks at the present state and continues from there.
+//!   limits count it. Each step looks at the current state and continues from there.
 //! * Proxmox VE defers what it cannot plug to the next start without reporting it: this is read back and
 //!   reverted.
-//! * Whatever goes wrong, the node stays in service. What was plugged and its Node does not report is removed
-//!   from the VM again (`failed_growth`), and the record ends with what the VM has. Nothing else ever
-//!   shrinks. A run resumed after a crash only reverts, and plugs nothing more.
+//! * Whatever goes wrong, the node stays in service. What was plugged but is not reported by its Node is
+//!   removed from the VM again (`failed_growth`), and the record gets the size that the VM then has. Nothing
+//!   else ever shrinks a VM. A run resumed after a failed growth only reverts, and plugs nothing more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,8 +57,8 @@ pub(super) async fn go_on(ctx: &Context, mut machine: MachineHandle, reports: &R
         let trouble = StepError::RecordLost(machine.record().name.clone());
         return reports::lost(ctx, &machine, &trouble, reports);
     }
-    // The node takes pods again before the record says that its machine no longer grows: a run resumed after
-    // a crash uncordons it as well.
+    // The node is opened for pods before the record says that its machine no longer grows: so a run resumed
+    // after a crash opens it as well.
     let left = match &grown {
         Ok(()) => take_up::open(ctx, &machine).await.map(|()| None),
         Err(trouble) => taken_back(ctx, &mut machine, (!disturbed).then_some(size), trouble).await,
@@ -106,12 +106,12 @@ async fn grown(ctx: &Context, machine: &mut MachineHandle, size: Size) -> (Resul
         biased;
         grown = Box::pin(run(ctx, machine)) => (grown, false),
         () = outside_changes::noticed(ctx, &id) => {
-            (Err(failed("another client has ended, moved or taken its VM".to_owned())), true)
+            (Err(failed("another client has stopped, moved or removed its VM".to_owned())), true)
         }
     }
 }
 
-/// Reverts what a failed growth did not achieve, and uncordons its node once that reports the actual size.
+/// Reverts a failed growth, and opens the machine's node for pods once the node reports the actual size.
 /// Returns the result in words.
 async fn taken_back(
     ctx: &Context,
@@ -153,7 +153,7 @@ async fn run(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError
     take_up::can_grow(ctx, machine, &service).await?;
     promised_room::confirm(ctx, machine, pool).await?;
     plug(ctx, machine, grow).await?;
-    // While only its guest is working, it holds up no other machine.
+    // While only the guest is working, the machine holds up no other.
     drop(permit);
     take_up::taken_up(ctx, machine, &service).await
 }
@@ -203,8 +203,8 @@ struct Wanted {
     asked: Vec<&'static str>,
 }
 
-/// What has to be set because the VM has less `now` than its record says. If the VM has more, another client
-/// gave it that, and it keeps it.
+/// What has to be set because the VM has less `now` than its record says. If the VM has more, it keeps what
+/// another client gave it.
 ///
 /// # Errors
 /// Another client has set something else for the VM's next start.

@@ -17,14 +17,14 @@ pub(super) async fn exec(
     command: &[&str],
     input: Option<&SecretString>,
 ) -> Result<i64, StepError> {
-    // Other calls wait for minutes while a silent agent holds the lane.
+    // The wait comes before the proof, because it takes minutes while a silent agent occupies the lane.
     let placed = ctx.proxmox.in_line_for_agent(&record.host).await;
     ours(ctx, record).await?;
     Ok(placed.agent_exec(&record.host, record.slot.vmid, command, input).await?)
 }
 
 /// Whether asking again within the limit of a step is useless, because the cause does not go away by itself.
-/// Any other error may be temporary and proves nothing about the command, which continues in the guest.
+/// Any other error may be temporary and proves nothing about the command, which may go on in the guest.
 pub(super) fn is_for_good(trouble: &StepError) -> bool {
     match trouble {
         StepError::Proxmox(error) => refuses_for_good(error),

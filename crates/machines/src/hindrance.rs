@@ -1,6 +1,7 @@
-//! What would keep an emptied node's VM from being destroyed, so that the node is not emptied at all. Without
-//! quorum a VM can be stopped, but neither destroyed nor started again; a locked VM can be neither. Until its
-//! VM is being shut down, a node that was closed for removal is put back into service.
+//! What would prevent a VM from being destroyed, so that its node is not emptied in the first place. Without
+//! quorum, a VM can be stopped, but neither destroyed nor started again; a locked VM can be neither stopped
+//! nor destroyed. A node that was closed for removal is put back into service, unless its VM is already being
+//! shut down.
 
 use super::context::Context;
 use super::kept_node::Kept;
@@ -14,8 +15,8 @@ use model::machine::Phase;
 use model::node::Node;
 use proxmox::Power;
 
-/// Why a node that still reports is not drained now. What cannot be seen now is checked again before its VM
-/// is shut down.
+/// Why a node that still reports is not drained now. What cannot be determined now is checked again before
+/// its VM is shut down.
 pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &Node) -> Option<String> {
     let record = machine.record();
     if record.is_physical() || node::is_silent(node) {

@@ -3,7 +3,7 @@
 //! `check` and the detection of changed templates are derived from it.
 //!
 //! A clone gets all but a few options (`clone_vm` of qemu-server). An option without a rule here would end up
-//! in all machines without a decision.
+//! in all machines, although no decision was made about it.
 
 use proxmox::VmConfig;
 use proxmox::property::{stem, truth};
@@ -47,9 +47,9 @@ pub struct Inherited {
     /// Whether another value makes a different template, so that machines of the previous template have
     /// drifted.
     pub tells: bool,
-    /// A value that means the same as its absence.
+    /// A value that has the same effect as its absence.
     neutral: Option<&'static str>,
-    /// Why.
+    /// The reason for the rule.
     pub why: &'static str,
 }
 
@@ -70,7 +70,7 @@ const fn removed(option: &'static str, neutral: Option<&'static str>, why: &'sta
 
 const NOT_CLONED: &str = "not copied to clones";
 const AS_HARDWARE: &str = "hardware stays as in the template";
-const FOR_ROOT: &str = "only root may set it, so a clone keeps it";
+const FOR_ROOT: &str = "only root may change it, so a clone keeps it";
 
 /// Every option, in the order of their names.
 pub const ALL: &[Inherited] = &[
@@ -212,7 +212,7 @@ pub const ALL: &[Inherited] = &[
     own("sockets", Rule::Set, "1: the size is in `cores`"),
     told("spice_enhancements", Rule::Left, FOR_ROOT),
     told("sshkeys", Rule::Set, "`ssh_keys` of the pool, if set"),
-    removed("startdate", Some("now"), "the clock would start at that date, at which no certificate is valid"),
+    removed("startdate", Some("now"), "the clock would start on that date, when no certificate is valid"),
     own("startup", Rule::Left, "the template decides the order in which a host starts its VMs"),
     told("tablet", Rule::Left, AS_HARDWARE),
     own(
@@ -261,7 +261,7 @@ pub(super) fn tells(key: &str) -> bool {
     rule(key).is_none_or(|one| one.tells)
 }
 
-/// The options that a machine must not keep, and has with a value that has an effect.
+/// The options that a machine must not keep, if their value has an effect.
 pub(super) fn removable(config: &VmConfig) -> impl Iterator<Item = &str> {
     let there = config.all().filter(|(key, value)| {
         rule(key).is_some_and(|one| {

@@ -19,7 +19,8 @@ use model::machine::Phase;
 use proxmox::Kind;
 use settings::{Bootstrap, BootstrapMethod, Command, K3s, Kubeadm, MachineFacts, Pool, SecretSource};
 
-/// The assumed time for settling and joining together, until it was measured. The first look comes after it.
+/// The assumed time for the rest of the boot and the join, until it was measured. The first check comes after
+/// this time.
 const JOIN: Duration = Duration::from_secs(15);
 /// How many tokens of earlier runs are kept for a join that may be under way: the first ones, because joins
 /// wait for each other.
@@ -57,7 +58,7 @@ pub(super) async fn run(
     in_guest(ctx, machine, &order, settings.accept_degraded, boot).await
 }
 
-/// Waits until a guest is up that must not join yet.
+/// Waits until a guest that must not join yet is up.
 pub(super) async fn await_boot(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -276,8 +277,8 @@ async fn join_facts(
     })
 }
 
-/// The kubelet arguments for kubeadm. They include which of several addresses are the node's, unless the pool
-/// sets that itself.
+/// The kubelet arguments for kubeadm. If the machine has several addresses, `node-ip` names the node's,
+/// unless the pool sets it.
 fn kubelet_args_with_address(record: &Record, pool: &Pool) -> BTreeMap<String, String> {
     let mut arguments = kubelet_args(record, pool);
     if let Some(own) = record.slot.node_ips() {

@@ -1,8 +1,8 @@
-//! A Node that keeps its machine.
+//! A Node that prevents its machine's removal.
 
 use model::node::Node;
 
-/// A Node in service that keeps its machine, and why.
+/// A Node that stays in service, and why.
 #[derive(Debug, PartialEq)]
 pub(super) struct Kept {
     pub node: Box<Node>,

@@ -1,4 +1,4 @@
-//! Learned durations. The first look at something comes when it is likely to be done, which saves calls
+//! Learned durations. The first look at an operation comes when it has probably ended, which saves calls
 //! without losing time.
 
 use std::collections::BTreeMap;
@@ -32,13 +32,13 @@ impl Pace {
         *known = (*known * 2 + took) / 3;
     }
 
-    /// Starts to watch for the end of something that can only be seen by looking.
+    /// Starts to watch for the end of an operation that has to be polled.
     pub fn watch(&self, what: &str, guess: Duration) -> Looks {
         Looks { usual: self.usual(what, guess), count: 0, last: Duration::ZERO, before: Duration::ZERO }
     }
 }
 
-/// The looks at one pending thing.
+/// The looks at one operation until it ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Looks {
     usual: Duration,
@@ -64,9 +64,9 @@ impl Looks {
         pause
     }
 
-    /// The estimated duration, if the end was seen at the last look. It ended at some time since the previous
-    /// look. If the first look already saw it, the usual time is assumed to be too long: otherwise it could
-    /// only grow.
+    /// The estimated duration, if the last look saw the end. The operation ended at some time since the look
+    /// before that. If the first look already saw the end, the usual time is assumed to be too long:
+    /// otherwise the usual time could only grow.
     pub fn took(&self) -> Duration {
         if self.count <= 1 { self.last * 88 / 100 } else { (self.last + self.before) / 2 }
     }
@@ -80,7 +80,7 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// Looks until it is done, and learns; returns when the end was seen, and how many looks it took.
+    /// Looks until the end and learns the duration; returns when the end was seen, and after how many looks.
     fn see(pace: &Pace, real: Duration) -> (Duration, u32) {
         let mut looks = pace.watch("start", ms(1000));
         let mut passed = Duration::ZERO;

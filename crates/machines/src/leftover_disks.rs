@@ -181,7 +181,7 @@ fn untold(ctx: &Context, machine: &MachineHandle, storages: &BTreeSet<String>) -
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     let names: Vec<&str> = storages.iter().map(String::as_str).collect();
     let what = format!(
-        "VM {vmid} was destroyed, the task's log is gone, and the token may not see whether disks are left \
+        "VM {vmid} was destroyed, the task's log is gone, and the token cannot see whether disks are left \
          on {}; its slot stays closed until an administrator has checked",
         names.join(", ")
     );

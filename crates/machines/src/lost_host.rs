@@ -25,8 +25,8 @@ pub(super) async fn hosts_that_left(
 }
 
 /// Gives the record a new host, if the recorded one is off or has left the cluster and the VM is no longer
-/// there. The new host is the one that has the VM now (it was moved by hand or recovered). If none has it and
-/// the recorded host has left, it is any host that is on, because that sees the shared storages.
+/// there. The new host is the one that has the VM now (it was moved by hand or recovered). If no host has the
+/// VM and the recorded host has left, the new one is any host that is on: it sees the shared storages.
 pub(super) async fn leave_lost_host(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     let limit = ctx.config.limits.destroy;
     let seen = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
@@ -50,8 +50,8 @@ pub(super) async fn leave_lost_host(ctx: &Context, machine: &mut MachineHandle) 
     machine.change(ctx, |record| record.follow(host)).await
 }
 
-/// `pvecm delnode` leaves the configurations of a host's VMs. The daemon cannot tell whether the host may
-/// come back.
+/// `pvecm delnode` leaves the configurations of a host's VMs in place. The daemon cannot tell whether the
+/// host may come back.
 fn left_with_files(record: &Record) -> String {
     let (host, vmid) = (&record.host, record.slot.vmid);
     format!(

@@ -17,7 +17,7 @@ pub(super) enum Manner {
     Abrupt,
 }
 
-/// How the end of a VM ended.
+/// How the removal of a VM ended.
 #[derive(Debug, PartialEq)]
 pub(super) enum Ended {
     /// Nothing is left of the VM.

@@ -60,8 +60,8 @@ impl MachineHandle {
         self.show(ctx);
     }
 
-    /// Restarts the time of a machine that still waits for its turn, so that the wait does not count. The
-    /// time is stored with the record's next change.
+    /// Restarts the time limit of a machine that still waits for its turn, so that the wait does not count.
+    /// This is stored with the record's next change.
     pub fn wait_on(&mut self, ctx: &Context) {
         self.stored.record.entered.insert(Phase::Requested, ctx.clock.now());
         self.show(ctx);

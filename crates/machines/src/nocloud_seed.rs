@@ -2,8 +2,8 @@
 //! with the machine.
 //!
 //! Its name contains the machine's unique id, so no other machine uses it. Its storage is in the machine's
-//! record, so it is found whatever the configuration says later. It contains the operator's texts with the
-//! machine's facts, and no secrets.
+//! record, so the image is found whatever the configuration says later. The image contains the operator's
+//! texts with the machine's facts, and no secrets.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -209,8 +209,8 @@ pub(super) async fn remove(ctx: &Context, machine: &mut MachineHandle) -> Result
     Err(StepError::Failed { what, blame: BackoffTarget::Other })
 }
 
-/// Why the machine's seed may be in a drive of the VM that now has its VMID and is no longer ours, such as a
-/// template that an administrator has made from it.
+/// Why a drive may still hold the machine's seed: the VMID may belong to a VM that is no longer ours, such as
+/// a template that an administrator has made from the machine.
 async fn still_in_a_drive(
     ctx: &Context,
     machine: &MachineHandle,
@@ -241,7 +241,7 @@ async fn still_in_a_drive(
 }
 
 /// The former hosts of a VM on whose storage its seed may still be: those that are on, and those that are
-/// off. (A VM may be moved before it has a seed.) Shared storages are seen from the VM's present host; a host
+/// off. (A VM may be moved before it has a seed.) Shared storages are seen from the VM's current host; a host
 /// that has left the cluster took its own storages along.
 fn left_on<'a>(
     left: &'a BTreeSet<String>,

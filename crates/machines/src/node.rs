@@ -44,8 +44,8 @@ pub(super) async fn until<T>(ctx: &Context, mut condition: impl FnMut() -> Optio
     }
 }
 
-/// Waits for the Node, adds the labels and taints that it lacks, and waits until it is ready. They may be
-/// missing because kubeadm only warns about settings that it does not know.
+/// Waits for the Node, adds the labels and taints that it lacks, and waits until it is ready. Labels and
+/// taints may be missing because kubeadm only warns about settings that it does not know.
 pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Pool) -> Result<(), StepError> {
     let limits = &ctx.config.limits;
     let blame = machine.blame();
@@ -109,7 +109,7 @@ pub fn is_ready(node: &Node) -> bool {
 }
 
 /// Whether the kubelet has stopped reporting: the Node's readiness is `Unknown`. A kubelet that reports that
-/// the Node is not ready still obeys.
+/// the Node is not ready is still running.
 pub fn is_silent(node: &Node) -> bool {
     node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "Unknown")
 }
@@ -162,7 +162,7 @@ async fn open(ctx: &Context, machine: &MachineHandle, pool: &Pool, node: &Node) 
     Ok(())
 }
 
-/// The labels of a machine's Node that name a different place from its VM's, each with the value for the VM's
+/// The labels of a machine's Node that name a place other than the VM's, each with the value for the VM's
 /// place.
 pub fn astray(record: &Record, pool: &Pool, node: &Node) -> Labels {
     let mut there = pool.labels_of_place(&record.host, &record.name, record.slot.vmid);

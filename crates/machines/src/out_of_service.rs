@@ -1,10 +1,10 @@
 //! Nodes that are off and could not release their volumes: their kubelet was dead, or their power was cut.
 //!
 //! Kubernetes waits six minutes before it detaches a volume that was not unmounted
-//! (`maxWaitForUnmountDuration` of the attach/detach controller), and for ever with a pod that is being
-//! deleted on a Node that is not ready. It does neither if a taint says that the Node is off (non-graceful
-//! node shutdown). Pods that then start elsewhere write to the same volumes, so the taint is only set if
-//! Proxmox VE or a management controller reports that nothing runs there.
+//! (`maxWaitForUnmountDuration` of the attach/detach controller), and forever for a pod that is being deleted
+//! on a Node that is not ready. It does not wait if a taint says that the Node is off (non-graceful node
+//! shutdown). Pods that then start elsewhere write to the same volumes, so the taint is only set if Proxmox
+//! VE or a management controller reports that nothing runs there.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use model::snapshot::{OUT_OF_SERVICE_BY, OUT_OF_SERVICE_TAINT};
 /// The Node of a machine that is gone or off falls silent within this time.
 pub(super) const NOTICED: Duration = Duration::from_mins(2);
 
-/// The time between two looks at which pods stay on a node while its volumes are being detached.
+/// How often the pods that stay on a node are determined while its volumes are being detached.
 pub(super) const LOOK: Duration = Duration::from_secs(2);
 
 /// What is known about the power of a machine whose Node is deleted.
@@ -65,7 +65,7 @@ pub(super) fn are_of_staying_pods(ctx: &Context, node: &str, attached: &BTreeSet
 /// returns true.
 pub(super) async fn let_go(ctx: &Context, node: &str, or: impl Fn() -> bool) {
     loop {
-        // Finding the pods that stay takes a look at the entire cluster, so it is not done with each change.
+        // Finding the pods that stay requires a look at the entire cluster, so it is not done at each change.
         let stay = planning::volumes_that_stay(&ctx.watches.snapshot(), node);
         let is_done = || ctx.watches.attached(node).is_subset(&stay) || or();
         if tokio::time::timeout(LOOK, until(ctx, || is_done().then_some(()))).await.is_ok() {
@@ -74,8 +74,8 @@ pub(super) async fn let_go(ctx: &Context, node: &str, or: impl Fn() -> bool) {
     }
 }
 
-/// Has the volumes of a Node whose machine is off detached before the Node is deleted. Volumes that are not
-/// detached in time are left to Kubernetes, as are all if the taint is refused.
+/// Gets the volumes of a Node whose machine is off detached before the Node is deleted. Volumes that are not
+/// detached in time are left to Kubernetes, as are all volumes if the taint is refused.
 ///
 /// # Errors
 /// The taint cannot be set now, or this instance no longer leads.

@@ -1,7 +1,7 @@
 //! What other clients do with a machine's VM while a task works on the machine: they destroy it, switch it
 //! off, move it or take it away.
 //!
-//! The sign is the cluster's list, which is read anyway: the daemon compares it with the registry and
+//! The cluster's list, which is read anyway, shows this: the daemon compares it with the registry and
 //! notifies the task ([`Registry::doubt`](super::Registry::doubt)). The list lags, so the task checks the VM
 //! itself before it believes the list.
 
@@ -21,7 +21,7 @@ use model::machine::Phase;
 use model::{MachineId, Record, Vmid};
 use proxmox::{Client, Kind, Power, TaskFilter, TaskRow};
 
-/// A task that began longer ago than this is not regarded as the cause of what is seen now.
+/// A task that began longer ago than this is not regarded as the cause of the VM's current state.
 const LATELY: SignedDuration = SignedDuration::from_mins(10);
 /// How often a VM is started again if other clients switch it off while its machine is being created.
 const STARTS: u32 = 2;
@@ -53,7 +53,7 @@ pub(super) enum Touched {
     NotOurs,
     /// It is off, but should run.
     Off,
-    /// It is on another host, and its record has been updated.
+    /// It is on another host, and the record has been updated.
     Moved,
 }
 
@@ -75,7 +75,7 @@ pub fn deed(kind: &str) -> Option<&'static str> {
     })
 }
 
-/// Waits until another client has done something with a machine's VM that its task has to know.
+/// Waits until another client has changed a machine's VM in a way that matters to the machine's task.
 pub(super) async fn noticed(ctx: &Context, id: &MachineId) {
     let doubts = ctx.registry.doubts(id);
     loop {
@@ -88,8 +88,8 @@ pub(super) async fn noticed(ctx: &Context, id: &MachineId) {
 }
 
 async fn is_touched(ctx: &Context, record: &Record, phase: Phase) -> bool {
-    // Until the VM is configured, each step checks it itself, and a token that sees VMs only through their
-    // pool cannot see a running clone.
+    // Until the VM is configured, each step checks it, and a token with rights only on the pool cannot see a
+    // running clone.
     if record.smbios_uuid.is_none() {
         return false;
     }
@@ -113,7 +113,7 @@ pub fn should_run(record: &Record, phase: Phase) -> bool {
 /// updated.
 ///
 /// # Errors
-/// The VM's state cannot be determined now, or only by an administrator.
+/// The VM's state cannot be determined now, or an administrator has to determine it.
 pub(super) async fn look_into(
     ctx: &Context,
     machine: &mut MachineHandle,

@@ -16,7 +16,7 @@ use proxmox::{Client, Error, Kind, VmConfig};
 
 /// How long a proof that a VM is ours is valid. An older one is repeated before anything is done to the VM.
 const FRESH: Duration = Duration::from_secs(2);
-/// How many times such a query is sent at most if its answers take longer than that: then the last one has to
+/// How many times such a query is sent at most if its answers take longer than that; the last answer has to
 /// suffice.
 pub(super) const TRIES: u32 = 3;
 
@@ -40,7 +40,7 @@ pub enum Sight {
     BeingCloned,
     /// The rest of a VM whose destruction is running or was interrupted: a lock, and no sign of its owner.
     BeingDestroyed,
-    /// Nothing visible: no VM on this host, or one that our token may not see (in another pool).
+    /// Nothing visible: no VM on this host, or one that our token cannot see (in another pool).
     Absent,
 }
 

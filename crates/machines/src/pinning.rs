@@ -37,8 +37,8 @@ pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Po
     machine.change(ctx, |record| record.pinned = Some(Pinned::Done)).await
 }
 
-/// Fails if the VM has inherited CPUs from its template: they would be shared by all clones of the template,
-/// and cannot be distinguished from a machine's own.
+/// Fails if the VM has inherited an `affinity` from its template: all clones would share the same CPUs, and
+/// the option cannot be distinguished from a machine's own.
 async fn not_inherited(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let record = machine.record();
     // A machine without a template inherits nothing.
@@ -66,8 +66,7 @@ async fn seen(ctx: &Context, machine: &MachineHandle, pinning: &Pinning) -> Resu
     }
 }
 
-/// The error if the helper has not given the machine CPUs in time. The leader does not learn why: the log on
-/// that host shows it.
+/// The error if the helper has not given the machine CPUs in time. Only the log on that host shows why.
 fn unanswered(host: &str, limit: Duration) -> StepError {
     let what = format!(
         "no helper on {host} has given it CPUs of its own within {}; a daemon must run there with its \

@@ -1,10 +1,11 @@
 //! Room on a host that daemons of other Kubernetes clusters have promised to their machines. It is checked
 //! again before a machine starts.
 //!
-//! Each daemon shows its machine (tag, memory, CPUs) before it looks. So if two want the last room of a host,
-//! at least one sees the other. If they see each other, the machine with the lowest VMID waits until the
-//! others have withdrawn. A daemon that sees a machine that runs or does not give way withdraws its own, so
-//! that no machine is started without room for it.
+//! Each daemon makes its machine visible (tag, memory, CPUs) before it checks the room. So if two machines
+//! compete for the last room of a host, at least one daemon sees the other's machine. If each sees the
+//! other's, the machine with the lowest VMID waits until the others have withdrawn. A daemon that sees a
+//! machine that runs or does not give way withdraws its own, so that no machine is started without room for
+//! it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -85,8 +86,8 @@ fn others<'a>(
     })
 }
 
-/// What other clusters' machines that do not run yet were promised, by VMID. The list of guests lags: it may
-/// not show yet that a machine was started that had been kept stopped and was promised nothing.
+/// What other clusters' machines that do not run yet were promised, by VMID. The list of guests lags: a
+/// machine that was kept stopped, and was promised nothing, may have been started since.
 async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<Vmid, Promise> {
     let (mut all, owner) = (BTreeMap::new(), ctx.owner());
     for guest in others.iter().filter(|guest| !guest.running) {
@@ -120,7 +121,7 @@ fn lacks(
     let running = |vmid: &Vmid| seen.guests.get(vmid).is_some_and(|guest| guest.running);
     for guest in seen.guests.values().filter(|guest| guest.running && guest.host == record.host) {
         if guest.vmid == record.slot.vmid {
-            // The machine itself runs and is to grow, and its present memory is already counted as used.
+            // The machine itself runs and is to grow, and its current memory is already counted as used.
             coming = coming.saturating_sub(guest.memory);
             continue;
         }

@@ -1,5 +1,5 @@
-//! VMs that an administrator has protected since their creation: Proxmox VE does not destroy them, so their
-//! nodes stay in service.
+//! VMs that an administrator has protected after they were created: Proxmox VE does not destroy them, so
+//! their nodes stay in service.
 
 use super::context::Context;
 use super::kept_node::Kept;
@@ -12,7 +12,7 @@ use model::node::Node;
 use proxmox::{Power, VmConfig};
 
 /// Why a node that still reports is not drained: an administrator has protected its VM, which could not be
-/// destroyed afterwards. If that cannot be seen now, it is checked again before the VM is shut down.
+/// destroyed afterwards. If the VM cannot be read now, this is checked again before it is shut down.
 pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &Node) -> Option<String> {
     let record = machine.record();
     if record.is_physical() || node::is_silent(node) {
@@ -22,7 +22,7 @@ pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &No
     let config = ctx.proxmox.config(host, vmid).await.ok()?;
     let is_ours = record.smbios_uuid.is_some() && config.smbios_uuid() == record.smbios_uuid;
     let is_protected = is_ours && config.is_set("protection");
-    // Rounds learn of it and do not choose the node again.
+    // So that later rounds do not choose the node again.
     ctx.registry.protect(&record.id, is_protected);
     if !is_protected {
         return None;

@@ -27,7 +27,7 @@ pub(super) const SHUTDOWN: Job = Job { name: "the shutdown", guess: Duration::fr
 pub(super) const STOP: Job = Job { name: "the stop", guess: Duration::from_millis(500) };
 pub(super) const DESTROY: Job = Job { name: "the destruction", guess: Duration::from_millis(300) };
 
-/// Proxmox's kind of the task that destroys a VM.
+/// Proxmox VE's name for the task that destroys a VM.
 const DESTRUCTION: &str = "qmdestroy";
 
 /// How long a call without an answer may still take effect: Proxmox VE's proxy gives up after 30 s.
@@ -108,7 +108,7 @@ pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, S
     Ok(false)
 }
 
-/// Whether a task is working on a machine's VM, as far as the token may see. This does not include clones:
+/// Whether a task is working on a machine's VM, as far as the token can see. This does not include clones:
 /// their tasks only name the template.
 pub(super) async fn is_worked_on(ctx: &Context, record: &Record) -> Result<bool, StepError> {
     let filter = TaskFilter { vmid: Some(record.slot.vmid), kind: None, since: None, limit: None };
@@ -171,7 +171,7 @@ pub(super) async fn destructions(ctx: &Context, record: &Record) -> Result<Vec<T
 }
 
 /// How long to wait until no more requests can take effect for a machine that was given up before it was
-/// configured: right before that, a daemon that was killed or had no answer may have sent one. Zero for any
+/// configured: a daemon that was then killed, or got no answer, may have sent one just before. Zero for any
 /// other machine.
 pub(super) fn still_on_its_way(ctx: &Context, record: &Record) -> Duration {
     let Intent::Discard { since, .. } = &record.intent else { return Duration::ZERO };

@@ -26,7 +26,7 @@ struct Refusal {
     right: MissingRight,
     words: String,
     settings: Settings,
-    /// The rules for tags as they were known at the refusal, which shows that they were incomplete.
+    /// The rules for tags as they were known at the refusal. If a tag was refused, they were incomplete.
     rules: Option<TagRules>,
     at: Instant,
 }

@@ -23,7 +23,7 @@ pub struct MachineView {
     pub version: (String, String),
     /// Its phase.
     pub phase: Phase,
-    /// Since when it has been in that phase.
+    /// When it entered that phase.
     pub since: Timestamp,
     /// What it is waiting for, or why it is being removed.
     pub note: String,
@@ -113,7 +113,7 @@ struct Inner {
     protected: Mutex<BTreeSet<MachineId>>,
     /// Pods that end with their machine, if its node is otherwise empty, by the machine's id.
     staying: Mutex<BTreeMap<MachineId, Vec<Arc<Pod>>>>,
-    /// Since when the Node of a machine whose VM is not visible has been silent, by id.
+    /// When the Node of a machine whose VM is not visible was first found silent, by id.
     silent: Mutex<BTreeMap<MachineId, Instant>>,
     changed: Changes,
 }
@@ -173,8 +173,8 @@ impl Registry {
         freed.filter(|(_, at)| **at > since).map(|(vmid, _)| *vmid).collect()
     }
 
-    /// Notifies the task that works on a machine that the VM does not look as it should, and has to be
-    /// checked.
+    /// Notifies a machine's task that the VM is not as it should be, according to the cluster's list, and has
+    /// to be checked.
     pub fn doubt(&self, id: &MachineId) {
         let doubts = self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(task) = doubts.get(id) {
@@ -223,8 +223,8 @@ impl Registry {
         self.0.staying.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
-    /// Notes whether the Node of a machine is silent now. Returns for how long it has been silent at each
-    /// look.
+    /// Notes whether the Node of a machine is silent now. Returns for how long it has been found silent
+    /// without interruption.
     pub(super) fn silent(&self, id: &MachineId, is_silent: bool) -> Duration {
         // Held, so that nothing is noted about a machine that is forgotten in the meantime.
         let machines = self.machines();

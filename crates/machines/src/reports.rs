@@ -14,7 +14,7 @@ use model::Record;
 pub enum Ending {
     /// The node is ready.
     Ready,
-    /// The machine is kept warm, and waits to be asked to join.
+    /// The machine is warm, and waits until it is needed.
     Warm,
     /// Its creation failed; what exists of it is being removed.
     Failed {
@@ -50,7 +50,7 @@ pub struct MachineReport {
     pub record: Record,
     /// How it ended, or what happened on the way.
     pub ending: Ending,
-    /// When.
+    /// When it was sent.
     pub at: Timestamp,
 }
 

@@ -43,7 +43,7 @@ pub(super) async fn run(
     let (mut emptied, mut cut_short) = (None, false);
     if let (false, Some(node)) = (stopping, node::find(ctx, machine.record())) {
         machine.node = Some(node.name.clone());
-        // Before the first wait, so that rounds count it among those that leave.
+        // Before the first wait, so that rounds count the node as leaving.
         machine.enter(ctx, Phase::Draining, &reason);
         machine.change(ctx, destroy::begun_no_more).await?;
         if let Some(why) = protection::of_running(ctx, machine, &node).await {
@@ -85,8 +85,8 @@ enum Emptied {
     GivenUp(String),
 }
 
-/// Empties a node while its VM exists: if another client has stopped or destroyed it, a drain would wait for
-/// a dead kubelet.
+/// Empties a node as long as its VM exists: if another client has stopped or destroyed the VM, a drain would
+/// wait for a dead kubelet.
 async fn empty_while_there(
     ctx: &Context,
     machine: &mut MachineHandle,

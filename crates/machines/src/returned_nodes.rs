@@ -1,5 +1,6 @@
 //! Guests that are Nodes again: a host that was off has come back, or an administrator has started the VM.
-//! Pods may have come to it between the decision to remove the VM and the moment at which its power is cut.
+//! Pods may have been placed on such a Node between the decision to remove its VM and the moment when the
+//! VM's power is cut.
 
 use tokio::time::Instant;
 
@@ -15,10 +16,10 @@ use model::machine::Intent;
 use model::node::Node;
 use proxmox::VmConfig;
 
-/// The Node of the machine as it is now, bypassing the watches; `None` if exactly this VM has none.
+/// The machine's current Node, bypassing the watches; `None` if the machine's own VM has none.
 ///
 /// A VM that bears the machine's mark may have a new SMBIOS uuid: it was restored as a unique VM, or `qm set
-/// --smbios1` has changed it. The Node with that uuid is its own.
+/// --smbios1` has changed it. The Node with the new uuid is the machine's, too.
 pub(super) async fn node(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, StepError> {
     let Some(uuid) = &machine.record().smbios_uuid else { return Ok(None) };
     let Some(node) = named(ctx, machine).await? else { return Ok(None) };
@@ -36,7 +37,7 @@ async fn named(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, S
     retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.get_node(&name).await?)).await
 }
 
-/// The present uuid of the machine's VM; `None` if the VM is not visible or not its own.
+/// The current uuid of the machine's VM; `None` if the VM is not visible or not ours.
 async fn present_uuid(ctx: &Context, machine: &MachineHandle) -> Result<Option<String>, StepError> {
     let record = machine.record();
     if record.is_physical() {
@@ -96,13 +97,12 @@ async fn own(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, Ste
     }
 }
 
-/// The Node that keeps a running guest from losing its power, and why; `None` if none does. One reason is
-/// that the Node was in service before and is back, which ends the reason for giving it up. (If it is not
-/// ready yet, it gets the same time to become ready as any other.) The other reason is that the Node cannot
-/// be emptied. Any other Node is closed first, and its pods are evicted.
+/// The Node that prevents a running guest's power from being cut, and why; `None` if none does. One reason is
+/// that the Node was given up and is back. (If it is not ready yet, it gets the same time to become ready as
+/// any other.) The other reason is that the Node cannot be emptied. Any other Node is closed and emptied.
 ///
-/// A Node that was never in service and is not ready is only closed: its kubelet would end no pods and starts
-/// no new ones.
+/// If such an other Node is not ready, it is only closed: its kubelet would end no pods and starts no new
+/// ones.
 pub(super) async fn keeps(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Kept>, StepError> {
     let Some(node) = own(ctx, machine).await? else { return Ok(None) };
     let served = machine.record().node_uid.is_some();
@@ -119,10 +119,10 @@ pub(super) async fn keeps(ctx: &Context, machine: &mut MachineHandle) -> Result<
     }
 }
 
-/// The Node as it is now, bypassing the watches, if an annotation keeps it; and why.
+/// If an annotation keeps the Node: the Node as it is now (bypassing the watches), and the reason.
 ///
-/// Check this once the record says that the guest is being shut down, and before it is: `pin` writes its
-/// annotation and then reads the record, so one of the two sees the other.
+/// Check this after the record says that the guest is being shut down, but before the shutdown: `pin` writes
+/// its annotation and then reads the record, so at least one of the two notices the other.
 pub(super) async fn pinned(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Kept>, StepError> {
     let Some(node) = node(ctx, machine).await? else { return Ok(None) };
     let Some(why) = drain::kept(&node) else { return Ok(None) };
@@ -130,13 +130,13 @@ pub(super) async fn pinned(ctx: &Context, machine: &mut MachineHandle) -> Result
     Ok(Some(Kept::new(node, why)))
 }
 
-/// The Node that keeps a guest from being shut down, and why; `None` if none does. Such a Node is open,
-/// because an administrator has uncordoned it or because it registered again, unnoticed or while its VM could
-/// not be reached; and it is ready or cannot be emptied. Any other Node is closed and empty afterwards.
+/// The Node that prevents a guest from being shut down, and why; `None` if none does. One reason is that the
+/// Node is open and ready: an administrator has uncordoned it, or it registered again, unnoticed or while its
+/// VM could not be reached. The other reason is that it cannot be emptied.
 ///
-/// A closed Node may report again after its VM could not be reached for a while. That it is closed only
-/// proves that its drain has begun, so it is emptied now. If its guest was asked to shut down before, or is
-/// off (`ends`), the daemon only waits until the Node has released its volumes.
+/// A closed Node may report again after its VM could not be reached for a while. The taint only proves that
+/// its drain has begun, so it is emptied now. If its guest was asked to shut down before, or is off (`ends`),
+/// the daemon only waits until the Node has released its volumes.
 pub(super) async fn serving_again(
     ctx: &Context,
     machine: &mut MachineHandle,

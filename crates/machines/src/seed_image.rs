@@ -15,7 +15,7 @@ pub(super) fn volume(storage: &str, record: &Record) -> String {
     format!("{storage}:iso/{}", file(record))
 }
 
-/// Whether a VM's configuration has the machine's seed in that drive.
+/// Whether a VM's configuration has the machine's seed in [`DRIVE`].
 pub(super) fn is_attached(storage: &str, record: &Record, config: &VmConfig) -> bool {
     config.parts(DRIVE).get("file") == Some(volume(storage, record).as_str())
 }

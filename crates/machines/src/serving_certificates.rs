@@ -77,7 +77,7 @@ pub enum NotApproved {
     Nameless,
 }
 
-/// Whether the request comes from this machine's kubelet, and only for its own name and addresses.
+/// Whether the request comes from this machine's kubelet, and names only its own name and addresses.
 ///
 /// # Errors
 /// The first reason against it.

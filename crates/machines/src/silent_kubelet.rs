@@ -25,7 +25,7 @@ pub(super) async fn no_kubelet(
 ) -> Result<(), StepError> {
     let Some(node) = returned_nodes::node(ctx, machine).await? else { return Ok(()) };
     let is_silent = node::is_silent(&node);
-    // Measured by this host's clock: the Node's own timestamp is by another machine's clock.
+    // Measured by this host's clock: the Node's own timestamp comes from another machine's clock.
     let silent_for = ctx.registry.silent(&machine.record().id, is_silent);
     if is_silent && (!hidden || is_long_silent(&node, silent_for, ctx.clock.now())) {
         return Ok(());
@@ -45,7 +45,7 @@ pub(super) async fn no_kubelet(
 }
 
 /// Whether the kubelet has been silent for long: it was silent at each look in that time, and its Node shows
-/// no report between two of them.
+/// no report between two looks.
 fn is_long_silent(node: &Node, silent_for: Duration, now: Timestamp) -> bool {
     let ready = node.conditions.iter().find(|one| one.kind == "Ready");
     let since = ready.and_then(|ready| ready.last_transition);

@@ -21,7 +21,7 @@ pub enum BackoffTarget {
     /// The host.
     Host,
     /// The host lacks something that the pool's settings need, such as a bridge: the host is to blame, until
-    /// the same fails on another one.
+    /// the same fails on another host.
     HostOrPool,
     /// Neither the pool nor a host is to blame: it was an accident, or an administrator's doing.
     Other,
@@ -39,7 +39,7 @@ pub enum StepError {
     /// A control plane node did not create or delete a bootstrap token within the limit.
     #[error("{}", chain(.0))]
     Ssh(#[source] SshError),
-    /// Another instance has the record now: nothing more may be done.
+    /// Another client, perhaps another instance, has changed the record: nothing more may be done.
     #[error("the record of `{0}` was changed by another client")]
     RecordLost(String),
     /// The VMID is taken by a VM that is not ours.
@@ -82,7 +82,7 @@ pub enum StepError {
     Administrator {
         /// What is wrong.
         what: String,
-        /// The command, as root on the host.
+        /// The command, and where to run it.
         command: String,
     },
 }

@@ -1,7 +1,7 @@
 //! Makes the guest of a growing machine use the vCPUs and memory that its VM has, and its Node report them.
 //!
-//! A kubelet looks at its machine only when it starts. So it is restarted whenever its VM's size has changed.
-//! Its Node is closed before that, until it reports the actual size.
+//! A kubelet determines its machine's size only when it starts, so it is restarted whenever the VM's size has
+//! changed. Before that, a taint closes the Node until it reports the actual size.
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ use settings::{Grow, Pool, Size};
 
 /// How long a command in the guest may take: it waits 15 s for CPUs, and a minute for the unit.
 const IN_GUEST: Duration = Duration::from_mins(2);
-/// The time between two looks at such a command.
+/// The time between two checks whether such a command has ended.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long the Node may be behind the guest before the guest is asked again.
+/// How long the Node may lag behind the guest before the command is run again.
 const NODE_SAYS: Duration = Duration::from_secs(45);
-/// How long the node stays closed after its Node reports the size. The kubelet judges pods by the Node that
-/// it watches, and permanently rejects (`OutOfcpu`) a pod that arrives before it has seen its own update.
-/// Nothing shows when it has seen it.
+/// How long the Node stays closed after it reports the size. The kubelet checks pods against the Node that it
+/// watches, and permanently rejects (`OutOfcpu`) a pod that arrives before the watch shows the new size.
+/// There is no way to tell when the watch shows it.
 const KUBELET_SEES: Duration = Duration::from_secs(5);
 
 /// The systemd unit in the guest whose restart updates the size that the Node reports.
@@ -38,7 +38,7 @@ pub(super) fn service(ctx: &Context, pool: &Pool, grow: &Grow) -> Result<String,
     bootstrap.map(|bootstrap| grow.service(&bootstrap.method).to_owned()).ok_or_else(none)
 }
 
-/// Finds out in the guest whether it can grow, before anything is plugged.
+/// Checks in the guest whether it can grow, before anything is plugged.
 pub(super) async fn can_grow(ctx: &Context, machine: &MachineHandle, service: &str) -> Result<(), StepError> {
     let what = "it cannot grow";
     let status = in_guest(ctx, machine, &bootstrap::can_grow(service), what).await?;
@@ -69,8 +69,8 @@ pub(super) async fn taken_up(
             has_tried |=
                 taken.as_ref().is_ok_and(|status| matches!(status.exit_code, Some(0 | TOO_FEW_CPUS)));
             machine.say(ctx, "its Node does not report the growth yet");
-            // Even if the guest has failed: its kubelet may have been restarted, and reports what it has
-            // found a while later.
+            // Even if the command has failed: the kubelet may have been restarted, and reports the size a
+            // while later.
             let says = node::until(ctx, || node::find(ctx, &record).filter(|node| has_grown(&record, node)));
             if tokio::time::timeout(NODE_SAYS, says).await.is_ok() {
                 return Ok(());
@@ -220,7 +220,7 @@ async fn in_guest(
         match step {
             Ok(Some(status)) if status.exited => return Ok(status),
             Ok(_) => {}
-            // The guest has forgotten it: an answer was lost.
+            // The guest agent no longer knows the command: the answer that it has ended was lost.
             Err(StepError::Proxmox(error)) if error.kind == Kind::NotFound && running.is_some() => {
                 running = None;
             }

@@ -22,7 +22,7 @@ use runtime::boxed;
 /// How long to try to write the record of a new machine.
 const CLAIM_LIMIT: Duration = Duration::from_mins(1);
 /// How long to try to record that a node is to be removed. After that, a later round may decide otherwise:
-/// the time of day for removals may be over, the node may be needed again, or others may be removed.
+/// the time of day for removals may be over, the node may be needed again, or other nodes may be removed.
 const DECISION_LIMIT: Duration = Duration::from_secs(15);
 
 /// Creates a machine: claims its slot by writing the record, then goes through all steps.
@@ -109,8 +109,8 @@ async fn ask(ctx: &Context, machine: &mut MachineHandle, pods: Vec<String>) -> R
 pub async fn retire(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     let since = ctx.clock.now();
-    // Rounds have shown it as draining since their decision. It still counts among those that leave until its
-    // VM has been checked, too.
+    // Rounds have shown the machine as draining since their decision. It also counts as leaving while its VM
+    // is being checked.
     (machine.phase, machine.since) = (Phase::Draining, since);
     machine.note.clone_from(&reason);
     machine.stored.record.intent = Intent::Retire { reason, since };
@@ -259,7 +259,7 @@ async fn serves_on(
         return Ok(None);
     }
     match config.lock() {
-        // The daemon asks again in a while.
+        // The daemon looks again in a while.
         None if outside_changes::is_emptied(ctx, &host).await => {
             tracing::info!(machine = %machine.record().name, host, "all guests on its host are being stopped; its VM is not started until that is over");
             Ok(None)
@@ -352,7 +352,7 @@ pub(super) async fn discarding(ctx: &Context, mut machine: MachineHandle, reason
     if machine.phase != Phase::Clearing {
         machine.enter(ctx, Phase::Failed, reason);
     }
-    // It may still become ready before its VM can be stopped: no more pods may be placed on it.
+    // The Node may still become ready before its VM can be stopped: no more pods may be placed on it.
     if let Some(node) = node::find(ctx, machine.record())
         && let Err(trouble) = emptying::close(ctx, &mut machine, &node).await
     {

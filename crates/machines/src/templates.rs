@@ -36,7 +36,7 @@ pub struct Usable {
     /// A fingerprint that distinguishes it from every other template, and from one that replaces it under its
     /// name and VMID.
     pub print: String,
-    /// The fingerprint as earlier versions computed it: records of their machines have it.
+    /// The fingerprint as earlier versions computed it: the records that they wrote contain it.
     pub former_print: String,
 }
 
@@ -126,7 +126,7 @@ impl Templates {
             .collect()
     }
 
-    /// The fingerprints of a pool's present templates; empty while one of them cannot be read.
+    /// The fingerprints of a pool's current templates; empty while there is a problem with any of them.
     pub fn prints(&self, pool: &str) -> Vec<String> {
         let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let found = all.get(pool).filter(|found| found.problems.is_empty());
@@ -135,7 +135,7 @@ impl Templates {
     }
 
     /// Notes how a template that is about to be cloned looked when it was queried, at `asked`: looks are
-    /// minutes apart, and the clone must match the present template. Returns the template's fingerprint.
+    /// minutes apart, and the clone must match the current template. Returns the template's fingerprint.
     pub(super) fn is_now(&self, template: Vmid, vm: &VmConfig, asked: Instant) -> String {
         let prints = (print(template, vm, inherited::tells), print(template, vm, told_before));
         let mut all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -373,11 +373,11 @@ fn missing(wanted: &TemplateRef, seen: &ClusterResources) -> String {
     };
     let what = match wanted {
         TemplateRef::Vmid(vmid) => format!(
-            "the token may see no VM {vmid}: check `template`, and VM.Audit and VM.Clone on /vms/{vmid} or \
+            "the token sees no VM {vmid}: check `template`, and VM.Audit and VM.Clone on /vms/{vmid} or \
              its pool"
         ),
         TemplateRef::Name(name) => format!(
-            "no template is called `{name}`, or the token may not see it: check `template`, and VM.Audit and VM.Clone on it or its pool"
+            "no template is called `{name}`, or the token cannot see it: check `template`, and VM.Audit and VM.Clone on it or its pool"
         ),
     };
     format!("{what}; {there}")
@@ -460,7 +460,7 @@ fn clone_bytes(pool: &Pool, vm: &VmConfig) -> i64 {
     vm.full_clone_bytes().saturating_add(growth)
 }
 
-/// Why a token could never clone the template, if it uses devices or drives of the host directly.
+/// Why no token can clone the template, if it uses devices or drives of the host directly.
 fn uncloneable(vmid: Vmid, vm: &VmConfig) -> Option<String> {
     let real = |key: &&str| {
         let parts = vm.parts(key);
@@ -472,8 +472,8 @@ fn uncloneable(vmid: Vmid, vm: &VmConfig) -> Option<String> {
     };
     if let Some(device) = vm.all().map(|(key, _)| key).find(real) {
         return Some(format!(
-            "passes a host device through directly (`{device}`), so no token can clone it: \
-             create a resource mapping for it, or `qm set {vmid} --delete {device}`"
+            "passes a host device through directly (`{device}`), so no token can clone it: create a resource \
+             mapping for the device, or `qm set {vmid} --delete {device}`"
         ));
     }
     let drive = vm.drives_of_the_host().next()?;

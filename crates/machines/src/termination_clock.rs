@@ -1,7 +1,7 @@
-//! Since when pods have been terminating, measured by the time that has passed on this host. A pod's deadline
-//! is written by the API server's clock; this host's clock may be wrong by minutes, or by hours if its
-//! hardware clock is in local time. If it were ahead, each pod would seem overdue, and the daemon would not
-//! wait for its end.
+//! How long pods have been terminating, measured by the time that has passed on this host. A pod's deadline
+//! comes from the API server's clock; this host's clock may be wrong by minutes, or by hours if its hardware
+//! clock is in local time. If it were ahead, each pod would seem overdue, and the daemon would not wait for
+//! its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const LONG_AGO: SignedDuration = SignedDuration::from_mins(15);
 pub(super) struct TerminationClock {
     /// Pods that were seen before they were deleted.
     standing: BTreeSet<String>,
-    /// Pods that were seen being deleted, and since when.
+    /// Pods that were seen being deleted, and when that was first seen.
     began: BTreeMap<String, Instant>,
 }
 
@@ -90,7 +90,7 @@ mod tests {
             (true, 7200, 50),
             (false, 60, 50),
             (false, -600, 50),
-            // It is stuck for longer than a clock is likely to be wrong.
+            // It has been stuck for longer than a clock is likely to be wrong.
             (false, -901, -901),
         ] {
             let mut endings = TerminationClock::default();

@@ -1,5 +1,5 @@
-//! Looks for a machine's VM: it exists, was moved, is gone, is unmanaged, or only leftovers exist; some cases
-//! only an administrator can decide.
+//! Looks for a machine's VM, which may exist, have moved, be gone or be unmanaged, or of which only leftovers
+//! exist. Some cases only an administrator can decide.
 
 use super::context::Context;
 use super::machine_handle::MachineHandle;
@@ -20,20 +20,20 @@ pub(super) enum VmSearch {
     There(Box<VmConfig>),
     /// It is being cloned.
     BeingCloned,
-    /// Its disks are freed, and only the lock of its destruction is left in its configuration.
+    /// Its disks are freed; its configuration holds only the `destroyed` lock.
     BeingDestroyed,
-    /// Nothing.
+    /// Nothing exists.
     Gone,
     /// A VM without proof that it is ours.
     NotOurs,
-    /// A VM that the token may not see: it may be ours, removed from our pool.
+    /// A VM that the token cannot see: it may be ours, removed from our pool.
     Hidden,
 }
 
 /// Looks for a machine's VM. A VM that was moved to another host is followed there.
 ///
 /// # Errors
-/// The VM's state cannot be determined now, or only by an administrator.
+/// The VM's state cannot be determined now, or an administrator has to determine it.
 pub(super) async fn find(ctx: &Context, machine: &mut MachineHandle) -> Result<VmSearch, StepError> {
     loop {
         match sight(ctx, machine).await? {
@@ -172,7 +172,7 @@ async fn may_look(ctx: &Context, machine: &MachineHandle) -> Result<(), StepErro
     }
     let vmid = record.slot.vmid;
     let what = format!(
-        "VM {vmid} exists, but the token may not see whose it is, because it lacks VM.Audit on {path}"
+        "VM {vmid} exists, but the token cannot see whose it is, because it lacks VM.Audit on {path}"
     );
     Err(StepError::Failed { what, blame: BackoffTarget::Other })
 }

@@ -2,7 +2,7 @@
 //!
 //! The record contains the intent: `warm` is the waiting state until the machine is asked to join, `asked`
 //! the time at which it was asked. Asking is a single write to the record: a crash before it leaves a waiting
-//! machine, a crash after it a machine on its way. A waiting machine has no bootstrap token.
+//! machine, a crash after it a joining one. A waiting machine has no bootstrap token.
 
 use model::Vmid;
 use tokio::time::Instant;
@@ -85,8 +85,8 @@ pub(super) async fn wake(ctx: &Context, machine: &mut MachineHandle) -> Result<B
         let was_suspended = machine.record().kept == Some(WarmState::Suspended);
         return Ok(if was_suspended { boot.with_old_clock() } else { boot });
     }
-    // The option shows daemons of other clusters that the machine will run, so it is set first. A suspended
-    // VM cannot be changed before it is resumed.
+    // `onboot` shows daemons of other clusters that the machine will run, so it is set first. A suspended VM
+    // cannot be changed before it is resumed.
     let suspended = is_suspended(&config);
     if !suspended {
         come_up_with_host(ctx, machine, Some(*config)).await?;

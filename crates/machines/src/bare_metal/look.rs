@@ -16,7 +16,7 @@ impl Performer<'_> {
     /// Looks at something and notes it in `sight`.
     ///
     /// # Errors
-    /// It cannot be seen.
+    /// The look failed.
     pub(super) async fn look(
         &mut self,
         machine: &mut MachineHandle,

@@ -12,17 +12,18 @@
 //! * A machine is ours if its record says that the daemon switched it on (`Starting` in its timeline). That
 //!   is written before the machine is switched on, and only if the machine is off and no Node has its name. A
 //!   machine that runs without such a record was switched on by another client and is left alone.
-//! * If its controller was not asked after all, that is removed from the record, and the machine is claimed
-//!   again before the next try.
+//! * If its controller was not asked after all, this claim is removed from the record, and the machine is
+//!   claimed again before the next try.
 //! * A machine is only switched off if it is ours, and only while no pod on its Node has to move.
 //! * A machine that was seen to be off is no longer ours once another client switches it on: the record holds
 //!   when it was off. It is ours again once its Node reports.
-//! * Its Node is deleted once the machine is off. A Node that stayed would look broken to everyone who
-//!   watches nodes. When the machine is switched on again, that Node would be Ready for a moment with its old
-//!   pods. The kubelet registers a new Node at its next start.
-//! * Its Node is identified by its name and its `systemUUID`. That is the uuid that the controller reports;
-//!   some controllers swap the bytes of the first three fields (SMBIOS has them little-endian). If the
-//!   controller reports none, it is the uuid of the first Node that appeared after the machine became ours.
+//! * Its Node is deleted once the machine is off. Otherwise the Node would look broken to everyone who
+//!   watches nodes, and would be Ready for a moment with its old pods when the machine is switched on again.
+//!   The kubelet registers a new Node at its next start.
+//! * Its Node is identified by its name and its `systemUUID`. The latter is the uuid that the controller
+//!   reports; some controllers swap the bytes of the first three fields (SMBIOS has them little-endian). If
+//!   the controller reports no uuid, that of the first Node that appeared after the machine became ours is
+//!   used.
 
 mod follow;
 mod look;
@@ -47,7 +48,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut MachineHandle) -> Result<()
 }
 
 /// Switches the machine off, deletes its Node and drops the record. A machine that the daemon did not switch
-/// on is not touched, and one whose Node keeps it stays in service.
+/// on is not touched, and a machine whose Node has to stay remains in service.
 pub(super) async fn end(ctx: &Context, machine: &mut MachineHandle) -> Result<Ended, StepError> {
     follow::follow(ctx, machine, next::leaving).await
 }

@@ -38,7 +38,7 @@ fn is_same(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other) || turned(one).is_some_and(|one| one.eq_ignore_ascii_case(other))
 }
 
-/// A uuid with the bytes of its first three fields in the other order.
+/// A uuid with the bytes of each of its first three fields reversed.
 fn turned(uuid: &str) -> Option<String> {
     let turn = |part: &str| -> Option<String> {
         let pairs: Option<Vec<&str>> =

@@ -152,7 +152,7 @@ impl Performer<'_> {
         Ok(())
     }
 
-    /// Says that the controller is asked, if the Node was emptied again in the meantime.
+    /// Shows that the controller is asked, if the Node was emptied again in the meantime.
     fn say_asked(&self, machine: &mut MachineHandle, sight: &Sight) {
         if matches!(sight.emptied, Emptied::Yes { again: true, .. }) {
             machine.say(self.ctx, "asking its controller to shut it down");

@@ -1,4 +1,4 @@
-//! When a machine that the daemon has switched on was seen to be off, by looks outside its task.
+//! When a machine that the daemon has switched on was seen to be off by looks outside its task.
 
 use jiff::Timestamp;
 

@@ -15,7 +15,7 @@ use proxmox::redfish::{self, Kind, PowerState};
 /// A time since the start of the run.
 pub(super) type Moment = Duration;
 
-/// Now, by both clocks.
+/// The current time, by both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     pub date: Timestamp,
@@ -31,11 +31,11 @@ pub(super) struct Sight {
     pub has_controller: bool,
     /// The last look at its power.
     pub power: Option<Power>,
-    /// How far switching it on has come.
+    /// The progress of switching it on.
     pub start: Start,
     /// Whether a Node has the machine's name. It is looked up before the machine is claimed.
     pub namesake: Option<bool>,
-    /// What there was instead of its Node when it did not register: its power, or why that is unknown.
+    /// Its power after its Node did not register, or why the power is unknown.
     pub instead: Option<Result<PowerState, String>>,
     /// Whether the API server has its Node and the Node reports.
     pub heard: Option<bool>,
@@ -43,7 +43,7 @@ pub(super) struct Sight {
     pub node: OwnNode,
     /// Whether anything is left on the Node.
     pub emptied: Emptied,
-    /// How far shutting it down has come.
+    /// The progress of shutting it down.
     pub stopping: Stopping,
     /// How its controller answered the request to shut it down.
     pub shutdown: Shutdown,
@@ -65,7 +65,7 @@ pub(super) enum Watched {
 /// The machine's Node as the API server had it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum OwnNode {
-    /// It was not read, or something was done since.
+    /// It was not read, or what was read is outdated.
     #[default]
     Unknown,
     Gone,
@@ -83,7 +83,7 @@ pub(super) struct Power {
     pub uuid: Option<String>,
 }
 
-/// How far this run has come with switching a machine on.
+/// This run's progress in switching a machine on.
 #[derive(Debug, Default)]
 pub(super) struct Start {
     /// Whether this run has claimed it.
@@ -91,7 +91,7 @@ pub(super) struct Start {
     /// Whether this run has asked its controller to switch it on, or may have. If it has, a running machine
     /// is ours.
     pub asked: bool,
-    /// Since when switching it on has been tried.
+    /// When this run first tried to switch it on.
     pub since: Option<Moment>,
     /// The result of the last try, and when it was.
     pub answer: Option<(Moment, Answer)>,
@@ -110,12 +110,12 @@ pub(super) enum Answer {
     Never(redfish::Error),
 }
 
-/// Whether anything is left on a machine's Node that has to go.
+/// Whether anything that has to move is left on a machine's Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Emptied {
     #[default]
     Unknown,
-    /// Nothing was left at that time. `again`: it was checked again just before its controller is asked.
+    /// Nothing was left at that time. `again`: it was checked again just before the controller is asked.
     Yes { at: Moment, again: bool },
     /// Something stays, for this reason.
     No(String),
@@ -144,8 +144,8 @@ pub(super) enum Shutdown {
     Taken(Moment),
     /// It refuses.
     Refused(Refused),
-    /// The power has to be cut. `may_stay`: its controller has never accepted a shutdown, so its Node may
-    /// still keep it.
+    /// The power has to be cut. `may_stay`: the controller has never accepted a shutdown, so the machine may
+    /// still stay in service.
     InVain { may_stay: bool },
     /// The power was cut at that time.
     Cut(Moment),
@@ -154,7 +154,7 @@ pub(super) enum Shutdown {
 /// A controller that refuses to shut its machine down: it may be busy, or the machine is already going down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
-    /// Since when it has refused.
+    /// When it first refused.
     pub since: Moment,
     /// When it last refused.
     pub at: Moment,
@@ -254,7 +254,7 @@ impl Sight {
         self.node = OwnNode::Unknown;
     }
 
-    /// Notes that the machine's Node cannot be emptied; the Node's present state has to be looked up.
+    /// Notes that the machine's Node cannot be emptied; the Node's current state has to be looked up.
     pub fn stays(&mut self, why: String) {
         self.emptied = Emptied::No(why);
         self.node = OwnNode::Unknown;
@@ -265,8 +265,8 @@ impl Sight {
         (self.emptied, self.node) = (Emptied::Unknown, OwnNode::Unknown);
     }
 
-    /// Notes that the controller is asked for something that changes the machine's power: what was seen of
-    /// its power is outdated, and the second look at its Node is used up.
+    /// Notes that the controller is being asked to change the machine's power: the last look at its power is
+    /// outdated, and the second look at its Node no longer counts.
     pub fn asks(&mut self) {
         self.power = None;
         if let Emptied::Yes { again, .. } = &mut self.emptied {

@@ -8,7 +8,6 @@ use super::sight::{Emptied, Now, Shutdown, Sight};
 use crate::emptying::FRESH;
 use model::Record;
 
-/// A step.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     /// Look at something.
@@ -16,7 +15,7 @@ pub(super) enum Step {
     /// Record that the machine is ours and is being switched on.
     Claim,
     /// Remove the claim from the record, because the controller was not asked. If the machine runs, another
-    /// client switched it on; another cluster may have it, too.
+    /// client switched it on; another cluster may manage it, too.
     Disown,
     /// Ask the controller to switch the machine on.
     SwitchOn,
@@ -28,7 +27,7 @@ pub(super) enum Step {
     BeginShutdown,
     /// Ask the controller to shut the machine down.
     Shutdown,
-    /// Decide to cut the power, for this reason. `may_stay`: the Node may still keep the machine.
+    /// Decide to cut the power, for this reason. `may_stay`: the machine may still stay in service.
     GiveUpShutdown { why: String, may_stay: bool },
     /// Ask the controller to cut the machine's power.
     CutPower,
@@ -88,8 +87,8 @@ impl Step {
         }
     }
 
-    /// The precondition that does not hold now, if any. Whether this instance leads is checked even later:
-    /// both clients ask the fence when they send a change.
+    /// The precondition that does not hold now, if any. Whether this instance leads is checked even later, by
+    /// the fence of each client that sends a change.
     pub fn unmet(&self, record: &Record, sight: &Sight, now: Now) -> Option<Unmet> {
         if self.is_for_ours() && !is_ours(record) {
             return Some(Unmet::NotOurs);
@@ -120,7 +119,8 @@ impl Step {
         }
     }
 
-    /// Whether the Node has to be empty for the step. A machine that is already going down is no longer kept.
+    /// Whether the Node has to be empty for the step. Nothing on its Node keeps a machine that is already
+    /// going down.
     fn needs_empty(&self, sight: &Sight) -> bool {
         match self {
             Self::Shutdown => true,

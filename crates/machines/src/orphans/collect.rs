@@ -1,4 +1,5 @@
-//! Collects an orphan: it is proven again from both clusters' present state, given a record, and discarded.
+//! Collects an orphan: proves again, from both clusters' current state, that it is one, gives it a record,
+//! and discards it.
 
 use std::time::Duration;
 

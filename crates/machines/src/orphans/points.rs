@@ -33,9 +33,9 @@ pub enum Proof {
     /// It has been seen unchanged for long enough.
     #[error("it has been seen like this for {} min, {looks} times", .steady.as_secs() / 60)]
     Age {
-        /// For how long.
+        /// For how long it has been seen unchanged.
         steady: Duration,
-        /// How many times.
+        /// How many times it was seen.
         looks: u32,
     },
     /// The cluster is quorate, with its host in it.
@@ -87,12 +87,12 @@ pub enum Missing {
     Uuid,
     /// It has not been seen unchanged for long enough.
     #[error(
-        "it has been seen like this for {} min: `orphans_after` is {} min, and each change of the VM and \
-         each new leader restarts the count",
+        "it has been seen like this for only {} min: `orphans_after` is {} min, and each change of the VM \
+         and each new leader restarts the count",
         .steady.as_secs() / 60, .after.as_secs() / 60
     )]
     Age {
-        /// For how long.
+        /// For how long it has been seen unchanged.
         steady: Duration,
         /// For how long it must have been seen unchanged.
         after: Duration,

@@ -158,7 +158,7 @@ async fn a_vm_that_a_clone_on_a_lost_host_may_have_left_is_an_administrators() {
             Record { template_host, host: host.to_owned(), task: Some(LOST_CLONE.to_owned()), ..record }
         })
         .await;
-        // The VM is in no pool yet, so the token may not see whose it is.
+        // The VM is in no pool yet, so the token cannot see whose it is.
         world.pve.inject_task("qmclone", TaskFault::Dies(std::time::Duration::from_millis(100)));
         let upid = world.begin_clone().await;
         crate::support::done(&world.context.proxmox, &upid).await;

@@ -11,8 +11,8 @@ use crate::bare_metal::stuck::Stuck;
 use model::Record;
 use model::node::Node;
 
-/// How long before the overall limit the wait for the Node ends: the limit itself could not report what there
-/// is instead of the Node.
+/// The wait for the Node ends this long before the overall limit, so that the error can state the machine's
+/// power.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// The next step for a machine to become a Node.
@@ -29,7 +29,7 @@ pub(crate) fn joining(record: &Record, settings: &Settings, sight: &Sight, now: 
     }
 }
 
-/// The record takes the Node's uuid, so that every search for the machine's Node finds it.
+/// The record gets the Node's uuid, so that every search for the machine's Node finds it.
 fn joined(record: &Record, node: &Arc<Node>) -> Next<()> {
     let uuid = &node.system_uuid;
     if uuid.is_empty() {

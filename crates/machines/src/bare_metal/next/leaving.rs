@@ -16,8 +16,8 @@ use model::Record;
 use model::machine::{Intent, Phase};
 use model::node::Node;
 
-/// The next step for a machine to be removed. A machine that the daemon did not switch on is not touched; one
-/// whose Node keeps it stays in service.
+/// The next step for a machine to be removed. A machine that the daemon did not switch on is not touched, and
+/// a machine whose Node has to stay remains in service.
 pub(crate) fn leaving(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<Ended> {
     if let Some(next) = clearing(record, sight) {
         return next;
@@ -46,8 +46,8 @@ fn clearing(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     })
 }
 
-/// Leaves a machine on that another client has switched on since it was seen to be off, and whose Node does
-/// not report: it runs something else. Only what is seen when the machine's end begins decides this.
+/// Leaves a machine on if another client has switched it on since it was seen to be off, and its Node does
+/// not report: it runs something else. Only what is seen when the removal begins decides this.
 fn left_on(record: &Record, sight: &Sight, now: Now) -> Option<Next<Ended>> {
     let off = record.seen_off?;
     if sight.emptied != Emptied::Unknown || !matches!(sight.stopping, Stopping::NotYet) {
@@ -71,9 +71,9 @@ fn left_on(record: &Record, sight: &Sight, now: Now) -> Option<Next<Ended>> {
     }
 }
 
-/// The Node that keeps the machine from being switched off, and why. Either it was in service before and is
-/// ready again, so that the reason for giving it up is over, or it is ready and cannot be emptied. On any
-/// other Node nothing is left, whatever happened since it was drained or failed.
+/// The Node that prevents the machine from being switched off, and why. Either the Node was given up and is
+/// ready again, or it is ready and cannot be emptied. Any other Node is emptied first, whatever happened
+/// since it was drained or failed.
 fn kept(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     let stays = match &sight.emptied {
         _ if !may_be_kept(sight) => return None,
@@ -134,7 +134,7 @@ fn still_off(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     })
 }
 
-/// The operating system is asked first and has its time; then the power is cut.
+/// The operating system is asked to shut down, and gets time to do so; then the power is cut.
 ///
 /// It gets its full time in each run, because it is unknown when it was asked before: its controller may have
 /// been silent since the record was written, or an answer may have been lost. A refusal proves nothing
@@ -170,8 +170,8 @@ fn awaiting_off(sight: &Sight, until: Moment, now: Now) -> Next<Ended> {
     }
 }
 
-/// The node stays in service, and the record takes its uuid, so that every search for the machine's Node
-/// finds it.
+/// The node stays in service, and the record gets its uuid, so that every search for the machine's Node finds
+/// it.
 fn serves(record: &Record, node: &Arc<Node>, why: &str) -> Next<Ended> {
     if record.smbios_uuid.as_ref() != Some(&node.system_uuid) {
         return Next::Do(Step::Take(node.system_uuid.clone()));

@@ -21,7 +21,7 @@ fn serves(ready: &str, why: &str) -> Next<Ended> {
     Next::Done(Ended::Serves(Kept::new(Node::clone(&node(ready)), why)))
 }
 
-/// The record, which says that the machine is being shut down since second 10.
+/// The record, which says that the machine's shutdown began at second 10.
 fn stopped(record: Record) -> Record {
     let mut record = record;
     record.entered.insert(Phase::Stopping, at_second(10).date);
