@@ -56,7 +56,7 @@ impl Amount {
     }
 
     /// The approximate amount.
-    #[expect(clippy::cast_precision_loss, reason = "it is asked for approximately")]
+    #[expect(clippy::cast_precision_loss, reason = "an approximate value is requested")]
     pub fn approximate(self) -> f64 {
         self.0 as f64 / NANO as f64
     }

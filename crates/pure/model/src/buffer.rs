@@ -1,5 +1,5 @@
-//! Spare capacity that the cluster requests (`autoscaling.x-k8s.io/v1beta1`): CapacityBuffers, and templates
-//! of pods.
+//! Spare capacity that the cluster requests (`autoscaling.x-k8s.io/v1beta1`): CapacityBuffers and
+//! PodTemplates.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ impl CapacityBuffer {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Whether a chunk of this buffer looks like a pod of this controller.
+    /// Whether the chunks of this buffer look like the pods of this controller.
     pub fn refers_to(&self, controller: &Controller) -> bool {
         let Some(TemplateRef::Scalable { group, kind, name }) = &self.template else { return false };
         let of = controller.api_version.split_once('/').map_or("", |(group, _)| group);
@@ -57,8 +57,8 @@ impl CapacityBuffer {
     }
 }
 
-/// Whether a reference to `group` means a kind of the group `of`. An empty reference means `apps` for
-/// Karpenter, and the core group for the API; Cluster Autoscaler calls the latter `core`.
+/// Whether `group` in a reference means the API group `of`. An empty reference means `apps` for Karpenter,
+/// and the core group for the API; Cluster Autoscaler calls the latter `core`.
 fn is_group(group: &str, of: &str) -> bool {
     match of {
         "apps" => group == "apps" || group.is_empty(),
@@ -94,7 +94,7 @@ pub struct BufferStatus {
     pub replicas: Option<i64>,
     /// The strategy that was followed.
     pub strategy: Option<String>,
-    /// Conditions, the daemon's own and others'.
+    /// Conditions, set by the daemon or by other clients.
     pub conditions: Vec<StatusCondition>,
 }
 

@@ -1,7 +1,7 @@
-//! Codes: the names of variants in JSON, in labels of metrics and in messages. They are part of the contract,
-//! and stay the same if a variant is renamed.
+//! Codes: the names of variants in JSON, in metric labels and in messages. They are part of the contract, and
+//! stay the same if a variant is renamed.
 
-/// Gives an enum the constant `ALL` and the method `code()`. A missing variant is an error of the compiler.
+/// Gives an enum the constant `ALL` and the method `code()`. A missing variant is a compiler error.
 #[macro_export]
 macro_rules! codes {
     ($name:ty { $($variant:ident => $code:literal),* $(,)? }) => {
@@ -9,7 +9,7 @@ macro_rules! codes {
             /// All variants.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// Its name in JSON, in labels of metrics and in messages.
+            /// Its name in JSON, in metric labels and in messages.
             pub const fn code(self) -> &'static str {
                 match self {
                     $(Self::$variant => $code,)*

@@ -14,7 +14,7 @@ pub struct StatusCondition {
     pub reason: String,
     /// The reason in words.
     pub message: String,
-    /// Since when the condition has had this status.
+    /// When the condition last changed its status.
     pub since: Option<Timestamp>,
     /// `observedGeneration`: the generation of the object for which the condition was set.
     pub generation: Option<i64>,

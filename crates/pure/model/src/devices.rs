@@ -56,12 +56,12 @@ pub enum RequestKind {
     Exactly(DeviceAsk),
     /// `firstAvailable`: the first of these that can be satisfied.
     FirstAvailable(Vec<DeviceAsk>),
-    /// A form of request that is not known.
+    /// An unknown form of request.
     #[default]
     Unknown,
 }
 
-/// Devices that are asked for.
+/// Requested devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceAsk {
     /// The name of the request, or of the subrequest.
@@ -70,7 +70,7 @@ pub struct DeviceAsk {
     pub class: String,
     /// CEL expressions that must all be true; `None` if a selector is of another kind.
     pub selectors: Vec<Option<String>>,
-    /// How many.
+    /// How many devices.
     pub mode: AllocationMode,
     /// `adminAccess`: the devices may already be in use.
     pub admin: bool,
@@ -89,7 +89,7 @@ pub enum AllocationMode {
     ExactCount(i64),
     /// All that match.
     All,
-    /// A mode that is not known.
+    /// An unknown mode.
     Other(String),
 }
 
@@ -128,7 +128,7 @@ pub enum ConstraintKind {
     Match(String),
     /// Each device has a different value of this attribute.
     Distinct(String),
-    /// A constraint that is not known.
+    /// An unknown constraint.
     Unknown,
 }
 
@@ -256,7 +256,7 @@ pub enum Attribute {
     Bools(Vec<bool>),
     /// Semantic versions.
     Versions(Vec<String>),
-    /// A type that is not known.
+    /// An unknown type.
     Unknown,
 }
 
@@ -265,7 +265,7 @@ pub enum Attribute {
 pub struct Capacity {
     /// How much there is.
     pub value: Amount,
-    /// How the amount that a request takes is determined (`requestPolicy`).
+    /// How much of it a request takes (`requestPolicy`).
     pub policy: Option<CapacityPolicy>,
 }
 
@@ -338,14 +338,14 @@ pub struct PodClaim {
 pub enum ClaimSource {
     /// An existing claim, by name.
     Named(String),
-    /// A claim of the pod's own, created from a template.
+    /// The pod's own claim, created from a template.
     Template {
         /// The template's name.
         template: String,
         /// The claim that was created.
         made: Made,
     },
-    /// A source that is not known.
+    /// An unknown source.
     Unknown,
 }
 
@@ -377,8 +377,8 @@ pub enum Made {
 pub struct ExtendedRequest {
     /// The resource.
     pub resource: String,
-    /// How many devices it takes. An init container that ends takes only what it needs beyond what lasting
-    /// containers after it request.
+    /// How many devices the container takes. An init container that ends takes only what it needs beyond the
+    /// requests of later containers that keep running.
     pub count: i64,
 }
 

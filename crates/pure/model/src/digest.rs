@@ -1,4 +1,4 @@
-//! What every decision asks about every pod, computed once for each pod instead of in each round.
+//! What every decision needs to know about every pod, computed once for each pod instead of in each round.
 //!
 //! A pod that is shared no longer changes. Its digest is computed when it arrives (or when it is first
 //! needed) and stays with it. A clone starts without a digest, because clones are made to be changed.
@@ -20,7 +20,7 @@ use super::pod_spec::PodSpec;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fingerprint([u64; 2]);
 
-/// What decisions often ask about a pod, close together in memory.
+/// What decisions often need to know about a pod, close together in memory.
 #[derive(Clone, Debug)]
 pub struct Digest {
     /// `namespace/name`.
@@ -74,7 +74,7 @@ pub struct Looks {
     pub spread_as: Option<Fingerprint>,
 }
 
-/// Stands for every position of `/` that is too large. Namespaces in the API have shorter names.
+/// Stands for any position of `/` that is too large. Namespaces in the API have shorter names.
 const FAR: u8 = u8::MAX;
 
 /// Annotation of a pod: no machine is created for the pod until it is this old.

@@ -1,7 +1,7 @@
 //! The sizes of memory that a VM with memory hotplug can have.
 //!
 //! qemu-server starts such a VM with 1 GiB and plugs DIMMs until the size is reached: 32 of 512 MiB, then 32
-//! each of twice the previous size, eight times (`foreach_dimm` of its `Memory.pm`). It rounds up any other
+//! of twice that size, and so on for eight sizes (`foreach_dimm` of its `Memory.pm`). It rounds up any other
 //! size.
 
 /// The initial memory of every VM with memory hotplug, in bytes.

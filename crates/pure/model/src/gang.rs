@@ -22,7 +22,7 @@ pub struct PodGroup {
     pub topology: Option<String>,
     /// `spec.parentCompositePodGroupName`.
     pub parent: Option<String>,
-    /// Whether `spec.resourceClaims` has any. Its pods share them.
+    /// Whether `spec.resourceClaims` names any claims, which its pods share.
     pub shares_claims: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-/// Nanoseconds of the units that `time.ParseDuration` knows.
+/// The units that `time.ParseDuration` accepts, in nanoseconds.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -66,7 +66,7 @@ fn first(text: &str) -> Option<(u64, &str)> {
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "Go reckons it in floating point, and cuts off"
+    reason = "Go computes this in floating point, and truncates"
 )]
 fn fraction(digits: &str, nanos: u64) -> u64 {
     let (mut value, mut scale): (u64, f64) = (0, 1.0);

@@ -1,4 +1,4 @@
-//! A machine: one VM of a pool from the first intent to its end, and the hosts that run machines.
+//! Machines (one VM of a pool, from the first intent to its end), and the hosts that run them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,8 +14,8 @@ use super::text_id::{MachineId, PoolName};
 use super::vmid::Vmid;
 use super::workload::Backoff;
 
-/// A stage in the life of a machine, derived from what is seen of the machine and from its record. Phases are
-/// compared in this order.
+/// A stage in the life of a machine, derived from its record and from what is seen of it. Phases are compared
+/// in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
     /// The record is written; nothing has been requested from Proxmox VE yet.
@@ -106,9 +106,9 @@ impl WarmState {
         self == Self::Booted
     }
 
-    /// How much disk space a waiting machine with this many bytes of memory takes beside its disks. Proxmox
-    /// VE allocates twice the memory, and 500 MiB for devices (`__snapshot_save_vmstate` of qemu-server's
-    /// `QemuConfig`).
+    /// How much disk space a waiting machine with this many bytes of memory takes in addition to its disks.
+    /// Proxmox VE allocates twice the memory, and 500 MiB for devices (`__snapshot_save_vmstate` of
+    /// qemu-server's `QemuConfig`).
     pub fn state_bytes(self, memory: i64) -> i64 {
         if self == Self::Suspended { memory.saturating_mul(2).saturating_add(500 << 20) } else { 0 }
     }
@@ -188,9 +188,9 @@ pub struct Machine {
     /// The disks or memory that it has just put on storages may not be included in the storages' usage yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub just_stored: bool,
-    /// Since when it has been in this phase.
+    /// When it entered this phase.
     pub since: Option<Timestamp>,
-    /// Since when it has been on its way to become a node ([`Record::wanted_since`]), if that is known.
+    /// When it started on its way to becoming a node ([`Record::wanted_since`]), if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested: Option<Timestamp>,
     /// The Node, once it has registered.
@@ -221,8 +221,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Since when it has been on its way to become a node. If that is not known: since when it has been in
-    /// its phase.
+    /// When it started on its way to becoming a node. If that is not known: when it entered its phase.
     pub fn wanted_since(&self) -> Option<Timestamp> {
         self.requested.or(self.since)
     }
@@ -233,7 +232,8 @@ impl Machine {
     }
 }
 
-/// A running machine that is being given more: what it had before, and what its Node reported then.
+/// A running machine that is being given more vCPUs or memory: what it had before, and what its Node reported
+/// then.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Growing {
@@ -245,9 +245,9 @@ pub struct Growing {
     pub node_cpu_milli: i64,
     /// Memory that the Node reported before, in bytes.
     pub node_memory: i64,
-    /// Since when.
+    /// When the growth began.
     pub since: Timestamp,
-    /// Why the growth is given up: what was plugged but not reported by the Node is being removed again.
+    /// Why the growth was given up: what was plugged but is not reported by the Node is being removed again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
@@ -262,7 +262,7 @@ impl Growing {
     }
 
     /// Whether a Node with this capacity reports more than a machine of this size has. A kubelet keeps
-    /// reporting what it found at its start, even if something was removed from the machine since.
+    /// reporting what it found at its start, even if something has been removed from the machine since then.
     pub fn says_more(&self, (cores, memory): (u32, i64), seen: &Resources) -> bool {
         let cpu = self.node_cpu_milli + (i64::from(cores) - i64::from(self.cores)) * 1000;
         let memory = self.node_memory + (memory - self.memory);
@@ -332,14 +332,14 @@ pub enum Intent {
     Retire {
         /// In words, for logs and events.
         reason: String,
-        /// Since when.
+        /// When its removal began.
         since: Timestamp,
     },
     /// Its creation failed, and what exists of it is being removed.
     Discard {
         /// What failed.
         reason: String,
-        /// Since when.
+        /// When its removal began.
         since: Timestamp,
     },
 }
@@ -358,7 +358,8 @@ pub struct Record {
     pub name: String,
     /// Its slot.
     pub slot: Slot,
-    /// The region whose cluster has its VM; `None`: the cluster in `[proxmox]`, which had no name then.
+    /// The region whose cluster has its VM; `None`: the cluster in `[proxmox]`, which had no region name
+    /// then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// The Proxmox VE host that it was placed on.
@@ -399,7 +400,7 @@ pub struct Record {
     #[serde(default)]
     pub cordoned: bool,
     /// When a bare-metal machine was seen to be off while the daemon owned it; reset to `None` once its Node
-    /// reports again. After that time, only another client switches it on.
+    /// reports again. If it is on after that time, another client has switched it on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_off: Option<Timestamp>,
     /// A clone was requested, and its outcome is not known: a VM with this VMID that cannot be seen may
@@ -416,8 +417,9 @@ pub struct Record {
     /// When it entered each phase.
     #[serde(default)]
     pub entered: BTreeMap<Phase, Timestamp>,
-    /// When its VM and its Node were seen to be gone. Only what they left behind keeps the record. It is not
-    /// an entry of `entered`, because an earlier release could not read the record then.
+    /// When its VM and its Node were seen to be gone. The record is kept only because of what they left
+    /// behind. This time is not an entry of `entered`, because an earlier release could not read such a
+    /// record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm_gone: Option<Timestamp>,
     /// Pods that it was created for, `namespace/name`, in the order of the plan, which reserves their places.
@@ -547,7 +549,7 @@ impl Record {
         self.left_hosts.remove(&self.host);
     }
 
-    /// Since when it has been on its way to become a node. Time before its creation starts does not count: a
+    /// When it started on its way to becoming a node. Time before its creation starts does not count: a
     /// pause, or waiting for its turn among clones.
     pub fn wanted_since(&self) -> Timestamp {
         self.entered.get(&Phase::Requested).copied().or(self.asked).unwrap_or(self.created)

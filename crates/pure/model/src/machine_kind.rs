@@ -22,7 +22,7 @@ pub(super) mod template {
     #[expect(
         clippy::ref_option,
         clippy::trivially_copy_pass_by_ref,
-        reason = "serde hands the field over like this"
+        reason = "serde requires this signature"
     )]
     pub fn serialize<S: Serializer>(template: &Option<Vmid>, serializer: S) -> Result<S::Ok, S::Error> {
         template.unwrap_or_default().serialize(serializer)

@@ -39,7 +39,7 @@ pub struct Condition {
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Since when it has had this status.
+    /// When it last changed its status.
     pub last_transition: Option<Timestamp>,
 }
 
@@ -74,11 +74,11 @@ pub struct Node {
     pub capacity: Resources,
     /// `status.allocatable`.
     pub allocatable: Resources,
-    /// `status.declaredFeatures`, as far as the scheduler asks for them.
+    /// Those of `status.declaredFeatures` that the scheduler requires for some pods.
     pub features: Features,
     /// `status.conditions`.
     pub conditions: Vec<Condition>,
-    /// `status.volumesAttached` names.
+    /// The names in `status.volumesAttached`.
     pub volumes_attached: Vec<String>,
     /// Only during a decision, and in no file: the planner decides as if the node were being replaced, for
     /// this reason.

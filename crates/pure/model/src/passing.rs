@@ -1,6 +1,6 @@
 //! Temporary taints: a node starts with them, and another component removes them once the node is set up.
 //!
-//! Some keys are always known to be temporary, as in Cluster Autoscaler and Karpenter. A pool names others
+//! Taints with some keys are always temporary, as in Cluster Autoscaler and Karpenter. A pool names others
 //! (`startup_taints`), one by one or by the domain of their keys.
 
 use super::node::{Taint, TaintEffect};

@@ -1,5 +1,4 @@
-//! Orders of operators to the leader: the switch that pauses everything, and the order to try something
-//! again.
+//! Orders from operators to the leader: to pause everything, and to try something again.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -8,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pause {
-    /// Since when; `None` if it was set by hand.
+    /// When it was set; `None` if it was set by hand.
     pub since: Option<Timestamp>,
     /// The instance that received the order.
     pub by: String,
@@ -16,7 +15,7 @@ pub struct Pause {
     pub reason: String,
 }
 
-/// An order to try again now what is left alone after failures.
+/// An order to retry now what is being left alone after failures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Retry {

@@ -31,7 +31,7 @@ pub struct Plan {
     /// Pools that stay below their minimum, and why they get no more machines now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub below_minimum: Vec<PoolReason>,
-    /// Running machines that are given more in place.
+    /// Running machines that are given more vCPUs or memory in place.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub grow: Vec<GrownMachine>,
     /// Every pending pod once.
@@ -49,7 +49,7 @@ pub struct Plan {
     /// Machines that are no longer kept warm.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unkept: Vec<Unkept>,
-    /// Annotations that are ignored because their values cannot be parsed: only the first of them.
+    /// Annotations that are ignored because their values cannot be parsed; if there are many, only the first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ignored_annotations: Vec<IgnoredAnnotation>,
     /// Every host that may be switched off, once.
@@ -61,7 +61,7 @@ pub struct Plan {
     /// The verdict on each chunk of a CapacityBuffer. Chunks are not pods, but are decided on like pods.
     #[serde(skip)]
     pub chunks: Vec<PodVerdict>,
-    /// What the round could not look at, and later rounds will.
+    /// What the round could not look at; later rounds will.
     #[serde(skip_serializing_if = "Unfinished::is_empty")]
     pub unfinished: Unfinished,
     /// Every ProvisioningRequest once, the oldest first.
@@ -168,11 +168,7 @@ impl GrownSize {
 }
 
 /// Whether the VMID is left out: there is none, or it is the number of a bare-metal machine.
-#[expect(
-    clippy::ref_option,
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands the field over like this"
-)]
+#[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 fn is_no_vmid(vmid: &Option<Vmid>) -> bool {
     vmid.is_none_or(Vmid::is_bare_metal)
 }
@@ -207,7 +203,7 @@ pub enum PodOutcome {
     NoHostCapacity,
     /// Its priority is below the cut-off.
     Expendable,
-    /// A DaemonSet's pod never causes a node.
+    /// No node is created for a DaemonSet's pod.
     DaemonSet,
     /// A scheduling gate holds it back.
     Gated,
@@ -588,7 +584,7 @@ pub struct NodeVerdict {
     pub utilization: Option<f64>,
     /// The verdict.
     pub verdict: NodeOutcome,
-    /// Why it is blocked.
+    /// The reason for the verdict, if the verdict alone does not show it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<NodeReason>,
     /// The pod that blocks it.
@@ -597,7 +593,7 @@ pub struct NodeVerdict {
     /// More about the verdict, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Since when it has been unneeded.
+    /// When it became unneeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// When it may be removed at the earliest.

@@ -19,9 +19,9 @@ pub enum PodPhase {
     Pending,
     /// Running.
     Running,
-    /// All containers ended well.
+    /// All containers ended successfully.
     Succeeded,
-    /// All containers ended, one of them badly.
+    /// All containers ended, at least one of them with a failure.
     Failed,
     /// The node does not report.
     Unknown,
@@ -33,7 +33,7 @@ pub enum Scheduling {
     /// No `PodScheduled` condition: the scheduler has not looked at it yet.
     #[default]
     Unprocessed,
-    /// `PodScheduled=False`, reason `Unschedulable`, since then, if known.
+    /// `PodScheduled=False`, reason `Unschedulable`, and when the condition last changed, if known.
     Unschedulable(Option<Timestamp>),
     /// Held back by a scheduling gate.
     Gated,
@@ -59,7 +59,7 @@ pub struct Owner {
 /// `spec.tolerations[]`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Toleration {
-    /// Key; empty with `Exists` tolerates every taint.
+    /// Key. If it is empty and the operator is `Exists`, every taint is tolerated.
     pub key: String,
     /// `Exists` (true) or `Equal` (false).
     pub exists: bool,
@@ -203,7 +203,7 @@ pub enum VolumeSource {
     InTree(InTreeDisk),
 }
 
-/// A deletion under way.
+/// A deletion in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deletion {
     /// `metadata.deletionTimestamp`: when the grace period ends.
@@ -222,7 +222,7 @@ pub struct Pod {
     pub uid: String,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
-    /// `status.startTime`: since when its kubelet has known it.
+    /// `status.startTime`: when its kubelet first acknowledged it.
     pub started: Option<Timestamp>,
     /// Set while it is being deleted.
     pub deletion: Option<Deletion>,

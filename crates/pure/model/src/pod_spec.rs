@@ -34,8 +34,8 @@ pub struct PodSpec {
     pub priority_class: String,
     /// `spec.preemptionPolicy: Never`.
     pub never_preempts: bool,
-    /// The sum of its requests, as kube-scheduler computes it (init, sidecar and pod-level resources,
-    /// overhead, resized); `pods` is 1.
+    /// The sum of its requests, as kube-scheduler computes it (with init containers, sidecars, pod-level
+    /// resources, overhead and resizes); `pods` is 1.
     pub requests: Resources,
     /// `spec.nodeSelector`.
     pub node_selector: Labels,
@@ -45,7 +45,7 @@ pub struct PodSpec {
     pub tolerations: Vec<Toleration>,
     /// `spec.topologySpreadConstraints`.
     pub spread: Vec<SpreadConstraint>,
-    /// Host ports of its containers (with `hostNetwork` every container port).
+    /// Host ports of its containers (with `hostNetwork`, every container port).
     pub host_ports: Vec<HostPort>,
     /// `spec.volumes`.
     pub volumes: Vec<Volume>,
@@ -105,7 +105,7 @@ impl Specs {
     /// The smallest number of specs at which unused ones are searched for.
     const FEW: usize = 256;
 
-    /// Makes a pod share the spec of an earlier equal one.
+    /// Makes a pod share an earlier pod's spec, if that is equal.
     pub fn share(&mut self, pod: &mut Pod) {
         let key =
             (pod.spec.digest().class, pod.owner.as_ref().map(|owner| owner.uid.clone()).unwrap_or_default());

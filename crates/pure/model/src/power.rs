@@ -63,7 +63,7 @@ pub enum PowerStep {
 pub struct PowerMemory {
     /// The progress.
     pub step: PowerStep,
-    /// Since when.
+    /// When this step began.
     pub since: Timestamp,
     /// When it was last asked to start.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +74,7 @@ pub struct PowerMemory {
     /// The pools whose machines can be created there.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub reached_by: BTreeSet<PoolName>,
-    /// Pools among these that have no template of their own there.
+    /// Those of them without a template of their own there.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub across: BTreeSet<PoolName>,
 }
@@ -84,7 +84,7 @@ pub struct PowerMemory {
 pub enum HostOutcome {
     /// It is on, and is needed.
     Needed,
-    /// It is on but could be done without, and waits for its time or its turn.
+    /// It is on but not needed, and will be shut down when its time and its turn come.
     Idle,
     /// Its machines leave it.
     Emptied,
@@ -129,7 +129,7 @@ pub struct HostVerdict {
     pub verdict: HostOutcome,
     /// Why, in words.
     pub message: String,
-    /// Since when; for an idle host, since when it could be done without.
+    /// When this began; for an idle host, when it ceased to be needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// When an idle host is shut down at the earliest, or by when a host must have done what it was asked.

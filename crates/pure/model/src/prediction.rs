@@ -1,7 +1,7 @@
 //! What kube-scheduler was expected to do with pods, and what it did. This memory shows when a prediction was
 //! wrong.
 //!
-//! All of it is stored by kinds of pods ([`kind`]), because individual pods come and go.
+//! All of it is stored by kind of pod ([`kind`]), because individual pods come and go.
 
 use std::fmt::Write;
 
@@ -46,7 +46,7 @@ pub struct Predictions {
 }
 
 impl Predictions {
-    /// Whether nothing is followed.
+    /// Whether there are no predictions of any sort.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -64,14 +64,15 @@ pub struct Awaited {
     pub uid: String,
     /// The node.
     pub node: String,
-    /// A fingerprint of the pods on the node at that time: others may have taken the room since.
+    /// A fingerprint of the pods on the node. If it changes, the wait begins again: other pods may have taken
+    /// the room.
     pub company: String,
-    /// Since when every decision has found that it fits there.
+    /// When the wait began: since then, every decision has found that the pod fits there, beside the same
+    /// pods.
     pub since: Timestamp,
     /// A fingerprint of what kube-scheduler last reported on the pod.
     pub words: String,
-    /// When kube-scheduler last reported something else since then: it looked again, and refused the pod
-    /// again.
+    /// When kube-scheduler's report last changed since then: it looked again, and refused the pod again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused_again: Option<Timestamp>,
 }
@@ -113,7 +114,7 @@ pub struct Missed {
     pub ours: String,
     /// What kube-scheduler reported, in its own words.
     pub theirs: String,
-    /// For how long the pool is left alone for such pods; it grows each time.
+    /// For how long the pool gets no machine for such pods; it grows each time.
     pub backoff: Backoff,
     /// A fingerprint of the pool's settings.
     pub settings: String,

@@ -1,9 +1,9 @@
 //! Kubernetes quantities (`100m`, `1.5Gi`, `12e6`), by the rules of `k8s.io/apimachinery/pkg/api/resource`.
 //!
-//! A quantity is parsed exactly, as a rational number with a power of ten or of two as its factor. It is
-//! rounded up if an integer is needed, as `Quantity.Value()` and `Quantity.MilliValue()` do. Kubernetes does
-//! not refuse numbers that are too large for an `i64`: its scheduler uses what is left of them, which may be
-//! zero or negative, and so does this module. Negative amounts, which do not matter here, saturate.
+//! A quantity is parsed exactly, as a decimal number times a power of ten or of two. It is rounded up if an
+//! integer is needed, as `Quantity.Value()` and `Quantity.MilliValue()` do. Kubernetes does not refuse
+//! numbers that are too large for an `i64`: its scheduler uses what is left of them, which may be zero or
+//! negative, and so does this module. Negative amounts, which do not matter here, saturate.
 
 use thiserror::Error;
 
@@ -46,7 +46,7 @@ fn saturated(value: i128) -> i64 {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
-    reason = "bytes of a host, and to the page"
+    reason = "exact enough for the memory of a host"
 )]
 pub fn share(bytes: i64, part: f64) -> i64 {
     if (part - 1.0).abs() < f64::EPSILON { bytes } else { (bytes as f64 * part) as i64 }
@@ -86,7 +86,7 @@ fn magnitude(text: &str, shift: i32) -> Result<i128, QuantityError> {
     Ok(Written::read(text)?.magnitude(shift))
 }
 
-/// A quantity as it is written.
+/// A quantity as written.
 struct Written {
     negative: bool,
     /// All digits, including those after the point.
@@ -144,7 +144,7 @@ impl Written {
             low(whole.min(u128::from(i64::MAX.unsigned_abs())), shift)
         } else if self.digits <= 18 && self.tens - self.places >= -9 {
             // A 64-bit number with a power of ten: these powers are multiplied in one step, and wrap around.
-            // Others are multiplied ten by ten, which ends at zero.
+            // Others are multiplied by ten step by step, which yields zero if the result does not fit.
             match self.tens - self.places + shift {
                 tens @ (1 | 2 | 3 | 6 | 9) => low(self.mantissa, tens),
                 _ => 0,

@@ -52,7 +52,7 @@ pub const KNOWN_ANNOTATIONS: &[&str] = &[
 
 /// The label that makes a Node part of a pool.
 pub const POOL_LABEL: &str = "pve-autoscaler/pool";
-/// Since when a node has been unneeded (annotation, RFC 3339).
+/// When a node became unneeded (annotation, RFC 3339).
 pub const UNNEEDED_SINCE: &str = "pve-autoscaler/unneeded-since";
 /// `true` on a Node prevents its removal, even if it is unneeded (annotation). `pin` writes it.
 pub const PINNED: &str = "pve-autoscaler/scale-down-disabled";
@@ -68,9 +68,9 @@ pub const STARTING_TAINT: &str = "pve-autoscaler/starting";
 pub const VM_PROTECTED: &str = "pve-autoscaler/vm-protected";
 /// The taint of a node that is being removed.
 pub const BEING_DELETED_TAINT: &str = "pve-autoscaler/being-deleted";
-/// Taint of a node whose machine is being given more, from before its kubelet restarts until the kubelet has
-/// reported the new size. Until its own watch shows that, a kubelet refuses pods that the scheduler sends it
-/// for the added resources (`OutOfcpu`).
+/// Taint of a node whose machine is being given more vCPUs or memory, from before its kubelet restarts until
+/// the kubelet has reported the new size. Until the kubelet's own watch shows the new size, it refuses pods
+/// that the scheduler sends it for the added resources (`OutOfcpu`).
 pub const GROWING_TAINT: &str = "pve-autoscaler/growing";
 /// Kubernetes' own taint of a Node that is known to be off: its pods and volumes are released without its
 /// kubelet.
@@ -93,11 +93,11 @@ pub struct PoolMemory {
     pub last_removal_failure: Option<Timestamp>,
     /// Until this back-off ends, no machine is created in the pool.
     pub backoff: Option<Backoff>,
-    /// Hosts on which a machine of the pool could not be created although the host itself is fine, and until
-    /// when they are its last choice: a storage or a bridge of that host may be broken.
+    /// Hosts that failed to create a machine of the pool although they are otherwise fine, and until when the
+    /// pool tries them last: a storage or a bridge of the host may be broken.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub failed_on: BTreeMap<HostKey, Timestamp>,
-    /// Until then, no running machine of the pool grows.
+    /// Until this back-off ends, no running machine of the pool grows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grow_backoff: Option<Backoff>,
     /// What a ready node with the pool's own `cores` and `memory` offers.
@@ -121,12 +121,12 @@ pub struct PoolMemory {
     /// The hosts on which its template can be cloned, if that is known. Machines are placed on no others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reach: Option<Vec<HostKey>>,
-    /// Those of these hosts that have no template of their own. A clone to another host must be on a storage
-    /// that the hosts share (`POST /nodes/{node}/qemu/{vmid}/clone` with `target`).
+    /// Those of the hosts in `reach` that have no template of their own. A clone to another host must be on a
+    /// storage that the hosts share (`POST /nodes/{node}/qemu/{vmid}/clone` with `target`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub across: Vec<HostKey>,
-    /// Its back-off exists because none of its templates can be cloned now. A template on a host that is off
-    /// would end it.
+    /// Its back-off exists because none of its templates can be cloned now. It would end if a host that has a
+    /// template but is off were switched on.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub without_template: bool,
     /// Why nothing can be done in its Proxmox VE cluster now, if that is so. The pool gets no machine and
@@ -137,7 +137,7 @@ pub struct PoolMemory {
     /// one with the largest disks. 0 if that is not known, or if clones are linked.
     #[serde(skip_serializing_if = "is_zero")]
     pub clone_bytes: i64,
-    /// Fingerprints of its present templates; empty: not all of them could be read.
+    /// Fingerprints of its current templates; empty: not all of them could be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<String>,
     /// Its bare-metal machines that may not be switched on now, and why (words that follow their names).
@@ -149,7 +149,7 @@ pub struct PoolMemory {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeclaredFeatures {
-    /// The features, as far as the scheduler asks for them.
+    /// Those of its features that the scheduler requires for some pods.
     pub features: Features,
     /// The kubelet's settings, as in the machine's record.
     pub kubelet: String,
@@ -173,9 +173,9 @@ pub struct Learnt {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Decision {
-    /// When.
+    /// When it happened.
     pub time: Timestamp,
-    /// What, in words.
+    /// What happened, in words.
     pub what: String,
 }
 
@@ -183,12 +183,12 @@ pub struct Decision {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostMemory {
-    /// Until then, no new machines are placed on the host.
+    /// Until this back-off ends, no new machines are placed on the host.
     pub backoff: Option<Backoff>,
-    /// Until then, it is not emptied to be switched off, because an earlier attempt failed.
+    /// Until this back-off ends, it is not emptied to be switched off, because an earlier attempt failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emptying_backoff: Option<Backoff>,
-    /// Since when it could be done without.
+    /// When it ceased to be needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_since: Option<Timestamp>,
     /// The progress of switching it off or on.
@@ -202,10 +202,10 @@ pub struct HostMemory {
 pub struct NodeMemory {
     /// Its pool.
     pub pool: PoolName,
-    /// Its removal was given up: the next one does not begin before this ends.
+    /// Its removal was given up: the next attempt does not begin before this back-off ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removal_backoff: Option<Backoff>,
-    /// Since when it has been seen not ready, by the clock of the instance that saw it.
+    /// When it was first seen not ready, by the clock of the instance that saw it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unready_since: Option<Timestamp>,
 }
@@ -229,7 +229,7 @@ pub struct Memory {
     pub name_seed: u64,
     /// Times of the latest removals, for the hourly limit.
     pub removals: Vec<Timestamp>,
-    /// When the last orphan was collected, for the limit on that.
+    /// When the latest orphan was collected, for the limit on collections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub orphan_collected: Option<Timestamp>,
     /// What kube-scheduler is expected to do, and where it did something else.
@@ -238,7 +238,7 @@ pub struct Memory {
     /// What the last round could not look at.
     #[serde(skip_serializing_if = "Unfinished::is_empty")]
     pub unfinished: Unfinished,
-    /// The initial length of a back-off on which the present ones are based, in seconds.
+    /// The initial length of a back-off on which the current ones are based, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff_initial: Option<i64>,
     /// The latest decisions, oldest first, for people who ask what happened. Decisions do not depend on them.
@@ -321,9 +321,9 @@ pub struct Snapshot {
     pub device_taint_rules: Vec<Arc<DeviceTaintRule>>,
     /// CapacityBuffers.
     pub buffers: Vec<Arc<CapacityBuffer>>,
-    /// ProvisioningRequests; `None`: the API server has none.
+    /// ProvisioningRequests; `None`: the API server does not know the resource.
     pub requests: Option<Vec<Arc<ProvisioningRequest>>>,
-    /// PodGroups; `None`: the API server has none, or does not return them.
+    /// PodGroups; `None`: the API server does not know the resource, or does not return it.
     pub pod_groups: Option<Vec<Arc<PodGroup>>>,
     /// PodTemplates, as far as buffers may refer to them.
     pub pod_templates: Vec<Arc<PodTemplate>>,
@@ -333,7 +333,7 @@ pub struct Snapshot {
     pub memory: Memory,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 fn is_zero(bytes: &i64) -> bool {
     *bytes == 0
 }

@@ -1,7 +1,7 @@
-//! Ids that are texts: one type for each kind, so that the compiler tells a pool's name from a machine's id.
+//! Ids that are text: one type for each kind, so that the compiler tells a pool's name from a machine's id.
 
-/// Declares a type for one kind of id. It is made from a text and can be used like one (`Deref`, `Borrow`,
-/// `Display`, serde as the plain text), but the compiler keeps it apart from other kinds of ids.
+/// Declares a type for one kind of id. It is made from text and can be used like a `str` (`Deref`, `Borrow`,
+/// `Display`, serde as plain text), but the compiler keeps it apart from other kinds of ids.
 macro_rules! text_id {
     ($(#[$about:meta])* $name:ident) => {
         $(#[$about])*
@@ -12,7 +12,7 @@ macro_rules! text_id {
         pub struct $name(String);
 
         impl $name {
-            /// The id as a text.
+            /// The id as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -100,8 +100,8 @@ text_id! {
 }
 
 text_id! {
-    /// The id of a machine: a random UUID, which is in its record and in the mark on its VM. A machine's
-    /// name is another text: that of its VM, guest and Node.
+    /// The id of a machine: a random UUID, which is in its record and in the mark on its VM. It is not the
+    /// machine's name, which its VM, guest and Node share.
     MachineId
 }
 

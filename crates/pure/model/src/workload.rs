@@ -200,17 +200,17 @@ pub struct Namespace {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Backoff {
-    /// Until when.
+    /// When it ends.
     pub until: Timestamp,
     /// Why, in words.
     pub reason: String,
-    /// The length of this back-off, in seconds. The next one is twice as long.
+    /// The length of this back-off, in seconds. The next one is up to twice as long.
     #[serde(default)]
     pub seconds: i64,
 }
 
 impl Backoff {
-    /// The back-off after a further failure: of the initial length, or twice as long as the one before, but
+    /// The back-off after a further failure: of the initial length, or twice as long as the previous one, but
     /// never longer than the maximum. Several failures during one back-off count once.
     pub fn next(
         before: Option<&Self>,
@@ -250,7 +250,7 @@ impl Backoff {
     }
 
     /// Whether it is running now. If its end is further away than its whole length, it began before the clock
-    /// was set back, and is over.
+    /// was set back, and counts as over.
     pub fn runs(&self, now: Timestamp) -> bool {
         let left = self.until.duration_since(now);
         left.is_positive() && (self.seconds == 0 || left.as_secs() <= self.seconds)

@@ -1,4 +1,4 @@
-//! Chooses the node for a pending pod: the same filters as for decisions, and simplified scores of
+//! Chooses the node for a pending pod, with the same filters as decisions, and with simplified scores of
 //! kube-scheduler.
 
 use std::cmp::Reverse;
@@ -9,12 +9,12 @@ use model::Snapshot;
 use model::pod::Pod;
 use scheduling::{NodeIndex, Priorities, World};
 
-/// The default request of a pod in scores: kube-scheduler's `DefaultMilliCPURequest` and
-/// `DefaultMemoryRequest`.
+/// The minimum request of a pod in scores, CPU in thousandths and memory in bytes: kube-scheduler's
+/// `DefaultMilliCPURequest` and `DefaultMemoryRequest`.
 const AT_LEAST: (i64, i64) = (100, 200 << 20);
 
-/// Binds a cluster's pending pods to its nodes, by priority and age. Returns the index of each of these pods
-/// in the snapshot, and that of its node.
+/// Binds a cluster's pending pods to its nodes, by priority and age. Returns the index of each bound pod in
+/// the snapshot, and that of its node.
 pub(super) fn bind(snapshot: &Snapshot) -> Vec<(usize, NodeIndex)> {
     let is_waiting = |pod: &Pod| pod.digest().waits && !pod.digest().gated && !pod.digest().daemon;
     let all = snapshot.pods.iter().enumerate();
@@ -68,8 +68,8 @@ fn kin(world: &World, pod: &Pod, node: NodeIndex) -> i64 {
     i64::try_from(world.node(node).pods.iter().filter(same).count()).unwrap_or(i64::MAX)
 }
 
-/// The scores of NodeResourcesFit (`LeastAllocated`) and NodeResourcesBalancedAllocation, each at most 100,
-/// in total.
+/// The sum of the scores of NodeResourcesFit (`LeastAllocated`) and NodeResourcesBalancedAllocation, each at
+/// most 100.
 fn room(world: &World, pod: &Pod, node: NodeIndex) -> i64 {
     let sim = world.node(node);
     let offered = &sim.node.allocatable;

@@ -27,7 +27,7 @@ use planning::being_deleted;
 use scheduling::selector::labels_match;
 use settings::Config;
 
-/// If nothing changes, a decision is made this often.
+/// If nothing changes, a decision is made this often, or every `scan_interval` if that is longer.
 const IDLE: SignedDuration = SignedDuration::from_mins(1);
 /// Kubernetes' taints of nodes that are not ready.
 const NOT_READY: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
@@ -39,12 +39,13 @@ pub struct Simulation {
     pub(super) config: Config,
     pub(super) facts: Arc<Facts>,
     pub(super) what_if: WhatIf,
-    /// The last recorded round, without its pods. Hosts that its daemon had switched off are shown as on.
+    /// The last recorded round, without its pods and the nodes of pools. Hosts that its daemon had switched
+    /// off are shown as on.
     pub(super) around: Snapshot,
     /// The hosts that the daemon of the last recorded round had switched off.
     pub(super) switched_off: BTreeSet<HostKey>,
     pub(super) others: Others,
-    /// Recorded pods on nodes outside all pools that come with each node.
+    /// Recorded pods that come with each node, such as those of DaemonSets, on nodes outside all pools.
     standing: Vec<Arc<Pod>>,
     scale: Scale,
     pub(super) members: BTreeMap<Id, Member>,
@@ -52,7 +53,7 @@ pub struct Simulation {
     pub(super) nodes: BTreeMap<String, Arc<Node>>,
     /// Nodes of the first round, as they were recorded last.
     followed: BTreeMap<String, Arc<Node>>,
-    /// Pods that come with each node, such as those of DaemonSets.
+    /// By node of a pool: the pods that come with each node.
     pub(super) attached: BTreeMap<String, Vec<Arc<Pod>>>,
     pub(super) memory: Memory,
     pub(super) freed: BTreeMap<Vmid, Timestamp>,
@@ -61,7 +62,7 @@ pub struct Simulation {
     now: Timestamp,
     begun: bool,
     decided: Option<Timestamp>,
-    /// When something of the last decision is due.
+    /// When the next step of the last decision is due.
     pub(super) due: Option<Timestamp>,
     /// Something has changed since the last decision.
     pub(super) changed: bool,
@@ -187,7 +188,7 @@ impl Simulation {
     }
 
     /// Repeats what an administrator did in the record to nodes of its first round, until they are removed in
-    /// the record or here.
+    /// the record or in the simulation.
     fn follow_nodes(&mut self, round: &Snapshot) {
         for recorded in &round.nodes {
             let own = self.nodes.get_mut(&recorded.name).filter(|own| own.uid == recorded.uid);
@@ -223,7 +224,7 @@ impl Simulation {
         };
         let standing = round.pods.iter().filter(|pod| is_everywhere(pod) && others(pod));
         self.standing = standing.cloned().collect();
-        // Facts about pools that do not depend on the simulation.
+        // Takes over facts about pools that do not depend on the simulation.
         for (name, recorded) in &around.memory.pools {
             let own = self.memory.pools.entry(name.clone()).or_default();
             *own = PoolMemory {
@@ -307,8 +308,8 @@ impl Simulation {
         self.members.insert((unit, 0), member);
     }
 
-    /// Notes that a pod has finished in the record. Here, it runs for the same time from when it gets its
-    /// node.
+    /// Notes that a pod has finished in the record. In the simulation, it runs for as long, counted from when
+    /// it gets its node.
     fn finishes(&mut self, unit: u64, ran: SignedDuration) {
         for id in self.scale.of(unit) {
             let Some(member) = self.members.get_mut(&id) else { continue };
@@ -330,7 +331,7 @@ impl Simulation {
         self.room_changed = true;
     }
 
-    /// Lets time pass until then.
+    /// Lets time pass until this moment, and does what is due meanwhile.
     fn advance(&mut self, until: Timestamp) {
         while let Some(next) = self.next_event().filter(|next| *next < until) {
             self.now = next.max(self.now);
@@ -341,7 +342,7 @@ impl Simulation {
         self.pass();
     }
 
-    /// When something happens next that is not in the record.
+    /// When the next event happens that is not in the record.
     fn next_event(&self) -> Option<Timestamp> {
         let machines = self.machines.values().filter_map(|one| one.due);
         let ends = self.members.values().filter_map(|member| member.ends);

@@ -56,21 +56,21 @@ pub struct Demand {
     /// The pods of the last round, in order of namespace and name.
     known: Vec<Known>,
     units: u64,
-    /// By the uid of their controller: units whose pod ended with its node, and since when.
+    /// By the uid of their controller: units whose pod ended with its node, and when it ended.
     moved: BTreeMap<String, VecDeque<(Timestamp, u64)>>,
 }
 
 #[derive(Clone, Debug)]
 struct Known {
     pod: Arc<Pod>,
-    /// `None`: the pod does not concern the daemon, or is over.
+    /// `None`: the pod does not concern the daemon, or has ended.
     unit: Option<u64>,
-    /// Since when it has had a node.
+    /// When it got its node.
     bound: Option<Timestamp>,
 }
 
 impl Demand {
-    /// What has changed since the round before.
+    /// What has changed since the previous round.
     pub fn round(&mut self, now: &Snapshot) -> Vec<Event> {
         let there = Nodes::of(now);
         let mut events = Vec::new();
@@ -187,11 +187,11 @@ pub(super) fn is_everywhere(pod: &Pod) -> bool {
     pod.digest().daemon || pod.digest().mirror
 }
 
-/// What the nodes of a round mean for pods.
+/// The nodes of a round, as far as they matter for its pods.
 struct Nodes<'s> {
     /// Nodes outside all pools.
     others: BTreeSet<&'s str>,
-    /// Nodes of pools that are in service.
+    /// Nodes in service: ready, and not being removed.
     serving: BTreeSet<&'s str>,
 }
 

@@ -89,7 +89,7 @@ impl Simulation {
         machines.find(|machine| machine.node.as_deref() == Some(node))
     }
 
-    /// Writes to nodes since when they have been unneeded.
+    /// Notes on nodes when they became unneeded.
     fn write_timers(&mut self, plan: &Plan) {
         for verdict in &plan.nodes {
             let Some(node) = self.nodes.get_mut(&verdict.node) else { continue };
@@ -104,7 +104,7 @@ impl Simulation {
         }
     }
 
-    /// Counts each pod once for each verdict by which no machine was created for it.
+    /// Counts each pod once for each verdict that denied it a machine.
     fn count_refusals(&mut self, plan: &Plan) {
         use PodOutcome::{
             DaemonSet, ExistingNode, Gated, GrownNode, NewNode, TooYoung, Unfinished, UpcomingNode,

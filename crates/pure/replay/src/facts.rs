@@ -98,7 +98,7 @@ fn length(took: Option<&Took>, default: std::time::Duration) -> SignedDuration {
 pub struct Watcher {
     facts: Facts,
     machines: BTreeMap<String, MachineTrace>,
-    /// By uid: pending pods that the scheduler refused, and since when they have been pending.
+    /// By uid: pending pods that the scheduler refused, and when they became pending.
     waiting: BTreeMap<String, Timestamp>,
     /// The uids of pods that had a node of a pool in the last round.
     placed: BTreeSet<String>,
@@ -213,7 +213,7 @@ impl Watcher {
             let machine = machines.get(node.name.as_str()).filter(|_| ready(node));
             let Some(machine) = machine.filter(|machine| machine.phase == Phase::Ready) else { continue };
             let shape = (machine.pool.clone(), machine.cores, machine.memory);
-            // The first ready one is enough: its size rarely changes, and the look is cheap.
+            // The first ready node of each shape is enough: what such nodes offer rarely changes.
             self.facts
                 .shapes
                 .entry(shape)

@@ -11,7 +11,7 @@ use model::snapshot::POOL_LABEL;
 use model::{PoolName, Snapshot};
 use planning::ready;
 
-/// Maximum number of points in a series; at this number, each point covers twice the time.
+/// Maximum number of points in a series; once it is reached, each point covers twice as much time.
 const POINTS: usize = 1440;
 const GIB: f64 = 1_073_741_824.0;
 const HOUR: f64 = 3600.0;
@@ -73,7 +73,7 @@ pub struct PoolFigures {
     pub node_hours: f64,
     /// Pods that were scheduled on its nodes.
     pub pods: u64,
-    /// How long those of these pods that had to wait for room were pending.
+    /// How long those of them that had to wait for room were pending.
     pub waits: Waits,
 }
 
@@ -96,7 +96,7 @@ impl Use {
 /// Capacity and use of the hosts and of the nodes on them, in core-hours and GiB-hours.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostUse {
-    /// What hosts that are on have.
+    /// The capacity of hosts that are on.
     pub hosts: Use,
     /// What machines of the pools were assigned.
     pub machines: Use,
@@ -111,15 +111,17 @@ pub struct HostUse {
 /// What one host did, in hours.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostHours {
-    /// It was on.
+    /// How long it was on.
     pub on: f64,
-    /// It was on, and no guest ran there; `None`: the record does not contain what guests were assigned.
+    /// How long it was on while no guest ran there; `None`: the record does not contain what guests were
+    /// assigned.
     pub empty: Option<f64>,
-    /// The daemon had switched it off; `None`: it is not a host that may be switched off.
+    /// How long it was off because the daemon had switched it off; `None`: it is not a host that may be
+    /// switched off.
     pub off: Option<f64>,
 }
 
-/// Nodes and pending pods over time: the most of each in every step.
+/// Nodes and pending pods over time: the maximum of each in every step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Series {
@@ -141,17 +143,17 @@ pub struct Figures {
     /// How long pods were pending that ended without a node, or without another one after they had lost
     /// theirs.
     pub without: Waits,
-    /// How long pods have been pending that still are at the end.
+    /// How long pods that are still pending at the end have been pending.
     pub still: Waits,
-    /// Pods that are pending at present.
+    /// Pods that are pending now.
     pub waiting: u64,
-    /// Pods that no machine was created for at some time, by verdict.
+    /// Pods that were denied a machine at some time, by verdict.
     pub refusals: BTreeMap<String, u64>,
     /// Capacity and use of hosts and nodes.
     pub used: HostUse,
     /// By host: what it did.
     pub hosts: BTreeMap<String, HostHours>,
-    /// Hours in all.
+    /// Total hours.
     pub hours: f64,
     /// Decisions that were made.
     pub decisions: u64,
@@ -160,7 +162,7 @@ pub struct Figures {
     last: Option<State>,
 }
 
-/// What there is at a moment.
+/// The state of the cluster at one moment.
 #[derive(Clone, Debug)]
 struct State {
     time: Timestamp,
@@ -174,7 +176,7 @@ struct State {
     each: BTreeMap<String, HostState>,
 }
 
-/// What a host does at a moment; `None` as in [`HostHours`].
+/// The state of a host at one moment; `None` as in [`HostHours`].
 #[derive(Clone, Copy, Debug)]
 struct HostState {
     on: bool,
@@ -215,7 +217,7 @@ impl Figures {
         self.last = Some(state);
     }
 
-    /// Adds up the state until now.
+    /// Adds up the last state for the time until now.
     pub(super) fn until(&mut self, now: Timestamp) {
         let Some(mut last) = self.last.take() else { return };
         let hours = now.duration_since(last.time).as_secs_f64().max(0.0) / HOUR;

@@ -1,9 +1,9 @@
-//! What a configuration would have done with what was recorded: virtual time, and the planner that decides
-//! for real.
+//! Replays recorded rounds to find what a configuration would have done: in virtual time, with the real
+//! planner.
 //!
 //! ```text
 //!  recorded rounds ─┬─> Watcher ─> Facts: how long machines took, what happened      (first reading)
-//!                   └─> Demand ──> events: pods that are wanted, and no longer       (second reading)
+//!                   └─> Demand ──> events: pods that are wanted or no longer wanted  (second reading)
 //!                                     └─> Simulation, one for each configuration: binding ─> planning::plan ─> machines ─> Figures
 //! ```
 //!
@@ -45,7 +45,7 @@ pub const STARTUP: Duration = Duration::from_mins(3);
 /// What differs from the record, apart from the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WhatIf {
-    /// How many thousandths of the recorded pods there are.
+    /// The number of pods, in thousandths of those recorded.
     pub demand: u32,
     /// These hosts do not exist.
     pub without: BTreeSet<HostKey>,
@@ -69,5 +69,5 @@ pub const ASSUMPTIONS: &[&str] = &[
     "The other load of hosts is as recorded, and machines use all of their memory. While a host was away in the record, it gets no machine, but simulated nodes on it keep running.",
     "Hosts with a `power` are switched as the planner decides: off in 60 s, on in 180 s. What keeps a host on is as recorded. If the record has no such data on a host, only other guests keep it on, and each host has one vote.",
     "Volumes, attached devices, storages, buffers and provisioning requests are as recorded.",
-    "If nothing changes, a decision is made once a minute; while there are pending pods that no machine is created for, every `scan_interval`.",
+    "If nothing changes, a decision is made once a minute (or every `scan_interval`, if that is longer); while there are pending pods that no machine is created for, every `scan_interval`.",
 ];

@@ -31,7 +31,7 @@ impl Simulation {
         let mut machine = machine.clone();
         machine.growing = None;
         machine.seen_on = None;
-        // The time that a machine takes counts from its request, not from its present phase.
+        // The time that a machine takes counts from its request, not from its current phase.
         let comes = machine.phase < Phase::Ready;
         let since = if comes { machine.wanted_since() } else { machine.since };
         let gone_for = since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
@@ -88,7 +88,8 @@ impl Simulation {
         self.figures.pool(pool).made += 1;
     }
 
-    /// Makes a running machine larger immediately: the time that this takes is short compared to all else.
+    /// Makes a running machine larger immediately: the time that this takes is short compared with everything
+    /// else.
     pub(super) fn grow(&mut self, grown: &GrownMachine, now: Timestamp) {
         let Some(sim) = self.machines.get_mut(&grown.machine) else { return };
         let machine = &mut sim.machine;
@@ -218,7 +219,7 @@ impl Simulation {
     }
 }
 
-/// What a machine is created from. With it, no machine that is created now counts as drifted.
+/// What a machine is created from, so that no machine created now counts as drifted.
 fn made_of(
     config: &Config,
     pool: &str,

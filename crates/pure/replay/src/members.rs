@@ -16,21 +16,21 @@ pub(super) type Id = (u64, u32);
 /// A pod of the simulation.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
-    /// Its present state.
+    /// Its current state.
     pub pod: Arc<Pod>,
-    /// Since when it is pending, or was last pending.
+    /// When it last became pending.
     pub since: Timestamp,
     /// It did not find a node immediately.
     pub waited: bool,
     /// It is pending only because the simulation begins: its wait is not counted.
     pub at_first: bool,
-    /// Since when it has a node.
+    /// When it got its node.
     pub bound: Option<Timestamp>,
     /// When it finishes.
     pub ends: Option<Timestamp>,
     /// How long it runs, once that is known.
     pub runs: Option<SignedDuration>,
-    /// Verdicts by which no machine was made for it.
+    /// Verdicts that denied it a machine.
     pub refused: BTreeSet<PodOutcome>,
 }
 
@@ -60,7 +60,7 @@ impl Member {
     }
 }
 
-/// The pod in the state in which the scheduler has refused it.
+/// The pod as it is once the scheduler has refused it, or while a gate holds it back.
 fn waiting(pod: &Pod, now: Timestamp) -> Pod {
     let gated = pod.scheduling == Scheduling::Gated;
     Pod {
@@ -76,7 +76,7 @@ fn waiting(pod: &Pod, now: Timestamp) -> Pod {
     }
 }
 
-/// The pod in the state in which it runs on a node.
+/// The pod as it is while it runs on a node.
 pub(super) fn running(pod: &Pod, node: &str, now: Timestamp) -> Pod {
     Pod {
         node: Some(node.to_owned()),
@@ -92,8 +92,9 @@ pub(super) fn running(pod: &Pod, node: &str, now: Timestamp) -> Pod {
 
 /// Half of a thousand: fractions are rounded to the nearest integer.
 const HALF: u32 = 500;
-/// Controllers start at different remainders, apart by the golden section of a thousand. If all were rounded
-/// alike, controllers of one pod each, such as Jobs, would all get one more or none.
+/// Each controller starts with another remainder, this much larger than the last one's (the golden section of
+/// a thousand). If all were rounded alike, controllers of one pod each, such as Jobs, would all be rounded
+/// up, or all down.
 const APART: u32 = 618;
 
 /// How many copies there are of each unit.
@@ -103,7 +104,7 @@ pub(super) struct Scale {
     demand: u32,
     /// What is left over of each controller's pods, in thousandths.
     rest: BTreeMap<String, u32>,
-    /// Where the next controller starts.
+    /// The remainder with which the next controller starts.
     beginning: u32,
     copies: BTreeMap<u64, u32>,
 }

@@ -56,7 +56,7 @@ impl Simulation {
         self.memory.hosts.get(host)?.power.as_ref()
     }
 
-    /// When what a host was last asked to do is complete.
+    /// When a host has completed the last order to shut down or start.
     fn switched_at(&self, power: &PowerMemory) -> Option<Timestamp> {
         let settings = &self.config.power;
         let took = match power.step {
@@ -101,7 +101,7 @@ impl Simulation {
         (!facts.is_empty()).then_some(PowerFacts { votes, hosts: facts })
     }
 
-    /// Why a host stays on if the record has only the resources of its guests.
+    /// Why a host stays on, if the record shows only the resources of its guests.
     fn stays_on(&self, host: &str) -> Option<String> {
         let why = if !self.others.assigned_known {
             "the record does not show what its guests were assigned"

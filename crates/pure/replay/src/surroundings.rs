@@ -24,7 +24,7 @@ pub(super) struct Others {
     pub assigned_known: bool,
 }
 
-/// Whether a host's reported use includes a machine.
+/// Whether a host's reported use includes this machine.
 fn is_on(machine: &Machine) -> bool {
     match machine.phase {
         Phase::Warm => machine.warm == Some(WarmState::Booted),
@@ -92,8 +92,8 @@ impl Others {
     }
 }
 
-/// The slots that are free beside these machines. A slot that was neither free nor used by a machine in the
-/// record is not available.
+/// The slots that are free, apart from those of these machines. A slot that was neither free nor used by a
+/// machine in the record is not available.
 pub(super) fn slots(
     config: &Config,
     round: &Snapshot,

@@ -1,9 +1,9 @@
 //! Where pods are. Pods that other pods cannot tell apart are one kind, which is counted by node. The pods
-//! that a term of affinity selects are counted by domain. So the meaning of a whole cluster's pods for one
-//! pod is known without looking at each of them.
+//! that an affinity term selects are counted by domain. So one pod can be checked against all pods of a
+//! cluster without looking at each of them.
 //!
 //! All counts are updated when pods are placed or removed. A clone shares everything that does not change
-//! after it.
+//! afterwards.
 
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ pub(super) struct Kind {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stands(Vec<(NodeIndex, i64)>);
 
-/// How many pods in this world count for one term, in each domain: those that it selects, and those whose
-/// anti-affinity it is. These are mostly the same pods, so both are counted together.
+/// How many pods in this world count for one term, in each domain: those that it selects, and those that have
+/// it as anti-affinity. These are mostly the same pods, so both are counted together.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     /// By the domain's number, in ascending order. If no domain is left out, its number is its index.
@@ -50,7 +50,7 @@ struct Tally {
 struct Count {
     /// Pods that the term selects.
     meant: i64,
-    /// Pods whose anti-affinity the term is.
+    /// Pods that have the term as anti-affinity.
     owners: i64,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Crowd {
     stands: Vec<Arc<Stands>>,
     /// By term.
     meanings: Vec<Arc<Tally>>,
-    /// By spread, from the first question on.
+    /// By spread; counted when first needed.
     pub counts: Counts,
 }
 
@@ -205,7 +205,7 @@ impl Crowd {
         all.filter(|(_, stands)| !stands.0.is_empty())
     }
 
-    /// Whether the term is the anti-affinity of a pod in the world.
+    /// Whether a pod in the world has the term as anti-affinity.
     pub(super) fn has_owner(&self, term: usize) -> bool {
         self.meanings[term].all.owners > 0
     }
@@ -220,7 +220,7 @@ impl Crowd {
         self.meanings[term].at(domain).meant > 0
     }
 
-    /// Whether this domain has a pod whose anti-affinity the term is.
+    /// Whether this domain has a pod that has the term as anti-affinity.
     pub(super) fn is_owned(&self, term: usize, domain: Domain) -> bool {
         self.meanings[term].at(domain).owners > 0
     }
@@ -374,7 +374,7 @@ mod tests {
         Arc::new(node)
     }
 
-    /// A change of a world, or a question to it.
+    /// A change of a world, or a query.
     #[derive(Clone, Debug)]
     enum Step {
         Place(usize, usize),
@@ -399,7 +399,7 @@ mod tests {
         ]
     }
 
-    /// The world after these steps. It is asked in between only if `asks` is true.
+    /// The world after these steps. It is queried in between only if `asks` is true.
     fn world(pods: &[Arc<Pod>], steps: &[Step], announced: usize, asks: bool) -> World {
         let mut world = World::without_pods(&Snapshot::default());
         for number in 0..6 {
@@ -419,7 +419,7 @@ mod tests {
                 Step::Add => _ = world.add_node(node(world.nodes().len())),
                 Step::Ask(pod) if asks => {
                     world.prepare(&pods[pod]);
-                    // What is shared with a copy must not change with it.
+                    // Counts shared with a copy must be copied before they change.
                     copy = Some(world.clone());
                 }
                 Step::Ask(_) => {}

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::pod::Pod;
 
-/// What it costs to ask all filters whether a node takes a pod. A look at a node that settles it at once
-/// costs 1.
+/// What it costs to ask all filters whether a node takes a pod. A first look at a node that already rules it
+/// out costs 1.
 const CHECK: u64 = 10;
 /// The additional cost of each expression about a node's labels.
 pub const EXPRESSION: usize = 12;
@@ -15,8 +15,8 @@ pub(super) const SOCIAL: u64 = 100;
 /// What it costs to prepare a pod.
 const PREPARATION: u64 = 20;
 
-/// Counts the questions to a world and to all its forks together. The same questions cost the same on every
-/// computer. Only one thread at a time asks.
+/// The total cost of the questions to a world and to all its forks. The same questions cost the same on every
+/// computer. Only one thread at a time may ask.
 #[derive(Clone, Debug, Default)]
 pub struct Effort(Arc<AtomicU64>);
 
@@ -34,7 +34,7 @@ impl Effort {
     }
 }
 
-/// What each question about a pod costs: the more the pod requires, the more it costs.
+/// What each question about a pod costs. The more the pod requires, the higher the cost.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Price {
     pub check: u64,

@@ -22,7 +22,7 @@ pub struct Explanation {
     /// What kube-scheduler reports, in its own words, if it refuses the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<String>,
-    /// Where the planner found that pods like it fit, but kube-scheduler refuses them.
+    /// Nodes that kube-scheduler refuses for pods like it, although the planner found that they fit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missed: Vec<MissedPrediction>,
 }
@@ -42,7 +42,7 @@ pub struct NodeAnswer {
     pub message: Option<String>,
 }
 
-/// Explains the given pods, or (with `None`) every pod without a node that is not finished.
+/// Explains the pod with this id, or (with `None`) every unfinished pod that has no node.
 pub fn explain(snapshot: &Snapshot, chosen: Option<&str>) -> Vec<Explanation> {
     let mut world = World::new(snapshot);
     let nominated = Nominated::new(snapshot);
@@ -57,7 +57,7 @@ pub fn explain(snapshot: &Snapshot, chosen: Option<&str>) -> Vec<Explanation> {
 }
 
 fn explain_one(world: &mut World, nominated: &Nominated, missed: &[Missed], pod: &Arc<Pod>) -> Explanation {
-    // A pod that runs is removed first, so that it does not compete with itself.
+    // A running pod is taken out of the world first, so that it does not compete with itself.
     let runs = pod.node.as_deref().filter(|_| !pod.is_finished());
     let own = runs.and_then(|name| world.nodes().iter().position(|one| one.node.name == name));
     if let Some(own) = own {

@@ -9,7 +9,7 @@ use model::selector::{LabelSelector, Labels, Operator};
 pub struct Finder {
     /// By key and value.
     by_label: BTreeMap<String, BTreeMap<String, Vec<usize>>>,
-    /// Numbers that require no particular value of any label.
+    /// Numbers of selectors that require no particular value of any label.
     others: Vec<usize>,
 }
 
@@ -39,7 +39,7 @@ impl Finder {
         self.of(key, value).len()
     }
 
-    /// All numbers that may concern a pod with these labels, each once, in no order.
+    /// All numbers that may concern a pod with these labels, each once, in no particular order.
     pub fn candidates(&self, labels: &Labels) -> impl Iterator<Item = usize> {
         let asked = labels.iter().flat_map(|(key, value)| self.of(key, value));
         asked.chain(&self.others).copied()

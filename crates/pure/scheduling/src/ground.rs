@@ -1,5 +1,5 @@
 //! Which nodes count for pods that are spread, and in which domains. This is determined once for all pods
-//! that are spread in the same manner: there are thousands of apps, but only a few manners.
+//! that are spread the same way: thousands of apps share a few such ways.
 
 use std::sync::Arc;
 

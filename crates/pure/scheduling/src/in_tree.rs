@@ -10,7 +10,7 @@ use model::workload::PersistentVolume;
 const ZONE: (&str, &str) = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone");
 const REGION: (&str, &str) = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region");
 
-/// The disk cannot be handed to its driver.
+/// The disk cannot be described to its CSI driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Untranslatable;
 
@@ -42,7 +42,7 @@ pub(super) fn provisioned_by(provisioner: &str) -> Option<(&str, bool)> {
     if let Some(kind) = InTreeKind::ALL.into_iter().find(|kind| plugin(*kind) == provisioner) {
         return Some((driver(kind), true));
     }
-    // These have CSI drivers, too, and kube-scheduler counts none of their volumes.
+    // Azure files and vSphere have CSI drivers, too, but kube-scheduler counts none of their volumes.
     let uncounted = ["", "kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"].contains(&provisioner);
     (!uncounted).then_some((provisioner, false))
 }

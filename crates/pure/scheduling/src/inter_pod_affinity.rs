@@ -52,7 +52,7 @@ pub(super) fn prepare(pod: &Pod, world: &World) -> State {
 }
 
 impl State {
-    /// Learns that pods like `other` came to a node, or left it.
+    /// Updates the state after pods like `other` were placed on a node or removed from it.
     pub(super) fn tell(&mut self, pod: &Pod, other: &Pod, world: &World) {
         let unknown = !other.affinity.anti.is_empty() && self.known != world.around().terms.count();
         if unknown || self.apart.is_some() {
@@ -150,8 +150,8 @@ impl State {
         Ok(())
     }
 
-    /// Every term needs its label and a matching pod in the domain; the first pod of a group that matches its
-    /// own terms may go anywhere with the labels.
+    /// Every term needs its label and a matching pod in the domain. While no pod matches, a pod that matches
+    /// its own terms needs only the labels.
     fn affinity_holds(&self, domain: &impl Fn(&Key) -> Domain, world: &World) -> bool {
         let own = self.own(|own| &own.affinity);
         if own.is_empty() {

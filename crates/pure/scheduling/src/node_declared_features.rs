@@ -1,5 +1,5 @@
-//! NodeDeclaredFeatures: the node's kubelet declares every feature that the pod uses and the scheduler asks
-//! for.
+//! NodeDeclaredFeatures: the node's kubelet declares every feature that the pod uses and the scheduler
+//! requires.
 
 use super::refusal::Refusal;
 use model::features::Features;

@@ -111,7 +111,7 @@ pub(super) fn check(mounted: &Mounted, sim: &SimNode, held: &Held, volumes: &Vol
 }
 
 /// Checks that there is room for the volumes that no pod on the node uses yet. A volume that is attached, but
-/// used by no pod, counts twice: kube-scheduler assumes that another pod has just left it.
+/// used by no pod, counts twice: kube-scheduler assumes that another pod has just stopped using it.
 fn within_limits(mounted: &Mounted, csi: &CsiNode, held: &Held, volumes: &Volumes) -> Result<(), Refusal> {
     let mut more: Vec<(u32, i64)> = Vec::new();
     for one in mounted.counted.iter().filter(|one| !held.uses(one.volume)) {

@@ -256,14 +256,14 @@ impl State {
     }
 
     /// Drops the counts that it shares with the world, so that the world need not copy them for its next
-    /// change. Returns the number with which to ask for them again. Until then, nothing may be checked.
+    /// change. Returns the number with which they can be fetched again; before that, nothing may be checked.
     pub(super) fn hand_back(&mut self, crowd: &Crowd) -> Option<usize> {
         let number = self.number?;
         crowd.shares(number, self.counted.as_ref()?).then(|| self.counted = None)?;
         Some(number)
     }
 
-    /// Takes over the world's present counts.
+    /// Takes over the world's current counts.
     pub(super) fn take(&mut self, counted: Arc<Vec<Counted>>) {
         self.counted = Some(counted);
     }

@@ -1,5 +1,5 @@
-//! The preferences of pods: kube-scheduler's scores of nodes for them. What other pods prefer of this one is
-//! ignored.
+//! The preferences of pods: kube-scheduler's scores of nodes for them. Other pods' preferences about this one
+//! are ignored.
 
 use std::collections::BTreeMap;
 
@@ -61,8 +61,8 @@ fn counts<'w>(term: &PodAffinityTerm, pod: &Pod, world: &'w World) -> BTreeMap<&
     counts
 }
 
-/// Scales scores to 0 to [`MOST`]. The smallest of them (or `least`, if that is less) becomes 0, and the
-/// largest [`MOST`].
+/// Scales scores to the range from 0 to [`MOST`]. The smallest of them (or `least`, if that is less) becomes
+/// 0, and the largest [`MOST`].
 fn scaled(scores: Vec<i64>, least: i64) -> impl Iterator<Item = i64> {
     let least = scores.iter().copied().min().unwrap_or(0).min(least);
     let range = scores.iter().copied().max().unwrap_or(0).saturating_sub(least);

@@ -1,4 +1,4 @@
-//! A pod that is to be checked: what the entire world means for it, determined once for all nodes.
+//! A pod to be checked, with what depends on the entire world, not on a single node: it is determined once.
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use super::{inter_pod_affinity, pod_topology_spread, volume_binding, volume_zone
 use model::features::Features;
 use model::pod::Pod;
 
-/// A pod, prepared against a world (kube-scheduler's PreFilter). It becomes stale if the world changes in any
-/// way other than [`World::place`] and [`World::remove`] with this preparation.
+/// A pod, prepared against a world (kube-scheduler's PreFilter). It becomes stale if the world changes
+/// without a report to it: [`World::place_prepared`] and similar methods report their change, [`World::tell`]
+/// any other placement or removal of pods.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     pub(super) pod: Arc<Pod>,

@@ -90,9 +90,9 @@ pub enum VolumeProblem {
     VolumeMissing,
     /// The bound volume cannot be used on this node.
     NodeAffinity,
-    /// No volume is available and none can be made here.
+    /// No volume is available and none can be created here.
     NothingToBind,
-    /// The storage that the node reaches has no room for the volume, or does not say that it has.
+    /// No storage that the node reaches reports room for the volume.
     NoRoom,
 }
 
@@ -181,7 +181,7 @@ impl fmt::Display for Refusal {
             }
             Self::DriverMissing(driver) => write!(f, "the node lacks the CSI driver {driver}"),
             Self::VolumesUncountable => {
-                f.write_str("a volume of this pod or of one on the node cannot be counted")
+                f.write_str("a volume of this pod or of a pod on the node cannot be counted")
             }
             Self::VolumeBinding(problem) => f.write_str(match problem {
                 VolumeProblem::ClaimGone => {

@@ -10,7 +10,7 @@ pub fn labels_match(selector: &LabelSelector, labels: &Labels) -> bool {
 }
 
 /// Whether one of the terms matches a node of this name with these labels. A term without requirements
-/// matches nothing, nor does a term with a requirement that kube-scheduler cannot read
+/// matches nothing, nor does a term with a requirement that kube-scheduler cannot parse
 /// (`labels.NewRequirement`).
 pub fn node_matches(selector: &NodeSelector, name: &str, labels: &Labels) -> bool {
     selector.terms.iter().any(|term| {

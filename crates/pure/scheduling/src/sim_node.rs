@@ -19,7 +19,7 @@ pub struct SimNode {
     pub node: Arc<Node>,
     /// Its pods, except those in `copies`.
     pub pods: Vec<Arc<Pod>>,
-    /// Pods that were placed as this many equal ones. They cannot be removed again.
+    /// Equal pods that were placed together: one of them, and their number. They cannot be removed again.
     pub copies: Vec<(Arc<Pod>, i64)>,
     /// What all its pods request in total.
     pub used: Resources,
@@ -63,7 +63,7 @@ impl SimNode {
         emptied
     }
 
-    /// Expects the storage and the devices of another node like it.
+    /// Expects this node to have the storage and the devices of another node like it.
     pub fn expect(&mut self, other: &Self) {
         self.devices.expect_like(&other.devices);
         if let Some(csi) = &other.csi {
@@ -72,7 +72,7 @@ impl SimNode {
         self.room_unknown.clone_from(&other.room_unknown);
     }
 
-    /// Sets the slices of devices that are expected of it, if it does not exist yet.
+    /// Sets the slices of devices that it is expected to have, if it does not exist yet.
     pub fn expect_slices(&mut self, slices: &Arc<[Arc<ResourceSlice>]>) {
         self.devices.expect(slices);
     }
@@ -82,7 +82,7 @@ impl SimNode {
         self.devices = NodeDevices::default();
     }
 
-    /// What it offers and no pod has requested.
+    /// What it offers that no pod has requested.
     pub fn free(&self) -> Resources {
         let mut free = self.node.allocatable.clone();
         free.subtract(&self.used);

@@ -19,7 +19,7 @@ pub(super) struct Spreads {
     all: Vec<Arc<Spread>>,
     numbers: Numbers,
     finder: Finder,
-    /// The manners in which nodes count for spreads, each with its number.
+    /// The ways in which nodes count for spreads, each with its number.
     manners: BTreeMap<Manner, usize>,
     /// Whether any constraint honors taints, so that it matters whether a node takes pods.
     any_honors_taints: bool,
@@ -32,7 +32,7 @@ pub(super) struct Spread {
     pub pod: Pod,
     /// Its hard constraints.
     rules: Vec<Arc<Rule>>,
-    /// The number of the manner in which nodes count.
+    /// The number of its [`Manner`].
     manner: usize,
     /// Whether a constraint honors taints, so that it matters whether a node takes pods.
     honors_taints: bool,
@@ -110,7 +110,7 @@ impl Spreads {
 pub(super) struct Counts {
     /// By spread.
     kept: Vec<Kept>,
-    /// By manner, which nodes count: from the first question on, until the nodes change.
+    /// By [`Manner`]: which nodes count. Determined when first needed, and dropped when the nodes change.
     grounds: Vec<OnceLock<Arc<Vec<Ground>>>>,
 }
 
@@ -118,7 +118,7 @@ pub(super) struct Counts {
 struct Kept {
     /// The kinds of pods that count in it, each with the constraint that selects them.
     kinds: Arc<Vec<(usize, usize)>>,
-    /// The counts: from the first question on, until the nodes change.
+    /// The counts, made when first needed and dropped when the nodes change.
     counted: OnceLock<Arc<Vec<Counted>>>,
 }
 
@@ -134,7 +134,7 @@ impl Counts {
         counts
     }
 
-    /// Makes room for newly announced spreads and manners.
+    /// Makes room for newly announced spreads and their [`Manner`]s.
     pub(super) fn grow_to(&mut self, spreads: &Spreads) {
         self.kept.resize_with(spreads.count(), Kept::default);
         self.grounds.resize_with(spreads.manners(), OnceLock::default);

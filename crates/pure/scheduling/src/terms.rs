@@ -24,7 +24,7 @@ pub(super) struct Terms {
     own: Vec<Arc<Own>>,
 }
 
-/// Pods that are selected, and the label whose values are the domains.
+/// Which pods are selected, and the label whose values are the domains.
 #[derive(Clone, Debug)]
 pub(super) struct Term {
     /// All of these must select a pod. For anti-affinity, there is only one.

@@ -1,4 +1,4 @@
-//! Domains: nodes that share a label's value, numbered so that counting pods in them is counting in a list.
+//! Domains: nodes that share a label's value, numbered so that pods can be counted in a list.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use model::selector::Labels;
 /// Marks a node without the label.
 const NOWHERE: u32 = u32::MAX;
 
-/// The domains of one label key. Numbers go by the nodes' order: they stay valid while nodes are added.
+/// The domains of one label key. Domains are numbered in the order of the nodes, so their numbers stay valid
+/// when nodes are added.
 #[derive(Clone, Debug)]
 struct Topology {
     key: String,
@@ -26,7 +27,7 @@ pub(super) struct Topologies {
     all: Vec<Arc<Topology>>,
 }
 
-/// A label key that makes domains.
+/// A label key whose values are the domains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     pub name: Arc<str>,
@@ -39,7 +40,7 @@ pub(super) struct Key {
 pub(super) enum Domain {
     /// The node lacks the label.
     Nowhere,
-    /// No node of the world has its value of the label.
+    /// The node's value of the label is one that no node of the world has.
     New,
     /// The domain with this number.
     Known(usize),

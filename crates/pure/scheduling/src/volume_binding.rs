@@ -1,4 +1,5 @@
-//! VolumeBinding: bound volumes must be usable on the node; unbound claims must find or get one there.
+//! VolumeBinding: bound volumes must be usable on the node; unbound claims must find a volume there, or get a
+//! new one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use model::pod::{Pod, VolumeSource};
 use model::selector::NodeSelector;
 use model::workload::{PersistentVolume, StorageCapacity, StorageClass, VolumeClaim};
 
-/// The pod's claims, sorted by what binding has to do with them (`GetPodVolumeClaims`).
+/// The pod's claims, sorted by how far they are bound (`GetPodVolumeClaims`).
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     bound: Vec<Bound>,
@@ -265,7 +266,7 @@ fn find(state: &State, sim: &SimNode) -> Result<(), VolumeProblem> {
     state.waiting.iter().try_for_each(|waiting| waiting.check(sim, &mut taken))
 }
 
-/// Whether the node's labels match; its name is not looked at, as kube-scheduler does not.
+/// Whether the node's labels match. As in kube-scheduler, its name does not count.
 fn matches(required: Option<&NodeSelector>, node: &Node) -> bool {
     required.is_none_or(|required| node_matches(required, "", &node.labels))
 }

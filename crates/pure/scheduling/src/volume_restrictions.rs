@@ -1,4 +1,4 @@
-//! VolumeRestrictions: disks that only one user may have at a time, and ReadWriteOncePod claims.
+//! VolumeRestrictions: disks that only one pod may use at a time, and ReadWriteOncePod claims.
 
 use super::refusal::Refusal;
 use super::volumes::Volumes;
@@ -37,8 +37,8 @@ pub(super) fn check<'a>(
     Ok(())
 }
 
-/// Whether one of the pod's claims does not exist. Looks either at the claims of ephemeral volumes, or at the
-/// others.
+/// Whether one of the pod's claims does not exist. Looks only at the claims of ephemeral volumes
+/// (`of_ephemeral`), or only at the others.
 pub(super) fn missing(pod: &Pod, volumes: &Volumes, of_ephemeral: bool) -> bool {
     pod.volumes.iter().any(|volume| match &volume.source {
         VolumeSource::Claim { name, ephemeral, .. } if *ephemeral == of_ephemeral => {

@@ -13,7 +13,7 @@ const LABELS: [(&str, &str); 4] = [
     ("topology.kubernetes.io/region", "topology.kubernetes.io/region"),
 ];
 
-/// What the pod's volumes ask of a node's labels.
+/// What the pod's volumes require of a node's labels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State(Vec<Topology>);
 
@@ -24,7 +24,7 @@ struct Topology {
     values: Vec<String>,
 }
 
-/// Claims of ephemeral volumes are not looked at, as kube-scheduler does not.
+/// As in kube-scheduler, claims of ephemeral volumes do not count.
 pub(super) fn prepare(pod: &Pod, volumes: &Volumes) -> State {
     let bound = pod.volumes.iter().filter_map(|volume| match &volume.source {
         VolumeSource::Claim { name, ephemeral: false, .. } => {

@@ -17,7 +17,7 @@ use model::{KubernetesVersion, Snapshot};
 pub(super) struct Counted {
     /// A hash of the driver and the driver's name for the volume.
     pub volume: u64,
-    /// The driver: its place among [`Volumes::driver`]s.
+    /// The driver's number ([`Volumes::driver`]).
     pub driver: u32,
     /// It is an in-tree disk, which counts only if there is a CSINode.
     pub migrated: bool,
@@ -29,7 +29,7 @@ pub(super) struct Mounted {
     /// Each once.
     pub counted: Vec<Counted>,
     /// Whether there is a disk that its driver does not serve: kube-scheduler gives up on a node if it has to
-    /// count it.
+    /// count such a disk.
     pub untranslatable: bool,
     /// Whether the claim of an ephemeral volume belongs to another pod, which has the same effect.
     pub of_another: bool,
@@ -186,7 +186,7 @@ impl Volumes {
         self.free.get(class).map_or(&[], Vec::as_slice)
     }
 
-    /// Volumes that are reserved for a claim of this name which is not bound.
+    /// Volumes that are reserved for a claim of this name, if it is not bound.
     pub(super) fn reserved(&self, claim: &VolumeClaim) -> &[Arc<PersistentVolume>] {
         if self.reserved.is_empty() {
             return &[];
@@ -245,7 +245,7 @@ impl Volumes {
         Some(Counted { volume: identity(driver, handle, false), driver, migrated: true })
     }
 
-    /// The volume of a claim, or the one that it will get, which the claim identifies.
+    /// The volume of a claim. If it has none, the one that it will get, which is identified by the claim.
     fn count_claim(&mut self, claim: &VolumeClaim) -> Option<Counted> {
         let volume = claim.volume.as_ref().and_then(|name| self.persistent.get(name));
         if let Some(volume) = volume {

@@ -40,7 +40,7 @@ pub struct World {
     /// The version of Kubernetes whose rules apply.
     version: KubernetesVersion,
     nodes: Vec<SimNode>,
-    /// What is free on each node, close together in memory: this rules out most nodes.
+    /// What is free on each node, close together in memory. A look at this rules out most nodes.
     free: Vec<Free>,
     namespaces: Arc<Namespaces>,
     volumes: Arc<Volumes>,
@@ -127,7 +127,8 @@ impl World {
         world
     }
 
-    /// Announces that a similar pod will be prepared or placed, so that what it requires of others is kept.
+    /// Announces that a similar pod will be prepared or placed, so that the world keeps count of what it
+    /// requires of other pods.
     pub fn announce(&mut self, pod: &Pod) {
         if !self.terms.lacks(pod) && !self.spreads.lacks(pod) {
             return;
@@ -181,7 +182,7 @@ impl World {
         self.claims_in_use.get(&key).is_some_and(|users| *users > 0)
     }
 
-    /// Whether each device can be used from one node alone.
+    /// Whether each device can be used from one node only.
     pub(super) fn devices_are_local(&self) -> bool {
         self.devices.as_ref().is_none_or(|devices| devices.are_local())
     }
@@ -276,7 +277,7 @@ impl World {
         self.nodes[node].pods.reserve(pods);
     }
 
-    /// Expects the same storage and devices of a node that does not exist yet as of `like`.
+    /// Expects a node that does not exist yet to have the same storage and devices as `like`.
     pub fn expect(&mut self, node: NodeIndex, like: &SimNode) {
         self.nodes[node].expect(like);
         if let Some(devices) = &mut self.devices {
@@ -392,7 +393,7 @@ impl World {
         }
     }
 
-    /// Prepares a pod: determines what the entire world means for it.
+    /// Prepares a pod: determines what depends on the entire world, not on a single node.
     pub fn prepare(&self, pod: &Arc<Pod>) -> Prepared {
         let spread = pod_topology_spread::prepare(pod, self);
         let affinity = inter_pod_affinity::prepare(pod, self);
@@ -415,7 +416,8 @@ impl World {
         }
     }
 
-    /// Whether the node takes the pod: the first filter that refuses, in kube-scheduler's order.
+    /// Checks whether the node takes the pod. The error is that of the first filter that refuses, in
+    /// kube-scheduler's order.
     pub fn check(&self, prepared: &Prepared, node: NodeIndex) -> Result<(), Refusal> {
         self.checked(prepared, node, true)
     }
@@ -437,7 +439,7 @@ impl World {
     }
 
     /// Whether the node's domain now has more pods than topology spread would allow for this pod, because
-    /// another domain has become known since.
+    /// another domain has become known since then.
     pub fn exceeds_spread(&self, prepared: &Prepared, node: NodeIndex) -> bool {
         prepared.spread.is_exceeded(&|key: &Key| self.around().domain(key, node))
     }
@@ -487,7 +489,7 @@ impl World {
         found.map_err(|problem| Refusal::DynamicResources(Box::new(problem)))
     }
 
-    /// Whether required anti-affinity of one pod selects the other.
+    /// Whether the required anti-affinity of `one` selects `other`.
     pub fn repels(&self, one: &Pod, other: &Pod) -> bool {
         inter_pod_affinity::repels(one, other, None, &self.namespaces)
     }
@@ -519,8 +521,8 @@ impl World {
         prepared.social && prepared.affinity.check_anti_affinity(&domain, self).is_err()
     }
 
-    /// The terms of the pod's anti-affinity over host names, and those over host names that select it. Of two
-    /// announced pods, one repels the other on a host if a term of one selects the other.
+    /// The pod's own anti-affinity terms over host names, and all terms over host names that select the pod.
+    /// Of two announced pods, one repels the other on a host if a term of one selects the other.
     pub fn repels_on_hosts(&self, pod: &Pod) -> (Vec<usize>, Vec<usize>) {
         let over_hosts = |term: &usize| *self.terms.get(*term).key.name == *HOSTNAME;
         let own = self.terms.own(pod).into_iter().flat_map(|own| own.anti.iter().copied());

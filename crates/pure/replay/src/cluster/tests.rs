@@ -30,7 +30,7 @@ struct Seen {
     nodes: Vec<Node>,
     pods: Vec<Pod>,
     machines: Vec<Machine>,
-    /// If there are none: one host with much room.
+    /// If there are none: one host with plenty of room.
     hosts: Vec<Host>,
 }
 
@@ -118,7 +118,7 @@ fn pod(name: &str, node: Option<&str>) -> Pod {
     pod
 }
 
-/// Plays these rounds, and a simulation after the last of them.
+/// Plays these rounds. Returns the simulation as it is after the last of them.
 fn play(demand: u32, rounds: &[Snapshot]) -> Simulation {
     play_with(POOL, demand, rounds)
 }

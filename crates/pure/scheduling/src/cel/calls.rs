@@ -107,8 +107,8 @@ pub(super) fn method(run: &mut Run, name: &str, target: &Value, arguments: &[Val
     }
 }
 
-/// Methods that exist for other types. On a value of one of these types they fail as in kube-scheduler, and
-/// are not reported as unsupported.
+/// Methods of some types. If one is called on a value of another type, it fails as in kube-scheduler, and is
+/// not reported as unsupported.
 const KNOWN_METHODS: [&str; 16] = [
     "contains",
     "startsWith",

@@ -69,7 +69,7 @@ fn uint(value: &Value) -> Result<Value, Fault> {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "that is what is asked for")]
+#[expect(clippy::cast_precision_loss, reason = "the expression requests a double")]
 fn double(value: &Value) -> Result<Value, Fault> {
     match value {
         Value::Double(number) => Ok(Value::Double(*number)),

@@ -7,8 +7,8 @@ use super::value::{Map, Value};
 use model::devices::{Attribute, Device};
 use model::semver::Version;
 
-/// What expressions see of a device of this driver. If one of its attributes cannot be read, all expressions
-/// fail for it.
+/// How expressions see a device of this driver. If an attribute of the device cannot be read, all expressions
+/// fail for the device.
 pub fn value_of(driver: &str, device: &Device) -> Result<Value, Fault> {
     let mut attributes = Domains::default();
     for (name, attribute) in &device.attributes {

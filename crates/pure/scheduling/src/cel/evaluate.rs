@@ -22,7 +22,8 @@ pub(super) fn run(expression: &IdedExpr, device: &Value) -> Result<Value, Fault>
 /// An evaluation in progress.
 pub(super) struct Run<'e> {
     steps: u64,
-    /// The innermost last. A variable may hold a fault, which only matters if the result depends on it.
+    /// The innermost variable is last. A variable may hold a fault, which only matters if the result depends
+    /// on it.
     variables: Vec<(&'e str, Result<Value, Fault>)>,
 }
 
@@ -33,7 +34,7 @@ impl<'e> Run<'e> {
         if self.steps > MOST_STEPS { Err(Fault::TooCostly) } else { Ok(()) }
     }
 
-    /// Runs a comparison with the steps that are left, and takes those that it needed.
+    /// Runs a comparison with the steps that are left, and deducts those that it needed.
     fn compare<T>(&mut self, compare: impl FnOnce(&Cell<usize>) -> Result<T, Fault>) -> Result<T, Fault> {
         let left = usize::try_from(MOST_STEPS.saturating_sub(self.steps)).unwrap_or(usize::MAX);
         let cell = Cell::new(left);
@@ -240,7 +241,7 @@ impl<'e> Run<'e> {
     }
 
     /// Evaluates a macro that the parser does not expand, and whose arguments must not be evaluated first.
-    /// `None`: it is no such macro.
+    /// `None`: not such a macro.
     fn macro_call(
         &mut self,
         target: &'e IdedExpr,

@@ -1,4 +1,4 @@
-//! Functions of lists.
+//! Functions on lists.
 
 use std::cmp::Ordering;
 

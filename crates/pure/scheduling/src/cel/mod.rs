@@ -2,7 +2,7 @@
 //! `k8s.io/dynamic-resource-allocation/cel` gives them.
 //!
 //! The `cel` crate parses them. They are evaluated here: the crate's own interpreter has no limit on cost, no
-//! maps with a default, as `device.attributes` is one, and none of Kubernetes' quantities and versions.
+//! maps with a default (`device.attributes` is one), and no Kubernetes quantities or versions.
 
 mod calls;
 mod convert;
@@ -21,7 +21,7 @@ use thiserror::Error;
 pub(super) use device::value_of;
 pub(super) use value::Value;
 
-/// The longest expression that the API server takes.
+/// The longest expression that the API server accepts, in bytes.
 const LONGEST: usize = 10 * 1024;
 /// How deep brackets may be nested in an expression.
 const DEEPEST: usize = 40;
@@ -81,7 +81,7 @@ impl Program {
         }
     }
 
-    /// Whether a device, as [`value_of`] describes it, is one of those that the expression selects.
+    /// Whether the expression selects a device, given as [`value_of`] describes it.
     pub(super) fn selects(&self, device: &Value) -> Result<bool, Fault> {
         match evaluate::run(&self.0, device)? {
             Value::Bool(selected) => Ok(selected),

@@ -1,4 +1,4 @@
-//! Functions of texts.
+//! Functions on strings.
 
 use regex::RegexBuilder;
 
@@ -12,7 +12,7 @@ const LARGEST_PATTERN: usize = 1 << 18;
 /// How many steps it costs to compile a regular expression: it may take a millisecond.
 const COMPILING: usize = 20_000;
 
-/// Calls a function on a text.
+/// Calls a function on a string.
 pub(super) fn method(run: &mut Run, text: &str, name: &str, arguments: &[Value]) -> Result<Value, Fault> {
     run.pay(text.len() / 10)?;
     match (name, arguments) {
@@ -55,7 +55,7 @@ pub(super) fn method(run: &mut Run, text: &str, name: &str, arguments: &[Value])
     }
 }
 
-/// Whether a pattern is found in a text.
+/// Whether a string contains a match of a pattern.
 pub(super) fn matches(run: &mut Run, text: &str, pattern: &str) -> Result<Value, Fault> {
     run.pay((COMPILING + pattern.len()).saturating_add(text.len()))?;
     let pattern = RegexBuilder::new(pattern).size_limit(LARGEST_PATTERN).build();

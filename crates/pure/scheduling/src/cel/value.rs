@@ -8,7 +8,7 @@ use super::Fault;
 use model::amount::Amount;
 use model::semver::Version;
 
-/// How many comparisons each entry may take when a key is searched for: keys are short.
+/// How many comparisons each entry may take when a key is looked up: keys are short.
 const FOR_A_KEY: usize = 100;
 
 /// A value.
@@ -66,7 +66,7 @@ impl Map {
     }
 }
 
-/// Takes this many comparisons of those that are left.
+/// Deducts this many comparisons from those that are left.
 fn take(left: &Cell<usize>, comparisons: usize) -> Result<(), Fault> {
     let after = left.get().checked_sub(comparisons);
     left.set(after.unwrap_or(0));
@@ -195,7 +195,7 @@ impl Value {
 }
 
 /// Numbers of all types are compared with each other.
-#[expect(clippy::cast_precision_loss, reason = "what is compared with a double is taken for one")]
+#[expect(clippy::cast_precision_loss, reason = "a number compared with a double is converted to one")]
 fn compare_numbers(a: &Value, b: &Value) -> Option<Ordering> {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) => Some(a.cmp(b)),

@@ -53,13 +53,13 @@ pub(super) struct ClaimAsk {
 #[derive(Debug)]
 pub(super) struct Request {
     pub name: String,
-    /// What it asks for. If there are several alternatives, the first that is available is used.
+    /// What it asks for. Of several alternatives, the first that is available is used.
     pub asks: Vec<Ask>,
     /// Whether it is a `firstAvailable` request.
     pub prioritized: bool,
 }
 
-/// Devices that are asked for.
+/// Requested devices.
 #[derive(Debug)]
 pub(super) struct Ask {
     pub object: DeviceAsk,
@@ -77,7 +77,7 @@ impl ClaimAsk {
     }
 
     /// Asks for devices in place of a pod's extended resources. `wanted`: for each resource, its name, its
-    /// class and how many devices.
+    /// class and the number of devices.
     pub(super) fn of_classes(
         pod: String,
         wanted: impl IntoIterator<Item = (String, String, i64)>,

@@ -30,7 +30,7 @@ pub(super) fn taken(
     Ok(Some(all))
 }
 
-/// Whether these amounts may be taken of a device's capacities, of which `already` is taken.
+/// Whether these amounts may be taken from a device's capacities, from which `already` has been taken.
 pub(super) fn fits(
     taken: &Amounts,
     capacity: &BTreeMap<String, Capacity>,

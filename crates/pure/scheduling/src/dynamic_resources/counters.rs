@@ -14,7 +14,7 @@ type Key = (String, String);
 pub(super) struct Counters<'s> {
     state: &'s State,
     pools: &'s [Pool],
-    /// By pool, from the first question on.
+    /// By pool; computed when first needed.
     left: Vec<Option<BTreeMap<Key, Amount>>>,
 }
 
@@ -23,7 +23,7 @@ impl<'s> Counters<'s> {
         Self { state, pools, left: vec![None; pools.len()] }
     }
 
-    /// Takes what a device consumes, if every counter of the pool suffices. Returns whether they do.
+    /// Takes what a device consumes, if all counters of the pool suffice. Returns whether they do.
     pub(super) fn take(&mut self, pool: usize, consumes: &[CounterSet]) -> bool {
         let left = self.left(pool);
         subtract(left, consumes);

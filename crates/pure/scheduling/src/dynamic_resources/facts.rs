@@ -18,7 +18,7 @@ pub(crate) type ClaimKey = (String, String);
 /// Everything that is known of devices, classes and claims.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
-    /// The slices. Their devices are only looked at once a pod asks for any.
+    /// The slices. Their devices are not looked at until a pod asks for any.
     objects: Vec<Arc<ResourceSlice>>,
     slices: OnceLock<Slices>,
     classes: BTreeMap<String, Class>,
@@ -80,7 +80,7 @@ impl Facts {
     }
 
     /// Of two classes that name the same resource, the newer one serves it. If the newer one was added first,
-    /// the older one does not even serve the resource of its own name (`ExtendedResourceCache`).
+    /// the older one does not even serve the resource that is named after it (`ExtendedResourceCache`).
     fn serve(&mut self, class: &DeviceClass) {
         if let Some(resource) = &class.extended_resource {
             let other = self.resources.get(resource).and_then(|name| self.classes.get(name));
@@ -105,8 +105,8 @@ impl Facts {
         }
     }
 
-    /// The slices, looked into when the first pod asks for devices: a cluster whose pods ask for none pays
-    /// nothing for them.
+    /// The slices, which are prepared when the first pod asks for devices: a cluster whose pods ask for none
+    /// pays nothing for them.
     pub(super) fn slices(&self) -> &Slices {
         self.slices.get_or_init(|| Slices::of(&self.objects, &self.rules, self.expressions.count()))
     }
@@ -116,7 +116,7 @@ impl Facts {
         slices::local(slices, &self.rules, self.expressions.count(), first)
     }
 
-    /// Whether every slice belongs to a single node.
+    /// Whether each slice belongs to one node only.
     pub(super) fn are_local(&self) -> bool {
         self.objects.iter().all(|slice| slice.reach.node.is_some())
     }
@@ -148,7 +148,7 @@ impl Facts {
         self.resources.get(resource).map(String::as_str)
     }
 
-    /// The maximum number of devices: one that is in two slices counts twice.
+    /// The maximum number of devices: a device in two slices counts twice.
     pub(super) fn devices(&self) -> DeviceId {
         let count: usize = self.objects.iter().map(|slice| slice.devices.len()).sum();
         DeviceId::try_from(count).unwrap_or(DeviceId::MAX)

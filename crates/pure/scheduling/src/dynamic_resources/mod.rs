@@ -58,7 +58,7 @@ pub(super) struct NodeDevices {
 pub(super) struct Asked {
     problem: Option<DeviceProblem>,
     claims: Vec<AskedClaim>,
-    /// Extended resources that classes serve: the resource, the class and how many.
+    /// Extended resources that classes serve: the resource, the class and the number of devices.
     extended: Vec<(String, String, i64)>,
 }
 
@@ -70,8 +70,7 @@ struct AskedClaim {
     own: bool,
     /// Where the devices that the cluster has allocated for it can be used; `None`: nothing is allocated.
     place: Option<Place>,
-    /// Whether the pod has a node. Then the question is where the pod could move to, together with its
-    /// claims.
+    /// Whether the pod has a node. If so, the question is where it could move, together with its claims.
     moves: bool,
 }
 
@@ -98,7 +97,7 @@ impl Asked {
 }
 
 impl Devices {
-    /// Whether every device can be used from a single node only.
+    /// Whether each device can be used from one node only.
     pub(super) fn are_local(&self) -> bool {
         self.facts.are_local()
     }

@@ -20,20 +20,20 @@ use model::devices::{AllocationMode, Amounts, DeviceTaint, DeviceToleration};
 
 /// How many devices a claim may have (`AllocationResultsMaxSize`).
 const MOST_DEVICES: usize = 32;
-/// How many devices are looked at before the search is given up. kube-scheduler gives up after ten seconds.
+/// How many steps, such as looking at a device, a search may take. kube-scheduler gives up after ten seconds.
 const MOST_STEPS: u32 = 100_000;
 /// How many claims, requests and devices there may be in all: each is a level of the search. A pod may name
 /// any number of claims.
 const DEEPEST: usize = 1000;
 
-/// Devices for claims, or why there are none; `None` if the search does not say.
+/// Devices for claims, `None` if none fit, or the problem that ended the search.
 pub(super) type Found = Result<Option<Vec<Taken>>, DeviceProblem>;
 
 /// Why the search does not continue from a step.
 pub(super) enum Stop {
     /// The whole search fails.
     Problem(DeviceProblem),
-    /// A claim would get too many devices if it continued from here.
+    /// A claim would get too many devices if the search continued from here.
     Full,
 }
 

@@ -1,4 +1,4 @@
-//! Why a search found nothing, in a way that helps: which request, which devices, how many.
+//! Why a search found nothing, in useful terms: which request, which devices, how many.
 
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@ use model::selector::NodeSelector;
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     used: BTreeMap<DeviceId, Use>,
-    /// By device: how many claims have all of it. This rules out most devices.
+    /// By device: how many claims have all of it. A look at this rules out most devices.
     whole: Vec<u16>,
     claims: BTreeMap<ClaimKey, Held>,
     /// The number of the next device of a node that does not exist yet.
@@ -231,9 +231,9 @@ impl State {
         self.claims.insert(claim, held);
     }
 
-    /// Notes that a pod no longer uses a claim. Once no pod uses it, its devices are free again. A claim for
-    /// which the cluster had allocated them keeps them if no pod had reserved it, or if more pods had
-    /// reserved it than used it here at any one time.
+    /// Notes that a pod no longer uses a claim. Once no pod uses it, its devices are free again, unless the
+    /// cluster had allocated them, and either no pod had reserved the claim or more pods had reserved it than
+    /// ever used it here at once.
     pub(super) fn leave(&mut self, claim: &ClaimKey) {
         let Some(held) = self.claims.get_mut(claim) else { return };
         held.users = held.users.saturating_sub(1);
