@@ -1,5 +1,5 @@
-//! Which of the nodes that could be removed are removed now: the limits of a round, counted down, and what a
-//! node waits for.
+//! Decides which removable nodes are removed now: counts down the limits of a round, and gives the reason for
+//! each node that stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,8 @@ impl Deferral {
         Self::because(NodeOutcome::AtMinimum, format!("pool at its minimum of {min}"))
     }
 
-    /// What [`super::scale_up_check`] found: why the node stays, or that it was not looked at.
+    /// The node stays because of this need, which [`super::scale_up_check`] found. `None`: the node was not
+    /// checked.
     pub(super) fn after(need: Option<&Need>) -> Self {
         let message = match need {
             Some(Need::Machine) => "without it, a new machine would be needed",
@@ -80,10 +81,10 @@ pub(super) struct Round<'a> {
     /// What `[[disruption]]` allows.
     pub(super) allowed: Allowed<'a>,
     sizes: BTreeMap<PoolName, u32>,
-    /// How many nodes of each pool have not been ready yet. One that never becomes ready is removed again.
+    /// How many nodes of each pool have not been ready yet. A node that never becomes ready is removed again.
     joining: BTreeMap<PoolName, u32>,
     unhealthy: BTreeSet<PoolName>,
-    /// Why the cluster of each of these pools cannot be acted on.
+    /// By pool, why nothing can be done in its Proxmox VE cluster now.
     out_of_sight: BTreeMap<PoolName, String>,
     cooling: BTreeMap<PoolName, String>,
     /// Drains in progress, including those that begin in this round.
@@ -112,7 +113,7 @@ impl<'a> Round<'a> {
                 continue;
             }
             if is_leaving(node) {
-                // A drain in a cluster that cannot be acted on does not delay other drains. Neither do pods
+                // A drain in a cluster where nothing can be done now does not delay other drains. Nor do pods
                 // that a dead kubelet does not end.
                 let drained =
                     |pod: &Pod| !is_daemon(pod) && !is_mirror(pod) && !overdue(pod, view.snapshot.time);
@@ -200,7 +201,7 @@ impl<'a> Round<'a> {
             return Err(why);
         }
         if let Some(why) = rests(view.snapshot, &view.snapshot.nodes[at]) {
-            // That may take long, so nodes whose pods end by themselves do not wait for this one.
+            // The wait may be long, and consolidation does not wait for a node that is `Blocked`.
             let blocked = Deferral::because(NodeOutcome::Blocked, why);
             return Err(Deferral { reason: Some(NodeReason::RemovalGivenUp), ..blocked });
         }

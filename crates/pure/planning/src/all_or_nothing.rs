@@ -4,7 +4,7 @@ use super::class::Class;
 use super::packer::Packer;
 use super::predictions::keep_gang_to_bound;
 
-/// The result of such an attempt.
+/// The result of [`Packer::all_or_nothing`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tried {
     /// There is enough room, and it is planned.
@@ -16,8 +16,8 @@ pub(super) enum Tried {
 }
 
 impl<'a> Packer<'_, 'a> {
-    /// Places these classes on existing nodes and, if that is allowed, on new machines, and keeps the result
-    /// if it is `enough`.
+    /// Places these classes on existing nodes and, if `may_make`, on new machines, and keeps the result if it
+    /// is `enough`.
     pub(super) fn all_or_nothing(
         &mut self,
         own: &mut [Class<'a>],

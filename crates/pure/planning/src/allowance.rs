@@ -1,6 +1,7 @@
-//! How much one decision may look at. It is counted in looks at nodes, not in time, so that the same snapshot
-//! leads to the same decision on every computer, and a record can be replayed. The next round continues with
-//! what this one did not look at: see [`super::kind_turns`] and [`super::candidate_turns`].
+//! Limits the work of one decision. The limit is a number of looks at nodes, not a time, so that the same
+//! snapshot leads to the same decision on every computer, and a recorded round can be replayed. The next
+//! round continues with what this one did not look at: see [`super::kind_turns`] and
+//! [`super::candidate_turns`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +24,7 @@ impl Stop {
     }
 }
 
-/// How much each part of a decision may look at. One unit is one look at a node, which takes two or three
-/// nanoseconds.
+/// How many looks at nodes each part of a decision may spend. One look takes two or three nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Placing pending pods.

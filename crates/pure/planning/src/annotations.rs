@@ -1,5 +1,5 @@
-//! Annotations of pods with values: for how long a pod stays where it is, what moving it costs, and how long
-//! it waits.
+//! Pod annotations that have a value: how long a pod stays where it is, what moving it costs, and how long it
+//! waits for a machine.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use model::plan::IgnoredAnnotation;
 use model::pod::Pod;
 use model::{Snapshot, go};
 
-/// Annotations that keep a pod, and its node with it. The value is `true` or, on pods only, for how long
-/// after their start.
+/// Annotations that keep a pod, and its node with it. The value is `true` or, on pods only, a duration that
+/// begins when the pod starts.
 const KEPT: [&str; 2] = ["pve-autoscaler/do-not-disrupt", "karpenter.sh/do-not-disrupt"];
 /// The cost of moving a pod; the second annotation counts if the first is absent.
 const COSTS: [&str; 2] = ["karpenter.sh/disruption-cost", "controller.kubernetes.io/pod-deletion-cost"];
-/// Maximum number of ignored annotations that are named.
+/// Maximum number of ignored annotations that are reported.
 const NAMED: usize = 50;
 
 /// Whether the pod's own annotation keeps it where it is.
 pub(super) fn is_kept(pod: &Pod, now: Timestamp) -> bool {
     KEPT.iter().filter_map(|key| pod.annotations.get(*key)).any(|value| {
-        // A pod that has not started, as far as is known, still has its entire time.
+        // A pod that is not known to have started still has its entire time.
         let runs = |time: SignedDuration| pod.started.is_none_or(|start| now.duration_since(start) < time);
         value == "true" || kept_for(value).is_some_and(runs)
     })
@@ -33,7 +33,7 @@ pub(super) fn cost(pod: &Pod) -> i64 {
     written.and_then(|value| value.parse::<i32>().ok()).map_or(0, i64::from)
 }
 
-/// How old the pod asks to become before a machine is created for it, if its annotation says so.
+/// The age that the pod must reach before a machine is created for it, if an annotation sets one.
 pub(super) fn delay(pod: &Pod) -> Option<SignedDuration> {
     go::duration(pod.annotations.get(DELAY)?)
 }
@@ -60,7 +60,7 @@ fn ignore(object: String, key: &str, value: &str, why: &'static str) -> IgnoredA
     IgnoredAnnotation { object, annotation: key.to_owned(), value: value.to_owned(), why }
 }
 
-/// What is wrong with a pod's annotation, if anything is.
+/// What is wrong with a pod's annotation, if anything.
 fn wrong(key: &str, value: &str) -> Option<&'static str> {
     if KEPT.contains(&key) {
         let fine = ["true", "false"].contains(&value) || kept_for(value).is_some();

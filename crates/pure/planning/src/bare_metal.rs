@@ -1,7 +1,8 @@
 //! Bare-metal machines: which of them may be switched on next.
 //!
-//! A machine is free if it has no record, is off as far as is known, is not closed, and does not back off
-//! after a failure. If a snapshot does not say which slots are free, those whose names are not in use are.
+//! A machine is free if it has no record, is not known to be on, is not closed or out of service, and does
+//! not back off after a failure. If a snapshot does not list the free slots, a slot is free if no machine and
+//! no Node has its name.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,7 +19,7 @@ struct Left {
     free: VecDeque<Slot>,
     /// Why others are not free, in words.
     shut: Vec<String>,
-    /// Why the first of those that back off after a failure is left alone.
+    /// Why the first machine that backs off after a failure is not used.
     resting: Option<String>,
 }
 
@@ -74,7 +75,7 @@ impl Machines {
     }
 }
 
-/// The pool's machines whose names no machine and no Node has.
+/// The pool's slots whose names no machine and no Node has.
 fn unnamed(view: &View, pool: &Pool) -> Vec<Slot> {
     let machines = view.snapshot.proxmox.machines.iter().flatten();
     let there = machines.filter(|machine| machine.phase != Phase::Gone);

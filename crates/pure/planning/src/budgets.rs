@@ -23,7 +23,7 @@ pub(super) struct Budgets {
 #[derive(Debug, Default)]
 struct OfNamespace {
     all: Vec<(Arc<DisruptionBudget>, i64)>,
-    /// Finds the places of the budgets that may select a pod.
+    /// Finds the indexes in `all` of the budgets that may select a pod.
     finder: Finder,
 }
 
@@ -34,7 +34,7 @@ impl OfNamespace {
         self.finder.add(place, budget.selector.iter());
     }
 
-    /// The places of the budgets that select the pod.
+    /// The indexes in `all` of the budgets that select the pod.
     fn matching(&self, pod: &Pod) -> impl Iterator<Item = usize> {
         self.finder.candidates(&pod.labels).filter(|&place| matches(&self.all[place].0, pod))
     }
@@ -59,7 +59,7 @@ impl Budgets {
         self.matching(pod).next().is_some()
     }
 
-    /// Why the budgets do not let the pod be evicted now. `None`: they do.
+    /// Why the budgets refuse the pod's eviction now. `None`: they allow it.
     pub(super) fn refusal(&self, pod: &Pod) -> Option<Blocking> {
         let (mut count, mut full) = (0, false);
         for (budget, left) in self.matching(pod) {
@@ -75,13 +75,13 @@ impl Budgets {
         is_asked(pod) && self.matching(pod).nth(1).is_some()
     }
 
-    /// The budgets that the pod's eviction uses up.
+    /// The budgets from which the pod's eviction is subtracted.
     fn spending<'s>(&'s self, pod: &'s Pod) -> impl Iterator<Item = &'s (Arc<DisruptionBudget>, i64)> {
         self.matching(pod).filter(|(budget, _)| takes_from(budget, pod))
     }
 
     /// Whether the budgets allow the eviction of all these pods together; otherwise returns the first pod
-    /// that is too many.
+    /// that exceeds a budget.
     pub(super) fn allow<'p>(&self, pods: impl Iterator<Item = &'p Arc<Pod>>) -> Result<(), String> {
         let mut used: BTreeMap<*const DisruptionBudget, i64> = BTreeMap::new();
         for pod in pods {
@@ -108,14 +108,14 @@ impl Budgets {
     }
 }
 
-/// Whether the API server checks budgets before it evicts the pod: not if it has not started yet, has ended,
-/// or is being deleted (`canIgnorePDB`).
+/// Whether the API server checks budgets before it evicts the pod: not if the pod has not started yet, has
+/// ended, or is being deleted (`canIgnorePDB`).
 fn is_asked(pod: &Pod) -> bool {
     pod.deletion.is_none() && matches!(pod.phase, PodPhase::Running | PodPhase::Unknown)
 }
 
-/// Whether the pod's eviction uses up the budget. A pod that is not ready counts as disrupted already: it may
-/// be evicted if the budget allows it, or if enough others are healthy.
+/// Whether the pod's eviction is subtracted from the budget. A pod that is not ready counts as disrupted
+/// already: its eviction costs nothing if the budget always allows it, or if enough other pods are healthy.
 fn takes_from(budget: &DisruptionBudget, pod: &Pod) -> bool {
     let (healthy, desired) = budget.healthy;
     is_asked(pod) && (pod.ready || !(budget.always_allows_unhealthy || (desired > 0 && healthy >= desired)))

@@ -1,4 +1,4 @@
-//! CapacityBuffers: room that the cluster asks to keep free, in chunks that each look like a pod.
+//! CapacityBuffers: objects that ask for room to be kept free, in chunks that each look like a pod.
 //!
 //! * A buffer's size is computed as in Cluster Autoscaler's buffer controller: the larger of `replicas` and
 //!   `percentage`, but no more than fits `limits`, and as much as fits them if nothing else is set.
@@ -53,7 +53,7 @@ struct Template<'a> {
     pod: &'a Pod,
     /// The name and the generation of the PodTemplate, if there is one.
     of: Option<(String, i64)>,
-    /// How many pods its controller should have.
+    /// How many pods the controller should have, if the buffer refers to one.
     replicas: Option<i64>,
 }
 
@@ -92,7 +92,7 @@ pub(super) fn beside<'p>(
     pods.iter().chain(imagined).cloned().collect()
 }
 
-/// Takes the verdicts of chunks out of the plan, and determines how far each buffer is filled.
+/// Moves the verdicts of chunks out of the plan's pods, and determines how far each buffer is filled.
 pub(super) fn tell(buffers: &[Buffer], plan: &mut Plan) {
     if buffers.is_empty() {
         return;
@@ -161,8 +161,8 @@ fn template<'a>(snapshot: &'a Snapshot, buffer: &CapacityBuffer) -> Result<Templ
     }
 }
 
-/// What a chunk looks like if the buffer refers to a controller: like its newest pod, which shows best what
-/// the next one will be like, or else like its template.
+/// What a chunk looks like if the buffer refers to a controller: like the controller's newest pod, which best
+/// shows what its next pod will be like, or else like its template.
 fn of_scalable<'a>(
     snapshot: &'a Snapshot,
     buffer: &CapacityBuffer,

@@ -10,7 +10,7 @@ use scheduling::NodeIndex;
 #[derive(Default)]
 pub(super) struct CandidateTurns {
     looked_at: usize,
-    /// The last of them.
+    /// The name of the last node whose turn it is.
     last: Option<String>,
     /// The nodes that have to wait.
     late: Vec<NodeIndex>,
@@ -42,8 +42,8 @@ impl CandidateTurns {
         self.late.iter().copied()
     }
 
-    /// Where the next round continues, if it has to. `spent`: this round could not look at all that it should
-    /// have. `left` nodes were not looked at.
+    /// Where the next round continues, if this one did not finish. `spent`: the allowance ran out. `left`
+    /// nodes were not looked at.
     pub(super) fn next(self, spent: bool, left: usize) -> Option<NodeTurns> {
         if !spent && self.late.is_empty() {
             return None;

@@ -27,20 +27,19 @@ const HOSTS_NAMED: usize = 4;
 /// Why a pool gets no further machine now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoRoom {
-    /// The pool, or the cluster, is at a maximum: which, in words.
+    /// The pool or the cluster is at a maximum: the text says which.
     AtMax(String),
     /// No free slot is left.
     NoSlot,
-    /// No bare-metal machine can be switched on: why, for each of them.
+    /// No bare-metal machine can be switched on; with the reason for each.
     NoMachine(Vec<String>),
-    /// No host has room: why, for each of them.
+    /// No host has room; with the reason for each.
     NoHost(Vec<String>),
     /// The pool or every host that has room backs off after failures.
     BackingOff(String),
-    /// The pool has just changed: until when it is left alone, in words.
+    /// The pool has just changed, and is left alone: the text says until when.
     Settling(String),
-    /// kube-scheduler refuses such pods where the planner found that they fit: what is known about it, in
-    /// words.
+    /// kube-scheduler refuses such pods where the planner found that they fit: the text says what is known.
     Missed(String),
 }
 
@@ -72,7 +71,7 @@ impl NoRoom {
         }
     }
 
-    /// This reason in the form in which the verdict of a pod reports it for the pool.
+    /// This reason as a pod's verdict reports it for the pool.
     pub(super) fn of(&self, pool: PoolName) -> PoolReason {
         PoolReason { pool, reason: self.reason(), message: self.message() }
     }
@@ -117,7 +116,7 @@ pub(super) struct Rooms<'a> {
     waiting: BTreeMap<PoolName, VecDeque<Woken>>,
     total: Sum,
     backoffs: BTreeMap<PoolName, String>,
-    /// Pools of which no machine grows now.
+    /// Pools whose machines must not grow now.
     grow_backoffs: BTreeSet<PoolName>,
     settling: BTreeMap<PoolName, String>,
     memory: &'a BTreeMap<PoolName, PoolMemory>,
@@ -168,7 +167,7 @@ impl<'a> Rooms<'a> {
     }
 
     /// Counts Nodes, and machines without one. A Node that is being removed counts as long as its VM exists,
-    /// if VMs are known. A Node that has lost the pool's label still counts for its machine.
+    /// if VMs are known. A Node that has lost the pool's label still counts for its machine's pool.
     fn count_present(&mut self, view: &View) {
         let machines = view.snapshot.proxmox.machines.as_deref();
         let present = || machines.into_iter().flatten().filter(|machine| !machine.phase.is_over());
@@ -245,8 +244,8 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// A waiting machine that is like a new one of the pool, and can run where it is. It is within all maxima
-    /// already.
+    /// A waiting machine that is like a new one of the pool, and can run on its host. The maxima already
+    /// include it.
     fn woken(&self, pool: &Pool) -> Option<Place> {
         let waiting = self.waiting.get(&pool.name).filter(|_| !self.backoffs.contains_key(&pool.name))?;
         let can_run = |one: &&Woken| match self.hosts.as_ref().map(|hosts| hosts.get(&one.host)) {
@@ -307,8 +306,8 @@ impl<'a> Rooms<'a> {
         self.put(pool, place, 0, true);
     }
 
-    /// Counts a machine that will be kept warm. If it is never started before it is asked to join, it takes
-    /// only disk space.
+    /// Counts a machine that will be kept warm. A machine that is not started before it is asked to join
+    /// takes only disk space.
     pub(super) fn keep(&mut self, pool: &Pool, place: &Place, state: WarmState) {
         self.put(pool, place, state.state_bytes(pool.memory), state != WarmState::Stopped);
     }
@@ -391,7 +390,7 @@ impl<'a> Rooms<'a> {
                 continue;
             }
             if !reached {
-                // No template is known to reach a host that is off.
+                // Which templates reach a host that is off is not known.
                 refusals.extend(host.switched(pool).map(|why| format!("{name} {why}")));
                 continue;
             }

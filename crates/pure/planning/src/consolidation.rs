@@ -134,7 +134,7 @@ fn replace(
     within_limits.then(|| (gone.cost(view.offers) - made.cost(view.offers), growth.pools))
 }
 
-/// Whether these nodes would be removed, and no new one, once the machines have become nodes.
+/// Whether these nodes would be removed, but none of the new ones, once the machines have become nodes.
 fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
     let (mut snapshot, mut pods) = (view.snapshot.clone(), view.pods.to_vec());
     let mut new: BTreeSet<String> = BTreeSet::new();

@@ -1,9 +1,9 @@
 //! Which CSI drivers a fresh node has, and how many volumes of each it takes.
 //!
 //! A driver comes with a DaemonSet and registers once its node is ready, so only existing nodes show it. The
-//! pool's settings take precedence, then what its nodes have, the newest first. What they had is remembered
-//! for the time when there are none. For a pool that never had a node, the drivers of all other pools are
-//! expected, each with the largest known limit.
+//! pool's settings take precedence, then what its nodes have, the newest first. What the nodes had is
+//! remembered for when the pool has none. For a pool that never had a node, all known drivers are expected,
+//! each with the largest known limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use model::workload::CsiNode;
 use model::{PoolName, Snapshot};
 use settings::{Config, Pool};
 
-/// What is known of the drivers of pools' nodes.
+/// What is known about the CSI drivers of the pools' nodes.
 #[derive(Debug, Default)]
 pub(super) struct Drivers {
     pools: BTreeMap<PoolName, PoolDrivers>,
-    /// The drivers of the nodes of all pools.
+    /// All known drivers, each with the largest limit that a node has.
     anywhere: DriverLimits,
     /// In-tree plugins whose disks CSI drivers serve.
     migrated: Vec<String>,

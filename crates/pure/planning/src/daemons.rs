@@ -1,5 +1,6 @@
-//! Pods of DaemonSets. On a fresh node they start before the pods that it is created for, and on a young node
-//! they are still to come: no filter of kube-scheduler ever sees such a node without them.
+//! Pods of DaemonSets. On a fresh node they start before the pods that the node is created for, and on a
+//! young node they may still be missing: kube-scheduler's filters are applied to such nodes as if these pods
+//! ran.
 //!
 //! A DaemonSet's controller decides where its pods run by node selector, node affinity and taints
 //! (`NodeShouldRunDaemonPod`), and kube-scheduler then decides by everything else: if two need the same host
@@ -29,10 +30,11 @@ struct Daemon<'a> {
     set: &'a DaemonSet,
     /// Its pod on any node. Its claims are assumed to be satisfied.
     pod: Arc<Pod>,
-    /// The pod without claims that do not exist yet. It is used for checks, since they may still be created.
+    /// The pod without volumes whose claims do not exist yet. It is used for checks: such claims may still be
+    /// created.
     probe: Prepared,
-    /// A pod that takes the same room. It is used if only the affinity to other pods, or their spread, does
-    /// not let the pod run yet.
+    /// A pod that takes the same room. It is used if only affinity to other pods, or a spread constraint,
+    /// keeps the pod from running yet.
     room: Arc<Pod>,
 }
 
@@ -114,7 +116,8 @@ impl<'a> Daemon<'a> {
         }
     }
 
-    /// The pod prepared for this world, if it looks at other pods. `None`: the probe is valid for all worlds.
+    /// The pod prepared for this world, if its checks depend on other pods. `None`: the probe is valid for
+    /// all worlds.
     fn prepared(&self, world: &World) -> Option<Prepared> {
         let own = self.probe.pod();
         let looks = !own.affinity.pods.is_empty() || !own.affinity.anti.is_empty() || !own.spread.is_empty();
@@ -144,9 +147,9 @@ fn is_there(view: &View, pod: &Pod, volume: &Volume) -> bool {
     !ephemeral && claims.any(|claim| claim.namespace == pod.namespace && claim.name == *name)
 }
 
-/// Puts the pods of DaemonSets that are still to come to existing nodes into the world: pending ones, and on
-/// young nodes also those that are still to be created. A pod that is missing for longer than a machine may
-/// take to become a node is no longer expected.
+/// Adds the DaemonSets' pods that existing nodes do not run yet to the world: pending ones, and on young
+/// nodes also those that are still to be created. A pod that is missing for longer than a machine may take to
+/// become a node is no longer expected.
 pub(super) fn expect(view: &mut View) {
     let mut there: BTreeSet<(NodeIndex, &str)> = BTreeSet::new();
     let waiting = expect_waiting(view, &mut there);
@@ -173,7 +176,8 @@ pub(super) fn expect(view: &mut View) {
     view.daemons.without_room = without_room;
 }
 
-/// Puts pending pods on the nodes that they were created for, if these take them; returns those without room.
+/// Places DaemonSets' pending pods on the nodes that they were created for, if those take them; returns the
+/// pods without room.
 fn expect_waiting<'a>(
     view: &mut View<'a>,
     there: &mut BTreeSet<(NodeIndex, &'a str)>,

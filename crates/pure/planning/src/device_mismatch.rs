@@ -7,8 +7,8 @@ use model::devices::{Attribute, Device, ResourceSlice};
 use model::{PoolName, Snapshot};
 use settings::{Config, Pool};
 
-/// How the devices of nodes differ from those that their pool declares, by pool, in words. Further devices of
-/// a node are no difference.
+/// How the devices of nodes differ from those that their pool declares, by pool, in words. Devices of other
+/// drivers are ignored.
 pub fn unlike_declared(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, String> {
     let mut all = BTreeMap::new();
     if config.pools.iter().all(|pool| pool.resource_slices.is_empty()) {

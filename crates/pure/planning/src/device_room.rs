@@ -18,8 +18,9 @@ pub(super) struct DeviceRoom {
 }
 
 impl DeviceRoom {
-    /// Managed machines count from their record on until they have stopped, also while they wait to be
-    /// started. Unmanaged VMs, and further devices of managed ones, count as Proxmox VE shows them.
+    /// The devices of managed machines count from the creation of the record until the machine has stopped,
+    /// also while it waits to be started. Those of unmanaged VMs, and further ones of managed machines, count
+    /// as Proxmox VE shows them.
     pub(super) fn new(host: &Host, machines: &[Machine], pools: &[Pool]) -> Self {
         let mut room = Self {
             mappings: host.pci.mappings.clone(),
@@ -80,7 +81,7 @@ impl DeviceRoom {
         None
     }
 
-    /// Whether a machine of the pool that has not started yet could not be started.
+    /// Whether a machine of the pool that has not started yet would fail to start.
     pub(super) fn starts_none(&self, pool: &Pool) -> bool {
         self.overdrawn(pool) || pool.pci.iter().any(|one| self.broken.contains_key(&one.mapping))
     }
@@ -121,7 +122,8 @@ impl DeviceRoom {
     }
 }
 
-/// For how many more machines of the pool a host has devices, counting those that VMs are seen to have.
+/// How many more machines of the pool the host has free devices for. A device that Proxmox VE shows in a VM
+/// is not free.
 pub fn devices_left(pool: &Pool, host: &Host) -> u32 {
     let mut room = DeviceRoom::new(host, &[], std::slice::from_ref(pool));
     let mut count = 0;
@@ -132,8 +134,8 @@ pub fn devices_left(pool: &Pool, host: &Host) -> u32 {
     count
 }
 
-/// Whether a machine has the devices that its pool passes, or will have them. A running machine with other
-/// settings has only the devices that Proxmox VE shows.
+/// Whether a machine has, or will have, the devices that its pool passes through. A running machine that was
+/// created with other settings has only the devices that Proxmox VE shows.
 fn asks(machine: &Machine, pool: &Pool) -> bool {
     let made_so = || machine.made_of.get("pci") == pool.made_of().get("pci");
     machine.phase < Phase::Booting || machine.phase <= Phase::Stopping && made_so()
@@ -177,7 +179,7 @@ mod tests {
         for (tables, mappings, held, expected) in [
             (GPU, TWO, vec![], Ok(2)),
             (GPU, TWO, vec![(Vmid(300), "gpu")], Ok(1)),
-            // The device is passed through by its address, or a function of it is.
+            // The device, or one of its functions, is passed through by its address.
             (GPU, TWO, vec![(Vmid(300), "41:00.0")], Ok(1)),
             (
                 GPU,
@@ -251,8 +253,8 @@ mod tests {
             (Phase::Stopping, &now, vec![], 1),
             (Phase::Deleting, &now, vec![], 2),
             (Phase::Deleting, &now, vec![(Vmid(101), "gpu")], 1),
-            // The machine was created before its pool passed devices. It runs without, or with one from
-            // `vm_options`.
+            // The machine was created before its pool passed devices. It runs without a device, or with one
+            // from `vm_options`.
             (Phase::Ready, "", vec![], 2),
             (Phase::Ready, "", vec![(Vmid(101), "gpu")], 1),
             (Phase::Configuring, "", vec![], 1),

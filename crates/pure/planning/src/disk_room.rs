@@ -30,8 +30,8 @@ impl CloneBytes {
         Self(pools.map(|(pool, memory)| (pool.clone(), memory.clone_bytes)).collect())
     }
 
-    /// The bytes of a full clone. They are at least those of the disk that the pool sets, because a snapshot
-    /// may contain nothing about templates.
+    /// The bytes of a full clone: at least the disk size that the pool sets, because a snapshot may contain
+    /// nothing about templates.
     fn of(&self, pool: &Pool) -> i64 {
         let asked = pool.disk.as_ref().map_or(0, |disk| disk.bytes);
         self.0.get(&pool.name).copied().unwrap_or_default().max(asked)
@@ -64,9 +64,9 @@ impl DiskRoom {
     }
 
     /// The storage for the clone of the pool's next machine (`None`: the template's): of those with enough
-    /// room, the one with the most free space. Otherwise, which storage lacks what, in words. A clone that
-    /// comes `across` from the template of another host must be on a storage that hosts share. `state`: bytes
-    /// of its memory that will be on disk.
+    /// room, the one with the most free space. `Err`: which storage lacks what, in words. A clone that comes
+    /// `across` from the template of another host must be on a storage that hosts share. `state`: how many
+    /// bytes of the machine's memory will be on disk.
     pub(super) fn choose(&self, pool: &Pool, across: bool, state: i64) -> Result<Option<String>, String> {
         self.check_all(pool, None, state)?;
         if pool.storages.is_empty() {
@@ -92,8 +92,8 @@ impl DiskRoom {
         best.map(|(_, storage)| Some(storage.clone())).ok_or_else(|| refusals.join(" and "))
     }
 
-    /// Whether there is room for a machine whose clone is on this storage. A storage that a host does not
-    /// show cannot be used. If no storage is known at all, none is known to be full.
+    /// Whether there is room for a machine whose clone is on this storage. A storage that the host does not
+    /// report cannot be used. If no storage is known at all, room is assumed.
     fn check_all(&self, pool: &Pool, clone: Option<&str>, state: i64) -> Result<(), String> {
         if self.storages.is_empty() {
             return Ok(());

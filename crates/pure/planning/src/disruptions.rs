@@ -87,7 +87,7 @@ pub(super) fn leaving(snapshot: &Snapshot) -> BTreeMap<&str, usize> {
         }
     }
     for machine in snapshot.proxmox.machines.iter().flatten() {
-        // A warm machine was not a node.
+        // A warm machine was never a node.
         let leaves = machine.warm.is_none()
             && matches!(machine.phase, Phase::Draining | Phase::Stopping | Phase::Deleting);
         if leaves && !names.contains(machine.node.as_ref().unwrap_or(&machine.name).as_str()) {

@@ -1,8 +1,9 @@
-//! Amounts relative to the largest one.
+//! Sizes of resource amounts, relative to the largest.
 
 use model::Resources;
 
-/// Amounts relative to the largest CPU and memory among these: the sum of both shares, in millionths.
+/// Returns a function that compares amounts with the largest CPU and memory among these: the sum of both
+/// shares, in millionths.
 pub(super) fn largest_share<'r, I>(all: I) -> impl Fn(&Resources) -> i64 + use<I>
 where
     I: Iterator<Item = &'r Resources> + Clone,

@@ -5,8 +5,8 @@
 //!   pending. So what one plan has created for each pod is there for it in the next plan, whatever else has
 //!   become pending meanwhile.
 //! * As on new machines, pods that few pools' nodes take come before those that any node takes, and those
-//!   that look at other pods before those that need only room. A pod that fits anywhere does not take the
-//!   only room of another.
+//!   whose placement depends on other pods before those that need only room. So a pod that fits anywhere does
+//!   not take the only room of another.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use super::waiting::Waiting;
 use model::machine::{Machine, Phase};
 use scheduling::NodeIndex;
 
-/// The node of the world that was created for a pod, by the pod's place in the list of pending ones.
+/// The node of the world that was created for a pod, by the pod's index in the list of pending pods.
 type Seats = BTreeMap<usize, NodeIndex>;
 
 impl<'a> Packer<'_, 'a> {

@@ -34,8 +34,8 @@ impl Ranked {
 }
 
 impl Packer<'_, '_> {
-    /// Like [`Self::rank`], but among pools that the expander ranks equally, the size of this number comes
-    /// first.
+    /// Like [`Self::rank`], but among pools that the expander ranks equally, those of the size with this
+    /// number come first.
     pub(super) fn rank_sized(&self, items: &Stock, size: Option<usize>) -> Vec<Ranked> {
         let ranked = self.rank(items);
         let Some(size) = size else { return ranked };
@@ -57,8 +57,8 @@ impl Packer<'_, '_> {
         })
     }
 
-    /// The pools for pods that each need a separate node: `nodes` of them will be shared by the other pending
-    /// pods.
+    /// Ranks the pools for pods that each need a separate node. Other pods, with the needs `others` by row of
+    /// demands, will share `nodes` of these nodes.
     pub(super) fn rank_for_loners(&self, class: &Class, nodes: usize, others: &[Resources]) -> Vec<Ranked> {
         let nodes = i64::try_from(nodes.max(1)).unwrap_or(i64::MAX);
         let wanted = self.view.world.amounts(class.sample);
@@ -103,7 +103,7 @@ impl Packer<'_, '_> {
         ranked
     }
 
-    /// The best pool with room for another machine that `takes`; among equals, the one with the fewest
+    /// The best pool that `takes` and has room for another machine; among equals, the one with the fewest
     /// machines.
     pub(super) fn pick(
         &self,

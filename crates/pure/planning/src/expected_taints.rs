@@ -1,9 +1,9 @@
 //! Nodes whose machine is being removed and whose taint is not visible yet, because the API server shows
 //! earlier decisions late.
 //!
-//! Otherwise, each rule about leaving nodes would have to check their machines too. Instead, the taint is
-//! added to the planner's copy of the snapshot. Without it, a round that follows soon after another would
-//! count the node as one that stays.
+//! The taint is added to the planner's copy of the snapshot. Otherwise, each rule about leaving nodes would
+//! have to check their machines too, or a round that follows soon after another would count the node as one
+//! that stays.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

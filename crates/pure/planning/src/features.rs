@@ -1,5 +1,5 @@
-//! The features that a fresh node of a pool will declare: those of its template's kubelet, as nodes have
-//! shown.
+//! The features that a fresh node of a pool will declare: those of the template's kubelet, as seen on the
+//! pool's nodes.
 
 use super::facts::machine::by_node;
 use super::facts::node::{pool_of, ready};
@@ -10,8 +10,8 @@ use model::snapshot::{DeclaredFeatures, Memory};
 use settings::Pool;
 
 /// The features that a fresh node of the pool will declare: those of its newest ready node, or else those
-/// learned from one, or else those of a kubelet with the control plane's version. Nodes whose kubelets have
-/// other settings are ignored.
+/// remembered from an earlier one, or else those of a kubelet with the control plane's version. Nodes whose
+/// kubelets have other settings are ignored.
 pub(super) fn declared_by_fresh_nodes(snapshot: &Snapshot, pool: &Pool) -> Features {
     let kubelet = pool.kubelet.words();
     let memory = || snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.declared.clone());
@@ -30,7 +30,7 @@ pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, pool: &Pool) -> bo
     true
 }
 
-/// The features of the pool's newest ready node whose kubelet has the pool's present settings.
+/// The features of the pool's newest ready node whose kubelet has the pool's current settings.
 fn seen(snapshot: &Snapshot, pool: &Pool) -> Option<DeclaredFeatures> {
     let machines = by_node(snapshot.proxmox.machines.as_deref());
     let kubelet = pool.kubelet.words();

@@ -2,8 +2,8 @@
 //!
 //! Their driver publishes them in ResourceSlices once it runs on the node, so only existing nodes show them.
 //! For each driver, the pool's newest node that has published all of its slices counts. What nodes had is
-//! remembered for the time when there are none. What the pool declares (`[[pool.device]]`) counts for drivers
-//! for which neither is known, as long as no node is old enough to have the devices.
+//! remembered for when the pool has none. What the pool declares (`[[pool.device]]`) counts for drivers for
+//! which neither is known, as long as no node is old enough to have the devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,15 +16,16 @@ use model::snapshot::Memory;
 use model::{Machine, PoolName, Snapshot};
 use settings::{Config, Pool};
 
-/// Nodes with more devices than this are not remembered, because the memory has to fit into a ConfigMap …
+/// If a node has more devices than this, they are not remembered: the memory must fit into a ConfigMap.
 const MOST_REMEMBERED: usize = 64;
-/// … of at most 1 MiB: the devices of all pools get this many bytes of it, in the order of the configuration.
+/// Maximum number of bytes for the devices of all pools, served in the order of the configuration. A
+/// ConfigMap holds at most 1 MiB.
 const MOST_BYTES: usize = 384 << 10;
 
 /// Slices of a node, by driver.
 type ByDriver = BTreeMap<String, Vec<ResourceSlice>>;
 
-/// What is known of the devices of pools' nodes.
+/// What is known about the devices of the pools' nodes.
 #[derive(Debug, Default)]
 pub(super) struct Slices {
     pools: BTreeMap<PoolName, PoolDevices>,
@@ -55,8 +56,8 @@ impl Slices {
         (!all.is_empty()).then(|| all.into_values().flatten().map(Arc::new).collect())
     }
 
-    /// What a node of the pool will have: what its other nodes have, or else what they had, or else what is
-    /// declared.
+    /// What a node of the pool will have: what the pool's other nodes have, or else what they had, or else
+    /// what is declared.
     fn of_node(&self, pool: &Pool, memory: &Memory, node: &str) -> ByDriver {
         let settled = self.pools.get(&pool.name).is_some_and(|seen| seen.settled);
         let declared = if settled { Vec::new() } else { pool.slices_for(node) };
@@ -67,7 +68,7 @@ impl Slices {
         all
     }
 
-    /// What the pool's nodes have or had. What they had before other devices were declared does not count.
+    /// What the pool's nodes have or had. What they had before the declared devices changed does not count.
     fn learnt(&self, pool: &Pool, memory: &Memory) -> ByDriver {
         let seen = self.pools.get(&pool.name);
         let remembered = memory.pools.get(&pool.name).filter(|own| !own.device_slices.is_empty());
@@ -82,8 +83,8 @@ impl Slices {
         all
     }
 
-    /// The slices of the newest node with this driver. They are empty if a node should have some by now, but
-    /// has none. `None`: not known yet.
+    /// The slices of the newest node with this driver. Empty if a node is old enough to have some, but has
+    /// none. `None`: not known yet.
     pub(super) fn published(&self, pool: &str, driver: &str) -> Option<&[ResourceSlice]> {
         let seen = self.pools.get(pool)?;
         let nothing = seen.settled.then_some(&[][..]);
@@ -128,7 +129,7 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, PoolDevices>
 }
 
 /// Nodes that do not show what new ones will have: their pool declares devices, and their machines got other
-/// devices of the host.
+/// host devices than new ones get.
 struct Others<'a> {
     /// The devices of the host that new machines get, by pool, for pools that declare devices.
     given: BTreeMap<&'a str, String>,
@@ -150,7 +151,7 @@ impl<'a> Others<'a> {
     }
 }
 
-/// What drivers have published in full for a node, without defects of single devices.
+/// The slices that drivers have published completely for a node, without the taints of single devices.
 fn complete(slices: &[&ResourceSlice]) -> ByDriver {
     let mut pools: BTreeMap<(&str, &str), Vec<&ResourceSlice>> = BTreeMap::new();
     for slice in slices {
@@ -175,7 +176,7 @@ fn complete(slices: &[&ResourceSlice]) -> ByDriver {
     all
 }
 
-/// A taint that only some devices of a driver have is a device's own: others may be fine.
+/// Removes taints that only some devices of a driver have: a fresh node's devices may be fine.
 fn keep_common_taints(slices: &mut [ResourceSlice]) {
     let devices = || slices.iter().flat_map(|slice| &slice.devices);
     let has = |device: &Device, taint: &DeviceTaint| device.taints.contains(taint);
@@ -346,6 +347,6 @@ mod tests {
         assert!(!learn(&mut memory, &without, &config), "also while there is no node");
         let none = parse("c", "", Needs::Plan).unwrap();
         assert!(learn(&mut memory, &without, &none));
-        assert_eq!(known(&memory), 0, "what is no longer a pool needs none");
+        assert_eq!(known(&memory), 0, "devices of a pool that is gone are forgotten");
     }
 }

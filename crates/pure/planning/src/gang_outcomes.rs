@@ -54,7 +54,7 @@ impl<'a> GangOutcomes<'a> {
         let mut outcomes = Self::default();
         for (key, counts) in all {
             let group = groups.get(&key);
-            // Without a minimum, or with a minimum of one pod, they are placed one by one.
+            // Without a minimum, or with a minimum of one pod, the pods are placed one by one.
             let minimum = group.and_then(|group| group.minimum).filter(|minimum| *minimum > 1).unwrap_or(0);
             let is_child = group.is_some_and(|group| group.parent.is_some());
             if group.is_none() || is_child || counts.there < minimum {

@@ -3,8 +3,8 @@
 //! * First, all pods are placed together, as if there were no gangs. If a gang gets less than its minimum,
 //!   placement is repeated without the later gangs that need machines (the more important gang comes first,
 //!   then the older one), and if that does not help, without that gang too. So if two gangs took each other's
-//!   room, one of them is complete. The gangs that were left out are tried at the end, one after the other,
-//!   and keep what they get only if it is enough.
+//!   room, one of them gets its minimum. The gangs that were left out are tried at the end, one after the
+//!   other, and keep what they get only if it is enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,8 @@ use model::prediction::kind;
 /// Maximum number of times that all pods are placed before every gang is tried by itself.
 const RUNS: usize = 3;
 
-/// The minimum of a gang, how many of its pods have a node, and the kinds of the others with their numbers.
+/// The minimum of a gang, how many of its pods have a node, and how many of its other pods there are of each
+/// kind.
 type Alike = (usize, usize, Vec<(String, usize)>);
 
 impl<'a> Packer<'_, 'a> {
@@ -133,8 +134,8 @@ impl<'a> Packer<'_, 'a> {
     }
 
     /// If a gang finds no room, later gangs with an equal value find none either, because room only shrinks
-    /// from one to the next. `None`: the result may differ for each gang, because its pods look at other pods
-    /// or spread, or their volumes are in different places.
+    /// from one to the next. `None`: the result may differ for each gang, because its pods depend on other
+    /// pods or are spread, or their volumes decide their place.
     fn alike(&self, gang: usize, classes: &[Class<'a>]) -> Option<Alike> {
         let Gang { minimum, bound, .. } = &self.gangs.all[gang];
         self.view.allowance.spend(100 * classes.len());
@@ -189,8 +190,8 @@ impl<'a> Packer<'_, 'a> {
         self.cut = true;
     }
 
-    /// Takes pods for which preemption was to make room off their nodes: without their gang they have no
-    /// place.
+    /// Removes pods from the nodes where preemption was to make room for them: without their gang they have
+    /// no place.
     fn unplace_nominated(&mut self, members: &[usize]) {
         for &pod in members {
             if let PodPlace::Node(node) = std::mem::replace(&mut self.spots[pod], PodPlace::None) {

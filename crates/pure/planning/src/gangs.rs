@@ -28,16 +28,16 @@ const KINDS: usize = 16;
 #[derive(Default)]
 pub(super) struct Gangs<'a> {
     pub all: Vec<Gang<'a>>,
-    /// The place of a gang in `all`, by the place of each of its pods in the list.
+    /// The index of a gang in `all`, by the index of each of its pods in the list of pending pods.
     of_pod: BTreeMap<usize, usize>,
-    /// Why a pod is pending with its gang, by the pod's place in the list.
+    /// Why a pod is pending with its gang, by the pod's index in the list.
     waits: BTreeMap<usize, Arc<Waits>>,
 }
 
 /// Why the pods of a gang are pending.
 pub(super) struct Waits {
     pub gang: Arc<GangWait>,
-    /// Why the pools do not take the first of its pods that fits nowhere.
+    /// Why the pools do not take the first pod of the gang that fits nowhere.
     pub reasons: Vec<PoolReason>,
     pub missed: Option<Arc<MissedPrediction>>,
 }
@@ -48,7 +48,7 @@ pub(super) struct Gang<'a> {
     pub minimum: usize,
     /// How many of its pods have a node.
     pub bound: usize,
-    /// Its other pods, by their places in the list.
+    /// Its other pods, by their indexes in the list of pending pods.
     pub members: Vec<usize>,
     /// Whether the gang is tried separately.
     pub apart: bool,
@@ -60,7 +60,7 @@ pub(super) type Key<'a> = (&'a str, &'a str);
 /// The pods of a PodGroup.
 #[derive(Default)]
 struct Members<'a> {
-    /// The pending ones, by their places in the list.
+    /// The pending ones, by their indexes in the list of pending pods.
     waiting: Vec<usize>,
     bound: Vec<&'a Pod>,
 }
@@ -167,7 +167,7 @@ impl<'a> Gangs<'a> {
         }
     }
 
-    /// Takes the pods of gangs that are tried separately out of the classes, gang by gang.
+    /// Moves the pods of gangs that are tried separately out of the classes. Returns them by gang.
     pub(super) fn take_apart(&self, classes: &mut Vec<Class<'a>>) -> BTreeMap<usize, Vec<Class<'a>>> {
         let mut apart: BTreeMap<usize, Vec<Class<'a>>> = BTreeMap::new();
         if !self.all.iter().any(|gang| gang.apart) {

@@ -4,10 +4,10 @@
 //!   Meanwhile, nothing is moved to it and it is not removed.
 //! * Each pod gets the machine that has to grow least for it; among equals, one that grows anyway. A machine
 //!   gets no more than its pods need.
-//! * A machine can only grow if it was created for that: one from before `[pool.grow]`, or with another
-//!   `max_cores`, stays as it is.
-//! * Simulations for other decisions plan no growth: nodes are removed only if nothing would have to grow for
-//!   their pods.
+//! * A machine can only grow if it was created for that: one that was created before `[pool.grow]` was set,
+//!   or with another `max_cores`, stays as it is.
+//! * Simulations for other decisions plan no growth: nodes are removed only if no machine would have to grow
+//!   for their pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -101,7 +101,7 @@ impl<'a> Packer<'_, 'a> {
             if before.failed.is_some() {
                 continue;
             }
-            // A growth that takes as long as a new machine may take is not waited for.
+            // A growth that takes longer than a new machine may take is not waited for.
             let age = snapshot.time.duration_since(before.since).unsigned_abs();
             if age > self.view.config.scale_up.max_node_provision_time {
                 continue;
@@ -263,7 +263,7 @@ impl<'a> Packer<'_, 'a> {
         free.copies(wanted)
     }
 
-    /// The machines that will grow, by their names.
+    /// The machines that will grow, sorted by name.
     pub(super) fn grown(&self) -> Vec<GrownMachine> {
         let mut grown: Vec<GrownMachine> = self.growths.planned.iter().map(|one| self.words(one)).collect();
         grown.sort_by(|a, b| a.machine.cmp(&b.machine));
@@ -302,7 +302,7 @@ impl Candidate {
         (cpu, self.gained_memory(pool, to.memory))
     }
 
-    /// How many bytes more the machine's node offers with this much memory. What a kubelet reserves may be a
+    /// How many more bytes the machine's node offers with this much memory. What a kubelet reserves may be a
     /// share of the total.
     fn gained_memory(&self, pool: &Pool, to: i64) -> i64 {
         let plugged = guest_sees(to - self.from.memory);
@@ -336,8 +336,8 @@ fn lacks_cpus(machine: &Machine, node: &Node) -> bool {
     machine.grow_backoff.is_some() && reported > 0 && reported < i64::from(machine.cores) * 1000
 }
 
-/// Like [`lacks_cpus`] for memory, and whether the machine had to give memory back. A kernel reserves at most
-/// a little more than a tenth for itself.
+/// Like [`lacks_cpus`], but for memory; also true if the machine had to give memory back. A kernel reserves
+/// at most a little more than a tenth for itself.
 fn lacks_memory(machine: &Machine, node: &Node) -> bool {
     let kept = machine.memory / 10 + (256 << 20);
     let reported = node.capacity.memory;

@@ -55,7 +55,7 @@ impl<'a> Headroom<'a> {
         Self { pools, arriving }
     }
 
-    /// Counts the node as gone and its pods as moved; otherwise returns what room would be missing.
+    /// Counts the node as gone and its pods as moved, or returns why too little room would be left.
     pub(super) fn admit(
         &mut self,
         view: &View,

@@ -1,4 +1,4 @@
-//! What is left of the hosts for new machines: memory, vCPUs, and the number of machines of a pool.
+//! What each host has left for new machines: memory, vCPUs, and the number of machines of a pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use model::machine::{Host, Machine, Phase, WarmState};
 use model::{HostKey, PoolName, quantity};
 use settings::Pool;
 
-/// What is left of a host.
+/// What a host has left for new machines.
 #[derive(Clone, Debug)]
 pub(super) struct HostRoom {
-    /// Its memory in bytes.
+    /// The host's memory in bytes.
     memory: i64,
     /// How many bytes of its memory are in use, including those for planned machines.
     used: i64,
@@ -23,7 +23,7 @@ pub(super) struct HostRoom {
     promised: i64,
     /// Memory that stays free, if the host's table sets it.
     reserve: Option<i64>,
-    /// How many threads machines may use: those that the host's table reserves are left out.
+    /// How many threads machines may use, without those that the host's table reserves.
     threads: u32,
     /// How many threads the host has.
     all_threads: u32,
@@ -35,7 +35,7 @@ pub(super) struct HostRoom {
     pub disks: DiskRoom,
     devices: DeviceRoom,
     by_pool: BTreeMap<PoolName, u32>,
-    /// The pools whose machines it takes once it is on again, if the daemon switches it.
+    /// The pools whose machines the host will take once the daemon has switched it on again.
     awaited_by: BTreeSet<PoolName>,
 }
 
@@ -46,7 +46,8 @@ impl HostRoom {
         self.shut.filter(|_| self.awaited_by.contains(&pool.name))
     }
 
-    /// Why the host takes no further machine of the pool, in words that follow its name. `None`: it does.
+    /// Why the host takes no further machine of the pool, in words that follow its name. `None`: it takes
+    /// one.
     pub(super) fn refusal(&self, pool: &Pool) -> Option<String> {
         if let Some(why) = self.shut {
             return Some(why.to_owned());
@@ -136,8 +137,8 @@ impl HostRoom {
         self.by_pool.get(&pool.name).copied().unwrap_or(0)
     }
 
-    /// Memory in bytes that is left for machines of the pool. Promises stay within the pool's
-    /// `memory_overcommit`, and use stays within what there is.
+    /// Memory in bytes that is left for machines of the pool. Promised memory stays within the pool's
+    /// `memory_overcommit`, and used memory within what the host has.
     fn free(&self, pool: &Pool) -> i64 {
         let promised = quantity::share(self.memory, pool.memory_overcommit).saturating_sub(self.promised);
         let unused = self.memory.saturating_sub(self.used);
@@ -248,8 +249,8 @@ impl Ours {
         }
     }
 
-    /// Memory in use, plus the memory of machines that do not run yet. If a host does not report its
-    /// promises, a booting machine counts in full, because it uses little at first.
+    /// Memory in use, plus the memory of machines that do not run yet. If a host does not report the memory
+    /// of its guests, a booting machine counts in full, because it uses little at first.
     fn memory_used(&self, host: &Host) -> i64 {
         let unsaid = if host.memory_assigned == 0 { self.booting } else { 0 };
         host.memory_used.saturating_add(unsaid).saturating_add(self.coming)

@@ -56,8 +56,8 @@ impl<'a> KindTurns<'a> {
         };
         let kinds = kinds(pods, priorities);
         let mut last = last.clone();
-        // This makes room for other kinds. A kind whose first pod is gone is found again by another of its
-        // pods.
+        // Forgetting kinds makes room for others. A kind whose first pod is gone is found again by another of
+        // its pods.
         last.heavy.retain(|heavy| kinds.iter().any(|kind| kind.first == heavy));
         let mut looked_at = order(kinds, &last);
         let late = looked_at.split_off(looked_at.len().min(last.most.max(1)));
@@ -73,8 +73,8 @@ impl<'a> KindTurns<'a> {
         self.some_wait
     }
 
-    /// Where the next round continues, if it has to. `spent`: this round could not look at all that it should
-    /// have. There are this many `kinds` of pods, and `left` pods were not looked at.
+    /// Where the next round continues, if this one did not finish. `spent`: the allowance ran out. There are
+    /// this many `kinds` of pods, and `left` pods were not looked at.
     pub(super) fn next(self, spent: bool, kinds: usize, left: usize) -> Option<PodTurns> {
         if !spent && !self.some_wait {
             return None;

@@ -2,7 +2,7 @@
 //!
 //! What kubelets reserve changes with the pool's settings, so nodes with earlier settings do not count.
 //!
-//! What static pods take of a node is ignored: those of the template are on every node.
+//! What a node's static pods request is not offered: those of the template are on every node.
 //!
 //! The values are declared, or else learned from a ready node on a machine of the same size, or else derived
 //! from another size of the pool, or else computed from the VM alone.
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(cpu_and_memory(&seen, &plain), (1900, 3 * GIB));
         assert_eq!(cpu_and_memory(&seen, &set), computed);
         assert!(learn(&mut memory, &seen, &set), "it is forgotten");
-        // A node that was created with the present settings does.
+        // A node that was created with the current settings is learned from.
         let mut made = machine("b", 2, 4);
         made.made_of.insert("kubelet".to_owned(), set.pools[0].kubelet.words());
         let seen = snapshot(&[node("b", 1700, 2, 0)], vec![made]);

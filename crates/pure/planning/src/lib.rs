@@ -118,8 +118,8 @@ use model::{Plan, Snapshot};
 use scheduling::Effort;
 use settings::{Config, Pool};
 
-/// Remembers what nodes show about future ones: what they offer, and which CSI drivers and devices they have;
-/// and since when they have not been ready. Returns whether anything changed.
+/// Remembers what nodes show about future ones (what they offer, and which CSI drivers and devices they
+/// have), and when each node stopped being ready. Returns whether anything changed.
 pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
     let shapes = learned_allocatable::learn(memory, snapshot, config);
     let devices = fresh_devices::learn(memory, snapshot, config);
@@ -127,7 +127,8 @@ pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool 
     csi::learn(memory, snapshot, config) || shapes || devices || unready
 }
 
-/// Decides: the machines to create, the nodes to remove, and a verdict for each pending pod and each node.
+/// Decides which machines to create and which nodes to remove, with a verdict for each pending pod and each
+/// node.
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
     plan_within(snapshot, config, Limits::default())
 }
@@ -182,8 +183,8 @@ enum Depth {
 /// The decision about a snapshot.
 struct Decision {
     plan: Plan,
-    /// By the name of a node that is being removed: one of its pods that finds no place, neither on existing
-    /// or upcoming machines nor on new ones.
+    /// By the name of a node that is being removed: one of its pods that finds no place on existing, upcoming
+    /// or new machines.
     homeless: BTreeMap<String, String>,
 }
 
@@ -232,7 +233,7 @@ fn decide(
 /// nodes. As long as these exist, they use up their budgets like pods that stay on this node.
 ///
 /// # Errors
-/// A pod has come that must not be evicted: the pod, and why.
+/// A pod on the node must not be evicted: the pod, and why.
 pub fn evictions(
     snapshot: &Snapshot,
     config: &Config,

@@ -1,4 +1,4 @@
-//! The maximum numbers of machines, vCPUs and memory, for each pool and for the entire cluster.
+//! Limits of machines, vCPUs and memory, for each pool and for the entire cluster.
 
 use super::facts::node::pool_of;
 use super::view::View;

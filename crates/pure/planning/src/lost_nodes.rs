@@ -1,7 +1,7 @@
-//! Lost nodes: those that have not been ready for long enough to be removed, if their pool were not at its
-//! minimum; and machines that should have become nodes by now, but cannot be given up.
+//! Lost nodes: those that would be removed for not being ready if their pool were not at its minimum.
+//! Machines that should have become nodes by now but cannot be given up count as well.
 //!
-//! A pool does not go below its minimum, so the machine that replaces a lost node comes first.
+//! A pool does not go below its minimum, so the machine that replaces a lost node is created first.
 
 use std::collections::BTreeMap;
 

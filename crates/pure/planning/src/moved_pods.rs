@@ -43,7 +43,7 @@ impl Follower<'_> {
         all.filter(|pod| kinds.contains(&self.kind(pod)))
     }
 
-    /// Checks the pods of one removal. Returns whether there may be more to find out.
+    /// Checks the pods of one removal. Returns whether to continue following it.
     fn go_on_moving(&self, one: &mut Moved) -> bool {
         let age = self.now.duration_since(one.at);
         let settings = &self.config.scale_up;

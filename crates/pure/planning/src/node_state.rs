@@ -1,5 +1,5 @@
-//! What is decided for a node by itself: who manages it, how full it is, what draining it involves, and since
-//! when it is unneeded.
+//! What is decided for a node by itself: whether it belongs to a pool, how full it is, what draining it
+//! involves, and how long it has been unneeded.
 
 use jiff::Timestamp;
 
@@ -128,8 +128,8 @@ fn kept(view: &View, node: &Node) -> Option<(NodeOutcome, Option<String>)> {
     (!view.config.scale_down.enabled).then(|| (NodeOutcome::Disabled, Some(off.to_owned())))
 }
 
-/// What draining the node involves, if the rules allow it. Expendable pods need no other place, but keep
-/// their node as others do: they are evicted by the same rules.
+/// What draining the node involves, if the rules allow it. Expendable pods need no other place, but the same
+/// rules decide whether they may be evicted.
 pub(super) fn drain(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
     let mut drain = rules.drain(&view.bound[at], budgets)?;
     let expendable = rules.drain(&view.expendable[at], budgets)?;
@@ -138,7 +138,7 @@ pub(super) fn drain(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets
     Ok(drain)
 }
 
-/// Like [`drain`], if the budgets allow it too.
+/// Like [`drain`], but only if the budgets allow it.
 fn within_budgets(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
     let drain = drain(view, at, rules, budgets)?;
     // A node that exceeds a budget by itself stays: others may count on its room.
@@ -146,8 +146,8 @@ fn within_budgets(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) 
     Ok(drain)
 }
 
-/// Since when the node has been unneeded. Time in which no instance was watching does not count: after a gap
-/// of more than three scan intervals, the beginning moves forward by the gap.
+/// When the node became unneeded. Time in which no instance was watching does not count: after a gap of more
+/// than three scan intervals, this time moves forward by the gap.
 pub(super) fn unneeded_since(view: &View, node: &Node) -> Timestamp {
     let now = view.snapshot.time;
     let written = node.annotations.get(UNNEEDED_SINCE).and_then(|text| text.parse::<Timestamp>().ok());

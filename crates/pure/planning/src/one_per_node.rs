@@ -124,7 +124,7 @@ fn times(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Adds the amounts that this many pods of a class need, as far as nodes are chosen by them.
+/// Adds what this many pods of a class need, but only the resources by which nodes are chosen.
 fn add(sum: &mut Resources, class: &Class, times: i64) {
     let Resources { cpu_milli, memory, pods, .. } = class.sample.requests;
     sum.add_times(&Resources { cpu_milli, memory, pods, ..Resources::default() }, times);

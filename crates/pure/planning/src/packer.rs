@@ -55,7 +55,7 @@ pub(super) struct Packer<'v, 'a> {
     pub is_enough: bool,
     /// Why pools stay below their minimum, by pool.
     pub short: BTreeMap<String, NoRoom>,
-    /// The first this many of the new machines are for the minimum of their pools.
+    /// How many of the new machines are for the minimum of their pools. These come first.
     pub of_minimum: usize,
     /// Pending gangs.
     pub gangs: Gangs<'a>,

@@ -14,9 +14,9 @@ use super::waiting_stock::{Item, Stock};
 impl<'a> Packer<'_, 'a> {
     /// Plans machines for what is left of the classes.
     ///
-    /// Pods with spread constraints come early, with others that attract or repel. If a later machine opens a
-    /// domain that they did not know, kube-scheduler would not put them where they were placed: then they
-    /// come after all others of their priority.
+    /// Pods with spread constraints come early, together with those that attract or repel others. If a later
+    /// machine adds a topology domain, kube-scheduler would not put them where they were placed: then they
+    /// are placed again, after all others of their priority.
     pub(super) fn pack(&mut self, classes: &mut [Class<'a>]) {
         if !classes.iter().any(|class| class.left() > 0 && is_spread(class)) {
             return self.pack_some(classes, |_| true);

@@ -31,7 +31,7 @@ pub(super) struct Draft {
     order: Vec<usize>,
     /// How many pods of each (in that order) have no machine.
     left: Vec<usize>,
-    /// What the machines offer, relative to the largest pool's.
+    /// What the machines take from their hosts: the sum of their [`Packer::sizes`].
     cost: i64,
 }
 
@@ -39,7 +39,8 @@ pub(super) struct Draft {
 const MANY: usize = 20_000_000;
 
 impl<'a> Packer<'_, 'a> {
-    /// The cheapest way to give these classes machines; pods of higher priority come before the cost.
+    /// The cheapest way to give these classes machines; placing pods of higher priority matters more than the
+    /// cost.
     pub(super) fn best_draft(&self, classes: &[Class<'a>], plain: &[usize]) -> Draft {
         let largest = self.draft(classes, plain, Way::Largest, None);
         let pods: usize = plain.iter().map(|&number| classes[number].left()).sum();

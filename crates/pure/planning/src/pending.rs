@@ -1,4 +1,4 @@
-//! Which pods are pending, and which of them may cause a node.
+//! Which pods are pending, and which may trigger a new node.
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -10,7 +10,7 @@ pub(super) struct Search {
     at: usize,
     /// How many of the `open` nodes may still take pods.
     left: usize,
-    /// Nodes that were not looked at yet: most pods find a place before.
+    /// Nodes that were not looked at yet: most pods find a place without them.
     rest: Range<NodeIndex>,
 }
 
@@ -70,7 +70,7 @@ impl Search {
             }
             let node = self.open[self.at];
             if node != SPENT {
-                // If many pods repel each other, this is usually the reason.
+                // If many pods repel each other, this is usually why the node is refused.
                 if world.keeps_off(prepared, node) {
                     self.leave_out(self.at);
                     self.at += 1;

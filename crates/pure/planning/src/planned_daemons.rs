@@ -27,7 +27,7 @@ impl Packer<'_, '_> {
         self.adopt(&soon, None)
     }
 
-    /// Whether nothing but a new node's labels, taints and free resources decides whether it takes the pod.
+    /// Whether only a new node's labels, taints and free resources decide whether it takes the pod.
     pub(super) fn is_plain(&self, pod: &Pod) -> bool {
         let world = &self.view.world;
         world.is_plain(pod) && !self.repelling.iter().any(|one| world.repels(one, pod))

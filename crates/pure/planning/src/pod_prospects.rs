@@ -22,7 +22,7 @@ use settings::{Config, Pool};
 /// The prospects of one pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Prospects {
-    /// Every pool, in the order of the configuration. No pending pods were placed before.
+    /// The answer of each pool, in the order of the configuration. Other pending pods are ignored.
     pub pools: Vec<PoolAnswer>,
     /// What the removal of its node means for it, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,13 +34,13 @@ pub struct Prospects {
 pub struct PoolAnswer {
     /// The pool.
     pub pool: PoolName,
-    /// Whether a machine of the pool would be created for the pod, which would fit it.
+    /// Whether a machine of the pool could be created for the pod, and the pod would fit it.
     pub fits: bool,
     /// The first filter that refuses the pod on a fresh node, by kube-scheduler's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<&'static str>,
-    /// Why there is no fresh node that it would fit: `PoolAtMax`, `NoFreeSlot`, `NoHostCapacity`,
-    /// `BackingOff`.
+    /// Why no machine can be created, although the pod would fit a fresh node: `PoolAtMax`, `NoFreeSlot`,
+    /// `NoHostCapacity`, `BackingOff`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
     /// Either reason in words, with numbers.
@@ -55,7 +55,7 @@ pub struct Removal {
     pub node: String,
     /// What happens to the pod.
     pub treatment: Treatment,
-    /// The drain rule because of which the pod keeps its node.
+    /// The drain rule by which the pod keeps its node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Blocking>,
     /// The reason in words.
@@ -63,18 +63,18 @@ pub struct Removal {
     pub message: Option<String>,
 }
 
-/// What the removal of its node does with a pod.
+/// What happens to a pod when its node is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Treatment {
     /// It is evicted, and needs another place.
     Evicted,
-    /// It is evicted, and needs none: its priority is below the cut-off.
+    /// It is evicted, and needs no other place: its priority is below the cut-off.
     Expendable,
     /// It ends with its node: it is a DaemonSet's pod, has finished, or is being deleted.
     EndsWithNode,
     /// The removal waits until it has finished.
     Awaited,
-    /// The node stays for it.
+    /// It keeps its node.
     KeepsNode,
 }
 
@@ -117,7 +117,7 @@ pub fn prospects<'i>(
     found
 }
 
-/// The node on which the world has the pod.
+/// The pod's node, if the pod is in the world.
 fn bound(view: &View, pod: &Arc<Pod>) -> Option<usize> {
     let at = view.named.find(pod.node.as_deref()?)?;
     let counts = view.bound[at].iter().any(|one| one.digest().id == pod.digest().id);

@@ -103,7 +103,7 @@ fn place(packer: &Packer, node: NodeIndex, pod: usize, verdict: &mut PodVerdict)
 /// Why a pod is placed nowhere: no pool fits; or those that do are at their maximum, have no host with room,
 /// or back off. If pools have different reasons, the one that ends soonest counts.
 pub(super) fn why_nowhere(packer: &Packer, waiting: &Waiting) -> Nowhere {
-    // That not all imagined pods were looked at does not hide the reason of a real one.
+    // A real pod's reason is shown even if not all imagined pods were looked at.
     let cut = if waiting.pod.chunk { packer.cut } else { packer.spent };
     if cut || packer.view.allowance.is_spent() {
         return Nowhere { outcome: PodOutcome::Unfinished, reasons: Vec::new(), missed: None };

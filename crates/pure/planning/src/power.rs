@@ -1,4 +1,4 @@
-//! Which hosts can be done without, and which are needed again. A host takes part only if its `[[host]]` has
+//! Which hosts can be switched off, and which are needed again. A host takes part only if its `[[host]]` has
 //! a `power`.
 //!
 //! ```text
@@ -7,14 +7,15 @@
 //!    └─────────┴──────────────────────── it is on, and its API answers ──────────────────────────────┘
 //! ```
 //!
-//! * [`PowerMemory`] contains how far a host has come; this module decides only what comes next. If nothing
-//!   is remembered about a host that is off, another client switched it off, and the daemon leaves it alone.
+//! * [`PowerMemory`] contains the step that a host is at; this module only decides what comes next. If
+//!   nothing is remembered about a host that is off, another client switched it off, and the daemon leaves it
+//!   alone.
 //! * A host is switched off only if nothing but managed machines runs there, every pod on them has a place
 //!   elsewhere, each pool keeps its minimum, the remaining hosts have a majority of **all** votes, and
 //!   `min_hosts_on` and `max_hosts_off` allow it. All of this is checked again in each round until the host is
 //!   empty. If one condition fails, the host is used as before.
-//! * Only one host at a time begins to be emptied or shut down. Hosts are woken one after the other too: the
-//!   next one is considered with the one before counted as on.
+//! * Only one host at a time is emptied or shut down. Hosts are woken one after the other too: when the next
+//!   one is considered, those before it count as on.
 //! * The nodes of a host that is being emptied leave like those of a host in maintenance
 //!   ([`super::replacement_due`]): new ones first, within the pools' budgets.
 //! * A host is woken for pods without room, and for minima that are not reached, if they could be placed with
@@ -49,7 +50,7 @@ use settings::{Config, Pool, PowerSettings};
 /// A host that was asked to start is asked again after this time: a packet may be lost, and a host that is
 /// still shutting down does not receive it.
 const ASK_AGAIN: Duration = Duration::from_mins(1);
-/// Why a host can be done without.
+/// Why a host is not needed.
 const PLACE_ELSEWHERE: &str = "everything on it fits elsewhere";
 /// Maximum number of guests that a reason names.
 const NAMED: usize = 3;
@@ -114,7 +115,7 @@ struct HostPowerRules<'a> {
     config: &'a Config,
     offers: &'a [Pool],
     plan: &'a Plan,
-    /// The present shortage.
+    /// The current shortage.
     short: usize,
     allowance: Allowance,
 }
@@ -251,7 +252,7 @@ impl HostPowerRules<'_> {
         self.machines(host).count() + facts.map_or(0, |facts| facts.going.len())
     }
 
-    /// The migration to this host that it may have to wait for, if any.
+    /// A migration that may be moving a guest to this host, so that the host has to wait.
     fn migration(&self, host: &str) -> Option<String> {
         let vmid = self.snapshot.proxmox.power.as_ref()?.hosts.get(host)?.migrating.first()?;
         Some(format!("waiting for {vmid}, which is being migrated"))
@@ -398,8 +399,8 @@ impl HostPowerRules<'_> {
         shortage(&snapshot, self.pods, self.config, self.offers, &BTreeSet::new(), &self.allowance)
     }
 
-    /// Of the idle hosts that are due, the one with the fewest machines begins to be emptied, unless another
-    /// host is being emptied, switched off or woken.
+    /// Begins to empty the idle host that is due and has the fewest machines, unless another host is being
+    /// emptied, switched off or woken.
     fn begin_one(&self, verdicts: &mut [HostVerdict]) {
         use HostOutcome::{Emptied, GoingOff, Idle, SwitchOff, Wake, Waking};
         let busy = verdicts
@@ -457,7 +458,7 @@ fn open(snapshot: &mut Snapshot, name: &str) {
             if across {
                 continue;
             }
-            // The pool's only template may be on that host: that it is missing is not a failure.
+            // The pool's only template may be on that host, so its absence is not a failure.
             known.backoff = None;
             known.reach.get_or_insert_default();
         }

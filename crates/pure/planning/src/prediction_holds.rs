@@ -1,4 +1,4 @@
-//! What missed predictions hold back for a kind of pods ([`super::predictions`] finds it out).
+//! What missed predictions hold back for a kind of pods, as determined by [`super::predictions`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

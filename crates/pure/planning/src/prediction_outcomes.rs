@@ -4,8 +4,8 @@
 //! the pod since and refused it again, or if the pod is still refused after a time in which the scheduler
 //! retries every pod more than once. Only a new message shows that the scheduler has looked at the pod: it
 //! does not write the condition if the message is the same, and never updates the condition's time. A
-//! prediction does not count while other pods took the room, while there are pods that the scheduler has not
-//! looked at, or while no instance was watching.
+//! prediction does not count if other pods take the room, while there are pods that the scheduler has not
+//! looked at, or while no instance is watching.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +47,7 @@ const MOST: (usize, usize, usize) = (64, 256, 16);
 /// Maximum number of pods of different classes that are looked at in a round.
 const EXAMINED: usize = 256;
 
-/// What to remember of predictions after this decision, which was based on this snapshot.
+/// What to remember about predictions after this decision, which was based on this snapshot.
 pub fn follow(snapshot: &Snapshot, plan: &Plan, config: &Config) -> Predictions {
     let before = &snapshot.memory.predictions;
     if plan.pods.is_empty() && plan.chunks.is_empty() && plan.scale_down.is_empty() && before.is_empty() {
@@ -62,7 +62,7 @@ pub fn follow(snapshot: &Snapshot, plan: &Plan, config: &Config) -> Predictions 
     after
 }
 
-/// Data that is needed repeatedly.
+/// The inputs of [`follow`], and lookups that it needs repeatedly.
 pub(super) struct Follower<'a> {
     pub snapshot: &'a Snapshot,
     pub plan: &'a Plan,
@@ -264,7 +264,7 @@ impl<'a> Follower<'a> {
         self.miss_by_machines(after);
     }
 
-    /// What to remember of a machine that was created, if pods that it was created for are still pending.
+    /// What to remember about a machine that was created, if pods that it was created for are still pending.
     fn made(&self, machine: &Machine) -> Option<MadeFor> {
         let real = |pod: &str| self.waiting.get(pod).copied();
         let pods = machine.pods.iter().filter_map(|pod| real(pod).or_else(|| self.chunks.get(pod.as_str())));
@@ -334,7 +334,7 @@ impl<'a> Follower<'a> {
     }
 
     /// Forgets missed predictions that pods have disproved since, whose circumstances have changed, or that
-    /// are long ago.
+    /// are old.
     fn forget(&self, missed: &mut Vec<Missed>) {
         if missed.is_empty() {
             return;
@@ -356,7 +356,8 @@ impl<'a> Follower<'a> {
         });
     }
 
-    /// Whether a pod of the kind has been scheduled in the pool, or on the node, since.
+    /// Whether a pod of the kind has been scheduled in the pool, or on the node, since the prediction was
+    /// missed.
     fn has_landed(&self, one: &Missed) -> bool {
         let there = |node: &str| match &one.pool {
             Some(pool) => self.nodes.get(node).and_then(|node| pool_of(node)) == Some(pool.as_str()),

@@ -1,6 +1,6 @@
 //! Missed predictions hold back machines: if kube-scheduler refuses pods although the planner found that they
-//! fit, another machine of the same pool would only be created in vain ([`super::prediction_outcomes`] finds
-//! out which).
+//! fit, another machine of the same pool would only be created in vain. ([`super::prediction_outcomes`] finds
+//! the missed predictions.)
 //!
 //! * A pool with a missed prediction gets no machine for pods of that kind until its back-off is over, and
 //!   such pods are expected on none of its nodes. The same applies to every other pool with a ready node that
@@ -8,8 +8,8 @@
 //! * After that, a machine may be tried again. Nodes that existed when the prediction was missed are not
 //!   counted on: the scheduler has refused them.
 //! * At most two machines an hour are created for pods that are never scheduled there. Two pods of a gang are
-//!   of no use without the others: a gang may have machines for all of it, and no more of them if two were in
-//!   vain.
+//!   of no use without the others, so a gang may get machines for all of its pods, but none after two were
+//!   created in vain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -120,7 +120,7 @@ impl<'a> Packer<'_, 'a> {
         if last.is_some() || vain.is_some() {
             let left = BOUND.saturating_sub(spent.len());
             let words = if spent.len() < BOUND {
-                "no more machines at a time until one has taken such a pod".to_owned()
+                "no further machines until one has taken such a pod".to_owned()
             } else {
                 format!("no more machines for up to an hour: {}", in_vain(spent))
             };

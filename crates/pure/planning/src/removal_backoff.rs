@@ -11,10 +11,10 @@ use model::node::Node;
 use model::workload::Backoff;
 use settings::Config;
 
-/// The longest wait. A failure that is longer ago no longer counts.
+/// The longest wait. A failure that is older than this no longer counts.
 const LONGEST: Duration = Duration::from_hours(24);
 
-/// The wait after another removal that was given up.
+/// The wait after a removal was given up. It is longer each time.
 pub fn removal_given_up(before: Option<&Backoff>, why: &str, config: &Config, now: Timestamp) -> Backoff {
     let first = config.scale_down.delay_after_failure;
     let before = before.filter(|before| !is_long_ago(before, now));
@@ -39,7 +39,7 @@ fn last<'s>(snapshot: &'s Snapshot, node: &Node) -> Option<&'s Backoff> {
     snapshot.memory.nodes.get(&node.name)?.removal_backoff.as_ref()
 }
 
-/// Whether a removal of the node was given up recently: others come first.
+/// Whether a removal of the node was given up recently. If so, other nodes come first.
 pub(super) fn was_given_up(snapshot: &Snapshot, node: &Node) -> bool {
     last(snapshot, node).is_some_and(|backoff| !is_long_ago(backoff, snapshot.time))
 }

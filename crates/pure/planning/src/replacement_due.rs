@@ -1,5 +1,5 @@
 //! Nodes that are to be replaced, and why: not ready for too long, created from settings or a template that
-//! have changed, older than their pool allows, or on a host in maintenance.
+//! have changed, older than their pool allows, or on a host that is in maintenance or to be switched off.
 //!
 //! None of this is remembered. Each round chooses the nodes whose turn it is, and treats them as leaving
 //! ([`Node::replaced`]): their room is not used for any pod, their pods look for another place, and their
@@ -75,7 +75,7 @@ pub(super) fn mark(
     let mut turns = Turns::new(snapshot, config);
     turns.spare = spare(snapshot, pods, &due);
     let drains = drains(snapshot, pods, config, &due);
-    // Nodes of least use are first, then the oldest; those that could not be removed recently come last.
+    // The least useful nodes come first, then the oldest; those that could not be removed recently come last.
     due.sort_by_key(|(at, one)| {
         let node = &snapshot.nodes[*at];
         (
@@ -100,8 +100,8 @@ pub(super) fn mark(
 /// them would fail.
 #[derive(Debug, Default)]
 pub(super) struct KeptReplacements {
-    /// Pools whose nodes' pods have no place, and no machine is created for them. Keeping room for these pods
-    /// would be in vain, and could prevent a machine in their place.
+    /// Pools with nodes whose pods find no place while no machine is created for them. Reserving room for
+    /// these pods would be in vain, and could prevent the creation of a machine.
     stranded: BTreeSet<PoolName>,
     /// Nodes that could not be removed whatever is created for their pods, and why. New machines for them
     /// would be created in vain, and removed again.
@@ -113,7 +113,7 @@ impl KeptReplacements {
     /// How many times the decision is repeated for single nodes; after that, their pools wait.
     const TRIES: usize = 4;
 
-    /// Why this node is not replaced. `None`: no decision so far speaks against it.
+    /// Why this node is not replaced. `None`: no decision so far prevents it.
     fn holds(&self, node: &Node) -> Option<String> {
         if pool_of(node).is_some_and(|pool| self.stranded.contains(pool)) {
             return Some("there is no room for its replacement".to_owned());
@@ -165,7 +165,7 @@ impl KeptReplacements {
     }
 }
 
-/// A node whose turn it is: those that are of least use come first.
+/// A node whose turn it is. The least useful nodes sort first.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Marked {
     rank: u8,
@@ -191,8 +191,8 @@ fn lacking<'a>(snapshot: &Snapshot, config: &Config, plan: &Plan, marked: &'a [M
     all
 }
 
-/// Whether something is created for a reason other than pending pods, while no host is being woken: that host
-/// might have a place for all.
+/// Whether anything is created or grows for a reason other than pending pods. False while a host is being
+/// switched off or on: one that is woken might have room for all.
 fn makes_for_them(plan: &Plan) -> bool {
     let machines = plan.scale_up.iter().flat_map(|pool| &pool.machines);
     let made = machines.map(|machine| machine.pods.as_slice());
@@ -245,7 +245,7 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
         let Some(pool) = pool.filter(|_| !being_deleted(node)) else { continue };
         let machine = machines.get(node.name.as_str()).copied();
         if !ready(node) {
-            // A node that has never been ready is handled by its creation.
+            // The creation of a machine handles a node that has never been ready.
             let served = machine.is_none_or(|machine| machine.phase == Phase::Ready);
             found.extend(silent(snapshot, config, node).filter(|_| served).map(|due| (at, due)));
             continue;

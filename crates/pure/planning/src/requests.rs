@@ -1,9 +1,10 @@
-//! ProvisioningRequests: whether there is room for all of these pods, or it can be made for all at once.
+//! ProvisioningRequests: whether there is room for all pods of a request, or room can be created for all at
+//! once.
 //!
 //! * The pods of a request are imagined pods. They are placed after pending pods and before chunks of
 //!   buffers: all of them, or none.
-//! * Until the answer is yes, pods that are part of the request cause no machine. From then on its room is
-//!   reserved for ten minutes, minus what its pods have taken, as in Cluster Autoscaler.
+//! * Until a request is granted, its pods trigger no machine. From then on, room for them is reserved for ten
+//!   minutes, minus what they have taken, as in Cluster Autoscaler.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use model::plan::{Plan, PodOutcome, RequestOutcome, RequestVerdict};
 use model::pod::{Owner, Pod};
 use model::request::{ATOMIC, CHECK_CAPACITY, CONSUMES, ProvisioningRequest};
 
-/// For how long room is reserved after it was promised.
+/// How long room is reserved after it was promised.
 const BOOKED: SignedDuration = SignedDuration::from_mins(10);
 /// A request that could not be satisfied for this long has failed.
 const EXPIRES: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -34,7 +35,7 @@ const TEMPLATES_COME: SignedDuration = SignedDuration::from_mins(2);
 const MOST: i64 = 10_000;
 const KIND: &str = "ProvisioningRequest";
 
-/// A request, what is known of it without looking for room, and its pods.
+/// A request, what is known about it without looking for room, and its pods.
 pub(super) struct Request<'a> {
     of: &'a ProvisioningRequest,
     /// `None`: the planner looks for room.
@@ -75,7 +76,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Request<'_>> {
     resolved.collect()
 }
 
-/// The outcome of a pod whose request was not answered with yes: it causes no machine.
+/// The outcome of a pod whose request has not been granted: it triggers no machine.
 pub(super) fn awaits(pod: &Pod, snapshot: &Snapshot) -> Option<PodOutcome> {
     let requests = snapshot.requests.as_ref()?;
     let name = consumed(pod)?;
@@ -85,7 +86,7 @@ pub(super) fn awaits(pod: &Pod, snapshot: &Snapshot) -> Option<PodOutcome> {
     (!may).then_some(PodOutcome::AwaitsRequest)
 }
 
-/// Takes the verdicts of requested pods out of the plan, and answers each request.
+/// Removes the verdicts of requested pods from the plan, and answers each request.
 pub(super) fn tell(requests: &[Request], plan: &mut Plan) {
     if requests.is_empty() {
         return;
@@ -154,7 +155,7 @@ fn conclude(verdict: &mut RequestVerdict, request: &Request) {
 }
 
 impl<'a> Packer<'_, 'a> {
-    /// Finds or makes room for the pods of requests: for all pods of a request, or for none.
+    /// Finds or creates room for the pods of requests: for all pods of a request, or for none.
     pub(super) fn provide(&mut self, mut classes: Vec<Class<'a>>) {
         if classes.is_empty() {
             return;

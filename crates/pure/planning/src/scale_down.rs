@@ -113,7 +113,7 @@ fn judge_all<'a>(view: &View<'a>, rules: &Rules, budgets: &Budgets) -> (Vec<Node
     (verdicts, drainable)
 }
 
-/// Marks nodes whose machines are growing as needed.
+/// Marks a node as needed if its machine is growing.
 fn keep_growing(growth: &ScaleUpDecision, drainable: &mut Drainables, verdicts: &mut [NodeVerdict]) {
     for at in &growth.growing {
         if drainable.remove(at).is_some() {

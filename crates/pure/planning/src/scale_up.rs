@@ -52,7 +52,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> ScaleUpDecision<'a> {
     packer.into_growth(verdicts, on, unfinished)
 }
 
-/// Whether scaling up would ask for more than `now`. It determines no verdicts and reasons, and no machine
+/// Whether scaling up would ask for more than `now`. It determines no verdicts or reasons, and no machine
 /// grows for the pods.
 pub(super) fn asks_more(view: &mut View, now: &Demand) -> bool {
     view.grows = false;

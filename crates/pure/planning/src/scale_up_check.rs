@@ -103,8 +103,8 @@ fn is_stuck(outcome: PodOutcome) -> bool {
 }
 
 /// Which of these nodes can be removed, in this order of preference, so that scaling up does not ask for more
-/// than now, neither immediately nor after kube-scheduler has placed their pods. Nodes that are in neither
-/// set were not looked at.
+/// than now, either immediately or after kube-scheduler has placed their pods. Nodes that are in neither set
+/// were not looked at.
 pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, &Drainable)]) -> Verdicts {
     let now = Demand::of(growth);
     let with = |verdicts: &Verdicts, more: &[(NodeIndex, &Drainable)]| -> BTreeSet<NodeIndex> {
@@ -120,7 +120,7 @@ pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, 
     let mut verdicts = Verdicts::default();
     let mut rest = nodes;
     while !rest.is_empty() && verdicts.needed.len() < CULPRITS {
-        // By number of nodes: whether scaling up would ask for more without the first nodes up to it.
+        // By number of nodes: whether scaling up would ask for more without that many of the first nodes.
         let mut asks: BTreeMap<usize, bool> = BTreeMap::new();
         let quiet = |count: usize| {
             let gone = with(&verdicts, &rest[..count]);

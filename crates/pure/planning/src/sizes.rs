@@ -48,12 +48,12 @@ impl Packer<'_, '_> {
         found.or_else(|| offers().next()).map(|(index, _)| index)
     }
 
-    /// How many sizes the pool with the most has.
+    /// The largest number of sizes of any pool.
     pub(super) fn most_sizes(&self) -> usize {
         self.view.config.pools.iter().map(|pool| pool.sizes.len()).max().unwrap_or(1)
     }
 
-    /// Whether an offer is the size of its pool with this number, or its largest if it has fewer.
+    /// Whether an offer is of its pool's size with this number, or of the largest size if the pool has fewer.
     pub(super) fn is_size(&self, offer: usize, number: usize) -> bool {
         let pool = &self.pools()[offer];
         let own = pool.sizes.iter().position(|size| (size.cores, size.memory) == (pool.cores, pool.memory));

@@ -18,8 +18,8 @@ pub struct Taken {
     pub addresses: BTreeSet<IpAddr>,
 }
 
-/// The free slots of each pool: first those never used, then the one that has been free for longest. A slot
-/// is not available if another VM or Node has its VMID or address.
+/// The free slots of each pool: first those never used, then those that have been free the longest. A slot is
+/// not available if another VM or Node has its VMID or address.
 pub fn free(
     config: &Config,
     taken: &Taken,

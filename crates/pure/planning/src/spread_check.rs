@@ -1,7 +1,7 @@
-//! Where kube-scheduler may put the pods of removed nodes. The search for such nodes fills others completely.
-//! kube-scheduler spreads pods (`NodeResourcesFit` with `LeastAllocated`, its default), follows their
-//! preferences, and takes them in any order, so one of them may find no room although there was some. Then
-//! the removal was in vain: a machine would be created for that pod immediately.
+//! Where kube-scheduler may put the pods of removed nodes. The search for removable nodes fills the other
+//! nodes completely. kube-scheduler spreads pods (`NodeResourcesFit` with `LeastAllocated`, its default),
+//! follows their preferences, and takes them in any order, so one of them may find no room although there was
+//! some. Then the removal was in vain: a machine would be created for that pod immediately.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -15,12 +15,12 @@ use model::Resources;
 use model::pod::Pod;
 use scheduling::{NodeIndex, SimNode, World};
 
-/// How many orders are tried: the first three are meaningful, the others are random. An order that leaves a
-/// pod without room is unlikely to be missed by all of them, unless it is rare.
+/// How many orders are tried: the first three are meaningful, the others are random. If orders that leave a
+/// pod without room are not rare, one of them is likely to be tried.
 const ORDERS: usize = 15;
 
 /// Maximum number of checks whether a node takes a pod. If even one order would need more, no order is tried:
-/// among a thousand pods for a thousand nodes, hardly any finds no room.
+/// with a thousand pods and a thousand nodes, it is unlikely that a pod finds no room.
 const EFFORT: usize = 1_000_000;
 
 /// Whether the pods, taken off these nodes, find room on other nodes in each of the tried orders. Machines
@@ -56,8 +56,7 @@ pub(super) fn all_find_room(
     })
 }
 
-/// The sort key of pods in the order with this number: the smallest first, by CPU and by memory, in the order
-/// of eviction, or random.
+/// A pod's sort key in this order: 0 by CPU, 1 by memory, 2 by priority (all ascending), otherwise random.
 fn key(order: usize, pod: &Pod) -> i64 {
     match order {
         0 => pod.requests.cpu_milli,
@@ -80,7 +79,7 @@ fn place(world: &mut World, pods: &[&Arc<Pod>], places: &[NodeIndex]) -> bool {
             places.iter().copied().filter(|at| world.has_room(&prepared, *at)).collect();
         let preferred = world.preferences(pod, &roomy);
         let preferred = preferred.into_iter().flatten().chain(std::iter::repeat(0));
-        // The best node is asked first: it usually takes the pod, and asking costs more than ranking.
+        // The best node is checked first: it usually takes the pod, and a check costs more than ranking.
         let mut ranked: BinaryHeap<_> = (roomy.iter().zip(preferred))
             .map(|(at, preferred)| (score(world.node(*at), pod) + preferred, Reverse(*at)))
             .collect();

@@ -1,8 +1,8 @@
 //! CSI drivers that have not reported yet how much room there is for new volumes.
 //!
 //! A driver's provisioner publishes CSIStorageCapacities only for zones with a node that runs the driver. So
-//! for a fresh node in another zone there is none, whatever room there is. The room is treated as unknown,
-//! and the node is created; the outcome is checked as for every machine.
+//! there is none for a fresh node in another zone, however much room there is. The room is treated as
+//! unknown, and the node is created; the outcome is checked as for every machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,9 +21,9 @@ pub(super) struct StorageRoom<'a>(BTreeMap<&'a str, Published<'a>>);
 
 #[derive(Debug, Default)]
 struct Published<'a> {
-    /// The nodes of each capacity.
+    /// Which nodes each capacity is for.
     nodes: Vec<&'a LabelSelector>,
-    /// The labels by which they are selected.
+    /// The labels by which these nodes are selected.
     keys: BTreeSet<&'a str>,
     /// The values of these labels on nodes that have run the driver for long enough.
     zones: BTreeSet<Vec<Option<&'a str>>>,

@@ -1,6 +1,6 @@
-//! Since when nodes have not been ready. A Node reports this by the clock of another machine: that of
-//! kube-controller-manager, or of its guest. What counts is the time that has passed here, without the time
-//! in which no instance was watching.
+//! When nodes stopped being ready. A Node reports this by another machine's clock: that of
+//! kube-controller-manager, or of its own guest. What counts is the time that has passed by the local clock,
+//! without the time in which no instance was watching.
 
 use jiff::Timestamp;
 
@@ -43,7 +43,8 @@ pub(super) fn notice(memory: &mut Memory, snapshot: &Snapshot) -> bool {
     changed || count != memory.nodes.len()
 }
 
-/// Called at the end of a round: the time before it in which no instance was watching counts for no node.
+/// Called at the end of a round: time before the round in which no instance was watching does not count for
+/// any node.
 pub fn watched(memory: &mut Memory, config: &Config, now: Timestamp) {
     let last = memory.last_round;
     for since in memory.nodes.values_mut().filter_map(|node| node.unready_since.as_mut()) {
@@ -51,7 +52,7 @@ pub fn watched(memory: &mut Memory, config: &Config, now: Timestamp) {
     }
 }
 
-/// Since when a node has not been ready: as it reports, but no longer than it has been seen not ready.
+/// When a node stopped being ready: as the Node reports, but not before an instance first saw it.
 pub(super) fn since(snapshot: &Snapshot, config: &Config, node: &Node) -> Option<Timestamp> {
     let said = node.conditions.iter().find(|one| one.kind == "Ready")?.last_transition?;
     let seen = snapshot.memory.nodes.get(&node.name).and_then(|node| node.unready_since);

@@ -23,7 +23,8 @@ fn is_overdue(machine: &Machine, view: &View) -> bool {
     machine.wanted_since().is_some_and(|since| !is_young(since, view.snapshot, view.config))
 }
 
-/// Whether the machine has no Node and should get one. A warm machine should not before it is asked to join.
+/// Whether the machine has no Node and should get one. A warm machine should get none before it is asked to
+/// join.
 fn is_without_node(machine: &Machine, view: &View) -> bool {
     let name = machine.node.as_ref().unwrap_or(&machine.name);
     machine.phase < Phase::Draining && machine.warm.is_none() && view.named.find(name).is_none()
@@ -35,7 +36,7 @@ pub(super) fn is_starting(node: &Node, pool: &Pool) -> bool {
     node.taints.iter().any(|taint| bars(taint) && passes(taint, pool))
 }
 
-/// The taints that a starting node will keep: its pool's, and those of others that are not temporary.
+/// The taints that a starting node will keep: its pool's, and any others that are not temporary.
 pub(super) fn lasting_taints(node: &Node, pool: &Pool) -> Vec<Taint> {
     let further = node.taints.iter().filter(|taint| !passes(taint, pool) && !is_of_pool(taint, pool));
     pool.taints.iter().chain(further).cloned().collect()

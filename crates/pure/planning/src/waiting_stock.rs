@@ -15,7 +15,7 @@ pub(super) struct Item<'p> {
     pub row: usize,
 }
 
-/// Items in their order, in a tree: each branch knows the needs of the least demanding item below it.
+/// Items in their order, in a tree: each branch holds the smallest needs among the items below it.
 #[derive(Clone, Debug)]
 pub(super) struct Stock<'p> {
     items: Vec<Item<'p>>,
@@ -132,7 +132,7 @@ impl<'p> Stock<'p> {
         }
     }
 
-    /// Each item in turn takes as much as it can of the free resources. Returns also what is left of them.
+    /// Each item in turn takes as much as it can of the free resources. Also returns what is left of them.
     pub(super) fn in_order(&self, mut free: Resources, met: &Met) -> (Filling, Resources) {
         let mut filling = Filling::new();
         let mut from = 0;
@@ -166,7 +166,7 @@ impl<'p> Stock<'p> {
                     return Some((at - self.first, copies));
                 }
             }
-            // The next branch to the right, from the highest level at which it begins there.
+            // Go to the next branch to the right, at the highest level at which a branch begins there.
             at += 1;
             if at.is_power_of_two() {
                 return None;

@@ -1,14 +1,14 @@
 //! Machines that are kept ahead of demand: which of them may be asked to join, how many are to be created,
 //! and which are no longer kept.
 //!
-//! * A waiting machine counts towards `max` and occupies its slot and (as far as it runs) its host's room,
-//!   but does not count towards the minimum. No pod is placed on it before it is asked to join; from then on
-//!   it is treated like any machine that is being created.
+//! * A waiting machine counts towards `max` and occupies its slot and (if it runs) its host's room, but does
+//!   not count towards the minimum. No pod is placed on it before it is asked to join; from then on it is
+//!   treated like any machine that is being created.
 //! * Pending pods come first: warm machines are created only in rounds in which no other machine is.
 //! * A machine is never asked to join if it has other settings, another size or an old template; if it is on
 //!   a host in maintenance, a closed one, one that is to be switched off, or (after a move) one that is not
-//!   its pool's; or if other VMs have its devices. It is removed and replaced by a new one, one of a pool at
-//!   a time and while no other is being created.
+//!   its pool's; or if other VMs have its devices. Such a machine is removed and replaced by a new one: one
+//!   at a time in each pool, and only while no other is being created.
 //! * A machine that could not be started for want of room is removed if pods are pending and only this
 //!   machine keeps its pool from creating one elsewhere.
 
@@ -33,8 +33,8 @@ pub(super) struct Woken {
     pub state: WarmState,
     cores: u32,
     memory: i64,
-    /// Whether its host already has room for it, because it runs. With `count_stopped`, only other guests
-    /// count while they are stopped.
+    /// Whether its room on the host is already counted, because it runs. `count_stopped` counts only
+    /// unmanaged guests while they are stopped.
     pub has_room: bool,
 }
 
@@ -183,8 +183,8 @@ fn is_one_leaving(view: &View, pool: &Pool) -> bool {
     machines.any(|one| one.pool == pool.name && one.warm.is_some() && leaves(one))
 }
 
-/// Machines that could not be started where they are, one of a pool, if pods are pending for a machine that
-/// another host has room for, but the pool's maximum or slots are used up.
+/// At most one machine of each pool that could not be started where it is, if pending pods need a machine
+/// that another host has room for, but the pool is at its maximum or has no free slot.
 fn in_the_way(view: &View, kept: &[&Machine], rooms: &Rooms, pods: &[PodVerdict]) -> Vec<Unkept> {
     let full = |pool: &Pool| {
         let mut reasons = pods.iter().flat_map(|pod| &pod.reasons);

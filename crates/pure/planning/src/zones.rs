@@ -24,9 +24,9 @@ pub(super) fn split(pool: Pool, snapshot: &Snapshot) -> Vec<Pool> {
     groups.into_iter().map(|(labels, hosts)| Pool { labels, hosts, ..pool.clone() }).collect()
 }
 
-/// The hosts that the pool's machines may be on: those that are seen, or else those that are named. No
-/// template is known to reach a host that is off; one that the daemon has switched off is woken only for an
-/// offer that includes it.
+/// The hosts that the pool's machines may be on: those that Proxmox VE reports, or else those that the pool
+/// names. A host that the daemon has switched off is included even if no template is known to reach it: it is
+/// woken only for an offer that includes it.
 fn hosts(pool: &Pool, snapshot: &Snapshot) -> BTreeSet<HostKey> {
     let reach = snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.reach.as_ref());
     let power = |name: &HostKey| snapshot.memory.hosts.get(name)?.power.as_ref();

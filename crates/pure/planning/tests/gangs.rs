@@ -1,5 +1,5 @@
-//! Properties of gangs over random small worlds: all of a minimum or none of it, and no machine that helps no
-//! gang.
+//! Properties of gangs over random small worlds: all of a minimum or none of it, and no machine without a
+//! pod.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect, and says what it skips")]
 

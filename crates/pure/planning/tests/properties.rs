@@ -264,7 +264,7 @@ fn select(app: u8) -> LabelSelector {
     }
 }
 
-/// Pending pods of eight apps, each with its manner.
+/// Pending pods of eight apps, and what the pods of each app require.
 fn social_world() -> impl Strategy<Value = (Snapshot, Vec<Manner>)> {
     let manner =
         prop::sample::select(vec![Manner::Plain, Manner::Shy, Manner::Port, Manner::Spread, Manner::Picky]);

@@ -110,8 +110,8 @@ fn total(snapshot: &Snapshot) -> (u32, i64) {
     (machines.iter().map(|one| one.cores).sum(), machines.iter().map(|one| one.memory).sum::<i64>() / GIB)
 }
 
-/// The world after the plan was carried out: new machines are nodes, and removed ones are gone. New pods are
-/// where the plan has them; those that moved are where `placed` puts them.
+/// The world after the plan was carried out: new machines are nodes, and removed ones are gone. Pending pods
+/// are where the plan places them, and pods of removed nodes where it moves them.
 fn carried_out(snapshot: &Snapshot, plan: &Plan, made: &mut usize) -> Snapshot {
     let mut after = snapshot.clone();
     let gone: Vec<&str> = plan.scale_down.iter().map(|removal| removal.node.as_str()).collect();
@@ -185,7 +185,7 @@ fn scheduled(snapshot: &Snapshot, plan: &Plan, made: &mut usize, lot: u64) -> Sn
     after
 }
 
-/// No node holds more than it offers.
+/// Whether no node holds more than it offers.
 fn nothing_is_overfull(snapshot: &Snapshot) -> bool {
     snapshot.nodes.iter().all(|node| {
         let mut free = node.allocatable.clone();

@@ -18,7 +18,7 @@ pub struct Evictions {
     /// Pods to evict once the others are gone, because they are in a later group
     /// (`scale_down.drain_priorities`).
     pub later: Vec<Arc<Pod>>,
-    /// Pods of DaemonSets that ask to be evicted, last of all.
+    /// Pods of DaemonSets that ask to be evicted: these come last of all.
     pub last: Vec<Arc<Pod>>,
 }
 
@@ -40,7 +40,7 @@ impl Evictions {
         self
     }
 
-    /// How many pods are left.
+    /// How many pods are left, other than `last`.
     pub fn left(&self) -> usize {
         self.evict.len() + self.leaving.len() + self.later.len()
     }
@@ -48,8 +48,8 @@ impl Evictions {
 
 impl Rules<'_> {
     /// The pods of a node that is being drained, without those that stay until it is gone. A budget without
-    /// room no longer blocks the drain: eviction is tried again. Pods that stay all end together with their
-    /// machine, so the drain waits if their budgets have no room for them together.
+    /// room no longer blocks the drain: the eviction is retried. The pods that stay end at the same time as
+    /// their machine, so the drain waits if their budgets have no room for all of them.
     pub(crate) fn evictions(
         &self,
         pods: &[&Arc<Pod>],
@@ -87,8 +87,9 @@ impl Rules<'_> {
     }
 }
 
-/// Whether a DaemonSet's pod is to be evicted too, once the others are gone. One that is being deleted is not
-/// waited for, and one that tolerates all taints is left, because its successor would start immediately.
+/// Whether a DaemonSet's pod is to be evicted too, once the others are gone. A pod that is being deleted is
+/// not waited for, and a pod that tolerates all taints is left, because its successor would start
+/// immediately.
 fn goes_last(pod: &Pod) -> bool {
     let asks = pod
         .annotations

@@ -1,4 +1,4 @@
-//! A static pod's mirror ends with its node: its kubelet runs it.
+//! A static pod's mirror ends with its node, whose kubelet runs the pod.
 
 use super::{Outcome, Question};
 use crate::facts::pod::is_mirror;

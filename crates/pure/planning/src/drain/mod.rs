@@ -1,5 +1,5 @@
-//! May the pods of a node be evicted? Cluster Autoscaler's drain rules, each in its own file and in its
-//! order, without three of its pitfalls: an old kube-system pod does not skip the rules after it,
+//! May the pods of a node be evicted? Cluster Autoscaler's drain rules, in its order and each in a separate
+//! file, without three of its pitfalls: an old kube-system pod does not skip the rules after it,
 //! `safe-to-evict` does not skip disruption budgets, and all pods of a node are counted against a budget
 //! together.
 
@@ -167,7 +167,7 @@ mod tests {
     use model::pod_spec::PodSpec;
     use model::selector::LabelSelector;
 
-    /// What one rule says of a pod at noon in a cluster without controllers, by the settings' defaults.
+    /// The outcome of one rule for a pod at noon, in a cluster without controllers, with default settings.
     pub(super) fn ask(rule: Rule, pod: &Pod) -> Option<Outcome> {
         ask_with(rule, pod, &defaults(), Vec::new())
     }

@@ -1,5 +1,5 @@
-//! A pod without a controller would not be recreated; with `skip_nodes_with_custom_controller_pods`, neither
-//! would one whose controller is not Kubernetes' own.
+//! A pod without a controller would not be recreated. With `skip_nodes_with_custom_controller_pods`, the same
+//! is assumed of a pod whose controller is not built into Kubernetes.
 
 use super::{Outcome, Question};
 use model::drain::Blocking;

@@ -1,4 +1,4 @@
-//! What is known of a host: whether it is on, and how far its switching has come.
+//! Facts about a host: whether it is on, and whether the daemon is switching it off or on.
 
 use model::Snapshot;
 use model::machine::Host;

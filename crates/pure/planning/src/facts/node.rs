@@ -27,7 +27,7 @@ pub fn stays(node: &Node) -> Option<String> {
     node.annotations.contains_key(VM_PROTECTED).then(|| "its VM is protected".to_owned())
 }
 
-/// The annotation that keeps the node from being removed because it is not ready, if there is one.
+/// If the node is not ready, the annotation that prevents its removal for this reason, if any.
 pub(crate) fn unrepaired(node: &Node) -> Option<&'static str> {
     const KEY: &str = "karpenter.sh/do-not-repair";
     let kept = || node.annotations.get(KEY).is_some_and(|value| value == "true");
@@ -41,8 +41,7 @@ pub fn being_deleted(node: &Node) -> bool {
 }
 
 /// Whether the node is being removed: the removal has begun, or is simulated in this round. A node that an
-/// operator only wants removed stays in service with its pods, however long the removal has to wait, and does
-/// not delay others.
+/// operator wants removed stays in service with its pods until its removal begins, and does not delay others.
 pub(crate) fn is_leaving(node: &Node) -> bool {
     const TAINTS: [&str; 3] =
         [BEING_DELETED_TAINT, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];
@@ -51,7 +50,8 @@ pub(crate) fn is_leaving(node: &Node) -> bool {
         || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
 }
 
-/// Whether the node reports itself ready. One without any conditions (a hand-written object) counts as ready.
+/// Whether the node reports that it is ready. A node without any conditions (a hand-written object) counts as
+/// ready.
 pub fn ready(node: &Node) -> bool {
     node.conditions.is_empty()
         || node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")

@@ -19,7 +19,8 @@ pub(crate) fn will_be_made_again(pod: &Pod) -> bool {
     pod.owner.is_some() && !pod.is_finished() && pod.deletion.is_none() && !is_daemon(pod) && !is_mirror(pod)
 }
 
-/// Whether the pod should have ended more than 30 s ago. Such a pod no longer counts.
+/// Whether the pod should have ended more than its grace period and 30 s ago (Cluster Autoscaler's rule).
+/// Such a pod no longer counts.
 pub(crate) fn overdue(pod: &Pod, now: Timestamp) -> bool {
     let Some(deletion) = &pod.deletion else { return false };
     let grace = SignedDuration::from_secs(pod.grace_seconds.saturating_add(30));

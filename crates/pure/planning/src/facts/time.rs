@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use model::Snapshot;
 use settings::Config;
 
-/// `wait` after `time`; a time that is out of range never comes.
+/// The time `wait` after `time`, or the last possible time if that is out of range.
 pub(crate) fn after(time: Timestamp, wait: Duration) -> Timestamp {
     let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
     time.saturating_add(wait).unwrap_or(Timestamp::MAX)
@@ -26,7 +26,7 @@ pub(crate) fn moved(since: Timestamp, last: Option<Timestamp>, config: &Config, 
     if gap > usual { since.saturating_add(gap).map_or(now, |moved| moved.min(now)) } else { since }
 }
 
-/// Whether a machine that was begun at this time may still become a node that takes pods.
+/// Whether a machine whose creation began at this time may still become a node that takes pods.
 pub(crate) fn is_young(since: Timestamp, snapshot: &Snapshot, config: &Config) -> bool {
     snapshot.time.duration_since(since).unsigned_abs() < config.scale_up.max_node_provision_time
 }

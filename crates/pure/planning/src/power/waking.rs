@@ -5,8 +5,8 @@ use model::plan::PodVerdict;
 use model::power::{HostOutcome, HostVerdict};
 
 impl HostPowerRules<'_> {
-    /// Wakes the host that helps most, if something is still missing when the hosts that are being woken
-    /// count as on.
+    /// Wakes the host that helps most, if there is a shortage even when the hosts that are being woken count
+    /// as on.
     pub(super) fn wake_one(&self, verdicts: &mut [HostVerdict]) {
         if self.short == 0 || self.short == UNKNOWN {
             return;

@@ -10,7 +10,7 @@ use model::Snapshot;
 use scheduling::NodeIndex;
 
 impl View<'_> {
-    /// This view without the nodes named in `gone`; `snapshot` is its own snapshot without them. The pods
+    /// This view without the nodes named in `gone`; `snapshot` is this view's snapshot without them. The pods
     /// that controllers create in place of those on these nodes are pending.
     pub(crate) fn beside<'v>(&'v self, snapshot: &'v Snapshot, gone: &BTreeSet<&str>) -> View<'v> {
         let world = self.world.without_pods_beside(snapshot);
@@ -91,7 +91,7 @@ mod tests {
         all
     }
 
-    /// What a view knows of its pods.
+    /// What a view knows about its pods.
     fn known(view: &View) -> Vec<String> {
         let names = |pods: &[&Arc<Pod>]| pods.iter().map(|pod| pod.id()).collect::<Vec<_>>();
         let mut known: Vec<String> = view

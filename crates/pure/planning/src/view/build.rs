@@ -32,7 +32,8 @@ impl<'a> View<'a> {
     }
 
     /// Like [`Self::new`], but the nodes named in `gone` are no longer in the snapshot: the pods that
-    /// controllers create in place of those on these nodes are pending, and may cause a machine immediately.
+    /// controllers create in place of those on these nodes are pending, and may trigger a new machine
+    /// immediately.
     pub(crate) fn without(
         snapshot: &'a Snapshot,
         pods: &'a [Arc<Pod>],
@@ -136,7 +137,7 @@ impl<'a> View<'a> {
             let expendable = priorities.expendable(pod);
             self.stands.push(at.filter(|_| !expendable).map_or(Stand::Nowhere, Stand::On));
             if expendable {
-                // They occupy no room: pods that need it get it.
+                // Expendable pods occupy no room: pods that need it get it.
                 if let Some(at) = at {
                     self.expendable[at].push(pod);
                 }

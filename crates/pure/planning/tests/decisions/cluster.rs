@@ -1,4 +1,4 @@
-//! A small cluster that is written out, and helpers that ask for parts of its plan.
+//! A small cluster written as YAML, and helpers that read parts of its plan.
 
 use std::fmt::Write;
 

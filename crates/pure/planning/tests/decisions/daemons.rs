@@ -1,4 +1,4 @@
-//! Pods of DaemonSets are on a node before others come, for every filter: on new nodes, on those being
+//! For every filter, pods of DaemonSets are on a node before other pods: on new nodes, on those being
 //! created, and on young ones.
 
 use model::Plan;
@@ -176,7 +176,7 @@ fn of_daemon_sets_that_get_in_each_others_way_the_first_is_there() {
     assert_eq!(on_a_new_node(&sets, &web("d", &format!("{TOLERATES}, {}", cpu("3", "")))), NewNode);
 }
 
-/// A pod with the DaemonSet's app that is spread over nodes, with a skew of one.
+/// A constraint that spreads the pods of this app over nodes, with a skew of one.
 fn spread(app: &str) -> String {
     format!(
         "topologySpreadConstraints: [{{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, \

@@ -140,7 +140,6 @@ fn what_is_wrong_with_one_device_is_not_expected_of_others() {
         machines(&pod(cluster, "x", "", "").plan(&pool()))
     };
     let bad = "taints: [{key: broken, effect: NoSchedule}]";
-    // The other device is not taken, but too small a node would be no reason for a machine.
     assert_eq!(tainted(&format!("{{name: gpu-0, {bad}}}")), 0, "all have the taint: the driver means it");
     let one_left = slice(
         node(with_class(Cluster::new()), "a", 99),
@@ -338,7 +337,7 @@ fn what_nodes_have_counts_and_not_what_is_declared() {
     // A young node is still expected to get its devices: two of the pods wait for it.
     let young = three(node(with_class(Cluster::new()), "a", 2)).plan(&config);
     assert_eq!((machines(&young), pod_verdict(&young, "d/y")), (1, PodOutcome::ExistingNode));
-    // What is remembered of nodes takes precedence over what is declared, until the declaration changes.
+    // What is remembered about nodes takes precedence over what is declared, until the declaration changes.
     let mut memory = Memory::default();
     assert!(planning::learn(&mut memory, &one.snapshot(), &config));
     let with_memory = |config: &Config| {

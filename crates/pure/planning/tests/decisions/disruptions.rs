@@ -89,7 +89,7 @@ fn nodes_on_their_way_out_count_and_lost_ones_are_bound_by_nothing_that_does_not
 /// A node that an operator wants removed, but that has to wait, stays in service with its pods.
 #[test]
 fn a_wish_that_only_waits_holds_up_no_removal() {
-    // Nodes with pods that fit no other node, and no node that could be created.
+    // Nodes with pods that fit neither another node nor a new one.
     let wished = |names: &[&str]| {
         let nodes = names
             .iter()

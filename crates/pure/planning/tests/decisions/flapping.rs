@@ -5,9 +5,9 @@ use model::plan::NodeOutcome;
 
 use crate::cluster::{Cluster, node_verdict, pools, removed};
 
-/// 2 CPUs are free on w0 and this many on w1; w2 has pods of 1.5, 1 and 1 CPUs. The search for removable
-/// nodes fills the fuller node w1 first. Scaling up fills in the order of names, w0 first: then a pod of 1
-/// CPU is left over unless 2 CPUs are free on w1.
+/// 2 of 4 CPUs are free on w0, this many of 4 are in use on w1, and w2 has pods of 1.5, 1 and 1 CPUs. The
+/// search for removable nodes fills the fuller node w1 first. Scaling up fills in the order of names, w0
+/// first: then a pod of 1 CPU is left over unless 2 CPUs are free on w1.
 fn three(on_w1: &str) -> Cluster {
     Cluster::new()
         .idle("w0", "w")
@@ -96,8 +96,8 @@ fn a_lost_node_goes_though_its_pods_fit_only_by_luck() {
 }
 
 /// Two nodes of 4 CPUs; on a third, unmanaged one, this many thousandths are left. The pods of both fill one
-/// completely if the smallest is placed on the third, where kube-scheduler does not put it, because that has
-/// the least room.
+/// completely if `web-0` is placed on the third, where kube-scheduler does not put it, because that has the
+/// least room.
 fn to_the_last(left: u32) -> Cluster {
     let third = "apiVersion: v1\nkind: Node\nmetadata: {name: third}\n\
                  status: {allocatable: {cpu: 2, memory: 16Gi, pods: 10}, conditions: [{type: Ready, status: \"True\"}]}";

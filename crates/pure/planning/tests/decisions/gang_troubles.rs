@@ -22,7 +22,8 @@ fn at(minutes: i64) -> Timestamp {
     NOON.parse::<Timestamp>().unwrap() + SignedDuration::from_mins(minutes)
 }
 
-/// A prediction of such pods was missed two hours ago, with a back-off up to this many minutes from now.
+/// Remembers that a prediction of such pods was missed two hours ago, with a back-off until this many minutes
+/// from now.
 fn missed(snapshot: &mut Snapshot, until: i64) {
     let sample = snapshot.pods.iter().find(|pod| pod.node.is_none()).unwrap();
     let backoff = Backoff { until: at(until), reason: String::new(), seconds: 600 };
@@ -72,8 +73,8 @@ fn after_a_missed_prediction_a_gang_gets_machines_for_all_of_it_or_none() {
     }
 }
 
-/// The memory after half an hour in which kube-scheduler repeatedly refused all pending pods that were not
-/// left out.
+/// The memory after half an hour in which kube-scheduler refused all pending pods, except those whose names
+/// begin with `unlooked`: it did not look at them.
 fn refused(cluster: &Cluster, unlooked: &str, config: &Config) -> Predictions {
     let mut predictions = Predictions::default();
     for minute in 0..30 {
@@ -150,7 +151,7 @@ fn a_round_that_leaves_gangs_to_a_later_one_places_no_pod_on_their_machines() {
     }
 }
 
-/// Each pod that is planned on a new machine is on one that is created.
+/// Checks that each pod that is planned on a new machine is on one that is created.
 fn is_made_of_its_pods(plan: &Plan, growth: u64) {
     let made = plan.scale_up.iter().flat_map(|pool| &pool.machines);
     let on: usize = made.map(|machine| machine.pods.len()).sum();

@@ -29,8 +29,8 @@ fn ready(name: &str, more: &str) -> String {
     machine(name, "Ready", true).replace("},", &format!("{made}{more}}},"))
 }
 
-/// A node with 4 CPUs and 7 GiB for pods, and a pod on it that takes this many CPUs and 1 GiB; `spec` is
-/// added to the pod's spec.
+/// A node with 4 CPUs and 7 GiB for pods, and a pod on it that takes this many CPUs and 1 GiB; `spec` is the
+/// Node's spec.
 fn used(cluster: Cluster, name: &str, cpu: &str, spec: &str) -> Cluster {
     let node = format!(
         "apiVersion: v1\nkind: Node\nmetadata:\n  name: {name}\n  labels: {{pve-autoscaler/pool: w, kubernetes.io/hostname: {name}}}\n\
@@ -47,7 +47,7 @@ fn one(waiting: &[&str]) -> Cluster {
     waiting.iter().enumerate().fold(cluster, |all, (number, cpu)| all.pod(&format!("p{number}"), cpu, ""))
 }
 
-/// What grows, to how many cores and GiB; and how many machines are created.
+/// What grows, to how many cores and tenths of a GiB; and how many machines are created.
 fn told(plan: &Plan) -> (Vec<(&str, u32, i64)>, usize) {
     let grown =
         plan.grow.iter().map(|one| (one.machine.as_str(), one.to.cores, one.to.memory_bytes * 10 / GIB));

@@ -106,7 +106,8 @@ fn a_pod_nominated_to_a_node_that_goes_or_is_gone_gets_a_machine() {
 
 #[test]
 fn placeholder_pods_make_room_ahead_and_hold_none_below_the_cut_off() {
-    // The cut-off is -10. A pod above it causes a node and keeps its room until the scheduler preempts it.
+    // The cut-off is -10. A pod at or above it triggers a new node and keeps its room until the scheduler
+    // preempts it.
     for (priority, waits, other, gone) in [
         (-5, PodOutcome::NewNode, PodOutcome::NewNode, 0),
         (-10, PodOutcome::NewNode, PodOutcome::NewNode, 0),
@@ -125,7 +126,7 @@ fn placeholder_pods_make_room_ahead_and_hold_none_below_the_cut_off() {
         assert_eq!(pod_verdict(&plan, "d/real"), other, "{priority}");
         assert_eq!(full().plan(&pools(0, 9, "")).scale_down.len(), gone, "{priority}");
     }
-    // A real pod that preempts a placeholder gets its node. The placeholder is pending then, and causes the
+    // A real pod that preempts a placeholder gets its node. The placeholder is pending then, and triggers the
     // next node.
     let there = "apiVersion: v1\nkind: Pod\nmetadata: {name: low, namespace: d}\nspec: {priority: -5, containers: [{name: c, resources: {requests: {cpu: 4}}}]}";
     let plan = Cluster::new().idle("w0", "w").with(&nominated("w0")).with(there).plan(&pools(0, 9, ""));

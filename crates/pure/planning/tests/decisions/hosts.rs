@@ -20,8 +20,8 @@ fn config(hosts: &[&str], power: &str) -> Config {
     of_pool("", &format!("[power]\nidle_for = \"10m\"\n{power}\n{hosts}"))
 }
 
-/// Hosts with room for two machines each, which of them are on, what is known of them, the managed machines,
-/// and what is remembered.
+/// Hosts with room for two machines each, which of them are on, what is known about them, the managed
+/// machines, and what is remembered.
 struct Hosts {
     on: &'static [(&'static str, bool)],
     facts: &'static str,

@@ -1,4 +1,4 @@
-//! Single decisions of the planner, each about a small cluster that is written out.
+//! Single decisions of the planner, each about a small cluster written as YAML.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 

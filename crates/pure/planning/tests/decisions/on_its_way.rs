@@ -20,7 +20,7 @@ use settings::{self, Config, Needs};
 const NOW: &str = "2026-01-15T12:00:00Z";
 const LATELY: &str = "2026-01-15T11:58:00Z";
 
-/// Three pools: for any pod, in another zone, and for pods that tolerate its taint.
+/// Three pools: `any` for any pod, `far` in another zone, and `own` for pods that tolerate its taint.
 fn config() -> Config {
     let pool = |name: &str, cores: u32, own: &str| {
         format!(
@@ -149,7 +149,7 @@ fn waiting(number: usize, app: usize, manner: Manner, cpu: i64) -> Pod {
 }
 
 /// The DaemonSet with this number. One runs on all nodes of two pools, one in a zone, one uses a port, and
-/// one keeps the plain pods of the first app away.
+/// one keeps the pods of the first app away.
 fn daemon_set(number: usize) -> Arc<DaemonSet> {
     let name = format!("ds{number}");
     let mut pod = bare(&name, &name, 100, "DaemonSet");
@@ -162,7 +162,8 @@ fn daemon_set(number: usize) -> Arc<DaemonSet> {
     Arc::new(DaemonSet { namespace: "d".to_owned(), name: name.clone(), uid: name, pod })
 }
 
-/// Pending pods, later pods, the DaemonSets, and the state of each machine by then.
+/// Pending pods and how many of them come later, what the pods of each app require, the DaemonSets, the phase
+/// of each machine by then, and how many nodes exist.
 #[derive(Clone, Debug)]
 struct World {
     pods: Vec<(usize, i64)>,
@@ -212,8 +213,8 @@ fn taint(key: &str) -> Taint {
 }
 
 impl World {
-    /// The cluster before anything was created, with the pods up to this one. Both zones have a full node, so
-    /// no machine makes a zone known.
+    /// The cluster before anything was created, with this many of the pods. Both zones have a full node, so
+    /// no new machine adds a zone.
     fn snapshot(&self, pods: usize) -> Snapshot {
         let all = self.pods.iter().take(pods).enumerate();
         let mut pods: Vec<Pod> = all

@@ -122,7 +122,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// For any number of devices and any VMs that have them: no host gets more machines than it has free
-    /// devices, and none stays free while a pod is pending for one.
+    /// devices, and no device stays free while a pod is pending for one.
     #[test]
     fn no_device_is_promised_twice_and_none_is_forgotten(
         pods in 0..7_usize,

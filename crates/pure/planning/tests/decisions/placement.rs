@@ -22,7 +22,7 @@ fn inventory(hosts: &str) -> String {
     format!("apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nhosts: [{hosts}]\nmachines: []")
 }
 
-/// The hosts of the machines for this many pods, each of which needs a separate machine.
+/// The hosts of the plan's new machines.
 fn hosts_of(plan: &Plan) -> Vec<String> {
     plan.scale_up.iter().flat_map(|one| &one.machines).map(|machine| machine.host.to_string()).collect()
 }

@@ -80,7 +80,7 @@ fn a_lost_node_goes_before_an_idle_one() {
     assert_eq!(removed(&cluster().plan(&pools(1, 9, ""))).len(), 2);
 }
 
-/// A node of pool `w` that its minimum has kept for an hour, and that has not been ready since.
+/// A node of pool `w` that its minimum has kept for an hour, and that stopped being ready at this time.
 fn kept_and_silent_since(time: &str) -> Cluster {
     Cluster::new().idle("w0", "w").pod("p", "3", "w0").with(&format!(
         "apiVersion: v1\nkind: Node\nmetadata:\n  name: w1\n  labels: {{pve-autoscaler/pool: w, kubernetes.io/hostname: w1}}\n  \

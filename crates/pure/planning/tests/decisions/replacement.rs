@@ -66,7 +66,7 @@ fn a_node_that_has_drifted_goes_once_another_has_room_for_its_pods() {
     assert_eq!(plan.scale_down[0].reason, RemovalReason::Drifted);
     assert_eq!(plan.scale_down[0].moves[0].to, "w1");
 
-    // A pool that is full with the node in its place.
+    // The pool is full while the replacement is being created, and after that.
     let mut full = of_pool("", ON);
     full.pools[0].max = 2;
     let words = "to be removed once a node that takes d/p-w0 is ready";

@@ -14,7 +14,7 @@ fn pool(more: &str) -> Config {
     settings::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// Host `a` with these storages and machines, and this many pods that each need a machine.
+/// Hosts `a` and `b` with these storages and machines, and this many pods that each need a machine.
 fn plan(config: &Config, pods: usize, storages: &str, machines: &str) -> Plan {
     with_inventory(pods, storages, machines).plan(config)
 }
@@ -68,7 +68,7 @@ fn all_disks_of_the_template_count_for_a_full_clone() {
         let cluster = with_inventory(6, "xx: {total: 100Gi, used: 0}", "").with(&memory(bytes));
         places(&cluster.plan(&config)).len()
     };
-    // The pool's disk has 40 GiB. With 0, nothing is known of the template.
+    // The pool's disk has 40 GiB. With 0, nothing is known about the template.
     assert_eq!([0, 10 << 30, 40 << 30, 60 << 30, 101 << 30].map(made), [2, 2, 2, 1, 0]);
 }
 
@@ -117,8 +117,7 @@ fn pools_that_name_no_storage_ask_for_no_room_on_any() {
     assert_eq!(places(&plan(&config, 2, "xx: {total: 1Gi, used: 1Gi}", "")), ["a -", "a -"]);
 }
 
-/// What a pool on host `a` keeps ahead of demand: host and storage of each machine, and why there are no
-/// more.
+/// How many machines a pool on host `a` creates ahead of demand, and why there are no more.
 fn kept(more: &str, storages: &str, machines: &str) -> (usize, String) {
     let plan = plan(&pool(&format!("hosts = [\"a\"]\n{more}")), 0, storages, machines);
     let made = plan.keep.iter().map(|one| one.machines.len()).sum();
@@ -127,7 +126,7 @@ fn kept(more: &str, storages: &str, machines: &str) -> (usize, String) {
 
 #[test]
 fn machines_are_kept_suspended_where_there_is_room_for_their_memory() {
-    // 40 GiB of disk, and twice 8 GiB and 500 MiB.
+    // 40 GiB of disk, and twice 8 GiB plus 500 MiB for the memory.
     let suspended = "storage = \"xx\"\nwarm = { count = 2, state = \"suspended\" }";
     let named = format!("{suspended}\nvm_options = {{ vmstatestorage = \"yy\" }}");
     let beside =
@@ -152,7 +151,7 @@ fn machines_are_kept_suspended_where_there_is_room_for_their_memory() {
         (&named, &all, "", 1, "left on storage `yy`, but a machine needs 16884Mi, including its memory"),
         (&named, xx, "", 0, "has no storage `yy`"),
         (&beside, &shared, "", 1, "left on storage `nas`, but a machine needs 17908Mi, including its memory"),
-        // The disk of a booting machine is on the storage, its memory is not yet. A waiting one has both.
+        // The disk of a booting machine is on the storage, but its memory is not yet. A waiting one has both.
         (&suspended.to_owned(), "xx: {total: 110Gi, used: 40Gi}", coming, 0, "left on storage `xx`"),
         (&suspended.to_owned(), "xx: {total: 114Gi, used: 57Gi}", &there, 1, ""),
         (&suspended.to_owned(), "xx: {total: 114Gi, used: 57Gi}", &just, 0, "left on storage `xx`"),

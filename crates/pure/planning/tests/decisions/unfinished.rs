@@ -1,4 +1,4 @@
-//! Rounds that may not look at everything continue where the last one stopped.
+//! Rounds that cannot look at everything continue where the last one stopped.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +43,7 @@ impl Rounds {
         self
     }
 
-    /// How many rounds there are until this pod has a machine, up to this many.
+    /// In which of the next rounds this pod gets a machine, if within this many. The first is 0.
     fn until(&mut self, pod: &str, most: usize) -> Option<usize> {
         (0..most).find(|_| {
             self.round();
@@ -230,7 +230,7 @@ fn a_node_that_was_not_looked_at_has_no_timer_begun() {
     assert!(since("n3").is_some(), "its time goes on");
 }
 
-/// A PodTemplate of this name, and what uses it.
+/// A PodTemplate of this name, for pods that request this many CPUs.
 fn template(name: &str, cpu: u32) -> String {
     format!(
         "apiVersion: v1\nkind: PodTemplate\nmetadata: {{name: {name}, namespace: d}}\n\

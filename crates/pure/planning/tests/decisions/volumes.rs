@@ -19,7 +19,7 @@ fn pool(own: &str) -> Config {
     settings::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// The provisioner of the class `block`, and a CSIDriver with these fields.
+/// The StorageClass `block`, and its CSIDriver with these fields.
 fn with_driver(cluster: Cluster, driver: &str) -> Cluster {
     let class = "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: block}\n\
          provisioner: x.csi\nvolumeBindingMode: WaitForFirstConsumer";
@@ -29,7 +29,7 @@ fn with_driver(cluster: Cluster, driver: &str) -> Cluster {
     cluster.with(class).with(&driver)
 }
 
-/// A CSINode with the number of volumes that its node takes.
+/// The CSINode of this node, with these drivers.
 fn csi_node(cluster: Cluster, node: &str, drivers: &str) -> Cluster {
     cluster.with(&format!(
         "apiVersion: storage.k8s.io/v1\nkind: CSINode\nmetadata: {{name: {node}}}\nspec: {{drivers: [{drivers}]}}"
@@ -39,7 +39,7 @@ fn csi_node(cluster: Cluster, node: &str, drivers: &str) -> Cluster {
 const TWO: &str = "{name: x.csi, nodeID: n, allocatable: {count: 2}}";
 const ANY: &str = "{name: x.csi, nodeID: n}";
 
-/// A node of the pool without room, created this many minutes ago.
+/// A node of the pool with this many CPUs, created this many minutes ago.
 fn node(cluster: Cluster, name: &str, cpu: &str, minutes: i64) -> Cluster {
     let now: jiff::Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
     let created = now - jiff::SignedDuration::from_mins(minutes);
@@ -198,8 +198,7 @@ fn a_machine_is_made_in_a_zone_whose_room_is_unknown() {
     );
 }
 
-/// This many pending pods with a claim each, or with a common one, and a node with a local disk for one
-/// claim.
+/// A pending pod for each of these claims, which may be the same, and a node with a local disk for one claim.
 fn with_local_disk(claims: &[&str]) -> Cluster {
     let cluster = Cluster::new().with(
         "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: block}\n\

@@ -75,7 +75,7 @@ fn the_number_is_kept_within_the_maximum_and_after_what_pods_wait_for() {
 fn a_pool_at_its_maximum_still_has_its_warm_machines() {
     let mut config = of_pool("warm = { count = 1 }", "");
     config.pools[0].max = 1;
-    // A machine that is kept in another state than the pool's present one can serve pending pods too.
+    // A machine that is kept in another state than the pool's current one can serve pending pods too.
     for state in [WarmState::Stopped, WarmState::Booted] {
         config.pools[0].warm.state = state;
         let plan = cluster(&[kept("w-a", "Warm", "booted")]).pod("p", "3", "").plan(&config);
@@ -92,7 +92,7 @@ fn warm_machines_do_not_count_towards_the_minimum_and_serve_it() {
 
 #[test]
 fn a_stopped_machine_is_woken_only_where_its_host_has_room_for_it() {
-    // 28 GiB are free, and 8 GiB are taken by the machine.
+    // The host has 32 GiB, and the machine needs 8 GiB.
     for (used, woken) in [("23Gi", 1), ("25Gi", 0)] {
         let full = inventory(&kept("w-a", "Warm", "stopped"))
             .replace("memoryUsed: 4Gi", &format!("memoryUsed: {used}"));

@@ -2,9 +2,9 @@
 
 use crate::mixes::{CPU, MEMORY, Mix};
 
-/// No packing uses fewer: on no node may the pods' sizes exceed the node's in total, nor may sizes that were
-/// rounded by a dual feasible function (the `u` of Fekete and Schepers, 2001). With 2, a pod of more than a
-/// third counts as half, because no third one fits beside two of them.
+/// No packing uses fewer: the sizes of a node's pods cannot exceed the node's in total, nor can sizes that
+/// were rounded by a dual feasible function (the `u` of Fekete and Schepers, 2001). With 2, a pod of more
+/// than a third of a node counts as half a node, because no more than two such pods fit a node.
 pub fn bound(mix: &Mix) -> usize {
     let nodes = |amount: &dyn Fn(&(i64, i64)) -> i64, offered: i64| {
         let rounded = |one: &(i64, i64), by: i64| {

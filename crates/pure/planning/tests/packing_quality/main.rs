@@ -28,7 +28,7 @@ fn first_fit_decreasing(mix: &Mix) -> usize {
     nodes.len()
 }
 
-/// Mean of machines used over the bound, by the planner and by first-fit decreasing.
+/// The mean ratio of machines used to the bound, by the planner and by first-fit decreasing.
 fn compare(name: &str, make: Make) -> (f64, f64) {
     // This is not the seed with which the planner's constants were chosen.
     let mut random = Random(1234);

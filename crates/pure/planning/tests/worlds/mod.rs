@@ -58,7 +58,8 @@ pub fn replica_set() -> Arc<Controller> {
     })
 }
 
-/// Cases of each property: `PLANNER_CASES`, for a long run in release.
+/// How many cases of each property are run: `PLANNER_CASES` (for a long run in release) or else the `usual`
+/// number.
 #[expect(clippy::disallowed_methods, reason = "how long a test runs is no decision")]
 pub fn cases(usual: u32) -> ProptestConfig {
     let asked = std::env::var("PLANNER_CASES").ok().and_then(|text| text.parse().ok());
